@@ -1,0 +1,79 @@
+# `make` lists the commands. Only python3 (3.11 or newer, with venv and pip) and make are needed.
+
+PYTHON ?= python3
+WORKERS ?= 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+# Twice quiet: pip then speaks of errors only.
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet install
+FAST := $(wildcard tests/unit tests/architecture tests/property tests/conformance)
+LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	--no-annotate
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo check test lint coverage format bench lock clean
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+
+setup: $(VENV)/dev.stamp ## make .venv with all that development needs
+
+demo: $(VENV)/run.stamp ## run the example workflow, with no service and no set-up of yours
+	@$(BIN)/runnel run examples/demo.yaml
+
+check: setup lint ## format, lint, types, imports and the fast tests: under a minute
+	@$(BIN)/pytest --quiet -n $(WORKERS) -m "not slow" $(FAST)
+
+test: setup lint ## everything
+	@$(BIN)/pytest -n $(WORKERS) --durations=15
+
+format: setup ## format the code and fix what can be fixed
+	@$(BIN)/ruff check --quiet --fix-only .
+	@$(BIN)/ruff format .
+
+coverage: setup ## the whole suite, with the lines and branches it leaves out
+	@RUNNEL_BUDGET_FACTOR=3 $(BIN)/pytest --quiet -n $(WORKERS) --cov --cov-report=term
+
+bench: setup ## measure, as bench/README.md describes
+	@$(BIN)/python -m bench
+
+lock: ## pin the newest allowed dependencies again in requirements/
+	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT \
+	&& $(PYTHON) -m venv "$$dir" \
+	&& "$$dir/bin/python" -m pip --disable-pip-version-check -qq install uv \
+	&& rm -f requirements/dev.txt requirements/run.txt \
+	&& "$$dir/bin/"$(LOCK) --extra dev --extra uvloop -o requirements/dev.txt \
+		pyproject.toml requirements/build.in \
+	&& "$$dir/bin/"$(LOCK) --constraint requirements/dev.txt -o requirements/run.txt \
+		pyproject.toml requirements/build.in
+
+clean: ## remove .venv and every cache
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \
+		.coverage build dist
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+lint: setup
+	@$(BIN)/ruff format --quiet --check . \
+		|| { echo "some files are not formatted: make format" >&2; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/lint-imports --no-logo
+
+# The version is checked first because an old Python fails much later, in words that do not help.
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit( \
+		f"expected Python 3.11 or newer, got {v[0]}.{v[1]}: try make PYTHON=python3.13")'
+	@echo "setting up $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+# Hashes are checked for all that is downloaded; runnel itself is a local folder and has none.
+$(VENV)/run.stamp: requirements/run.txt pyproject.toml | $(BIN)/python
+	@$(PIP) --require-hashes -r requirements/run.txt
+	@$(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/dev.stamp: requirements/dev.txt pyproject.toml | $(BIN)/python
+	@$(PIP) --require-hashes -r requirements/dev.txt
+	@$(PIP) --no-deps --no-build-isolation --editable .
+	@touch $(VENV)/run.stamp $@

@@ -1,0 +1,248 @@
+"""What a tidy file is: each rule takes a parsed module and yields one sentence per problem."""
+
+import ast
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+# Limits may only go down.
+FILE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 60
+POSITIONAL_MAX = 5
+
+# Full names, found however they were imported. A name ending in a dot bans the whole module.
+SLEEPS = {
+    "time.sleep": "wait on an event",
+    "asyncio.sleep": "wait on an event, or let a Clock do it (asyncio.sleep(0) is fine)",
+}
+IMPURE = SLEEPS | {
+    "datetime.datetime.now": "take a Clock",
+    "datetime.datetime.utcnow": "take a Clock",
+    "datetime.datetime.today": "take a Clock",
+    "datetime.date.today": "take a Clock",
+    "time.time": "take a Clock",
+    "time.time_ns": "take a Clock",
+    "time.monotonic": "take a Clock",
+    "time.monotonic_ns": "take a Clock",
+    "time.perf_counter": "take a Clock",
+    "time.perf_counter_ns": "take a Clock",
+    "asyncio.wait_for": "take a Clock and use its timeout",
+    "asyncio.timeout": "take a Clock and use its timeout",
+    "asyncio.timeout_at": "take a Clock and use its timeout",
+    "random.": "take a Random (random.Random(seed) is fine)",
+    "uuid.": "take an Ids",
+    "secrets.token": "take an Ids",
+    "os.urandom": "take an Ids",
+}
+# Methods of an event loop, banned whatever the loop is called.
+LOOP_METHODS = {"call_later": "take a Clock", "call_at": "take a Clock"}
+NAMES_REFUSED = frozenset(
+    {"utils", "util", "common", "helpers", "helper", "base", "manager", "misc"}
+)
+BROAD = frozenset(
+    {"BaseException", "CancelledError", "Exception", "asyncio.CancelledError", "builtins.Exception"}
+)
+ASSERTING = ("assert", "check", "expect", "fail", "raises", "warns")
+
+AnyFunction = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Module:
+    """One parsed file; `name` is its path below the folder that is checked."""
+
+    name: str
+    text: str
+    tree: ast.Module
+    imported: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, name: str, text: str) -> "Module":
+        tree = ast.parse(text)
+        return cls(name=name, text=text, tree=tree, imported=dict(_imported(tree)))
+
+    def full_name(self, node: ast.AST) -> str | None:
+        """The dotted name as its module spells it; None for anything but an imported name."""
+        match node:
+            case ast.Name(id=name):
+                return self.imported.get(name)
+            case ast.Attribute(value=value, attr=attr):
+                owner = self.full_name(value)
+                return None if owner is None else f"{owner}.{attr}"
+            case _:
+                return None
+
+
+Rule = Callable[[Module], Iterator[str]]
+
+
+def size(module: Module) -> Iterator[str]:
+    lines = module.text.count("\n")
+    if lines > FILE_LINES_MAX:
+        yield f"{lines} lines, at most {FILE_LINES_MAX}: split it by idea"
+    for function in _functions(module.tree):
+        length = (function.end_lineno or function.lineno) - function.lineno + 1
+        if length > FUNCTION_LINES_MAX:
+            yield f"{function.name}: {length} lines, at most {FUNCTION_LINES_MAX}"
+
+
+def parameters(module: Module) -> Iterator[str]:
+    for function in _functions(module.tree):
+        names = [arg.arg for arg in (*function.args.posonlyargs, *function.args.args)]
+        count = len([name for name in names if name not in {"self", "cls"}])
+        if count > POSITIONAL_MAX:
+            yield f"{function.name}: {count} positional parameters: make them keyword-only"
+
+
+def file_name(module: Module) -> Iterator[str]:
+    for part in Path(module.name).with_suffix("").parts:
+        if part in NAMES_REFUSED:
+            yield f"{part}: name it after the one idea it holds"
+
+
+def pure(module: Module) -> Iterator[str]:
+    yield from _banned(module, IMPURE)
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Attribute) and node.attr in LOOP_METHODS:
+            yield f"line {node.lineno}: {node.attr} banned: {LOOP_METHODS[node.attr]}"
+
+
+def no_sleep(module: Module) -> Iterator[str]:
+    yield from _banned(module, SLEEPS)
+
+
+def tasks_in_groups(module: Module) -> Iterator[str]:
+    """A task outside a TaskGroup can be lost with its exception."""
+    for call in _calls(module.tree):
+        name = ast.unparse(call.func)
+        owner, _, method = name.rpartition(".")
+        in_group = owner.endswith(("tg", "group"))
+        if method == "ensure_future" or (method == "create_task" and not in_group):
+            yield f"line {call.lineno}: {name} banned: start it in a TaskGroup"
+
+
+def no_assert(module: Module) -> Iterator[str]:
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Assert):
+            yield f"line {node.lineno}: assert vanishes under -O: raise"
+
+
+def finished(module: Module) -> Iterator[str]:
+    for number, line in enumerate(module.text.splitlines(), start=1):
+        for word in ("TODO", "FIXME", "XXX", "NotImplementedError"):
+            if word in line:
+                yield f"line {number}: {word}: finish it or leave it out"
+
+
+def no_print(module: Module) -> Iterator[str]:
+    for call in _calls(module.tree):
+        if isinstance(call.func, ast.Name) and call.func.id == "print":
+            yield f"line {call.lineno}: print banned: log an event"
+
+
+def imports_on_top(module: Module) -> Iterator[str]:
+    for function in _functions(module.tree):
+        for node in ast.walk(function):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                yield f"line {node.lineno}: an import inside {function.name} hides a cycle"
+
+
+def nothing_swallowed(module: Module) -> Iterator[str]:
+    for node in ast.walk(module.tree):
+        match node:
+            case ast.ExceptHandler(type=None):
+                yield f"line {node.lineno}: bare except: name what you expect"
+            case ast.ExceptHandler(type=ast.expr() as caught, body=body) if _idle(body):
+                for name in _broad(caught):
+                    yield f"line {node.lineno}: {name} swallowed: name what you expect"
+            case ast.Call(func=func, args=caught) if ast.unparse(func).endswith("suppress"):
+                for name in (name for each in caught for name in _broad(each)):
+                    yield f"line {node.lineno}: {name} suppressed: name what you expect"
+            case _:
+                continue
+
+
+def tests_assert(module: Module) -> Iterator[str]:
+    for function in _functions(module.tree):
+        if function.name.startswith("test_") and not _asserts(function):
+            yield f"{function.name} asserts nothing"
+
+
+def problems(module: Module, rules: Iterable[Rule]) -> list[str]:
+    return [problem for rule in rules for problem in rule(module)]
+
+
+def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                for alias in names:
+                    top = alias.name.partition(".")[0]
+                    yield (alias.asname, alias.name) if alias.asname else (top, top)
+            case ast.ImportFrom(module=str(source), names=names, level=0):
+                for alias in names:
+                    yield alias.asname or alias.name, f"{source}.{alias.name}"
+            case _:
+                continue
+
+
+def _banned(module: Module, table: Mapping[str, str]) -> Iterator[str]:
+    harmless = {id(call.func) for call in _calls(module.tree) if _is_harmless(module, call)}
+    for node in ast.walk(module.tree):
+        if not isinstance(node, ast.Name | ast.Attribute) or id(node) in harmless:
+            continue
+        name = module.full_name(node)
+        for banned, hint in table.items():
+            if name is not None and _matches(name, banned):
+                yield f"line {node.lineno}: {name} banned: {hint}"
+
+
+def _matches(name: str, banned: str) -> bool:
+    return name.startswith(banned) if banned.endswith((".", "token")) else name == banned
+
+
+def _is_harmless(module: Module, call: ast.Call) -> bool:
+    """A wait of zero takes no time, it only lets others run; a generator with a seed repeats."""
+    match call:
+        case ast.Call(args=[ast.Constant(value=0)]):
+            return module.full_name(call.func) in {"asyncio.sleep", "random.Random"}
+        case ast.Call(args=[_]):
+            return module.full_name(call.func) == "random.Random"
+        case _:
+            return False
+
+
+def _functions(tree: ast.AST) -> Iterator[AnyFunction]:
+    return (node for node in ast.walk(tree) if isinstance(node, AnyFunction))
+
+
+def _calls(tree: ast.AST) -> Iterator[ast.Call]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+
+
+def _broad(caught: ast.expr) -> Iterator[str]:
+    for each in caught.elts if isinstance(caught, ast.Tuple) else [caught]:
+        name = ast.unparse(each)
+        if name in BROAD:
+            yield name
+
+
+def _idle(body: list[ast.stmt]) -> bool:
+    return all(_does_nothing(statement) for statement in body)
+
+
+def _does_nothing(statement: ast.stmt) -> bool:
+    match statement:
+        case ast.Pass() | ast.Continue() | ast.Break():
+            return True
+        case ast.Return(value=None | ast.Constant()) | ast.Expr(value=ast.Constant()):
+            return True
+        case _:
+            return False
+
+
+def _asserts(function: AnyFunction) -> bool:
+    if any(isinstance(node, ast.Assert) for node in ast.walk(function)):
+        return True
+    names = (ast.unparse(call.func).rpartition(".")[2] for call in _calls(function))
+    return any(word in name for name in names for word in ASSERTING)

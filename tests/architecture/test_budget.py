@@ -1,0 +1,65 @@
+"""The whole suite stays quick as it grows, and says so when it does not."""
+
+import pytest
+
+from tests.conftest import BUDGET_S, Ledger, part_of
+
+TOTAL_MAX_S = 480
+
+
+def report(part: str, *, seconds: float, skipped: str | None = None) -> pytest.TestReport:
+    return pytest.TestReport(
+        nodeid=f"tests/{part}/test_a.py::test_b",
+        location=("", 0, ""),
+        keywords={},
+        outcome="passed" if skipped is None else "skipped",
+        longrepr=None if skipped is None else ("test_a.py", 1, f"Skipped: {skipped}"),
+        when="call",
+        duration=seconds,
+    )
+
+
+def test_all_budgets_together_stay_under_eight_minutes() -> None:
+    assert sum(BUDGET_S.values()) <= TOTAL_MAX_S
+
+
+def test_a_part_is_the_folder_below_tests() -> None:
+    assert part_of("tests/unit/core/test_a.py::test_b[tests/e2e]") == "unit"
+
+
+@pytest.mark.parametrize(
+    ("part", "seconds", "factor", "expected"),
+    [
+        ("unit", 29.0, 1.0, []),
+        ("unit", 31.0, 1.0, ["tests/unit took 31.0 s, it may take 30 s"]),
+        ("unit", 31.0, 2.0, []),
+        ("new", 0.0, 1.0, ["tests/new has no budget: give it one in tests/conftest.py"]),
+    ],
+)
+def test_a_part_that_takes_too_long_is_named(
+    part: str, seconds: float, factor: float, expected: list[str]
+) -> None:
+    ledger = Ledger(factor=factor, is_strict=False)
+
+    ledger.pytest_runtest_logreport(report(part, seconds=seconds / 2))
+    ledger.pytest_runtest_logreport(report(part, seconds=seconds / 2))
+
+    assert ledger.over_budget() == expected
+
+
+@pytest.mark.parametrize(
+    ("is_strict", "reason", "expected"),
+    [
+        (True, "missing part: redis: no binary", True),
+        (False, "missing part: redis: no binary", False),
+        (True, "only on another system", False),
+    ],
+)
+def test_a_missing_part_fails_the_run_only_when_strict(
+    is_strict: bool, reason: str, expected: bool
+) -> None:
+    ledger = Ledger(factor=1, is_strict=is_strict)
+
+    ledger.pytest_runtest_logreport(report("unit", seconds=0, skipped=reason))
+
+    assert ledger.is_failure() is expected

@@ -1,0 +1,71 @@
+"""Each tidy rule finds what it is there to find, and leaves its neighbour alone."""
+
+import pytest
+
+from tests.architecture import rules
+from tests.architecture.rules import Module, Rule
+
+BROKEN: list[tuple[Rule, str]] = [
+    (rules.size, "\n" * (rules.FILE_LINES_MAX + 1)),
+    (rules.size, "def f():\n" + "    x = 1\n" * rules.FUNCTION_LINES_MAX),
+    (rules.parameters, "def f(a, b, c, d, e, f): ..."),
+    (rules.pure, "import time\ntime.time()"),
+    (rules.pure, "import time as t\nclock = t.monotonic"),
+    (rules.pure, "from datetime import datetime\ndatetime.now()"),
+    (rules.pure, "import datetime as dt\ndt.datetime.now(dt.UTC)"),
+    (rules.pure, "from asyncio import wait_for\nwait_for(x, 1)"),
+    (rules.pure, "import random\nrandom.Random()"),
+    (rules.pure, "import random\nrandom.random()"),
+    (rules.pure, "import uuid\nuuid.uuid4()"),
+    (rules.pure, "import secrets\nsecrets.token_hex()"),
+    (rules.pure, "loop.call_later(1, f)"),
+    (rules.no_sleep, "import asyncio\nasyncio.sleep(0.1)"),
+    (rules.no_sleep, "from time import sleep\nsleep(1)"),
+    (rules.tasks_in_groups, "import asyncio\nasyncio.create_task(f())"),
+    (rules.tasks_in_groups, "loop.create_task(f())"),
+    (rules.no_assert, "assert x"),
+    (rules.finished, "# TODO: later"),
+    (rules.finished, "raise NotImplementedError"),
+    (rules.no_print, "print(1)"),
+    (rules.imports_on_top, "def f():\n    import json"),
+    (rules.nothing_swallowed, "try: f()\nexcept: raise"),
+    (rules.nothing_swallowed, "try: f()\nexcept Exception: pass"),
+    (rules.nothing_swallowed, "try: f()\nexcept (OSError, BaseException): pass"),
+    (rules.nothing_swallowed, "with contextlib.suppress(asyncio.CancelledError): f()"),
+    (rules.tests_assert, "def test_a(): f()"),
+]
+FINE: list[tuple[Rule, str]] = [
+    (rules.parameters, "def f(self, a, b, c, d, e, *, g, h): ..."),
+    (rules.pure, "def f(clock):\n    return clock.time()"),
+    (rules.pure, "import time\ntime.strftime"),
+    (rules.pure, "import random\nrandom.Random(7)"),
+    (rules.pure, "from datetime import timedelta\ntimedelta(1)"),
+    (rules.pure, "def f(secrets):\n    return secrets.token"),
+    (rules.no_sleep, "import asyncio\nasyncio.sleep(0)"),
+    (rules.no_sleep, "program = 'import time; time.sleep(1)'"),
+    (rules.tasks_in_groups, "tg.create_task(f())"),
+    (rules.tasks_in_groups, "self._group.create_task(f())"),
+    (rules.nothing_swallowed, "try: f()\nexcept Exception as error: log(error)"),
+    (rules.nothing_swallowed, "with contextlib.suppress(FileNotFoundError): f()"),
+    (rules.tests_assert, "def test_a():\n    with pytest.raises(E): f()"),
+    (rules.tests_assert, "def test_a(): check_order(f())"),
+]
+
+
+def name_of(value: object) -> str:
+    return getattr(value, "__name__", "")
+
+
+@pytest.mark.parametrize(("rule", "text"), BROKEN, ids=name_of)
+def test_a_rule_finds_what_breaks_it(rule: Rule, text: str) -> None:
+    assert list(rule(Module.of("module.py", text)))
+
+
+@pytest.mark.parametrize(("rule", "text"), FINE, ids=name_of)
+def test_a_rule_leaves_the_rest_alone(rule: Rule, text: str) -> None:
+    assert list(rule(Module.of("module.py", text))) == []
+
+
+@pytest.mark.parametrize("name", ["utils.py", "core/base.py", "manager/__init__.py"])
+def test_a_name_that_says_nothing_is_refused(name: str) -> None:
+    assert list(rules.file_name(Module.of(name, "")))

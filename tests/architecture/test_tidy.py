@@ -1,0 +1,76 @@
+"""The shape of the code, as house rules that fail when they are broken."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.architecture import rules
+from tests.architecture.rules import Module, Rule
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "runnel"
+TESTS = ROOT / "tests"
+
+EVERYWHERE: tuple[Rule, ...] = (
+    rules.size,
+    rules.parameters,
+    rules.file_name,
+    rules.nothing_swallowed,
+    rules.tests_assert,
+)
+IN_SOURCE: tuple[Rule, ...] = (
+    *EVERYWHERE,
+    rules.pure,
+    rules.tasks_in_groups,
+    rules.no_assert,
+    rules.finished,
+    rules.no_print,
+    rules.imports_on_top,
+)
+IN_TESTS: tuple[Rule, ...] = (*EVERYWHERE, rules.no_sleep)
+
+# Where a rule does not hold, and why. A path ending in a slash stands for the folder.
+EXEMPT: dict[str, tuple[Rule, ...]] = {
+    "runtime/clock.py": (rules.pure,),  # the one real clock, ids and randomness
+    "core/templates/parse.py": (rules.imports_on_top,),  # Jinja takes 60 ms: only who needs it pays
+    "testing/": (rules.no_assert,),  # the conformance suite is made of tests
+    "cli/": (
+        rules.imports_on_top,  # cold start: a command imports only what it uses
+        rules.no_print,  # it talks to a terminal
+    ),
+}
+
+
+def files_below(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.py"))
+
+
+def rules_for(name: str) -> list[Rule]:
+    exempt = [
+        rule
+        for place, exempted in EXEMPT.items()
+        if name == place or (place.endswith("/") and name.startswith(place))
+        for rule in exempted
+    ]
+    return [rule for rule in IN_SOURCE if rule not in exempt]
+
+
+@pytest.mark.parametrize("name", files_below(SOURCE))
+def test_a_source_file_is_tidy(name: str) -> None:
+    module = Module.of(name, (SOURCE / name).read_text(encoding="utf-8"))
+    problems = rules.problems(module, rules_for(name))
+
+    assert not problems, "\n".join(problems)
+
+
+@pytest.mark.parametrize("name", files_below(TESTS))
+def test_a_test_file_is_tidy(name: str) -> None:
+    module = Module.of(name, (TESTS / name).read_text(encoding="utf-8"))
+    problems = rules.problems(module, IN_TESTS)
+
+    assert not problems, "\n".join(problems)
+
+
+@pytest.mark.parametrize("place", EXEMPT)
+def test_an_exemption_names_something_that_exists(place: str) -> None:
+    assert (SOURCE / place).exists()

@@ -1,0 +1,103 @@
+"""What holds for the whole suite: a time budget for each part, and no part left out in silence."""
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from typing import NoReturn
+
+import pytest
+
+pytest.register_assert_rewrite("runnel.testing")
+
+# Seconds of test time in each folder of tests/, added up over all workers.
+BUDGET_S = {
+    "unit": 30,
+    "architecture": 20,
+    "property": 60,
+    "conformance": 40,
+    "integration": 120,
+    "e2e": 180,
+    "docs": 30,
+}
+MISSING = "missing part: "
+
+MissingPart = Callable[[str, str], NoReturn]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # only the process that sees every report keeps count
+        factor = float(os.environ.get("RUNNEL_BUDGET_FACTOR", "1"))
+        is_strict = os.environ.get("CI", "").lower() in {"1", "true"}
+        config.pluginmanager.register(Ledger(factor=factor, is_strict=is_strict), "ledger")
+
+
+@pytest.fixture(scope="session")
+def missing_part() -> MissingPart:
+    """`missing_part(name, why)` skips a test whose server or binary cannot be had.
+
+    The name is listed loudly at the end of the run, and with CI=true the run fails.
+    """
+
+    def skip(name: str, why: str) -> NoReturn:
+        pytest.skip(f"{MISSING}{name}: {why}")
+
+    return skip
+
+
+class Ledger:
+    """Adds up the time of each part, and turns a run that went over its budget into a failure."""
+
+    def __init__(self, *, factor: float, is_strict: bool) -> None:
+        self._factor = factor
+        self._is_strict = is_strict
+        self._spent_s: Counter[str] = Counter()
+        self._missing: set[str] = set()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._spent_s[part_of(report.nodeid)] += report.duration  # type: ignore[assignment]  # Counter adds floats too
+        self._note_missing(report)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self._note_missing(report)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if session.exitstatus == pytest.ExitCode.OK and self.is_failure():
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        for line in self.over_budget():
+            terminalreporter.write_line(f"BUDGET: {line}", red=True, bold=True)
+        verdict = " (a failure, because CI=true)" if self._is_strict else ""
+        for name in sorted(self._missing):
+            terminalreporter.write_line(f"NOT TESTED: {name}{verdict}", yellow=True, bold=True)
+
+    def is_failure(self) -> bool:
+        return bool(self.over_budget() or (self._is_strict and self._missing))
+
+    def over_budget(self) -> list[str]:
+        """One sentence for each part that took longer than it may, or that has no budget."""
+        return [
+            line
+            for part, spent_s in sorted(self._spent_s.items())
+            if (line := self._verdict(part, spent_s)) is not None
+        ]
+
+    def _verdict(self, part: str, spent_s: float) -> str | None:
+        if part not in BUDGET_S:
+            return f"tests/{part} has no budget: give it one in tests/conftest.py"
+        allowed_s = BUDGET_S[part] * self._factor
+        if spent_s > allowed_s:
+            return f"tests/{part} took {spent_s:.1f} s, it may take {allowed_s:.0f} s"
+        return None
+
+    def _note_missing(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        if report.skipped and isinstance(report.longrepr, tuple):
+            _, found, reason = report.longrepr[2].partition(MISSING)
+            if found:
+                self._missing.add(reason)
+
+
+def part_of(nodeid: str) -> str:
+    """The folder of tests/ that a test lives in."""
+    return nodeid.removeprefix("tests/").partition("/")[0]
