@@ -1,0 +1,1 @@
+"""The parts of validation, one idea a file; `runnel.core.validation` puts them together."""

@@ -1,0 +1,83 @@
+"""The stored forms: versioned JSON, read by every later version of Runnel.
+
+A history entry is `[version, at, [events]]`, a message is `[version, command]`. A fixture of each
+released version stays in the tests; a new version adds a reader and never changes an old one.
+"""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import msgspec
+
+from runnel.core.commands import Command
+from runnel.core.events import AnyEvent
+from runnel.errors import UnreadableFormatError
+
+VERSION = 1
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """What one commit did to one aggregate."""
+
+    version: int
+    at: float
+    events: list[AnyEvent]
+
+
+class Message(msgspec.Struct, frozen=True, array_like=True):
+    version: int
+    command: Command
+
+
+class _Versioned(msgspec.Struct, frozen=True, array_like=True):
+    version: int
+
+
+T = TypeVar("T", Entry, Message)
+
+_encoder = msgspec.json.Encoder()
+_entry_decoder = msgspec.json.Decoder(Entry)
+_message_decoder = msgspec.json.Decoder(Message)
+_version_decoder = msgspec.json.Decoder(_Versioned)
+
+
+def encode_entry(at: float, events: Sequence[AnyEvent]) -> bytes:
+    return _encoder.encode(Entry(VERSION, at, list(events)))
+
+
+def decode_entry(data: bytes) -> Entry:
+    """Raises UnreadableFormatError for what no version up to this one has written."""
+    return _decode(_entry_decoder, data, "history entry")
+
+
+def encode_message(command: Command) -> bytes:
+    return _encoder.encode(Message(VERSION, command))
+
+
+def decode_message(data: bytes) -> Command:
+    """Raises UnreadableFormatError for what no version up to this one has written."""
+    return _decode(_message_decoder, data, "message").command
+
+
+def _decode(decoder: "msgspec.json.Decoder[T]", data: bytes, what: str) -> T:
+    try:
+        decoded = decoder.decode(data)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise UnreadableFormatError(_why(what, data, error)) from error
+    if decoded.version > VERSION:
+        raise UnreadableFormatError(_too_new(what, decoded.version))
+    return decoded
+
+
+def _why(what: str, data: bytes, error: Exception) -> str:
+    try:
+        version = _version_decoder.decode(data).version
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return f"a {what} of {len(data)} bytes is not in Runnel's format: {error}"
+    if version > VERSION:
+        return _too_new(what, version)
+    return f"a {what} of format {version} does not fit it: {error}"
+
+
+def _too_new(what: str, version: int) -> str:
+    return f"a {what} has format {version}, this Runnel reads up to {VERSION}: upgrade it"

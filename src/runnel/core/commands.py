@@ -1,0 +1,201 @@
+"""What can be asked of an execution: imperative, tagged, and safe to receive twice."""
+
+from typing import TypeAlias
+
+import msgspec
+
+from runnel.core.ids import DefinitionHash, ExecutionId, Ref, Token
+from runnel.core.retry import ErrorInfo
+from runnel.core.states import ExecutionState
+from runnel.core.values import EMPTY_OBJECT, Value
+
+
+class _Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    pass
+
+
+class CreateExecution(_Command, frozen=True, kw_only=True):
+    """Makes a PENDING execution, and starts it at once unless `is_held` (submit, then trigger)."""
+
+    execution_id: ExecutionId
+    workflow: str
+    definition: DefinitionHash
+    version: int
+    input: Value = EMPTY_OBJECT
+    labels: dict[str, str] = {}
+    parent: Token | None = None
+    is_held: bool = False
+    created_at: float
+
+
+class StartExecution(_Command, frozen=True, kw_only=True):
+    """Triggers a PENDING execution; `input`, when given, replaces the one it was made with."""
+
+    execution_id: ExecutionId
+    input: Value | None = None
+
+
+class TaskStarted(_Command, frozen=True, kw_only=True):
+    """A worker runs this task for longer than a moment: worth showing as RUNNING."""
+
+    token: Token
+    worker: str
+    started_at: float
+
+
+class TaskCompleted(_Command, frozen=True, kw_only=True):
+    token: Token
+    output: Value
+    worker: str = ""
+    started_at: float | None = None
+
+
+class TaskFailed(_Command, frozen=True, kw_only=True):
+    token: Token
+    error: ErrorInfo
+    worker: str = ""
+    started_at: float | None = None
+
+
+class TaskSkipped(_Command, frozen=True, kw_only=True):
+    """The task's own code found that there is nothing to do; `reason` is what it said."""
+
+    token: Token
+    reason: str = ""
+    worker: str = ""
+    started_at: float | None = None
+
+
+class TaskLost(_Command, frozen=True, kw_only=True):
+    """Whoever held the task is gone; `was_started` counts it towards the crash-loop limit."""
+
+    token: Token
+    reason: str
+    was_started: bool = False
+
+
+class TaskDeferred(_Command, frozen=True, kw_only=True):
+    """The worker may not run the task before `until` (a rate limit): it holds no slot till then."""
+
+    token: Token
+    until: float
+    reason: str = "rate limit"
+
+
+class TimerFired(_Command, frozen=True, kw_only=True):
+    """`attempt` is that of the node when the timer was set: an older one is ignored."""
+
+    ref: Ref
+    kind: str
+    attempt: int = 0
+
+
+class SendSignal(_Command, frozen=True, kw_only=True):
+    execution_id: ExecutionId
+    name: str
+    payload: Value
+    signal_id: str
+
+
+class CancelExecution(_Command, frozen=True, kw_only=True):
+    execution_id: ExecutionId
+    reason: str = "cancelled by request"
+
+
+class ChildSettled(_Command, frozen=True, kw_only=True):
+    """A child execution reached a final state; `token` is the one its parent started it with."""
+
+    token: Token
+    child_id: ExecutionId
+    state: ExecutionState
+    output: Value | None = None
+    error: ErrorInfo | None = None
+
+
+class AcquireLimit(_Command, frozen=True, kw_only=True):
+    """Asks the writer of a concurrency key for one of its places."""
+
+    key: str
+    limit: int
+    holder: Token
+
+
+class ReleaseLimit(_Command, frozen=True, kw_only=True):
+    key: str
+    holder: Token
+
+
+class LimitGranted(_Command, frozen=True, kw_only=True):
+    key: str
+    holder: Token
+
+
+class ValueLoaded(_Command, frozen=True, kw_only=True):
+    """A blob that deciding needed is at hand now; only ever sent by the orchestrator to itself."""
+
+    execution_id: ExecutionId
+
+
+class OutputStored(_Command, frozen=True, kw_only=True):
+    """The joined output of a map has been written aside."""
+
+    ref: Ref
+    output: Value
+
+
+class ResumeExecution(_Command, frozen=True, kw_only=True):
+    """Look again at everything that could go on: sent for each execution after a takeover."""
+
+    execution_id: ExecutionId
+
+
+class FailExecution(_Command, frozen=True, kw_only=True):
+    """End the execution at once: deciding raised, which is a bug of Runnel's."""
+
+    execution_id: ExecutionId
+    error: ErrorInfo
+
+
+Command: TypeAlias = (
+    CreateExecution
+    | StartExecution
+    | TaskStarted
+    | TaskCompleted
+    | TaskFailed
+    | TaskSkipped
+    | TaskLost
+    | TaskDeferred
+    | TimerFired
+    | SendSignal
+    | CancelExecution
+    | ChildSettled
+    | AcquireLimit
+    | ReleaseLimit
+    | LimitGranted
+    | ValueLoaded
+    | OutputStored
+    | ResumeExecution
+    | FailExecution
+)
+
+LimitCommand: TypeAlias = AcquireLimit | ReleaseLimit
+# After one of these, nobody holds the task any more.
+TASK_ENDINGS = (TaskCompleted, TaskFailed, TaskSkipped, TaskLost, TaskDeferred)
+_TASK_COMMANDS = (*TASK_ENDINGS, TaskStarted, ChildSettled)
+
+
+def aggregate_of(command: Command) -> str:
+    """The id of what the command changes: an execution, or `limit:` and a concurrency key."""
+    if isinstance(command, _TASK_COMMANDS):
+        return command.token.execution_id
+    if isinstance(command, AcquireLimit | ReleaseLimit):
+        return limit_id(command.key)
+    if isinstance(command, LimitGranted):
+        return command.holder.execution_id
+    if isinstance(command, TimerFired | OutputStored):
+        return command.ref.execution_id
+    return command.execution_id
+
+
+def limit_id(key: str) -> str:
+    return f"limit:{key}"

@@ -1,0 +1,89 @@
+"""`decide`: the one place where an execution changes, a pure function of state, command, moment."""
+
+from collections.abc import Callable
+from typing import Any
+
+from runnel.core import commands as c
+from runnel.core.decide.finishing import EXECUTION_NODE, on_execution_output_stored
+from runnel.core.decide.flow import proceed
+from runnel.core.decide.lifecycle import on_cancel, on_create, on_fail, on_resume, on_start, on_value_loaded
+from runnel.core.decide.mapping import hydrate, on_output_stored
+from runnel.core.decide.task import (
+    on_child_settled,
+    on_limit_granted,
+    on_task_completed,
+    on_task_deferred,
+    on_task_failed,
+    on_task_lost,
+    on_task_skipped,
+    on_task_started,
+    on_timer_fired,
+)
+from runnel.core.decide.turn import Moment, Turn
+from runnel.core.decide.waiting import on_signal
+from runnel.core.decision import Decision
+from runnel.core.events import ExecutionCreated
+from runnel.core.execution import Execution
+from runnel.core.graph import Graph
+
+__all__ = ["Moment", "create", "decide", "hydrate"]
+
+
+def create(
+    command: c.CreateExecution, graph: Graph, moment: Moment
+) -> tuple[Execution, Decision]:
+    """A new execution, and what its creation (and start, unless it is held) leads to."""
+    created = ExecutionCreated(
+        execution_id=command.execution_id,
+        workflow=graph.workflow.name,
+        version=command.version,
+        definition=graph.hash,
+        input=command.input,
+        labels={**graph.workflow.labels, **command.labels},
+        parent=command.parent,
+        created_at=command.created_at,
+    )
+    execution = Execution(created, graph)
+    decision = decide(execution, command, moment)
+    return execution, Decision(events=[created, *decision.events], effects=decision.effects)
+
+
+def decide(execution: Execution, command: c.Command, moment: Moment) -> Decision:
+    """Applies the command; a command that has become pointless gives an empty decision.
+
+    The events are applied to `execution` on the way. Should this raise, the aggregate is in an
+    unknown state and must be loaded again.
+    """
+    turn = Turn(execution, moment)
+    _HANDLERS[type(command)](turn, command)
+    proceed(turn)
+    return Decision(events=turn.events, effects=turn.effects)
+
+
+def _on_output_stored(turn: Turn, command: c.OutputStored) -> None:
+    if command.ref.node_id == EXECUTION_NODE:
+        on_execution_output_stored(turn, command)
+    else:
+        on_output_stored(turn, command)
+
+
+# Any: each function takes the one command type that it is registered for.
+_HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
+    c.CreateExecution: on_create,
+    c.StartExecution: on_start,
+    c.TaskStarted: on_task_started,
+    c.TaskCompleted: on_task_completed,
+    c.TaskFailed: on_task_failed,
+    c.TaskSkipped: on_task_skipped,
+    c.TaskLost: on_task_lost,
+    c.TaskDeferred: on_task_deferred,
+    c.TimerFired: on_timer_fired,
+    c.SendSignal: on_signal,
+    c.CancelExecution: on_cancel,
+    c.ChildSettled: on_child_settled,
+    c.LimitGranted: on_limit_granted,
+    c.ValueLoaded: lambda turn, _command: on_value_loaded(turn),
+    c.OutputStored: _on_output_stored,
+    c.ResumeExecution: lambda turn, _command: on_resume(turn),
+    c.FailExecution: on_fail,
+}

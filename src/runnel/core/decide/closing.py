@@ -1,0 +1,116 @@
+"""Failing nodes, and ending executions before their graph is done."""
+
+from runnel.core.commands import CancelExecution
+from runnel.core.decide.turn import Turn
+from runnel.core.effects import DeadLetter, PutDeadLetter, TimerKind
+from runnel.core.events import ExecutionClosing, NodeCancelled, NodeFailed, Wait
+from runnel.core.execution import NodeRun
+from runnel.core.ids import NO_ITEM, ExecutionId
+from runnel.core.retry import ErrorInfo
+from runnel.core.states import IN_FLIGHT, ExecutionState
+
+_TIMER_OF_WAIT = {
+    Wait.RETRY: TimerKind.RETRY,
+    Wait.RATE_LIMIT: TimerKind.RATE_LIMIT,
+    Wait.SLEEP: TimerKind.SLEEP,
+    Wait.SIGNAL: TimerKind.SIGNAL,
+}
+
+
+def close(
+    turn: Turn, outcome: ExecutionState, error: ErrorInfo | None, *, is_abrupt: bool = False
+) -> None:
+    """Decides the outcome: what runs or waits is cancelled, clean-up nodes follow."""
+    execution = turn.execution
+    turn.emit(ExecutionClosing(outcome=outcome, error=error, is_abrupt=is_abrupt))
+    cancel_rest(turn)
+    execution.ready.clear()
+    turn.to_evaluate.extend(
+        compiled.index
+        for compiled in execution.graph.nodes
+        if compiled.is_clean_up and not execution.unsettled[compiled.index]
+    )
+
+
+def cancel_rest(turn: Turn) -> None:
+    """Cancels every unsettled node that a closing execution does not spare."""
+    execution = turn.execution
+    reason = str(execution.closing_error or execution.outcome)
+    for compiled in execution.graph.nodes:
+        is_spared = compiled.is_clean_up and not execution.is_abrupt
+        if not is_spared and not execution.nodes[compiled.index].is_final:
+            _cancel_node(turn, compiled.index, reason)
+
+
+def fail_node(turn: Turn, index: int, error: ErrorInfo, *, item: int = NO_ITEM) -> None:
+    """Settles the node as FAILED; a failed item fails its map, and stops the other items."""
+    execution = turn.execution
+    node_id = execution.graph.nodes[index].node.id
+    if item != NO_ITEM:
+        turn.emit(NodeFailed(node=node_id, item=item, error=error))
+        error = ErrorInfo(
+            type=error.type, message=f"item {item}: {error.message}", types=error.types
+        )
+    stop_items(turn, index, f"another item of '{node_id}' failed")
+    turn.emit(NodeFailed(node=node_id, error=error))
+    turn.settled(index)
+
+
+def fail_attempt(
+    turn: Turn, index: int, run: NodeRun, failed: NodeFailed, *, diagnosis: str | None
+) -> None:
+    """Fails the node by what its last task reported; `diagnosis` sends it to the dead letters."""
+    if diagnosis is not None:
+        _put_dead_letter(turn, index, run, failed, diagnosis)
+    turn.release(index, failed.item, run)
+    if failed.item != NO_ITEM:
+        fail_node(turn, index, failed.error, item=failed.item)
+        return
+    turn.emit(failed)
+    turn.settled(index)
+
+
+def stop_items(turn: Turn, index: int, reason: str) -> None:
+    found = turn.execution.maps.get(index)
+    if found is None:
+        return
+    node_id = turn.execution.graph.nodes[index].node.id
+    for item, run in list(found.active.items()):
+        _stop(turn, index, item, run)
+        turn.emit(NodeCancelled(node=node_id, item=item, reason=reason))
+
+
+def _cancel_node(turn: Turn, index: int, reason: str) -> None:
+    execution = turn.execution
+    stop_items(turn, index, reason)
+    run = execution.nodes[index]
+    if index not in execution.maps:
+        _stop(turn, index, NO_ITEM, run)
+    turn.emit(NodeCancelled(node=execution.graph.nodes[index].node.id, reason=reason))
+
+
+def _stop(turn: Turn, index: int, item: int, run: NodeRun) -> None:
+    """Takes back whatever is under way for this attempt: task, timer, key or child."""
+    if run.state in IN_FLIGHT:
+        turn.drop(index, item, run)
+    if run.wait in _TIMER_OF_WAIT and run.due is not None:
+        turn.clear_timer(index, item, _TIMER_OF_WAIT[run.wait])
+    if run.wait is Wait.CHILD:
+        turn.tell(CancelExecution(execution_id=ExecutionId(run.detail), reason="parent closed"))
+    turn.release(index, item, run)
+
+
+def _put_dead_letter(
+    turn: Turn, index: int, run: NodeRun, failed: NodeFailed, diagnosis: str
+) -> None:
+    compiled = turn.execution.graph.nodes[index]
+    letter = DeadLetter(
+        token=turn.execution.token(index, failed.item, run),
+        queue=compiled.node.task_queue,
+        handler=compiled.node.handler,
+        config=compiled.config_raw,
+        error=failed.error,
+        reason=diagnosis,
+        rejected_at=turn.now,
+    )
+    turn.effects.append(PutDeadLetter(letter))

@@ -1,0 +1,137 @@
+"""Handing out work: a slot, a concurrency key if the node has one, then a task."""
+
+import msgspec
+
+from runnel.core.commands import AcquireLimit
+from runnel.core.decide.evaluating import Evaluated, evaluate
+from runnel.core.decide.turn import Turn
+from runnel.core.effects import IssueTask, Task
+from runnel.core.events import NodeQueued, NodeWaits, Wait
+from runnel.core.execution import PENDING, NodeRun
+from runnel.core.graph import CompiledNode
+from runnel.core.ids import NO_ITEM, NodeId, Nonce, Token
+from runnel.core.json_types import Json
+from runnel.core.retry import ErrorInfo
+from runnel.core.states import NodeState
+from runnel.core.values import NO_DATA, Value
+
+_encoder = msgspec.json.Encoder()
+
+
+def has_slot(turn: Turn) -> bool:
+    execution = turn.execution
+    window = turn.moment.policy.window
+    return execution.in_flight < min(execution.graph.workflow.max_concurrency or window, window)
+
+
+def issue(turn: Turn, index: int, item: int = NO_ITEM) -> ErrorInfo | None:
+    """Issues the next attempt, which has a slot; an ErrorInfo when its key can't be evaluated."""
+    execution = turn.execution
+    compiled = execution.graph.nodes[index]
+    if compiled.concurrency_key is None:
+        run = execution.run(index, item) or PENDING
+        queue_task(turn, index, item, attempt=run.attempt + 1, nonce=turn.moment.nonce)
+        return None
+    key = _limit_key(turn, index, item)
+    if isinstance(key, ErrorInfo):
+        return key
+    if key is not None:
+        wait_for_limit(turn, index, item, key)
+    return None
+
+
+def wait_for_limit(turn: Turn, index: int, item: int, key: str) -> None:
+    """Asks for the key; the attempt that will hold it is named already, so it can be released."""
+    execution = turn.execution
+    compiled = execution.graph.nodes[index]
+    run = execution.run(index, item) or PENDING
+    nonce = turn.moment.nonce
+    turn.emit(
+        NodeWaits(
+            node=compiled.node.id,
+            item=item,
+            wait=Wait.LIMIT,
+            detail=key,
+            attempt=run.attempt + 1,
+            nonce=nonce,
+        )
+    )
+    holder = Token(execution.id, compiled.node.id, item, run.attempt + 1, nonce)
+    turn.tell(AcquireLimit(key=key, limit=compiled.node.concurrency_limit, holder=holder))
+
+
+def queue_task(
+    turn: Turn, index: int, item: int, *, attempt: int, nonce: Nonce, key: str = ""
+) -> None:
+    execution = turn.execution
+    compiled = execution.graph.nodes[index]
+    node_id = compiled.node.id
+    event = NodeQueued(node=node_id, item=item, attempt=attempt, nonce=nonce, key=key)
+    turn.emit(event)
+    token = Token(execution.id, node_id, item, attempt, nonce)
+    run = execution.run(index, item) or PENDING
+    turn.effects.append(IssueTask(_task(turn, compiled, token, run)))
+
+
+def _task(turn: Turn, compiled: CompiledNode, token: Token, run: NodeRun) -> Task:
+    execution, node = turn.execution, compiled.node
+    limit = execution.graph.workflow.rate_limits.get(node.resource_tag or "")
+    return Task(
+        token=token,
+        handler=node.handler,
+        queue=node.task_queue,
+        config=compiled.config_raw,
+        inputs=_inputs(turn, compiled),
+        parents=len(compiled.parents),
+        execution_input=execution.input,
+        workflow=execution.graph.workflow.name,
+        version=execution.version,
+        labels=execution.labels,
+        execution_started_at=execution.started_at or execution.created_at,
+        item=_item(turn, compiled.index, token.item),
+        timeout_s=node.timeout_seconds,
+        soft_timeout_s=node.soft_timeout_seconds,
+        resource_tag=node.resource_tag,
+        rate_per_second=limit.rate_per_second if limit else None,
+        burst=limit.burst if limit else 1,
+        failures=run.failures,
+        issued_at=turn.now,
+    )
+
+
+def _inputs(turn: Turn, compiled: CompiledNode) -> dict[NodeId, Value]:
+    """Outputs of the parents and of whatever else the config names, by reference."""
+    nodes, graph = turn.execution.nodes, turn.execution.graph.nodes
+    return {
+        graph[index].node.id: output
+        for index in compiled.needs
+        if (output := nodes[index].output) is not None
+        and nodes[index].state is NodeState.COMPLETED
+    }
+
+
+def _item(turn: Turn, index: int, item: int) -> msgspec.Raw:
+    if item == NO_ITEM:
+        return NO_DATA
+    return msgspec.Raw(_encoder.encode(item_value(turn, index, item)))
+
+
+def item_value(turn: Turn, index: int, item: int) -> Json:
+    items = turn.execution.maps[index].items
+    return None if items is None else items[item]
+
+
+def _limit_key(turn: Turn, index: int, item: int) -> str | ErrorInfo | None:
+    """None when a blob must be loaded first: evaluated again once it is there."""
+    compiled = turn.execution.graph.nodes[index]
+    found = evaluate(turn, index, compiled.concurrency_key, item=item)
+    match found:
+        case Evaluated(value=str() as key) if key:
+            return key
+        case Evaluated(value=int() as number) if not isinstance(number, bool):
+            return str(number)
+        case Evaluated(value=other):
+            message = f"concurrency_key gave {other!r}, expected a non-empty text or a number"
+            return ErrorInfo(type="TemplateError", message=message[:300], retryable=False)
+        case _:
+            return found

@@ -1,0 +1,126 @@
+"""What is to be done once the events are stored: part of the same commit, or after it."""
+
+from enum import StrEnum
+from typing import TypeAlias
+
+import msgspec
+
+from runnel.core.commands import Command
+from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Ref, Token
+from runnel.core.retry import ErrorInfo
+from runnel.core.values import NO_DATA, Value
+
+
+class TimerKind(StrEnum):
+    RETRY = "retry"
+    RATE_LIMIT = "rate_limit"
+    SLEEP = "sleep"
+    SIGNAL = "signal"
+    TIMEOUT = "timeout"
+    SLA = "sla"
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One attempt, with all that a worker needs to run it: no other read is necessary.
+
+    `config` is the node's template tree as JSON; the worker resolves it against `inputs`,
+    `execution_input` and `item`, so that nobody but the worker looks inside large outputs.
+    """
+
+    token: Token
+    handler: str
+    queue: str
+    config: msgspec.Raw
+    inputs: dict[NodeId, Value] = {}
+    parents: int = 0
+    execution_input: Value
+    workflow: str
+    version: int
+    labels: dict[str, str] = {}
+    execution_started_at: float
+    item: msgspec.Raw = NO_DATA
+    timeout_s: float
+    soft_timeout_s: float | None = None
+    resource_tag: str | None = None
+    rate_per_second: float | None = None
+    burst: int = 1
+    failures: int = 0
+    issued_at: float
+
+
+class TimerKey(msgspec.Struct, frozen=True, array_like=True):
+    """At most one timer is set per key; setting it again moves it."""
+
+    execution_id: ExecutionId
+    node_id: NodeId
+    item: int = NO_ITEM
+    kind: TimerKind = TimerKind.RETRY
+
+
+class IssueTask(msgspec.Struct, frozen=True):
+    task: Task
+
+
+class DropTask(msgspec.Struct, frozen=True):
+    """The attempt is over: not to be started any more, and told to stop if it runs."""
+
+    token: Token
+
+
+class SetTimer(msgspec.Struct, frozen=True):
+    key: TimerKey
+    due: float
+    attempt: int = 0
+
+
+class ClearTimer(msgspec.Struct, frozen=True):
+    key: TimerKey
+
+
+class Tell(msgspec.Struct, frozen=True):
+    """A command for another aggregate: handled in the same batch when its writer is this one."""
+
+    command: Command
+
+
+class LoadValue(msgspec.Struct, frozen=True):
+    """Deciding needs the content of this blob: load it, then send ValueLoaded."""
+
+    execution_id: ExecutionId
+    value: Value
+
+
+class StoreOutput(msgspec.Struct, frozen=True):
+    """Write the joined output of a map aside, then send OutputStored."""
+
+    ref: Ref
+    key: str
+    parts: list[Value]
+
+
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
+    """A task that needs a person: the original fields, and what was wrong with it."""
+
+    token: Token
+    queue: str
+    handler: str
+    config: msgspec.Raw
+    error: ErrorInfo
+    reason: str
+    rejected_at: float
+
+
+class PutDeadLetter(msgspec.Struct, frozen=True):
+    letter: DeadLetter
+
+
+Effect: TypeAlias = (
+    IssueTask
+    | DropTask
+    | SetTimer
+    | ClearTimer
+    | Tell
+    | LoadValue
+    | StoreOutput
+    | PutDeadLetter
+)

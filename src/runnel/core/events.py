@@ -1,0 +1,183 @@
+"""What happened: past tense, and enough to rebuild the state from nothing."""
+
+from enum import StrEnum
+from typing import TypeAlias
+
+import msgspec
+
+from runnel.core.ids import NO_ITEM, DefinitionHash, ExecutionId, NodeId, Nonce, Token
+from runnel.core.retry import ErrorInfo
+from runnel.core.run_when import SkipReason
+from runnel.core.states import ExecutionState
+from runnel.core.values import Value
+
+
+class Wait(StrEnum):
+    """What a WAITING node waits for."""
+
+    RETRY = "retry"
+    RATE_LIMIT = "rate limit"
+    SLEEP = "sleep"
+    SIGNAL = "signal"
+    LIMIT = "concurrency key"
+    SLOT = "slot"
+    CHILD = "child execution"
+
+
+class _Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True, gc=False):
+    pass
+
+
+class _NodeEvent(_Event, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    node: NodeId
+    item: int = NO_ITEM
+
+
+class ExecutionCreated(_Event, frozen=True, kw_only=True):
+    execution_id: ExecutionId
+    workflow: str
+    version: int
+    definition: DefinitionHash
+    input: Value
+    labels: dict[str, str] = {}
+    parent: Token | None = None
+    created_at: float
+
+
+class ExecutionStarted(_Event, frozen=True, kw_only=True):
+    input: Value | None = None
+
+
+class NodeQueued(_NodeEvent, frozen=True, kw_only=True):
+    """A task was issued: from now on only this attempt and nonce may report."""
+
+    attempt: int
+    nonce: Nonce
+    key: str = ""
+
+
+class NodeStarted(_NodeEvent, frozen=True, kw_only=True):
+    worker: str
+    started_at: float
+
+
+class NodeCompleted(_NodeEvent, frozen=True, kw_only=True):
+    output: Value
+    worker: str = ""
+    started_at: float | None = None
+
+
+class NodeFailed(_NodeEvent, frozen=True, kw_only=True):
+    error: ErrorInfo
+    worker: str = ""
+    started_at: float | None = None
+
+
+class NodeSkipped(_NodeEvent, frozen=True, kw_only=True):
+    """An item is skipped by its own code only; `detail` is what that code said."""
+
+    reason: SkipReason
+    detail: str = ""
+    worker: str = ""
+    started_at: float | None = None
+
+
+class NodeCancelled(_NodeEvent, frozen=True, kw_only=True):
+    reason: str
+
+
+class RetryPlanned(_NodeEvent, frozen=True, kw_only=True):
+    error: ErrorInfo
+    due: float
+
+
+class TaskWasLost(_NodeEvent, frozen=True, kw_only=True):
+    reason: str
+    was_started: bool = False
+
+
+class NodeWaits(_NodeEvent, frozen=True, kw_only=True):
+    """The node (or item) waits: `due` is when a timer ends the wait, `detail` names the signal,
+    key or child."""
+
+    wait: Wait
+    due: float | None = None
+    detail: str = ""
+    attempt: int | None = None
+    nonce: Nonce | None = None
+
+
+class MapStarted(_Event, frozen=True, kw_only=True):
+    """The list was known: its items are a function of the graph and earlier outputs, not stored."""
+
+    node: NodeId
+    count: int
+
+
+class SignalReceived(_Event, frozen=True, kw_only=True):
+    signal_id: str
+    name: str
+    payload: Value
+
+
+class SignalConsumed(_Event, frozen=True, kw_only=True):
+    signal_id: str
+    node: NodeId
+
+
+class ExecutionClosing(_Event, frozen=True, kw_only=True):
+    """The outcome is decided: every node that has not begun is cancelled, clean-up nodes run.
+
+    `is_abrupt`: not even those.
+    """
+
+    outcome: ExecutionState
+    error: ErrorInfo | None = None
+    is_abrupt: bool = False
+
+
+class SlaMissed(_Event, frozen=True, kw_only=True):
+    sla_s: float
+
+
+class ExecutionFinished(_Event, frozen=True, kw_only=True):
+    state: ExecutionState
+    output: Value | None = None
+    error: ErrorInfo | None = None
+
+
+class LimitHeld(_Event, frozen=True, kw_only=True):
+    holder: Token
+    limit: int
+
+
+class LimitQueued(_Event, frozen=True, kw_only=True):
+    holder: Token
+    limit: int
+
+
+class LimitReleased(_Event, frozen=True, kw_only=True):
+    holder: Token
+
+
+Event: TypeAlias = (
+    ExecutionCreated
+    | ExecutionStarted
+    | NodeQueued
+    | NodeStarted
+    | NodeCompleted
+    | NodeFailed
+    | NodeSkipped
+    | NodeCancelled
+    | RetryPlanned
+    | TaskWasLost
+    | NodeWaits
+    | MapStarted
+    | SignalReceived
+    | SignalConsumed
+    | ExecutionClosing
+    | SlaMissed
+    | ExecutionFinished
+)
+LimitEvent: TypeAlias = LimitHeld | LimitQueued | LimitReleased
+AnyEvent: TypeAlias = Event | LimitEvent

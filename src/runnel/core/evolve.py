@@ -1,0 +1,313 @@
+"""Events become state: one function per event, and the same ones for living and for rebuilding."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec.structs import replace
+
+from runnel.core import events as e
+from runnel.core.codec import decode_entry
+from runnel.core.execution import PENDING, Execution, MapRun, NodeRun
+from runnel.core.graph import Graph
+from runnel.core.ids import NO_ITEM, DefinitionHash
+from runnel.core.states import NODE_MOVES, NodeState, check_execution_move, check_node_move
+from runnel.core.states import ExecutionState as X
+from runnel.core.values import NULL, Value
+from runnel.errors import BrokenInvariantError
+
+S = NodeState
+
+
+def evolve(execution: Execution, event: e.Event, at: float) -> None:
+    """Applies one event; raises IllegalMoveError for one that the tables of moves do not allow."""
+    _APPLY[type(event)](execution, event, at)
+
+
+def replay(
+    entries: Iterable[bytes], graph_of: Callable[[DefinitionHash], Graph]
+) -> Execution | None:
+    """The state that these history entries describe; None when there are none."""
+    execution: Execution | None = None
+    for data in entries:
+        entry = decode_entry(data)
+        for event in entry.events:
+            if isinstance(event, e.ExecutionCreated):
+                execution = Execution(event, graph_of(event.definition))
+            elif execution is None:
+                raise BrokenInvariantError("a history does not begin with ExecutionCreated")
+            else:
+                _APPLY[type(event)](execution, event, entry.at)
+    return execution
+
+
+def _on_started(execution: Execution, event: e.ExecutionStarted, at: float) -> None:
+    check_execution_move(execution.id, execution.state, X.RUNNING)
+    execution.state = X.RUNNING
+    execution.started_at = at
+    if event.input is not None:
+        execution.input = event.input
+
+
+def _on_queued(execution: Execution, event: e.NodeQueued, _at: float) -> None:
+    index = execution.graph.index[event.node]
+    run = _current(execution, index, event.item)
+    changed = replace(
+        run,
+        state=S.QUEUED,
+        attempt=event.attempt,
+        nonce=event.nonce,
+        key=event.key,
+        wait=None,
+        due=None,
+        started_at=None,
+        worker="",
+    )
+    _store(execution, index, event.item, run, changed)
+
+
+def _on_task_started(execution: Execution, event: e.NodeStarted, _at: float) -> None:
+    index = execution.graph.index[event.node]
+    run = _current(execution, index, event.item)
+    changed = replace(run, state=S.RUNNING, worker=event.worker, started_at=event.started_at)
+    _store(execution, index, event.item, run, changed)
+
+
+def _on_completed(execution: Execution, event: e.NodeCompleted, at: float) -> None:
+    index = execution.graph.index[event.node]
+    run = _running(execution, index, event)
+    if event.item != NO_ITEM:
+        _settle_item(execution, index, event.item, run)
+        _keep_result(execution.maps[index], event.item, event.output)
+        return
+    changed = replace(
+        run, state=S.COMPLETED, output=event.output, wait=None, due=None, finished_at=at
+    )
+    _settle(execution, index, run, changed)
+    if index in execution.maps:
+        execution.maps[index].results = []
+        execution.maps[index].items = None
+
+
+def _on_failed(execution: Execution, event: e.NodeFailed, at: float) -> None:
+    index = execution.graph.index[event.node]
+    run = _current(execution, index, event.item)
+    if event.started_at is not None:
+        run = _running(execution, index, event)
+    if event.item != NO_ITEM:
+        _settle_item(execution, index, event.item, run)
+        return
+    if execution.first_failed is None:
+        execution.first_failed = index
+    # The failure that ends the node counts too: `failures` is how often it has failed.
+    changed = replace(
+        run,
+        state=S.FAILED,
+        error=event.error,
+        failures=run.failures + 1,
+        wait=None,
+        due=None,
+        finished_at=at,
+    )
+    _settle(execution, index, run, changed)
+
+
+def _on_skipped(execution: Execution, event: e.NodeSkipped, at: float) -> None:
+    index = execution.graph.index[event.node]
+    run = _running(execution, index, event)
+    if event.item != NO_ITEM:
+        _settle_item(execution, index, event.item, run)
+        _keep_result(execution.maps[index], event.item, NULL)
+        return
+    changed = replace(
+        run,
+        state=S.SKIPPED,
+        skip=event.reason,
+        reason=event.detail or str(event.reason),
+        finished_at=at,
+    )
+    _settle(execution, index, run, changed)
+
+
+def _on_cancelled(execution: Execution, event: e.NodeCancelled, at: float) -> None:
+    index = execution.graph.index[event.node]
+    run = _current(execution, index, event.item)
+    if event.item != NO_ITEM:
+        _settle_item(execution, index, event.item, run)
+        return
+    changed = replace(
+        run, state=S.CANCELLED, reason=event.reason, wait=None, due=None, finished_at=at
+    )
+    _settle(execution, index, run, changed)
+
+
+def _on_retry_planned(execution: Execution, event: e.RetryPlanned, _at: float) -> None:
+    index = execution.graph.index[event.node]
+    run = _current(execution, index, event.item)
+    changed = replace(
+        run,
+        state=S.WAITING,
+        wait=e.Wait.RETRY,
+        due=event.due,
+        error=event.error,
+        failures=run.failures + 1,
+        key="",
+    )
+    _store(execution, index, event.item, run, changed)
+
+
+def _on_lost(execution: Execution, event: e.TaskWasLost, _at: float) -> None:
+    index = execution.graph.index[event.node]
+    run = _current(execution, index, event.item)
+    was_started = event.was_started or run.state is S.RUNNING
+    changed = replace(run, losses=run.losses + was_started)
+    _put(execution, index, event.item, changed)
+
+
+def _on_waits(execution: Execution, event: e.NodeWaits, at: float) -> None:
+    index = execution.graph.index[event.node]
+    run = _current(execution, index, event.item)
+    is_limit = event.wait is e.Wait.LIMIT
+    changed = replace(
+        run,
+        state=S.WAITING,
+        wait=event.wait,
+        due=event.due,
+        detail=event.detail,
+        key=event.detail if is_limit else "",
+        attempt=run.attempt if event.attempt is None else event.attempt,
+        nonce=run.nonce if event.nonce is None else event.nonce,
+        started_at=at if event.wait in _CORE_WAITS else run.started_at,
+    )
+    _store(execution, index, event.item, run, changed)
+    if event.wait is e.Wait.SIGNAL:
+        execution.waiting_for.setdefault(event.detail, []).append(index)
+
+
+_CORE_WAITS = frozenset({e.Wait.SLEEP, e.Wait.SIGNAL, e.Wait.CHILD})
+
+
+def _on_map_started(execution: Execution, event: e.MapStarted, at: float) -> None:
+    index = execution.graph.index[event.node]
+    run = execution.nodes[index]
+    check_node_move(event.node, run.state, S.RUNNING)
+    execution.nodes[index] = replace(run, state=S.RUNNING, attempt=1, started_at=at)
+    execution.maps[index] = MapRun(event.count)
+
+
+def _on_signal(execution: Execution, event: e.SignalReceived, _at: float) -> None:
+    execution.signal_ids.add(event.signal_id)
+    execution.signals[event.signal_id] = (event.name, event.payload)
+
+
+def _on_signal_consumed(execution: Execution, event: e.SignalConsumed, _at: float) -> None:
+    del execution.signals[event.signal_id]
+
+
+def _on_closing(execution: Execution, event: e.ExecutionClosing, at: float) -> None:
+    """Cancels what has not begun by this one event, whatever the size of the graph."""
+    reason = str(event.error) if event.error else event.outcome
+    spares_clean_up = execution.state is X.RUNNING and not event.is_abrupt
+    execution.outcome = execution.outcome or event.outcome
+    execution.closing_error = execution.closing_error or event.error
+    execution.is_abrupt = execution.is_abrupt or event.is_abrupt
+    cancelled = replace(PENDING, state=S.CANCELLED, reason=reason, finished_at=at)
+    for compiled in execution.graph.nodes:
+        run = execution.nodes[compiled.index]
+        if run.state is S.PENDING and not (spares_clean_up and compiled.is_clean_up):
+            _settle(execution, compiled.index, run, cancelled)
+
+
+def _on_sla_missed(execution: Execution, _event: e.SlaMissed, _at: float) -> None:
+    execution.is_sla_missed = True
+
+
+def _on_finished(execution: Execution, event: e.ExecutionFinished, at: float) -> None:
+    check_execution_move(execution.id, execution.state, event.state)
+    execution.state = event.state
+    execution.finished_at = at
+    execution.output = event.output
+    execution.error = event.error
+    execution.ready.clear()
+
+
+def _current(execution: Execution, index: int, item: int) -> NodeRun:
+    if item == NO_ITEM:
+        return execution.nodes[index]
+    return execution.maps[index].active.get(item, PENDING)
+
+
+def _running(
+    execution: Execution, index: int, event: e.NodeCompleted | e.NodeFailed | e.NodeSkipped
+) -> NodeRun:
+    """A report of a task that was never shown as RUNNING: it was, between queue and report."""
+    run = _current(execution, index, event.item)
+    if run.state is S.QUEUED:
+        return replace(run, state=S.RUNNING, worker=event.worker, started_at=event.started_at)
+    return run
+
+
+def _store(
+    execution: Execution, index: int, item: int, before: NodeRun, after: NodeRun
+) -> None:
+    check_node_move(execution.graph.nodes[index].node.id, before.state, after.state)
+    execution.in_flight += after.holds_slot - before.holds_slot
+    _put(execution, index, item, after)
+
+
+def _put(execution: Execution, index: int, item: int, run: NodeRun) -> None:
+    if item == NO_ITEM:
+        execution.nodes[index] = run
+        return
+    found = execution.maps[index]
+    found.active[item] = run
+    found.next_item = max(found.next_item, item + 1)
+
+
+def _settle(execution: Execution, index: int, before: NodeRun, after: NodeRun) -> None:
+    """O(children), once per node: the table of moves has no way out of a settled state."""
+    compiled = execution.graph.nodes[index]
+    if after.state not in NODE_MOVES[before.state]:
+        check_node_move(compiled.node.id, before.state, after.state)
+    if index not in execution.maps:
+        execution.in_flight -= execution.nodes[index].holds_slot
+    if before.wait is e.Wait.SIGNAL:
+        execution.waiting_for[before.detail].remove(index)
+    execution.nodes[index] = after
+    execution.remaining -= 1
+    for child in compiled.children:
+        execution.unsettled[child] -= 1
+
+
+def _settle_item(execution: Execution, index: int, item: int, run: NodeRun) -> None:
+    found = execution.maps[index]
+    execution.in_flight -= found.active.pop(item, PENDING).holds_slot
+    found.next_item = max(found.next_item, item + 1)
+    found.settled += 1
+    if run.is_final:
+        raise BrokenInvariantError(f"item {item} of '{execution.graph.nodes[index].node.id}'")
+
+
+def _keep_result(found: MapRun, item: int, output: Value) -> None:
+    found.results[item] = output
+    found.size += output.size + 1
+
+
+# Any: each function takes the one event type that it is registered for.
+_APPLY: dict[type, Callable[[Execution, Any, float], None]] = {
+    e.ExecutionStarted: _on_started,
+    e.NodeQueued: _on_queued,
+    e.NodeStarted: _on_task_started,
+    e.NodeCompleted: _on_completed,
+    e.NodeFailed: _on_failed,
+    e.NodeSkipped: _on_skipped,
+    e.NodeCancelled: _on_cancelled,
+    e.RetryPlanned: _on_retry_planned,
+    e.TaskWasLost: _on_lost,
+    e.NodeWaits: _on_waits,
+    e.MapStarted: _on_map_started,
+    e.SignalReceived: _on_signal,
+    e.SignalConsumed: _on_signal_consumed,
+    e.ExecutionClosing: _on_closing,
+    e.SlaMissed: _on_sla_missed,
+    e.ExecutionFinished: _on_finished,
+}

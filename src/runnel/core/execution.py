@@ -1,0 +1,186 @@
+"""An execution: a mutable aggregate of frozen node values, changed by `evolve` and nothing else."""
+
+from collections import deque
+
+import msgspec
+
+from runnel.core.events import ExecutionCreated, Wait
+from runnel.core.graph import CompiledNode, Graph
+from runnel.core.ids import NO_ITEM, ExecutionId, Nonce, Ref, Token
+from runnel.core.json_types import Json
+from runnel.core.retry import ErrorInfo
+from runnel.core.run_when import SkipReason
+from runnel.core.states import EXECUTION_FINAL, IN_FLIGHT, NODE_FINAL, ExecutionState, NodeState
+from runnel.core.values import Value
+
+
+class NodeRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far one node (or one item of a map) has come.
+
+    `attempt` always grows; `failures` count against max_retries, `losses` against the crash-loop
+    limit. `detail` names the signal or child that is waited for, `key` the concurrency key.
+    """
+
+    state: NodeState = NodeState.PENDING
+    attempt: int = 0
+    nonce: Nonce = Nonce("")
+    failures: int = 0
+    losses: int = 0
+    wait: Wait | None = None
+    due: float | None = None
+    detail: str = ""
+    key: str = ""
+    output: Value | None = None
+    error: ErrorInfo | None = None
+    reason: str = ""
+    skip: SkipReason | None = None
+    worker: str = ""
+    started_at: float | None = None
+    finished_at: float | None = None
+
+    @property
+    def is_final(self) -> bool:
+        return self.state in NODE_FINAL
+
+    @property
+    def holds_slot(self) -> bool:
+        """Counts against max_concurrency: it runs, may run at any moment, or has a child run."""
+        return self.state in IN_FLIGHT or self.wait in SLOT_WAITS
+
+
+SLOT_WAITS = frozenset({Wait.CHILD, Wait.LIMIT})
+PENDING = NodeRun()
+
+
+class MapRun:
+    """The items of a `for_each`: only those that have begun and are not settled have a value."""
+
+    __slots__ = (
+        "active",
+        "count",
+        "is_in_line",
+        "is_joining",
+        "items",
+        "next_item",
+        "results",
+        "settled",
+        "size",
+    )
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.next_item = 0
+        self.settled = 0
+        self.size = 0
+        self.active: dict[int, NodeRun] = {}
+        self.results: list[Value | None] = [None] * count
+        # Not stored: evaluated again from the graph and the outputs (`hydrate`) after a load.
+        self.items: list[Json] | None = None
+        self.is_in_line = False
+        self.is_joining = False
+
+    @property
+    def is_settled(self) -> bool:
+        return self.settled == self.count
+
+
+class Execution:
+    """All that is known of one execution, by node index of its graph."""
+
+    __slots__ = (
+        "awaited_blobs",
+        "closing_error",
+        "created_at",
+        "error",
+        "finished_at",
+        "first_failed",
+        "graph",
+        "id",
+        "in_flight",
+        "input",
+        "is_abrupt",
+        "is_sla_missed",
+        "is_storing_output",
+        "labels",
+        "maps",
+        "nodes",
+        "outcome",
+        "output",
+        "parent",
+        "ready",
+        "remaining",
+        "signal_ids",
+        "signals",
+        "started_at",
+        "state",
+        "unsettled",
+        "version",
+        "waiting_for",
+    )
+
+    def __init__(self, created: ExecutionCreated, graph: Graph) -> None:
+        self.id: ExecutionId = created.execution_id
+        self.graph = graph
+        self.version = created.version
+        self.input = created.input
+        self.labels = created.labels
+        self.parent: Token | None = created.parent
+        self.created_at = created.created_at
+        self.started_at: float | None = None
+        self.finished_at: float | None = None
+        self.state = ExecutionState.PENDING
+        self.output: Value | None = None
+        self.error: ErrorInfo | None = None
+        self.outcome: ExecutionState | None = None
+        self.closing_error: ErrorInfo | None = None
+        self.is_abrupt = False
+        self.first_failed: int | None = None
+        self.is_sla_missed = False
+        self.nodes: list[NodeRun] = [PENDING] * len(graph)
+        self.unsettled: list[int] = list(graph.parent_counts)
+        self.remaining = len(graph)
+        self.in_flight = 0
+        self.maps: dict[int, MapRun] = {}
+        self.signals: dict[str, tuple[str, Value]] = {}
+        self.signal_ids: set[str] = set()
+        self.waiting_for: dict[str, list[int]] = {}
+        # Not stored, derived again by ResumeExecution: what could run but has no slot, which
+        # blobs deciding waits for, whether the output is being written aside.
+        self.ready: deque[tuple[int, int]] = deque()
+        self.awaited_blobs: set[tuple[int, int]] = set()
+        self.is_storing_output = False
+
+    @property
+    def is_final(self) -> bool:
+        return self.state in EXECUTION_FINAL
+
+    def run(self, index: int, item: int = NO_ITEM) -> NodeRun | None:
+        """The node or item; None for an item that has not begun or is settled."""
+        if item == NO_ITEM:
+            return self.nodes[index]
+        found = self.maps.get(index)
+        return None if found is None else found.active.get(item)
+
+    def compiled(self, index: int) -> CompiledNode:
+        return self.graph.nodes[index]
+
+    def ref(self, index: int, item: int = NO_ITEM) -> Ref:
+        return Ref(self.id, self.graph.nodes[index].node.id, item)
+
+    def token(self, index: int, item: int, run: NodeRun) -> Token:
+        return Token(self.id, self.graph.nodes[index].node.id, item, run.attempt, run.nonce)
+
+    def in_flight_tokens(self) -> list[Token]:
+        """The attempts that a worker has, or may get, right now."""
+        tokens = [
+            self.token(index, NO_ITEM, run)
+            for index, run in enumerate(self.nodes)
+            if run.state in IN_FLIGHT and index not in self.maps
+        ]
+        for index, found in self.maps.items():
+            tokens += [
+                self.token(index, item, run)
+                for item, run in found.active.items()
+                if run.state in IN_FLIGHT
+            ]
+        return tokens

@@ -1,0 +1,123 @@
+"""A workflow compiled for running: neighbours by index, templates parsed, configs encoded once."""
+
+from collections import deque
+from collections.abc import Iterator
+
+import msgspec
+
+from runnel.core.ids import DefinitionHash, NodeId
+from runnel.core.run_when import CLEAN_UP
+from runnel.core.templates import Expression, Reference, Tree, compile_expression, compile_tree
+from runnel.core.workflow import Node, Workflow, hash_workflow
+
+_encoder = msgspec.json.Encoder()
+
+
+class CompiledNode:
+    """What the core needs of a node, looked up once per graph and never per execution."""
+
+    __slots__ = (
+        "child_hash",
+        "children",
+        "concurrency_key",
+        "condition",
+        "config",
+        "config_raw",
+        "for_each",
+        "index",
+        "is_clean_up",
+        "needs",
+        "node",
+        "parents",
+    )
+
+    def __init__(self, index: int, node: Node) -> None:
+        self.index = index
+        self.node = node
+        self.parents: tuple[int, ...] = ()
+        self.children: tuple[int, ...] = ()
+        self.needs: tuple[int, ...] = ()
+        self.child_hash = None if node.child is None else hash_workflow(node.child)
+        self.is_clean_up = node.run_when in CLEAN_UP
+        self.config: Tree = compile_tree(node.config)
+        self.config_raw = msgspec.Raw(_encoder.encode(node.config))
+        self.condition: Expression | None = _expression(node.condition, "condition")
+        self.for_each: Expression | None = _expression(node.for_each, "for_each")
+        self.concurrency_key: Tree | None = (
+            compile_tree(node.concurrency_key, where="concurrency_key")
+            if node.concurrency_key
+            else None
+        )
+
+    def references(self) -> Iterator[tuple[str, Reference]]:
+        """Every path that a field of this node names, with the name of the field."""
+        for field in ("config", "condition", "for_each", "concurrency_key"):
+            compiled: Tree | Expression | None = getattr(self, field)
+            if compiled is not None:
+                for reference in compiled.references:
+                    yield field, reference
+
+
+def _expression(source: str | None, where: str) -> Expression | None:
+    return None if source is None else compile_expression(source, where=where)
+
+
+class Graph:
+    """A validated workflow; shared by all its executions, so nothing in it ever changes."""
+
+    def __init__(self, workflow: Workflow) -> None:
+        self.workflow = workflow
+        self.hash: DefinitionHash = hash_workflow(workflow)
+        self.nodes = [CompiledNode(index, node) for index, node in enumerate(workflow.nodes)]
+        self.index: dict[NodeId, int] = {node.id: i for i, node in enumerate(workflow.nodes)}
+        self.output: Tree = compile_tree(workflow.output, where="output")
+        self._link()
+        self.parent_counts = [len(node.parents) for node in self.nodes]
+        self.roots = [node.index for node in self.nodes if not node.parents]
+        self.leaves = [node.index for node in self.nodes if not node.children]
+
+    def node(self, node_id: NodeId) -> CompiledNode:
+        return self.nodes[self.index[node_id]]
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def _link(self) -> None:
+        children: list[list[int]] = [[] for _ in self.nodes]
+        for compiled in self.nodes:
+            parents = tuple(self.index[parent] for parent in compiled.node.dependencies)
+            compiled.parents = parents
+            for parent in parents:
+                children[parent].append(compiled.index)
+            named = {self.index[NodeId(ref.root)] for ref in self._config_references(compiled)}
+            compiled.needs = (*parents, *sorted(named - set(parents)))
+        for compiled, below in zip(self.nodes, children, strict=True):
+            compiled.children = tuple(below)
+
+    def _config_references(self, compiled: CompiledNode) -> Iterator[Reference]:
+        return (ref for ref in compiled.config.references if ref.root in self.index)
+
+    def layers(self) -> list[list[NodeId]]:
+        """Nodes by distance from the roots: what one layer holds may run in parallel."""
+        depth = [0] * len(self.nodes)
+        for index in self.topological_order():
+            for child in self.nodes[index].children:
+                depth[child] = max(depth[child], depth[index] + 1)
+        layers: list[list[NodeId]] = [[] for _ in range(max(depth, default=-1) + 1)]
+        for compiled in self.nodes:
+            layers[depth[compiled.index]].append(compiled.node.id)
+        return layers
+
+    def topological_order(self) -> list[int]:
+        """Kahn's algorithm: parents before children, in O(nodes + edges), without recursion."""
+        missing = list(self.parent_counts)
+        queue = deque(self.roots)
+        order = []
+        while queue:
+            index = queue.popleft()
+            order.append(index)
+            for child in self.nodes[index].children:
+                missing[child] -= 1
+                if not missing[child]:
+                    queue.append(child)
+        return order

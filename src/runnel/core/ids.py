@@ -1,0 +1,52 @@
+"""Names for the things the core talks about, and the token that fences a task."""
+
+from typing import NewType
+
+import msgspec
+
+ExecutionId = NewType("ExecutionId", str)
+NodeId = NewType("NodeId", str)
+DefinitionHash = NewType("DefinitionHash", str)
+Nonce = NewType("Nonce", str)
+
+NO_ITEM = -1
+
+
+class Token(msgspec.Struct, frozen=True, array_like=True):
+    """Names one attempt; a report is accepted only while its token is the current one.
+
+    The nonce is new in every commit, so an attempt that was issued, lost with a rolled-back store
+    and issued again under the same number is still told apart.
+    """
+
+    execution_id: ExecutionId
+    node_id: NodeId
+    item: int
+    attempt: int
+    nonce: Nonce
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt of a node (or item): what user code deduplicates by."""
+        if self.item == NO_ITEM:
+            return f"{self.execution_id}/{self.node_id}"
+        return f"{self.execution_id}/{self.node_id}/{self.item}"
+
+
+class Ref(msgspec.Struct, frozen=True, array_like=True):
+    """A node of an execution, or one item of its map (`item` is NO_ITEM for the node itself)."""
+
+    execution_id: ExecutionId
+    node_id: NodeId
+    item: int = NO_ITEM
+
+
+def root_of(execution_id: ExecutionId) -> ExecutionId:
+    """The root of a tree of child executions; its id is the prefix of all of theirs."""
+    return ExecutionId(execution_id.partition(".")[0])
+
+
+def child_id(ref: Ref, attempt: int) -> ExecutionId:
+    """Deterministic, so that starting the same child twice is seen as the same child."""
+    item = "" if ref.item == NO_ITEM else f".{ref.item}"
+    return ExecutionId(f"{ref.execution_id}.{ref.node_id}{item}.{attempt}")

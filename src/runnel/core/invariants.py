@@ -1,0 +1,57 @@
+"""What must hold of an execution after every command; checked by tests and the simulator."""
+
+from runnel.core.execution import Execution
+from runnel.core.states import IN_FLIGHT, NODE_FINAL, ExecutionState, NodeState
+from runnel.errors import BrokenInvariantError
+
+
+def check_invariants(execution: Execution) -> None:
+    """Raises BrokenInvariantError; O(graph), so not for the hot path."""
+    _check_counts(execution)
+    _check_joins(execution)
+    if execution.is_final:
+        _check_nothing_left(execution)
+    elif execution.state is ExecutionState.RUNNING:
+        _check_not_stuck(execution)
+
+
+def _check_counts(execution: Execution) -> None:
+    unsettled = sum(run.state not in NODE_FINAL for run in execution.nodes)
+    _require(execution.remaining == unsettled, f"remaining is {execution.remaining}")
+    holding = sum(
+        run.holds_slot for i, run in enumerate(execution.nodes) if i not in execution.maps
+    )
+    for found in execution.maps.values():
+        holding += sum(run.holds_slot for run in found.active.values())
+    _require(execution.in_flight == holding, f"in_flight is {execution.in_flight}, not {holding}")
+
+
+def _check_joins(execution: Execution) -> None:
+    """A counter of unsettled parents always equals the distinct parents that are not settled."""
+    for compiled in execution.graph.nodes:
+        run = execution.nodes[compiled.index]
+        open_parents = sum(not execution.nodes[parent].is_final for parent in compiled.parents)
+        _require(
+            execution.unsettled[compiled.index] == open_parents,
+            f"'{compiled.node.id}' counts {execution.unsettled[compiled.index]} open parents",
+        )
+        has_begun = run.state not in (NodeState.PENDING, NodeState.CANCELLED)
+        _require(not (has_begun and open_parents), f"'{compiled.node.id}' did not wait for all")
+
+
+def _check_nothing_left(execution: Execution) -> None:
+    _require(execution.remaining == 0, "a final execution has unsettled nodes")
+    _require(execution.in_flight == 0, "a final execution has something in flight")
+
+
+def _check_not_stuck(execution: Execution) -> None:
+    """Something must be under way: a task, a wait, a place in line, or a blob that is coming."""
+    in_line = execution.ready or execution.awaited_blobs or execution.is_storing_output
+    in_maps = any(found.is_joining or found.active for found in execution.maps.values())
+    waits = any(run.state is NodeState.WAITING or run.state in IN_FLIGHT for run in execution.nodes)
+    _require(bool(in_line) or in_maps or waits, "nothing is under way")
+
+
+def _require(holds: bool, problem: str) -> None:
+    if not holds:
+        raise BrokenInvariantError(problem)

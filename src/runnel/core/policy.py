@@ -1,0 +1,19 @@
+"""The engine-wide limits that deciding obeys."""
+
+import msgspec
+
+from runnel.core.values import INLINE_BYTES_MAX
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """`losses_max` is how many dead workers one task may leave behind before it is set aside.
+
+    `window` bounds the tasks of one execution (and the items of one map) that are out at once.
+    """
+
+    losses_max: int = 5
+    window: int = 1_000
+    inline_bytes_max: int = INLINE_BYTES_MAX
+    map_items_max: int = 1_000_000
+    keeps_exhausted: bool = False
+    """Whether tasks whose retries are used up go to the dead letters too (DLQ_POLICY=all)."""

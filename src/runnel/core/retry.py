@@ -1,0 +1,74 @@
+"""When a failed task is tried again, and how long that waits."""
+
+import hashlib
+
+import msgspec
+
+from runnel.core.ids import Token
+
+# Document 000: bad data and programming errors do not get better by trying again.
+NOT_RETRYABLE = frozenset(
+    {"ValueError", "TypeError", "KeyError", "AttributeError", "JSONDecodeError", "DecodeError"}
+)
+TRACEBACK_CHARS_MAX = 8_000
+MESSAGE_CHARS_MAX = 2_000
+
+
+class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An error as it travels: `types` are the class and its bases, most derived first.
+
+    `retryable` is the error's own verdict; None leaves it to the class names and the policy.
+    """
+
+    type: str
+    message: str
+    types: tuple[str, ...] = ()
+    retryable: bool | None = None
+    traceback: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.message}" if self.message else self.type
+
+
+class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Up to `max_retries` more attempts; the delay before the n-th grows by `exponential_base`."""
+
+    max_retries: int = 3
+    initial_delay: float = 1.0
+    max_delay: float = 60.0
+    exponential_base: float = 2.0
+    jitter: bool = True
+    retry_on: tuple[str, ...] = ()
+    no_retry_on: tuple[str, ...] = ()
+
+    def delay_after(self, failures: int, token: Token) -> float | None:
+        """Seconds to wait after the `failures`-th failure (1-based); None means give up."""
+        if failures > self.max_retries:
+            return None
+        delay = self._delay(failures)
+        return delay + delay / 2 * _fraction(token) if self.jitter else delay
+
+    def is_retryable(self, error: ErrorInfo) -> bool:
+        """The node's own lists first, then the error's verdict, then the class names."""
+        names = set(error.types) | {error.type}
+        if names & set(self.no_retry_on):
+            return False
+        if names & set(self.retry_on):
+            return True
+        if error.retryable is not None:
+            return error.retryable
+        return not names & NOT_RETRYABLE
+
+    def _delay(self, failures: int) -> float:
+        try:
+            grown = self.initial_delay * self.exponential_base ** (failures - 1)
+        except OverflowError:
+            return self.max_delay
+        return min(self.max_delay, grown)
+
+
+def _fraction(token: Token) -> float:
+    """A number in [0, 1) that depends on the ids only, so that deciding twice gives the same."""
+    text = f"{token.execution_id}/{token.node_id}/{token.item}/{token.attempt}"
+    digest = hashlib.blake2b(text.encode(), digest_size=6).digest()
+    return int.from_bytes(digest, "big") / 2**48

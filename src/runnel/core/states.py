@@ -1,0 +1,70 @@
+"""The states of executions and nodes, and the only moves between them."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from runnel.errors import IllegalMoveError
+
+
+class ExecutionState(StrEnum):
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
+class NodeState(StrEnum):
+    PENDING = "PENDING"
+    QUEUED = "QUEUED"
+    RUNNING = "RUNNING"
+    WAITING = "WAITING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    SKIPPED = "SKIPPED"
+    CANCELLED = "CANCELLED"
+
+
+_X = ExecutionState
+EXECUTION_MOVES: Mapping[ExecutionState, frozenset[ExecutionState]] = {
+    _X.PENDING: frozenset({_X.RUNNING, _X.FAILED, _X.CANCELLED}),
+    _X.RUNNING: frozenset({_X.COMPLETED, _X.FAILED, _X.CANCELLED}),
+    _X.COMPLETED: frozenset(),
+    _X.FAILED: frozenset(),
+    _X.CANCELLED: frozenset(),
+}
+
+_N = NodeState
+NODE_MOVES: Mapping[NodeState, frozenset[NodeState]] = {
+    # RUNNING without QUEUED: a map, whose items are queued in its place.
+    # FAILED from PENDING: a condition, key or list that could not be evaluated.
+    _N.PENDING: frozenset(
+        {_N.QUEUED, _N.RUNNING, _N.WAITING, _N.FAILED, _N.SKIPPED, _N.CANCELLED}
+    ),
+    # QUEUED again: the task was lost before it started, and is issued anew.
+    _N.QUEUED: frozenset({_N.QUEUED, _N.RUNNING, _N.WAITING, _N.FAILED, _N.CANCELLED}),
+    # SKIPPED from RUNNING: its own code found that there is nothing to do.
+    _N.RUNNING: frozenset(
+        {_N.COMPLETED, _N.WAITING, _N.FAILED, _N.SKIPPED, _N.CANCELLED, _N.QUEUED}
+    ),
+    # COMPLETED from WAITING: a sleep that is over, a signal that came, a child that ended.
+    _N.WAITING: frozenset({_N.QUEUED, _N.WAITING, _N.COMPLETED, _N.FAILED, _N.CANCELLED}),
+    _N.COMPLETED: frozenset(),
+    _N.FAILED: frozenset(),
+    _N.SKIPPED: frozenset(),
+    _N.CANCELLED: frozenset(),
+}
+
+EXECUTION_FINAL = frozenset(state for state, targets in EXECUTION_MOVES.items() if not targets)
+NODE_FINAL = frozenset(state for state, targets in NODE_MOVES.items() if not targets)
+IN_FLIGHT = frozenset({NodeState.QUEUED, NodeState.RUNNING})
+
+
+def check_node_move(node_id: str, found: NodeState, wanted: NodeState) -> None:
+    if wanted not in NODE_MOVES[found]:
+        raise IllegalMoveError(f"node '{node_id}'", found, wanted)
+
+
+def check_execution_move(execution_id: str, found: ExecutionState, wanted: ExecutionState) -> None:
+    if wanted not in EXECUTION_MOVES[found]:
+        raise IllegalMoveError(f"execution {execution_id}", found, wanted)

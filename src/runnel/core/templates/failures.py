@@ -1,0 +1,109 @@
+"""The three ways in which a template goes wrong; each says where, in which template, and why."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from itertools import islice
+
+from runnel.errors import RunnelError
+
+SHOWN_CHARS = 80
+SHOWN_NAMES = 10
+COMPARED_NAMES = 1000
+
+
+class TemplateError(RunnelError):
+    """The shape of the three: `problem` is the sentence, the place is added on the way out."""
+
+    code = "template"
+
+    def __init__(
+        self, problem: str, *, template: str | None = None, where: str | None = None
+    ) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.template = template
+        self.where = where
+
+    def placed(self, *, template: str | None = None, where: str | None = None) -> None:
+        """Fill in what is not known yet: the code that finds a problem can't see its place."""
+        self.template = self.template or template
+        self.where = self.where or where
+
+    def __str__(self) -> str:
+        shown = self.template and shorten(self.template)
+        return ": ".join(part for part in (self.where, shown, self.problem) if part)
+
+
+class TemplateSyntaxError(TemplateError):
+    """A template or condition that is not part of the language; found before anything runs."""
+
+    code = "template_syntax"
+
+
+class TemplateEvaluationError(TemplateError):
+    """All values are there, but they do not fit what the template does with them."""
+
+    code = "template_evaluation"
+
+
+class MissingValueError(TemplateError):
+    """A path that leads nowhere; the only error that `default(…)` and `is defined` forgive.
+
+    With `key` None, `path` itself is what is missing. `found` says what `path` is instead of an
+    object; `names` are those that do exist there.
+    """
+
+    code = "missing_value"
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        key: str | int | None = None,
+        found: str | None = None,
+        names: Iterable[str] = (),
+    ) -> None:
+        known = [str(name) for name in islice(names, COMPARED_NAMES)]
+        super().__init__(_sentence(path, key, found, known))
+        self.path = path
+        self.key = key
+        self.found = found
+        self.names = tuple(known[:SHOWN_NAMES])
+
+
+def _sentence(path: str, key: str | int | None, found: str | None, names: list[str]) -> str:
+    if key is None:
+        return f"there is no {_quote(path)}" + known_names(path, names, intro="there is")
+    if found is None:
+        head = f"{_quote(path)} has no {_quote(key)}"
+        return head + (known_names(str(key), names) or "; it is empty")
+    return f"{_quote(path)} is {found}, it has no {_quote(key)}" + _way_out(found, key)
+
+
+def _way_out(found: str, key: str | int) -> str:
+    if found == "null":
+        return "; add | default(…) if it may be missing"
+    if found.startswith("a list") and isinstance(key, str):
+        return "; take an item first, as in [0]"
+    return ""
+
+
+def known_names(
+    wanted: str, names: list[str], *, intro: str = "it has", most: int = SHOWN_NAMES
+) -> str:
+    """`; it has: a, b (did you mean 'a'?)`, or nothing when there are no names."""
+    if not names:
+        return ""
+    listed = ", ".join(shorten(name) for name in names[:most])
+    more = ", …" if len(names) > most else ""
+    close = get_close_matches(shorten(wanted), names, n=1)
+    hint = f" (did you mean {_quote(close[0])}?)" if close else ""
+    return f"; {intro}: {listed}{more}{hint}"
+
+
+def shorten(text: str) -> str:
+    return text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…"
+
+
+def _quote(name: str | int) -> str:
+    return f"'{shorten(name)}'" if isinstance(name, str) else f"[{name}]"

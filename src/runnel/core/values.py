@@ -1,0 +1,46 @@
+"""A JSON value as the engine carries it: raw bytes inline, or a reference to a blob.
+
+Nothing on the hot path looks inside: handlers encode a value once, readers decode it once.
+"""
+
+import msgspec
+
+from runnel.core.json_types import Json
+
+INLINE_BYTES_MAX = 256 * 1024
+BLOB_BYTES_MAX = 64 * 1024 * 1024
+
+# One object for "no data": msgspec leaves a field out when it *is* its default.
+NO_DATA = msgspec.Raw()
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder()
+
+
+class Value(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Exactly one of `data` (JSON bytes) and `blob` (a key in the BlobStore) is set."""
+
+    data: msgspec.Raw = NO_DATA
+    blob: str | None = None
+    size: int = 0
+
+    def decode(self) -> Json:
+        """The Python form of an inline value."""
+        return _decoder.decode(self.data)
+
+
+def inline(value: Json) -> Value:
+    """A value held inline, whatever its size: for tests and for values known to be small."""
+    return from_bytes(_encoder.encode(value))
+
+
+def from_bytes(data: bytes) -> Value:
+    return Value(data=msgspec.Raw(data), size=len(data))
+
+
+def blob(key: str, size: int) -> Value:
+    return Value(blob=key, size=size)
+
+
+NULL = inline(None)
+EMPTY_OBJECT = inline({})

@@ -1,0 +1,219 @@
+"""Every error that Runnel raises on purpose: built from data, the class writes the sentence.
+
+A message says what was found, what was expected and what to do next. `retryable` tells whether
+the same call may succeed later; `code` is the stable name that APIs and logs use.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+
+class RunnelError(Exception):
+    """The base of all errors raised by Runnel."""
+
+    retryable: ClassVar[bool] = False
+    code: ClassVar[str] = "internal"
+
+
+class InputError(RunnelError):
+    """The user gave something that can't be used; the message is for the user, exit code 2."""
+
+    code = "bad_input"
+
+
+class InvalidWorkflowError(InputError):
+    """A workflow document with at least one problem; all problems are listed."""
+
+    code = "invalid_workflow"
+
+    def __init__(self, problems: Sequence[str], *, source: str = "workflow") -> None:
+        count = len(problems)
+        head = f"{source}: 1 problem" if count == 1 else f"{source}: {count} problems"
+        super().__init__(head + "".join(f"\n  - {problem}" for problem in problems))
+        self.problems = tuple(problems)
+        self.source = source
+
+
+class InvalidInputError(InputError):
+    """The execution's input does not fit the workflow's input schema."""
+
+    code = "invalid_input"
+
+
+class NotFoundError(InputError):
+    """Something that was named does not exist."""
+
+    code = "not_found"
+
+    def __init__(self, kind: str, name: str, *, hint: str = "") -> None:
+        super().__init__(f"no {kind} '{name}'" + (f"; {hint}" if hint else ""))
+        self.kind = kind
+        self.name = name
+
+
+class WrongStateError(InputError):
+    """The execution is in a state in which this can't be done."""
+
+    code = "wrong_state"
+
+
+class PayloadError(InputError):
+    """A value is too large, or is not JSON."""
+
+    code = "bad_payload"
+
+
+class HandlerNotFoundError(RunnelError):
+    """No handler of that name is registered in this worker."""
+
+    code = "no_handler"
+
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        super().__init__(
+            f"no handler registered under '{name}'; this worker knows: {', '.join(known)}"
+        )
+        self.name = name
+
+
+class TaskTimeoutError(RunnelError):
+    """A task took longer than its node's timeout_seconds."""
+
+    retryable = True
+    code = "timeout"
+
+    def __init__(self, timeout_s: float) -> None:
+        super().__init__(f"the task took longer than its timeout of {timeout_s:g} s")
+        self.timeout_s = timeout_s
+
+
+class SoftTimeoutError(RunnelError):
+    """Raised inside the user's code when soft_timeout_seconds have passed."""
+
+    retryable = True
+    code = "soft_timeout"
+
+    def __init__(self, timeout_s: float) -> None:
+        super().__init__(f"the task took longer than its soft timeout of {timeout_s:g} s")
+        self.timeout_s = timeout_s
+
+
+class Skip(RunnelError):  # noqa: N818  # an answer of the user's code, not a mistake
+    """`raise Skip("nothing to do")` in a handler: its node ends SKIPPED, and is not tried again.
+
+    Nodes below it run or are skipped as `run_when` says. An item of a `for_each` that skips
+    keeps its place in the joined list, as null.
+    """
+
+    code = "skipped"
+
+
+class ConditionError(RunnelError):
+    """A step's condition raised, or gave neither true nor false: the step fails at once."""
+
+    code = "bad_condition"
+
+
+class UnknownExecutionError(RunnelError):
+    """A task of an execution that another process began: its functions are not here."""
+
+    code = "unknown_execution"
+
+    def __init__(self, execution_id: str) -> None:
+        super().__init__(f"the functions of execution {execution_id} belong to another process")
+        self.execution_id = execution_id
+
+
+class EngineEndedError(RunnelError):
+    """The engine stopped under an execution that was not final yet."""
+
+    code = "engine_ended"
+
+    def __init__(self, execution_id: str) -> None:
+        super().__init__(f"the engine ended before execution {execution_id} had")
+        self.execution_id = execution_id
+
+
+class TaskCancelledError(RunnelError):
+    """Raised in synchronous user code that checks its context after it has been cancelled."""
+
+    code = "cancelled"
+
+
+class ProcessDiedError(RunnelError):
+    """The child process that ran a task in `process` mode ended before it answered."""
+
+    retryable = True
+    code = "process_died"
+
+    def __init__(self, exit_code: int | None) -> None:
+        super().__init__(f"the process that ran the task ended with exit code {exit_code}")
+        self.exit_code = exit_code
+
+
+class StoreError(RunnelError):
+    """The store refused or could not do what was asked."""
+
+    retryable = True
+    code = "store"
+
+
+class FencedError(StoreError):
+    """Another orchestrator owns this partition now: drop what you hold of it."""
+
+    retryable = False
+    code = "fenced"
+
+    def __init__(self, partition: int, *, held: str, current: str) -> None:
+        super().__init__(f"partition {partition} is at {current}, this owner holds {held}")
+        self.partition = partition
+        self.held = held
+        self.current = current
+
+
+class LeaseHeldError(StoreError):
+    """Somebody else holds the lease of this partition."""
+
+    code = "lease_held"
+
+    def __init__(self, partition: int, owner: str) -> None:
+        super().__init__(f"partition {partition} is owned by {owner}")
+        self.partition = partition
+        self.owner = owner
+
+
+class CommitTooLargeError(StoreError):
+    """A commit over the store's bounds: the orchestrator must cut it before it sends it."""
+
+    retryable = False
+    code = "commit_too_large"
+
+    def __init__(self, what: str, found: int, most: int) -> None:
+        super().__init__(f"a commit holds {found} {what}, at most {most} are allowed")
+        self.what = what
+        self.found = found
+        self.most = most
+
+
+class IllegalMoveError(RunnelError):
+    """A bug: a state change that the table of moves does not have."""
+
+    code = "illegal_move"
+
+    def __init__(self, what: str, found: str, wanted: str) -> None:
+        super().__init__(f"{what} can't move from {found} to {wanted}")
+        self.what = what
+        self.found = found
+        self.wanted = wanted
+
+
+class BrokenInvariantError(RunnelError):
+    """A bug: something that must always hold does not."""
+
+    code = "broken_invariant"
+
+
+class UnreadableFormatError(StoreError):
+    """Stored bytes that this version can't read."""
+
+    retryable = False
+    code = "unreadable"

@@ -1,0 +1,53 @@
+"""The lasting side of a backend: definitions, executions to list and read, dead letters."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from runnel.core.effects import DeadLetter
+from runnel.core.ids import DefinitionHash, ExecutionId
+from runnel.core.states import ExecutionState
+from runnel.ports.store import Header
+
+
+class Definition(msgspec.Struct, frozen=True, kw_only=True):
+    hash: DefinitionHash
+    name: str
+    version: int
+    document: bytes
+
+
+class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """`after` is the id of the last execution of the previous page (newest first)."""
+
+    states: tuple[ExecutionState, ...] = ()
+    workflow: str | None = None
+    with_children: bool = False
+    after: ExecutionId | None = None
+    limit: int = 50
+
+
+class Archive(Protocol):
+    async def put_definition(self, name: str, hash_: DefinitionHash, document: bytes) -> int:
+        """The version: the stored one for known content, the next for changed content."""
+        ...
+
+    async def get_definition(self, hash_: DefinitionHash) -> Definition | None: ...
+
+    async def get_header(self, execution_id: ExecutionId) -> Header | None: ...
+
+    async def list_headers(self, wanted: ExecutionFilter) -> Sequence[Header]:
+        """Newest first, by (created_at, id)."""
+        ...
+
+    async def find_ids(self, prefix: str, *, limit: int = 2) -> Sequence[ExecutionId]:
+        """Executions whose id begins so, by id: people type the first characters.
+
+        A prefix without a dot finds roots only: the ids of all children begin with their root's.
+        """
+        ...
+
+    async def list_dead_letters(self, *, limit: int = 50) -> Sequence[DeadLetter]:
+        """Newest first."""
+        ...

@@ -1,0 +1,22 @@
+"""A backend: all ports of one store, opened and closed together."""
+
+from typing import Protocol
+
+from runnel.ports.archive import Archive
+from runnel.ports.blobs import BlobStore
+from runnel.ports.store import Mailbox, Store, TaskQueue
+
+
+class Backend(Protocol):
+    store: Store
+    mailbox: Mailbox
+    tasks: TaskQueue
+    archive: Archive
+    blobs: BlobStore
+
+    async def claim_home(self, owner: str) -> int:
+        """The partition that new executions of this process go to, for stores that give each
+        process one of its own; acquired by the caller afterwards."""
+        ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,42 @@
+"""Time, waiting, ids and chance: the engine gets them from here and from nowhere else."""
+
+import asyncio
+from collections.abc import Awaitable
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Clock(Protocol):
+    """Wall time for what people see, monotonic time for how long something takes."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        ...
+
+    def monotonic(self) -> float: ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+    def timeout(self, seconds: float) -> AbstractAsyncContextManager[object]:
+        """Raises TimeoutError inside the block once the time is up."""
+        ...
+
+    async def wait(self, event: asyncio.Event, seconds: float | None) -> bool:
+        """Waits until the event is set (True) or the time is up (False); None waits for ever."""
+        ...
+
+    async def within(self, seconds: float, work: Awaitable[T]) -> T:
+        """The result of `work`; raises TimeoutError, and cancels it, once the time is up."""
+        ...
+
+
+class Ids(Protocol):
+    """Fresh names; two calls never return the same one."""
+
+    def execution_id(self) -> str:
+        """Sorts by the time at which it was made."""
+        ...
+
+    def nonce(self) -> str: ...

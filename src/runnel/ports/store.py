@@ -1,0 +1,296 @@
+"""The hot side of a backend: leases, inboxes, commits, tasks and timers of each partition.
+
+One orchestrator owns a partition at a time and is its only writer. Everything it decides leaves
+in one `commit`, which is atomic and fenced: the store refuses it unless epoch, nonce and expected
+sequence are those of the current owner. Workers claim, start and report; they write nothing else.
+"""
+
+from collections.abc import Sequence
+from typing import NewType, Protocol
+
+import msgspec
+
+from runnel.core.commands import Command, CreateExecution
+from runnel.core.effects import DeadLetter, Task, TimerKey
+from runnel.core.ids import ExecutionId, Token
+from runnel.core.states import ExecutionState
+
+Position = NewType("Position", str)
+
+
+class CommitLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What one commit may hold at most; the orchestrator cuts its batches to this."""
+
+    commands: int = 512
+    writes: int = 2_000
+    size_bytes: int = 1_000_000
+
+
+class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A lease as an observer sees it: alive while `counter` changes on the observer's own clock."""
+
+    partition: int
+    owner: str
+    epoch: int
+    counter: int
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """The right to write a partition, until somebody else acquires it at a higher epoch."""
+
+    partition: int
+    owner: str
+    epoch: int
+    nonce: str
+    sequence: int
+    """The sequence of the last commit when the lease was acquired."""
+
+
+class InboxEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """`command` is None when the message can't be read: `body` and `problem` say why."""
+
+    position: Position
+    command: Command | None
+    body: bytes = b""
+    problem: str = ""
+
+
+class History(msgspec.Struct, frozen=True, kw_only=True):
+    """Encoded events (one `codec` entry) of one aggregate, appended by one commit."""
+
+    aggregate_id: str
+    entry: bytes
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True):
+    """What lists and look-ups need of an execution; written when one of its fields changes."""
+
+    execution_id: ExecutionId
+    workflow: str
+    version: int
+    definition: str
+    state: ExecutionState
+    created_at: float
+    started_at: float | None = None
+    finished_at: float | None = None
+    parent_id: ExecutionId | None = None
+    labels: dict[str, str] = {}
+    error: str | None = None
+
+
+def pending_header(command: CreateExecution) -> Header:
+    """How an execution is listed before its partition's owner has seen it."""
+    return Header(
+        execution_id=command.execution_id,
+        workflow=command.workflow,
+        version=command.version,
+        definition=command.definition,
+        state=ExecutionState.PENDING,
+        created_at=command.created_at,
+        parent_id=command.parent.execution_id if command.parent else None,
+        labels=command.labels,
+    )
+
+
+class TimerSet(msgspec.Struct, frozen=True, kw_only=True):
+    key: TimerKey
+    due: float
+    attempt: int = 0
+
+
+class Commit(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that one batch changes: written together, or not at all.
+
+    `dropped` tokens are superseded or over: queued ones are never started, running ones are told
+    to stop, and a report with one of them is refused. `messages` go to the inbox of the partition
+    of the aggregate that they name (`aggregate_of`). A task that one commit issues and drops is
+    dropped; a timer that it clears and sets is set.
+    """
+
+    sequence: int
+    """The expected sequence: that of the last commit plus one."""
+    consumed: Position | None = None
+    histories: Sequence[History] = ()
+    headers: Sequence[Header] = ()
+    closed: Sequence[str] = ()
+    """Aggregates that hold nothing any more (an empty limit): their history may be forgotten."""
+    tasks: Sequence[Task] = ()
+    dropped: Sequence[Token] = ()
+    timers_set: Sequence[TimerSet] = ()
+    timers_cleared: Sequence[TimerKey] = ()
+    messages: Sequence[Command] = ()
+    dead_letters: Sequence[DeadLetter] = ()
+
+    @property
+    def writes(self) -> int:
+        return (
+            len(self.histories)
+            + len(self.headers)
+            + len(self.closed)
+            + len(self.tasks)
+            + len(self.dropped)
+            + len(self.timers_set)
+            + len(self.timers_cleared)
+            + len(self.messages)
+            + len(self.dead_letters)
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        """The variable part only: history entries and the inline values of tasks."""
+        return sum(len(history.entry) for history in self.histories) + sum(
+            len(task.config) for task in self.tasks
+        )
+
+
+class Store(Protocol):
+    """Partitions and their owners."""
+
+    limits: CommitLimits
+
+    async def partitions(self) -> Sequence[int]:
+        """All partitions that exist, owned or not."""
+        ...
+
+    async def route(self, aggregate_id: str) -> int:
+        """The partition of an execution (or of a `limit:` key), also of one not made yet."""
+        ...
+
+    async def observe(self, partition: int) -> LeaseRecord | None:
+        """None when nobody holds it: it can be acquired at once."""
+        ...
+
+    async def acquire(
+        self, partition: int, owner: str, *, over: LeaseRecord | None = None
+    ) -> Lease:
+        """Takes a free partition, or one whose lease still is exactly `over` (judged dead).
+
+        Raises LeaseHeldError otherwise. The epoch grows, the nonce is new: from now on every
+        commit of a former owner is refused.
+        """
+        ...
+
+    async def renew(self, lease: Lease) -> None:
+        """Moves the counter; raises FencedError when the lease is not the current one."""
+        ...
+
+    async def release(self, lease: Lease) -> None:
+        """Gives the partition back; not an error when it is already somebody else's."""
+        ...
+
+    async def commit(self, lease: Lease, commit: Commit) -> None:
+        """Writes all of it, or nothing.
+
+        Raises FencedError when epoch, nonce or sequence are not the expected ones, and
+        CommitTooLargeError over `limits`. After any error the owner reloads: a commit is never
+        sent twice.
+        """
+        ...
+
+    async def read_inbox(self, lease: Lease, *, limit: int, wait_s: float) -> Sequence[InboxEntry]:
+        """The next unread entries in order, after waiting at most `wait_s` for the first.
+
+        A lease reads each entry once; a new lease starts again behind the last `consumed` one.
+        Cancelling the call loses nothing: what it did not return is read by the next one.
+        """
+        ...
+
+    async def due_timers(self, lease: Lease, now: float, *, limit: int) -> Sequence[TimerSet]:
+        """Timers with `due <= now`, earliest first; they stay until a commit clears them."""
+        ...
+
+    async def next_due(self, lease: Lease) -> float | None:
+        """When the earliest timer of the partition is due; None without timers."""
+        ...
+
+    async def load(self, aggregate_id: str) -> Sequence[bytes]:
+        """All history entries of an aggregate in order; empty when there is none."""
+        ...
+
+    async def unfinished(self, partition: int) -> Sequence[ExecutionId]:
+        """Executions of the partition that are not final, oldest first."""
+        ...
+
+    async def unknown_tasks(self, partition: int, tokens: Sequence[Token]) -> Sequence[Token]:
+        """Those that the store neither holds queued nor claimed nor has an unread report of."""
+        ...
+
+    async def lose_tasks_of(self, worker: str) -> int:
+        """A worker is dead: each task it holds becomes TaskLost in its inbox; returns how many."""
+        ...
+
+
+class Mailbox(Protocol):
+    """Where callers leave commands for a partition's owner."""
+
+    async def send(self, commands: Sequence[Command]) -> None:
+        """Returns when all are stored; each goes to the inbox of its aggregate's partition.
+
+        An execution that a CreateExecution makes can be found and listed (PENDING) from then on.
+        """
+        ...
+
+
+class Claim(msgspec.Struct, frozen=True):
+    task: Task
+
+
+class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
+    worker: str
+    counter: int
+    holds: int
+
+
+class TaskQueue(Protocol):
+    """The worker's side of a store."""
+
+    async def claim(
+        self, worker: str, queues: Sequence[str] | None, *, limit: int, wait_s: float
+    ) -> Sequence[Task]:
+        """Up to `limit` tasks, fair over the queues (None = all), waiting for the first."""
+        ...
+
+    async def start(self, worker: str, tokens: Sequence[Token], *, now: float) -> Sequence[bool]:
+        """The start check: False for each claimed task that is no longer to be run (it is gone)."""
+        ...
+
+    async def report(self, worker: str, reports: Sequence[Command]) -> Sequence[bool]:
+        """Acknowledges each task and puts the report into its inbox, as one step.
+
+        False: the token is not held by this worker any more, and the report was dropped.
+        TaskStarted is a note: it does not end the claim.
+        """
+        ...
+
+    async def beat(self, worker: str, holds: Sequence[Token]) -> Sequence[Token]:
+        """Says that the worker lives and which tasks it holds; returns those it should stop.
+
+        A task claimed by this worker and missing from `holds` in two beats is lost: its claim
+        reply never arrived.
+        """
+        ...
+
+    async def wait_dropped(self, worker: str, *, wait_s: float) -> Sequence[Token]:
+        """Tokens that this worker holds and that were dropped by a commit, as soon as known."""
+        ...
+
+    async def leave(self, worker: str) -> None:
+        """The worker ends: whatever it still holds becomes TaskLost at once."""
+        ...
+
+    async def workers(self) -> Sequence[WorkerRecord]:
+        """Every worker that has claimed or beaten, for whoever judges which are dead.
+
+        One that left, or whose tasks were lost by `lose_tasks_of`, is no longer listed.
+        """
+        ...
+
+    async def take_token(
+        self, tag: str, *, rate_per_second: float, burst: int, wait_s_max: float
+    ) -> float:
+        """Takes a rate token from the bucket that all workers share, on the store's clock.
+
+        Returns the seconds to wait before running: the token is reserved when that is at most
+        `wait_s_max`, and not taken otherwise.
+        """
+        ...

@@ -1,0 +1,37 @@
+"""What the engine tells an operator: one line per decision, event name first."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from runnel.core.events import AnyEvent
+from runnel.core.ids import Token
+
+TASK_STARTED = "task.started"
+TASK_REFUSED = "task.refused"
+TASK_LOST = "task.lost"
+REPORT_REFUSED = "report.refused"
+PARTITION_ACQUIRED = "partition.acquired"
+PARTITION_LOST = "partition.lost"
+PARTITION_RELEASED = "partition.released"
+COMMAND_POISONED = "command.poisoned"
+MESSAGE_UNREADABLE = "message.unreadable"
+THREAD_ABANDONED = "thread.abandoned"
+WORKER_DEAD = "worker.dead"
+STORE_FAILED = "store.failed"
+SHUTDOWN_STARTED = "shutdown.started"
+HANDLER_LOG = "handler.log"
+HANDLER_METRIC = "handler.metric"
+
+
+class Telemetry(Protocol):
+    def event(self, name: str, **fields: object) -> None:
+        """`name` is one of the constants above."""
+        ...
+
+    def committed(self, execution_id: str, at: float, events: Sequence[AnyEvent]) -> None:
+        """Called after the commit that made these events true."""
+        ...
+
+    def started(self, token: Token, worker: str, at: float) -> None:
+        """User code begins."""
+        ...

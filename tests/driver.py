@@ -1,0 +1,290 @@
+"""A world around the pure core: queue, timers and follow-ups in plain dicts, no engine, no I/O."""
+
+from collections import deque
+from collections.abc import Callable
+
+from runnel.core.codec import encode_entry
+from runnel.core.commands import (
+    AcquireLimit,
+    CancelExecution,
+    Command,
+    CreateExecution,
+    OutputStored,
+    ReleaseLimit,
+    ResumeExecution,
+    SendSignal,
+    StartExecution,
+    TaskCompleted,
+    TaskDeferred,
+    TaskFailed,
+    TaskLost,
+    TimerFired,
+    ValueLoaded,
+    aggregate_of,
+)
+from runnel.core.decide import Moment, create, decide, hydrate
+from runnel.core.decision import Decision
+from runnel.core.effects import (
+    ClearTimer,
+    DeadLetter,
+    DropTask,
+    Effect,
+    IssueTask,
+    LoadValue,
+    PutDeadLetter,
+    SetTimer,
+    StoreOutput,
+    Task,
+    Tell,
+    TimerKey,
+)
+from runnel.core.evolve import replay
+from runnel.core.execution import Execution
+from runnel.core.graph import Graph
+from runnel.core.ids import NO_ITEM, DefinitionHash, ExecutionId, NodeId, Nonce, Ref, Token
+from runnel.core.invariants import check_invariants
+from runnel.core.json_types import Json
+from runnel.core.limit import Limit, decide_limit
+from runnel.core.policy import Policy
+from runnel.core.retry import ErrorInfo
+from runnel.core.states import NodeState
+from runnel.core.validation import build_graph
+from runnel.core.values import blob, inline
+from runnel.core.workflow import Node, Workflow
+
+ROOT = ExecutionId("e1")
+TRANSIENT = ErrorInfo(type="ConnectionError", message="refused", types=("ConnectionError",))
+PERMANENT = ErrorInfo(type="ValueError", message="bad", types=("ValueError",))
+
+
+class Driver:
+    def __init__(self, workflow: Workflow, *, policy: Policy | None = None) -> None:
+        self.policy = policy or Policy()
+        self.graph = build_graph(workflow)
+        self.graphs = dict(_graphs(workflow))
+        self.executions: dict[str, Execution] = {}
+        self.limits: dict[str, Limit] = {}
+        self.histories: dict[str, list[bytes]] = {}
+        self.tasks: dict[Token, Task] = {}
+        self.dropped: list[Token] = []
+        self.issued: list[Token] = []
+        self.timers: dict[TimerKey, SetTimer] = {}
+        self.dead_letters: list[DeadLetter] = []
+        self.blobs: dict[str, bytes] = {}
+        self.loaded: dict[str, bytes] = {}
+        self.now = 1_000.0
+        self._batches = 0
+
+    # -- what a test does ----------------------------------------------------------------------
+
+    def start(self, input_: Json = None, *, is_held: bool = False) -> "Driver":
+        self.send(
+            CreateExecution(
+                execution_id=ROOT,
+                workflow=self.graph.workflow.name,
+                definition=self.graph.hash,
+                version=1,
+                input=inline({} if input_ is None else input_),
+                is_held=is_held,
+                created_at=self.now,
+            )
+        )
+        return self
+
+    def finish(self, node: str, output: Json = None, *, item: int = NO_ITEM) -> None:
+        token = self.token(node, item)
+        self.send(TaskCompleted(token=token, output=inline(output), worker="w", started_at=self.now))
+
+    def fail(self, node: str, error: ErrorInfo = PERMANENT, *, item: int = NO_ITEM) -> None:
+        token = self.token(node, item)
+        self.send(TaskFailed(token=token, error=error, worker="w", started_at=self.now))
+
+    def send_completed(self, token: Token, output: Json = None) -> None:
+        self.send(TaskCompleted(token=token, output=inline(output)))
+
+    def send_failed(self, token: Token, error: ErrorInfo = PERMANENT) -> None:
+        self.send(TaskFailed(token=token, error=error))
+
+    def finish_with_blob(self, node: str, output: Json) -> None:
+        data = bytes(inline(output).data)
+        self.blobs[f"blob-{node}"] = data
+        value = blob(f"blob-{node}", len(data))
+        self.send(TaskCompleted(token=self.token(node), output=value))
+
+    def trigger(self, input_: Json) -> None:
+        self.send(StartExecution(execution_id=ROOT, input=inline(input_)))
+
+    def lose(self, node: str, *, item: int = NO_ITEM, was_started: bool = True) -> None:
+        self.send(TaskLost(token=self.token(node, item), reason="gone", was_started=was_started))
+
+    def defer(self, node: str, seconds: float) -> None:
+        self.send(TaskDeferred(token=self.token(node), until=self.now + seconds))
+
+    def cancel(self) -> None:
+        self.send(CancelExecution(execution_id=ROOT))
+
+    def signal(self, name: str, payload: Json = None, *, signal_id: str = "s1") -> None:
+        self.send(
+            SendSignal(execution_id=ROOT, name=name, payload=inline(payload), signal_id=signal_id)
+        )
+
+    def finish_all(self, output: Callable[[Task], Json] = lambda _task: None) -> "Driver":
+        """Completes tasks, oldest first, until none is left."""
+        while self.tasks:
+            token, task = next(iter(self.tasks.items()))
+            self.send(TaskCompleted(token=token, output=inline(output(task))))
+        return self
+
+    def advance(self, seconds: float) -> None:
+        """Moves time and fires what is due, earliest first."""
+        self.now += seconds
+        while due := sorted(
+            (timer for timer in self.timers.values() if timer.due <= self.now),
+            key=lambda timer: timer.due,
+        ):
+            timer = self.timers.pop(due[0].key)
+            key = timer.key
+            ref = Ref(key.execution_id, key.node_id, key.item)
+            self.send(TimerFired(ref=ref, kind=key.kind, attempt=timer.attempt))
+
+    def take_over(self, *, tasks_survive: bool = False) -> None:
+        """Another owner: only what was stored is left, and everything else is derived again."""
+        self.executions = {}
+        self.timers = {} if not tasks_survive else self.timers
+        self.loaded = {}
+        if not tasks_survive:
+            self.tasks, self.limits = {}, {}
+        for execution_id in list(self.histories):
+            if execution_id.startswith("limit:"):
+                continue
+            execution = self.execution(execution_id)
+            for token in execution.in_flight_tokens():
+                if token not in self.tasks:
+                    self.send(TaskLost(token=token, reason="process ended"))
+            self.send(ResumeExecution(execution_id=ExecutionId(execution_id)))
+
+    # -- what a test looks at ------------------------------------------------------------------
+
+    @property
+    def root(self) -> Execution:
+        return self.execution(ROOT)
+
+    def execution(self, execution_id: str) -> Execution:
+        if execution_id not in self.executions:
+            rebuilt = self.rebuilt(execution_id)
+            while (needed := hydrate(rebuilt, self)) is not None:
+                self.loaded[needed.blob or ""] = self.blobs[needed.blob or ""]
+            self.executions[execution_id] = rebuilt
+        return self.executions[execution_id]
+
+    def rebuilt(self, execution_id: str = ROOT) -> Execution:
+        """The execution that the stored history describes."""
+        execution = replay(self.histories[execution_id], self.graphs.__getitem__)
+        if execution is None:
+            raise AssertionError(f"no history of {execution_id}")
+        return execution
+
+    def states(self) -> dict[str, NodeState]:
+        return {
+            compiled.node.id: self.root.nodes[compiled.index].state for compiled in self.graph.nodes
+        }
+
+    def token(self, node: str, item: int = NO_ITEM) -> Token:
+        for token in self.tasks:
+            if token.node_id == node and token.item == item and token.execution_id == ROOT:
+                return token
+        raise AssertionError(f"no task of '{node}' is out, only {[*self.tasks]}")
+
+    def queued(self) -> list[str]:
+        return [token.node_id for token in self.tasks]
+
+    def output(self) -> Json:
+        value = self.root.output
+        if value is None:
+            return None
+        return value.decode() if value.blob is None else self.blobs[value.blob]
+
+    # -- what the engine would do --------------------------------------------------------------
+
+    def send(self, command: Command) -> None:
+        self._batches += 1
+        if isinstance(command, TaskCompleted | TaskFailed | TaskLost | TaskDeferred):
+            self.tasks.pop(command.token, None)
+        following = deque([command])
+        while following:
+            current = following.popleft()
+            decision = self._decide(current)
+            for effect in decision.effects:
+                self._apply(effect, following)
+
+    def _decide(self, command: Command) -> Decision:
+        moment = Moment(self.now, Nonce(f"n{self._batches}"), self, self.policy)
+        aggregate_id = aggregate_of(command)
+        if isinstance(command, AcquireLimit | ReleaseLimit):
+            limit = self.limits.setdefault(aggregate_id, Limit(command.key))
+            return self._stored(aggregate_id, decide_limit(limit, command))
+        if aggregate_id in self.histories:
+            execution = self.execution(aggregate_id)
+            decision = decide(execution, command, moment)
+        elif isinstance(command, CreateExecution):
+            execution, decision = create(command, self.graphs[command.definition], moment)
+            self.executions[aggregate_id] = execution
+        else:
+            return Decision()
+        check_invariants(execution)
+        return self._stored(aggregate_id, decision)
+
+    def _stored(self, aggregate_id: str, decision: Decision) -> Decision:
+        if decision.events:
+            entry = encode_entry(self.now, decision.events)
+            self.histories.setdefault(aggregate_id, []).append(entry)
+        return decision
+
+    def _apply(self, effect: Effect, following: deque[Command]) -> None:
+        match effect:
+            case IssueTask(task=task):
+                self.tasks[task.token] = task
+                self.issued.append(task.token)
+            case DropTask(token=token):
+                self.tasks.pop(token, None)
+                self.dropped.append(token)
+            case SetTimer(key=key):
+                self.timers[key] = effect
+            case ClearTimer(key=key):
+                self.timers.pop(key, None)
+            case Tell(command=command):
+                following.append(command)
+            case PutDeadLetter(letter=letter):
+                self.dead_letters.append(letter)
+            case LoadValue(execution_id=execution_id, value=value):
+                self.loaded[value.blob or ""] = self.blobs[value.blob or ""]
+                following.append(ValueLoaded(execution_id=execution_id))
+            case StoreOutput(ref=ref, key=key, parts=parts):
+                data = b",".join(
+                    bytes(part.data) if part.blob is None else self.blobs[part.blob]
+                    for part in parts
+                )
+                self.blobs[key] = data if ref.node_id == "" else b"[" + data + b"]"
+                stored = blob(key, len(self.blobs[key]))
+                following.append(OutputStored(ref=ref, output=stored))
+
+    def get(self, key: str) -> bytes | None:
+        """The Values port: a blob that was asked for and has come."""
+        return self.loaded.get(key)
+
+
+def _graphs(workflow: Workflow) -> list[tuple[DefinitionHash, Graph]]:
+    found = [(graph.hash, graph) for graph in [Graph(workflow)]]
+    for node in workflow.nodes:
+        if node.child is not None:
+            found += _graphs(node.child)
+    return found
+
+
+def node(id_: str, *parents: str, handler: str = "work", **fields: object) -> Node:
+    dependencies = tuple(NodeId(parent) for parent in parents)
+    return Node(id=NodeId(id_), handler=handler, dependencies=dependencies, **fields)  # type: ignore[arg-type]
+
+
+def workflow(*nodes: Node, **fields: object) -> Workflow:
+    return Workflow(name="test", nodes=nodes, **fields)  # type: ignore[arg-type]

@@ -1,0 +1,148 @@
+"""The core against the reference: random graphs, rules, policies and schedules."""
+
+import random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from runnel.core.commands import TaskCompleted
+from runnel.core.ids import Token
+from runnel.core.retry import RetryPolicy
+from runnel.core.run_when import RunWhen
+from runnel.core.states import ExecutionState, NodeState
+from runnel.core.values import inline
+from runnel.core.workflow import Node, OnFailure, Workflow
+from tests.driver import PERMANENT, TRANSIENT, Driver, node, workflow
+from tests.reference import Reference
+
+SHOWN = {NodeState.QUEUED: NodeState.RUNNING, NodeState.WAITING: NodeState.RUNNING}
+
+
+@st.composite
+def workflows(draw: st.DrawFn) -> tuple[Workflow, set[str]]:
+    size = draw(st.integers(1, 9))
+    nodes: list[Node] = []
+    false = set()
+    for index in range(size):
+        name = f"n{index}"
+        parents = [p.id for p in nodes if draw(st.booleans()) and draw(st.booleans())]
+        is_false = draw(st.integers(0, 7)) == 0
+        if is_false:
+            false.add(name)
+        nodes.append(
+            node(
+                name,
+                *parents,
+                run_when=draw(st.sampled_from([*RunWhen, RunWhen.DEFAULT, RunWhen.DEFAULT])),
+                condition="false" if is_false else None,
+                retry=RetryPolicy(max_retries=1, jitter=False),
+            )
+        )
+    policy = draw(st.sampled_from(OnFailure))
+    most = draw(st.sampled_from([None, None, 1, 2]))
+    return workflow(*nodes, on_failure=policy, max_concurrency=most), false
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(made=workflows(), seed=st.integers(0, 2**32))
+def test_every_schedule_ends_as_the_reference_says(
+    made: tuple[Workflow, set[str]], seed: int
+) -> None:
+    definition, false = made
+    chance = random.Random(seed)
+    driver = Driver(definition).start()
+    expected = Reference(definition, false)
+
+    while not driver.root.is_final:
+        _one_step(driver, expected, chance)
+        _compare(driver, expected, is_limited=definition.max_concurrency is not None)
+
+    assert driver.root.state == expected.result
+    assert not driver.tasks
+    assert not driver.timers
+
+
+def _one_step(driver: Driver, expected: Reference, chance: random.Random) -> None:
+    """Mostly progress, sometimes trouble: none of the trouble may change the outcome."""
+    what = chance.random()
+    if not driver.tasks:
+        driver.advance(60.0)
+        return
+    token = chance.choice([*driver.tasks])
+    if what < 0.08:
+        driver.take_over(tasks_survive=chance.random() < 0.5)
+    elif what < 0.16:
+        driver.lose(token.node_id, was_started=False)
+    elif what < 0.2:
+        driver.cancel()
+        expected.cancel()
+    elif what < 0.3:
+        _fail_for_a_moment(driver, token.node_id)
+    elif what < 0.5:
+        driver.fail(token.node_id, PERMANENT)
+        expected.settle(token.node_id, is_ok=False)
+    else:
+        driver.finish(token.node_id, {"x": 1})
+        expected.settle(token.node_id, is_ok=True)
+
+
+def _fail_for_a_moment(driver: Driver, node_id: str) -> None:
+    failures = driver.root.nodes[driver.graph.index[node_id]].failures
+    if failures == 0:
+        driver.fail(node_id, TRANSIENT)
+
+
+def _compare(driver: Driver, expected: Reference, *, is_limited: bool) -> None:
+    found = {node_id: SHOWN.get(state, state) for node_id, state in driver.states().items()}
+    if is_limited:
+        # A node without a slot is still PENDING; the reference has no slots.
+        running = {NodeState.RUNNING, NodeState.PENDING}
+        for node_id, state in expected.state.items():
+            same = found[node_id] == state or (state in running and found[node_id] in running)
+            assert same, (node_id, state, found[node_id])
+        return
+    assert found == expected.state
+
+
+@settings(max_examples=100, deadline=None)
+@given(made=workflows(), seed=st.integers(0, 2**32))
+def test_the_history_alone_rebuilds_the_state(made: tuple[Workflow, set[str]], seed: int) -> None:
+    definition, false = made
+    chance = random.Random(seed)
+    driver = Driver(definition).start()
+    expected = Reference(definition, false)
+
+    while not driver.root.is_final:
+        _one_step(driver, expected, chance)
+        rebuilt = driver.rebuilt()
+        assert rebuilt.nodes == driver.root.nodes
+        assert rebuilt.unsettled == driver.root.unsettled
+        assert rebuilt.in_flight == driver.root.in_flight
+        assert rebuilt.state == driver.root.state
+
+
+@pytest.mark.parametrize("width", [2, 3, 8])
+def test_parents_that_finish_in_the_same_instant_fire_the_join_once(width: int) -> None:
+    parents = [f"p{index}" for index in range(width)]
+    definition = workflow(
+        node("start"), *[node(p, "start") for p in parents], node("join", *parents)
+    )
+    for seed in range(3_400):
+        chance = random.Random(seed)
+        driver = Driver(definition).start()
+        driver.finish("start")
+        reports = [(p, repeat) for p in parents for repeat in range(chance.randint(1, 3))]
+        chance.shuffle(reports)
+        tokens = {p: driver.token(p) for p in parents}
+
+        for parent, _ in reports:
+            _report_again(driver, tokens, parent)
+
+        assert [token.node_id for token in driver.issued].count("join") == 1
+        driver.finish("join")
+        assert driver.root.state is ExecutionState.COMPLETED
+
+
+def _report_again(driver: Driver, tokens: dict[str, Token], parent: str) -> None:
+    driver.send(TaskCompleted(token=tokens[parent], output=inline({"from": parent})))

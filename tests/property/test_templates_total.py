@@ -1,0 +1,194 @@
+"""Templates are total: any text with any values gives an answer or one of our errors."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runnel.core.templates import (
+    MissingValueError,
+    TemplateError,
+    TemplateEvaluationError,
+    TemplateSyntaxError,
+    Tree,
+    compile_expression,
+    compile_tree,
+    is_true,
+)
+from runnel.core.templates.filters import FILTERS
+from runnel.core.templates.jinja_syntax import parse_with_jinja
+from runnel.core.templates.kinds import TESTS
+from runnel.core.templates.parse import Parsed, parse_path
+
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8)
+    | st.sampled_from(["12", "1.5", "-7", "a,b", ""])
+)
+KEYS = st.sampled_from(["a", "b", "input", "x-y", "0"])
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=12,
+)
+SCOPES = st.dictionaries(KEYS, VALUES, max_size=5)
+
+WORDS = (
+    *("a", "b", "input", "nodes", "nodes['x-y']", "item", ".a", ".0", "[0]", "[-1]", "['b']", "."),
+    *("and", "or", "not", "in", "is", "if", "else", "defined", "none", "true", "loop", "self"),
+    *("==", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "//", "%", "**", "~", "|", ",", ":"),
+    *("(", ")", "[", "]", "{", "}", "{{", "}}", "{%", "%}", "{#", "#}", "{{-", "-}}", "=", "!"),
+    *("0", "1", "-2", "1.5", "1e400", "0x_f", "1_0", "1٣", "1٣.5", "9" * 30, "9" * 5000),
+    *("'a'", '"b"', "''", "'", '"', "\\", r"'\d'", r"'\ud83d'", r"'\x4'", r"'\N{DASH}'", "é", "\0"),
+    *(f"| {name}" for name in FILTERS),
+    *(f"| {name}('a')" for name in FILTERS),
+    *(f"is {name}" for name in TESTS),
+    *("| default(1)", "| replace('a', 'b')", "| round(2)", "\n", "\r\n", "not " * 60, "(" * 300),
+)
+SOURCES = st.lists(st.sampled_from(WORDS), max_size=10).map(" ".join) | st.text(max_size=30)
+
+
+def well_formed(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    operators = st.sampled_from(["and", "or", "==", "!=", "<", "<=", ">", ">=", "in", "not in"])
+    filters = st.sampled_from(
+        [
+            *sorted(FILTERS.keys() - {"replace"}),
+            "default(0)",
+            "join('-')",
+            "split('a')",
+            "replace('a', 'bb')",
+            "round(2)",
+        ]
+    )
+    tests = st.sampled_from(["defined", "not defined", *TESTS])
+    return st.one_of(
+        st.builds("({} {} {})".format, inner, operators, inner),
+        st.builds("({} | {})".format, inner, filters),
+        st.builds("({} | join({}))".format, inner, inner),
+        st.builds("({} | replace({}, {}))".format, inner, inner, inner),
+        st.builds("({} | round({}))".format, inner, inner),
+        st.builds("({} is {})".format, inner, tests),
+        st.builds("(not {})".format, inner),
+        st.builds("(- {})".format, inner),
+        st.builds("[{}, {}]".format, inner, inner),
+        st.builds("{{'k': {}}}".format, inner),
+        st.builds("({} if {} else {})".format, inner, inner, inner),
+        st.builds("{}.a".format, inner),
+        st.builds("{}[-1]".format, inner),
+    )
+
+
+ATOMS = st.sampled_from(
+    ["a", "b.a", "a[0]", "input['b']", "nodes['x-y'].a", "1", "2.5", "'a'", "'12'", "none", "true"]
+)
+EXPRESSIONS = st.recursive(ATOMS, well_formed, max_leaves=8)
+
+
+class Values:
+    def __init__(self, values: dict[str, Any]) -> None:
+        self.values = values
+
+    def lookup(self, root: str) -> Any:
+        if root not in self.values:
+            raise MissingValueError(root, names=self.values)
+        return self.values[root]
+
+
+@given(source=SOURCES, scope=SCOPES)
+def test_any_text_is_an_expression_or_refused(source: str, scope: dict[str, Any]) -> None:
+    found = outcome(lambda: compile_expression(source).evaluate(Values(scope)))
+
+    assert not isinstance(found, TemplateError) or str(found).startswith("condition: ")
+
+
+@given(source=EXPRESSIONS, scope=SCOPES)
+def test_any_expression_gives_json_or_one_of_two_errors(source: str, scope: dict[str, Any]) -> None:
+    expression = compile_expression(source)
+    before = json.dumps(scope)
+
+    found = outcome(lambda: expression.evaluate(Values(scope)))
+
+    assert json.dumps(scope) == before
+    if isinstance(found, TemplateError):
+        assert isinstance(found, MissingValueError | TemplateEvaluationError)
+        assert found.template == source
+    else:
+        assert is_true(found) in (True, False)
+        assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+TEXTS = st.lists(st.text(max_size=5) | SOURCES.map("{{{{ {} }}}}".format), max_size=3).map("".join)
+TREES = st.recursive(
+    TEXTS | SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@given(tree=TREES, scope=SCOPES)
+def test_any_tree_resolves_or_is_refused_at_a_place(tree: Any, scope: dict[str, Any]) -> None:
+    compiled = outcome(lambda: compile_tree(tree))
+    found = compiled
+    if isinstance(compiled, Tree):
+        found = outcome(lambda: compiled.resolve(Values(scope)))
+        assert found is tree or not compiled.is_static
+
+    assert not isinstance(found, TemplateError) or str(found).startswith("config")
+
+
+@given(
+    parts=st.lists(st.tuples(st.text("ab {}%#\r\n"), st.sampled_from(["a", "b.a", "a | d(1)"]))),
+    scope=SCOPES,
+)
+def test_text_around_templates_comes_through_unchanged(
+    parts: list[tuple[str, str]], scope: dict[str, Any]
+) -> None:
+    clean = [(text.replace("{", "("), source) for text, source in parts]
+    template = "".join(f"{text}{{{{ {source} }}}}" for text, source in clean) + "."
+    known = {"a": "A", "b": {"a": "B"}}
+    values = {"a": "A", "b.a": "B", "a | d(1)": "A"}
+
+    resolved = compile_tree(template).resolve(Values(scope | known))
+
+    assert resolved == "".join(text + values[source] for text, source in clean) + "."
+
+
+STEPS = st.sampled_from(
+    (
+        *(".a", ".b_1", "._x", ".0", ".12", "[0]", "[-0]", "[-3]", "[10]", "['x-y']", '["a b"]'),
+        *(".and", ".not", ".true", ".in", "['it\"s']", '[""]', ".e5", ".0x1", "[007]", "[1_0]"),
+        *("['é']", r"['\n']", "[1.5]", "[]", "()", " ", ".1e5", "['a' 'b']", "[true]", "|d", ".é"),
+        *("['#{}']", ". a", "['_']", ".0.1", "[-1", "['{{']"),
+    )
+)
+ROOTS = st.sampled_from(
+    ["a", "_b", "nodes", "input", "and", "if", "else", "in", "is", "or", "not", "true", "None", "é"]
+)
+
+
+@given(root=ROOTS, steps=st.lists(STEPS, max_size=6))
+def test_the_quick_way_for_paths_gives_what_jinja_gives(root: str, steps: list[str]) -> None:
+    source = root + "".join(steps)
+
+    quick = outcome(lambda: parse_path(source))
+    slow = outcome(lambda: parse_with_jinja(source))
+
+    if isinstance(quick, Parsed):
+        assert (quick.node, quick.references) == slow
+    elif quick is not None:
+        assert isinstance(slow, TemplateSyntaxError)
+
+
+def outcome(attempt: Callable[[], Any]) -> Any:
+    """What it returns, or the template error that it raises; any other error ends the test."""
+    try:
+        return attempt()
+    except TemplateError as error:
+        return error

@@ -1,0 +1,335 @@
+"""How executions go on: data passing, skipping, clean-up, retries, cancelling."""
+
+import pytest
+
+from runnel.core.retry import RetryPolicy
+from runnel.core.run_when import RunWhen, SkipReason
+from runnel.core.states import ExecutionState as X
+from runnel.core.states import NodeState as S
+from runnel.core.workflow import OnFailure
+from tests.driver import TRANSIENT, Driver, node, workflow
+
+DIAMOND = workflow(node("a"), node("b", "a"), node("c", "a"), node("d", "b", "c"))
+
+
+def test_a_chain_hands_each_output_to_the_next_node() -> None:
+    driver = Driver(workflow(node("a"), node("b", "a"), node("c", "b"))).start({"x": 1})
+
+    driver.finish("a", {"n": 1})
+    task = driver.tasks[driver.token("b")]
+    driver.finish("b", {"n": 2})
+
+    assert task.inputs["a"].decode() == {"n": 1}  # type: ignore[index]
+    assert task.execution_input.decode() == {"x": 1}
+    assert driver.queued() == ["c"]
+    driver.finish("c", "end")
+    assert driver.root.state is X.COMPLETED
+    assert driver.output() == "end"
+
+
+def test_a_join_gets_the_outputs_of_all_its_parents_and_waits_for_the_last() -> None:
+    driver = Driver(DIAMOND).start()
+    driver.finish("a")
+    assert driver.queued() == ["b", "c"]
+
+    driver.finish("c", 3)
+    assert driver.queued() == ["b"]
+    driver.finish("b", 2)
+
+    task = driver.tasks[driver.token("d")]
+    assert {name: value.decode() for name, value in task.inputs.items()} == {"b": 2, "c": 3}
+
+
+def test_a_template_may_reach_an_ancestor_that_is_no_parent() -> None:
+    reach = node("c", "b", config={"x": "{{ a.n }}"})
+    driver = Driver(workflow(node("a"), node("b", "a"), reach)).start()
+
+    driver.finish("a", {"n": 7})
+    driver.finish("b")
+
+    task = driver.tasks[driver.token("c")]
+    assert task.inputs["a"].decode() == {"n": 7}  # type: ignore[index]
+    assert task.parents == 1
+
+
+def test_several_last_nodes_give_an_output_by_id() -> None:
+    driver = Driver(workflow(node("a"), node("b"))).start().finish_all(lambda t: t.token.node_id)
+
+    assert driver.output() == {"a": "a", "b": "b"}
+
+
+def test_the_output_template_gives_the_result_of_the_execution() -> None:
+    driver = Driver(workflow(node("a"), output={"sum": "{{ a.n }}", "of": "{{ input.k }}"}))
+
+    driver.start({"k": "v"}).finish_all(lambda _task: {"n": 3})
+
+    assert driver.output() == {"sum": 3, "of": "v"}
+
+
+def test_an_output_template_that_names_what_is_not_there_fails_the_execution() -> None:
+    driver = Driver(workflow(node("a"), output="{{ a.missing }}"))
+
+    driver.start().finish_all(lambda _task: {"n": 3})
+
+    assert driver.root.state is X.FAILED
+    assert "has no 'missing'" in str(driver.root.error)
+
+
+def test_a_false_condition_skips_the_node_and_what_hangs_on_it_alone() -> None:
+    definition = workflow(
+        node("a"),
+        node("b", "a", condition="a.go"),
+        node("c", "b"),
+        node("d", "a", "c"),
+    )
+    driver = Driver(definition).start()
+
+    driver.finish("a", {"go": False})
+
+    assert driver.states() == {"a": S.COMPLETED, "b": S.SKIPPED, "c": S.SKIPPED, "d": S.QUEUED}
+    reasons = [run.skip for run in driver.root.nodes]
+    assert reasons[1:3] == [SkipReason.CONDITION_FALSE, SkipReason.PARENTS_SKIPPED]
+
+
+def test_a_condition_that_can_not_be_evaluated_fails_its_node() -> None:
+    driver = Driver(workflow(node("a"), node("b", "a", condition="a.go.further"))).start()
+
+    driver.finish("a", {"go": 1})
+
+    assert driver.states()["b"] is S.FAILED
+    assert driver.root.state is X.FAILED
+    assert "'a.go' is a number" in str(driver.root.nodes[1].error)
+
+
+def test_fail_fast_cancels_what_runs_and_runs_the_clean_up() -> None:
+    definition = workflow(
+        node("a"),
+        node("b"),
+        node("after", "a"),
+        node("undo", "b", run_when=RunWhen.ONE_FAILED),
+        node("always", "a", "b", run_when=RunWhen.ALL_SETTLED),
+    )
+    driver = Driver(definition).start()
+    running = driver.token("b")
+
+    driver.fail("a")
+
+    assert driver.states() == {
+        "a": S.FAILED,
+        "b": S.CANCELLED,
+        "after": S.CANCELLED,
+        "undo": S.QUEUED,
+        "always": S.QUEUED,
+    }
+    assert driver.dropped == [running]
+    driver.finish_all()
+    assert driver.root.state is X.FAILED
+    assert "node 'a' failed: ValueError: bad" in str(driver.root.error)
+
+
+def test_continue_skips_the_dependents_of_a_failed_node_and_goes_on_elsewhere() -> None:
+    definition = workflow(
+        node("a"),
+        node("b"),
+        node("a2", "a"),
+        node("a3", "a2"),
+        node("b2", "b"),
+        on_failure=OnFailure.CONTINUE,
+    )
+    driver = Driver(definition).start()
+
+    driver.fail("a")
+    driver.finish_all()
+
+    assert driver.states() == {
+        "a": S.FAILED,
+        "b": S.COMPLETED,
+        "a2": S.SKIPPED,
+        "a3": S.SKIPPED,
+        "b2": S.COMPLETED,
+    }
+    assert driver.root.nodes[3].skip is SkipReason.DEPENDENCY_FAILED
+    assert driver.root.state is X.FAILED
+
+
+def test_one_failed_does_not_clean_up_after_what_never_began() -> None:
+    definition = workflow(
+        node("reserve"),
+        node("book", "reserve"),
+        node("undo_reserve", "reserve", run_when=RunWhen.ONE_FAILED),
+        node("undo_book", "book", run_when=RunWhen.ONE_FAILED),
+    )
+    driver = Driver(definition).start()
+
+    driver.fail("reserve")
+
+    assert driver.states()["undo_reserve"] is S.QUEUED
+    assert driver.states()["undo_book"] is S.SKIPPED
+
+
+def test_a_retry_waits_for_its_timer_and_then_counts_as_a_new_attempt() -> None:
+    retry = RetryPolicy(max_retries=2, initial_delay=10, jitter=False)
+    driver = Driver(workflow(node("a", retry=retry))).start()
+
+    driver.fail("a", TRANSIENT)
+    assert driver.states()["a"] is S.WAITING
+    driver.advance(9.9)
+    assert driver.states()["a"] is S.WAITING
+    driver.advance(0.2)
+    assert driver.states()["a"] is S.QUEUED
+    driver.fail("a", TRANSIENT)
+    driver.advance(20)
+    driver.finish("a", "ok")
+
+    assert driver.root.state is X.COMPLETED
+    assert driver.root.nodes[0].attempt == 3
+    assert not driver.timers
+
+
+def test_retries_that_are_used_up_fail_the_node_without_a_dead_letter() -> None:
+    retry = RetryPolicy(max_retries=1, initial_delay=1, jitter=False)
+    driver = Driver(workflow(node("a", retry=retry))).start()
+
+    driver.fail("a", TRANSIENT)
+    driver.advance(1)
+    driver.fail("a", TRANSIENT)
+
+    assert driver.root.state is X.FAILED
+    assert driver.root.nodes[0].failures == 2
+    assert driver.dead_letters == []
+
+
+def test_an_error_that_is_not_retryable_fails_at_once_and_leaves_a_dead_letter() -> None:
+    driver = Driver(workflow(node("a", queue="slow"))).start()
+    token = driver.token("a")
+
+    driver.fail("a")
+
+    assert driver.root.state is X.FAILED
+    assert [(letter.token, letter.queue) for letter in driver.dead_letters] == [
+        (token, "tasks:slow")
+    ]
+
+
+def test_a_lost_task_is_issued_again_and_its_late_report_refused() -> None:
+    driver = Driver(workflow(node("a"))).start()
+    lost = driver.token("a")
+
+    driver.lose("a")
+    current = driver.token("a")
+    driver.send_completed(lost, "late")
+    assert driver.states()["a"] is S.QUEUED
+    driver.finish("a", "good")
+
+    assert current.attempt == lost.attempt + 1
+    assert driver.output() == "good"
+
+
+def test_a_task_that_keeps_killing_its_workers_is_set_aside() -> None:
+    driver = Driver(workflow(node("a"))).start()
+
+    for _ in range(driver.policy.losses_max + 1):
+        driver.lose("a", was_started=True)
+
+    assert driver.root.state is X.FAILED
+    assert "workers died" in str(driver.root.nodes[0].error)
+    assert len(driver.dead_letters) == 1
+
+
+def test_tasks_lost_before_they_started_are_no_crash_loop() -> None:
+    driver = Driver(workflow(node("a"))).start()
+
+    for _ in range(50):
+        driver.lose("a", was_started=False)
+
+    assert driver.states()["a"] is S.QUEUED
+
+
+def test_a_deferred_task_waits_for_its_time_without_a_failure() -> None:
+    driver = Driver(workflow(node("a"))).start()
+
+    driver.defer("a", 30)
+    assert driver.states()["a"] is S.WAITING
+    driver.advance(30)
+    driver.finish("a")
+
+    assert driver.root.nodes[0].failures == 0
+    assert driver.root.state is X.COMPLETED
+
+
+def test_max_concurrency_bounds_what_is_out_and_the_next_follows_at_once() -> None:
+    definition = workflow(*[node(f"n{i}") for i in range(5)], max_concurrency=2)
+    driver = Driver(definition).start()
+    seen = []
+
+    while driver.tasks:
+        seen.append(len(driver.tasks))
+        driver.finish(driver.queued()[0])
+
+    assert seen == [2, 2, 2, 2, 1]
+    assert driver.root.state is X.COMPLETED
+
+
+@pytest.mark.parametrize("state", ["PENDING", "QUEUED", "WAITING", "cleaning up", "final"])
+def test_cancel_works_in_every_state(state: str) -> None:
+    clean_up = node("tidy", "a", run_when=RunWhen.ALL_SETTLED)
+    driver = Driver(workflow(node("a"), node("b", "a"), clean_up))
+    driver.start(is_held=state == "PENDING")
+    if state == "WAITING":
+        driver.fail("a", TRANSIENT)
+    elif state == "cleaning up":
+        driver.fail("a")
+    elif state == "final":
+        driver.finish_all()
+
+    driver.cancel()
+    driver.finish_all()
+
+    wanted = {"final": X.COMPLETED, "cleaning up": X.FAILED}.get(state, X.CANCELLED)
+    assert driver.root.state is wanted
+    assert not driver.timers
+    if state in ("QUEUED", "WAITING"):
+        assert driver.states() == {"a": S.CANCELLED, "b": S.CANCELLED, "tidy": S.COMPLETED}
+
+
+def test_the_executions_timeout_cancels_what_runs_and_fails_it() -> None:
+    tidy = node("tidy", "a", run_when=RunWhen.ALL_SETTLED)
+    driver = Driver(workflow(node("a"), tidy, timeout_seconds=60)).start()
+
+    driver.advance(60)
+    driver.finish("tidy")
+
+    assert driver.root.state is X.FAILED
+    assert "longer than its timeout of 60 s" in str(driver.root.error)
+
+
+def test_a_missed_sla_is_noted_and_changes_nothing_else() -> None:
+    driver = Driver(workflow(node("a"), sla_seconds=5)).start()
+
+    driver.advance(6)
+    driver.finish("a")
+
+    assert driver.root.is_sla_missed
+    assert driver.root.state is X.COMPLETED
+    assert not driver.timers
+
+
+def test_a_held_execution_waits_for_its_trigger() -> None:
+    driver = Driver(workflow(node("a"))).start(is_held=True)
+    assert driver.root.state is X.PENDING
+    assert not driver.tasks
+
+    driver.trigger({"k": 2})
+
+    assert driver.tasks[driver.token("a")].execution_input.decode() == {"k": 2}
+
+
+def test_a_skipped_chain_of_any_length_is_one_decision() -> None:
+    nodes = [node("a"), node("n0", "a", condition="false")]
+    nodes += [node(f"n{i}", f"n{i - 1}") for i in range(1, 5_000)]
+    driver = Driver(workflow(*nodes)).start()
+
+    driver.finish("a")
+
+    assert driver.root.state is X.COMPLETED
+    assert driver.states()["n4999"] is S.SKIPPED

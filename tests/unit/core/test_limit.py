@@ -1,0 +1,67 @@
+"""A concurrency key: holders are attempts, a release wakes the next."""
+
+from runnel.core.commands import AcquireLimit, Command, LimitGranted, ReleaseLimit
+from runnel.core.effects import Tell
+from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, Token
+from runnel.core.limit import Limit, decide_limit
+
+
+def holder(name: str, attempt: int = 1) -> Token:
+    return Token(ExecutionId(name), NodeId("n"), NO_ITEM, attempt, Nonce("x"))
+
+
+def ask(limit: Limit, command: AcquireLimit | ReleaseLimit) -> list[str]:
+    """The executions that were told to go on."""
+    told: list[Command] = [
+        effect.command
+        for effect in decide_limit(limit, command).effects
+        if isinstance(effect, Tell)
+    ]
+    return [command.holder.execution_id for command in told if isinstance(command, LimitGranted)]
+
+
+def acquire(limit: Limit, token: Token, most: int = 1) -> list[str]:
+    return ask(limit, AcquireLimit(key="k", limit=most, holder=token))
+
+
+def release(limit: Limit, token: Token) -> list[str]:
+    return ask(limit, ReleaseLimit(key="k", holder=token))
+
+
+def test_so_many_hold_it_and_the_rest_waits_in_order() -> None:
+    limit = Limit("k")
+
+    assert acquire(limit, holder("a"), 2) == ["a"]
+    assert acquire(limit, holder("b"), 2) == ["b"]
+    assert acquire(limit, holder("c"), 2) == []
+    assert acquire(limit, holder("d"), 2) == []
+    assert release(limit, holder("b")) == ["c"]
+    assert release(limit, holder("a")) == ["d"]
+
+
+def test_asking_again_is_answered_again_and_takes_no_second_place() -> None:
+    limit = Limit("k")
+    acquire(limit, holder("a"))
+
+    assert acquire(limit, holder("a")) == ["a"]
+    assert acquire(limit, holder("b")) == []
+    assert acquire(limit, holder("b")) == []
+    assert release(limit, holder("a")) == ["b"]
+    assert release(limit, holder("b")) == []
+    assert limit.is_empty
+
+
+def test_releasing_what_is_not_held_changes_nothing() -> None:
+    limit = Limit("k")
+    acquire(limit, holder("a"))
+
+    assert release(limit, holder("b")) == []
+    assert not limit.is_empty
+
+
+def test_a_new_attempt_replaces_the_one_before() -> None:
+    limit = Limit("k")
+    acquire(limit, holder("a", attempt=1))
+
+    assert acquire(limit, holder("a", attempt=2)) == ["a"]
+    assert list(limit.holders) == [holder("a", attempt=2)]

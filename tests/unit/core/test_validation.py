@@ -1,0 +1,287 @@
+"""Whether a workflow can run: rules for workflows made in Python, limits and child workflows."""
+
+import re
+from typing import Any
+
+import pytest
+
+from runnel.core.checks.nesting import CHILD_DEPTH_MAX
+from runnel.core.handler_settings import OPERATIONS
+from runnel.core.ids import NodeId
+from runnel.core.retry import RetryPolicy
+from runnel.core.templates import RESERVED
+from runnel.core.validation import PROBLEMS_MAX, Limits, build_graph, find_problems
+from runnel.core.workflow import Node, RateLimit, Workflow
+from runnel.errors import InvalidWorkflowError
+from runnel.handlers import data_processor
+
+
+def node(name: str, *parents: str, handler: str = "h", **fields: Any) -> Node:
+    dependencies = tuple(map(NodeId, parents))
+    return Node(id=NodeId(name), handler=handler, dependencies=dependencies, **fields)
+
+
+def workflow(*nodes: Node, **fields: Any) -> Workflow:
+    return Workflow(**({"name": "w", "nodes": nodes} | fields))
+
+
+def test_a_good_workflow_has_no_problems_and_becomes_a_graph() -> None:
+    diamond = workflow(node("a"), node("b", "a"), node("c", "a"), node("d", "b", "c"))
+
+    assert find_problems(diamond) == []
+    assert build_graph(diamond).layers() == [["a"], ["b", "c"], ["d"]]
+
+
+def test_a_bad_workflow_is_refused_with_all_its_problems() -> None:
+    bad = workflow(node("a", "a"), node("b", "x"), node("b"))
+
+    with pytest.raises(InvalidWorkflowError) as caught:
+        build_graph(bad)
+
+    assert caught.value.problems == tuple(find_problems(bad))
+    assert len(caught.value.problems) == 3
+    assert str(caught.value).startswith("workflow 'w': 3 problems\n  - node 'b': more than one")
+
+
+def test_a_workflow_without_nodes_is_refused() -> None:
+    assert find_problems(workflow()) == ["nodes: expected at least one node, got none"]
+
+
+@pytest.mark.parametrize("name", ["x-y", "1", "with space", "ünï", "a.b", "'", "x" * 200])
+def test_any_printable_id_is_allowed_and_can_be_reached(name: str) -> None:
+    quote = '"' if "'" in name else "'"
+    reader = node("reader", name, config={"x": f"{{{{ nodes[{quote}{name}{quote}].y }}}}"})
+
+    assert find_problems(workflow(node(name), reader)) == []
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED))
+def test_reserved_names_are_no_ids(name: str) -> None:
+    (problem,) = find_problems(workflow(node(name)))
+
+    assert problem == (
+        f"node '{name}': the id is a reserved name of templates; choose another, such as "
+        f"'{name}_node'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("", "a node's id: expected a printable text of 1 to 200 characters, got ''"),
+        ("a\nb", r"a node's id: expected a printable text of 1 to 200 characters, got 'a\nb'"),
+        (7, "a node's id: expected a printable text of 1 to 200 characters, got 7"),
+        (None, "a node's id: expected a printable text of 1 to 200 characters, got null"),
+        ("x" * 201, f"node '{'x' * 59}…': the id has 201 characters, at most 200 may be"),
+    ],
+)
+def test_other_ids_are_refused(name: Any, problem: str) -> None:
+    assert find_problems(workflow(node(name))) == [problem]
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"timeout_seconds": 0}, "timeout_seconds: expected a number above 0, got 0"),
+        ({"timeout_seconds": float("nan")}, "timeout_seconds: expected a number above 0, got nan"),
+        ({"timeout_seconds": None}, "timeout_seconds: expected a number above 0, got null"),
+        (
+            {"timeout_seconds": 10**400},
+            f"timeout_seconds: expected a number above 0, got 1{'0' * 58}…",
+        ),
+        ({"soft_timeout_seconds": -1}, "soft_timeout_seconds: expected a number above 0, got -1"),
+        ({"concurrency_limit": 0}, "concurrency_limit: expected a whole number ≥ 1, got 0"),
+        ({"concurrency_limit": True}, "concurrency_limit: expected a whole number ≥ 1, got true"),
+        ({"handler": ""}, "handler: expected a printable text of 1 to 200 characters, got ''"),
+        ({"condition": " "}, "condition: expected a text that is not empty, got ' '"),
+        (
+            {"run_when": "x"},
+            (
+                "run_when: expected one of default, all_completed, none_failed, "
+                "all_settled, one_failed, got 'x'"
+            ),
+        ),
+        (
+            {"config": {"x": {1}}},
+            "config.x: expected a JSON value, got a Python set; turn it into text or a list",
+        ),
+        ({"config": {1: 2}}, "config: the key 1 is not a text; put it in quotes"),
+        (
+            {"retry": RetryPolicy(max_retries=-1)},
+            "retry.max_retries: expected a whole number ≥ 0, got -1",
+        ),
+        (
+            {"retry": RetryPolicy(initial_delay=-0.5)},
+            "retry.initial_delay: expected a number ≥ 0, got -0.5",
+        ),
+        (
+            {"retry": RetryPolicy(exponential_base=0)},
+            "retry.exponential_base: expected a number ≥ 1, got 0",
+        ),
+    ],
+)
+def test_values_of_a_node_are_checked(fields: dict[str, Any], problem: str) -> None:
+    assert find_problems(workflow(node("a", **fields))) == [f"node 'a': {problem}"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"name": ""}, "name: expected a printable text of 1 to 200 characters, got ''"),
+        ({"timeout_seconds": -1}, "timeout_seconds: expected a number above 0, got -1"),
+        ({"sla_seconds": 0}, "sla_seconds: expected a number above 0, got 0"),
+        ({"max_concurrency": 0}, "max_concurrency: expected a whole number ≥ 1, got 0"),
+        ({"labels": {"a": 1}}, "labels: expected texts by name, got 'a': 1"),
+        (
+            {"output": {"x": b""}},
+            "output.x: expected a JSON value, got a Python bytes; turn it into text or a list",
+        ),
+        (
+            {"rate_limits": {"api": RateLimit(rate_per_second=0)}},
+            "rate_limits.api.rate_per_second: expected a number above 0, got 0",
+        ),
+        (
+            {"rate_limits": {"api": RateLimit(burst=0)}},
+            "rate_limits.api.burst: expected a whole number ≥ 1, got 0",
+        ),
+    ],
+)
+def test_values_of_a_workflow_are_checked(fields: dict[str, Any], problem: str) -> None:
+    assert find_problems(workflow(node("a"), **fields)) == [problem]
+
+
+def test_a_resource_tag_without_a_limit_is_fine() -> None:
+    assert find_problems(workflow(node("a", resource_tag="the engine may have it"))) == []
+
+
+def test_the_output_of_a_workflow_may_name_any_node() -> None:
+    assert find_problems(workflow(node("a"), node("b"), output="{{ a.x }} {{ b.y }}")) == []
+
+
+def test_a_distant_ancestor_may_be_named() -> None:
+    chain = [node("n0"), *(node(f"n{n}", f"n{n - 1}") for n in range(1, 50))]
+
+    last = node("last", "n49", config={"x": "{{ n0.y }} {{ n25.y }}"}, condition="n48.ok")
+
+    assert find_problems(workflow(*chain, last)) == []
+
+
+def test_an_item_may_be_used_where_there_is_one() -> None:
+    each = node(
+        "a", for_each="input.list", config={"x": "{{ item.y }}"}, concurrency_key="{{ item.z }}"
+    )
+
+    assert find_problems(workflow(each)) == []
+
+
+def test_one_cycle_is_named_for_each_knot_and_at_most_ten() -> None:
+    pairs = [(f"a{n}", f"b{n}") for n in range(13)]
+    nodes = [each for a, b in pairs for each in (node(a, b), node(b, a))]
+
+    problems = find_problems(workflow(node("root"), *nodes))
+
+    assert problems[0] == "cycle: a0 → b0 → a0; remove one of these dependencies"
+    assert problems[9:] == [
+        "cycle: a9 → b9 → a9; remove one of these dependencies",
+        "cycle: 3 more besides these; remove these first",
+    ]
+
+
+def test_a_cycle_between_two_knots_is_not_mistaken_for_one() -> None:
+    nodes = [node("a", "b"), node("b", "a"), node("m", "b"), node("x", "m", "y"), node("y", "x")]
+
+    assert find_problems(workflow(node("root"), *nodes)) == [
+        "cycle: a → b → a; remove one of these dependencies",
+        "cycle: x → y → x; remove one of these dependencies",
+        "unreachable: 'm' can never start, because it is behind a cycle",
+    ]
+
+
+def test_a_long_cycle_is_named_by_its_ends() -> None:
+    ring = [node(f"n{n}", f"n{(n - 1) % 1000}") for n in range(1000)]
+
+    assert find_problems(workflow(*ring))[0] == (
+        "cycle: n0 → n1 → n2 → n3 → n4 → n5 → … (989 more) … → n995 → n996 → n997 → n998 → n999 "
+        "→ n0; remove one of these dependencies"
+    )
+
+
+def test_too_many_nodes_or_bytes_are_refused() -> None:
+    limits = Limits(nodes_max=2, definition_bytes_per_10k_nodes=200)
+
+    assert find_problems(workflow(node("a"), node("b")), limits=limits) == []
+    assert find_problems(workflow(node("a"), node("b"), node("c")), limits=limits) == [
+        "it has 3 nodes, at most 2 may be; split it"
+    ]
+    (problem,) = find_problems(workflow(node("a", config={"x": "y" * 300})), limits=limits)
+    assert re.fullmatch(
+        r"the definition has 3\d\d bytes, at most 200 may be for 1 nodes; pass large values as "
+        "input, or split it",
+        problem,
+    )
+
+
+def nested(depth: int) -> Workflow:
+    inner = workflow(node("last"))
+    for _ in range(depth):
+        inner = workflow(node("a", handler="workflow", child=inner))
+    return inner
+
+
+def test_child_workflows_are_checked_too() -> None:
+    inner = workflow(node("x", "nowhere"))
+    middle = workflow(node("m", handler="workflow", child=inner))
+
+    (problem,) = find_problems(workflow(node("a", handler="workflow", child=middle)))
+    assert problem == (
+        "node 'a' → child: node 'm' → child: node 'x': it depends on 'nowhere', but there is no "
+        "such node; there are: 'x'"
+    )
+
+
+def test_child_workflows_nest_twenty_deep_and_no_deeper() -> None:
+    assert find_problems(nested(CHILD_DEPTH_MAX)) == []
+    assert find_problems(nested(CHILD_DEPTH_MAX + 1)) == [
+        "child workflows are nested 21 deep, at most 20 may be"
+    ]
+
+
+def test_children_that_double_at_every_level_are_counted_without_walking_them() -> None:
+    inner = workflow(node("last"))
+    for _ in range(CHILD_DEPTH_MAX):
+        pair = (node(name, handler="workflow", child=inner) for name in "ab")
+        inner = workflow(*pair)
+
+    assert find_problems(inner) == ["it has 3,145,726 nodes, at most 1,000,000 may be; split it"]
+
+
+def test_a_child_belongs_to_the_handler_workflow() -> None:
+    child = workflow(node("x"))
+
+    assert find_problems(workflow(node("a", child=child), node("b", handler="workflow"))) == [
+        "node 'a': child: only the handler 'workflow' runs a child workflow, this node's is 'h'",
+        "node 'b': config: the handler 'workflow' needs a workflow to run: add definition or file",
+    ]
+
+
+def test_after_a_hundred_problems_the_rest_is_only_mentioned() -> None:
+    problems = find_problems(workflow(*(node(f"n{n}", "x") for n in range(100_000))))
+
+    assert len(problems) == PROBLEMS_MAX + 1
+    assert problems[-1] == "there are more than these 100 problems; mend these first"
+
+
+def test_a_list_that_holds_itself_is_refused() -> None:
+    endless: list[Any] = []
+    endless += [endless, endless]
+
+    problems = find_problems(workflow(node("a", config={"x": endless})))
+
+    assert all("nested too deeply" in problem for problem in problems)
+    assert problems
+
+
+def test_the_settings_of_data_processor_are_those_of_its_handler() -> None:
+    theirs = {name: each.settings for name, each in data_processor.OPERATIONS.items()}
+
+    assert theirs == OPERATIONS
