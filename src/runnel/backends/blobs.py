@@ -1,0 +1,128 @@
+"""Blobs in memory, and blobs as files that are written aside and renamed into place."""
+
+import asyncio
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+from typing import BinaryIO
+
+from runnel.errors import NotFoundError, StoreError
+
+KEY_LENGTH_BYTES = 4
+
+
+class MemoryBlobs:
+    def __init__(self) -> None:
+        self._blobs: dict[str, bytes] = {}
+
+    async def put(self, key: str, data: bytes) -> None:
+        self._blobs[key] = data
+
+    async def get(self, key: str) -> bytes:
+        try:
+            return self._blobs[key]
+        except KeyError:
+            raise NotFoundError("blob", key) from None
+
+    async def delete(self, prefix: str) -> int:
+        found = [key for key in self._blobs if key.startswith(prefix)]
+        for key in found:
+            del self._blobs[key]
+        return len(found)
+
+
+class FileBlobs:
+    """One file per blob: the key's length, the key, the data.
+
+    File names are hashes, because keys hold what users chose: nothing of a key can lead out of
+    the folder, be too long, or differ by case only. They begin with the hash of the key's group
+    (all up to its first slash), so that deleting an execution's blobs reads no others.
+    """
+
+    def __init__(self, folder: Path, *, survives_power_loss: bool = True) -> None:
+        self._folder = folder
+        self._survives_power_loss = survives_power_loss
+
+    async def put(self, key: str, data: bytes) -> None:
+        await asyncio.to_thread(self._put, key, data)
+
+    async def get(self, key: str) -> bytes:
+        return await asyncio.to_thread(self._get, key)
+
+    async def delete(self, prefix: str) -> int:
+        return await asyncio.to_thread(self._delete, prefix)
+
+    def _put(self, key: str, data: bytes) -> None:
+        path = self._path(key)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._write_aside(path, key.encode(), data)
+        except OSError as error:
+            raise StoreError(f"the blob '{key}' could not be written to {path}: {error}") from error
+
+    def _write_aside(self, path: Path, key: bytes, data: bytes) -> None:
+        with tempfile.NamedTemporaryFile(
+            dir=path.parent, prefix=".", suffix=".new", delete=False
+        ) as file:
+            try:
+                file.write(len(key).to_bytes(KEY_LENGTH_BYTES, "big"))
+                file.write(key)
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+                Path(file.name).replace(path)
+            except BaseException:
+                Path(file.name).unlink(missing_ok=True)
+                raise
+        if self._survives_power_loss:
+            self._sync_folders(path.parent)
+
+    def _sync_folders(self, folder: Path) -> None:
+        """A new name is safe once its folder is, and that one's name once its parent is."""
+        for place in (folder, self._folder):
+            handle = os.open(place, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+
+    def _get(self, key: str) -> bytes:
+        path = self._path(key)
+        try:
+            with path.open("rb") as file:
+                _read_key(file)
+                return file.read()
+        except FileNotFoundError:
+            raise NotFoundError("blob", key) from None
+        except OSError as error:
+            raise StoreError(f"the blob '{key}' could not be read from {path}: {error}") from error
+
+    def _delete(self, prefix: str) -> int:
+        deleted = 0
+        for path in self._candidates(prefix):
+            with path.open("rb") as file:
+                is_wanted = _read_key(file).startswith(prefix)
+            if is_wanted:
+                path.unlink(missing_ok=True)
+                deleted += 1
+        return deleted
+
+    def _candidates(self, prefix: str) -> list[Path]:
+        """Only a prefix with a slash names a group; any other may begin the name of every one."""
+        if "/" not in prefix:
+            return list(self._folder.glob("*/*.blob"))
+        group = _digest(prefix.partition("/")[0])
+        return list((self._folder / group[:2]).glob(f"{group}-*.blob"))
+
+    def _path(self, key: str) -> Path:
+        group = _digest(key.partition("/")[0])
+        return self._folder / group[:2] / f"{group}-{_digest(key)}.blob"
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _read_key(file: BinaryIO) -> str:
+    return file.read(int.from_bytes(file.read(KEY_LENGTH_BYTES), "big")).decode()

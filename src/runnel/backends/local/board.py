@@ -1,0 +1,149 @@
+"""Which tasks exist, who holds them, and what each worker last said."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+
+from runnel.backends.local.queues import Entry, ReadyQueues
+from runnel.core.commands import Command, TaskLost
+from runnel.core.effects import Task
+from runnel.core.ids import Token
+from runnel.ports.store import WorkerRecord
+
+BEATS_MISSED_MAX = 2
+
+Deliver = Callable[[int, Command], None]
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """`dropped` are the tokens it is still to be told of; True once a beat has not listed them.
+
+    It is listed once `is_known`: since its first claim that got something, or its first beat.
+    """
+
+    counter: int
+    is_known: bool = False
+    held: dict[Token, Entry] = field(default_factory=dict)
+    dropped: dict[Token, bool] = field(default_factory=dict)
+    told: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class TaskBoard:
+    """`deliver` puts a command into the inbox of a partition."""
+
+    def __init__(self, deliver: Deliver) -> None:
+        self.ready = ReadyQueues()
+        self._deliver = deliver
+        self._entries: dict[Token, Entry] = {}
+        self._workers: dict[str, Worker] = {}
+        # One counter for all: a worker that comes back never shows a number seen before.
+        self._signs = count(1)
+
+    def issue(self, partition: int, task: Task) -> None:
+        entry = Entry(task, partition)
+        self._entries[task.token] = entry
+        self.ready.push(entry)
+
+    def drop(self, token: Token) -> None:
+        entry = self._remove(token)
+        if entry is not None and entry.worker is not None:
+            worker = self.worker(entry.worker)
+            worker.dropped[token] = False
+            worker.told.set()
+
+    def drop_partition(self, partition: int) -> None:
+        """Its tasks are nobody's any more: whoever runs one is told to stop."""
+        gone = [token for token, entry in self._entries.items() if entry.partition == partition]
+        for token in gone:
+            self.drop(token)
+
+    def knows(self, token: Token) -> bool:
+        return token in self._entries
+
+    def worker(self, name: str) -> Worker:
+        found = self._workers.get(name)
+        if found is None:
+            found = self._workers[name] = Worker(next(self._signs))
+        return found
+
+    def hand_over(self, name: str, entries: Iterable[Entry]) -> list[Task]:
+        worker = self.worker(name)
+        tasks: list[Task] = []
+        for entry in entries:
+            entry.worker = name
+            worker.held[entry.task.token] = entry
+            tasks.append(entry.task)
+        worker.is_known = worker.is_known or bool(tasks)
+        return tasks
+
+    def start(self, name: str, token: Token) -> bool:
+        entry = self.held_by(name, token)
+        if entry is None:
+            return False
+        entry.is_started = True
+        return True
+
+    def held_by(self, name: str, token: Token) -> Entry | None:
+        entry = self._entries.get(token)
+        return entry if entry is not None and entry.worker == name else None
+
+    def end(self, entry: Entry, report: Command) -> None:
+        """The acknowledgement and the report are one step."""
+        self._remove(entry.task.token)
+        self._deliver(entry.partition, report)
+
+    def note(self, entry: Entry, report: Command) -> None:
+        self._deliver(entry.partition, report)
+
+    def beat(self, name: str, holds: Sequence[Token]) -> list[Token]:
+        worker = self.worker(name)
+        worker.counter = next(self._signs)
+        worker.is_known = True
+        listed = set(holds)
+        self._lose_missing(worker, listed)
+        for token in [token for token in worker.dropped if token not in listed]:
+            if worker.dropped[token]:
+                del worker.dropped[token]
+            else:
+                worker.dropped[token] = True
+        return [token for token in holds if token not in worker.held]
+
+    def lose_all(self, name: str, reason: str) -> int:
+        """Forgets the worker; each task it held becomes TaskLost."""
+        worker = self._workers.pop(name, None)
+        if worker is None:
+            return 0
+        held = list(worker.held.values())
+        for entry in held:
+            self._lose(entry, reason)
+        worker.told.set()
+        return len(held)
+
+    def records(self) -> list[WorkerRecord]:
+        return [
+            WorkerRecord(worker=name, counter=worker.counter, holds=len(worker.held))
+            for name, worker in self._workers.items()
+            if worker.is_known
+        ]
+
+    def _lose_missing(self, worker: Worker, listed: set[Token]) -> None:
+        for token, entry in list(worker.held.items()):
+            entry.beats_missed = 0 if token in listed else entry.beats_missed + 1
+            if entry.beats_missed >= BEATS_MISSED_MAX:
+                self._lose(entry, "its worker lives and does not hold it")
+
+    def _lose(self, entry: Entry, reason: str) -> None:
+        lost = TaskLost(token=entry.task.token, reason=reason, was_started=entry.is_started)
+        self.end(entry, lost)
+
+    def _remove(self, token: Token) -> Entry | None:
+        entry = self._entries.pop(token, None)
+        if entry is None:
+            return None
+        entry.is_gone = True
+        worker = None if entry.worker is None else self._workers.get(entry.worker)
+        if worker is not None:
+            worker.held.pop(token, None)
+        return entry

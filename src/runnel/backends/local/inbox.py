@@ -1,0 +1,98 @@
+"""The inbox of one partition: entries in one order, read once per lease, kept until consumed."""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+from runnel.core.codec import decode_message
+from runnel.core.commands import TASK_ENDINGS, Command
+from runnel.core.ids import Token
+from runnel.errors import BrokenInvariantError, UnreadableFormatError
+from runnel.ports.store import InboxEntry, Position
+
+VOLATILE = 0
+
+
+class LocalInbox:
+    """`row` is where an entry is stored; VOLATILE for one that lives in memory only.
+
+    Rows must be put in growing order: consuming an entry consumes every row up to its own.
+    """
+
+    def __init__(self) -> None:
+        self.arrived = asyncio.Event()
+        self.last_row = VOLATILE
+        self._entries: deque[tuple[InboxEntry, int]] = deque()
+        self._first = 0
+        self._unread = 0
+
+    def put(self, command: Command, row: int = VOLATILE) -> None:
+        self._append(InboxEntry(position=self._next_position(), command=command), row)
+
+    def put_raw(self, body: bytes, row: int = VOLATILE) -> None:
+        """A message as it was stored: one that can't be read keeps its place."""
+        position = self._next_position()
+        try:
+            entry = InboxEntry(position=position, command=decode_message(body))
+        except UnreadableFormatError as error:
+            entry = InboxEntry(position=position, command=None, body=body, problem=str(error))
+        self._append(entry, row)
+
+    def put_rows(self, rows: Iterable[tuple[int, bytes | Command]]) -> None:
+        """Those behind the last known row; the others are here already."""
+        for row, message in rows:
+            if row <= self.last_row:
+                continue
+            if isinstance(message, bytes):
+                self.put_raw(message, row)
+            else:
+                self.put(message, row)
+
+    def take(self, limit: int) -> Sequence[InboxEntry]:
+        start = self._unread - self._first
+        taken = [entry for entry, _ in islice(self._entries, start, start + limit)]
+        self._unread += len(taken)
+        if not taken:
+            self.arrived.clear()
+        return taken
+
+    def rewind(self) -> None:
+        """A new lease: everything that was not consumed is unread again."""
+        self._unread = self._first
+        self.arrived.set()
+
+    def check(self, position: Position | None) -> None:
+        """Raises BrokenInvariantError for a position that nobody has read yet."""
+        if position is not None and int(position) >= self._unread:
+            raise BrokenInvariantError(f"inbox position {position} was never read")
+
+    def row_at(self, position: Position | None) -> int:
+        """The last stored row up to and with `position`; VOLATILE when there is none."""
+        if position is None:
+            return VOLATILE
+        upto = islice(self._entries, max(0, int(position) + 1 - self._first))
+        return max((row for _, row in upto), default=VOLATILE)
+
+    def consume(self, position: Position | None) -> None:
+        if position is None:
+            return
+        for _ in range(int(position) + 1 - self._first):
+            self._entries.popleft()
+            self._first += 1
+
+    def reported(self) -> set[Token]:
+        """Tokens of the reports that no commit has consumed."""
+        return {
+            entry.command.token
+            for entry, _ in self._entries
+            if isinstance(entry.command, TASK_ENDINGS)
+        }
+
+    def _next_position(self) -> Position:
+        return Position(str(self._first + len(self._entries)))
+
+    def _append(self, entry: InboxEntry, row: int) -> None:
+        self._entries.append((entry, row))
+        self.last_row = max(self.last_row, row)
+        self.arrived.set()

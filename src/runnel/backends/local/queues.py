@@ -1,0 +1,77 @@
+"""Queued tasks, handed out in rotation over their queues; whoever waits is woken, none polls."""
+
+import asyncio
+from collections import deque
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from runnel.core.effects import Task
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A task that the board knows: queued until a worker claims it."""
+
+    task: Task
+    partition: int
+    worker: str | None = None
+    is_started: bool = False
+    is_gone: bool = False
+    beats_missed: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Waiter:
+    wanted: Collection[str] | None
+    event: asyncio.Event
+
+
+class ReadyQueues:
+    def __init__(self) -> None:
+        # Only queues that are not empty, in the order in which they are served.
+        self._queues: dict[str, deque[Entry]] = {}
+        self._waiters: set[Waiter] = set()
+
+    def push(self, entry: Entry) -> None:
+        name = entry.task.queue
+        queue = self._queues.get(name)
+        if queue is None:
+            queue = self._queues[name] = deque()
+        queue.append(entry)
+        for waiter in self._waiters:
+            if waiter.wanted is None or name in waiter.wanted:
+                waiter.event.set()
+
+    def pop(self, wanted: Collection[str] | None, limit: int) -> list[Entry]:
+        """Up to `limit`, one of each queue in turn; a queue that was served goes to the end."""
+        taken: list[Entry] = []
+        while len(taken) < limit:
+            names = [name for name in self._queues if wanted is None or name in wanted]
+            if not names:
+                break
+            for name in names[: limit - len(taken)]:
+                entry = self._pop_one(name)
+                if entry is not None:
+                    taken.append(entry)
+        return taken
+
+    @contextmanager
+    def waiting(self, wanted: Collection[str] | None) -> Iterator[asyncio.Event]:
+        """An event that is set when a task for one of these queues arrives."""
+        waiter = Waiter(wanted, asyncio.Event())
+        self._waiters.add(waiter)
+        try:
+            yield waiter.event
+        finally:
+            self._waiters.discard(waiter)
+
+    def _pop_one(self, name: str) -> Entry | None:
+        queue = self._queues.pop(name)
+        found = None
+        while queue and found is None:
+            entry = queue.popleft()
+            found = None if entry.is_gone else entry
+        if queue:
+            self._queues[name] = queue
+        return found

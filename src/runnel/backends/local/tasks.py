@@ -1,0 +1,84 @@
+"""The worker's side of a store whose tasks live in this process."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from runnel.backends.local.board import TaskBoard
+from runnel.core.commands import TASK_ENDINGS, Command, TaskStarted
+from runnel.core.effects import Task
+from runnel.core.ids import Token
+from runnel.errors import BrokenInvariantError
+from runnel.ports.clock import Clock
+from runnel.ports.store import WorkerRecord
+
+
+class TakeToken(Protocol):
+    async def __call__(
+        self, tag: str, *, rate_per_second: float, burst: int, wait_s_max: float
+    ) -> float: ...
+
+
+class LocalTasks:
+    def __init__(self, board: TaskBoard, clock: Clock, take_token: TakeToken) -> None:
+        self._board = board
+        self._clock = clock
+        self._take_token = take_token
+
+    async def claim(
+        self, worker: str, queues: Sequence[str] | None, *, limit: int, wait_s: float
+    ) -> Sequence[Task]:
+        wanted = None if queues is None else frozenset(queues)
+        ready = self._board.ready
+        entries = ready.pop(wanted, limit)
+        if not entries and wait_s > 0:
+            deadline = self._clock.monotonic() + wait_s
+            with ready.waiting(wanted) as arrived:
+                # Another worker may have been faster: then this one goes on waiting.
+                while not entries and (left_s := deadline - self._clock.monotonic()) > 0:
+                    arrived.clear()
+                    await self._clock.wait(arrived, left_s)
+                    entries = ready.pop(wanted, limit)
+        return self._board.hand_over(worker, entries)
+
+    async def start(self, worker: str, tokens: Sequence[Token], *, now: float) -> Sequence[bool]:
+        return [self._board.start(worker, token) for token in tokens]
+
+    async def report(self, worker: str, reports: Sequence[Command]) -> Sequence[bool]:
+        return [self._report(worker, report) for report in reports]
+
+    async def beat(self, worker: str, holds: Sequence[Token]) -> Sequence[Token]:
+        return self._board.beat(worker, holds)
+
+    async def wait_dropped(self, worker: str, *, wait_s: float) -> Sequence[Token]:
+        record = self._board.worker(worker)
+        if not record.dropped and wait_s > 0:
+            record.told.clear()
+            await self._clock.wait(record.told, wait_s)
+        dropped = list(record.dropped)
+        record.dropped.clear()
+        return dropped
+
+    async def leave(self, worker: str) -> None:
+        self._board.lose_all(worker, "its worker ended")
+
+    async def workers(self) -> Sequence[WorkerRecord]:
+        return self._board.records()
+
+    async def take_token(
+        self, tag: str, *, rate_per_second: float, burst: int, wait_s_max: float
+    ) -> float:
+        return await self._take_token(
+            tag, rate_per_second=rate_per_second, burst=burst, wait_s_max=wait_s_max
+        )
+
+    def _report(self, worker: str, report: Command) -> bool:
+        if not isinstance(report, (*TASK_ENDINGS, TaskStarted)):
+            raise BrokenInvariantError(f"{type(report).__name__} is not a worker's report")
+        entry = self._board.held_by(worker, report.token)
+        if entry is None:
+            return False
+        if isinstance(report, TaskStarted):
+            self._board.note(entry, report)
+        else:
+            self._board.end(entry, report)
+        return True

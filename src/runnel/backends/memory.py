@@ -1,0 +1,37 @@
+"""A backend in the memory of one process: for tests, for trying things out, for simulation.
+
+Several orchestrators and workers may share it; everything ends with the process.
+"""
+
+from runnel.backends.blobs import MemoryBlobs
+from runnel.backends.local.buckets import LocalBuckets
+from runnel.backends.local.tasks import LocalTasks
+from runnel.backends.memory_archive import MemoryArchive
+from runnel.backends.memory_state import MemoryState
+from runnel.backends.memory_store import MemoryMailbox, MemoryStore
+from runnel.ports.archive import Archive
+from runnel.ports.blobs import BlobStore
+from runnel.ports.clock import Clock, Ids
+from runnel.ports.store import CommitLimits, Mailbox, Store, TaskQueue
+
+_LIMITS = CommitLimits()
+
+
+class MemoryBackend:
+    def __init__(
+        self, clock: Clock, ids: Ids, partitions: int = 1, limits: CommitLimits = _LIMITS
+    ) -> None:
+        self.state = MemoryState(partitions)
+        self.store: Store = MemoryStore(self.state, clock=clock, ids=ids, limits=limits)
+        self.mailbox: Mailbox = MemoryMailbox(self.state)
+        self.tasks: TaskQueue = LocalTasks(self.state.board, clock, LocalBuckets(clock).take)
+        self.archive: Archive = MemoryArchive(self.state)
+        self.blobs: BlobStore = MemoryBlobs()
+
+    async def claim_home(self, owner: str) -> int:
+        """The lowest free partition, or 0: where an execution goes is decided by its id alone."""
+        free = (found.number for found in self.state.partitions if found.lease is None)
+        return next(free, 0)
+
+    async def close(self) -> None:
+        """Nothing to give back: the memory goes with the object."""

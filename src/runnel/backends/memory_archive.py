@@ -1,0 +1,61 @@
+"""Definitions, executions to list and read, and dead letters, in the memory of one process."""
+
+from collections.abc import Sequence
+
+from runnel.backends.memory_state import MemoryState
+from runnel.core.effects import DeadLetter
+from runnel.core.ids import DefinitionHash, ExecutionId
+from runnel.ports.archive import Definition, ExecutionFilter
+from runnel.ports.store import Header
+
+
+class MemoryArchive:
+    def __init__(self, state: MemoryState) -> None:
+        self._state = state
+
+    async def put_definition(self, name: str, hash_: DefinitionHash, document: bytes) -> int:
+        definitions = self._state.definitions
+        if hash_ not in definitions:
+            known = [found.version for found in definitions.values() if found.name == name]
+            definitions[hash_] = Definition(
+                hash=hash_, name=name, version=max(known, default=0) + 1, document=document
+            )
+        return definitions[hash_].version
+
+    async def get_definition(self, hash_: DefinitionHash) -> Definition | None:
+        return self._state.definitions.get(hash_)
+
+    async def get_header(self, execution_id: ExecutionId) -> Header | None:
+        return self._state.headers.get(execution_id)
+
+    async def list_headers(self, wanted: ExecutionFilter) -> Sequence[Header]:
+        headers = self._state.headers
+        after = None if wanted.after is None else headers.get(wanted.after)
+        if wanted.after is not None and after is None:
+            return ()
+        found = [header for header in headers.values() if _is_wanted(header, wanted)]
+        if after is not None:
+            found = [header for header in found if _age(header) < _age(after)]
+        found.sort(key=_age, reverse=True)
+        return found[: wanted.limit]
+
+    async def find_ids(self, prefix: str, *, limit: int = 2) -> Sequence[ExecutionId]:
+        found = [name for name in self._state.headers if name.startswith(prefix)]
+        roots = [name for name in found if "." in prefix or "." not in name]
+        return sorted(roots)[:limit]
+
+    async def list_dead_letters(self, *, limit: int = 50) -> Sequence[DeadLetter]:
+        newest = reversed(self._state.dead_letters)
+        return sorted(newest, key=lambda letter: letter.rejected_at, reverse=True)[:limit]
+
+
+def _age(header: Header) -> tuple[float, str]:
+    return (header.created_at, header.execution_id)
+
+
+def _is_wanted(header: Header, wanted: ExecutionFilter) -> bool:
+    return (
+        (not wanted.states or header.state in wanted.states)
+        and (wanted.workflow is None or header.workflow == wanted.workflow)
+        and (wanted.with_children or header.parent_id is None)
+    )

@@ -1,0 +1,71 @@
+"""All that a memory backend holds; one event loop changes it, between two awaits at a time."""
+
+import zlib
+from dataclasses import dataclass, field
+
+from runnel.backends.local.board import TaskBoard
+from runnel.backends.local.inbox import LocalInbox
+from runnel.backends.local.timers import LocalTimers
+from runnel.core.commands import Command, CreateExecution, aggregate_of
+from runnel.core.effects import DeadLetter
+from runnel.core.ids import DefinitionHash, ExecutionId, root_of
+from runnel.errors import FencedError
+from runnel.ports.archive import Definition
+from runnel.ports.store import Header, Lease, LeaseRecord, pending_header
+
+
+@dataclass(slots=True, eq=False)
+class Partition:
+    number: int
+    epoch: int = 0
+    sequence: int = 0
+    counter: int = 0
+    lease: Lease | None = None
+    inbox: LocalInbox = field(default_factory=LocalInbox)
+    timers: LocalTimers = field(default_factory=LocalTimers)
+
+    @property
+    def record(self) -> LeaseRecord | None:
+        if self.lease is None:
+            return None
+        return LeaseRecord(
+            partition=self.number,
+            owner=self.lease.owner,
+            epoch=self.epoch,
+            counter=self.counter,
+        )
+
+    def is_held_by(self, lease: Lease) -> bool:
+        current = self.lease
+        return current is not None and (current.epoch, current.nonce) == (lease.epoch, lease.nonce)
+
+    def check(self, lease: Lease) -> None:
+        """Raises FencedError unless this is the current lease."""
+        if not self.is_held_by(lease):
+            raise FencedError(
+                self.number, held=f"epoch {lease.epoch}", current=f"epoch {self.epoch}"
+            )
+
+
+class MemoryState:
+    def __init__(self, partitions: int) -> None:
+        self.partitions = [Partition(number) for number in range(partitions)]
+        self.board = TaskBoard(self.deliver)
+        self.histories: dict[str, list[bytes]] = {}
+        self.headers: dict[ExecutionId, Header] = {}
+        self.definitions: dict[DefinitionHash, Definition] = {}
+        self.dead_letters: list[DeadLetter] = []
+
+    def route(self, aggregate_id: str) -> int:
+        """The same in every process and version: a tree of children lives with its root."""
+        is_limit = aggregate_id.startswith("limit:")
+        key = aggregate_id if is_limit else root_of(ExecutionId(aggregate_id))
+        return zlib.crc32(key.encode()) % len(self.partitions)
+
+    def deliver(self, partition: int, command: Command) -> None:
+        self.partitions[partition].inbox.put(command)
+
+    def send(self, command: Command) -> None:
+        if isinstance(command, CreateExecution):
+            self.headers.setdefault(command.execution_id, pending_header(command))
+        self.deliver(self.route(aggregate_of(command)), command)

@@ -1,0 +1,69 @@
+"""Definitions, executions to list and read, and dead letters, in the same database file."""
+
+import sqlite3
+from collections.abc import Sequence
+
+from runnel.backends.sqlite.queries import SQL
+from runnel.backends.sqlite.reader import Reader
+from runnel.backends.sqlite.rows import Column, header_of, letter_of
+from runnel.backends.sqlite.writer import Writer
+from runnel.core.effects import DeadLetter
+from runnel.core.ids import DefinitionHash, ExecutionId
+from runnel.ports.archive import Definition, ExecutionFilter
+from runnel.ports.store import Header
+
+LAST_CHARACTER = "\U0010ffff"
+
+
+class SqliteArchive:
+    def __init__(self, writer: Writer, reader: Reader) -> None:
+        self._writer = writer
+        self._reader = reader
+
+    async def put_definition(self, name: str, hash_: DefinitionHash, document: bytes) -> int:
+        def run(db: sqlite3.Connection) -> int:
+            known = db.execute(SQL["get_version"], (hash_,)).fetchall()
+            added = known or db.execute(SQL["add_definition"], (hash_, name, document)).fetchall()
+            return int(added[0][0])
+
+        known = self._reader.rows("get_version", (hash_,))
+        return int(known[0][0]) if known else await self._writer.submit(run)
+
+    async def get_definition(self, hash_: DefinitionHash) -> Definition | None:
+        for known, name, version, document in self._reader.rows("get_definition", (hash_,)):
+            return Definition(hash=known, name=name, version=version, document=document)
+        return None
+
+    async def get_header(self, execution_id: ExecutionId) -> Header | None:
+        rows = self._reader.rows("get_header", (execution_id,))
+        return header_of(rows[0]) if rows else None
+
+    async def list_headers(self, wanted: ExecutionFilter) -> Sequence[Header]:
+        values: dict[str, Column] = {
+            "workflow": wanted.workflow,
+            "with_children": wanted.with_children,
+            "after": wanted.after,
+            "limit": wanted.limit,
+        }
+        if not wanted.states:
+            return [header_of(row) for row in self._reader.rows("list_headers", values)]
+        # One look into the index per state, then the newest of them all.
+        found = [
+            header_of(row)
+            for state in set(wanted.states)
+            for row in self._reader.rows("list_headers_in_state", values | {"state": state.value})
+        ]
+        found.sort(key=lambda header: (header.created_at, header.execution_id), reverse=True)
+        return found[: wanted.limit]
+
+    async def find_ids(self, prefix: str, *, limit: int = 2) -> Sequence[ExecutionId]:
+        values: dict[str, Column] = {
+            "prefix": prefix,
+            "end": prefix + LAST_CHARACTER,
+            "with_children": "." in prefix,
+            "limit": limit,
+        }
+        return [row[0] for row in self._reader.rows("find_ids", values)]
+
+    async def list_dead_letters(self, *, limit: int = 50) -> Sequence[DeadLetter]:
+        return [letter_of(row[0]) for row in self._reader.rows("list_dead_letters", (limit,))]

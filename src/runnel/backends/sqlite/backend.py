@@ -1,0 +1,108 @@
+"""A backend in one folder: a SQLite database, blobs as files, tasks in memory.
+
+Durable: partitions, history, executions, definitions, timers, messages, dead letters, buckets.
+Volatile by design: queued and claimed tasks, and reports on their way to the owner. They belong
+to the process that owns the partition; when it dies, its successor finds them unknown and issues
+them anew. That halves the writes of every task, and costs a repeated attempt after a crash.
+"""
+
+from pathlib import Path
+from typing import Self
+
+from runnel.backends.blobs import FileBlobs
+from runnel.backends.local.board import TaskBoard
+from runnel.backends.local.tasks import LocalTasks
+from runnel.backends.sqlite.archive import SqliteArchive
+from runnel.backends.sqlite.bell import Ringer
+from runnel.backends.sqlite.commits import Commits
+from runnel.backends.sqlite.database import FILE_NAME, Durability, prepare
+from runnel.backends.sqlite.leases import Leases
+from runnel.backends.sqlite.messages import Messages, SqliteMailbox
+from runnel.backends.sqlite.partition import OwnedPartitions
+from runnel.backends.sqlite.rates import SqliteBuckets
+from runnel.backends.sqlite.reader import Reader
+from runnel.backends.sqlite.routes import Routes
+from runnel.backends.sqlite.store import SqliteStore
+from runnel.backends.sqlite.writer import Writer
+from runnel.ports.archive import Archive
+from runnel.ports.blobs import BlobStore
+from runnel.ports.clock import Clock, Ids
+from runnel.ports.store import CommitLimits, Mailbox, Store, TaskQueue
+
+_LIMITS = CommitLimits()
+
+
+class SqliteBackend:
+    """Made by `open`; belongs to the event loop that opened it."""
+
+    store: Store
+    mailbox: Mailbox
+    tasks: TaskQueue
+    archive: Archive
+    blobs: BlobStore
+    leases: Leases
+
+    def __init__(self, writer: Writer, reader: Reader, ringer: Ringer) -> None:
+        self._writer = writer
+        self._reader = reader
+        self._ringer = ringer
+
+    @classmethod
+    async def open(
+        cls,
+        data_dir: Path,
+        *,
+        clock: Clock,
+        ids: Ids,
+        durability: Durability = "process",
+        limits: CommitLimits = _LIMITS,
+    ) -> Self:
+        """Raises InputError for a folder that can't be used, StoreError for a bad database."""
+        db = prepare(data_dir, durability)
+        path = data_dir / FILE_NAME
+        writer = Writer(db, path, clock=clock, is_threaded=durability == "power")
+        backend = cls(writer, Reader(path, durability), Ringer(data_dir))
+        backend._wire(data_dir, clock=clock, ids=ids, limits=limits)
+        backend.blobs = FileBlobs(data_dir / "blobs", survives_power_loss=durability == "power")
+        writer.start()
+        return backend
+
+    async def claim_home(self, owner: str) -> int:
+        return await self.leases.claim_home()
+
+    async def close(self) -> None:
+        self._writer.close()
+        self.leases.close()
+        self._reader.close()
+        self._ringer.close()
+
+    def _wire(self, folder: Path, *, clock: Clock, ids: Ids, limits: CommitLimits) -> None:
+        writer, reader = self._writer, self._reader
+        owned = OwnedPartitions()
+        board = TaskBoard(owned.deliver)
+        routes = Routes(reader)
+        self.leases = Leases(
+            folder,
+            clock=clock,
+            ids=ids,
+            writer=writer,
+            reader=reader,
+            owned=owned,
+            board=board,
+            routes=routes,
+        )
+        messages = Messages(owned, routes=routes, ringer=self._ringer, sweep=self.leases.sweep)
+        commits = Commits(writer, owned=owned, board=board, messages=messages, routes=routes)
+        self.store = SqliteStore(
+            clock=clock,
+            reader=reader,
+            owned=owned,
+            board=board,
+            leases=self.leases,
+            commits=commits,
+            routes=routes,
+            limits=limits,
+        )
+        self.mailbox = SqliteMailbox(writer, messages)
+        self.tasks = LocalTasks(board, clock, SqliteBuckets(writer, clock).take)
+        self.archive = SqliteArchive(writer, reader)

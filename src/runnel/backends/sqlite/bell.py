@@ -1,0 +1,88 @@
+"""Tells the owner of a partition, in another process, that there is something in its inbox.
+
+A missed ring costs time and nothing else: whoever waits looks again within a second.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+# The kernel's limit is 108 bytes on Linux and 104 on macOS, with the final zero.
+PATH_BYTES_MAX = 100
+# Rings that one look at the inbox answers; the loop calls again when there are more.
+RINGS_MAX = 64
+
+
+class Bell:
+    """The owner's end: a datagram socket in the data directory."""
+
+    def __init__(self, folder: Path, partition: int, on_ring: Callable[[], None]) -> None:
+        self._path = _path(folder, partition)
+        self._on_ring = on_ring
+        self._loop = asyncio.get_running_loop()
+        self._socket: socket.socket | None = None
+
+    def hang(self) -> None:
+        if not _fits(self._path):
+            return
+        self._path.unlink(missing_ok=True)
+        bound = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        bound.setblocking(False)
+        try:
+            bound.bind(str(self._path))
+        except OSError:
+            bound.close()
+            return  # a file system without sockets: the look every second has to do
+        self._loop.add_reader(bound.fileno(), self._hear)
+        self._socket = bound
+
+    def take_down(self) -> None:
+        if self._socket is None:
+            return
+        self._loop.remove_reader(self._socket.fileno())
+        self._socket.close()
+        self._socket = None
+        self._path.unlink(missing_ok=True)
+
+    def _hear(self) -> None:
+        if self._socket is not None:
+            _drain(self._socket)
+            self._on_ring()
+
+
+class Ringer:
+    """The sender's end."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+
+    def ring(self, partition: int) -> None:
+        path = _path(self._folder, partition)
+        if not _fits(path):
+            return
+        try:
+            self._socket.sendto(b"!", str(path))
+        except OSError:
+            return  # nobody owns it now, or its owner has rings enough to hear
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def _path(folder: Path, partition: int) -> Path:
+    return folder / f"p{partition}.sock"
+
+
+def _fits(path: Path) -> bool:
+    return len(str(path).encode()) <= PATH_BYTES_MAX
+
+
+def _drain(heard: socket.socket) -> None:
+    for _ in range(RINGS_MAX):
+        try:
+            heard.recv(1)
+        except BlockingIOError:
+            return

@@ -1,0 +1,68 @@
+"""Copies the write-ahead log back into the database, on a thread of its own.
+
+Writers never do it themselves: a checkpoint waits for the disk, and they run on the event loop.
+"""
+
+import sqlite3
+import threading
+from pathlib import Path
+
+from runnel.backends.sqlite.database import Durability, connect, describe
+from runnel.errors import StoreError
+
+# Rows written between two checkpoints: about 4 MB of log.
+ROWS_BETWEEN = 4_000
+# Under steady writing a passive checkpoint never gets to the end, and the log only grows: from
+# here on (64 MB) one that holds the writers up for a moment cuts it back to nothing.
+LOG_PAGES_MAX = 16_384
+
+
+class Checkpointer:
+    def __init__(self, path: Path, durability: Durability) -> None:
+        self._path = path
+        self._durability = durability
+        self._rows = 0
+        self._is_wanted = threading.Event()
+        self._is_stopped = False
+        self._problem: StoreError | None = None
+        self._thread = threading.Thread(target=self._run, name="runnel-checkpoint", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def note(self, rows: int) -> None:
+        """`rows` is the total that the writing connection has changed so far."""
+        if rows - self._rows >= ROWS_BETWEEN:
+            self._rows = rows
+            self._is_wanted.set()
+
+    def check(self) -> None:
+        """Raises what went wrong since the last call: the log must not grow in silence."""
+        problem, self._problem = self._problem, None
+        if problem is not None:
+            raise problem
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        self._is_wanted.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        db: sqlite3.Connection | None = None
+        try:
+            while self._is_wanted.wait() and not self._is_stopped:
+                self._is_wanted.clear()
+                db = db or connect(self._path, self._durability)
+                self._checkpoint(db)
+        finally:
+            if db is not None:
+                db.close()
+
+    def _checkpoint(self, db: sqlite3.Connection) -> None:
+        try:
+            _, pages, _ = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            if pages > LOG_PAGES_MAX:
+                db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except sqlite3.Error as error:
+            self._problem = describe(self._path, error)

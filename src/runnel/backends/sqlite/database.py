@@ -1,0 +1,122 @@
+"""The database file: opened, checked, and its errors put into words."""
+
+import errno
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from runnel.backends.sqlite.queries import schema
+from runnel.errors import InputError, StoreError
+
+Durability: TypeAlias = Literal["process", "power"]
+
+FILE_NAME = "runnel.db"
+SCHEMA_VERSION = 1
+OPEN_BUSY_MS = 5_000
+STATEMENTS_MAX = 256
+# NORMAL: a killed process loses nothing, a power cut may lose the last commits (never a part of
+# one). FULL: one fsync per transaction.
+_SYNCHRONOUS: dict[Durability, str] = {"process": "NORMAL", "power": "FULL"}
+
+
+def prepare(data_dir: Path, durability: Durability) -> sqlite3.Connection:
+    """The writing connection; makes folder and schema. Raises InputError or StoreError."""
+    _make_folder(data_dir)
+    path = data_dir / FILE_NAME
+    with translated(path):
+        db = connect(path, durability)
+        try:
+            _check_schema(db, path)
+            db.execute("PRAGMA wal_autocheckpoint = 0")
+            db.execute("PRAGMA busy_timeout = 0")
+        except BaseException:
+            db.close()
+            raise
+    return db
+
+
+def connect(path: Path, durability: Durability) -> sqlite3.Connection:
+    """May be used by several threads, one after the other."""
+    db = sqlite3.connect(
+        path, isolation_level=None, cached_statements=STATEMENTS_MAX, check_same_thread=False
+    )
+    try:
+        db.execute(f"PRAGMA busy_timeout = {OPEN_BUSY_MS}")
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[durability]}")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    code = getattr(error, "sqlite_errorcode", 0)
+    return bool(code & 0xFF == sqlite3.SQLITE_BUSY)
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Errors of the driver leave as StoreError, with the file and what to do."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise describe(path, error) from error
+
+
+def describe(path: Path, error: sqlite3.Error) -> StoreError:
+    if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
+        return StoreError(f"the store {path} is closed")
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT}:
+        return StoreError(
+            f"{path} is damaged or not a SQLite database ({error}): restore it from a copy, "
+            "or move it away to begin with an empty one"
+        )
+    if code == sqlite3.SQLITE_FULL:
+        return StoreError(f"the disk that holds {path} is full: free some space")
+    if code in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}:
+        return StoreError(f"{path} can't be written ({error}): check who owns it")
+    return StoreError(f"the store {path} failed: {error}")
+
+
+def _make_folder(data_dir: Path) -> None:
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise InputError(
+            f"expected the data directory {data_dir} to be a folder, a file is in its place: "
+            "name another one"
+        ) from error
+    except OSError as error:
+        raise InputError(
+            f"the data directory {data_dir} can't be made: {os.strerror(error.errno or errno.EIO)}"
+        ) from error
+    if not os.access(data_dir, os.W_OK | os.X_OK):
+        raise InputError(
+            f"the data directory {data_dir} is not writable: change its owner or name another one"
+        )
+
+
+def _check_schema(db: sqlite3.Connection, path: Path) -> None:
+    """Another process may be doing the same: one of the two waits, and finds it done."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        if version > SCHEMA_VERSION:
+            raise StoreError(
+                f"{path} has schema version {version}, this Runnel knows up to "
+                f"{SCHEMA_VERSION}: upgrade Runnel, or name another data directory"
+            )
+        if version == 0:
+            for statement in schema():
+                db.execute(statement)
+            db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+    db.execute("COMMIT")

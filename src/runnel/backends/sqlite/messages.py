@@ -1,0 +1,96 @@
+"""Commands on their way to a partition: stored, then put into the owner's memory or announced."""
+
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from runnel.backends.sqlite.bell import Ringer
+from runnel.backends.sqlite.partition import OwnedPartitions
+from runnel.backends.sqlite.queries import SQL
+from runnel.backends.sqlite.routes import Routes
+from runnel.backends.sqlite.rows import header_row
+from runnel.backends.sqlite.writer import Writer
+from runnel.core.codec import encode_message
+from runnel.core.commands import Command, CreateExecution, aggregate_of
+from runnel.ports.store import pending_header
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """The commands of one job, encoded before the transaction begins."""
+
+    commands: list[Command] = field(default_factory=list)
+    rows: list[tuple[int, bytes]] = field(default_factory=list)
+
+
+# None for a partition that was not owned here when its rows were written.
+Stored: TypeAlias = Mapping[int, Sequence[tuple[int, bytes | Command]] | None]
+
+
+class Messages:
+    """`sweep` looks for the stored messages that an owned partition has not seen."""
+
+    def __init__(
+        self,
+        owned: OwnedPartitions,
+        *,
+        routes: Routes,
+        ringer: Ringer,
+        sweep: Callable[[int], None],
+    ) -> None:
+        self._owned = owned
+        self._routes = routes
+        self._ringer = ringer
+        self._sweep = sweep
+
+    def address(self, commands: Sequence[Command]) -> Outgoing:
+        rows = [
+            (self._routes.find(aggregate_of(command)), encode_message(command))
+            for command in commands
+        ]
+        return Outgoing(list(commands), rows)
+
+    def write(self, db: sqlite3.Connection, outgoing: Outgoing) -> Stored:
+        """The new rows of each partition in order, after those of other processes before them."""
+        stored: dict[int, list[tuple[int, Command]]] = {}
+        for command, row in zip(outgoing.commands, outgoing.rows, strict=True):
+            row_id = db.execute(SQL["add_message"], row).lastrowid or 0
+            if isinstance(command, CreateExecution):
+                db.execute(SQL["add_header"], header_row(row[0], pending_header(command)))
+            stored.setdefault(row[0], []).append((row_id, command))
+        return {
+            partition: self._with_unseen(db, partition, rows) for partition, rows in stored.items()
+        }
+
+    def apply(self, stored: Stored) -> None:
+        for partition, rows in stored.items():
+            owned = self._owned.by_number.get(partition)
+            if owned is None:
+                self._ringer.ring(partition)
+            elif rows is None:
+                self._sweep(partition)
+            else:
+                owned.inbox.put_rows(rows)
+
+    def _with_unseen(
+        self, db: sqlite3.Connection, partition: int, rows: Sequence[tuple[int, Command]]
+    ) -> Sequence[tuple[int, bytes | Command]] | None:
+        """Ids grow in the order of transactions: what others sent before is visible here."""
+        owned = self._owned.by_number.get(partition)
+        if owned is None:
+            return None
+        span = (partition, owned.inbox.last_row, rows[0][0])
+        return [*db.execute(SQL["list_messages_before"], span).fetchall(), *rows]
+
+
+class SqliteMailbox:
+    def __init__(self, writer: Writer, messages: Messages) -> None:
+        self._writer = writer
+        self._messages = messages
+
+    async def send(self, commands: Sequence[Command]) -> None:
+        messages = self._messages
+        outgoing = messages.address(commands)
+        if outgoing.rows:
+            await self._writer.submit(lambda db: messages.write(db, outgoing), messages.apply)

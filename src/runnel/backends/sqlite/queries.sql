@@ -1,0 +1,162 @@
+-- add_partition: makes a partition known; one that is known stays as it is
+INSERT INTO partitions (partition) VALUES (?) ON CONFLICT DO NOTHING;
+
+-- list_partitions: all that exist, lowest first
+SELECT partition FROM partitions ORDER BY partition;
+
+-- get_lease: the lease as last written; the kernel lock tells whether it is still held
+SELECT owner, epoch, counter FROM partitions WHERE partition = ?;
+
+-- get_fence: what a commit was expected to name
+SELECT epoch, sequence FROM partitions WHERE partition = ?;
+
+-- acquire: a new turn: epoch and nonce shut every former owner out
+UPDATE partitions SET owner = ?, nonce = ?, epoch = epoch + 1
+WHERE partition = ?
+RETURNING epoch, sequence;
+
+-- renew: moves the counter of the current lease
+UPDATE partitions SET counter = counter + 1 WHERE partition = ? AND epoch = ? AND nonce = ?;
+
+-- release: no nonce is empty, so nobody can commit until the next turn
+UPDATE partitions SET owner = '', nonce = '' WHERE partition = ? AND epoch = ? AND nonce = ?;
+
+-- fence: the one statement that lets a commit through
+UPDATE partitions SET sequence = sequence + 1
+WHERE partition = ? AND epoch = ? AND nonce = ? AND sequence = ?;
+
+-- forget_limits: places of concurrency keys are held by tasks, which ended with their process
+DELETE FROM history
+WHERE aggregate_id >= 'limit:' AND aggregate_id < 'limit;' AND partition = ?;
+
+-- has_work: whether a free partition waits for somebody to take it over
+SELECT EXISTS (SELECT 1 FROM messages WHERE partition = ?1)
+    OR EXISTS (
+        SELECT 1 FROM executions WHERE state IN ('PENDING', 'RUNNING') AND partition = ?1
+    );
+
+-- add_history: what a commit did to one aggregate
+INSERT INTO history (aggregate_id, sequence, part, partition, entry) VALUES (?, ?, ?, ?, ?);
+
+-- load_history: all of one aggregate, in order
+SELECT entry FROM history WHERE aggregate_id = ? ORDER BY sequence, part;
+
+-- forget_history: the aggregate holds nothing any more
+DELETE FROM history WHERE aggregate_id = ?;
+
+-- add_header: an execution that its owner has not seen yet; a known one is left as it is
+INSERT INTO executions (
+    id, partition, workflow, version, definition, state,
+    created_at, started_at, finished_at, parent_id, labels, error
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO NOTHING;
+
+-- put_header: a new execution, or the fields that may change of a known one
+INSERT INTO executions (
+    id, partition, workflow, version, definition, state,
+    created_at, started_at, finished_at, parent_id, labels, error
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET
+    workflow = excluded.workflow,
+    version = excluded.version,
+    definition = excluded.definition,
+    state = excluded.state,
+    started_at = excluded.started_at,
+    finished_at = excluded.finished_at,
+    labels = excluded.labels,
+    error = excluded.error;
+
+-- get_header: one execution
+SELECT id, workflow, version, definition, state,
+    created_at, started_at, finished_at, parent_id, labels, error
+FROM executions WHERE id = ?;
+
+-- get_home: the partition that an execution lives in
+SELECT partition FROM executions WHERE id = ?;
+
+-- list_unfinished: what a new owner has to look at, oldest first
+SELECT id FROM executions
+WHERE state IN ('PENDING', 'RUNNING') AND partition = ?
+ORDER BY created_at, id;
+
+-- list_headers: one page of executions in any state, newest first
+SELECT id, workflow, version, definition, state,
+    created_at, started_at, finished_at, parent_id, labels, error
+FROM executions
+WHERE (:workflow IS NULL OR workflow = :workflow)
+    AND (:with_children OR parent_id IS NULL)
+    AND (
+        :after IS NULL
+        OR (created_at, id) < (SELECT created_at, id FROM executions WHERE id = :after)
+    )
+ORDER BY created_at DESC, id DESC
+LIMIT :limit;
+
+-- list_headers_in_state: one page of executions in one state, newest first
+SELECT id, workflow, version, definition, state,
+    created_at, started_at, finished_at, parent_id, labels, error
+FROM executions
+WHERE state = :state
+    AND (:workflow IS NULL OR workflow = :workflow)
+    AND (:with_children OR parent_id IS NULL)
+    AND (
+        :after IS NULL
+        OR (created_at, id) < (SELECT created_at, id FROM executions WHERE id = :after)
+    )
+ORDER BY created_at DESC, id DESC
+LIMIT :limit;
+
+-- find_ids: ids between the prefix and the last one that begins with it
+SELECT id FROM executions
+WHERE id >= :prefix AND id < :end AND (:with_children OR instr(id, '.') = 0)
+ORDER BY id
+LIMIT :limit;
+
+-- get_version: of content that is stored already
+SELECT version FROM definitions WHERE hash = ?;
+
+-- add_definition: under the next version of its name
+INSERT INTO definitions (hash, name, version, document)
+SELECT ?1, ?2, coalesce(max(version), 0) + 1, ?3 FROM definitions WHERE name = ?2
+RETURNING version;
+
+-- get_definition: by content
+SELECT hash, name, version, document FROM definitions WHERE hash = ?;
+
+-- set_timer: one per key; setting it again moves it
+INSERT INTO timers (partition, execution_id, node_id, item, kind, due, attempt)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET due = excluded.due, attempt = excluded.attempt;
+
+-- clear_timer: one that was never set is not missed
+DELETE FROM timers
+WHERE partition = ? AND execution_id = ? AND node_id = ? AND item = ? AND kind = ?;
+
+-- list_timers: all of a partition, for its new owner
+SELECT execution_id, node_id, item, kind, due, attempt FROM timers
+WHERE partition = ? ORDER BY due;
+
+-- add_message: for the owner of a partition
+INSERT INTO messages (partition, body) VALUES (?, ?);
+
+-- list_messages: those behind the last one seen, in order
+SELECT id, body FROM messages WHERE partition = ? AND id > ? ORDER BY id;
+
+-- list_messages_before: those that other processes sent before ours, in order
+SELECT id, body FROM messages WHERE partition = ? AND id > ? AND id < ? ORDER BY id;
+
+-- consume_messages: the owner has acted on all up to this one
+DELETE FROM messages WHERE partition = ? AND id <= ?;
+
+-- add_dead_letter: a task that needs a person
+INSERT INTO dead_letters (rejected_at, body) VALUES (?, ?);
+
+-- list_dead_letters: newest first
+SELECT body FROM dead_letters ORDER BY rejected_at DESC, id DESC LIMIT ?;
+
+-- get_bucket: when a rate bucket is full again
+SELECT full_at FROM buckets WHERE tag = ?;
+
+-- put_bucket: after a token was taken
+INSERT INTO buckets (tag, full_at) VALUES (?, ?)
+ON CONFLICT DO UPDATE SET full_at = excluded.full_at;

@@ -1,0 +1,65 @@
+"""Values as rows, and back."""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from runnel.core.effects import DeadLetter, TimerKey, TimerKind
+from runnel.core.ids import ExecutionId, NodeId
+from runnel.core.states import ExecutionState
+from runnel.ports.store import Header, TimerSet
+
+Column: TypeAlias = str | int | float | bytes | None
+Row: TypeAlias = tuple[Column, ...]
+
+_encoder = msgspec.json.Encoder()
+_labels = msgspec.json.Decoder(dict[str, str])
+_letter = msgspec.json.Decoder(DeadLetter)
+
+
+def header_row(partition: int, header: Header) -> Row:
+    return (
+        header.execution_id,
+        partition,
+        header.workflow,
+        header.version,
+        header.definition,
+        header.state.value,
+        header.created_at,
+        header.started_at,
+        header.finished_at,
+        header.parent_id,
+        _encoder.encode(header.labels).decode() if header.labels else "{}",
+        header.error,
+    )
+
+
+def header_of(row: Sequence[object]) -> Header:
+    names = Header.__struct_fields__
+    values = dict(zip(names, row, strict=True))
+    values["state"] = ExecutionState(str(values["state"]))
+    values["labels"] = _labels.decode(str(values["labels"]))
+    return msgspec.convert(values, Header)
+
+
+def timer_row(partition: int, timer: TimerSet) -> Row:
+    return (*timer_key_row(partition, timer.key), timer.due, timer.attempt)
+
+
+def timer_key_row(partition: int, key: TimerKey) -> Row:
+    return (partition, key.execution_id, key.node_id, key.item, key.kind.value)
+
+
+def timer_of(row: tuple[str, str, int, str, float, int]) -> TimerSet:
+    execution_id, node_id, item, kind, due, attempt = row
+    key = TimerKey(ExecutionId(execution_id), NodeId(node_id), item, TimerKind(kind))
+    return TimerSet(key=key, due=due, attempt=attempt)
+
+
+def letter_row(letter: DeadLetter) -> Row:
+    return (letter.rejected_at, _encoder.encode(letter))
+
+
+def letter_of(body: bytes) -> DeadLetter:
+    return _letter.decode(body)

@@ -1,0 +1,81 @@
+-- Partitions and who owns them; the owner's kernel lock is the file p{number}.lock.
+CREATE TABLE partitions (
+    partition INTEGER PRIMARY KEY,
+    owner TEXT NOT NULL DEFAULT '',
+    epoch INTEGER NOT NULL DEFAULT 0,
+    nonce TEXT NOT NULL DEFAULT '',
+    sequence INTEGER NOT NULL DEFAULT 0,
+    counter INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+-- One entry of encoded events per aggregate and commit. Clustered by aggregate, because that is
+-- how it is read: measured, 1 / 10 / 500 rows a commit take 32 / 85 / 2050 µs, a rowid table
+-- with an index 44 / 86 / 2290 µs.
+CREATE TABLE history (
+    aggregate_id TEXT NOT NULL,
+    sequence INTEGER NOT NULL,
+    part INTEGER NOT NULL,
+    partition INTEGER NOT NULL,
+    entry BLOB NOT NULL,
+    PRIMARY KEY (aggregate_id, sequence, part)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE executions (
+    id TEXT PRIMARY KEY,
+    partition INTEGER NOT NULL,
+    workflow TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    definition TEXT NOT NULL,
+    state TEXT NOT NULL,
+    created_at REAL NOT NULL,
+    started_at REAL,
+    finished_at REAL,
+    parent_id TEXT,
+    labels TEXT NOT NULL,
+    error TEXT
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX executions_by_age ON executions (created_at, id);
+CREATE INDEX executions_by_state ON executions (state, created_at, id);
+
+CREATE TABLE definitions (
+    hash TEXT PRIMARY KEY,
+    name TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    document BLOB NOT NULL,
+    UNIQUE (name, version)
+) STRICT;
+
+CREATE TABLE timers (
+    partition INTEGER NOT NULL,
+    execution_id TEXT NOT NULL,
+    node_id TEXT NOT NULL,
+    item INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    due REAL NOT NULL,
+    attempt INTEGER NOT NULL,
+    PRIMARY KEY (partition, execution_id, node_id, item, kind)
+) STRICT, WITHOUT ROWID;
+
+-- Unconsumed commands of callers and of other partitions. AUTOINCREMENT, because an owner
+-- remembers the last id that it saw: one must never be used again.
+CREATE TABLE messages (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    partition INTEGER NOT NULL,
+    body BLOB NOT NULL
+) STRICT;
+
+CREATE INDEX messages_by_partition ON messages (partition, id);
+
+CREATE TABLE dead_letters (
+    id INTEGER PRIMARY KEY,
+    rejected_at REAL NOT NULL,
+    body BLOB NOT NULL
+) STRICT;
+
+CREATE INDEX dead_letters_by_age ON dead_letters (rejected_at, id);
+
+CREATE TABLE buckets (
+    tag TEXT PRIMARY KEY,
+    full_at REAL NOT NULL
+) STRICT, WITHOUT ROWID;

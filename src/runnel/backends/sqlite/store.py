@@ -1,0 +1,102 @@
+"""Partitions and their owners, in one database file shared by the processes of a machine."""
+
+from collections.abc import Sequence
+
+from runnel.backends.local.board import TaskBoard
+from runnel.backends.local.bounds import check_bounds
+from runnel.backends.sqlite.commits import Commits
+from runnel.backends.sqlite.leases import Leases
+from runnel.backends.sqlite.partition import Owned, OwnedPartitions
+from runnel.backends.sqlite.reader import Reader
+from runnel.backends.sqlite.routes import Routes
+from runnel.core.ids import ExecutionId, Token
+from runnel.ports.clock import Clock
+from runnel.ports.store import Commit, CommitLimits, InboxEntry, Lease, LeaseRecord, TimerSet
+
+# How long a message from another process may lie unseen when its ring was missed.
+SWEEP_S = 1.0
+
+
+class SqliteStore:
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        reader: Reader,
+        owned: OwnedPartitions,
+        board: TaskBoard,
+        leases: Leases,
+        commits: Commits,
+        routes: Routes,
+        limits: CommitLimits,
+    ) -> None:
+        self.limits = limits
+        self._clock = clock
+        self._reader = reader
+        self._owned = owned
+        self._board = board
+        self._leases = leases
+        self._commits = commits
+        self._routes = routes
+
+    async def partitions(self) -> Sequence[int]:
+        return [row[0] for row in self._reader.rows("list_partitions")]
+
+    async def route(self, aggregate_id: str) -> int:
+        return self._routes.find(aggregate_id)
+
+    async def observe(self, partition: int) -> LeaseRecord | None:
+        return self._leases.observe(partition)
+
+    async def acquire(
+        self, partition: int, owner: str, *, over: LeaseRecord | None = None
+    ) -> Lease:
+        """`over` changes nothing: the kernel frees the lock of whoever is dead, and only then."""
+        return await self._leases.acquire(partition, owner)
+
+    async def renew(self, lease: Lease) -> None:
+        await self._leases.renew(lease)
+
+    async def release(self, lease: Lease) -> None:
+        await self._leases.release(lease)
+
+    async def commit(self, lease: Lease, commit: Commit) -> None:
+        check_bounds(commit, self.limits)
+        await self._commits.write(lease, commit)
+
+    async def read_inbox(self, lease: Lease, *, limit: int, wait_s: float) -> Sequence[InboxEntry]:
+        deadline = self._clock.monotonic() + wait_s
+        while True:
+            owned = self._owned.get(lease)
+            entries = self._take(owned, limit)
+            left_s = deadline - self._clock.monotonic()
+            if entries or left_s <= 0:
+                return entries
+            await self._clock.wait(owned.inbox.arrived, min(left_s, SWEEP_S))
+
+    async def due_timers(self, lease: Lease, now: float, *, limit: int) -> Sequence[TimerSet]:
+        return self._owned.get(lease).timers.due(now, limit=limit)
+
+    async def next_due(self, lease: Lease) -> float | None:
+        return self._owned.get(lease).timers.next_due()
+
+    async def load(self, aggregate_id: str) -> Sequence[bytes]:
+        return [row[0] for row in self._reader.rows("load_history", (aggregate_id,))]
+
+    async def unfinished(self, partition: int) -> Sequence[ExecutionId]:
+        return [row[0] for row in self._reader.rows("list_unfinished", (partition,))]
+
+    async def unknown_tasks(self, partition: int, tokens: Sequence[Token]) -> Sequence[Token]:
+        owned = self._owned.by_number.get(partition)
+        reported = set[Token]() if owned is None else owned.inbox.reported()
+        return [token for token in tokens if token not in reported and not self._board.knows(token)]
+
+    async def lose_tasks_of(self, worker: str) -> int:
+        return self._board.lose_all(worker, "its worker is dead")
+
+    def _take(self, owned: Owned, limit: int) -> Sequence[InboxEntry]:
+        entries = owned.inbox.take(limit)
+        if entries or self._clock.monotonic() - owned.swept_at < SWEEP_S:
+            return entries
+        self._leases.sweep(owned.lease.partition)
+        return owned.inbox.take(limit)

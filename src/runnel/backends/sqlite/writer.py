@@ -1,0 +1,200 @@
+"""Group commit: jobs that arrive together are written in one transaction.
+
+Without an fsync a commit of one row takes 27 µs on the event loop's thread and 122 µs when it
+hops to another and back, so with durability "process" it runs inline. With "power" it waits for
+the disk (2.6 ms measured): then a thread writes, and the loop gathers the next batch meanwhile.
+"""
+
+import asyncio
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from runnel.backends.sqlite.checkpoint import Checkpointer
+from runnel.backends.sqlite.database import describe, is_busy
+from runnel.errors import StoreError
+from runnel.ports.clock import Clock
+
+T = TypeVar("T")
+
+BATCH_JOBS_MAX = 256
+BUSY_WAIT_S_FIRST = 0.001
+BUSY_WAIT_S_MAX = 0.020
+BUSY_S_MAX = 10.0
+
+
+class _BusyError(Exception):
+    """Another process is writing: nothing of the batch was tried."""
+
+
+@dataclass(slots=True, eq=False)
+class Job(Generic[T]):
+    """`run` writes, inside the transaction; `apply` follows on the loop once it is committed.
+
+    `apply` is called even when whoever waited for the job was cancelled meanwhile: what is in
+    memory never falls behind what is stored.
+    """
+
+    run: Callable[[sqlite3.Connection], T]
+    apply: Callable[[T], None] | None
+    future: "asyncio.Future[T]"
+
+    def settle(self, outcome: "T | BaseException") -> None:
+        if not isinstance(outcome, BaseException) and self.apply is not None:
+            self.apply(outcome)
+        if self.future.done():
+            return
+        if isinstance(outcome, BaseException):
+            self.future.set_exception(outcome)
+        else:
+            self.future.set_result(outcome)
+
+
+class Writer:
+    def __init__(
+        self, db: sqlite3.Connection, path: Path, *, clock: Clock, is_threaded: bool
+    ) -> None:
+        self._db = db
+        self._path = path
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._jobs: list[Job[Any]] = []
+        self._handed: queue.SimpleQueue[Job[Any] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._serve, name="runnel-writer", daemon=True)
+        self._is_threaded = is_threaded
+        self._is_closed = False
+        self.checkpointer = Checkpointer(path, "power" if is_threaded else "process")
+
+    def start(self) -> None:
+        self.checkpointer.start()
+        if self._is_threaded:
+            self._thread.start()
+
+    async def submit(
+        self, run: Callable[[sqlite3.Connection], T], apply: Callable[[T], None] | None = None
+    ) -> T:
+        """The result of `run`, once it is stored; a job that raises is rolled back alone."""
+        deadline = self._clock.monotonic() + BUSY_S_MAX
+        wait_s = BUSY_WAIT_S_FIRST
+        while True:
+            job: Job[T] = Job(run, apply, self._loop.create_future())
+            self._enqueue(job)
+            try:
+                return await job.future
+            except _BusyError as error:
+                if self._clock.monotonic() >= deadline:
+                    raise StoreError(
+                        f"{self._path} has been locked by another process for {BUSY_S_MAX:g} s"
+                    ) from error
+            await self._clock.sleep(wait_s)
+            wait_s = min(BUSY_WAIT_S_MAX, 2 * wait_s)
+
+    def close(self) -> None:
+        """Writes what is queued, then ends; idempotent."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._is_threaded:
+            self._handed.put(None)
+            self._thread.join()
+        elif self._jobs:
+            self._flush()
+        self.checkpointer.stop()
+        self._db.close()
+
+    def _enqueue(self, job: Job[Any]) -> None:
+        if self._is_closed:
+            raise StoreError(f"the store {self._path} is closed")
+        if self._is_threaded:
+            self._handed.put(job)
+            return
+        self._jobs.append(job)
+        if len(self._jobs) == 1:
+            # Jobs of the same turn of the loop join; the flush itself comes after all of them.
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        jobs, self._jobs = self._jobs, []
+        for start in range(0, len(jobs), BATCH_JOBS_MAX):
+            batch = jobs[start : start + BATCH_JOBS_MAX]
+            _settle(batch, self._write(batch))
+
+    def _serve(self) -> None:
+        while (first := self._handed.get()) is not None:
+            batch = [first]
+            while len(batch) < BATCH_JOBS_MAX and not self._handed.empty():
+                job = self._handed.get()
+                if job is None:
+                    self._handed.put(None)
+                    break
+                batch.append(job)
+            outcomes = self._write(batch)
+            self._loop.call_soon_threadsafe(_settle, batch, outcomes)
+
+    def _write(self, batch: Sequence[Job[Any]]) -> list[Any]:
+        """One outcome per job: its result, or the exception to raise."""
+        try:
+            self.checkpointer.check()
+            self._db.execute("BEGIN IMMEDIATE")
+        except StoreError as error:
+            return [error] * len(batch)
+        except sqlite3.Error as error:
+            return [_BusyError() if is_busy(error) else self._wrap(error) for _ in batch]
+        outcomes = self._run_alone(batch[0]) if len(batch) == 1 else self._run_all(batch)
+        failed = self._end()
+        self.checkpointer.note(self._db.total_changes)
+        return [failed] * len(batch) if failed is not None else outcomes
+
+    def _run_alone(self, job: Job[Any]) -> list[Any]:
+        outcome = self._run(job)
+        if isinstance(outcome, BaseException) and self._db.in_transaction:
+            self._db.execute("ROLLBACK")
+        return [outcome]
+
+    def _run_all(self, batch: Sequence[Job[Any]]) -> list[Any]:
+        outcomes: list[Any] = []
+        for job in batch:
+            self._db.execute("SAVEPOINT job")
+            outcome = self._run(job)
+            if isinstance(outcome, BaseException):
+                if not self._db.in_transaction:
+                    # A full disk ends the whole transaction: nobody's job was written.
+                    return [outcome] * len(batch)
+                self._db.execute("ROLLBACK TO job")
+            self._db.execute("RELEASE job")
+            outcomes.append(outcome)
+        return outcomes
+
+    def _run(self, job: Job[Any]) -> Any:
+        try:
+            return job.run(self._db)
+        except sqlite3.Error as error:
+            return self._wrap(error)
+        except Exception as error:  # noqa: BLE001 - handed to whoever waits for the job
+            return error
+
+    def _end(self) -> StoreError | None:
+        """Commits, unless there is nothing to; the error is that of every job."""
+        if not self._db.in_transaction:
+            return None
+        try:
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            return self._wrap(error)
+        return None
+
+    def _wrap(self, error: sqlite3.Error) -> StoreError:
+        wrapped = describe(self._path, error)
+        wrapped.__cause__ = error
+        return wrapped
+
+
+def _settle(batch: Sequence[Job[Any]], outcomes: Sequence[Any]) -> None:
+    for job, outcome in zip(batch, outcomes, strict=True):
+        job.settle(outcome)

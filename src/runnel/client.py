@@ -1,0 +1,264 @@
+"""What callers can ask of Runnel: submit, trigger, cancel, signal, look, wait."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from runnel.authoring.inputs import check_input
+from runnel.core.commands import CancelExecution, CreateExecution, SendSignal, StartExecution
+from runnel.core.events import ExecutionCreated
+from runnel.core.evolve import replay
+from runnel.core.execution import Execution
+from runnel.core.graph import Graph
+from runnel.core.ids import DefinitionHash, ExecutionId
+from runnel.core.json_types import Json
+from runnel.core.states import EXECUTION_FINAL, ExecutionState
+from runnel.core.validation import build_graph
+from runnel.core.values import (
+    BLOB_BYTES_MAX,
+    EMPTY_OBJECT,
+    INLINE_BYTES_MAX,
+    Value,
+    blob,
+    from_bytes,
+)
+from runnel.core.workflow import Workflow, decode_workflow, encode_workflow, hash_workflow
+from runnel.errors import NotFoundError, PayloadError, WrongStateError
+from runnel.ports.archive import ExecutionFilter
+from runnel.ports.backend import Backend
+from runnel.ports.clock import Clock, Ids
+from runnel.ports.store import Header
+from runnel.views import ExecutionView, HistoryView, history_of, view_of
+
+# For executions that another process runs: what this one runs is told at once.
+LOOK_AGAIN_S = 0.5
+LOOK_AGAIN_S_MAX = 5.0
+HASHES_MAX = 1_000
+
+_encoder = msgspec.json.Encoder()
+
+
+class Client:
+    """Every call returns after its write is stored; whoever owns the partition acts on it then.
+
+    `finished` gives an event that this process sets when it sees an execution end; other
+    processes' executions are looked at every few seconds.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        clock: Clock,
+        ids: Ids,
+        *,
+        finished: Callable[[str], asyncio.Event],
+    ) -> None:
+        self._backend = backend
+        self._clock = clock
+        self._ids = ids
+        self._finished = finished
+        self._versions: dict[DefinitionHash, asyncio.Future[int]] = {}
+        self._graphs: dict[DefinitionHash, Graph] = {}
+        self._hashes: dict[int, tuple[Workflow, DefinitionHash]] = {}
+
+    async def submit(
+        self,
+        workflow: Workflow,
+        input_: Json = None,
+        *,
+        labels: Mapping[str, str] | None = None,
+        is_held: bool = False,
+    ) -> ExecutionId:
+        """Stores the definition (and its children's) and a new execution, started unless held."""
+        hash_ = self._hash(workflow)
+        version = await self._version(hash_, workflow)
+        value = {} if input_ is None else input_
+        if not is_held:
+            check_input(workflow, value)
+        execution_id = ExecutionId(self._ids.execution_id())
+        command = CreateExecution(
+            execution_id=execution_id,
+            workflow=workflow.name,
+            definition=hash_,
+            version=version,
+            input=await self._carry(value, f"{execution_id}/input"),
+            labels=dict(labels or {}),
+            is_held=is_held,
+            created_at=self._clock.now(),
+        )
+        await self._backend.mailbox.send([command])
+        return execution_id
+
+    async def trigger(self, execution_id: ExecutionId, input_: Json = None) -> None:
+        """Starts a held execution; raises WrongStateError when it is not PENDING."""
+        execution = await self.load(execution_id)
+        if execution.state is not ExecutionState.PENDING:
+            raise WrongStateError(
+                f"execution {execution_id} is {execution.state}, only a PENDING one can be triggered"
+            )
+        value = None
+        if input_ is not None:
+            check_input(execution.graph.workflow, input_)
+            value = await self._carry(input_, f"{execution_id}/input")
+        await self._backend.mailbox.send([StartExecution(execution_id=execution_id, input=value)])
+
+    async def cancel(self, execution_id: ExecutionId, *, reason: str = "") -> None:
+        await self._require_unfinished(execution_id, "cancelled")
+        command = CancelExecution(
+            execution_id=execution_id, reason=reason or "cancelled by request"
+        )
+        await self._backend.mailbox.send([command])
+
+    async def signal(
+        self,
+        execution_id: ExecutionId,
+        name: str,
+        payload: Json = None,
+        *,
+        signal_id: str | None = None,
+    ) -> None:
+        """The same `signal_id` is taken once; without one, every call is a signal of its own."""
+        await self._require_unfinished(execution_id, "signalled")
+        id_ = signal_id or self._ids.nonce()
+        command = SendSignal(
+            execution_id=execution_id,
+            name=name,
+            payload=await self._carry(payload, f"{execution_id}/signal/{id_}"),
+            signal_id=id_,
+        )
+        await self._backend.mailbox.send([command])
+
+    async def wait(self, execution_id: ExecutionId, *, timeout_s: float | None = None) -> Header:
+        """The header once it is final; raises TimeoutError when that takes too long."""
+        event = self._finished(execution_id)
+        pause_s = LOOK_AGAIN_S
+        deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
+        while True:
+            header = await self._backend.archive.get_header(execution_id)
+            if header is not None and header.state in EXECUTION_FINAL:
+                return header
+            left = pause_s
+            if deadline is not None:
+                left = min(left, deadline - self._clock.monotonic())
+                if left <= 0:
+                    raise TimeoutError(f"execution {execution_id} is not final after {timeout_s} s")
+            await self._clock.wait(event, left)
+            pause_s = min(LOOK_AGAIN_S_MAX, 1.5 * pause_s)
+
+    async def get(self, execution_id: ExecutionId) -> ExecutionView:
+        return await view_of(await self.load(execution_id), self._backend.blobs)
+
+    async def list_executions(self, wanted: ExecutionFilter) -> Sequence[Header]:
+        return await self._backend.archive.list_headers(wanted)
+
+    async def history(self, execution_id: ExecutionId) -> list[HistoryView]:
+        entries = await self._backend.store.load(execution_id)
+        if not entries:
+            raise _no_execution(execution_id)
+        return history_of(entries)
+
+    async def find(self, text: str) -> ExecutionId:
+        """The execution that this text names: its id, or the beginning of it if that is unique."""
+        found = await self._backend.archive.find_ids(text)
+        if len(found) > 1 and text not in found:
+            raise NotFoundError(
+                "single execution", text, hint="several ids begin so, give more characters"
+            )
+        if not found:
+            raise _no_execution(text)
+        return ExecutionId(text) if text in found else found[0]
+
+    async def load(self, execution_id: ExecutionId) -> Execution:
+        """The state as it is stored; raises NotFoundError."""
+        header = await self._backend.archive.get_header(execution_id)
+        if header is None:
+            raise _no_execution(execution_id)
+        graph = await self._graph(DefinitionHash(header.definition))
+        entries = await self._backend.store.load(execution_id)
+        return replay(entries, lambda _hash: graph) or _not_begun(header, graph)
+
+    async def _graph(self, hash_: DefinitionHash) -> Graph:
+        if hash_ not in self._graphs:
+            definition = await self._backend.archive.get_definition(hash_)
+            if definition is None:
+                raise NotFoundError("definition", hash_)
+            self._graphs[hash_] = Graph(decode_workflow(definition.document))
+        return self._graphs[hash_]
+
+    def _hash(self, workflow: Workflow) -> DefinitionHash:
+        """Remembered by identity: hashing a large workflow for each of its executions would cost
+        more than starting them."""
+        known = self._hashes.get(id(workflow))
+        if known is None or known[0] is not workflow:
+            if len(self._hashes) >= HASHES_MAX:
+                self._hashes.clear()
+            known = self._hashes[id(workflow)] = (workflow, hash_workflow(workflow))
+        return known[1]
+
+    async def _version(self, hash_: DefinitionHash, workflow: Workflow) -> int:
+        """Validates and stores a definition once, however many submit it at the same time."""
+        found = self._versions.get(hash_)
+        if found is not None:
+            return await asyncio.shield(found)
+        self._graphs[hash_] = build_graph(workflow)
+        storing = self._versions[hash_] = asyncio.get_running_loop().create_future()
+        try:
+            storing.set_result(await self._store_definition(workflow))
+        except BaseException as error:
+            del self._versions[hash_]
+            storing.set_exception(error)
+            storing.exception()  # whoever waits gets it; nobody may be waiting
+            raise
+        return await storing
+
+    async def _store_definition(self, workflow: Workflow) -> int:
+        for node in workflow.nodes:
+            if node.child is not None:
+                await self._store_definition(node.child)
+        return await self._backend.archive.put_definition(
+            workflow.name, hash_workflow(workflow), encode_workflow(workflow)
+        )
+
+    async def _carry(self, value: Json, key: str) -> Value:
+        data = _encode(value)
+        if len(data) <= INLINE_BYTES_MAX:
+            return from_bytes(data)
+        if len(data) > BLOB_BYTES_MAX:
+            raise PayloadError(f"a value has {len(data)} bytes, at most {BLOB_BYTES_MAX} are allowed")
+        await self._backend.blobs.put(key, data)
+        return blob(key, len(data))
+
+    async def _require_unfinished(self, execution_id: ExecutionId, what: str) -> None:
+        header = await self._backend.archive.get_header(execution_id)
+        if header is None:
+            raise _no_execution(execution_id)
+        if header.state in EXECUTION_FINAL:
+            raise WrongStateError(
+                f"execution {execution_id} is {header.state} already, it can't be {what} any more"
+            )
+
+
+def _not_begun(header: Header, graph: Graph) -> Execution:
+    """An execution that is stored, and that its partition's owner has not seen yet."""
+    created = ExecutionCreated(
+        execution_id=header.execution_id,
+        workflow=header.workflow,
+        version=header.version,
+        definition=graph.hash,
+        input=EMPTY_OBJECT,
+        labels=header.labels,
+        created_at=header.created_at,
+    )
+    return Execution(created, graph)
+
+
+def _encode(value: Json) -> bytes:
+    try:
+        return _encoder.encode(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise PayloadError(f"the value is not JSON: {error}") from error
+
+
+def _no_execution(name: str) -> NotFoundError:
+    return NotFoundError("execution", name, hint="'runnel list' shows those that exist")

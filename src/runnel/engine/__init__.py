@@ -1,0 +1,1 @@
+"""The moving parts: orchestrators decide and commit, workers run, services watch."""

@@ -1,0 +1,1 @@
+"""The owner of partitions: reads their inboxes, decides, commits."""

@@ -1,0 +1,115 @@
+"""The executions and limits that one owner holds in memory, loaded when a batch needs them."""
+
+from collections import OrderedDict
+
+from runnel.core.codec import decode_entry
+from runnel.core.decide import hydrate
+from runnel.core.events import ExecutionCreated
+from runnel.core.evolve import replay
+from runnel.core.execution import Execution
+from runnel.core.graph import Graph
+from runnel.core.ids import DefinitionHash
+from runnel.core.limit import Limit, replay_limit
+from runnel.core.workflow import decode_workflow
+from runnel.engine.orchestrator.values import LoadedValues
+from runnel.errors import BrokenInvariantError
+from runnel.ports.archive import Archive
+from runnel.ports.store import Store
+
+GRAPHS_MAX = 1_000
+
+
+class Graphs:
+    """Compiled graphs by content hash; a definition never changes, so neither does its graph."""
+
+    def __init__(self, archive: Archive) -> None:
+        self._archive = archive
+        self._graphs: OrderedDict[DefinitionHash, Graph] = OrderedDict()
+
+    async def get(self, hash_: DefinitionHash) -> Graph:
+        found = self._graphs.get(hash_)
+        if found is None:
+            found = await self._load(hash_)
+            self._graphs[hash_] = found
+            if len(self._graphs) > GRAPHS_MAX:
+                self._graphs.popitem(last=False)
+        return found
+
+    async def _load(self, hash_: DefinitionHash) -> Graph:
+        definition = await self._archive.get_definition(hash_)
+        if definition is None:
+            raise BrokenInvariantError(f"definition {hash_} is used but not stored")
+        return Graph(decode_workflow(definition.document))
+
+
+class Aggregates:
+    """At most `most` executions stay between batches; the least recently used leave first."""
+
+    def __init__(self, store: Store, graphs: Graphs, values: LoadedValues, *, most: int) -> None:
+        self._store = store
+        self._values = values
+        self._graphs = graphs
+        self._most = most
+        self._executions: OrderedDict[str, Execution] = OrderedDict()
+        self._limits: dict[str, Limit] = {}
+
+    async def execution(self, execution_id: str) -> Execution | None:
+        """None when there is no such execution (yet)."""
+        found = self._executions.get(execution_id)
+        if found is None:
+            found = await self._load(execution_id)
+        if found is not None:
+            self._executions[execution_id] = found
+            self._executions.move_to_end(execution_id)
+        return found
+
+    def add(self, execution: Execution) -> None:
+        self._executions[execution.id] = execution
+
+    async def limit(self, aggregate_id: str) -> Limit:
+        found = self._limits.get(aggregate_id)
+        if found is None:
+            entries = await self._store.load(aggregate_id)
+            found = replay_limit(aggregate_id.removeprefix("limit:"), entries)
+            self._limits[aggregate_id] = found
+        return found
+
+    def forget(self, aggregate_id: str) -> None:
+        """Drops what is in memory: it will be loaded again from what is stored."""
+        self._executions.pop(aggregate_id, None)
+        self._limits.pop(aggregate_id, None)
+
+    def trim(self) -> None:
+        """Called after a commit: everything in memory is stored, so idle executions may leave."""
+        excess = len(self._executions) - self._most
+        if excess <= 0:
+            return
+        idle = [id_ for id_, execution in self._executions.items() if _is_idle(execution)]
+        for execution_id in idle[:excess]:
+            del self._executions[execution_id]
+
+    async def _load(self, execution_id: str) -> Execution | None:
+        entries = await self._store.load(execution_id)
+        if not entries:
+            return None
+        definition = _definition_of(entries[0])
+        graph = await self._graphs.get(definition)
+        execution = replay(entries, lambda _hash: graph)
+        while execution is not None and (needed := hydrate(execution, self._values)) is not None:
+            await self._values.load(needed)
+        return execution
+
+
+def _definition_of(entry: bytes) -> DefinitionHash:
+    first = decode_entry(entry).events[0]
+    if not isinstance(first, ExecutionCreated):
+        raise BrokenInvariantError("a history does not begin with ExecutionCreated")
+    return first.definition
+
+
+def _is_idle(execution: Execution) -> bool:
+    """Nothing about it is known in memory only."""
+    is_joining = any(found.is_joining for found in execution.maps.values())
+    return not (
+        execution.ready or execution.awaited_blobs or execution.is_storing_output or is_joining
+    )

@@ -1,0 +1,181 @@
+"""What one commit will hold, gathered decision by decision and cut to the store's bounds."""
+
+from collections.abc import Iterator, Sequence
+
+from runnel.core.codec import encode_entry
+from runnel.core.commands import Command
+from runnel.core.decision import Decision
+from runnel.core.effects import (
+    ClearTimer,
+    DeadLetter,
+    DropTask,
+    IssueTask,
+    LoadValue,
+    PutDeadLetter,
+    SetTimer,
+    StoreOutput,
+    Task,
+    TimerKey,
+)
+from runnel.core.events import AnyEvent, ExecutionCreated, ExecutionFinished, ExecutionStarted
+from runnel.core.execution import Execution
+from runnel.core.ids import Token
+from runnel.ports.store import Commit, CommitLimits, Header, History, Position, TimerSet
+
+_CHANGES_HEADER = (ExecutionCreated, ExecutionStarted, ExecutionFinished)
+
+
+class Batch:
+    """Mutable until it is sealed into commits; one value per key, so that the last word counts."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+        self.commands = 0
+        self.consumed: Position | None = None
+        self.events: dict[str, list[AnyEvent]] = {}
+        self.changed: dict[str, Execution] = {}
+        self.closed: set[str] = set()
+        self.tasks: dict[Token, Task] = {}
+        self.dropped: list[Token] = []
+        self.timers: dict[TimerKey, SetTimer | None] = {}
+        self.messages: list[Command] = []
+        self.dead_letters: list[DeadLetter] = []
+        self.afterwards: list[LoadValue | StoreOutput] = []
+        self._event_count = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.events or self.consumed or self.timers or self.dead_letters)
+
+    @property
+    def writes(self) -> int:
+        """An upper bound that is cheap to keep."""
+        return (
+            len(self.events)
+            + len(self.changed)
+            + len(self.tasks)
+            + len(self.dropped)
+            + len(self.timers)
+            + len(self.messages)
+            + len(self.dead_letters)
+        )
+
+    def is_full(self, limits: CommitLimits) -> bool:
+        """Leaves room for one ordinary decision more: a larger one is cut by `seal`."""
+        return (
+            self.commands >= limits.commands
+            or self.writes * 2 >= limits.writes
+            or self._event_count * 1_000 >= limits.size_bytes
+        )
+
+    def add(self, aggregate_id: str, decision: Decision, execution: Execution | None) -> None:
+        """Takes over a decision, except for its Tells: those are the caller's."""
+        if decision.events:
+            self.events.setdefault(aggregate_id, []).extend(decision.events)
+            self._event_count += len(decision.events)
+            if execution is not None and _changes_header(decision.events):
+                self.changed[execution.id] = execution
+        for effect in decision.effects:
+            match effect:
+                case IssueTask(task=task):
+                    self.tasks[task.token] = task
+                case DropTask(token=token):
+                    if self.tasks.pop(token, None) is None:
+                        self.dropped.append(token)
+                case SetTimer(key=key):
+                    self.timers[key] = effect
+                case ClearTimer(key=key):
+                    self.timers[key] = None
+                case PutDeadLetter(letter=letter):
+                    self.dead_letters.append(letter)
+                case LoadValue() | StoreOutput():
+                    self.afterwards.append(effect)
+                case _:
+                    pass
+
+    def seal(self, sequence: int, limits: CommitLimits) -> Iterator[Commit]:
+        """One commit, or several when a single decision is larger than the store takes at once.
+
+        Only the last one consumes the inbox: after a crash in between, the command is decided
+        again on what has been stored, and ResumeExecution completes what was left out.
+        """
+        pieces = list(self._pieces(limits))
+        for offset, piece in enumerate(pieces):
+            is_last = offset == len(pieces) - 1
+            yield self._commit(sequence + offset, piece, consumed=self.consumed if is_last else None)
+
+    def _commit(
+        self, sequence: int, piece: "list[tuple[str, object]]", *, consumed: Position | None
+    ) -> Commit:
+        parts: dict[str, list[object]] = {}
+        for name, row in piece:
+            parts.setdefault(name, []).append(row)
+        # Any: the rows were sorted into their own fields by `_rows`.
+        fields: dict[str, object] = dict(parts)
+        return Commit(sequence=sequence, consumed=consumed, **fields)  # type: ignore[arg-type]
+
+    def _pieces(self, limits: CommitLimits) -> "Iterator[list[tuple[str, object]]]":
+        piece: list[tuple[str, object]] = []
+        size = 0
+        for name, row, row_bytes in self._rows(limits):
+            is_over = len(piece) >= limits.writes or size + row_bytes > limits.size_bytes
+            if piece and is_over:
+                yield piece
+                piece, size = [], 0
+            piece.append((name, row))
+            size += row_bytes
+        yield piece
+
+    def _rows(self, limits: CommitLimits) -> Iterator[tuple[str, object, int]]:
+        """In this order, a cut can lose nothing that ResumeExecution would not find again:
+        messages go first, because a repeated one is harmless and a lost one is not."""
+        for message in self.messages:
+            yield "messages", message, 0
+        for letter in self.dead_letters:
+            yield "dead_letters", letter, len(letter.config)
+        for aggregate_id, events in self.events.items():
+            for entry in _entries(self.now, events, limits):
+                yield "histories", History(aggregate_id=aggregate_id, entry=entry), len(entry)
+        for execution in self.changed.values():
+            yield "headers", header_of(execution), 0
+        for aggregate_id in self.closed:
+            yield "closed", aggregate_id, 0
+        for token in self.dropped:
+            yield "dropped", token, 0
+        for key, timer in self.timers.items():
+            if timer is None:
+                yield "timers_cleared", key, 0
+            else:
+                yield "timers_set", TimerSet(key=key, due=timer.due, attempt=timer.attempt), 0
+        for task in self.tasks.values():
+            yield "tasks", task, len(task.config)
+
+
+def _entries(now: float, events: Sequence[AnyEvent], limits: CommitLimits) -> Iterator[bytes]:
+    entry = encode_entry(now, events)
+    if len(entry) <= limits.size_bytes or len(events) == 1:
+        yield entry
+        return
+    middle = len(events) // 2
+    yield from _entries(now, events[:middle], limits)
+    yield from _entries(now, events[middle:], limits)
+
+
+def _changes_header(events: Sequence[AnyEvent]) -> bool:
+    return any(isinstance(event, _CHANGES_HEADER) for event in events)
+
+
+def header_of(execution: Execution) -> Header:
+    return Header(
+        execution_id=execution.id,
+        workflow=execution.graph.workflow.name,
+        version=execution.version,
+        definition=execution.graph.hash,
+        state=execution.state,
+        created_at=execution.created_at,
+        started_at=execution.started_at,
+        finished_at=execution.finished_at,
+        parent_id=execution.parent.execution_id if execution.parent else None,
+        labels=execution.labels,
+        error=str(execution.error) if execution.error else None,
+    )

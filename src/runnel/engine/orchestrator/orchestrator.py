@@ -1,0 +1,107 @@
+"""Acquires partitions, runs an owner for each, renews their leases and gives them back."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from runnel.engine.orchestrator.aggregates import Graphs
+from runnel.engine.orchestrator.owner import Owner
+from runnel.engine.orchestrator.parts import Parts
+from runnel.engine.orchestrator.recovery import recover
+from runnel.errors import FencedError, LeaseHeldError, StoreError
+from runnel.ports import telemetry as names
+from runnel.ports.store import Lease, LeaseRecord
+
+Wanted = Callable[[], Awaitable[Sequence[int]]]
+
+
+class Orchestrator:
+    """`wanted` names the partitions that this orchestrator should own, as of now.
+
+    `recovered` is set once every partition that the first look acquired has been brought to life.
+    """
+
+    def __init__(self, parts: Parts, *, name: str, wanted: Wanted, lease_s: float = 10.0) -> None:
+        self.recovered = asyncio.Event()
+        self._parts = parts
+        self._name = name
+        self._wanted = wanted
+        self._lease_s = lease_s
+        self._graphs = Graphs(parts.archive)
+        self._owned: dict[int, Lease] = {}
+        self._owners: dict[int, Owner] = {}
+        self._recovering: set[int] = set()
+        self._has_looked = False
+        self._seen: dict[int, tuple[LeaseRecord, float]] = {}
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until stopped; then every partition is committed to its last entry and released."""
+        async with asyncio.TaskGroup() as group:
+            while not stop.is_set():
+                await self._tick(group, stop)
+                self._has_looked = True
+                self._tell_recovered()
+                await self._parts.clock.wait(stop, self._lease_s / 3)
+            for owner in self._owners.values():
+                owner.wake()
+
+    async def _tick(self, group: asyncio.TaskGroup, stop: asyncio.Event) -> None:
+        await self._renew()
+        for partition in await self._wanted():
+            if partition not in self._owned:
+                lease = await self._try_to_acquire(partition)
+                if lease is not None:
+                    self._owned[partition] = lease
+                    self._recovering.add(partition)
+                    group.create_task(self._own(lease, stop))
+
+    async def _renew(self) -> None:
+        for partition, lease in list(self._owned.items()):
+            try:
+                await self._parts.store.renew(lease)
+            except FencedError:
+                self._owned.pop(partition, None)
+
+    async def _try_to_acquire(self, partition: int) -> Lease | None:
+        """A free one at once; a held one when its counter has not moved for `lease_s`."""
+        store, now = self._parts.store, self._parts.clock.monotonic()
+        record = await store.observe(partition)
+        if record is not None:
+            seen, since = self._seen.get(partition, (None, now))
+            if seen != record:
+                self._seen[partition] = (record, now)
+                return None
+            if now - since < self._lease_s:
+                return None
+        try:
+            return await store.acquire(partition, self._name, over=record)
+        except LeaseHeldError:
+            return None
+
+    async def _own(self, lease: Lease, stop: asyncio.Event) -> None:
+        """Gives the partition up on any error: whoever acquires it next loads what is stored."""
+        parts = self._parts
+        owner = Owner(parts, self._graphs, lease)
+        parts.telemetry.event(names.PARTITION_ACQUIRED, partition=lease.partition, epoch=lease.epoch)
+        self._owners[lease.partition] = owner
+        try:
+            await recover(owner, parts.store, parts.telemetry)
+            self._recovering.discard(lease.partition)
+            self._tell_recovered()
+            await owner.run(stop)
+            while await owner.tick(0):
+                pass
+        except StoreError as error:
+            parts.telemetry.event(
+                names.PARTITION_LOST, partition=lease.partition, error=str(error)
+            )
+        finally:
+            self._owned.pop(lease.partition, None)
+            self._owners.pop(lease.partition, None)
+            self._recovering.discard(lease.partition)
+            self._tell_recovered()
+            await parts.store.release(lease)
+        parts.telemetry.event(names.PARTITION_RELEASED, partition=lease.partition)
+
+    def _tell_recovered(self) -> None:
+        if self._has_looked and not self._recovering:
+            self.recovered.set()

@@ -1,0 +1,306 @@
+"""The one writer of a partition: read many, decide many, commit once."""
+
+import asyncio
+import traceback
+from collections import deque
+from collections.abc import Sequence
+
+import msgspec
+
+from runnel.core.commands import (
+    AcquireLimit,
+    Command,
+    CreateExecution,
+    FailExecution,
+    OutputStored,
+    ReleaseLimit,
+    TimerFired,
+    ValueLoaded,
+    aggregate_of,
+)
+from runnel.core.decide import Moment, create, decide
+from runnel.core.decision import NOTHING, Decision
+from runnel.core.effects import DeadLetter, LoadValue, PutDeadLetter, StoreOutput, Tell
+from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, Ref, Token, root_of
+from runnel.core.limit import decide_limit
+from runnel.core.retry import TRACEBACK_CHARS_MAX, ErrorInfo
+from runnel.core.values import Value, blob
+from runnel.engine.orchestrator.aggregates import Aggregates, Graphs
+from runnel.engine.orchestrator.batch import Batch
+from runnel.engine.orchestrator.parts import Parts
+from runnel.engine.orchestrator.values import LoadedValues
+from runnel.errors import StoreError
+from runnel.ports import telemetry as names
+from runnel.ports.store import InboxEntry, Lease, TimerSet
+
+TIMERS_MAX = 256
+
+
+class Owner:
+    """Holds the lease of one partition; everything it knows may be dropped and loaded again."""
+
+    def __init__(self, parts: Parts, graphs: Graphs, lease: Lease) -> None:
+        self.lease = lease
+        self._parts = parts
+        self._graphs = graphs
+        self._sequence = lease.sequence
+        self._values = LoadedValues(parts.blobs)
+        self._aggregates = Aggregates(
+            parts.store, graphs, self._values, most=parts.cached_executions_max
+        )
+        self._own: deque[Command] = deque()
+        self._reading: asyncio.Task[None] | None = None
+        self._is_woken = False
+        self._now = 0.0
+        self._batch = Batch(self._tell_time())
+        self._moment = self._new_moment()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until stopped; raises StoreError when the partition has to be given up."""
+        while not stop.is_set():
+            await self.tick(self._parts.idle_s_max)
+
+    def wake(self) -> None:
+        """Ends the wait for the inbox at once, when it waits: called after `stop` is set."""
+        if self._reading is not None:
+            self._is_woken = True
+            self._reading.cancel()
+
+    async def tick(self, wait_s: float) -> int:
+        """One batch: what is due and what has come, decided and committed; 0 means idle."""
+        timers = await self._due_timers()
+        is_busy = bool(timers or self._own)
+        entries = await self._read(0 if is_busy else await self._bounded_by_timers(wait_s))
+        own, self._own = self._own, deque()
+        self._begin_batch()
+        for command in own:
+            await self._handle(command)
+        for timer in timers:
+            await self._fire(timer)
+        for entry in entries:
+            await self._consume(entry)
+        await self._commit()
+        return len(own) + len(timers) + len(entries)
+
+    async def submit(self, commands: list[Command]) -> None:
+        """Decides commands that this owner found out by itself (a recovery); committed at once."""
+        self._own.extend(commands)
+        await self.tick(0)
+
+    async def execution_tokens(self, execution_id: ExecutionId) -> list[Token]:
+        """What the execution believes to be in flight."""
+        execution = await self._aggregates.execution(execution_id)
+        return [] if execution is None else execution.in_flight_tokens()
+
+    async def _read(self, wait_s: float) -> Sequence[InboxEntry]:
+        self._reading = asyncio.current_task() if wait_s else None
+        try:
+            return await self._parts.store.read_inbox(
+                self.lease, limit=self._parts.store.limits.commands, wait_s=wait_s
+            )
+        except asyncio.CancelledError:
+            if not self._is_woken or self._reading is None or self._reading.uncancel():
+                raise
+            self._is_woken = False
+            return ()
+        finally:
+            self._reading = None
+
+    # -- one command ---------------------------------------------------------------------------
+
+    async def _consume(self, entry: InboxEntry) -> None:
+        if entry.command is None:
+            self._set_aside(entry)
+        else:
+            await self._handle(entry.command)
+        self._batch.consumed = entry.position
+        if self._batch.is_full(self._parts.store.limits):
+            await self._commit()
+
+    async def _fire(self, timer: TimerSet) -> None:
+        key = timer.key
+        self._batch.timers[key] = None
+        ref = Ref(key.execution_id, key.node_id, key.item)
+        await self._handle(TimerFired(ref=ref, kind=key.kind, attempt=timer.attempt))
+        if self._batch.is_full(self._parts.store.limits):
+            await self._commit()
+
+    async def _handle(self, command: Command) -> None:
+        """A command and all that it leads to in this partition, as one unit."""
+        self._batch.commands += 1
+        following = deque([command])
+        while following:
+            current = following.popleft()
+            try:
+                decision = await self._decide(current)
+            except StoreError:
+                raise
+            except Exception as error:  # noqa: BLE001 - a bug must not stop the partition
+                decision = await self._poisoned(current, error)
+            for effect in decision.effects:
+                if isinstance(effect, Tell):
+                    await self._tell(aggregate_of(current), effect.command, following)
+
+    async def _decide(self, command: Command) -> Decision:
+        aggregate_id = aggregate_of(command)
+        if isinstance(command, AcquireLimit | ReleaseLimit):
+            return await self._decide_limit(aggregate_id, command)
+        execution = await self._aggregates.execution(aggregate_id)
+        if execution is not None:
+            decision = decide(execution, command, self._moment)
+        elif isinstance(command, CreateExecution):
+            graph = await self._graphs.get(command.definition)
+            execution, decision = create(command, graph, self._moment)
+            self._aggregates.add(execution)
+        else:
+            return NOTHING
+        self._batch.add(aggregate_id, decision, execution)
+        return decision
+
+    async def _decide_limit(
+        self, aggregate_id: str, command: AcquireLimit | ReleaseLimit
+    ) -> Decision:
+        limit = await self._aggregates.limit(aggregate_id)
+        decision = decide_limit(limit, command)
+        self._batch.add(aggregate_id, decision, None)
+        if limit.is_empty:
+            self._batch.closed.add(aggregate_id)
+        else:
+            self._batch.closed.discard(aggregate_id)
+        return decision
+
+    async def _tell(self, sender: str, command: Command, following: deque[Command]) -> None:
+        """A tree of executions lives in one partition; keys may live in another one."""
+        target = aggregate_of(command)
+        is_same_tree = root_of(ExecutionId(target)) == root_of(ExecutionId(sender))
+        if is_same_tree or await self._parts.store.route(target) == self.lease.partition:
+            following.append(command)
+        else:
+            self._batch.messages.append(command)
+
+    # -- what went wrong -----------------------------------------------------------------------
+
+    async def _poisoned(self, command: Command, error: Exception) -> Decision:
+        """Sets the command aside and ends its execution; what came before it is kept.
+
+        The aggregate is in an unknown state: what was decided before is committed, then it is
+        loaded again.
+        """
+        aggregate_id = aggregate_of(command)
+        info = _describe(error)
+        self._parts.telemetry.event(
+            names.COMMAND_POISONED, aggregate=aggregate_id, error=str(info), trace=info.traceback
+        )
+        await self._commit()
+        self._aggregates.forget(aggregate_id)
+        letter = _letter(aggregate_id, type(command).__name__, info, self._moment.now)
+        self._batch.dead_letters.append(letter)
+        execution_id = ExecutionId(aggregate_id)
+        if isinstance(command, FailExecution | AcquireLimit | ReleaseLimit):
+            return NOTHING
+        try:
+            return await self._decide(FailExecution(execution_id=execution_id, error=info))
+        except StoreError:
+            raise
+        except Exception as again:  # noqa: BLE001 - not even loadable: the letter must do
+            self._aggregates.forget(aggregate_id)
+            self._parts.telemetry.event(
+                names.COMMAND_POISONED, aggregate=aggregate_id, error=str(again)
+            )
+            return NOTHING
+
+    def _set_aside(self, entry: InboxEntry) -> None:
+        self._parts.telemetry.event(names.MESSAGE_UNREADABLE, problem=entry.problem)
+        info = ErrorInfo(type="UnreadableMessage", message=entry.problem, retryable=False)
+        body = msgspec.Raw(msgspec.json.encode(entry.body.decode(errors="replace")))
+        letter = _letter("", "inbox", info, self._moment.now)
+        decision = Decision(effects=[PutDeadLetter(msgspec.structs.replace(letter, config=body))])
+        self._batch.add("", decision, None)
+
+    # -- committing ----------------------------------------------------------------------------
+
+    async def _commit(self) -> None:
+        batch = self._batch
+        if batch.is_empty and not batch.afterwards:
+            return
+        if not batch.is_empty:
+            for commit in batch.seal(self._sequence + 1, self._parts.store.limits):
+                await self._parts.store.commit(self.lease, commit)
+                self._sequence += 1
+            self._after_commit(batch)
+        self._begin_batch()
+        for effect in batch.afterwards:
+            await self._do_afterwards(effect)
+
+    def _after_commit(self, batch: Batch) -> None:
+        for aggregate_id, events in batch.events.items():
+            self._parts.telemetry.committed(aggregate_id, batch.now, events)
+        for execution in batch.changed.values():
+            if execution.is_final:
+                self._aggregates.forget(execution.id)
+        for aggregate_id in batch.closed:
+            self._aggregates.forget(aggregate_id)
+        self._aggregates.trim()
+
+    async def _do_afterwards(self, effect: LoadValue | StoreOutput) -> None:
+        """Blobs are read and written between two commits; the result is a command of its own."""
+        if isinstance(effect, LoadValue):
+            await self._values.load(effect.value)
+            self._own.append(ValueLoaded(execution_id=effect.execution_id))
+            return
+        parts = [await self._bytes_of(part) for part in effect.parts]
+        is_list = effect.ref.node_id != ""
+        data = b"[" + b",".join(parts) + b"]" if is_list else parts[0]
+        await self._parts.blobs.put(effect.key, data)
+        self._own.append(OutputStored(ref=effect.ref, output=blob(effect.key, len(data))))
+
+    async def _bytes_of(self, value: Value) -> bytes:
+        return bytes(value.data) if value.blob is None else await self._parts.blobs.get(value.blob)
+
+    # -- time ----------------------------------------------------------------------------------
+
+    async def _due_timers(self) -> list[TimerSet]:
+        due = await self._parts.store.next_due(self.lease)
+        now = self._tell_time()
+        if due is None or due > now:
+            return []
+        return list(await self._parts.store.due_timers(self.lease, now, limit=TIMERS_MAX))
+
+    async def _bounded_by_timers(self, wait_s: float) -> float:
+        due = await self._parts.store.next_due(self.lease)
+        return wait_s if due is None else max(0.0, min(wait_s, due - self._now))
+
+    def _tell_time(self) -> float:
+        """Never runs backwards, whatever the clock does."""
+        self._now = max(self._now, self._parts.clock.now())
+        return self._now
+
+    def _begin_batch(self) -> None:
+        self._batch = Batch(self._tell_time())
+        self._moment = self._new_moment()
+
+    def _new_moment(self) -> Moment:
+        nonce = Nonce(self._parts.ids.nonce())
+        return Moment(self._batch.now, nonce, self._values, self._parts.policy)
+
+
+def _describe(error: Exception) -> ErrorInfo:
+    trace = "".join(traceback.format_exception(error))[-TRACEBACK_CHARS_MAX:]
+    return ErrorInfo(
+        type="InternalError",
+        message=f"deciding raised {type(error).__name__}: {error}; this is a bug of Runnel",
+        retryable=False,
+        traceback=trace,
+    )
+
+
+def _letter(execution_id: str, handler: str, error: ErrorInfo, now: float) -> DeadLetter:
+    return DeadLetter(
+        token=Token(ExecutionId(execution_id), NodeId(""), NO_ITEM, 0, Nonce("")),
+        queue="inbox",
+        handler=handler,
+        config=msgspec.Raw(b"null"),
+        error=error,
+        reason="the command could not be decided",
+        rejected_at=now,
+    )

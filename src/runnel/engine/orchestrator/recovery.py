@@ -1,0 +1,39 @@
+"""After a takeover: read everything that has come, then find out what was lost."""
+
+from runnel.core.commands import Command, ResumeExecution, TaskLost
+from runnel.core.ids import ExecutionId
+from runnel.engine.orchestrator.owner import Owner
+from runnel.ports import telemetry as names
+from runnel.ports.store import Store
+from runnel.ports.telemetry import Telemetry
+
+EXECUTIONS_AT_ONCE = 100
+
+
+async def recover(owner: Owner, store: Store, telemetry: Telemetry) -> int:
+    """Brings every unfinished execution of the partition back to life; returns how many.
+
+    Unread reports come first: nothing is judged as lost before all that was said is heard.
+    """
+    while await owner.tick(0):
+        pass
+    unfinished = await store.unfinished(owner.lease.partition)
+    for start in range(0, len(unfinished), EXECUTIONS_AT_ONCE):
+        commands: list[Command] = []
+        for execution_id in unfinished[start : start + EXECUTIONS_AT_ONCE]:
+            commands += await _commands_for(owner, store, telemetry, execution_id)
+        await owner.submit(commands)
+    return len(unfinished)
+
+
+async def _commands_for(
+    owner: Owner, store: Store, telemetry: Telemetry, execution_id: ExecutionId
+) -> list[Command]:
+    tokens = await owner.execution_tokens(execution_id)
+    lost = await store.unknown_tasks(owner.lease.partition, tokens) if tokens else ()
+    for token in lost:
+        telemetry.event(names.TASK_LOST, token=token, reason="unknown to the store")
+    commands: list[Command] = [
+        TaskLost(token=token, reason="the process that had it ended") for token in lost
+    ]
+    return [*commands, ResumeExecution(execution_id=execution_id)]

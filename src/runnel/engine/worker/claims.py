@@ -1,0 +1,102 @@
+"""The claim loop: as many tasks as there are free slots, the start check, then they run."""
+
+import asyncio
+from collections.abc import Sequence
+
+from runnel.core.effects import Task
+from runnel.engine.worker.patience import Patience
+from runnel.engine.worker.reports import Reporter
+from runnel.engine.worker.runs import Held, Run
+from runnel.engine.worker.slots import Slots
+from runnel.ports.clock import Clock
+from runnel.ports.store import TaskQueue
+from runnel.ports.telemetry import TASK_REFUSED, Telemetry
+
+# A claim that finds nothing waits in the store, not here: this is only how long one call lasts.
+CLAIM_WAIT_S = 30.0
+
+
+class ClaimLoop:
+    def __init__(
+        self,
+        tasks: TaskQueue,
+        slots: Slots,
+        reporter: Reporter,
+        *,
+        held: Held,
+        clock: Clock,
+        telemetry: Telemetry,
+        patience: Patience,
+        worker: str,
+        queues: Sequence[str] | None,
+    ) -> None:
+        self._tasks = tasks
+        self._slots = slots
+        self._reporter = reporter
+        self._held = held
+        self._clock = clock
+        self._telemetry = telemetry
+        self._patience = patience
+        self._worker = worker
+        self._queues = queues
+        self._waiting: asyncio.Task[None] | None = None
+        self._is_stopped = False
+
+    async def run(self) -> None:
+        while not self._is_stopped:
+            await self.tick()
+
+    async def tick(self) -> int:
+        claimed = await self._claim()
+        if not claimed:
+            return 0
+        runs = [self._held.add(task) for task in claimed]
+        wanted = await self._start_check(runs)
+        self._slots.put(wanted)
+        return len(wanted)
+
+    def stop(self) -> None:
+        """Claims nothing more; a batch that is claimed already still starts."""
+        self._is_stopped = True
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+    async def _claim(self) -> Sequence[Task]:
+        """May be cancelled by `stop` at any point: what it then claims is given up as lost."""
+        self._waiting = asyncio.current_task()
+        try:
+            await self._reporter.wait_room()
+            limit = await self._slots.wait_claimable()
+            return await self._patience.until_done(
+                lambda: self._tasks.claim(
+                    self._worker, self._queues, limit=limit, wait_s=CLAIM_WAIT_S
+                ),
+                "claim",
+            )
+        finally:
+            self._waiting = None
+
+    async def _start_check(self, runs: Sequence[Run]) -> Sequence[Run]:
+        tokens = [run.token for run in runs]
+        now = self._clock.now()
+        answers = await self._patience.until_done(
+            lambda: self._tasks.start(self._worker, tokens, now=now), "start"
+        )
+        if all(answers):
+            return runs
+        for run, is_wanted in zip(runs, answers, strict=True):
+            if not is_wanted:
+                self._refused(run)
+        return [run for run, is_wanted in zip(runs, answers, strict=True) if is_wanted]
+
+    def _refused(self, run: Run) -> None:
+        run.is_over = True
+        token = run.token
+        self._held.forget(token)
+        self._telemetry.event(
+            TASK_REFUSED,
+            worker=self._worker,
+            execution_id=token.execution_id,
+            node_id=token.node_id,
+            attempt=token.attempt,
+        )

@@ -1,0 +1,90 @@
+"""Results on their way to the store: while one call is under way, the next batch gathers."""
+
+import asyncio
+
+from runnel.core.commands import (
+    TaskCompleted,
+    TaskDeferred,
+    TaskFailed,
+    TaskSkipped,
+    TaskStarted,
+)
+from runnel.engine.worker.patience import Patience
+from runnel.engine.worker.runs import Held
+from runnel.ports.store import TaskQueue
+from runnel.ports.telemetry import REPORT_REFUSED, Telemetry
+
+BATCH_MAX = 512
+# Above this many results that the store has not taken yet, no further task is claimed.
+WAITING_MAX = 2_048
+
+Report = TaskCompleted | TaskFailed | TaskSkipped | TaskDeferred | TaskStarted
+
+
+class Reporter:
+    def __init__(
+        self, tasks: TaskQueue, held: Held, patience: Patience, telemetry: Telemetry, worker: str
+    ) -> None:
+        self._tasks = tasks
+        self._held = held
+        self._patience = patience
+        self._telemetry = telemetry
+        self._worker = worker
+        self._waiting: list[Report] = []
+        self._has_work = asyncio.Event()
+        self._is_empty = asyncio.Event()
+        self._is_empty.set()
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+
+    def put(self, report: Report) -> None:
+        self._waiting.append(report)
+        if len(self._waiting) == 1:
+            self._has_work.set()
+            self._is_empty.clear()
+        elif len(self._waiting) >= WAITING_MAX:
+            self._has_room.clear()
+
+    async def wait_room(self) -> None:
+        if not self._has_room.is_set():
+            await self._has_room.wait()
+
+    async def wait_empty(self) -> None:
+        """Returns once the store has taken everything that was put."""
+        await self._is_empty.wait()
+
+    async def run(self) -> None:
+        """Ends when it is cancelled."""
+        while True:
+            if await self.tick() == 0:
+                await self._has_work.wait()
+
+    async def tick(self) -> int:
+        batch = self._waiting[:BATCH_MAX]
+        if not batch:
+            self._has_work.clear()
+            self._is_empty.set()
+            return 0
+        del self._waiting[:BATCH_MAX]
+        if len(self._waiting) < WAITING_MAX:
+            self._has_room.set()
+        taken = await self._patience.until_done(
+            lambda: self._tasks.report(self._worker, batch), "report"
+        )
+        for report, is_taken in zip(batch, taken, strict=True):
+            self._settle(report, is_taken=is_taken)
+        return len(batch)
+
+    def _settle(self, report: Report, *, is_taken: bool) -> None:
+        if type(report) is TaskStarted:
+            return
+        self._held.forget(report.token)
+        if not is_taken:
+            token = report.token
+            self._telemetry.event(
+                REPORT_REFUSED,
+                worker=self._worker,
+                execution_id=token.execution_id,
+                node_id=token.node_id,
+                attempt=token.attempt,
+            )

@@ -1,0 +1,125 @@
+"""One task that this worker holds, from its claim to the acknowledged report."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from math import inf
+
+from runnel.authoring.context import Context
+from runnel.core.effects import Task
+from runnel.core.ids import Token
+from runnel.engine.worker.code import Code
+from runnel.errors import SoftTimeoutError
+
+# A task that takes longer than this is worth a message that shows it as RUNNING.
+NOTE_AFTER_S = 0.25
+
+
+class StopReason(StrEnum):
+    TIMEOUT = "timeout"
+    DROPPED = "dropped"
+    SHUTDOWN = "shutdown"
+
+
+class Run:
+    """Times are monotonic and `inf` when they do not apply, but `started_at` is wall time.
+
+    `check_at` is when a deadline is looked at next. A stopped run is over once its code has
+    ended; what has not ended by `kill_at` is killed. `keeps_slot` marks a thread that can't be.
+    """
+
+    __slots__ = (
+        "check_at",
+        "code",
+        "context",
+        "has_rate_token",
+        "is_over",
+        "is_parked",
+        "keeps_slot",
+        "kill_at",
+        "note_at",
+        "soft_at",
+        "started_at",
+        "stop_reason",
+        "task",
+        "timeout_at",
+        "token",
+    )
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.token: Token = task.token
+        self.code: Code | None = None
+        self.context: Context | None = None
+        self.started_at = 0.0
+        self.stop_reason: StopReason | None = None
+        self.is_over = False
+        self.keeps_slot = False
+        self.has_rate_token = False
+        self.is_parked = False
+        self.check_at = self.note_at = self.soft_at = self.timeout_at = self.kill_at = inf
+
+    def watch(self, *, since: float) -> float:
+        """Sets the deadlines of an attempt that runs `since`; returns when to check first."""
+        task = self.task
+        self.note_at = since + NOTE_AFTER_S
+        self.timeout_at = since + task.timeout_s
+        if task.soft_timeout_s is not None:
+            self.soft_at = since + task.soft_timeout_s
+        return self.next_check()
+
+    @property
+    def is_watched(self) -> bool:
+        return self.stop_reason is not None or self.timeout_at != inf
+
+    def next_check(self) -> float:
+        return min(self.note_at, self.soft_at, self.timeout_at, self.kill_at)
+
+    def stop(self, reason: StopReason, *, kill_at: float) -> None:
+        """Tells the code to stop; only the first reason counts, its result is dropped."""
+        if self.stop_reason is not None or self.is_over:
+            return
+        self.stop_reason = reason
+        self.note_at = self.soft_at = self.timeout_at = inf
+        self.kill_at = kill_at
+        if self.context is not None:
+            self.context.cancel()
+        if self.code is not None:
+            self.code.cancel()
+
+    def soften(self) -> None:
+        self.soft_at = inf
+        if self.context is not None:
+            self.context.soft_timeout = True
+        if self.code is not None:
+            self.code.soften(SoftTimeoutError(self.task.soft_timeout_s or 0.0))
+
+    def kill(self) -> None:
+        self.kill_at = inf
+        if self.code is not None and not self.is_over:
+            self.code.kill()
+
+
+class Held:
+    """Every task between its claim and the acknowledgement of its report: what a beat names."""
+
+    def __init__(self) -> None:
+        self._runs: dict[Token, Run] = {}
+
+    def add(self, task: Task) -> Run:
+        run = self._runs[task.token] = Run(task)
+        return run
+
+    def find(self, token: Token) -> Run | None:
+        return self._runs.get(token)
+
+    def forget(self, token: Token) -> None:
+        self._runs.pop(token, None)
+
+    def tokens(self) -> list[Token]:
+        return list(self._runs)
+
+    def unfinished(self) -> Iterable[Run]:
+        return [run for run in self._runs.values() if not run.is_over]
+
+    def __len__(self) -> int:
+        return len(self._runs)

@@ -1,0 +1,89 @@
+"""The slots of a worker: one count over all queues, and the runs that wait for one.
+
+Each slot in use has an asyncio task of its own, a runner, which takes one run after another.
+A batch wakes one runner only; whoever is about to wait passes the rest on to the next. So four
+handlers that never wait are run by one task in one turn of the loop, and four that do wait run
+in parallel.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from runnel.engine.worker.runs import Run
+
+
+class Slots:
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.free = count
+        self._ready: deque[Run] = deque()
+        self._idle: list[asyncio.Future[None]] = []
+        self._claimer: asyncio.Future[None] | None = None
+        self._runners = 0
+        self._start_runner: Callable[[], None] | None = None
+
+    def open(self, start_runner: Callable[[], None]) -> None:
+        """`start_runner` is called for each further runner that is needed, up to `count`."""
+        self._start_runner = start_runner
+
+    @property
+    def claimable(self) -> int:
+        """How many more tasks could run at once."""
+        return self.free - len(self._ready)
+
+    async def wait_claimable(self) -> int:
+        while self.claimable <= 0:
+            self._claimer = asyncio.get_running_loop().create_future()
+            await self._claimer
+        return self.claimable
+
+    def put(self, runs: Iterable[Run]) -> None:
+        self._ready.extend(runs)
+        self.pass_on()
+
+    def put_first(self, run: Run) -> None:
+        self._ready.appendleft(run)
+        self.pass_on()
+
+    def pass_on(self) -> None:
+        """Wakes a runner for the runs that wait: called before anything that may take a while."""
+        if not self._ready or self.free <= 0:
+            return
+        while self._idle:
+            idle = self._idle.pop()
+            if not idle.done():
+                idle.set_result(None)
+                return
+        if self._runners < self.count and self._start_runner is not None:
+            self._runners += 1
+            self._start_runner()
+
+    async def take(self) -> Run:
+        """The next run that is still wanted, with a slot for it; `release` gives the slot back."""
+        while True:
+            while self._ready and self.free > 0:
+                run = self._ready.popleft()
+                if run.stop_reason is None:
+                    self.free -= 1
+                    return run
+                run.is_over = True
+                self._wake_claimer()
+            idle = asyncio.get_running_loop().create_future()
+            self._idle.append(idle)
+            await idle
+
+    def release(self) -> None:
+        self.free += 1
+        self._wake_claimer()
+
+    def drain_ready(self) -> list[Run]:
+        """Those that have not begun, for a worker that ends."""
+        runs = list(self._ready)
+        self._ready.clear()
+        return runs
+
+    def _wake_claimer(self) -> None:
+        claimer = self._claimer
+        if claimer is not None and not claimer.done():
+            claimer.set_result(None)

@@ -1,0 +1,265 @@
+"""The worker: wires its loops together, runs them, and ends them in order."""
+
+import asyncio
+import threading
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from runnel.authoring.context import Measurement
+from runnel.core.effects import Task
+from runnel.core.ids import Token
+from runnel.core.workflow import RateLimit
+from runnel.engine.worker.attempt import Attempts, Handlers
+from runnel.engine.worker.claims import ClaimLoop
+from runnel.engine.worker.deadlines import Deadlines
+from runnel.engine.worker.execute import Executor
+from runnel.engine.worker.heartbeat import Heartbeat
+from runnel.engine.worker.patience import Patience
+from runnel.engine.worker.processes import Processes
+from runnel.engine.worker.rate_limits import RateLimits
+from runnel.engine.worker.reports import Reporter
+from runnel.engine.worker.runner import Runners
+from runnel.engine.worker.runs import Held, Run, StopReason
+from runnel.engine.worker.slots import Slots
+from runnel.engine.worker.threads import Threads
+from runnel.errors import InputError, StoreError
+from runnel.ports.blobs import BlobStore
+from runnel.ports.clock import Clock
+from runnel.ports.store import TaskQueue
+from runnel.ports.telemetry import (
+    HANDLER_METRIC,
+    SHUTDOWN_STARTED,
+    STORE_FAILED,
+    THREAD_ABANDONED,
+    Telemetry,
+)
+
+# How long the last calls to the store may take when everything else has ended.
+GOODBYE_S = 5.0
+
+
+class Worker:
+    """Runs up to `concurrency` tasks at a time, of all `queues` or of those that are named.
+
+    `grace_s` is how long a handler may go on after it was cancelled, before it is ended by
+    force. A worker is run once.
+    """
+
+    def __init__(
+        self,
+        tasks: TaskQueue,
+        blobs: BlobStore,
+        handlers: Handlers,
+        clock: Clock,
+        telemetry: Telemetry,
+        *,
+        name: str,
+        concurrency: int = 4,
+        queues: Sequence[str] | None = None,
+        rate_limits: Mapping[str, RateLimit] | None = None,
+        beat_s: float = 5.0,
+        shutdown_s: float = 30.0,
+        grace_s: float = 5.0,
+    ) -> None:
+        if concurrency < 1:
+            raise InputError(f"expected concurrency to be at least 1, got {concurrency}")
+        self.name = name
+        self.abandoned_threads = 0
+        self._tasks = tasks
+        self._clock = clock
+        self._telemetry = telemetry
+        self._shutdown_s = shutdown_s
+        self._grace_s = grace_s
+        self._held = Held()
+        self._slots = Slots(concurrency)
+        self._deadlines = Deadlines(clock)
+        self._threads = Threads(name)
+        self._processes = Processes()
+        patience = Patience(clock, telemetry, name)
+        self._reporter = Reporter(tasks, self._held, patience, telemetry, name)
+        executor = Executor(
+            self._threads,
+            self._processes,
+            on_suspend=self._suspended,
+            on_abandoned=self._abandoned,
+            on_returned=self._returned,
+        )
+        self._runners = Runners(
+            self._slots,
+            Attempts(handlers, blobs, executor, emit=self._emit, on_suspend=self._suspended),
+            self._reporter,
+            held=self._held,
+            deadlines=self._deadlines,
+            rate_limits=RateLimits(tasks, rate_limits or {}),
+            clock=clock,
+            telemetry=telemetry,
+            worker=name,
+            grace_s=grace_s,
+        )
+        self._claims = ClaimLoop(
+            tasks,
+            self._slots,
+            self._reporter,
+            held=self._held,
+            clock=clock,
+            telemetry=telemetry,
+            patience=patience,
+            worker=name,
+            queues=queues,
+        )
+        self._heartbeat = Heartbeat(
+            tasks,
+            self._held,
+            self._stop_dropped,
+            clock=clock,
+            patience=patience,
+            worker=name,
+            beat_s=beat_s,
+        )
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread_id = 0
+        self._runner_tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def holds(self) -> int:
+        """Tasks between their claim and the acknowledgement of their report."""
+        return len(self._held)
+
+    async def run(self, stop: asyncio.Event, stop_now: asyncio.Event | None = None) -> None:
+        """Works until `stop`, then finishes what runs within `shutdown_s`; `stop_now` cuts that.
+
+        What has not ended by then is cancelled, and given up as lost to the store.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._thread_id = threading.get_ident()
+        try:
+            await self._work(stop, stop_now or asyncio.Event())
+        finally:
+            self._threads.close()
+            await self._processes.close()
+            await self._say_goodbye()
+
+    async def _work(self, stop: asyncio.Event, stop_now: asyncio.Event) -> None:
+        async with asyncio.TaskGroup() as group:
+            self._slots.open(partial(self._start_runner, group))
+            claims = group.create_task(self._claims.run())
+            loops = [
+                group.create_task(self._heartbeat.beat()),
+                group.create_task(self._heartbeat.listen()),
+                group.create_task(self._deadlines.run(self._runners)),
+                group.create_task(self._reporter.run()),
+            ]
+            try:
+                await self._clock.wait(stop, None)
+                await self._shut_down(claims, stop_now, group)
+            finally:
+                self._end_runners()
+                for loop in loops:
+                    loop.cancel()
+
+    def _start_runner(self, group: asyncio.TaskGroup) -> None:
+        self._runner_tasks.append(group.create_task(self._run_as_runner()))
+
+    async def _run_as_runner(self) -> None:
+        me = asyncio.current_task()
+        if me is not None:
+            await self._runners.run(me)
+
+    async def _shut_down(
+        self, claims: asyncio.Task[None], stop_now: asyncio.Event, group: asyncio.TaskGroup
+    ) -> None:
+        self._telemetry.event(SHUTDOWN_STARTED, worker=self.name, holds=self.holds)
+        self._claims.stop()
+        await asyncio.wait([claims])
+        self._runners.drain()
+        await self._until_quiet_or(stop_now, group)
+        for run in self._held.unfinished():
+            grace_s = 0.0 if stop_now.is_set() else None
+            self._runners.stop(run, StopReason.SHUTDOWN, grace_s=grace_s)
+        await self._clock.wait(self._runners.is_quiet, self._grace_s)
+        await self._flush()
+
+    async def _until_quiet_or(self, stop_now: asyncio.Event, group: asyncio.TaskGroup) -> None:
+        """Returns when nothing runs, when `stop_now` is set, or after `shutdown_s`."""
+        either = asyncio.Event()
+
+        async def relay(event: asyncio.Event) -> None:
+            await self._clock.wait(event, None)
+            either.set()
+
+        relays = [group.create_task(relay(event)) for event in (stop_now, self._runners.is_quiet)]
+        await self._clock.wait(either, self._shutdown_s)
+        for each in relays:
+            each.cancel()
+
+    async def _flush(self) -> None:
+        try:
+            await self._clock.within(GOODBYE_S, self._reporter.wait_empty())
+        except TimeoutError:
+            self._telemetry.event(
+                STORE_FAILED, worker=self.name, call="report", error="timed out at shutdown"
+            )
+
+    async def _say_goodbye(self) -> None:
+        try:
+            await self._clock.within(GOODBYE_S, self._tasks.leave(self.name))
+        except (TimeoutError, StoreError) as error:
+            self._telemetry.event(
+                STORE_FAILED, worker=self.name, call="leave", error=str(error) or "timed out"
+            )
+
+    def _end_runners(self) -> None:
+        """Also when the worker itself is cancelled or a loop has failed: then by force."""
+        self._runners.close()
+        for run in self._held.unfinished():
+            self._runners.stop(run, StopReason.SHUTDOWN)
+            run.kill()
+        for runner in self._runner_tasks:
+            runner.cancel()
+
+    def _stop_dropped(self, tokens: Sequence[Token]) -> None:
+        for token in tokens:
+            run = self._held.find(token)
+            if run is not None:
+                self._runners.stop(run, StopReason.DROPPED)
+
+    def _suspended(self, run: Run) -> None:
+        """A run that waits needs a deadline, and its waiting lets the next one begin."""
+        self._slots.pass_on()
+        if not run.is_watched:
+            self._deadlines.arm(run, run.watch(since=self._clock.monotonic()))
+
+    def _abandoned(self, run: Run) -> None:
+        self.abandoned_threads += 1
+        self._telemetry.event(
+            THREAD_ABANDONED,
+            worker=self.name,
+            execution_id=run.token.execution_id,
+            node_id=run.token.node_id,
+            reason=str(run.stop_reason),
+            abandoned=self.abandoned_threads,
+        )
+
+    def _returned(self, _run: Run) -> None:
+        self.abandoned_threads -= 1
+        self._slots.release()
+        self._slots.pass_on()
+
+    def _emit(self, task: Task, measurement: Measurement) -> None:
+        """Telemetry is told on the loop, whichever thread measured."""
+        if threading.get_ident() == self._thread_id:
+            self._tell(task, measurement)
+        elif self._loop is not None:
+            self._loop.call_soon_threadsafe(self._tell, task, measurement)
+
+    def _tell(self, task: Task, measurement: Measurement) -> None:
+        self._telemetry.event(
+            HANDLER_METRIC,
+            metric=measurement.name,
+            kind=measurement.kind,
+            value=measurement.value,
+            labels=measurement.labels,
+            handler=task.handler,
+            execution_id=task.token.execution_id,
+            node_id=task.token.node_id,
+        )

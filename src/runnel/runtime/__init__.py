@@ -1,0 +1,1 @@
+"""Wiring: the only place that knows which parts there are."""

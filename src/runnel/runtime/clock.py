@@ -1,0 +1,63 @@
+"""The real clock and real chance: the one place in Runnel that reads either."""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable
+from contextlib import AbstractAsyncContextManager
+from typing import TypeVar
+
+T = TypeVar("T")
+
+# Crockford's alphabet, lower case: no i, l, o or u to misread, and it sorts like the number.
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_TIME_CHARS = 10
+_RANDOM_CHARS = 8
+
+
+class RealClock:
+    def now(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def timeout(self, seconds: float) -> AbstractAsyncContextManager[object]:
+        return asyncio.timeout(seconds)
+
+    async def wait(self, event: asyncio.Event, seconds: float | None) -> bool:
+        if event.is_set():
+            return True
+        if seconds is not None and seconds <= 0:
+            return False
+        try:
+            async with asyncio.timeout(seconds):
+                return await event.wait()
+        except TimeoutError:
+            return False
+
+    async def within(self, seconds: float, work: Awaitable[T]) -> T:
+        async with asyncio.timeout(seconds):
+            return await work
+
+
+class RealIds:
+    """Execution ids sort by the millisecond of their making, and at random within it."""
+
+    def __init__(self) -> None:
+        self._random = random.Random(random.SystemRandom().getrandbits(128))
+
+    def execution_id(self) -> str:
+        milliseconds = int(time.time() * 1_000)
+        chance = self._random.getrandbits(5 * _RANDOM_CHARS)
+        return _base32(milliseconds, _TIME_CHARS) + _base32(chance, _RANDOM_CHARS)
+
+    def nonce(self) -> str:
+        return f"{self._random.getrandbits(48):012x}"
+
+
+def _base32(number: int, length: int) -> str:
+    return "".join(_ALPHABET[number >> 5 * place & 31] for place in range(length - 1, -1, -1))

@@ -1,0 +1,150 @@
+"""The embedded engine: orchestrator, worker and store in one process, opened as one thing."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TypeAlias
+
+import msgspec
+
+from runnel.authoring.registry import HandlerRegistry
+from runnel.client import Client
+from runnel.core.policy import Policy
+from runnel.core.workflow import RateLimit
+from runnel.engine.orchestrator.orchestrator import Orchestrator
+from runnel.engine.orchestrator.parts import Parts
+from runnel.engine.worker import Worker
+from runnel.ports.backend import Backend
+from runnel.ports.clock import Clock, Ids
+from runnel.runtime.hub import Hub
+from runnel.settings import Settings
+
+Adopts: TypeAlias = bool | frozenset[int]
+"""Which partitions of others an engine takes over as they become free: all, none, or these."""
+
+
+class World(msgspec.Struct, frozen=True):
+    """Time and chance, as one argument."""
+
+    clock: Clock
+    ids: Ids
+
+
+class Stops(msgspec.Struct, frozen=True):
+    """Set `gently` to drain and end; `now` ends at once what `gently` would have waited for."""
+
+    gently: asyncio.Event
+    now: asyncio.Event
+
+
+class Engine:
+    """Runs while it is open; `client` is how to talk to it."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        handlers: HandlerRegistry,
+        world: World,
+        settings: Settings,
+        *,
+        rate_limits: Mapping[str, RateLimit] | None = None,
+        policy: Policy | None = None,
+        name: str | None = None,
+    ) -> None:
+        self.hub = Hub()
+        self.backend = backend
+        self.clock = world.clock
+        self.stops = Stops(asyncio.Event(), asyncio.Event())
+        self.client = Client(backend, world.clock, world.ids, finished=self.hub.finished)
+        self.name = name or f"engine-{world.ids.nonce()}"
+        self._home: int | None = None
+        self._adopts: Adopts = False
+        self._works = True
+        self._settings = settings
+        self._orchestrator = self._build_orchestrator(
+            world, policy or Policy(
+                losses_max=settings.losses_max, keeps_exhausted=settings.keeps_exhausted
+            )
+        )
+        self._worker = Worker(
+            backend.tasks,
+            backend.blobs,
+            handlers,
+            world.clock,
+            self.hub,
+            name=self.name,
+            concurrency=settings.worker_concurrency,
+            beat_s=settings.heartbeat_interval_s,
+            shutdown_s=settings.shutdown_timeout_s,
+            rate_limits=rate_limits or {},
+        )
+
+    def _build_orchestrator(self, world: World, policy: Policy) -> Orchestrator:
+        parts = Parts(
+            store=self.backend.store,
+            archive=self.backend.archive,
+            blobs=self.backend.blobs,
+            clock=world.clock,
+            ids=world.ids,
+            telemetry=self.hub,
+            policy=policy,
+        )
+        return Orchestrator(
+            parts, name=self.name, wanted=self._wanted, lease_s=self._settings.lease_s
+        )
+
+    @property
+    def recovered(self) -> asyncio.Event:
+        """Set once all partitions that were free when `run` began have been brought to life."""
+        return self._orchestrator.recovered
+
+    async def _wanted(self) -> Sequence[int]:
+        """Its own partition when it works, and those that it adopts.
+
+        All others, not only those with unfinished executions: one whose process died before it
+        saw the first command has nothing but an inbox.
+        """
+        if self._works:
+            await self.claim_home()
+        own = [] if self._home is None else [self._home]
+        if isinstance(self._adopts, frozenset):
+            others = sorted(self._adopts)
+        else:
+            others = list(await self.backend.store.partitions()) if self._adopts else []
+        return own + [partition for partition in others if partition != self._home]
+
+    async def claim_home(self) -> None:
+        """Before the first submit: from then on, new executions go to this engine's partition."""
+        if self._home is None:
+            self._home = await self.backend.claim_home(self.name)
+
+    async def run(self, *, adopts: Adopts = False, works: bool = True) -> None:
+        """Until `stops.gently` is set: the worker drains first, then the orchestrator.
+
+        Without `works` no user code is run: commands of the adopted partitions take effect, and
+        the tasks that they issue wait for the next engine.
+        """
+        self._adopts, self._works = adopts, works
+        drained = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._orchestrator.run(drained))
+            if works:
+                await self._worker.run(self.stops.gently, self.stops.now)
+            else:
+                await self.stops.gently.wait()
+            drained.set()
+
+
+@asynccontextmanager
+async def running(engine: Engine, *, adopts: Adopts = False) -> AsyncIterator[Engine]:
+    """The engine works inside the block, and is drained and closed after it."""
+    try:
+        await engine.claim_home()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(engine.run(adopts=adopts))
+            try:
+                yield engine
+            finally:
+                engine.stops.gently.set()
+    finally:
+        await engine.backend.close()

@@ -1,0 +1,122 @@
+"""Runs a WorkflowDAG in this process, on the same engine as every other workflow."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from runnel.authoring.builder import WorkflowDAG
+from runnel.authoring.step_context import STEP_OUTPUTS
+from runnel.core.commands import CancelExecution
+from runnel.core.ids import ExecutionId
+from runnel.core.retry import RetryPolicy
+from runnel.core.workflow import Workflow
+from runnel.errors import EngineEndedError, InputError
+from runnel.ports.clock import Clock
+from runnel.runtime.clock import RealClock
+from runnel.runtime.engine import Engine
+from runnel.runtime.host import Host, Hosts, Options
+from runnel.runtime.live import LiveExecution
+from runnel.runtime.rate_limiter import TokenBucketRateLimiter
+from runnel.runtime.results import WorkflowResult, result_of
+
+
+class WorkflowExecutor:
+    """At most `max_concurrency` steps at a time, over all `execute` calls on one event loop.
+
+    `rate_limiters` limit the steps that have their name as `resource_tag`; `retry` is for steps
+    without a policy of their own. Results are handed from step to step as they are, of any type.
+    With `data_dir` everything is stored there as well, for `runnel list` and `runnel show`: then
+    the context and all results must be JSON. `clock` is for tests.
+    """
+
+    def __init__(
+        self,
+        max_concurrency: int = 4,
+        rate_limiters: Mapping[str, TokenBucketRateLimiter] | None = None,
+        *,
+        retry: RetryPolicy | None = None,
+        data_dir: str | Path | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        limiters = dict(rate_limiters or {})
+        _check(max_concurrency, limiters)
+        self._retry = retry
+        self._is_durable = data_dir is not None
+        self._hosts = Hosts(
+            Options(
+                max_concurrency=max_concurrency,
+                limiters=limiters,
+                data_dir=None if data_dir is None else Path(data_dir),
+                clock=clock or RealClock(),
+            )
+        )
+
+    async def execute(
+        self, dag: WorkflowDAG, context: Mapping[str, Any] | None = None
+    ) -> WorkflowResult:
+        """Returns when every step has settled; a step that fails is in the result, not raised.
+
+        Raises InvalidWorkflowError before anything runs. When the caller is cancelled, the
+        execution is: async steps have ended when this raises CancelledError, functions in
+        threads can only be told (`ctx.task.cancelled`).
+        """
+        workflow = dag.to_workflow(retry=self._retry)
+        given = _checked_context(context)
+        live = LiveExecution(dag.steps, given, is_durable=self._is_durable)
+        async with self._hosts.use() as host:
+            return await self._run(host, workflow, live, given if self._is_durable else {})
+
+    def execute_sync(
+        self, dag: WorkflowDAG, context: Mapping[str, Any] | None = None
+    ) -> WorkflowResult:
+        """As `execute`, for code without an event loop: a script, or a Celery task."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(self.execute(dag, context))
+        raise InputError("an event loop is running here: use 'await executor.execute(...)'")
+
+    async def _run(
+        self, host: Host, workflow: Workflow, live: LiveExecution, stored: Mapping[str, Any]
+    ) -> WorkflowResult:
+        engine = await host.engine()
+        execution_id = await engine.client.submit(workflow, dict(stored))
+        with host.serving(execution_id, live):
+            await _until_finished(engine, execution_id, live)
+        execution = await engine.client.load(execution_id)
+        if not execution.is_final:
+            raise EngineEndedError(execution_id) from host.error
+        return result_of(execution, live)
+
+
+async def _until_finished(engine: Engine, execution_id: ExecutionId, live: LiveExecution) -> None:
+    """Also when it is cancelled: then the execution is too, and its steps end before this does."""
+    try:
+        await live.finished.wait()
+    except asyncio.CancelledError:
+        command = CancelExecution(execution_id=execution_id, reason="execute was cancelled")
+        await engine.backend.mailbox.send([command])
+        await live.finished.wait()
+        raise
+    finally:
+        await live.quiet.wait()
+
+
+def _check(max_concurrency: Any, limiters: Mapping[str, object]) -> None:
+    if not isinstance(max_concurrency, int) or max_concurrency < 1:
+        raise InputError(
+            f"expected max_concurrency to be a whole number of at least 1, got {max_concurrency}"
+        )
+    for tag, limiter in limiters.items():
+        if not isinstance(limiter, TokenBucketRateLimiter):
+            raise InputError(
+                f"rate_limiters['{tag}']: expected a TokenBucketRateLimiter, got {limiter!r}"
+            )
+
+
+def _checked_context(context: Mapping[str, Any] | None) -> dict[str, Any]:
+    given = dict(context or {})
+    if STEP_OUTPUTS in given:
+        raise InputError(f"context: '{STEP_OUTPUTS}' is where steps find outputs; rename yours")
+    return given

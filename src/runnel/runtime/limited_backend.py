@@ -1,0 +1,64 @@
+"""A backend whose rate tokens come from limiter objects of this process, not from its store."""
+
+from collections.abc import Mapping, Sequence
+
+from runnel.core.commands import Command
+from runnel.core.effects import Task
+from runnel.core.ids import Token
+from runnel.ports.backend import Backend
+from runnel.ports.store import TaskQueue, WorkerRecord
+from runnel.runtime.rate_limiter import TokenBucketRateLimiter
+
+Limiters = Mapping[str, TokenBucketRateLimiter]
+
+
+class LimitedBackend:
+    """So that one limiter can be shared by executors that share nothing else."""
+
+    def __init__(self, backend: Backend, limiters: Limiters) -> None:
+        self.store = backend.store
+        self.mailbox = backend.mailbox
+        self.tasks: TaskQueue = LimitedTasks(backend.tasks, limiters)
+        self.archive = backend.archive
+        self.blobs = backend.blobs
+        self._backend = backend
+
+    async def claim_home(self, owner: str) -> int:
+        return await self._backend.claim_home(owner)
+
+    async def close(self) -> None:
+        await self._backend.close()
+
+
+class LimitedTasks:
+    def __init__(self, tasks: TaskQueue, limiters: Limiters) -> None:
+        self._tasks = tasks
+        self._limiters = limiters
+
+    async def take_token(
+        self, tag: str, *, rate_per_second: float, burst: int, wait_s_max: float
+    ) -> float:
+        return self._limiters[tag].take(wait_s_max=wait_s_max)
+
+    async def claim(
+        self, worker: str, queues: Sequence[str] | None, *, limit: int, wait_s: float
+    ) -> Sequence[Task]:
+        return await self._tasks.claim(worker, queues, limit=limit, wait_s=wait_s)
+
+    async def start(self, worker: str, tokens: Sequence[Token], *, now: float) -> Sequence[bool]:
+        return await self._tasks.start(worker, tokens, now=now)
+
+    async def report(self, worker: str, reports: Sequence[Command]) -> Sequence[bool]:
+        return await self._tasks.report(worker, reports)
+
+    async def beat(self, worker: str, holds: Sequence[Token]) -> Sequence[Token]:
+        return await self._tasks.beat(worker, holds)
+
+    async def wait_dropped(self, worker: str, *, wait_s: float) -> Sequence[Token]:
+        return await self._tasks.wait_dropped(worker, wait_s=wait_s)
+
+    async def leave(self, worker: str) -> None:
+        await self._tasks.leave(worker)
+
+    async def workers(self) -> Sequence[WorkerRecord]:
+        return await self._tasks.workers()

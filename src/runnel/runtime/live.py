@@ -1,0 +1,141 @@
+"""An execution of a WorkflowDAG while this process runs it: its context, and outputs as objects.
+
+The engine decides and records; what travels through it is only the kind of each result. The
+results themselves stay here and are handed from step to step by reference, as any Python value.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from inspect import iscoroutine
+from typing import Any
+
+import msgspec
+
+from runnel.authoring.builder import Step
+from runnel.authoring.context import Context
+from runnel.authoring.step_context import StepContext, StepOutputs
+from runnel.core import events as e
+from runnel.core.json_types import Json
+from runnel.core.run_when import SkipReason
+from runnel.engine.worker.outputs import encode
+from runnel.errors import ConditionError, Skip
+
+
+class LiveExecution:
+    """`finished` is set by the commit of the execution's end, `quiet` while no async step runs.
+
+    With `is_durable` the results are what JSON makes of them, the same before and after a
+    restart; otherwise they are the very objects that the functions returned.
+    """
+
+    def __init__(
+        self, steps: Mapping[str, Step], context: Mapping[str, Any], *, is_durable: bool
+    ) -> None:
+        self.steps = steps
+        self.outputs: dict[str, Any] = {}
+        self.started_at: dict[str, float] = {}
+        self.finished = asyncio.Event()
+        self.quiet = asyncio.Event()
+        self.quiet.set()
+        self._parents = {step.id: step.depends_on for step in steps.values()}
+        self._context = context
+        self._is_durable = is_durable
+        self._running = 0
+        self._admitted: set[str] = set()
+        self._attempts: dict[str, int] = {}
+        # A function that has timed out in its thread may return after the attempt that replaced
+        # it: so results are kept by attempt until the engine has accepted one.
+        self._kept: dict[str, dict[int, Any]] = {}
+
+    # -- called by the worker -------------------------------------------------------------------
+
+    async def run(self, task: Context) -> Any:
+        """An async step, on the loop."""
+        with self._on_loop():
+            context = self._enter(task)
+            return self._keep(task, await self.steps[task.node_id].fn(context))
+
+    def run_in_thread(self, task: Context) -> Any:
+        """A sync step; a coroutine that it returns after all is left for the loop to run."""
+        result = self.steps[task.node_id].fn(self._enter(task))
+        return self._finish(task, result) if iscoroutine(result) else self._keep(task, result)
+
+    async def _finish(self, task: Context, result: Any) -> Any:
+        with self._on_loop():
+            return self._keep(task, await result)
+
+    @contextmanager
+    def _on_loop(self) -> Iterator[None]:
+        self._running += 1
+        self.quiet.clear()
+        try:
+            yield
+        finally:
+            self._running -= 1
+            if not self._running:
+                self.quiet.set()
+
+    def _enter(self, task: Context) -> StepContext:
+        """Raises Skip when the condition is false; it is asked once, whatever the attempts."""
+        step = self.steps[task.node_id]
+        for parent in step.depends_on:
+            # The engine may have started this step before it told about the parent's end.
+            if parent not in self.outputs and parent in task.inputs:
+                self._accept(parent)
+        outputs = StepOutputs(step.id, self._parents, self.outputs)
+        context = StepContext(self._context, outputs, task)
+        if step.condition is not None and step.id not in self._admitted:
+            if not _holds(step, context):
+                raise Skip(SkipReason.CONDITION_FALSE.value)
+            self._admitted.add(step.id)
+        return context
+
+    def _keep(self, task: Context, result: Any) -> Json:
+        """What the engine stores of a result."""
+        if self._is_durable:
+            result = msgspec.json.decode(encode(result))
+        if not task.cancelled:
+            self._kept.setdefault(task.node_id, {})[task.attempt] = result
+        return result if self._is_durable else {"type": type(result).__qualname__}
+
+    # -- called for what was committed ----------------------------------------------------------
+
+    def started(self, step_id: str, at: float) -> None:
+        self.started_at.setdefault(step_id, at)
+
+    def happened(self, events: Sequence[e.AnyEvent]) -> None:
+        for event in events:
+            match event:
+                case e.NodeQueued(node=node, attempt=attempt):
+                    self._attempts[node] = attempt
+                case e.NodeCompleted(node=node):
+                    self._accept(node)
+                case e.NodeFailed(node=node) | e.NodeSkipped(node=node):
+                    self._kept.pop(node, None)
+                case e.ExecutionFinished():
+                    self.finished.set()
+                case _:
+                    continue
+
+    def _accept(self, step_id: str) -> None:
+        """The current attempt is the one whose report counted: others are refused by the core."""
+        kept = self._kept.pop(step_id, {})
+        attempt = self._attempts.get(step_id)
+        if attempt in kept:
+            self.outputs[step_id] = kept[attempt]
+
+
+def _holds(step: Step, context: StepContext) -> bool:
+    if step.condition is None:
+        return True
+    try:
+        answer = step.condition(context)
+        if iscoroutine(answer):
+            answer.close()
+            raise ConditionError("its condition gave a coroutine, expected true or false")
+        return bool(answer)
+    except ConditionError:
+        raise
+    except Exception as error:
+        raise ConditionError(f"its condition raised {type(error).__name__}: {error}") from error

@@ -1,0 +1,63 @@
+"""A client without an engine: to look, and to leave commands for whoever runs them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from runnel.backends.sqlite import SqliteBackend
+from runnel.backends.sqlite.database import FILE_NAME
+from runnel.client import Client
+from runnel.core.ids import ExecutionId
+from runnel.errors import InputError
+from runnel.ports.backend import Backend
+from runnel.ports.clock import Clock
+from runnel.ports.store import LeaseRecord
+from runnel.runtime.clock import RealClock, RealIds
+from runnel.settings import Settings
+
+
+class NoDataError(InputError):
+    """Nothing was ever run in this data directory."""
+
+    code = "no_data"
+
+    def __init__(self, data_dir: Path) -> None:
+        super().__init__(
+            f"no executions: there is no data in '{data_dir}'; 'runnel run FILE' begins one, "
+            "--data-dir names another directory"
+        )
+        self.data_dir = data_dir
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Look:
+    client: Client
+    backend: Backend
+    clock: Clock
+
+    async def owner_of(self, execution_id: ExecutionId) -> LeaseRecord | None:
+        """None when no living process has it."""
+        store = self.backend.store
+        return await store.observe(await store.route(execution_id))
+
+
+def has_data(settings: Settings) -> bool:
+    return (Path(settings.data_dir) / FILE_NAME).is_file()
+
+
+@asynccontextmanager
+async def looking(settings: Settings) -> AsyncIterator[Look]:
+    """Raises NoDataError instead of making an empty data directory."""
+    if not has_data(settings):
+        raise NoDataError(Path(settings.data_dir))
+    clock, ids = RealClock(), RealIds()
+    backend = await SqliteBackend.open(
+        Path(settings.data_dir), clock=clock, ids=ids, durability=settings.durability
+    )
+    try:
+        client = Client(backend, clock, ids, finished=lambda _id: asyncio.Event())
+        yield Look(client=client, backend=backend, clock=clock)
+    finally:
+        await backend.close()

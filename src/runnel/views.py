@@ -1,0 +1,160 @@
+"""What people and programs are shown of an execution: one model for the CLI and the API."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from runnel.core.codec import decode_entry
+from runnel.core.events import AnyEvent, Wait
+from runnel.core.execution import Execution, NodeRun
+from runnel.core.json_types import Json
+from runnel.core.states import ExecutionState, NodeState
+from runnel.core.values import Value
+from runnel.ports.blobs import BlobStore
+
+
+class NodeView(msgspec.Struct, frozen=True, kw_only=True):
+    """`items` is only there for a map: how many are settled, of how many."""
+
+    state: NodeState
+    attempts: int
+    output: Json
+    error: str | None
+    started_at: float | None
+    finished_at: float | None
+    reason: str | None = None
+    waits_for: str | None = None
+    due: float | None = None
+    items_settled: int | None = None
+    items: int | None = None
+
+
+class ExecutionView(msgspec.Struct, frozen=True, kw_only=True):
+    execution_id: str
+    workflow: str
+    version: int
+    status: ExecutionState
+    output: Json
+    error: str | None
+    nodes: dict[str, NodeView]
+    input: Json
+    created_at: float
+    started_at: float | None
+    finished_at: float | None
+    parent_id: str | None
+    labels: dict[str, str]
+
+
+class HistoryView(msgspec.Struct, frozen=True, kw_only=True):
+    at: float
+    event: str
+    fields: dict[str, Json]
+
+
+async def view_of(execution: Execution, blobs: BlobStore) -> ExecutionView:
+    """Loads outputs that were written aside: a view shows what really is there."""
+    nodes = {}
+    for compiled in execution.graph.nodes:
+        run = execution.nodes[compiled.index]
+        nodes[compiled.node.id] = _node_view(
+            execution, compiled.index, run, await _content(run.output, blobs)
+        )
+    return ExecutionView(
+        execution_id=execution.id,
+        workflow=execution.graph.workflow.name,
+        version=execution.version,
+        status=execution.state,
+        output=await _content(execution.output, blobs),
+        error=_text(execution.error or execution.closing_error),
+        nodes=nodes,
+        input=await _content(execution.input, blobs),
+        created_at=execution.created_at,
+        started_at=execution.started_at,
+        finished_at=execution.finished_at,
+        parent_id=execution.parent.execution_id if execution.parent else None,
+        labels=execution.labels,
+    )
+
+
+def _node_view(execution: Execution, index: int, run: NodeRun, output: Json) -> NodeView:
+    found = execution.maps.get(index)
+    return NodeView(
+        state=run.state,
+        attempts=run.attempt,
+        output=output,
+        error=_text(run.error) if run.state is not NodeState.COMPLETED else None,
+        started_at=run.started_at,
+        finished_at=run.finished_at,
+        reason=run.reason or None,
+        waits_for=wait_text(run),
+        due=run.due,
+        items_settled=found.settled if found else None,
+        items=found.count if found else None,
+    )
+
+
+def wait_text(run: NodeRun) -> str | None:
+    """What a WAITING node waits for, in words; None for any other."""
+    if run.state is not NodeState.WAITING or run.wait is None:
+        return None
+    match run.wait:
+        case Wait.SIGNAL:
+            return f"signal '{run.detail}'"
+        case Wait.CHILD:
+            return f"child execution {run.detail}"
+        case Wait.LIMIT:
+            return f"concurrency key '{run.key}'"
+        case Wait.RETRY:
+            return "its next attempt"
+        case Wait.RATE_LIMIT:
+            return "its rate limit"
+        case Wait.SLOT:
+            return "a free slot (max_concurrency)"
+        case Wait.SLEEP:
+            return "the end of its sleep"
+
+
+def history_of(entries: Sequence[bytes]) -> list[HistoryView]:
+    return [
+        _history_view(entry.at, event) for entry in map(decode_entry, entries)
+        for event in entry.events
+    ]
+
+
+def _history_view(at: float, event: AnyEvent) -> HistoryView:
+    fields = msgspec.json.decode(msgspec.json.encode(event))
+    fields.pop("type")
+    return HistoryView(at=at, event=type(event).__name__, fields=fields)
+
+
+async def _content(value: Value | None, blobs: BlobStore) -> Json:
+    if value is None:
+        return None
+    if value.blob is None:
+        return value.decode()
+    return msgspec.json.decode(await blobs.get(value.blob))
+
+
+def _text(error: object) -> str | None:
+    return None if error is None else str(error)
+
+
+def document_of(view: ExecutionView) -> dict[str, Json]:
+    """As programs get it, from `--json` and over HTTP: moments are ISO-8601 texts in UTC."""
+    document: dict[str, Json] = msgspec.to_builtins(view)
+    for part in (document, *document["nodes"].values()):
+        for field in _MOMENTS & part.keys():
+            part[field] = moment(part[field])
+    return document
+
+
+def moment(at: float | None) -> str | None:
+    """`2026-01-31T09:30:00.250Z`"""
+    if at is None:
+        return None
+    text = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")
+
+
+_MOMENTS = frozenset({"created_at", "started_at", "finished_at", "due"})

@@ -1,0 +1,92 @@
+"""A running engine on any local backend, with handlers that tests can steer."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from runnel.authoring.context import Context
+from runnel.authoring.registry import HandlerRegistry
+from runnel.core.ids import ExecutionId
+from runnel.core.json_types import Json
+from runnel.core.workflow import Workflow
+from runnel.handlers import builtin_registry
+from runnel.runtime.build import build_engine, build_memory_engine
+from runnel.runtime.engine import Engine, running
+from runnel.settings import Settings
+from runnel.views import ExecutionView
+
+DEADLINE_S = 20.0
+
+
+class Work:
+    """What the handler `work` does: by node id, and counted; by default it returns its config."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.running = 0
+        self.running_most = 0
+        self.failures: dict[str, list[Exception]] = {}
+        self.gates: dict[str, asyncio.Event] = {}
+        self.entered: dict[str, asyncio.Event] = {}
+        self.cancelled: list[str] = []
+
+    def gate(self, node_id: str) -> asyncio.Event:
+        """The node's code waits until this is set."""
+        self.gates[node_id] = asyncio.Event()
+        self.entered[node_id] = asyncio.Event()
+        return self.gates[node_id]
+
+    async def __call__(self, config: Json, ctx: Context) -> Json:
+        self.calls.append(ctx.node_id)
+        self.running += 1
+        self.running_most = max(self.running, self.running_most)
+        try:
+            if ctx.node_id in self.gates:
+                self.entered[ctx.node_id].set()
+                await self.gates[ctx.node_id].wait()
+            planned = self.failures.get(ctx.node_id)
+            if planned:
+                raise planned.pop(0)
+            return config or {name: dict(ctx.inputs)[name] for name in ctx.inputs}
+        except asyncio.CancelledError:
+            self.cancelled.append(ctx.node_id)
+            raise
+        finally:
+            self.running -= 1
+
+
+def registry(work: Work) -> HandlerRegistry:
+    handlers = builtin_registry()
+
+    async def call(config: Json, ctx: Context) -> Json:
+        return await work(config, ctx)
+
+    handlers.register("work", call)
+    return handlers
+
+
+@asynccontextmanager
+async def open_engine(
+    kind: str, folder: Path, work: Work, *, concurrency: int = 16, adopts: bool = False
+) -> AsyncIterator[Engine]:
+    settings = Settings(data_dir=folder, worker_concurrency=concurrency, shutdown_timeout_s=0.2)
+    if kind == "memory":
+        engine = build_memory_engine(settings, handlers=registry(work))
+    else:
+        engine = await build_engine(settings, handlers=registry(work))
+    async with running(engine, adopts=adopts):
+        yield engine
+
+
+async def run_to_end(engine: Engine, definition: Workflow, input_: Json = None) -> ExecutionView:
+    return await end_of(engine, await engine.client.submit(definition, input_))
+
+
+async def end_of(engine: Engine, execution_id: ExecutionId) -> ExecutionView:
+    await engine.client.wait(execution_id, timeout_s=DEADLINE_S)
+    return await engine.client.get(execution_id)
+
+
+def states(view: ExecutionView) -> dict[str, str]:
+    return {node_id: str(node.state) for node_id, node in view.nodes.items()}
