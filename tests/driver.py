@@ -93,7 +93,9 @@ class Driver:
 
     def finish(self, node: str, output: Json = None, *, item: int = NO_ITEM) -> None:
         token = self.token(node, item)
-        self.send(TaskCompleted(token=token, output=inline(output), worker="w", started_at=self.now))
+        self.send(
+            TaskCompleted(token=token, output=inline(output), worker="w", started_at=self.now)
+        )
 
     def fail(self, node: str, error: ErrorInfo = PERMANENT, *, item: int = NO_ITEM) -> None:
         token = self.token(node, item)

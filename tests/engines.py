@@ -7,12 +7,14 @@ from pathlib import Path
 
 from runnel.authoring.context import Context
 from runnel.authoring.registry import HandlerRegistry
+from runnel.core.events import NodeCompleted
 from runnel.core.ids import ExecutionId
 from runnel.core.json_types import Json
 from runnel.core.workflow import Workflow
 from runnel.handlers import builtin_registry
 from runnel.runtime.build import build_engine, build_memory_engine
 from runnel.runtime.engine import Engine, running
+from runnel.runtime.hub import Happened, Started
 from runnel.settings import Settings
 from runnel.views import ExecutionView
 
@@ -68,9 +70,20 @@ def registry(work: Work) -> HandlerRegistry:
 
 @asynccontextmanager
 async def open_engine(
-    kind: str, folder: Path, work: Work, *, concurrency: int = 16, adopts: bool = False
+    kind: str,
+    folder: Path,
+    work: Work,
+    *,
+    concurrency: int = 16,
+    adopts: bool = False,
+    cached_executions_max: int = 100,
 ) -> AsyncIterator[Engine]:
-    settings = Settings(data_dir=folder, worker_concurrency=concurrency, shutdown_timeout_s=0.2)
+    settings = Settings(
+        data_dir=folder,
+        worker_concurrency=concurrency,
+        shutdown_timeout_s=0.2,
+        cached_executions_max=cached_executions_max,
+    )
     if kind == "memory":
         engine = build_memory_engine(settings, handlers=registry(work))
     else:
@@ -86,6 +99,20 @@ async def run_to_end(engine: Engine, definition: Workflow, input_: Json = None) 
 async def end_of(engine: Engine, execution_id: ExecutionId) -> ExecutionView:
     await engine.client.wait(execution_id, timeout_s=DEADLINE_S)
     return await engine.client.get(execution_id)
+
+
+def completion_of(engine: Engine, node_id: str) -> asyncio.Event:
+    """Set once a commit has made the node COMPLETED."""
+    completed = asyncio.Event()
+
+    def look(happened: Happened | Started) -> None:
+        if isinstance(happened, Happened):
+            for event in happened.events:
+                if isinstance(event, NodeCompleted) and event.node == node_id:
+                    completed.set()
+
+    engine.hub.watch(look)
+    return completed
 
 
 def states(view: ExecutionView) -> dict[str, str]:

@@ -95,7 +95,8 @@ class Client:
         execution = await self.load(execution_id)
         if execution.state is not ExecutionState.PENDING:
             raise WrongStateError(
-                f"execution {execution_id} is {execution.state}, only a PENDING one can be triggered"
+                f"execution {execution_id} is {execution.state}, "
+                "only a PENDING one can be triggered"
             )
         value = None
         if input_ is not None:
@@ -188,7 +189,8 @@ class Client:
 
     def _hash(self, workflow: Workflow) -> DefinitionHash:
         """Remembered by identity: hashing a large workflow for each of its executions would cost
-        more than starting them."""
+        more than starting them.
+        """
         known = self._hashes.get(id(workflow))
         if known is None or known[0] is not workflow:
             if len(self._hashes) >= HASHES_MAX:
@@ -202,7 +204,8 @@ class Client:
         if found is not None:
             return await asyncio.shield(found)
         self._graphs[hash_] = build_graph(workflow)
-        storing = self._versions[hash_] = asyncio.get_running_loop().create_future()
+        storing: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._versions[hash_] = storing
         try:
             storing.set_result(await self._store_definition(workflow))
         except BaseException as error:
@@ -225,7 +228,9 @@ class Client:
         if len(data) <= INLINE_BYTES_MAX:
             return from_bytes(data)
         if len(data) > BLOB_BYTES_MAX:
-            raise PayloadError(f"a value has {len(data)} bytes, at most {BLOB_BYTES_MAX} are allowed")
+            raise PayloadError(
+                f"a value has {len(data)} bytes, at most {BLOB_BYTES_MAX} are allowed"
+            )
         await self._backend.blobs.put(key, data)
         return blob(key, len(data))
 

@@ -23,6 +23,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     lease_s: float = 10.0
     losses_max: int = 5
     keeps_exhausted: bool = False
+    cached_executions_max: int = 5_000
 
 
 class SettingsError(InputError):
@@ -91,5 +92,6 @@ _VARIABLES: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "WORKER_GRACEFUL_SHUTDOWN_TIMEOUT": ("shutdown_timeout_s", _seconds(0)),
     "RUNNEL_LEASE_SECONDS": ("lease_s", _seconds(1)),
     "RUNNEL_CRASH_LOOP_LIMIT": ("losses_max", _whole(1)),
+    "RUNNEL_CACHED_EXECUTIONS": ("cached_executions_max", _whole(1)),
     "DLQ_POLICY": ("keeps_exhausted", _one_of({"non_retryable": False, "all": True})),
 }

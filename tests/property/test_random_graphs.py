@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runnel.core.commands import TaskCompleted
-from runnel.core.ids import Token
+from runnel.core.ids import NodeId, Token
 from runnel.core.retry import RetryPolicy
 from runnel.core.run_when import RunWhen
 from runnel.core.states import ExecutionState, NodeState
@@ -88,7 +88,7 @@ def _one_step(driver: Driver, expected: Reference, chance: random.Random) -> Non
 
 
 def _fail_for_a_moment(driver: Driver, node_id: str) -> None:
-    failures = driver.root.nodes[driver.graph.index[node_id]].failures
+    failures = driver.root.nodes[driver.graph.index[NodeId(node_id)]].failures
     if failures == 0:
         driver.fail(node_id, TRANSIENT)
 
@@ -139,7 +139,7 @@ def test_parents_that_finish_in_the_same_instant_fire_the_join_once(width: int) 
         for parent, _ in reports:
             _report_again(driver, tokens, parent)
 
-        assert [token.node_id for token in driver.issued].count("join") == 1
+        assert [str(token.node_id) for token in driver.issued].count("join") == 1
         driver.finish("join")
         assert driver.root.state is ExecutionState.COMPLETED
 

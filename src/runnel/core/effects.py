@@ -115,12 +115,5 @@ class PutDeadLetter(msgspec.Struct, frozen=True):
 
 
 Effect: TypeAlias = (
-    IssueTask
-    | DropTask
-    | SetTimer
-    | ClearTimer
-    | Tell
-    | LoadValue
-    | StoreOutput
-    | PutDeadLetter
+    IssueTask | DropTask | SetTimer | ClearTimer | Tell | LoadValue | StoreOutput | PutDeadLetter
 )

@@ -98,7 +98,8 @@ class TaskWasLost(_NodeEvent, frozen=True, kw_only=True):
 
 class NodeWaits(_NodeEvent, frozen=True, kw_only=True):
     """The node (or item) waits: `due` is when a timer ends the wait, `detail` names the signal,
-    key or child."""
+    key or child.
+    """
 
     wait: Wait
     due: float | None = None

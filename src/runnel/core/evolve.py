@@ -246,9 +246,7 @@ def _running(
     return run
 
 
-def _store(
-    execution: Execution, index: int, item: int, before: NodeRun, after: NodeRun
-) -> None:
+def _store(execution: Execution, index: int, item: int, before: NodeRun, after: NodeRun) -> None:
     check_node_move(execution.graph.nodes[index].node.id, before.state, after.state)
     execution.in_flight += after.holds_slot - before.holds_slot
     _put(execution, index, item, after)

@@ -49,9 +49,9 @@ def _check_not_stuck(execution: Execution) -> None:
     in_line = execution.ready or execution.awaited_blobs or execution.is_storing_output
     in_maps = any(found.is_joining or found.active for found in execution.maps.values())
     waits = any(run.state is NodeState.WAITING or run.state in IN_FLIGHT for run in execution.nodes)
-    _require(bool(in_line) or in_maps or waits, "nothing is under way")
+    _require(in_line or in_maps or waits, "nothing is under way")
 
 
-def _require(holds: bool, problem: str) -> None:
+def _require(holds: object, problem: str) -> None:
     if not holds:
         raise BrokenInvariantError(problem)

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from typing import assert_never
 
-
 from runnel.core.codec import decode_entry
 from runnel.core.commands import AcquireLimit, LimitCommand, LimitGranted, ReleaseLimit
 from runnel.core.decision import Decision

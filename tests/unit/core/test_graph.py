@@ -1,6 +1,7 @@
 """Compiled graphs: layers, order, neighbours."""
 
 from runnel.core.graph import Graph
+from runnel.core.retry import RetryPolicy
 from runnel.core.workflow import decode_workflow, encode_workflow, hash_workflow
 from tests.driver import node, workflow
 
@@ -47,7 +48,16 @@ def test_equal_workflows_have_one_canonical_form_and_hash() -> None:
 
 
 def test_the_same_number_written_differently_is_the_same_workflow() -> None:
-    first, second = workflow(node("a", timeout_seconds=50)), workflow(node("a", timeout_seconds=50.0))
+    first, second = (
+        workflow(node("a", timeout_seconds=50)),
+        workflow(node("a", timeout_seconds=50.0)),
+    )
 
     assert hash_workflow(first) == hash_workflow(second)
     assert hash_workflow(decode_workflow(encode_workflow(first))) == hash_workflow(first)
+
+
+def test_a_default_that_is_spelled_out_is_the_same_workflow() -> None:
+    spelled = node("a", timeout_seconds=float("300"), retry=RetryPolicy(max_retries=int("3")))
+
+    assert hash_workflow(workflow(spelled)) == hash_workflow(workflow(node("a")))

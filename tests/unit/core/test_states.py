@@ -21,12 +21,12 @@ def test_every_state_is_in_the_table() -> None:
 
 
 def test_nothing_leaves_a_final_state() -> None:
-    assert NODE_FINAL == {
+    assert {
         NodeState.COMPLETED,
         NodeState.FAILED,
         NodeState.SKIPPED,
         NodeState.CANCELLED,
-    }
+    } == NODE_FINAL
     for final in NODE_FINAL:
         for state in NodeState:
             with pytest.raises(IllegalMoveError):

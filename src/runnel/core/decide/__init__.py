@@ -6,7 +6,14 @@ from typing import Any
 from runnel.core import commands as c
 from runnel.core.decide.finishing import EXECUTION_NODE, on_execution_output_stored
 from runnel.core.decide.flow import proceed
-from runnel.core.decide.lifecycle import on_cancel, on_create, on_fail, on_resume, on_start, on_value_loaded
+from runnel.core.decide.lifecycle import (
+    on_cancel,
+    on_create,
+    on_fail,
+    on_resume,
+    on_start,
+    on_value_loaded,
+)
 from runnel.core.decide.mapping import hydrate, on_output_stored
 from runnel.core.decide.task import (
     on_child_settled,
@@ -29,9 +36,7 @@ from runnel.core.graph import Graph
 __all__ = ["Moment", "create", "decide", "hydrate"]
 
 
-def create(
-    command: c.CreateExecution, graph: Graph, moment: Moment
-) -> tuple[Execution, Decision]:
+def create(command: c.CreateExecution, graph: Graph, moment: Moment) -> tuple[Execution, Decision]:
     """A new execution, and what its creation (and start, unless it is held) leads to."""
     created = ExecutionCreated(
         execution_id=command.execution_id,

@@ -17,6 +17,7 @@ from runnel.core.templates import TemplateError
 from runnel.core.values import Value, from_bytes
 
 EXECUTION_NODE = NodeId("")
+FAILURES_SHOWN = 3
 # Stands for "the execution's own output" among the nodes that wait for a blob.
 _OUTPUT = -1
 
@@ -125,6 +126,7 @@ def _failures(execution: Execution) -> ErrorInfo:
         for compiled in execution.graph.nodes
         if execution.nodes[compiled.index].state is NodeState.FAILED
     ]
-    shown = "; ".join(failed[:3])
-    more = f"; and {len(failed) - 3} more" if len(failed) > 3 else ""
+    shown = "; ".join(failed[:FAILURES_SHOWN])
+    rest = len(failed) - FAILURES_SHOWN
+    more = f"; and {rest} more" if rest > 0 else ""
     return ErrorInfo(type="NodeFailed", message=shown + more)

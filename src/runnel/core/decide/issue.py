@@ -105,8 +105,7 @@ def _inputs(turn: Turn, compiled: CompiledNode) -> dict[NodeId, Value]:
     return {
         graph[index].node.id: output
         for index in compiled.needs
-        if (output := nodes[index].output) is not None
-        and nodes[index].state is NodeState.COMPLETED
+        if (output := nodes[index].output) is not None and nodes[index].state is NodeState.COMPLETED
     }
 
 

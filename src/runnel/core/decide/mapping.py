@@ -19,6 +19,7 @@ from runnel.core.workflow import CORE_HANDLERS
 
 # Stands in the line of ready work for "the next items of this map".
 MAP_NEXT = -2
+SHOWN_CHARS = 60
 
 
 def start_map(turn: Turn, index: int) -> None:
@@ -139,4 +140,4 @@ def join_inline(results: list[Value]) -> Value:
 
 def _shown(value: Json) -> str:
     text = msgspec.json.encode(value).decode()
-    return text if len(text) <= 60 else text[:59] + "…"
+    return text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…"

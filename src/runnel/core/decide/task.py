@@ -139,7 +139,13 @@ def on_task_deferred(turn: Turn, command: TaskDeferred) -> None:
     token = command.token
     turn.release(index, token.item, run)
     turn.emit(
-        NodeWaits(node=token.node_id, item=token.item, wait=Wait.RATE_LIMIT, due=command.until)
+        NodeWaits(
+            node=token.node_id,
+            item=token.item,
+            wait=Wait.RATE_LIMIT,
+            due=command.until,
+            detail=command.reason,
+        )
     )
     turn.set_timer(
         index, token.item, TimerKind.RATE_LIMIT, due=command.until, attempt=token.attempt
@@ -191,9 +197,7 @@ def _in_flight(turn: Turn, token: Token) -> tuple[int, NodeRun] | None:
     return found if found is not None and found[1].state in IN_FLIGHT else None
 
 
-def _complete(
-    turn: Turn, index: int, run: NodeRun, settled: NodeCompleted | NodeSkipped
-) -> None:
+def _complete(turn: Turn, index: int, run: NodeRun, settled: NodeCompleted | NodeSkipped) -> None:
     """A skipped item counts as done, or the map would never join."""
     turn.release(index, settled.item, run)
     turn.emit(settled)

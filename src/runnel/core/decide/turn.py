@@ -4,8 +4,8 @@ from collections import deque
 
 import msgspec
 
-from runnel.core.effects import ClearTimer, DropTask, Effect, SetTimer, Tell, TimerKey, TimerKind
 from runnel.core.commands import Command, ReleaseLimit
+from runnel.core.effects import ClearTimer, DropTask, Effect, SetTimer, Tell, TimerKey, TimerKind
 from runnel.core.events import Event
 from runnel.core.evolve import evolve
 from runnel.core.execution import Execution, NodeRun
@@ -62,7 +62,9 @@ class Turn:
             holder = self.execution.token(index, item, run)
             self.effects.append(Tell(ReleaseLimit(key=run.key, holder=holder)))
 
-    def set_timer(self, index: int, item: int, kind: TimerKind, *, due: float, attempt: int) -> None:
+    def set_timer(
+        self, index: int, item: int, kind: TimerKind, *, due: float, attempt: int
+    ) -> None:
         key = self._timer_key(index, item, kind)
         self.effects.append(SetTimer(key, due, attempt))
 

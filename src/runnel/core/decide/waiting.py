@@ -16,6 +16,9 @@ from runnel.core.states import ExecutionState
 from runnel.core.values import NULL, Value, from_bytes, inline
 from runnel.core.workflow import CHILD_WORKFLOW, SLEEP
 
+# About three centuries: a longer wait is a mistake in the unit.
+SECONDS_MAX = 1e10
+
 _encoder = msgspec.json.Encoder()
 
 
@@ -66,9 +69,7 @@ def _wait(
 ) -> None:
     node_id = turn.execution.graph.nodes[index].node.id
     nonce = turn.moment.nonce
-    turn.emit(
-        NodeWaits(node=node_id, wait=wait, due=due, detail=detail, attempt=1, nonce=nonce)
-    )
+    turn.emit(NodeWaits(node=node_id, wait=wait, due=due, detail=detail, attempt=1, nonce=nonce))
 
 
 def take_signal(turn: Turn, index: int) -> None:
@@ -117,6 +118,12 @@ def end_wait(turn: Turn, index: int, run: NodeRun) -> None:
 
 def _start_child(turn: Turn, index: int, item: int, config: Json) -> None:
     execution = turn.execution
+    size, most = len(_encoder.encode(config)), turn.moment.policy.inline_bytes_max
+    if size > most:
+        message = f"the child's input has {size} bytes, at most {most} are allowed"
+        error = ErrorInfo(type="ConfigError", message=message, retryable=False)
+        fail_node(turn, index, error, item=item)
+        return
     run = execution.run(index, item) or PENDING
     ref = execution.ref(index, item)
     attempt = run.attempt + 1
@@ -170,7 +177,7 @@ def child_result(command: ChildSettled) -> Value | ErrorInfo:
 
 def _seconds(value: Json) -> float | None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and 0 <= value < 1e10 else None
+    return float(value) if is_number and 0 <= value <= SECONDS_MAX else None
 
 
 def _refuse(turn: Turn, index: int, setting: str, found: Json) -> None:

@@ -1,0 +1,110 @@
+"""Runs everything three times and writes results.json and a table: `python -m bench [--quick]`."""
+
+import argparse
+import asyncio
+import json
+import platform
+import sqlite3
+import statistics
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bench import workloads
+from bench.floor import Floor
+from bench.workloads import Figures
+
+FOLDER = Path(__file__).parent
+DIAMONDS = 2_000
+
+Job = tuple[str, Callable[[], Awaitable[Figures]]]
+
+
+async def floor(durability: str) -> Figures:
+    with tempfile.TemporaryDirectory(prefix="runnel-bench-") as folder:
+        seconds = await Floor(Path(folder) / "floor.db", durability).run(DIAMONDS)
+    return {"diamonds_per_s": DIAMONDS / seconds}
+
+
+def jobs(*, is_quick: bool) -> list[Job]:
+    listed: list[Job] = [
+        ("floor process", lambda: floor("process")),
+        ("floor power", lambda: floor("power")),
+    ]
+    for backend in ("memory", "sqlite", "sqlite-power"):
+        for slots in (4, 64):
+            name = f"{backend} x{slots}"
+            listed.append((name, lambda b=backend, s=slots: workloads.diamonds(b, s)))  # type: ignore[misc]
+        listed.append((f"{backend} x4", lambda b=backend: workloads.chain(b, 4)))  # type: ignore[misc]
+        listed.append((f"{backend} x4", lambda b=backend: workloads.fan(b, 4)))  # type: ignore[misc]
+    if not is_quick:
+        listed.append(("sqlite x4", lambda: workloads.maps("sqlite", 4)))
+        listed.append(("sqlite x4", lambda: workloads.waiting("sqlite", 4)))
+        listed.append(("cli", workloads.cold_start))
+    return listed
+
+
+def measure(repetitions: int, *, is_quick: bool) -> dict[str, dict[str, list[float]]]:
+    results: dict[str, dict[str, list[float]]] = {}
+    for _ in range(repetitions):
+        for name, job in jobs(is_quick=is_quick):
+            figures = asyncio.run(_run(job))
+            for figure, value in figures.items():
+                results.setdefault(name, {}).setdefault(figure, []).append(value)
+                print(f"{name:18} {figure:24} {value:12.3f}", file=sys.stderr)
+    return results
+
+
+async def _run(job: Callable[[], Awaitable[Figures]]) -> Figures:
+    return await job()
+
+
+def table(results: dict[str, dict[str, list[float]]]) -> str:
+    lines = [
+        "| configuration | figure | median | least | most | of the floor |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, figures in results.items():
+        for figure, values in figures.items():
+            median = statistics.median(values)
+            ratio = _of_floor(results, name, figure, median)
+            row = f"{median:.3g} | {min(values):.3g} | {max(values):.3g} | {ratio}"
+            lines.append(f"| {name} | {figure} | {row} |")
+    return "\n".join(lines) + "\n"
+
+
+def _of_floor(
+    results: dict[str, dict[str, list[float]]], name: str, figure: str, median: float
+) -> str:
+    if figure != "diamonds_per_s" or name.startswith("floor"):
+        return ""
+    kind = "floor power" if "power" in name else "floor process"
+    return f"{median / statistics.median(results[kind][figure]):.2f}"
+
+
+def machine() -> dict[str, object]:
+    return {
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        "system": platform.platform(),
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="leave out maps, memory, cold start")
+    chosen = parser.parse_args()
+    results = measure(chosen.repetitions, is_quick=chosen.quick)
+    text = table(results)
+    described = {"machine": machine(), "results": results}
+    (FOLDER / "results.json").write_text(json.dumps(described, indent=1) + "\n")
+    (FOLDER / "results.md").write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

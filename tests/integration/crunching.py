@@ -1,0 +1,88 @@
+"""Functions that the process tests run in child processes."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from runnel.authoring.context import Context
+from runnel.errors import Skip, SoftTimeoutError
+
+
+class PickyError(Exception):
+    """An exception that pickle could not make again: its constructor wants two arguments."""
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(f"{first} {second}")
+
+
+def square(n: int) -> int:
+    return n * n
+
+
+def pid() -> int:
+    return os.getpid()
+
+
+async def async_pid() -> int:
+    return os.getpid()
+
+
+def where() -> dict[str, Any]:
+    return {"cwd": str(Path.cwd()), "path": sys.path}
+
+
+def inputs(ctx: Context) -> Any:
+    ctx.metrics.gauge("depth", 2.5)
+    ctx.logger.warning("from the child")
+    return {"parents": dict(ctx.inputs), "input": ctx.execution_input, "key": ctx.idempotency_key}
+
+
+def handler(config: Any, ctx: Context) -> Any:
+    return {"config": config, "node": ctx.node_id}
+
+
+def picky() -> None:
+    raise PickyError("very", "picky")
+
+
+def skip() -> None:
+    raise Skip("nothing to do")
+
+
+def not_json() -> object:
+    return object()
+
+
+def leave() -> None:
+    os._exit(7)
+
+
+def spin(file: str) -> None:
+    """Says who it is, then never ends and never waits."""
+    Path(file).write_text(str(os.getpid()))
+    while True:
+        pass
+
+
+def spin_without_letting_go(file: str) -> None:
+    """As `spin`, but no other thread of the process gets a turn."""
+    sys.setswitchinterval(1e6)
+    spin(file)
+
+
+def spin_with_grandchild(file: str) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    Path(file).write_text(f"{os.getpid()} {child.pid}")
+    threading.Event().wait()
+
+
+def soft() -> str:
+    try:
+        while True:
+            time.monotonic()
+    except SoftTimeoutError as error:
+        return str(error)

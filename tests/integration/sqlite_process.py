@@ -1,0 +1,35 @@
+"""A process that shares a data directory: `own` owns partition 0, `send` sends one message.
+
+Its clock stands still, so whatever it gets while it waits, it got by being told.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from runnel.backends.sqlite import SqliteBackend
+from runnel.testing.clock import FakeClock, FakeIds
+from runnel.testing.conformance.suite import Owner
+from runnel.testing.conformance.values import message
+
+
+async def main(role: str, data_dir: str, name: str) -> None:
+    backend = await SqliteBackend.open(Path(data_dir), clock=FakeClock(), ids=FakeIds(name))
+    if role == "send":
+        await backend.mailbox.send([message(name)])
+        await backend.close()
+        return
+    home = await backend.claim_home(name)
+    owner = Owner(backend.store, await backend.store.acquire(home, name))
+    say(f"owns {home}")
+    while True:
+        for entry in await owner.read(wait_s=60):
+            say(f"got {getattr(entry.command, 'reason', '')}")
+
+
+def say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,76 @@
+"""A data directory that can't be used is refused with one sentence that says why."""
+
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from runnel.backends.sqlite import SqliteBackend
+from runnel.backends.sqlite.queries import SQL
+from runnel.errors import InputError, StoreError
+from runnel.testing.clock import FakeClock, FakeIds
+
+SOURCE = Path(__file__).parents[2] / "src" / "runnel" / "backends" / "sqlite"
+
+
+async def test_a_missing_folder_is_made(tmp_path: Path) -> None:
+    backend = await open_at(tmp_path / "a" / "b")
+    await backend.close()
+
+    assert (tmp_path / "a" / "b" / "runnel.db").exists()
+
+
+async def test_closing_twice_is_not_an_error(tmp_path: Path) -> None:
+    backend = await open_at(tmp_path)
+
+    await backend.close()
+    await backend.close()
+
+    with pytest.raises(StoreError, match="is closed"):
+        await backend.claim_home("one")
+
+
+async def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("")
+
+    for folder in (tmp_path / "data", tmp_path / "data" / "below"):
+        with pytest.raises(InputError, match="a file is in its place"):
+            await open_at(folder)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+async def test_a_folder_that_is_not_writable_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+
+    with pytest.raises(InputError, match="not writable"):
+        await open_at(tmp_path)
+
+
+async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "runnel.db").write_bytes(b"no database at all" * 100)
+
+    with pytest.raises(StoreError, match="damaged or not a SQLite database"):
+        await open_at(tmp_path)
+
+
+async def test_a_database_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    await (await open_at(tmp_path)).close()
+    with sqlite3.connect(tmp_path / "runnel.db") as db:
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+
+    with pytest.raises(StoreError, match="schema version 99, this Runnel knows up to 1: upgrade"):
+        await open_at(tmp_path)
+
+
+def test_every_query_is_used_and_every_used_query_exists() -> None:
+    text = "".join(path.read_text() for path in SOURCE.glob("*.py"))
+    used = {name for name in SQL if f'"{name}"' in text}
+
+    assert sorted(used) == sorted(SQL)
+    assert (SOURCE / "queries.sql").read_text().count(";\n") == len(SQL)
+
+
+async def open_at(folder: Path) -> SqliteBackend:
+    return await SqliteBackend.open(folder, clock=FakeClock(), ids=FakeIds())

@@ -1,0 +1,221 @@
+"""Group commit: one transaction for many jobs, and a failure of one is its own."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from runnel.backends.sqlite import Durability, SqliteBackend
+from runnel.core.ids import DefinitionHash
+from runnel.errors import StoreError
+from runnel.ports.store import Commit, History
+from runnel.runtime.clock import RealClock
+from runnel.testing.clock import FakeClock, FakeIds
+from runnel.testing.conformance.suite import ALL, Owner
+from runnel.testing.conformance.values import ROOT, header, letter, message, task, timer
+
+TABLES = ["history", "executions", "timers", "messages", "dead_letters"]
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture(params=["process", "power"])
+def durability(request: pytest.FixtureRequest) -> Durability:
+    return "power" if request.param == "power" else "process"
+
+
+@pytest.fixture
+async def backend(
+    tmp_path: Path, clock: FakeClock, durability: Durability
+) -> AsyncIterator[SqliteBackend]:
+    backend = await SqliteBackend.open(tmp_path, clock=clock, ids=FakeIds(), durability=durability)
+    yield backend
+    await backend.close()
+
+
+@pytest.fixture
+def other(tmp_path: Path, backend: SqliteBackend) -> Iterator[sqlite3.Connection]:
+    """Another program that has the database open."""
+    db = sqlite3.connect(tmp_path / "runnel.db", isolation_level=None)
+    yield db
+    db.close()
+
+
+@pytest.fixture
+async def owner(backend: SqliteBackend) -> Owner:
+    home = await backend.claim_home("one")
+    return Owner(backend.store, await backend.store.acquire(home, "one"))
+
+
+@pytest.mark.parametrize("table", TABLES)
+async def test_a_commit_that_fails_in_one_table_writes_nothing_in_any(
+    backend: SqliteBackend, owner: Owner, other: sqlite3.Connection, table: str
+) -> None:
+    other.execute(
+        f"CREATE TRIGGER no BEFORE INSERT ON {table} BEGIN SELECT RAISE(ABORT, 'no'); END"
+    )
+
+    with pytest.raises(StoreError, match="failed: no"):
+        await owner.commit(everything())
+
+    assert [rows_in(other, name) for name in TABLES] == [0] * len(TABLES)
+    assert list(await backend.tasks.claim("w", None, limit=9, wait_s=0)) == []
+    assert await owner.commands() == []
+    assert list(await backend.store.due_timers(owner.lease, 9.0, limit=ALL)) == []
+
+
+async def test_the_commit_after_a_failed_one_has_the_same_sequence(
+    owner: Owner, other: sqlite3.Connection
+) -> None:
+    other.execute("CREATE TRIGGER no BEFORE INSERT ON timers BEGIN SELECT RAISE(ABORT, 'no'); END")
+    with pytest.raises(StoreError):
+        await owner.commit(everything())
+    other.execute("DROP TRIGGER no")
+
+    await owner.commit(everything())
+
+    assert [rows_in(other, name) for name in TABLES] == [1] * len(TABLES)
+
+
+async def test_jobs_of_one_turn_of_the_loop_are_written_together_and_fail_alone(
+    backend: SqliteBackend, owner: Owner, other: sqlite3.Connection
+) -> None:
+    other.execute(
+        "CREATE TRIGGER no BEFORE INSERT ON definitions WHEN NEW.name = 'bad' "
+        "BEGIN SELECT RAISE(ABORT, 'no'); END"
+    )
+    names = ["a", "bad", "b", "c"]
+    puts = [backend.archive.put_definition(name, DefinitionHash(name), b"") for name in names]
+
+    outcomes = await asyncio.gather(
+        *puts, backend.mailbox.send([message("1")]), return_exceptions=True
+    )
+
+    assert [outcome for outcome in outcomes if not isinstance(outcome, StoreError)] == [
+        1,
+        1,
+        1,
+        None,
+    ]
+    assert isinstance(outcomes[1], StoreError)
+    assert rows_in(other, "definitions") == 3
+    assert await owner.commands() == [message("1")]
+
+
+async def test_many_sends_at_once_keep_each_its_own_order(
+    backend: SqliteBackend, owner: Owner
+) -> None:
+    sends = [
+        backend.mailbox.send([message(f"{sender}-{number}") for number in range(3)])
+        for sender in range(40)
+    ]
+
+    await asyncio.gather(*sends)
+
+    found = await owner.commands()
+    assert len(found) == 120
+    for start in range(0, 120, 3):
+        first = getattr(found[start], "reason", "").partition("-")[0]
+        assert found[start : start + 3] == [message(f"{first}-{number}") for number in range(3)]
+
+
+async def test_a_writer_waits_for_another_process_to_finish(
+    backend: SqliteBackend, owner: Owner, other: sqlite3.Connection, clock: FakeClock
+) -> None:
+    other.execute("BEGIN IMMEDIATE")
+
+    async with asyncio.TaskGroup() as group:
+        sending = group.create_task(backend.mailbox.send([message("1")]))
+        await clock.until_asleep()
+        was_done = sending.done()
+        other.execute("COMMIT")
+        await clock.advance(0.1)
+
+    assert not was_done
+    assert await owner.commands() == [message("1")]
+
+
+async def test_a_writer_gives_up_after_ten_seconds_and_names_the_file(
+    backend: SqliteBackend, other: sqlite3.Connection, clock: FakeClock
+) -> None:
+    other.execute("BEGIN IMMEDIATE")
+
+    async def passing_time() -> None:
+        while True:
+            await clock.until_asleep()
+            await clock.advance(1.0)
+
+    async with asyncio.TaskGroup() as group:
+        time = group.create_task(passing_time())
+        with pytest.raises(StoreError) as caught:
+            await backend.mailbox.send([message("1")])
+        time.cancel()
+
+    assert "runnel.db has been locked by another process for 10 s" in str(caught.value)
+    other.execute("COMMIT")
+
+
+async def test_a_foreign_message_is_seen_before_a_later_one_of_our_own(
+    backend: SqliteBackend, owner: Owner, other: sqlite3.Connection
+) -> None:
+    other.execute("INSERT INTO messages (partition, body) VALUES (?, ?)", (0, b"foreign"))
+
+    await backend.mailbox.send([message("own")])
+
+    entries = await owner.read()
+    assert [entry.command for entry in entries] == [None, message("own")]
+    await owner.consume(entries[0].position)
+    assert rows_in(other, "messages") == 1
+
+
+async def test_a_foreign_message_without_a_ring_is_seen_within_a_second(
+    owner: Owner, other: sqlite3.Connection, clock: FakeClock
+) -> None:
+    async with asyncio.TaskGroup() as group:
+        reading = group.create_task(owner.read(wait_s=60))
+        await clock.advance(0.1)
+        other.execute("INSERT INTO messages (partition, body) VALUES (?, ?)", (0, b"foreign"))
+        await clock.advance(1.0)
+
+    assert [entry.body for entry in reading.result()] == [b"foreign"]
+
+
+async def test_the_log_is_cut_back_under_steady_writing(
+    tmp_path: Path, durability: Durability, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runnel.backends.sqlite.checkpoint.ROWS_BETWEEN", 50)
+    monkeypatch.setattr("runnel.backends.sqlite.checkpoint.LOG_PAGES_MAX", 20)
+    backend = await SqliteBackend.open(
+        tmp_path, clock=RealClock(), ids=FakeIds(), durability=durability
+    )
+    owner = Owner(backend.store, await backend.store.acquire(0, "one"))
+    commit = Commit(sequence=0, histories=[History(aggregate_id=ROOT, entry=b"x" * 20_000)])
+    sizes = []
+
+    for _ in range(400):
+        await owner.commit(commit)
+        sizes.append((tmp_path / "runnel.db-wal").stat().st_size)
+    await backend.close()
+
+    assert sizes != sorted(sizes)
+
+
+def everything() -> Commit:
+    return Commit(
+        sequence=0,
+        histories=[History(aggregate_id=ROOT, entry=b"entry")],
+        headers=[header()],
+        tasks=[task("a")],
+        timers_set=[timer("a", due=1.0)],
+        messages=[message("m")],
+        dead_letters=[letter("a")],
+    )
+
+
+def rows_in(db: sqlite3.Connection, table: str) -> int:
+    return int(db.execute(f"SELECT count(*) FROM {table}").fetchone()[0])

@@ -1,0 +1,240 @@
+"""`process` mode with real processes: results, hard stops, and death with the parent."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runnel.core.commands import TaskCompleted, TaskSkipped
+from runnel.core.values import blob
+from runnel.runtime.clock import RealClock
+from tests.integration import crunching
+from tests.unit.engine.worker.stage import Stage
+from tests.waiting import eventually
+
+HERE = "tests.integration.crunching"
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage(RealClock())
+
+
+def crunch(stage: Stage, name: str, args: dict[str, Any] | None = None, **fields: Any) -> Any:
+    config = {"function": f"{HERE}:{name}", "args": args or {}, "mode": "process"}
+    return stage.task("python", config, **fields)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def is_gone(pid: int) -> Callable[[], bool]:
+    return lambda: not is_alive(pid)
+
+
+async def pids_in(file: Path) -> list[int]:
+    await eventually(lambda: file.exists() and bool(file.read_text()))
+    return [int(word) for word in file.read_text().split()]
+
+
+async def test_a_function_runs_in_a_process_that_is_reused(stage: Stage) -> None:
+    async with stage.working(concurrency=1):
+        await stage.issue(crunch(stage, "pid"), crunch(stage, "pid"), crunch(stage, "async_pid"))
+        results = await stage.results(3)
+
+    pids = {each.output.decode() for each in results if isinstance(each, TaskCompleted)}
+    assert len(pids) == 1
+    assert os.getpid() not in pids
+    assert not is_alive(pids.pop())
+
+
+async def test_the_child_has_the_working_directory_and_the_path_of_its_parent(
+    stage: Stage,
+) -> None:
+    assert await stage.output(crunch(stage, "where")) == {
+        "cwd": str(Path.cwd()),
+        "path": sys.path,
+    }
+
+
+async def test_the_context_works_in_a_process(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    await stage.backend.blobs.put("k", b'["from a blob"]')
+    task = crunch(
+        stage, "inputs", inputs={"a": 1, "b": blob("k", 15)}, execution_input={"given": True}
+    )
+
+    output = await stage.output(task)
+
+    assert output == {
+        "parents": {"a": 1, "b": ["from a blob"]},
+        "input": {"given": True},
+        "key": "x1/node",
+    }
+    [metric] = stage.told.named("handler.metric")
+    assert (metric["metric"], metric["value"]) == ("depth", 2.5)
+    [record] = [each for each in caplog.records if each.getMessage() == "from the child"]
+    assert (record.levelno, record.__dict__["node_id"]) == (logging.WARNING, "node")
+
+
+async def test_a_registered_handler_may_run_in_a_process(stage: Stage) -> None:
+    stage.handlers.register("crunch", crunching.handler, mode="process")
+
+    output = await stage.output(
+        stage.task("crunch", {"x": "{{ input.n }}"}, execution_input={"n": 1})
+    )
+
+    assert output == {"config": {"x": 1}, "node": "node"}
+
+
+async def test_an_exception_comes_back_even_if_it_could_not_be_pickled(stage: Stage) -> None:
+    failed = await stage.error(crunch(stage, "picky"))
+
+    assert str(failed.error) == "PickyError: very picky"
+    assert "crunching.py" in (failed.error.traceback or "")
+    assert "runnel/engine" not in (failed.error.traceback or "")
+
+
+async def test_code_in_a_process_may_skip_its_node(stage: Stage) -> None:
+    async with stage.working():
+        await stage.issue(crunch(stage, "skip"))
+        [skipped] = await stage.results()
+
+    assert isinstance(skipped, TaskSkipped)
+    assert skipped.reason == "nothing to do"
+
+
+async def test_a_result_that_is_not_json_is_refused_in_the_same_sentence(stage: Stage) -> None:
+    failed = await stage.error(crunch(stage, "not_json"))
+
+    assert "it holds a builtins.object" in failed.error.message
+
+
+async def test_a_process_that_ends_by_itself_is_an_error_that_may_be_retried(stage: Stage) -> None:
+    async with stage.working(concurrency=1):
+        await stage.issue(crunch(stage, "leave"), crunch(stage, "square", {"n": 5}))
+        died, completed = await stage.results(2)
+
+    assert died.error.type == "ProcessDiedError"  # type: ignore[union-attr]  # a failure
+    assert "exit code 7" in died.error.message  # type: ignore[union-attr]  # a failure
+    assert died.error.retryable is True  # type: ignore[union-attr]  # a failure
+    assert completed.output.decode() == 25  # type: ignore[union-attr]  # in a new process
+
+
+async def test_a_timeout_is_a_hard_stop_also_for_what_the_code_has_started(
+    stage: Stage, tmp_path: Path
+) -> None:
+    file = tmp_path / "pids"
+    task = crunch(stage, "spin_with_grandchild", {"file": str(file)}, timeout_s=2.0)
+
+    async with stage.working(concurrency=1):
+        await stage.issue(task, crunch(stage, "square", {"n": 3}))
+        child, grandchild = await pids_in(file)
+        failed, completed = await stage.results(2)
+        await eventually(is_gone(child))
+        await eventually(is_gone(grandchild))
+
+    assert failed.error.type == "TaskTimeoutError"  # type: ignore[union-attr]  # a failure
+    assert completed.output.decode() == 9  # type: ignore[union-attr]  # the slot was free again
+
+
+async def test_a_dropped_task_has_its_process_killed(stage: Stage, tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    task = crunch(stage, "spin", {"file": str(file)})
+
+    async with stage.working() as worker:
+        await stage.issue(task)
+        [child] = await pids_in(file)
+        await stage.drop(task.token)
+        await eventually(is_gone(child))
+        await eventually(lambda: worker.holds == 0)
+
+    await stage.read_reports()
+    assert stage.ended() == []
+
+
+async def test_the_soft_timeout_is_raised_in_code_that_never_waits(stage: Stage) -> None:
+    output = await stage.output(crunch(stage, "soft", soft_timeout_s=1.0, timeout_s=30.0))
+
+    assert "soft timeout of 1 s" in output
+
+
+PARENT = """
+    import asyncio, sys
+    from runnel.runtime.clock import RealClock
+    from tests.unit.engine.worker.stage import Stage
+
+    async def main():
+        stage = Stage(RealClock())
+        config = {"function": sys.argv[1], "args": {"file": sys.argv[2]}, "mode": "process"}
+        async with stage.working():
+            await stage.issue(stage.task("python", config))
+            await asyncio.Event().wait()
+
+    asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("function", ["spin", "spin_without_letting_go"])
+async def test_a_child_dies_with_a_parent_that_is_killed(tmp_path: Path, function: str) -> None:
+    file = tmp_path / "pid"
+    parent = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(PARENT), f"{HERE}:{function}", str(file)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    [child] = await pids_in(file)
+    was_alive = is_alive(child)
+
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.wait(timeout=10)
+    await eventually(is_gone(child))
+
+    assert was_alive
+
+
+SCRIPT = """
+    import asyncio
+    from runnel.runtime.clock import RealClock
+    from tests.unit.engine.worker.stage import Stage
+
+    def crunch(config, ctx):
+        return [config["n"] + 1, __name__]
+
+    async def main():
+        stage = Stage(RealClock())
+        stage.handlers.register("crunch", crunch, mode="process")
+        print(await stage.output(stage.task("crunch", {"n": 1})))
+
+    if __name__ == "__main__":
+        asyncio.run(main())
+"""
+
+
+def test_a_function_of_the_users_own_script_runs_in_a_process(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(SCRIPT))
+
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+    assert done.stdout == "[2, '__runnel_main__']\n", done.stderr
+    assert done.stderr == ""
