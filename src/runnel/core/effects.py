@@ -33,6 +33,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     config: msgspec.Raw
     inputs: dict[NodeId, Value] = {}
     parents: int = 0
+    """How many of `inputs`, from the first, are parents."""
     execution_input: Value
     workflow: str
     version: int

@@ -45,6 +45,4 @@ def build_memory_engine(
     """Nothing is kept when the process ends: for tests, and for WorkflowExecutor."""
     world = World(RealClock(), RealIds())
     backend = MemoryBackend(world.clock, world.ids)
-    return Engine(
-        backend, handlers or builtin_registry(), world, settings, rate_limits=rate_limits
-    )
+    return Engine(backend, handlers or builtin_registry(), world, settings, rate_limits=rate_limits)

@@ -88,6 +88,7 @@ class Engine:
             ids=world.ids,
             telemetry=self.hub,
             policy=policy,
+            cached_executions_max=self._settings.cached_executions_max,
         )
         return Orchestrator(
             parts, name=self.name, wanted=self._wanted, lease_s=self._settings.lease_s

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -43,7 +44,8 @@ class Hub:
 
     def __init__(self) -> None:
         self._watchers: list[Watcher] = []
-        self._finished: dict[str, list[asyncio.Event]] = {}
+        # Weak: an entry is gone when nobody waits for that execution any more.
+        self._finished: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
 
     def event(self, name: str, **fields: object) -> None:
         level = logging.WARNING if name in _WARNINGS else logging.DEBUG
@@ -52,8 +54,9 @@ class Hub:
             _log.log(level, "%s %s", name, shown)
 
     def committed(self, execution_id: str, at: float, events: Sequence[AnyEvent]) -> None:
-        if self._finished and isinstance(events[-1], ExecutionFinished):
-            for event in self._finished.pop(execution_id, ()):
+        if isinstance(events[-1], ExecutionFinished):
+            event = self._finished.get(execution_id)
+            if event is not None:
                 event.set()
         for watcher in self._watchers:
             watcher(Happened(execution_id, at, events))
@@ -69,6 +72,7 @@ class Hub:
 
     def finished(self, execution_id: str) -> asyncio.Event:
         """Set as soon as this process commits the end of the execution."""
-        event = asyncio.Event()
-        self._finished.setdefault(execution_id, []).append(event)
+        event = self._finished.get(execution_id)
+        if event is None:
+            event = self._finished[execution_id] = asyncio.Event()
         return event

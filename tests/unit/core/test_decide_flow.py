@@ -333,3 +333,20 @@ def test_a_skipped_chain_of_any_length_is_one_decision() -> None:
 
     assert driver.root.state is X.COMPLETED
     assert driver.states()["n4999"] is S.SKIPPED
+
+
+def test_an_ancestor_that_the_config_names_does_not_take_the_place_of_a_skipped_parent() -> None:
+    definition = workflow(
+        node("a"),
+        node("b", "a"),
+        node("c", "a", condition="false"),
+        node("d", "b", "c", config={"x": "{{ a.n }}"}),
+    )
+    driver = Driver(definition).start()
+    driver.finish("a", {"n": 1})
+    driver.finish("b", 2)
+
+    task = driver.tasks[driver.token("d")]
+
+    assert list(task.inputs) == ["b", "a"]
+    assert task.parents == 1

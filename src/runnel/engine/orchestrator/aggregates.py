@@ -1,6 +1,7 @@
 """The executions and limits that one owner holds in memory, loaded when a batch needs them."""
 
 from collections import OrderedDict
+from itertools import islice
 
 from runnel.core.codec import decode_entry
 from runnel.core.decide import hydrate
@@ -17,6 +18,8 @@ from runnel.ports.archive import Archive
 from runnel.ports.store import Store
 
 GRAPHS_MAX = 1_000
+# How many of the oldest executions one trim looks at: a commit must not cost O(executions).
+LOOKED_AT_MAX = 1_000
 
 
 class Graphs:
@@ -84,17 +87,21 @@ class Aggregates:
         excess = len(self._executions) - self._most
         if excess <= 0:
             return
-        idle = [id_ for id_, execution in self._executions.items() if _is_idle(execution)]
-        for execution_id in idle[:excess]:
+        looked_at = islice(self._executions.items(), LOOKED_AT_MAX)
+        idle = (id_ for id_, execution in looked_at if _is_idle(execution))
+        for execution_id in list(islice(idle, excess)):
             del self._executions[execution_id]
 
-    async def _load(self, execution_id: str) -> Execution | None:
+    async def bare(self, execution_id: str) -> Execution | None:
+        """As it is stored, without the lists of its maps: for ending it when those can't be had."""
         entries = await self._store.load(execution_id)
         if not entries:
             return None
-        definition = _definition_of(entries[0])
-        graph = await self._graphs.get(definition)
-        execution = replay(entries, lambda _hash: graph)
+        graph = await self._graphs.get(_definition_of(entries[0]))
+        return replay(entries, lambda _hash: graph)
+
+    async def _load(self, execution_id: str) -> Execution | None:
+        execution = await self.bare(execution_id)
         while execution is not None and (needed := hydrate(execution, self._values)) is not None:
             await self._values.load(needed)
         return execution

@@ -102,7 +102,9 @@ class Batch:
         pieces = list(self._pieces(limits))
         for offset, piece in enumerate(pieces):
             is_last = offset == len(pieces) - 1
-            yield self._commit(sequence + offset, piece, consumed=self.consumed if is_last else None)
+            yield self._commit(
+                sequence + offset, piece, consumed=self.consumed if is_last else None
+            )
 
     def _commit(
         self, sequence: int, piece: "list[tuple[str, object]]", *, consumed: Position | None
@@ -128,7 +130,8 @@ class Batch:
 
     def _rows(self, limits: CommitLimits) -> Iterator[tuple[str, object, int]]:
         """In this order, a cut can lose nothing that ResumeExecution would not find again:
-        messages go first, because a repeated one is harmless and a lost one is not."""
+        messages go first, because a repeated one is harmless and a lost one is not.
+        """
         for message in self.messages:
             yield "messages", message, 0
         for letter in self.dead_letters:

@@ -1,6 +1,7 @@
 """Acquires partitions, runs an owner for each, renews their leases and gives them back."""
 
 import asyncio
+import traceback
 from collections.abc import Awaitable, Callable, Sequence
 
 from runnel.engine.orchestrator.aggregates import Graphs
@@ -81,7 +82,9 @@ class Orchestrator:
         """Gives the partition up on any error: whoever acquires it next loads what is stored."""
         parts = self._parts
         owner = Owner(parts, self._graphs, lease)
-        parts.telemetry.event(names.PARTITION_ACQUIRED, partition=lease.partition, epoch=lease.epoch)
+        parts.telemetry.event(
+            names.PARTITION_ACQUIRED, partition=lease.partition, epoch=lease.epoch
+        )
         self._owners[lease.partition] = owner
         try:
             await recover(owner, parts.store, parts.telemetry)
@@ -91,9 +94,9 @@ class Orchestrator:
             while await owner.tick(0):
                 pass
         except StoreError as error:
-            parts.telemetry.event(
-                names.PARTITION_LOST, partition=lease.partition, error=str(error)
-            )
+            self._tell_lost(lease, str(error))
+        except Exception as error:  # noqa: BLE001 - a bug: one partition must not end the others
+            self._tell_lost(lease, "".join(traceback.format_exception(error)))
         finally:
             self._owned.pop(lease.partition, None)
             self._owners.pop(lease.partition, None)
@@ -101,6 +104,9 @@ class Orchestrator:
             self._tell_recovered()
             await parts.store.release(lease)
         parts.telemetry.event(names.PARTITION_RELEASED, partition=lease.partition)
+
+    def _tell_lost(self, lease: Lease, error: str) -> None:
+        self._parts.telemetry.event(names.PARTITION_LOST, partition=lease.partition, error=error)
 
     def _tell_recovered(self) -> None:
         if self._has_looked and not self._recovering:

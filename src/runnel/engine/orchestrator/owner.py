@@ -29,7 +29,7 @@ from runnel.engine.orchestrator.aggregates import Aggregates, Graphs
 from runnel.engine.orchestrator.batch import Batch
 from runnel.engine.orchestrator.parts import Parts
 from runnel.engine.orchestrator.values import LoadedValues
-from runnel.errors import StoreError
+from runnel.errors import NotFoundError, StoreError
 from runnel.ports import telemetry as names
 from runnel.ports.store import InboxEntry, Lease, TimerSet
 
@@ -195,19 +195,24 @@ class Owner:
         self._aggregates.forget(aggregate_id)
         letter = _letter(aggregate_id, type(command).__name__, info, self._moment.now)
         self._batch.dead_letters.append(letter)
-        execution_id = ExecutionId(aggregate_id)
-        if isinstance(command, FailExecution | AcquireLimit | ReleaseLimit):
-            return NOTHING
         try:
-            return await self._decide(FailExecution(execution_id=execution_id, error=info))
+            return await self._end_at_once(ExecutionId(aggregate_id), info)
         except StoreError:
             raise
         except Exception as again:  # noqa: BLE001 - not even loadable: the letter must do
-            self._aggregates.forget(aggregate_id)
             self._parts.telemetry.event(
                 names.COMMAND_POISONED, aggregate=aggregate_id, error=str(again)
             )
             return NOTHING
+
+    async def _end_at_once(self, execution_id: ExecutionId, error: ErrorInfo) -> Decision:
+        execution = await self._aggregates.bare(execution_id)
+        if execution is None:
+            return NOTHING
+        command = FailExecution(execution_id=execution_id, error=error)
+        decision = decide(execution, command, self._moment)
+        self._batch.add(execution_id, decision, execution)
+        return decision
 
     def _set_aside(self, entry: InboxEntry) -> None:
         self._parts.telemetry.event(names.MESSAGE_UNREADABLE, problem=entry.problem)
@@ -244,15 +249,21 @@ class Owner:
 
     async def _do_afterwards(self, effect: LoadValue | StoreOutput) -> None:
         """Blobs are read and written between two commits; the result is a command of its own."""
+        try:
+            self._own.append(await self._result_of(effect))
+        except NotFoundError as error:
+            info = ErrorInfo(type="BlobMissing", message=str(error), retryable=False)
+            self._own.append(FailExecution(execution_id=_owner_of(effect), error=info))
+
+    async def _result_of(self, effect: LoadValue | StoreOutput) -> Command:
         if isinstance(effect, LoadValue):
             await self._values.load(effect.value)
-            self._own.append(ValueLoaded(execution_id=effect.execution_id))
-            return
+            return ValueLoaded(execution_id=effect.execution_id)
         parts = [await self._bytes_of(part) for part in effect.parts]
         is_list = effect.ref.node_id != ""
         data = b"[" + b",".join(parts) + b"]" if is_list else parts[0]
         await self._parts.blobs.put(effect.key, data)
-        self._own.append(OutputStored(ref=effect.ref, output=blob(effect.key, len(data))))
+        return OutputStored(ref=effect.ref, output=blob(effect.key, len(data)))
 
     async def _bytes_of(self, value: Value) -> bytes:
         return bytes(value.data) if value.blob is None else await self._parts.blobs.get(value.blob)
@@ -282,6 +293,10 @@ class Owner:
     def _new_moment(self) -> Moment:
         nonce = Nonce(self._parts.ids.nonce())
         return Moment(self._batch.now, nonce, self._values, self._parts.policy)
+
+
+def _owner_of(effect: LoadValue | StoreOutput) -> ExecutionId:
+    return effect.execution_id if isinstance(effect, LoadValue) else effect.ref.execution_id
 
 
 def _describe(error: Exception) -> ErrorInfo:

@@ -18,6 +18,6 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     ids: Ids
     telemetry: Telemetry
     policy: Policy = Policy()
-    cached_executions_max: int = 2_000
+    cached_executions_max: int = 5_000
     idle_s_max: float = 1.0
     """The longest wait for an inbox entry: a bound, not a poll; an entry ends the wait."""

@@ -8,6 +8,8 @@ from runnel.ports.store import Store
 from runnel.ports.telemetry import Telemetry
 
 EXECUTIONS_AT_ONCE = 100
+# Under steady traffic an inbox is never empty; the store knows of unread reports by itself.
+DRAIN_TICKS_MAX = 100
 
 
 async def recover(owner: Owner, store: Store, telemetry: Telemetry) -> int:
@@ -15,8 +17,9 @@ async def recover(owner: Owner, store: Store, telemetry: Telemetry) -> int:
 
     Unread reports come first: nothing is judged as lost before all that was said is heard.
     """
-    while await owner.tick(0):
-        pass
+    for _ in range(DRAIN_TICKS_MAX):
+        if not await owner.tick(0):
+            break
     unfinished = await store.unfinished(owner.lease.partition)
     for start in range(0, len(unfinished), EXECUTIONS_AT_ONCE):
         commands: list[Command] = []

@@ -4,13 +4,11 @@ import asyncio
 from collections.abc import Sequence
 
 from runnel.core.effects import Task
-from runnel.engine.worker.patience import Patience
 from runnel.engine.worker.reports import Reporter
 from runnel.engine.worker.runs import Held, Run
 from runnel.engine.worker.slots import Slots
-from runnel.ports.clock import Clock
-from runnel.ports.store import TaskQueue
-from runnel.ports.telemetry import TASK_REFUSED, Telemetry
+from runnel.engine.worker.surroundings import Surroundings
+from runnel.ports.telemetry import TASK_REFUSED
 
 # A claim that finds nothing waits in the store, not here: this is only how long one call lasts.
 CLAIM_WAIT_S = 30.0
@@ -19,25 +17,17 @@ CLAIM_WAIT_S = 30.0
 class ClaimLoop:
     def __init__(
         self,
-        tasks: TaskQueue,
+        around: Surroundings,
         slots: Slots,
         reporter: Reporter,
         *,
         held: Held,
-        clock: Clock,
-        telemetry: Telemetry,
-        patience: Patience,
-        worker: str,
         queues: Sequence[str] | None,
     ) -> None:
-        self._tasks = tasks
+        self._around = around
         self._slots = slots
         self._reporter = reporter
         self._held = held
-        self._clock = clock
-        self._telemetry = telemetry
-        self._patience = patience
-        self._worker = worker
         self._queues = queues
         self._waiting: asyncio.Task[None] | None = None
         self._is_stopped = False
@@ -63,13 +53,14 @@ class ClaimLoop:
 
     async def _claim(self) -> Sequence[Task]:
         """May be cancelled by `stop` at any point: what it then claims is given up as lost."""
+        around = self._around
         self._waiting = asyncio.current_task()
         try:
             await self._reporter.wait_room()
             limit = await self._slots.wait_claimable()
-            return await self._patience.until_done(
-                lambda: self._tasks.claim(
-                    self._worker, self._queues, limit=limit, wait_s=CLAIM_WAIT_S
+            return await around.patience.until_done(
+                lambda: around.tasks.claim(
+                    around.worker, self._queues, limit=limit, wait_s=CLAIM_WAIT_S
                 ),
                 "claim",
             )
@@ -78,9 +69,10 @@ class ClaimLoop:
 
     async def _start_check(self, runs: Sequence[Run]) -> Sequence[Run]:
         tokens = [run.token for run in runs]
-        now = self._clock.now()
-        answers = await self._patience.until_done(
-            lambda: self._tasks.start(self._worker, tokens, now=now), "start"
+        around = self._around
+        now = around.clock.now()
+        answers = await around.patience.until_done(
+            lambda: around.tasks.start(around.worker, tokens, now=now), "start"
         )
         if all(answers):
             return runs
@@ -93,9 +85,9 @@ class ClaimLoop:
         run.is_over = True
         token = run.token
         self._held.forget(token)
-        self._telemetry.event(
+        self._around.telemetry.event(
             TASK_REFUSED,
-            worker=self._worker,
+            worker=self._around.worker,
             execution_id=token.execution_id,
             node_id=token.node_id,
             attempt=token.attempt,

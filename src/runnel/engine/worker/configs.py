@@ -50,7 +50,7 @@ def config_of(raw: msgspec.Raw) -> Config:
     return _compiled(data) if len(data) <= COMPILED_BYTES_MAX else Config(data)
 
 
-# Looking one up takes 0.5 µs, compiling a config with one template 60 µs.
+# Looking one up takes 0.3 µs, compiling a config with one template 15 µs.
 _compiled = lru_cache(maxsize=COMPILED_MAX)(Config)
 
 

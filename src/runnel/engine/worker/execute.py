@@ -74,9 +74,12 @@ class Executor:
         except StopIteration as stop:
             return stop.value
         self._on_suspend(run)
-        code = Driver(coroutine, awaited, _code(run).runner, enter)
-        run.code = code
-        return await code
+        waits = _code(run)
+        code = run.code = Driver(coroutine, awaited, waits.runner, enter)
+        try:
+            return await code
+        finally:
+            run.code = waits
 
     async def _in_thread(self, run: Run, call: Call, context: Context) -> bytes:
         job = self._threads.start(partial(_finish, call, context), partial(self._returned, run))
@@ -98,15 +101,18 @@ class Executor:
             self._on_returned(run)
 
     async def _in_process(self, run: Run, call: Call, context: Context, values: Values) -> bytes:
-        runner = _code(run).runner
+        waits = _code(run)
 
         def started(child: Child) -> None:
-            run.code = ProcessCode(runner, child)
+            run.code = ProcessCode(waits.runner, child)
 
         def news(message: Logged | Measured) -> None:
             _relay(message, context)
 
-        answer = await self._processes.run(job_of(call, values.carried()), news, started)
+        try:
+            answer = await self._processes.run(job_of(call, values.carried()), news, started)
+        finally:
+            run.code = waits  # the child may be another task's in a moment
         if answer.error is not None:
             raise ChildCodeError(answer.error)
         if answer.skipped is not None:

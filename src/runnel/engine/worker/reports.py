@@ -9,10 +9,9 @@ from runnel.core.commands import (
     TaskSkipped,
     TaskStarted,
 )
-from runnel.engine.worker.patience import Patience
 from runnel.engine.worker.runs import Held
-from runnel.ports.store import TaskQueue
-from runnel.ports.telemetry import REPORT_REFUSED, Telemetry
+from runnel.engine.worker.surroundings import Surroundings
+from runnel.ports.telemetry import REPORT_REFUSED
 
 BATCH_MAX = 512
 # Above this many results that the store has not taken yet, no further task is claimed.
@@ -22,14 +21,9 @@ Report = TaskCompleted | TaskFailed | TaskSkipped | TaskDeferred | TaskStarted
 
 
 class Reporter:
-    def __init__(
-        self, tasks: TaskQueue, held: Held, patience: Patience, telemetry: Telemetry, worker: str
-    ) -> None:
-        self._tasks = tasks
+    def __init__(self, around: Surroundings, held: Held) -> None:
+        self._around = around
         self._held = held
-        self._patience = patience
-        self._telemetry = telemetry
-        self._worker = worker
         self._waiting: list[Report] = []
         self._has_work = asyncio.Event()
         self._is_empty = asyncio.Event()
@@ -68,8 +62,9 @@ class Reporter:
         del self._waiting[:BATCH_MAX]
         if len(self._waiting) < WAITING_MAX:
             self._has_room.set()
-        taken = await self._patience.until_done(
-            lambda: self._tasks.report(self._worker, batch), "report"
+        around = self._around
+        taken = await around.patience.until_done(
+            lambda: around.tasks.report(around.worker, batch), "report"
         )
         for report, is_taken in zip(batch, taken, strict=True):
             self._settle(report, is_taken=is_taken)
@@ -81,9 +76,9 @@ class Reporter:
         self._held.forget(report.token)
         if not is_taken:
             token = report.token
-            self._telemetry.event(
+            self._around.telemetry.event(
                 REPORT_REFUSED,
-                worker=self._worker,
+                worker=self._around.worker,
                 execution_id=token.execution_id,
                 node_id=token.node_id,
                 attempt=token.attempt,

@@ -22,9 +22,8 @@ from runnel.engine.worker.rate_limits import PARK_S_MAX, RateLimits
 from runnel.engine.worker.reports import Report, Reporter
 from runnel.engine.worker.runs import Held, Run, StopReason
 from runnel.engine.worker.slots import Slots
+from runnel.engine.worker.surroundings import Surroundings
 from runnel.errors import Skip, StoreError, TaskTimeoutError
-from runnel.ports.clock import Clock
-from runnel.ports.telemetry import Telemetry
 
 # Tasks that wait for a rate token without a slot, per slot; more are sent back to the store.
 PARKED_PER_SLOT = 10
@@ -34,6 +33,7 @@ STORE_RETRY_S = 1.0
 class Runners:
     def __init__(
         self,
+        around: Surroundings,
         slots: Slots,
         attempts: Attempts,
         reporter: Reporter,
@@ -41,9 +41,6 @@ class Runners:
         held: Held,
         deadlines: Deadlines,
         rate_limits: RateLimits,
-        clock: Clock,
-        telemetry: Telemetry,
-        worker: str,
         grace_s: float,
     ) -> None:
         self._slots = slots
@@ -52,9 +49,9 @@ class Runners:
         self._held = held
         self._deadlines = deadlines
         self._rate_limits = rate_limits
-        self._clock = clock
-        self._telemetry = telemetry
-        self._worker = worker
+        self._clock = around.clock
+        self._telemetry = around.telemetry
+        self._worker = around.worker
         self._grace_s = grace_s
         self._parked: set[Run] = set()
         self._active = 0
@@ -161,7 +158,7 @@ class Runners:
             return TaskDeferred(token=run.token, until=until, reason=str(error))
         if run.stop_reason is not None or wait_s <= 0:
             return None
-        if not run.has_rate_token:
+        if not run.has_rate_token or self._is_draining:
             return TaskDeferred(token=run.token, until=self._clock.now() + wait_s)
         self._park(run, wait_s)
         return None

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 from runnel.authoring.context import Measurement
@@ -21,6 +22,7 @@ from runnel.engine.worker.reports import Reporter
 from runnel.engine.worker.runner import Runners
 from runnel.engine.worker.runs import Held, Run, StopReason
 from runnel.engine.worker.slots import Slots
+from runnel.engine.worker.surroundings import Surroundings
 from runnel.engine.worker.threads import Threads
 from runnel.errors import InputError, StoreError
 from runnel.ports.blobs import BlobStore
@@ -75,46 +77,27 @@ class Worker:
         self._deadlines = Deadlines(clock)
         self._threads = Threads(name)
         self._processes = Processes()
-        patience = Patience(clock, telemetry, name)
-        self._reporter = Reporter(tasks, self._held, patience, telemetry, name)
-        executor = Executor(
-            self._threads,
-            self._processes,
-            on_suspend=self._suspended,
-            on_abandoned=self._abandoned,
-            on_returned=self._returned,
+        around = Surroundings(
+            worker=name,
+            tasks=tasks,
+            clock=clock,
+            telemetry=telemetry,
+            patience=Patience(clock, telemetry, name),
+        )
+        self._reporter = Reporter(around, self._held)
+        self._heartbeat = Heartbeat(around, self._held, self._stop_dropped, beat_s=beat_s)
+        self._claims = ClaimLoop(
+            around, self._slots, self._reporter, held=self._held, queues=queues
         )
         self._runners = Runners(
+            around,
             self._slots,
-            Attempts(handlers, blobs, executor, emit=self._emit, on_suspend=self._suspended),
+            self._attempts(handlers, blobs),
             self._reporter,
             held=self._held,
             deadlines=self._deadlines,
             rate_limits=RateLimits(tasks, rate_limits or {}),
-            clock=clock,
-            telemetry=telemetry,
-            worker=name,
             grace_s=grace_s,
-        )
-        self._claims = ClaimLoop(
-            tasks,
-            self._slots,
-            self._reporter,
-            held=self._held,
-            clock=clock,
-            telemetry=telemetry,
-            patience=patience,
-            worker=name,
-            queues=queues,
-        )
-        self._heartbeat = Heartbeat(
-            tasks,
-            self._held,
-            self._stop_dropped,
-            clock=clock,
-            patience=patience,
-            worker=name,
-            beat_s=beat_s,
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread_id = 0
@@ -156,6 +139,16 @@ class Worker:
                 self._end_runners()
                 for loop in loops:
                     loop.cancel()
+
+    def _attempts(self, handlers: Handlers, blobs: BlobStore) -> Attempts:
+        executor = Executor(
+            self._threads,
+            self._processes,
+            on_suspend=self._suspended,
+            on_abandoned=self._abandoned,
+            on_returned=self._returned,
+        )
+        return Attempts(handlers, blobs, executor, emit=self._emit, on_suspend=self._suspended)
 
     def _start_runner(self, group: asyncio.TaskGroup) -> None:
         self._runner_tasks.append(group.create_task(self._run_as_runner()))
@@ -250,7 +243,8 @@ class Worker:
         if threading.get_ident() == self._thread_id:
             self._tell(task, measurement)
         elif self._loop is not None:
-            self._loop.call_soon_threadsafe(self._tell, task, measurement)
+            with suppress(RuntimeError):  # the loop is closed: a thread has outlived its worker
+                self._loop.call_soon_threadsafe(self._tell, task, measurement)
 
     def _tell(self, task: Task, measurement: Measurement) -> None:
         self._telemetry.event(

@@ -1,0 +1,1 @@
+"""How people write workflows, and what the code that they register is given."""

@@ -1,0 +1,206 @@
+"""The builder: a workflow as a graph of Python callables, one `add_step` for each.
+
+    dag = WorkflowDAG("document")
+    dag.add_step("extract", extract, resource_tag="gemini_api")
+    dag.add_step("save_json", save_json, depends_on=["extract"])
+
+It becomes the same model as a workflow from a file, and `WorkflowExecutor` runs it on the same
+engine; only the code of its steps lives in this process.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Self, TypeAlias, TypeVar
+
+import msgspec
+
+from runnel.authoring.calls import Mode, is_async, mode_of
+from runnel.authoring.step_context import StepContext
+from runnel.core.checks.wording import shown
+from runnel.core.graph import Graph
+from runnel.core.ids import NodeId
+from runnel.core.retry import RetryPolicy
+from runnel.core.run_when import RunWhen
+from runnel.core.validation import find_problems
+from runnel.core.workflow import TIMEOUT_S_DEFAULT, Node, OnFailure, Workflow
+from runnel.errors import InvalidWorkflowError
+
+STEP_HANDLER = "step"
+
+StepFunction: TypeAlias = Callable[[StepContext], Any]
+Condition: TypeAlias = Callable[[StepContext], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step as it was added; `max_retries` and `retry_delay` change single fields of `retry`."""
+
+    id: str
+    fn: StepFunction
+    depends_on: tuple[str, ...] = ()
+    condition: Condition | None = None
+    resource_tag: str | None = None
+    max_retries: int | None = None
+    retry_delay: float | None = None
+    retry: RetryPolicy | None = None
+    timeout_seconds: float = TIMEOUT_S_DEFAULT
+    run_when: str = RunWhen.DEFAULT
+
+    @property
+    def mode(self) -> Mode:
+        """On the loop for async functions, in a thread for all others."""
+        return mode_of(self.fn, "auto")
+
+    def retry_policy(self, default: RetryPolicy) -> RetryPolicy:
+        policy = self.retry if isinstance(self.retry, RetryPolicy) else default
+        changes: dict[str, Any] = {}
+        if self.max_retries is not None:
+            changes["max_retries"] = self.max_retries
+        if self.retry_delay is not None:
+            changes["initial_delay"] = self.retry_delay
+        return msgspec.structs.replace(policy, **changes) if changes else policy
+
+
+class WorkflowDAG:
+    """Steps and their dependencies. After a failure, `continue` skips the dependents only.
+
+    `on_failure="fail_fast"` ends the whole execution at the first failed step instead.
+    """
+
+    def __init__(
+        self,
+        name: str = "workflow",
+        *,
+        on_failure: str = OnFailure.CONTINUE,
+        timeout_seconds: float | None = None,
+    ) -> None:
+        self.name = name
+        self.on_failure = on_failure
+        self.timeout_seconds = timeout_seconds
+        self._steps: list[Step] = []
+
+    @property
+    def steps(self) -> Mapping[str, Step]:
+        """By id, in the order in which they were added."""
+        return MappingProxyType({step.id: step for step in self._steps})
+
+    def add_step(
+        self,
+        id: str,
+        fn: StepFunction,
+        depends_on: Iterable[str] | None = (),
+        condition: Condition | None = None,
+        resource_tag: str | None = None,
+        *,
+        max_retries: int | None = None,
+        timeout_seconds: float = TIMEOUT_S_DEFAULT,
+        retry_delay: float | None = None,
+        retry: RetryPolicy | None = None,
+        run_when: str = RunWhen.DEFAULT,
+    ) -> Self:
+        """Adds `fn(ctx)`, sync or async, to run once all steps of `depends_on` have settled.
+
+        `condition(ctx)` is asked first: false means SKIPPED, an exception fails the step. Without
+        `max_retries` the executor's policy holds, which is 3 unless you change it; ValueError,
+        TypeError, KeyError and AttributeError are not retried unless `retry` names them in
+        `retry_on`. Nothing is checked here: `validate` reports all problems at once.
+        """
+        self._steps.append(
+            Step(
+                id=id,
+                fn=fn,
+                depends_on=_ids(depends_on),
+                condition=condition,
+                resource_tag=resource_tag,
+                max_retries=max_retries,
+                retry_delay=retry_delay,
+                retry=retry,
+                timeout_seconds=timeout_seconds,
+                run_when=run_when,
+            )
+        )
+        return self
+
+    def validate(self) -> None:
+        """Raises InvalidWorkflowError with every problem; a cycle is named step by step."""
+        self.to_workflow()
+
+    def get_execution_layers(self) -> list[list[str]]:
+        """Steps by their distance from the roots; those of one layer may run in parallel."""
+        return [list(layer) for layer in Graph(self.to_workflow()).layers()]
+
+    def to_workflow(self, *, retry: RetryPolicy | None = None) -> Workflow:
+        """The model that the engine runs; `retry` is the policy of steps without their own."""
+        workflow = Workflow(
+            name=self.name,
+            nodes=tuple(_node(step, retry or RetryPolicy()) for step in self._steps),
+            on_failure=_member(OnFailure, self.on_failure),
+            timeout_seconds=self.timeout_seconds,
+        )
+        problems = list(self._problems(workflow))
+        if problems:
+            raise InvalidWorkflowError(problems, source=f"workflow {shown(self.name)}")
+        return workflow
+
+    def _problems(self, workflow: Workflow) -> Iterator[str]:
+        if not self._steps:
+            yield "it has no steps; add at least one with add_step"
+            return
+        for step in self._steps:
+            for problem in _code_problems(step):
+                yield f"node {shown(step.id)}: {problem}"
+        yield from find_problems(workflow)
+
+
+def _ids(depends_on: Iterable[str] | None) -> tuple[str, ...]:
+    """One id may be given as it is: its letters are never meant."""
+    if depends_on is None:
+        return ()
+    return (depends_on,) if isinstance(depends_on, str) else tuple(depends_on)
+
+
+def _code_problems(step: Step) -> Iterator[str]:
+    """What only Python can get wrong; the graph itself is judged by the core."""
+    # Any: nothing has checked yet that the values are what their annotations say.
+    fn: Any = step.fn
+    condition: Any = step.condition
+    retry: Any = step.retry
+    if not callable(fn):
+        yield f"fn: expected a function that takes ctx, got {shown(fn)}"
+    if condition is not None and not callable(condition):
+        yield f"condition: expected a function that takes ctx, got {shown(condition)}"
+    elif condition is not None and is_async(condition):
+        yield "condition: expected a plain function, got an async one; await in fn instead"
+    if retry is not None and not isinstance(retry, RetryPolicy):
+        yield f"retry: expected a RetryPolicy, got {shown(retry)}"
+    for parent in _not_ids(step):
+        yield f"depends_on: expected the ids of steps, got {shown(parent)}"
+
+
+def _not_ids(step: Step) -> list[Any]:
+    parents: tuple[Any, ...] = step.depends_on
+    return [parent for parent in parents if not isinstance(parent, str)]
+
+
+def _node(step: Step, retry: RetryPolicy) -> Node:
+    parents = () if _not_ids(step) else step.depends_on
+    return Node(
+        id=NodeId(step.id),
+        handler=STEP_HANDLER,
+        config={"mode": step.mode.value},
+        dependencies=tuple(NodeId(parent) for parent in parents),
+        run_when=_member(RunWhen, step.run_when),
+        retry=step.retry_policy(retry),
+        timeout_seconds=step.timeout_seconds,
+        resource_tag=step.resource_tag,
+    )
+
+
+E = TypeVar("E", RunWhen, OnFailure)
+
+
+def _member(kind: type[E], name: str) -> E:
+    """The text itself when it names no member: validation then says what there is."""
+    known = {str(member): member for member in kind}
+    return known.get(name, name)  # type: ignore[arg-type]  # refused before anybody relies on it

@@ -1,0 +1,186 @@
+"""What a handler is given besides its config: ids, the parents' outputs, a log, a way to stop."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import Any, Protocol, TypeAlias
+
+import msgspec
+
+from runnel.core.effects import Task
+from runnel.core.ids import NO_ITEM
+from runnel.core.json_types import Json
+from runnel.errors import TaskCancelledError
+
+LOGGER_PREFIX = "runnel.handler."
+
+
+class Measurement(msgspec.Struct, frozen=True):
+    """`kind` is 'count' (add `value`), 'gauge' (it is now `value`) or 'timing' (seconds)."""
+
+    kind: str
+    name: str
+    value: float
+    labels: dict[str, str]
+
+
+Emit: TypeAlias = Callable[[Task, Measurement], None]
+
+
+class TaskValues(Protocol):
+    """The values that travel with a task, decoded when they are read and not before."""
+
+    @property
+    def parents(self) -> Mapping[str, Json]: ...
+
+    def execution_input(self) -> Json: ...
+
+
+class Metrics:
+    """Measurements of user code, passed on to whatever telemetry the worker has."""
+
+    __slots__ = ("_emit", "_task")
+
+    def __init__(self, task: Task, emit: Emit) -> None:
+        self._task = task
+        self._emit = emit
+
+    def count(self, name: str, n: float = 1, **labels: str) -> None:
+        self._emit(self._task, Measurement("count", name, n, labels))
+
+    def gauge(self, name: str, value: float, **labels: str) -> None:
+        self._emit(self._task, Measurement("gauge", name, value, labels))
+
+    def timing(self, name: str, seconds: float, **labels: str) -> None:
+        self._emit(self._task, Measurement("timing", name, seconds, labels))
+
+
+class Context:
+    """One attempt as user code sees it; may be read from any thread.
+
+    `soft_timeout` becomes True when soft_timeout_seconds have passed. Async code, and code in a
+    process, gets SoftTimeoutError raised as well; a thread can only look at this flag.
+    """
+
+    # A context is made for each task and most are hardly read: what costs anything is made on
+    # first use (a logger with its ids alone takes 2 µs).
+    __slots__ = (
+        "_cancelled_event",
+        "_emit",
+        "_is_cancelled",
+        "_logger",
+        "_task",
+        "_values",
+        "soft_timeout",
+    )
+
+    def __init__(self, task: Task, values: TaskValues, emit: Emit) -> None:
+        self._task = task
+        self._values = values
+        self._emit = emit
+        self._is_cancelled = False
+        self._cancelled_event: asyncio.Event | None = None
+        self._logger: TaskLogger | None = None
+        self.soft_timeout = False
+
+    @property
+    def inputs(self) -> Mapping[str, Json]:
+        """The output of each parent that completed, by its node id."""
+        return self._values.parents
+
+    @property
+    def execution_input(self) -> Json:
+        return self._values.execution_input()
+
+    @property
+    def execution_id(self) -> str:
+        return self._task.token.execution_id
+
+    @property
+    def node_id(self) -> str:
+        return self._task.token.node_id
+
+    @property
+    def item_index(self) -> int | None:
+        """The position in the list of `for_each`; None for a node without one."""
+        item = self._task.token.item
+        return None if item == NO_ITEM else item
+
+    @property
+    def attempt(self) -> int:
+        """Counts from 1 and always grows, also after a worker was lost."""
+        return self._task.token.attempt
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt: send it along wherever doing a thing twice would hurt."""
+        return self._task.token.idempotency_key
+
+    @property
+    def workflow(self) -> str:
+        return self._task.workflow
+
+    @property
+    def handler(self) -> str:
+        return self._task.handler
+
+    @property
+    def logger(self) -> "TaskLogger":
+        if self._logger is None:
+            self._logger = TaskLogger(
+                logging.getLogger(LOGGER_PREFIX + self._task.handler), self._ids()
+            )
+        return self._logger
+
+    @property
+    def metrics(self) -> Metrics:
+        return Metrics(self._task, self._emit)
+
+    @property
+    def cancelled(self) -> bool:
+        """True once the result is no longer wanted: a timeout, a cancel, or a shutdown."""
+        return self._is_cancelled
+
+    def check_cancelled(self) -> None:
+        """Raises TaskCancelledError when cancelled: for loops in synchronous code."""
+        if self._is_cancelled:
+            raise TaskCancelledError(f"the task of node '{self.node_id}' was told to stop")
+
+    async def wait_cancelled(self) -> None:
+        """Returns once cancelled; to be awaited on the worker's event loop."""
+        if self._is_cancelled:
+            return
+        if self._cancelled_event is None:
+            self._cancelled_event = asyncio.Event()
+        await self._cancelled_event.wait()
+
+    def emit(self, measurement: Measurement) -> None:
+        self._emit(self._task, measurement)
+
+    def relay_log(self, logger: str, level: int, message: str) -> None:
+        """Logs what code in another process has logged, with the ids of this task."""
+        TaskLogger(logging.getLogger(logger), self._ids()).log(level, "%s", message)
+
+    def cancel(self) -> None:
+        """Called by the worker, on its event loop."""
+        self._is_cancelled = True
+        if self._cancelled_event is not None:
+            self._cancelled_event.set()
+
+    def _ids(self) -> dict[str, object]:
+        return {
+            "execution_id": self.execution_id,
+            "node_id": self.node_id,
+            "item_index": self.item_index,
+            "attempt": self.attempt,
+        }
+
+
+class TaskLogger(logging.LoggerAdapter[logging.Logger]):
+    """Adds the ids of the task to each record, next to what the caller gives as `extra`."""
+
+    def process(
+        self, msg: Any, kwargs: MutableMapping[str, Any]
+    ) -> tuple[Any, MutableMapping[str, Any]]:
+        kwargs["extra"] = {**(self.extra or {}), **(kwargs.get("extra") or {})}
+        return msg, kwargs

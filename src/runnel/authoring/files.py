@@ -1,0 +1,64 @@
+"""Reads the text of a document and decodes it: YAML or JSON, by its name or first character."""
+
+from pathlib import Path
+
+from runnel.authoring.json_text import parse_json
+from runnel.core.json_types import Json
+from runnel.errors import InvalidWorkflowError
+
+FILE_BYTES_MAX = 10_000_000
+TOO_LARGE = "it is larger than 10 MB; split it, or pass data as input"
+_YAML = frozenset({".yaml", ".yml"})
+
+
+def read_data(path: Path) -> Json:
+    """What a file holds, decoded; raises InvalidWorkflowError with the one reason why not."""
+    source = str(path)
+    return parse_data(_decoded(_content(path), source), source=source, suffix=path.suffix)
+
+
+def parse_data(text: str, *, source: str, suffix: str = "") -> Json:
+    """Decodes a document; without a telling suffix, one that begins with a brace is JSON."""
+    text = text.removeprefix("\ufeff")
+    if len(text) > FILE_BYTES_MAX:
+        raise _refused(source, TOO_LARGE)
+    data = _parsed(text, source, suffix.lower()) if text.strip() else None
+    if data is None:
+        raise _refused(source, "it is empty; expected a workflow with 'name' and 'nodes'")
+    return data
+
+
+def _parsed(text: str, source: str, suffix: str) -> Json:
+    if suffix == ".json" or (suffix not in _YAML and text.lstrip().startswith("{")):
+        return parse_json(text, source=source)
+    # Importing yaml takes about 40 ms, which those who write JSON or Python need not pay.
+    from runnel.authoring.yaml_text import parse_yaml
+
+    return parse_yaml(text, source=source)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        if path.is_dir():
+            raise _refused(str(path), "it is a directory; name the file in it")
+        with path.open("rb") as file:
+            return file.read(FILE_BYTES_MAX + 1)
+    except FileNotFoundError:
+        raise _refused(str(path), "there is no such file; check the path") from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise _refused(str(path), f"it can't be read: {why}") from error
+
+
+def _decoded(content: bytes, source: str) -> str:
+    if len(content) > FILE_BYTES_MAX:
+        raise _refused(source, TOO_LARGE)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise _refused(source, f"line {line}: it is not UTF-8 text; save it as UTF-8") from error
+
+
+def _refused(source: str, problem: str) -> InvalidWorkflowError:
+    return InvalidWorkflowError([problem], source=source)

@@ -1,0 +1,63 @@
+"""Finding a function by its name, `module:qualname`, as workflows and child processes give it."""
+
+import importlib
+import sys
+from pathlib import Path
+
+from runnel.authoring.calls import AnyFunction
+from runnel.errors import InputError
+
+
+class NotImportableError(InputError):
+    """A function that can't be found by its name; trying again will not find it either."""
+
+    code = "not_importable"
+
+
+def locate(name: str) -> AnyFunction:
+    """Imports with the working directory on the path; raises NotImportableError in a sentence."""
+    module, separator, qualname = name.partition(":")
+    if not separator or not module or not qualname:
+        raise NotImportableError(
+            f"expected a function as 'module:name', got '{name}': for example 'reports.daily:build'"
+        )
+    found = _import(module, name)
+    for part in qualname.split("."):
+        found = _step(found, part, name)
+    if not callable(found):
+        raise NotImportableError(f"'{name}' is a {type(found).__name__}, expected a function")
+    return found
+
+
+def _import(module: str, name: str) -> object:
+    if module in sys.modules:
+        return sys.modules[module]
+    _put_working_directory_on_path()
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        missing = error.name or module
+        why = "" if missing == module else f" (it imports '{missing}', which is not installed)"
+        raise NotImportableError(
+            f"can't import '{name}': there is no module '{missing}'{why}; it is looked for in "
+            f"{Path.cwd()} and in what is installed"
+        ) from error
+    except Exception as error:
+        raise NotImportableError(
+            f"can't import '{name}': {module} raised {type(error).__name__}: {error}"
+        ) from error
+
+
+def _step(holder: object, part: str, name: str) -> object:
+    try:
+        return getattr(holder, part)
+    except AttributeError:
+        raise NotImportableError(
+            f"can't find '{name}': '{getattr(holder, '__name__', holder)}' has no '{part}'"
+        ) from None
+
+
+def _put_working_directory_on_path() -> None:
+    here = str(Path.cwd())
+    if here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)

@@ -1,0 +1,84 @@
+"""The handlers that a worker knows by name; users add their own next to the built-in ones."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+from runnel.authoring.calls import AUTO, AnyFunction, Call, ContextPlace, Mode, mode_of, name_of
+from runnel.core.json_types import Json
+from runnel.core.workflow import CORE_HANDLERS
+from runnel.errors import HandlerNotFoundError, InputError
+
+F = TypeVar("F", bound=AnyFunction)
+Plan = Callable[[Json], Call]
+
+
+class Handler(msgspec.Struct, frozen=True, kw_only=True):
+    """`plan` turns a resolved config into the call to make; it raises InputError for a bad one."""
+
+    name: str
+    plan: Plan
+    source: str
+
+
+class HandlerRegistry:
+    def __init__(self) -> None:
+        self._handlers: dict[str, Handler] = {}
+
+    def handler(self, name: str, *, mode: str = AUTO) -> Callable[[F], F]:
+        """`@registry.handler("resize")` above `def resize(config, ctx)`, sync or async."""
+
+        def decorate(function: F) -> F:
+            self.register(name, function, mode=mode)
+            return function
+
+        return decorate
+
+    def register(self, name: str, function: AnyFunction, *, mode: str = AUTO) -> None:
+        """`function(config, ctx)` runs for each task of this handler; see Mode for `mode`."""
+        if not callable(function):
+            raise InputError(f"handler '{name}': expected a function, got {function!r}")
+        chosen = mode_of(function, mode)
+        if chosen is Mode.PROCESS:
+            name_of(function)
+        self.register_plan(name, _plain(function, chosen), source=_source(function))
+
+    def register_plan(self, name: str, plan: Plan, *, source: str) -> None:
+        """For a handler whose function depends on its config, as that of `python` does."""
+        if not name or name != name.strip():
+            raise InputError(f"expected a handler's name to be a non-empty text, got {name!r}")
+        if name in CORE_HANDLERS:
+            raise InputError(f"handler name '{name}' is reserved: the engine itself does it")
+        known = self._handlers.get(name)
+        if known is not None:
+            raise InputError(
+                f"a handler named '{name}' is registered already ({known.source}); "
+                "choose another name"
+            )
+        self._handlers[name] = Handler(name=name, plan=plan, source=source)
+
+    def get(self, name: str) -> Handler:
+        """Raises HandlerNotFoundError, which names those that there are."""
+        try:
+            return self._handlers[name]
+        except KeyError:
+            raise HandlerNotFoundError(name, self.names()) from None
+
+    def names(self) -> list[str]:
+        return sorted(self._handlers)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._handlers
+
+
+def _plain(function: AnyFunction, mode: Mode) -> Plan:
+    def plan(config: Json) -> Call:
+        return Call(function=function, mode=mode, positional=(config,), place=ContextPlace.LAST)
+
+    return plan
+
+
+def _source(function: AnyFunction) -> str:
+    module = getattr(function, "__module__", type(function).__module__)
+    return f"{module}:{getattr(function, '__qualname__', type(function).__qualname__)}"

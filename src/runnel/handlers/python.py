@@ -1,0 +1,60 @@
+"""`python`: runs a function that can be imported, wherever its work is best done.
+
+function  required: `module:name`, or `package.module:Class.method`; the working directory is on
+          the path
+args      object of keyword arguments; a parameter named `ctx` gets the context
+mode      auto (default: async on the event loop, sync in a thread), loop, thread or process
+"""
+
+import inspect
+from functools import lru_cache
+
+from runnel.authoring.calls import AUTO, AnyFunction, Call, ContextPlace, mode_of
+from runnel.authoring.locate import locate
+from runnel.core.json_types import Json
+from runnel.errors import InputError
+
+SETTINGS = ("function", "args", "mode")
+
+
+def plan(config: Json) -> Call:
+    """Raises InputError, in one sentence, for a call that can't be made."""
+    for name in config:
+        if name not in SETTINGS:
+            raise InputError(
+                f"handler 'python' has no setting '{name}', only {', '.join(SETTINGS)}; "
+                "arguments of the function go under args"
+            )
+    name, args = config.get("function"), config.get("args", {})
+    if not isinstance(name, str):
+        raise InputError(f"expected function to be a text such as 'module:name', got {name!r}")
+    if not isinstance(args, dict):
+        raise InputError(f"expected args to be an object of keyword arguments, got {args!r}")
+    function, signature = _found(name)
+    place = ContextPlace.NONE if signature is None else _place(signature, args, name)
+    return Call(
+        function=function,
+        mode=mode_of(function, config.get("mode", AUTO)),
+        named=args,
+        place=place,
+    )
+
+
+# Reading a signature takes 10 µs, and it does not change.
+@lru_cache(maxsize=1024)
+def _found(name: str) -> tuple[AnyFunction, inspect.Signature | None]:
+    function = locate(name)
+    try:
+        return function, inspect.signature(function)
+    except (TypeError, ValueError):  # some functions written in C have none
+        return function, None
+
+
+def _place(signature: inspect.Signature, args: dict[str, Json], name: str) -> ContextPlace:
+    """Checks the arguments against the signature, before anything runs."""
+    wants_context = "ctx" in signature.parameters and "ctx" not in args
+    try:
+        signature.bind(**args, **({"ctx": None} if wants_context else {}))
+    except TypeError as error:
+        raise InputError(f"{name}{signature} can't be called with these args: {error}") from None
+    return ContextPlace.NAMED if wants_context else ContextPlace.NONE

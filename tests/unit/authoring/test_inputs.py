@@ -1,0 +1,125 @@
+"""The input of an execution: what fits the schema, and how the command line spells it."""
+
+from typing import Any
+
+import pytest
+
+from runnel.authoring.inputs import check_input, parse_assignments
+from runnel.core.workflow import Workflow
+from runnel.errors import InputError, InvalidInputError
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "count": {"type": "integer", "minimum": 1},
+        "users": {"type": "array", "items": {"$ref": "#/$defs/user"}},
+        "odd key": {"type": "string", "maxLength": 3},
+    },
+    "required": ["count"],
+    "additionalProperties": False,
+    "$defs": {"user": {"type": "object", "required": ["name"]}},
+}
+
+
+def with_schema(schema: dict[str, Any] | None) -> Workflow:
+    return Workflow(name="w", nodes=(), input=schema)
+
+
+@pytest.mark.parametrize("value", [{"count": 1}, {"count": 3, "users": [{"name": "Ada"}]}])
+def test_an_input_that_fits_is_let_through(value: Any) -> None:
+    check_input(with_schema(SCHEMA), value)
+
+    assert True, "nothing was raised"
+
+
+@pytest.mark.parametrize("value", [None, 3, "text", {"any": ["thing"]}])
+def test_without_a_schema_any_input_fits(value: Any) -> None:
+    check_input(with_schema(None), value)
+
+    assert True, "nothing was raised"
+
+
+@pytest.mark.parametrize(
+    ("value", "problems"),
+    [
+        ({"count": "x"}, ["input.count: 'x' is not of type 'integer'"]),
+        ({"count": 0}, ["input.count: 0 is less than the minimum of 1"]),
+        ({}, ["input: 'count' is a required property"]),
+        (3, ["input: 3 is not of type 'object'"]),
+        ({"count": 1, "users": [{}]}, ["input.users[0]: 'name' is a required property"]),
+        ({"count": 1, "odd key": "long"}, ["input['odd key']: 'long' is too long"]),
+        (
+            {"count": True, "usres": []},
+            [
+                "input.count: True is not of type 'integer'",
+                "input: Additional properties are not allowed ('usres' was unexpected)",
+            ],
+        ),
+    ],
+)
+def test_an_input_that_does_not_fit_is_answered_by_all_problems(
+    value: Any, problems: list[str]
+) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        check_input(with_schema(SCHEMA), value)
+
+    head, *found = str(caught.value).split("\n  - ")
+    count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+    assert head == f"the input does not fit workflow 'w': {count}"
+    assert found == problems
+
+
+def test_a_schema_that_refers_to_itself_without_an_end_is_a_problem_not_a_crash() -> None:
+    with pytest.raises(InvalidInputError, match="refers to itself without an end"):
+        check_input(with_schema({"$ref": "#"}), {})
+
+
+def test_a_huge_value_does_not_make_a_huge_message() -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        check_input(with_schema({"type": "integer"}), "x" * 1_000_000)
+
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], {}),
+        (["name=Ada"], {"name": "Ada"}),
+        (["n=3", "f=1.5", "yes=true", "none=null"], {"n": 3, "f": 1.5, "yes": True, "none": None}),
+        (['text="3"'], {"text": "3"}),
+        (["list=[1, 2]", 'object={"a": 1}'], {"list": [1, 2], "object": {"a": 1}}),
+        (["a.b=1", "a.c.d=x"], {"a": {"b": 1, "c": {"d": "x"}}}),
+        (["tags:=[1]"], {"tags": [1]}),
+        (["url=https://example.com/?a=b"], {"url": "https://example.com/?a=b"}),
+        (["empty="], {"empty": ""}),
+        (["nan=NaN", "broken=[1"], {"nan": "NaN", "broken": "[1"}),
+        (["object={}", "object.key=1"], {"object": {"key": 1}}),
+    ],
+)
+def test_assignments_become_one_object(words: list[str], expected: Any) -> None:
+    assert parse_assignments(words) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "problems"),
+    [
+        (["count"], ["'count': expected name=value"]),
+        (["=3"], ["'=3': expected a name before '=', such as count=3 or user.name=Ada"]),
+        (["a..b=3"], ["'a..b=3': expected a name before '=', such as count=3 or user.name=Ada"]),
+        (["a=1", "a=2"], ["'a=2': 'a' is given twice; keep one"]),
+        (["a=1", "a.b=2"], ["'a.b=2': 'a' has a value already"]),
+        (
+            ["a:=x", "b"],
+            [
+                "'a:=x': expected JSON after ':=': JSON is malformed: invalid character (byte 0)",
+                "'b': expected name=value",
+            ],
+        ),
+    ],
+)
+def test_assignments_that_make_no_sense_are_refused(words: list[str], problems: list[str]) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_assignments(words)
+
+    assert str(caught.value).split("\n  - ")[1:] == problems

@@ -1,0 +1,117 @@
+"""The registry by which users add handlers of their own."""
+
+import functools
+from typing import Any
+
+import pytest
+
+from runnel.authoring.calls import Mode, is_async, mode_of, name_of
+from runnel.authoring.context import Context
+from runnel.authoring.locate import NotImportableError, locate
+from runnel.authoring.registry import HandlerRegistry
+from runnel.errors import HandlerNotFoundError, InputError
+
+
+async def asynchronous(config: Any, ctx: Context) -> None:
+    """Does nothing, later."""
+
+
+def synchronous(config: Any, ctx: Context) -> None:
+    """Does nothing, now."""
+
+
+class Callable:
+    async def __call__(self, config: Any, ctx: Context) -> None:
+        """Does nothing, as an object."""
+
+
+def test_a_decorated_function_is_found_by_its_name_and_stays_what_it_is() -> None:
+    registry = HandlerRegistry()
+
+    @registry.handler("resize")
+    def resize(config: Any, ctx: Context) -> int:
+        return 1
+
+    assert resize(None, None) == 1  # type: ignore[arg-type]  # it looks at neither
+    assert "resize" in registry
+    assert registry.get("resize").plan({"w": 1}).positional == ({"w": 1},)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("sleep", "reserved"),
+        ("workflow", "reserved"),
+        ("taken", "registered already"),
+        ("", "non-empty"),
+        (" padded", "non-empty"),
+    ],
+)
+def test_a_name_that_cannot_be_used_is_refused(name: str, sentence: str) -> None:
+    registry = HandlerRegistry()
+    registry.register("taken", synchronous)
+
+    with pytest.raises(InputError, match=sentence):
+        registry.register(name, asynchronous)
+
+
+def test_what_is_not_a_function_is_refused() -> None:
+    with pytest.raises(InputError, match="expected a function, got 3"):
+        HandlerRegistry().register("x", 3)  # type: ignore[arg-type]  # the mistake under test
+
+
+def test_an_unknown_handler_is_named_with_those_that_there_are() -> None:
+    registry = HandlerRegistry()
+    registry.register("b", synchronous)
+    registry.register("a", synchronous)
+
+    with pytest.raises(HandlerNotFoundError, match="'c'; this worker knows: a, b"):
+        registry.get("c")
+
+
+@pytest.mark.parametrize(
+    ("function", "mode"),
+    [
+        (asynchronous, Mode.LOOP),
+        (synchronous, Mode.THREAD),
+        (functools.partial(asynchronous, {}), Mode.LOOP),
+        (Callable(), Mode.LOOP),
+        (print, Mode.THREAD),
+    ],
+)
+def test_auto_means_the_loop_for_async_and_a_thread_for_the_rest(function: Any, mode: Mode) -> None:
+    assert mode_of(function, "auto") is mode
+    assert is_async(function) is (mode is Mode.LOOP)
+
+
+def test_an_unknown_mode_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(InputError, match="auto, loop, thread, process, got 'fibre'"):
+        mode_of(synchronous, "fibre")
+
+
+@pytest.mark.parametrize("function", [lambda _config, _ctx: 1, functools.partial(synchronous)])
+def test_a_function_without_an_importable_name_cannot_run_in_a_process(function: Any) -> None:
+    with pytest.raises(InputError, match="top level of a module"):
+        HandlerRegistry().register("x", function, mode="process")
+
+
+def test_a_function_is_found_again_by_its_name() -> None:
+    assert locate(name_of(functools.reduce)) is functools.reduce
+    assert locate("pathlib:Path.cwd")() == locate("pathlib:Path").cwd()  # type: ignore[attr-defined]  # a class
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("json", "expected a function as 'module:name', got 'json'"),
+        (":dumps", "expected a function"),
+        ("nosuchmodule:f", "there is no module 'nosuchmodule'"),
+        ("json:nosuch", "'json' has no 'nosuch'"),
+        ("string:digits", "is a str, expected a function"),
+    ],
+)
+def test_what_cannot_be_imported_is_explained_and_not_tried_again(name: str, sentence: str) -> None:
+    with pytest.raises(NotImportableError, match=sentence) as caught:
+        locate(name)
+
+    assert caught.value.retryable is False

@@ -1,0 +1,36 @@
+"""Errors say what to do: whatever a user gets wrong is answered by these very sentences."""
+
+import pytest
+
+from runnel.authoring.load import load_text
+from runnel.core.validation import find_problems
+from runnel.errors import InvalidWorkflowError
+from tests.unit.authoring.samples import Case
+from tests.unit.authoring.wrong_documents import NODES, WORKFLOWS
+from tests.unit.authoring.wrong_graphs import GRAPHS, HANDLERS
+from tests.unit.authoring.wrong_templates import TEMPLATES
+from tests.unit.authoring.wrong_texts import TEXTS
+
+CASES = [*TEXTS, *WORKFLOWS, *NODES, *GRAPHS, *HANDLERS, *TEMPLATES]
+
+
+def problems_in(text: str) -> tuple[str, ...]:
+    try:
+        workflow = load_text(text)
+    except InvalidWorkflowError as error:
+        return error.problems
+    return tuple(find_problems(workflow))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.problems[0][:60])
+def test_a_wrong_document_is_answered_by_all_its_problems(case: Case) -> None:
+    assert problems_in(case.text) == case.problems
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.problems[0][:60])
+def test_a_problem_is_one_short_line(case: Case) -> None:
+    assert all("\n" not in problem and len(problem) < 300 for problem in case.problems)
+
+
+def test_the_table_is_large_enough_to_be_trusted() -> None:
+    assert len(CASES) >= 150

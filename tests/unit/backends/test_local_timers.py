@@ -1,0 +1,45 @@
+"""The heap of timers forgets what was cleared or moved, in what it returns and in memory."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runnel.backends.local.timers import STALE_MIN, LocalTimers
+from runnel.ports.store import TimerSet
+from runnel.testing.conformance.values import timer, timer_key
+
+names = st.sampled_from("abcdef")
+times = st.integers(0, 20).map(float)
+steps = st.lists(st.tuples(names, st.none() | times), max_size=60)
+
+
+@given(steps=steps, now=times, limit=st.integers(1, 8))
+def test_due_timers_are_those_of_a_plain_sorted_list(
+    steps: list[tuple[str, float | None]], now: float, limit: int
+) -> None:
+    timers = LocalTimers()
+    expected: dict[str, TimerSet] = {}
+
+    for name, due in steps:
+        if due is None:
+            timers.clear(timer_key(name))
+            expected.pop(name, None)
+        else:
+            timers.set(timer(name, due=due))
+            expected[name] = timer(name, due=due)
+        timers.due(now, limit=limit)
+
+    found = timers.due(now, limit=limit)
+    dues = sorted(each.due for each in expected.values())
+    assert [each.due for each in found] == [due for due in dues if due <= now][:limit]
+    assert all(expected[each.key.node_id] == each for each in found)
+    assert timers.next_due() == (dues[0] if dues else None)
+
+
+def test_a_timer_that_is_moved_for_ever_takes_no_more_room() -> None:
+    timers = LocalTimers()
+
+    for number in range(10_000):
+        timers.set(timer("a", due=float(number)))
+
+    assert len(timers) <= STALE_MIN + 2
+    assert timers.next_due() == 9_999.0

@@ -1,0 +1,22 @@
+"""Workflows for the tests of the command line, written as edges."""
+
+from runnel.core.graph import Graph
+from runnel.core.ids import NodeId
+from runnel.core.workflow import Node, Workflow
+
+
+def workflow(edges: dict[str, str], **fields: object) -> Workflow:
+    """`{"a": "", "b": "a", "c": "a b"}`: each node with its parents."""
+    nodes = tuple(
+        Node(
+            id=NodeId(name),
+            handler="output",
+            dependencies=tuple(NodeId(parent) for parent in parents.split()),
+        )
+        for name, parents in edges.items()
+    )
+    return Workflow(name="test", nodes=nodes, **fields)  # type: ignore[arg-type]  # test data
+
+
+def graph(edges: dict[str, str]) -> Graph:
+    return Graph(workflow(edges))

@@ -1,0 +1,156 @@
+"""Graphs as pictures: what a person reads at a glance must also be true."""
+
+import msgspec
+import pytest
+
+from runnel.cli.drawing.channel import route
+from runnel.cli.drawing.data import graph_document
+from runnel.cli.drawing.layers import list_layers
+from runnel.cli.drawing.mermaid import escaped, mermaid
+from runnel.cli.drawing.picture import draw
+from runnel.core.graph import Graph
+from runnel.core.ids import NodeId
+from runnel.core.workflow import Node, Workflow
+from tests.unit.cli.graphs import graph, workflow
+
+DIAMOND = """\
+      ╭───╮
+      │ a │
+      ╰─┬─╯
+    ╭───┴──╮
+    ▼      ▼
+  ╭───╮  ╭───╮
+  │ b │  │ c │
+  ╰─┬─╯  ╰─┬─╯
+    ╰──┬───╯
+       ▼
+     ╭───╮
+     │ d │
+     ╰───╯"""
+
+CHAIN = """\
+╭───╮
+│ a │
+╰─┬─╯
+  ▼
+╭───╮
+│ b │
+╰───╯"""
+
+
+def dedented(text: str) -> list[str]:
+    lines = text.splitlines()
+    margin = min(len(line) - len(line.lstrip()) for line in lines)
+    return [line[margin:] for line in lines]
+
+
+def test_a_chain_is_drawn_with_boxes_and_arrows() -> None:
+    assert draw(graph({"a": "", "b": "a"}), columns=80) == CHAIN
+
+
+def test_a_diamond_is_drawn_as_a_diamond() -> None:
+    drawn = draw(graph({"a": "", "b": "a", "c": "a", "d": "b c"}), columns=80)
+
+    assert dedented(drawn) == dedented(DIAMOND)
+
+
+def test_an_edge_over_several_layers_passes_beside_the_boxes() -> None:
+    drawn = draw(graph({"a": "", "b": "a", "c": "b a"}), columns=80).splitlines()
+
+    row_of_b = next(line for line in drawn if "│ b │" in line)
+    assert row_of_b.replace("│ b │", "").strip() == "│"
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ([(2, 2)], []),
+        ([(2, 4)], ["  ╰─╮  "]),
+        ([(4, 2)], ["  ╭─╯  "]),
+        ([(2, 1), (2, 4)], [" ╭┴─╮  "]),
+        ([(1, 3), (5, 3)], [" ╰─┬─╯ "]),
+        ([(0, 4), (2, 2)], ["╰─│─╮  "]),
+    ],
+)
+def test_lines_between_two_layers(lines: list[tuple[int, int]], expected: list[str]) -> None:
+    assert route(lines, 7) == expected
+
+
+def test_lines_that_could_be_taken_for_another_are_not_drawn() -> None:
+    assert route([(0, 4), (4, 0)], 5) is None
+
+
+def test_two_lines_never_share_a_part_that_belongs_to_one() -> None:
+    rows = route([(0, 4), (4, 8)], 9)
+
+    assert rows == ["│   ╰───╮", "╰───╮   │"]
+
+
+def test_marks_tell_conditions_and_maps_and_are_explained() -> None:
+    nodes = (
+        Node(id=NodeId("a"), handler="output"),
+        Node(id=NodeId("b"), handler="output", dependencies=(NodeId("a"),), condition="a.x"),
+        Node(id=NodeId("c"), handler="output", dependencies=(NodeId("a"),), for_each="a.x"),
+    )
+
+    drawn = draw(Graph(Workflow(name="w", nodes=nodes)), columns=80)
+
+    assert "│ b ? │" in drawn
+    assert "│ c ×n │" in drawn  # noqa: RUF001  # the sign for "times" is meant
+    assert "runs only when its condition is true" in drawn
+
+
+def test_a_graph_wider_than_the_terminal_is_listed_by_layer_and_shortened() -> None:
+    wide = graph({"start": ""} | {f"node_{i}": "start" for i in range(30)})
+
+    lines = draw(wide, columns=60).splitlines()
+
+    assert lines[0] == "31 nodes in 2 layers"
+    assert lines[2] == "1  start"
+    assert lines[3] == "2  node_0 ← start   node_1 ← start … 28 more"
+    assert all(len(line) <= 60 for line in lines)
+
+
+def test_a_deep_listing_says_how_many_layers_are_left_out() -> None:
+    chain = graph({"n0": ""} | {f"n{i}": f"n{i - 1}" for i in range(1, 100)})
+
+    lines = list_layers(chain, columns=80).splitlines()
+
+    assert lines[-1] == "  …  and 60 more layers"
+
+
+def test_mermaid_names_nodes_by_number_and_labels_them_by_id() -> None:
+    text = mermaid(graph({"a": "", "end": "a"}))
+
+    assert text.splitlines() == [
+        "flowchart TD",
+        '    n0["a"]',
+        '    n1["end"]',
+        "    n0 --> n1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("id_", "expected"),
+    [
+        ("plain_id", "plain_id"),
+        ('say "hi"', "say #34;hi#34;"),
+        ("a#b;c", "a#35;b#59;c"),
+        ("x[0]{y}", "x#91;0#93;#123;y#125;"),
+        ("<b>&", "#60;b#62;#38;"),
+        ("größe", "größe"),
+    ],
+)
+def test_a_mermaid_label_escapes_what_mermaid_reads(id_: str, expected: str) -> None:
+    assert escaped(id_) == expected
+
+
+def test_a_graph_as_data_is_plain_json() -> None:
+    document = graph_document(Graph(workflow({"a": "", "b": "a"})))
+
+    assert msgspec.json.decode(msgspec.json.encode(document)) == {
+        "workflow": "test",
+        "nodes": [{"id": "a", "handler": "output"}, {"id": "b", "handler": "output"}],
+        "edges": [["a", "b"]],
+        "layers": [["a"], ["b"]],
+    }

@@ -1,0 +1,121 @@
+"""Events folded into lines, and the sentences and frames that are made of them."""
+
+from runnel.cli.folding import fold
+from runnel.cli.frames import frame
+from runnel.cli.hints import Hints
+from runnel.cli.progress import Progress
+from runnel.cli.sentences import change, outcome
+from runnel.core import events as e
+from runnel.core.ids import NodeId, Nonce
+from runnel.core.retry import ErrorInfo
+from runnel.core.run_when import SkipReason
+from runnel.core.states import ExecutionState, NodeState
+from runnel.core.values import NULL
+from tests.unit.cli.graphs import workflow
+
+A, B = NodeId("a"), NodeId("b")
+ERROR = ErrorInfo(type="ConnectionError", message="refused")
+
+
+def progress(edges: dict[str, str] | None = None) -> Progress:
+    found = Progress("e1", workflow(edges or {"a": "", "b": "a"}))
+    fold(found, 10.0, [e.ExecutionStarted()])
+    return found
+
+
+def queued(node: NodeId, attempt: int = 1) -> e.NodeQueued:
+    return e.NodeQueued(node=node, attempt=attempt, nonce=Nonce("n"))
+
+
+def said(found: Progress, now: float = 20.0) -> list[str]:
+    lines, found.changed = found.changed, []
+    return [change(line, now) for line in lines]
+
+
+def shown(found: Progress, *, now: float = 20.0, lines_max: int = 40) -> list[str]:
+    return [
+        text.plain.rstrip() for text in frame(found, now=now, hints=Hints(), lines_max=lines_max)
+    ]
+
+
+def test_a_node_that_runs_and_completes_is_told_twice() -> None:
+    found = progress()
+
+    fold(found, 11.0, [queued(A)])
+    found.start("a", 11.5)
+    fold(found, 12.0, [e.NodeCompleted(node=A, output=NULL, started_at=11.5), queued(B)])
+
+    assert said(found) == ["a: completed in 0.5 s", "a: completed in 0.5 s"]
+    assert found.counts[NodeState.COMPLETED] == 1
+    assert found.settled == 1
+
+
+def test_a_retry_tells_the_next_attempt_the_delay_and_the_error() -> None:
+    found = progress()
+
+    fold(found, 11.0, [queued(A), e.RetryPlanned(node=A, error=ERROR, due=22.5)])
+
+    assert said(found) == ["a: attempt 2 in 2.5 s, after ConnectionError: refused"]
+
+
+def test_a_skip_tells_its_reason() -> None:
+    found = progress()
+
+    fold(found, 11.0, [e.NodeSkipped(node=A, reason=SkipReason.CONDITION_FALSE)])
+
+    assert said(found) == ["a: skipped (condition is false)"]
+
+
+def test_closing_cancels_what_has_not_begun() -> None:
+    found = progress()
+
+    fold(found, 11.0, [e.ExecutionClosing(outcome=ExecutionState.CANCELLED)])
+
+    assert found.counts[NodeState.CANCELLED] == 2
+
+
+def test_a_map_counts_its_items_and_shows_a_bar() -> None:
+    found = progress()
+    events = [e.NodeCompleted(node=A, item=i, output=NULL) for i in range(5)]
+
+    fold(found, 11.0, [e.MapStarted(node=A, count=10), *events])
+
+    assert change(found.lines["a"], 20.0) == "a: 5 of 10 items"
+    assert shown(found)[1].endswith("━━━━━━━━━━────────── 5/10")
+
+
+def test_a_node_that_waits_for_a_signal_shows_the_command_that_sends_it() -> None:
+    found = progress()
+
+    fold(found, 11.0, [e.NodeWaits(node=A, wait=e.Wait.SIGNAL, detail="approve")])
+
+    lines = shown(found)
+    assert lines[1].endswith("waits for signal 'approve'")
+    assert lines[2].strip() == "runnel signal e1 approve"
+
+
+def test_a_node_that_has_not_begun_shows_what_it_comes_after() -> None:
+    assert shown(progress())[2].endswith("after a")
+
+
+def test_a_large_graph_is_shown_as_counts_and_the_nodes_at_work() -> None:
+    found = progress({f"n{i}": "" for i in range(100)})
+    fold(found, 11.0, [queued(NodeId("n7")), queued(NodeId("n8"))])
+    found.start("n7", 11.0)
+    fold(found, 12.0, [e.NodeFailed(node=NodeId("n8"), error=ERROR)])
+
+    lines = shown(found)
+
+    assert lines[1].split() == ["·", "98", "pending", "●", "1", "running", "✗", "1", "failed"]
+    assert "n8" in lines[2]
+    assert "n7" in lines[3]
+    assert len(lines) == 4
+
+
+def test_the_outcome_is_one_line_with_the_error() -> None:
+    found = progress()
+    error = ErrorInfo(type="ValueError", message="two\nlines")
+
+    fold(found, 13.0, [e.ExecutionFinished(state=ExecutionState.FAILED, error=error)])
+
+    assert outcome(found, 99.0) == "test failed in 3.0 s: ValueError: two lines"

@@ -1,0 +1,120 @@
+"""Numbers, times and texts as a person reads them; commands as a person copies them."""
+
+from pathlib import Path
+
+import pytest
+
+from runnel.cli import exits
+from runnel.cli.hints import Hints
+from runnel.cli.inputs import read_input, read_labels
+from runnel.cli.signal import read_payload
+from runnel.cli.stuck import Waits, commands_for
+from runnel.cli.words import count, duration, short, shown_labels, some
+from runnel.core.states import ExecutionState, NodeState
+from runnel.runtime.names import engine_name, pid_of
+from runnel.views import moment
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (-1, "0.0 s"),
+        (0.04, "0.0 s"),
+        (9.94, "9.9 s"),
+        (9.96, "10 s"),
+        (59.4, "59 s"),
+        (59.6, "1m 00s"),
+        (3_599, "59m 59s"),
+        (3_600, "1h 00m"),
+        (90_000, "1d 1h"),
+    ],
+)
+def test_a_duration_has_at_most_two_units(seconds: float, expected: str) -> None:
+    assert duration(seconds) == expected
+
+
+def test_a_moment_is_iso_8601_in_utc() -> None:
+    assert moment(0.25) == "1970-01-01T00:00:00.250Z"
+
+
+def test_a_count_agrees_with_its_noun() -> None:
+    assert [count(1, "node"), count(1_200, "node")] == ["1 node", "1,200 nodes"]
+
+
+def test_a_list_of_names_is_shortened() -> None:
+    assert some(["a", "b", "c", "d"], 2) == "a, b and 2 more"
+
+
+def test_a_short_text_is_one_line() -> None:
+    assert short("one\n two three", 9) == "one two …"
+
+
+def test_labels_of_runnel_itself_are_not_shown() -> None:
+    assert shown_labels({"team": "red", "runnel.source": "/x"}) == "team=red"
+
+
+def test_a_hint_names_the_data_dir_only_when_the_user_did() -> None:
+    assert Hints().resume("e1") == "runnel resume e1"
+    assert Hints(Path("my data")).resume() == "runnel resume --data-dir 'my data'"
+
+
+def test_an_engine_is_named_after_its_process() -> None:
+    assert pid_of(engine_name("abc")) is not None
+    assert pid_of("engine-abc") is None
+
+
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [
+        (ExecutionState.COMPLETED, 0),
+        (ExecutionState.FAILED, 1),
+        (ExecutionState.CANCELLED, 1),
+    ],
+)
+def test_the_exit_code_follows_from_the_state(state: ExecutionState, code: int) -> None:
+    assert exits.OF_STATE[state] == code
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], None),
+        (["{}"], {}),
+        (['{"by": "ada"}'], {"by": "ada"}),
+        (["true"], True),
+        (["by=ada"], {"by": "ada"}),
+        (["by=ada", "count=2"], {"by": "ada", "count": 2}),
+    ],
+)
+def test_a_payload_is_json_or_assignments(words: list[str], expected: object) -> None:
+    assert read_payload(words) == expected
+
+
+def test_assignments_are_laid_over_the_input_file(tmp_path: Path) -> None:
+    file = tmp_path / "input.json"
+    file.write_text('{"user": {"name": "Ada", "age": 36}, "year": 1}')
+
+    merged = read_input(str(file), ["user.name=Bob", "year=2"])
+
+    assert merged == {"user": {"name": "Bob", "age": 36}, "year": 2}
+
+
+def test_labels_are_texts() -> None:
+    assert read_labels(["team=red", "n=1"]) == {"team": "red", "n": "1"}
+
+
+@pytest.mark.parametrize(
+    ("is_owned", "expected"),
+    [
+        (True, ("runnel signal e1 ok",)),
+        (False, ("runnel signal e1 ok", "runnel resume e1")),
+    ],
+)
+def test_the_commands_that_make_a_stuck_execution_go_on(
+    is_owned: bool, expected: tuple[str, ...]
+) -> None:
+    waits = Waits(
+        node="a", state=NodeState.WAITING, waits_for="signal 'ok'", since=None, signal="ok"
+    )
+
+    assert commands_for("e1", (waits,), Hints(), is_owned=is_owned) == expected

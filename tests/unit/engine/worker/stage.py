@@ -1,0 +1,166 @@
+"""A worker on a memory backend, and the orchestrator's side of it played by the test."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import Any
+
+import msgspec
+
+from runnel.authoring.registry import HandlerRegistry
+from runnel.backends.memory import MemoryBackend
+from runnel.core.commands import Command, TaskCompleted, TaskFailed, TaskSkipped, TaskStarted
+from runnel.core.effects import Task
+from runnel.core.events import AnyEvent
+from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, Token
+from runnel.core.values import EMPTY_OBJECT, NO_DATA, Value, inline
+from runnel.engine.worker import Worker
+from runnel.handlers import builtin_registry
+from runnel.ports.clock import Clock
+from runnel.ports.store import Commit, Lease
+from runnel.runtime.clock import RealIds
+
+WAIT_S = 10.0
+
+Ending = TaskCompleted | TaskFailed | TaskSkipped
+
+
+class Told:
+    """Telemetry that remembers."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, object]]] = []
+        self.begun: list[Token] = []
+
+    def event(self, name: str, **fields: object) -> None:
+        self.events.append((name, fields))
+
+    def committed(self, execution_id: str, at: float, events: Sequence[AnyEvent]) -> None:
+        """The worker commits nothing."""
+
+    def started(self, token: Token, worker: str, at: float) -> None:
+        self.begun.append(token)
+
+    def named(self, name: str) -> list[dict[str, object]]:
+        return [fields for found, fields in self.events if found == name]
+
+
+class Stage:
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.backend = MemoryBackend(clock, RealIds())
+        self.handlers: HandlerRegistry = builtin_registry()
+        self.told = Told()
+        self.stop = asyncio.Event()
+        self.stop_now = asyncio.Event()
+        self.reports: list[Command] = []
+        self._lease: Lease | None = None
+        self._sequence = count(1)
+        self._nonces = count(1)
+
+    def task(self, handler: str, config: Mapping[str, Any] | None = None, **fields: Any) -> Task:
+        """Any field of Task by its name; `inputs` and `item` as plain JSON, `node` for its id."""
+        node = NodeId(fields.pop("node", "node"))
+        inputs = {
+            NodeId(name): value if isinstance(value, Value) else inline(value)
+            for name, value in fields.pop("inputs", {}).items()
+        }
+        execution_input = fields.pop("execution_input", EMPTY_OBJECT)
+        if not isinstance(execution_input, Value):
+            execution_input = inline(execution_input)
+        item = fields.pop("item", None)
+        nonce = Nonce(f"n{next(self._nonces)}")
+        settings: dict[str, Any] = {
+            "parents": len(inputs),
+            "workflow": "flow",
+            "version": 1,
+            "execution_started_at": 5.0,
+            "timeout_s": 300.0,
+            "issued_at": self.clock.now(),
+            "queue": f"tasks:{handler}",
+            **fields,
+        }
+        return Task(
+            token=Token(ExecutionId("x1"), node, fields.pop("item_index", NO_ITEM), 1, nonce),
+            handler=handler,
+            config=msgspec.Raw(msgspec.json.encode(config or {})),
+            inputs=inputs,
+            execution_input=execution_input,
+            item=NO_DATA if item is None else msgspec.Raw(msgspec.json.encode(item)),
+            **settings,
+        )
+
+    async def issue(self, *tasks: Task) -> None:
+        await self._commit(tasks=tasks)
+
+    async def drop(self, *tokens: Token) -> None:
+        await self._commit(dropped=tokens)
+
+    @asynccontextmanager
+    async def working(self, **settings: Any) -> AsyncIterator[Worker]:
+        """A worker that has ended when the block has."""
+        worker = self.worker(**settings)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(worker.run(self.stop, self.stop_now))
+            try:
+                yield worker
+            finally:
+                self.stop.set()
+
+    def worker(self, **settings: Any) -> Worker:
+        return Worker(
+            self.backend.tasks,
+            self.backend.blobs,
+            self.handlers,
+            self.clock,
+            self.told,
+            **{"name": "w1", **settings},
+        )
+
+    async def read_reports(self) -> list[Command]:
+        """All reports so far, in the order in which the store has them."""
+        lease = await self._leased()
+        entries = await self.backend.store.read_inbox(lease, limit=10_000, wait_s=0)
+        self.reports += [entry.command for entry in entries if entry.command is not None]
+        return self.reports
+
+    async def results(self, expected: int = 1) -> list[Ending]:
+        """The first `expected` reports that end a task; waits for them, but not for ever."""
+        async with asyncio.timeout(WAIT_S):
+            while len(found := self.ended()) < expected:
+                await self.read_reports()
+                await asyncio.sleep(0)
+        return found[:expected]
+
+    def ended(self) -> list[Ending]:
+        return [each for each in self.reports if isinstance(each, Ending)]
+
+    def notes(self) -> list[TaskStarted]:
+        return [each for each in self.reports if isinstance(each, TaskStarted)]
+
+    async def run(self, task: Task, **settings: Any) -> Ending:
+        """Issues one task to a worker of its own and returns its report."""
+        async with self.working(**settings):
+            await self.issue(task)
+            [result] = await self.results()
+        return result
+
+    async def output(self, task: Task, **settings: Any) -> Any:
+        result = await self.run(task, **settings)
+        assert isinstance(result, TaskCompleted), result
+        return result.output.decode()
+
+    async def error(self, task: Task, **settings: Any) -> TaskFailed:
+        result = await self.run(task, **settings)
+        assert isinstance(result, TaskFailed), result
+        return result
+
+    async def _commit(self, **fields: Any) -> None:
+        lease = await self._leased()
+        await self.backend.store.commit(lease, Commit(sequence=next(self._sequence), **fields))
+
+    async def _leased(self) -> Lease:
+        if self._lease is None:
+            self._lease = await self.backend.store.acquire(0, "test")
+        return self._lease

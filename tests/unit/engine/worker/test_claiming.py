@@ -1,0 +1,221 @@
+"""Claims, the start check, and reports that gather."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from runnel.authoring.context import Context
+from runnel.core.commands import Command
+from runnel.core.effects import Task
+from runnel.core.ids import Token
+from runnel.errors import StoreError
+from runnel.ports.store import TaskQueue
+from runnel.testing.clock import FakeClock, settle
+from tests.unit.engine.worker.stage import Stage
+from tests.waiting import eventually
+
+
+class Recorded:
+    """A task queue that passes everything on, remembers the calls, and can be out of order."""
+
+    def __init__(self, tasks: TaskQueue) -> None:
+        self._tasks = tasks
+        self.limits: list[int] = []
+        self.report_sizes: list[int] = []
+        self.beats: list[list[Token]] = []
+        self.failures: dict[str, int] = {}
+        self.refuses: set[Token] = set()
+        self.report_gate = asyncio.Event()
+        self.report_gate.set()
+
+    async def claim(
+        self, worker: str, queues: Sequence[str] | None, *, limit: int, wait_s: float
+    ) -> Sequence[Task]:
+        self._maybe_fail("claim")
+        self.limits.append(limit)
+        return await self._tasks.claim(worker, queues, limit=limit, wait_s=wait_s)
+
+    async def start(self, worker: str, tokens: Sequence[Token], *, now: float) -> Sequence[bool]:
+        answers = await self._tasks.start(worker, tokens, now=now)
+        return [
+            answer and token not in self.refuses
+            for token, answer in zip(tokens, answers, strict=True)
+        ]
+
+    async def report(self, worker: str, reports: Sequence[Command]) -> Sequence[bool]:
+        self._maybe_fail("report")
+        self.report_sizes.append(len(reports))
+        await self.report_gate.wait()
+        return await self._tasks.report(worker, reports)
+
+    async def beat(self, worker: str, holds: Sequence[Token]) -> Sequence[Token]:
+        self.beats.append(list(holds))
+        return await self._tasks.beat(worker, holds)
+
+    def _maybe_fail(self, call: str) -> None:
+        if self.failures.get(call, 0):
+            self.failures[call] -= 1
+            raise StoreError("the store is away")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tasks, name)
+
+
+def recorded(stage: Stage) -> Recorded:
+    tasks = Recorded(stage.backend.tasks)
+    stage.backend.tasks = tasks
+    return tasks
+
+
+async def test_one_claim_takes_as_many_tasks_as_there_are_free_slots(stage: Stage) -> None:
+    tasks = recorded(stage)
+    await stage.issue(*(stage.task("output", node=f"n{index}") for index in range(10)))
+
+    async with stage.working(concurrency=4):
+        await stage.results(10)
+
+    assert max(tasks.limits) == 4
+    assert sum(1 for _ in tasks.limits) <= 5
+
+
+async def test_never_more_tasks_run_than_there_are_slots_over_all_queues(stage: Stage) -> None:
+    running, most = 0, 0
+
+    async def count(config: Any, ctx: Context) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+
+    stage.handlers.register("a", count)
+    stage.handlers.register("b", count)
+    await stage.issue(*(stage.task(name) for _ in range(20) for name in ("a", "b")))
+
+    async with stage.working(concurrency=3):
+        await stage.results(40)
+
+    assert most == 3
+
+
+async def test_a_task_that_the_start_check_refuses_does_not_run(stage: Stage) -> None:
+    stale, wanted = stage.task("output", {"is": "stale"}), stage.task("output", {"is": "wanted"})
+    recorded(stage).refuses.add(stale.token)
+    await stage.issue(stale, wanted)
+
+    async with stage.working():
+        [completed] = await stage.results(1)
+
+    assert completed.token == wanted.token
+    assert stage.told.begun == [wanted.token]
+    assert len(stage.told.named("task.refused")) == 1
+
+
+async def test_only_the_named_queues_are_served(stage: Stage) -> None:
+    await stage.issue(stage.task("output", {"q": 1}, queue="tasks:far"))
+
+    async with stage.working(queues=["tasks:near"]):
+        await stage.issue(stage.task("output", {"q": 2}, queue="tasks:near"))
+        [completed] = await stage.results(1)
+
+    assert completed.output.decode() == {"q": 2}  # type: ignore[union-attr]  # it completed
+
+
+async def test_results_gather_while_a_report_is_under_way(stage: Stage) -> None:
+    tasks = recorded(stage)
+    tasks.report_gate.clear()
+    await stage.issue(stage.task("output"))
+
+    async with stage.working(concurrency=2):
+        await eventually(lambda: tasks.report_sizes == [1])
+        await stage.issue(*(stage.task("output") for _ in range(7)))
+        await eventually(lambda: len(stage.told.begun) == 8)
+        tasks.report_gate.set()
+        await stage.results(8)
+
+    assert tasks.report_sizes == [1, 7]
+
+
+async def test_a_slot_is_free_again_before_the_report_is_acknowledged(stage: Stage) -> None:
+    tasks = recorded(stage)
+    tasks.report_gate.clear()
+    await stage.issue(stage.task("output"), stage.task("output"))
+
+    async with stage.working(concurrency=1) as worker:
+        await eventually(lambda: len(stage.told.begun) == 2)
+        held = worker.holds
+        tasks.report_gate.set()
+        await stage.results(2)
+
+    assert held == 2
+
+
+async def test_a_report_whose_token_is_not_held_any_more_is_counted(stage: Stage) -> None:
+    tasks = recorded(stage)
+    tasks.report_gate.clear()
+    task = stage.task("output")
+    await stage.issue(task)
+
+    async with stage.working() as worker:
+        await eventually(lambda: tasks.report_sizes == [1])
+        await stage.drop(task.token)
+        tasks.report_gate.set()
+        await eventually(lambda: worker.holds == 0)
+
+    assert len(stage.told.named("report.refused")) == 1
+    assert await stage.read_reports() == []
+
+
+async def test_a_store_that_is_away_is_asked_again_and_loses_nothing(
+    frozen: Stage, clock: FakeClock
+) -> None:
+    tasks = recorded(frozen)
+    tasks.failures = {"claim": 2, "report": 2}
+    await frozen.issue(frozen.task("output", {"x": 1}))
+
+    async with frozen.working():
+        await clock.advance(10)
+        [completed] = await frozen.results(1)
+
+    assert completed.output.decode() == {"x": 1}  # type: ignore[union-attr]  # it completed
+    calls = [fields["call"] for fields in frozen.told.named("store.failed")]
+    assert calls == ["claim", "claim", "report", "report"]
+
+
+async def test_each_beat_names_what_is_held(frozen: Stage, clock: FakeClock) -> None:
+    tasks, go = recorded(frozen), asyncio.Event()
+
+    @frozen.handlers.handler("slow")
+    async def slow(config: Any, ctx: Context) -> None:
+        await go.wait()
+
+    task = frozen.task("slow")
+    async with frozen.working(beat_s=5.0):
+        await settle()
+        await frozen.issue(task)
+        await clock.advance(5)
+        go.set()
+        await frozen.results(1)
+        await clock.advance(5)
+
+    assert tasks.beats == [[], [task.token], []]
+
+
+async def test_a_task_that_is_dropped_while_it_waits_for_a_slot_never_runs(stage: Stage) -> None:
+    tasks, go = recorded(stage), asyncio.Event()
+
+    @stage.handlers.handler("slow")
+    async def slow(config: Any, ctx: Context) -> None:
+        await go.wait()
+
+    first, second = stage.task("slow"), stage.task("slow")
+    async with stage.working(concurrency=1) as worker:
+        await stage.issue(first, second)
+        await eventually(lambda: stage.told.begun == [first.token])
+        await stage.drop(second.token)
+        go.set()
+        await stage.results(1)
+        await eventually(lambda: worker.holds == 0)
+
+    assert stage.told.begun == [first.token]
+    assert tasks.limits

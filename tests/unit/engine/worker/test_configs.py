@@ -1,0 +1,58 @@
+"""Configs: compiled once, resolved into values of their own."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from runnel.core.templates import TemplateSyntaxError
+from runnel.engine.worker.configs import COMPILED_BYTES_MAX, config_of
+
+
+class Scope:
+    def __init__(self, **values: Any) -> None:
+        self._values = values
+
+    def lookup(self, root: str) -> Any:
+        return self._values[root]
+
+
+def raw(value: Any) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(value))
+
+
+def test_equal_configs_are_compiled_once() -> None:
+    assert config_of(raw({"a": "{{ x }}"})) is config_of(raw({"a": "{{ x }}"}))
+
+
+def test_a_very_large_config_is_not_kept() -> None:
+    large = raw({"text": "x" * COMPILED_BYTES_MAX})
+
+    assert config_of(large) is not config_of(large)
+
+
+def test_it_knows_the_roots_that_its_templates_name() -> None:
+    config = config_of(raw({"a": "{{ x.y }} {{ input.z }}", "b": ["{{ nodes['n-1'] }}"], "c": 1}))
+
+    assert config.roots == {"x", "input", "n-1"}
+
+
+def test_parts_without_a_template_are_new_in_each_resolution() -> None:
+    config = config_of(raw({"a": [{"b": []}, "{{ x }}"], "c": {"d": {}}, "e": 1}))
+
+    first, second = config.resolve(Scope(x=1)), config.resolve(Scope(x=2))
+    first["a"][0]["b"].append(1)
+    first["c"]["d"]["k"] = 1
+
+    assert second == {"a": [{"b": []}, 2], "c": {"d": {}}, "e": 1}
+    assert config.resolve(Scope(x=3)) == {"a": [{"b": []}, 3], "c": {"d": {}}, "e": 1}
+
+
+def test_a_config_that_is_not_an_object_is_resolved_too() -> None:
+    assert config_of(raw("{{ x }}")).resolve(Scope(x=[1])) == [1]
+    assert config_of(raw([1, 2])).resolve(Scope()) == [1, 2]
+
+
+def test_a_template_that_is_none_is_refused() -> None:
+    with pytest.raises(TemplateSyntaxError):
+        config_of(raw({"a": "{{ 1 + }}"}))

@@ -1,0 +1,109 @@
+"""What a handler may return, and what it is told when it may not."""
+
+import dataclasses
+import datetime as dt
+import decimal
+import enum
+import pathlib
+import types
+import uuid
+from typing import Any
+
+import msgspec
+import pytest
+
+from runnel.engine.worker.failures import error_info
+from runnel.engine.worker.outputs import NotJsonError, encode
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+
+
+class Model:
+    """As pydantic's models look from outside."""
+
+    def __init__(self, when: dt.date) -> None:
+        self._when = when
+
+    def model_dump(self, mode: str) -> dict[str, str]:
+        return {"when": self._when.isoformat(), "mode": mode}
+
+
+class Color(enum.Enum):
+    RED = "red"
+
+
+class Scalar:
+    """As numpy's scalars and arrays look from outside."""
+
+    dtype = "float64"
+
+    def __init__(self, value: Any, shape: tuple[int, ...] = ()) -> None:
+        self._value = value
+        self.shape = shape
+
+    def item(self) -> Any:
+        return self._value
+
+    def tolist(self) -> Any:
+        return self._value
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [
+        (None, None),
+        ({"a": [1, 2.5, "x", True, None]}, {"a": [1, 2.5, "x", True, None]}),
+        (Point(3), {"x": 3}),
+        ([Model(when=dt.date(2026, 1, 2))], [{"when": "2026-01-02", "mode": "json"}]),
+        (dt.datetime(2026, 1, 2, tzinfo=dt.UTC), "2026-01-02T00:00:00Z"),
+        (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+        (decimal.Decimal("1.50"), "1.50"),
+        (Color.RED, "red"),
+        ({1: "one"}, {"1": "one"}),
+        ({3}, [3]),
+        (pathlib.Path("/tmp/x"), "/tmp/x"),
+        (types.MappingProxyType({"a": 1}), {"a": 1}),
+        (Scalar(1.5), 1.5),
+        (Scalar([1, 2], shape=(2,)), [1, 2]),
+        (2**70, 2**70),
+        ([2**70, None], [2**70, None]),
+        ("a text that says null", "a text that says null"),
+    ],
+    ids=repr,
+)
+def test_a_result_is_stored_as_json(result: Any, expected: Any) -> None:
+    assert msgspec.json.decode(encode(result)) == expected
+
+
+@pytest.mark.parametrize(
+    ("result", "sentence"),
+    [
+        (object(), "it holds a builtins.object"),
+        ({"f": open}, "it holds a builtins.builtin_function_or_method"),
+        ({(1, 2): 3}, "keys must be"),
+        ({None: 3}, "keys must be"),
+        ({"a": [1, float("nan")]}, r"result\.a\[1\] is nan"),
+        (float("-inf"), "result is -inf"),
+        ([None, 2**70, Scalar(float("inf"))], r"result\[2\] is inf"),
+        ("\ud800", "surrogates"),
+    ],
+    ids=repr,
+)
+def test_what_json_cannot_hold_is_refused_in_a_sentence(result: Any, sentence: str) -> None:
+    with pytest.raises(NotJsonError, match=sentence) as caught:
+        encode(result)
+
+    info = error_info(caught.value)
+    assert "TypeError" in info.types
+    assert info.retryable is False
+
+
+def test_a_result_that_holds_itself_is_refused() -> None:
+    loop: list[Any] = []
+    loop.append(loop)
+
+    with pytest.raises(NotJsonError):
+        encode(loop)

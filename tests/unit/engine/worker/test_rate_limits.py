@@ -1,0 +1,104 @@
+"""Rate tokens: parked without a slot for a short wait, back to the store for a long one."""
+
+from typing import Any
+
+from runnel.authoring.context import Context
+from runnel.core.commands import TaskDeferred
+from runnel.core.effects import Task
+from runnel.core.workflow import RateLimit
+from runnel.testing.clock import FakeClock, settle
+from tests.unit.engine.worker.stage import Stage
+from tests.waiting import eventually
+
+
+def limited(stage: Stage, *, rate: float | None = 1.0, node: str = "node") -> Task:
+    return stage.task("output", {}, node=node, resource_tag="api", rate_per_second=rate)
+
+
+async def test_tasks_run_at_the_rate_of_their_tag(frozen: Stage, clock: FakeClock) -> None:
+    began: list[float] = []
+
+    @frozen.handlers.handler("call")
+    async def call(config: Any, ctx: Context) -> None:
+        began.append(clock.monotonic())
+
+    tasks = [frozen.task("call", resource_tag="api", rate_per_second=2.0) for _ in range(4)]
+    async with frozen.working():
+        await frozen.issue(*tasks)
+        await clock.advance(3)
+        await frozen.results(4)
+
+    assert began == [0.0, 0.5, 1.0, 1.5]
+
+
+async def test_a_parked_task_holds_no_slot(frozen: Stage, clock: FakeClock) -> None:
+    async with frozen.working(concurrency=1):
+        await frozen.issue(limited(frozen), limited(frozen), frozen.task("output", node="free"))
+        await settle()
+        first_two = [each.token.node_id for each in await frozen.results(2)]
+        await clock.advance(1)
+        await frozen.results(3)
+
+    assert first_two == ["node", "free"]
+
+
+async def test_a_wait_beyond_five_seconds_is_left_to_the_store(
+    frozen: Stage, clock: FakeClock
+) -> None:
+    first, second = limited(frozen, rate=0.1), limited(frozen, rate=0.1, node="late")
+    async with frozen.working():
+        await frozen.issue(first, second)
+        await settle()
+        await frozen.results(1)
+        reports = await frozen.read_reports()
+
+    [deferred] = [each for each in reports if isinstance(each, TaskDeferred)]
+    assert deferred.token == second.token
+    assert deferred.until == clock.now() + 10
+    assert frozen.told.begun == [first.token]
+
+
+async def test_no_more_tasks_are_parked_than_ten_per_slot(frozen: Stage, clock: FakeClock) -> None:
+    async with frozen.working(concurrency=1) as worker:
+        await frozen.issue(*(limited(frozen, rate=20.0) for _ in range(15)))
+        await eventually(lambda: len(frozen.told.begun) == 1 and worker.holds == 10)
+        reports = list(await frozen.read_reports())
+        await clock.advance(1)
+        done = await frozen.results(11)
+
+    assert len([each for each in reports if isinstance(each, TaskDeferred)]) == 4
+    assert len(done) == 11
+
+
+async def test_the_workers_own_table_applies_where_the_workflow_gives_no_rate(
+    frozen: Stage, clock: FakeClock
+) -> None:
+    table = {"api": RateLimit(rate_per_second=1.0, burst=2)}
+    async with frozen.working(rate_limits=table):
+        await frozen.issue(*(limited(frozen, rate=None) for _ in range(3)))
+        await settle()
+        at_once = len(frozen.told.begun)
+        await clock.advance(1)
+        await frozen.results(3)
+
+    assert at_once == 2
+
+
+async def test_a_tag_without_any_limit_does_not_wait(frozen: Stage) -> None:
+    async with frozen.working():
+        await frozen.issue(*(limited(frozen, rate=None) for _ in range(3)))
+
+        assert len(await frozen.results(3)) == 3
+
+
+async def test_a_parked_task_that_is_dropped_does_not_run(frozen: Stage, clock: FakeClock) -> None:
+    first, second = limited(frozen), limited(frozen)
+    async with frozen.working() as worker:
+        await frozen.issue(first, second)
+        await settle()
+        await frozen.drop(second.token)
+        await clock.advance(5)
+        held = worker.holds
+
+    assert held == 0
+    assert frozen.told.begun == [first.token]

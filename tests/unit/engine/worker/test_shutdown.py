@@ -1,0 +1,160 @@
+"""The end of a worker: drain, then cancel, then leave; and no code can keep it from ending."""
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from runnel.authoring.context import Context
+from runnel.core.commands import TaskCompleted, TaskDeferred, TaskLost
+from runnel.errors import BrokenInvariantError, InputError
+from runnel.testing.clock import FakeClock, settle
+from tests.unit.engine.worker.stage import Stage
+from tests.waiting import eventually
+
+
+async def test_what_runs_may_finish_and_nothing_more_is_claimed(
+    frozen: Stage, clock: FakeClock
+) -> None:
+    go = asyncio.Event()
+
+    @frozen.handlers.handler("slow")
+    async def slow(config: Any, ctx: Context) -> str:
+        await go.wait()
+        return "finished"
+
+    async with frozen.working():
+        await frozen.issue(frozen.task("slow"))
+        await settle()
+        frozen.stop.set()
+        await settle()
+        await frozen.issue(frozen.task("output", node="later"))
+        await clock.advance(10)
+        go.set()
+
+    completed = (await frozen.read_reports())[-1]
+    assert isinstance(completed, TaskCompleted)
+    assert completed.output.decode() == "finished"
+    assert [token.node_id for token in frozen.told.begun] == ["node"]
+
+
+async def test_what_runs_too_long_is_cancelled_and_lost_at_once(
+    frozen: Stage, clock: FakeClock
+) -> None:
+    cancelled: list[bool] = []
+
+    @frozen.handlers.handler("hang")
+    async def hang(config: Any, ctx: Context) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.append(ctx.cancelled)
+
+    task = frozen.task("hang")
+    async with frozen.working(shutdown_s=30.0):
+        await frozen.issue(task)
+        await settle()
+        frozen.stop.set()
+        await clock.advance(29)
+        early = list(cancelled)
+        await clock.advance(2)
+
+    lost = [each for each in await frozen.read_reports() if isinstance(each, TaskLost)]
+    assert early == []
+    assert cancelled == [True]
+    assert [each.token for each in lost] == [task.token]
+    assert await frozen.backend.tasks.workers() == []
+
+
+async def test_the_second_signal_ends_it_at_once_even_if_code_is_deaf(
+    frozen: Stage, clock: FakeClock
+) -> None:
+    @frozen.handlers.handler("deaf")
+    async def deaf(config: Any, ctx: Context) -> None:
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                ctx.logger.debug("no")
+
+    async with frozen.working():
+        await frozen.issue(frozen.task("deaf"))
+        await settle()
+        frozen.stop.set()
+        frozen.stop_now.set()
+        await settle()
+
+    assert [type(each) for each in await frozen.read_reports()] == [TaskLost]
+
+
+async def test_a_hanging_thread_does_not_keep_a_worker_from_ending(stage: Stage) -> None:
+    go, begun = threading.Event(), threading.Event()
+
+    @stage.handlers.handler("hang")
+    def hang(config: Any, ctx: Context) -> None:
+        begun.set()
+        go.wait(10)
+
+    async with stage.working(shutdown_s=0.01) as worker:
+        await stage.issue(stage.task("hang"))
+        await eventually(begun.is_set)
+
+    assert worker.abandoned_threads == 1
+    assert [type(each) for each in await stage.read_reports()] == [TaskLost]
+    go.set()
+    await eventually(lambda: worker.abandoned_threads == 0)
+
+
+async def test_parked_tasks_go_back_to_the_store_without_counting_as_lost(frozen: Stage) -> None:
+    tasks = [frozen.task("output", resource_tag="api", rate_per_second=1.0) for _ in range(2)]
+    async with frozen.working():
+        await frozen.issue(*tasks)
+        await settle()
+
+    reports = await frozen.read_reports()
+    assert [type(each) for each in reports] == [TaskCompleted, TaskDeferred]
+
+
+async def test_an_idle_worker_ends_at_once(frozen: Stage) -> None:
+    async with asyncio.timeout(5):
+        async with frozen.working():
+            await settle()
+
+    assert frozen.told.named("shutdown.started") == [{"worker": "w1", "holds": 0}]
+
+
+async def test_a_cancelled_worker_ends_even_if_its_code_is_deaf(frozen: Stage) -> None:
+    @frozen.handlers.handler("deaf")
+    async def deaf(config: Any, ctx: Context) -> None:
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                ctx.logger.debug("no")
+
+    await frozen.issue(frozen.task("deaf"), frozen.task("output"))
+    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+        running = group.create_task(frozen.worker().run(frozen.stop))
+        await settle()
+        running.cancel()
+
+    assert running.cancelled()
+    assert TaskLost in [type(each) for each in await frozen.read_reports()]
+
+
+async def test_a_bug_in_a_loop_ends_the_worker_with_that_error(frozen: Stage) -> None:
+    async def broken(*_args: object, **_named: object) -> Any:
+        raise BrokenInvariantError("a bug")
+
+    frozen.backend.tasks.beat = broken  # type: ignore[method-assign]  # a fault for this test only
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await frozen.worker().run(frozen.stop)
+
+    assert isinstance(caught.value.exceptions[0], BrokenInvariantError)
+
+
+def test_a_worker_without_slots_is_refused(frozen: Stage) -> None:
+    with pytest.raises(InputError, match="at least 1, got 0"):
+        frozen.worker(concurrency=0)

@@ -1,0 +1,102 @@
+"""`input`, `output` and `python`, run by a worker as users run them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runnel.authoring.context import Context
+from runnel.handlers import builtin_registry
+from runnel.runtime.clock import RealClock
+from tests.unit.engine.worker.stage import Stage
+
+HERE = "tests.unit.handlers.test_builtin"
+
+
+def add(a: int, b: int = 1) -> int:
+    return a + b
+
+
+async def greet(name: str, ctx: Context) -> str:
+    return f"{name} in {ctx.node_id}"
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage(RealClock())
+
+
+def python(stage: Stage, **config: Any) -> Any:
+    return stage.task("python", config)
+
+
+def test_the_registry_has_those_that_a_worker_runs() -> None:
+    assert builtin_registry().names() == ["data_processor", "input", "output", "python"]
+
+
+async def test_input_gives_the_executions_input_over_its_config(stage: Stage) -> None:
+    task = stage.task("input", {"a": "default", "b": 2}, execution_input={"a": "given"})
+
+    assert await stage.output(task) == {"a": "given", "b": 2}
+
+
+async def test_input_gives_an_input_that_is_no_object_as_it_is(stage: Stage) -> None:
+    assert await stage.output(stage.task("input", {}, execution_input=[1, 2])) == [1, 2]
+
+
+async def test_input_cannot_put_an_input_that_is_no_object_over_defaults(stage: Stage) -> None:
+    failed = await stage.error(stage.task("input", {"a": 1}, execution_input=[1, 2]))
+
+    assert "must be an object, got list" in failed.error.message
+
+
+async def test_output_gives_its_resolved_config(stage: Stage) -> None:
+    task = stage.task("output", {"x": "{{ a.b }}"}, inputs={"a": {"b": [1]}})
+
+    assert await stage.output(task) == {"x": [1]}
+
+
+@pytest.mark.parametrize("mode", ["auto", "loop", "thread"])
+async def test_python_calls_a_function_with_its_args(stage: Stage, mode: str) -> None:
+    task = python(stage, function=f"{HERE}:add", args={"a": 2}, mode=mode)
+
+    assert await stage.output(task) == 3
+
+
+@pytest.mark.parametrize("mode", ["auto", "loop", "thread"])
+async def test_python_gives_the_context_to_a_parameter_named_ctx(stage: Stage, mode: str) -> None:
+    task = python(stage, function=f"{HERE}:greet", args={"name": "Ada"}, mode=mode)
+
+    assert await stage.output(task) == "Ada in node"
+
+
+async def test_python_finds_modules_of_the_working_directory(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "runnel_local_module.py").write_text("def answer():\n    return 42\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", ["/nowhere"])
+
+    task = python(stage, function="runnel_local_module:answer")
+
+    assert await stage.output(task) == 42
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        ({}, "expected function to be a text such as 'module:name', got None"),
+        ({"function": "json:dumps", "argz": {}}, "has no setting 'argz'"),
+        ({"function": "json:dumps", "args": [1]}, "args to be an object"),
+        ({"function": "nosuch:f"}, "there is no module 'nosuch'"),
+        ({"function": f"{HERE}:add", "args": {"c": 1}}, "can't be called with these args"),
+        ({"function": f"{HERE}:add", "args": {"a": 1}, "mode": "fast"}, "got 'fast'"),
+    ],
+)
+async def test_python_explains_what_is_wrong_with_its_config(
+    stage: Stage, config: dict[str, Any], sentence: str
+) -> None:
+    failed = await stage.error(stage.task("python", config))
+
+    assert sentence in failed.error.message
+    assert failed.error.retryable is False
