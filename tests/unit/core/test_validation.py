@@ -6,14 +6,12 @@ from typing import Any
 import pytest
 
 from runnel.core.checks.nesting import CHILD_DEPTH_MAX
-from runnel.core.handler_settings import OPERATIONS
 from runnel.core.ids import NodeId
 from runnel.core.retry import RetryPolicy
 from runnel.core.templates import RESERVED
 from runnel.core.validation import PROBLEMS_MAX, Limits, build_graph, find_problems
 from runnel.core.workflow import Node, RateLimit, Workflow
 from runnel.errors import InvalidWorkflowError
-from runnel.handlers import data_processor
 
 
 def node(name: str, *parents: str, handler: str = "h", **fields: Any) -> Node:
@@ -279,9 +277,3 @@ def test_a_list_that_holds_itself_is_refused() -> None:
 
     assert all("nested too deeply" in problem for problem in problems)
     assert problems
-
-
-def test_the_settings_of_data_processor_are_those_of_its_handler() -> None:
-    theirs = {name: each.settings for name, each in data_processor.OPERATIONS.items()}
-
-    assert theirs == OPERATIONS

@@ -28,7 +28,7 @@ BUSY_S_MAX = 10.0
 
 
 class _BusyError(Exception):
-    """Another process is writing: nothing of the batch was tried."""
+    """Another process is writing, or the log is being cut: nothing of the batch was tried."""
 
 
 @dataclass(slots=True, eq=False)
@@ -137,6 +137,8 @@ class Writer:
 
     def _write(self, batch: Sequence[Job[Any]]) -> list[Any]:
         """One outcome per job: its result, or the exception to raise."""
+        if self.checkpointer.is_cutting:
+            return [_BusyError() for _ in batch]
         try:
             self.checkpointer.check()
             self._db.execute("BEGIN IMMEDIATE")

@@ -12,7 +12,6 @@ from runnel.core.graph import CompiledNode
 from runnel.core.ids import NO_ITEM, NodeId, Nonce, Token
 from runnel.core.json_types import Json
 from runnel.core.retry import ErrorInfo
-from runnel.core.states import NodeState
 from runnel.core.values import NO_DATA, Value
 
 _encoder = msgspec.json.Encoder()
@@ -81,8 +80,8 @@ def _task(turn: Turn, compiled: CompiledNode, token: Token, run: NodeRun) -> Tas
         handler=node.handler,
         queue=node.task_queue,
         config=compiled.config_raw,
-        inputs=_inputs(turn, compiled),
-        parents=len(compiled.parents),
+        inputs=_outputs(turn, compiled.needs),
+        parents=_completed(turn, compiled.parents),
         execution_input=execution.input,
         workflow=execution.graph.workflow.name,
         version=execution.version,
@@ -99,14 +98,20 @@ def _task(turn: Turn, compiled: CompiledNode, token: Token, run: NodeRun) -> Tas
     )
 
 
-def _inputs(turn: Turn, compiled: CompiledNode) -> dict[NodeId, Value]:
-    """Outputs of the parents and of whatever else the config names, by reference."""
+def _outputs(turn: Turn, needs: tuple[int, ...]) -> dict[NodeId, Value]:
+    """Outputs of the parents, then of whatever else the config names, by reference."""
     nodes, graph = turn.execution.nodes, turn.execution.graph.nodes
     return {
         graph[index].node.id: output
-        for index in compiled.needs
-        if (output := nodes[index].output) is not None and nodes[index].state is NodeState.COMPLETED
+        for index in needs
+        if (output := nodes[index].output) is not None
     }
+
+
+def _completed(turn: Turn, parents: tuple[int, ...]) -> int:
+    """How many of the inputs are parents: those that were skipped have no output."""
+    nodes = turn.execution.nodes
+    return sum(nodes[parent].output is not None for parent in parents)
 
 
 def _item(turn: Turn, index: int, item: int) -> msgspec.Raw:

@@ -99,12 +99,41 @@ class Batch:
         Only the last one consumes the inbox: after a crash in between, the command is decided
         again on what has been stored, and ResumeExecution completes what was left out.
         """
+        whole = self._whole(sequence, limits)
+        if whole is not None:
+            yield whole
+            return
         pieces = list(self._pieces(limits))
         for offset, piece in enumerate(pieces):
             is_last = offset == len(pieces) - 1
             yield self._commit(
                 sequence + offset, piece, consumed=self.consumed if is_last else None
             )
+
+    def _whole(self, sequence: int, limits: CommitLimits) -> Commit | None:
+        """The ordinary case, without looking at every row twice; None when it has to be cut."""
+        commit = Commit(
+            sequence=sequence,
+            consumed=self.consumed,
+            histories=[
+                History(aggregate_id=aggregate_id, entry=encode_entry(self.now, events))
+                for aggregate_id, events in self.events.items()
+            ],
+            headers=[header_of(execution) for execution in self.changed.values()],
+            closed=list(self.closed),
+            tasks=list(self.tasks.values()),
+            dropped=self.dropped,
+            timers_set=[
+                TimerSet(key=key, due=timer.due, attempt=timer.attempt)
+                for key, timer in self.timers.items()
+                if timer is not None
+            ],
+            timers_cleared=[key for key, timer in self.timers.items() if timer is None],
+            messages=self.messages,
+            dead_letters=self.dead_letters,
+        )
+        is_small = commit.writes <= limits.writes and commit.size_bytes <= limits.size_bytes
+        return commit if is_small else None
 
     def _commit(
         self, sequence: int, piece: "list[tuple[str, object]]", *, consumed: Position | None

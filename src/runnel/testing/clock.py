@@ -1,0 +1,149 @@
+"""Time that stands still until a test moves it, and ids that are the same in every run."""
+
+import asyncio
+import heapq
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from itertools import count
+from types import TracebackType
+from typing import Self, TypeVar
+
+T = TypeVar("T")
+
+# Turns of the loop that tasks get to go on by themselves before and after time moves.
+TURNS = 30
+
+
+async def settle() -> None:
+    """Lets every task that can go on without time passing do so."""
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+
+
+class FakeClock:
+    """A Clock whose time moves by `advance` only, and wakes sleepers in the order they are due."""
+
+    def __init__(self, now: float = 1_700_000_000.0) -> None:
+        self._start = now
+        self._passed_s = 0.0
+        self._order = count()
+        self._alarms: list[tuple[float, int, Callable[[], None]]] = []
+        self._cancelled: set[int] = set()
+        self._set = asyncio.Event()
+
+    def now(self) -> float:
+        return self._start + self._passed_s
+
+    def monotonic(self) -> float:
+        return self._passed_s
+
+    async def sleep(self, seconds: float) -> None:
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        await self.wait(asyncio.Event(), seconds)
+
+    def timeout(self, seconds: float) -> AbstractAsyncContextManager[object]:
+        return _Timeout(self, seconds)
+
+    async def wait(self, event: asyncio.Event, seconds: float | None) -> bool:
+        if event.is_set() or (seconds is not None and seconds <= 0):
+            return event.is_set()
+        if seconds is None:
+            return await event.wait()
+        try:
+            async with self.timeout(seconds):
+                return await event.wait()
+        except TimeoutError:
+            return event.is_set()
+
+    async def within(self, seconds: float, work: Awaitable[T]) -> T:
+        async with self.timeout(seconds):
+            return await work
+
+    @property
+    def sleepers(self) -> int:
+        """How many wait for time to pass."""
+        return len(self._alarms) - len(self._cancelled)
+
+    async def until_asleep(self) -> None:
+        """Until somebody waits for time to pass: for what takes real time before, as threads do."""
+        while not self.sleepers:
+            self._set.clear()
+            await self._set.wait()
+
+    async def advance(self, seconds: float) -> None:
+        """Moves time on, stopping at each alarm that is due on the way."""
+        end = self._passed_s + seconds
+        await settle()
+        while self._alarms and self._alarms[0][0] <= end:
+            due, number, ring = heapq.heappop(self._alarms)
+            if number in self._cancelled:
+                self._cancelled.discard(number)
+                continue
+            self._passed_s = max(self._passed_s, due)
+            ring()
+            await settle()
+        self._passed_s = end
+        await settle()
+
+    def alarm(self, seconds: float, ring: Callable[[], None]) -> int:
+        number = next(self._order)
+        heapq.heappush(self._alarms, (self._passed_s + max(0.0, seconds), number, ring))
+        self._set.set()
+        return number
+
+    def silence(self, alarm: int) -> None:
+        self._cancelled.add(alarm)
+
+
+class FakeIds:
+    """`prefix` keeps two processes apart, as chance does with real ids."""
+
+    def __init__(self, prefix: str = "") -> None:
+        self._prefix = prefix
+        self._numbers = count(1)
+
+    def execution_id(self) -> str:
+        return f"{self._prefix}x{next(self._numbers):06}"
+
+    def nonce(self) -> str:
+        return f"{self._prefix}n{next(self._numbers):06}"
+
+
+class _Timeout:
+    """What asyncio.timeout does, on the fake clock: cancels the task, then says why."""
+
+    def __init__(self, clock: FakeClock, seconds: float) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._task: asyncio.Task[object] | None = None
+        self._alarm: int | None = None
+        self._is_over = False
+        self._cancels_before = 0
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.current_task()
+        self._cancels_before = self._task.cancelling() if self._task is not None else 0
+        self._alarm = self._clock.alarm(self._seconds, self._ring)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not self._is_over:
+            if self._alarm is not None:
+                self._clock.silence(self._alarm)
+            return
+        cancels = self._task.uncancel() if self._task is not None else 0
+        is_only_reason = cancels <= self._cancels_before
+        if is_only_reason and kind is not None and issubclass(kind, asyncio.CancelledError):
+            raise TimeoutError from error
+
+    def _ring(self) -> None:
+        self._is_over = True
+        if self._task is not None:
+            self._task.cancel()

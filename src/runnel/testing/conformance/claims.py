@@ -1,0 +1,196 @@
+"""Tasks are claimed once, fairly, as soon as they are there, and checked before they start."""
+
+import asyncio
+
+from runnel.core.ids import Token
+from runnel.ports.store import Commit, Store, TaskQueue
+from runnel.testing.clock import FakeClock, settle
+from runnel.testing.conformance.suite import Owner, Suite, take_over
+from runnel.testing.conformance.values import task, token
+from runnel.testing.harness import Harness
+
+
+class ClaimRules(Suite):
+    async def test_a_task_is_claimed_with_all_that_it_carries(
+        self, tasks: TaskQueue, owner: Owner
+    ) -> None:
+        await owner.commit(Commit(sequence=0, tasks=[task("a")]))
+
+        assert list(await tasks.claim("w", None, limit=5, wait_s=0)) == [task("a")]
+
+    async def test_a_task_is_claimed_by_one_worker_only(
+        self, tasks: TaskQueue, owner: Owner
+    ) -> None:
+        await owner.commit(Commit(sequence=0, tasks=[task("a"), task("b"), task("c")]))
+
+        claimed = [await claim(tasks, name, limit=2) for name in ("one", "two", "three")]
+
+        assert claimed == [["a", "b"], ["c"], []]
+
+    async def test_tasks_of_one_queue_are_claimed_in_order(
+        self, tasks: TaskQueue, owner: Owner
+    ) -> None:
+        names = [f"t{number}" for number in range(10)]
+        await owner.commit(Commit(sequence=0, tasks=[task(name) for name in names]))
+
+        assert await claim(tasks, "w", limit=10) == names
+
+    async def test_only_the_queues_asked_for_are_served(
+        self, tasks: TaskQueue, owner: Owner
+    ) -> None:
+        issued = [task("a", queue="one"), task("b", queue="two")]
+        await owner.commit(Commit(sequence=0, tasks=issued))
+
+        assert await claim(tasks, "w", "two") == ["b"]
+        assert await claim(tasks, "w", "three") == []
+        assert await claim(tasks, "w", "three", "one") == ["a"]
+
+    async def test_a_full_queue_does_not_keep_others_waiting(
+        self, tasks: TaskQueue, owner: Owner
+    ) -> None:
+        busy = [task(f"busy{number}", queue="busy") for number in range(50)]
+        quiet = [task(f"quiet{number}", queue="quiet") for number in range(2)]
+        await owner.commit(Commit(sequence=0, tasks=[*busy, *quiet]))
+
+        claimed = [name for _ in range(4) for name in await claim(tasks, "w", limit=1)]
+
+        assert sorted(claimed) == ["busy0", "busy1", "quiet0", "quiet1"]
+
+    async def test_a_large_claim_takes_from_each_queue(
+        self, tasks: TaskQueue, owner: Owner
+    ) -> None:
+        busy = [task(f"busy{number}", queue="busy") for number in range(50)]
+        await owner.commit(Commit(sequence=0, tasks=[*busy, task("quiet", queue="quiet")]))
+
+        assert "quiet" in await claim(tasks, "w", "busy", "quiet", limit=4)
+
+    async def test_a_worker_that_waits_gets_a_task_without_time_passing(
+        self, tasks: TaskQueue, owner: Owner
+    ) -> None:
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(tasks.claim("w", ["default"], limit=1, wait_s=60))
+            await settle()
+            await owner.commit(Commit(sequence=0, tasks=[task("a")]))
+
+        assert list(waiting.result()) == [task("a")]
+
+    async def test_every_waiting_worker_is_woken(self, tasks: TaskQueue, owner: Owner) -> None:
+        async with asyncio.TaskGroup() as group:
+            waiting = [
+                group.create_task(tasks.claim(f"w{number}", None, limit=1, wait_s=60))
+                for number in range(3)
+            ]
+            await settle()
+            issued = [task(f"t{number}") for number in range(3)]
+            await owner.commit(Commit(sequence=0, tasks=issued))
+
+        claimed = [each.token.node_id for claim in waiting for each in claim.result()]
+        assert sorted(claimed) == ["t0", "t1", "t2"]
+
+    async def test_a_task_for_another_queue_does_not_end_the_wait(
+        self, tasks: TaskQueue, clock: FakeClock, owner: Owner
+    ) -> None:
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(tasks.claim("w", ["one"], limit=1, wait_s=60))
+            await settle()
+            await owner.commit(Commit(sequence=0, tasks=[task("a", queue="two")]))
+            await clock.advance(59.0)
+            was_done = waiting.done()
+            await owner.commit(Commit(sequence=0, tasks=[task("b", queue="one")]))
+
+        assert (was_done, list(waiting.result())) == (False, [task("b", queue="one")])
+
+    async def test_a_claim_waits_as_long_as_it_said(
+        self, tasks: TaskQueue, clock: FakeClock
+    ) -> None:
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(tasks.claim("w", None, limit=1, wait_s=5))
+            await clock.advance(4.9)
+            was_done_early = waiting.done()
+            await clock.advance(0.2)
+
+        assert (was_done_early, list(waiting.result())) == (False, [])
+
+    async def test_a_claimed_task_may_start(self, tasks: TaskQueue, owner: Owner) -> None:
+        await owner.commit(Commit(sequence=0, tasks=[task("a"), task("b")]))
+        await claim(tasks, "w", limit=2)
+
+        assert await start(tasks, "w", token("a"), token("b")) == [True, True]
+
+    async def test_a_task_that_was_not_claimed_does_not_start(
+        self, tasks: TaskQueue, owner: Owner
+    ) -> None:
+        await owner.commit(Commit(sequence=0, tasks=[task("a"), task("b")]))
+        await claim(tasks, "w", limit=1)
+
+        assert await start(tasks, "w", token("b"), token("nobody")) == [False, False]
+        assert await start(tasks, "other", token("a")) == [False]
+
+    async def test_a_dropped_task_is_never_claimed(self, tasks: TaskQueue, owner: Owner) -> None:
+        await owner.commit(Commit(sequence=0, tasks=[task("a"), task("b"), task("c")]))
+
+        await owner.commit(Commit(sequence=0, dropped=[token("a"), token("c")]))
+
+        assert await claim(tasks, "w", limit=5) == ["b"]
+
+    async def test_a_task_issued_and_dropped_by_one_commit_is_never_claimed(
+        self, tasks: TaskQueue, owner: Owner
+    ) -> None:
+        await owner.commit(Commit(sequence=0, tasks=[task("a"), task("b")], dropped=[token("a")]))
+
+        assert await claim(tasks, "w", limit=5) == ["b"]
+
+    async def test_a_task_dropped_after_it_was_claimed_does_not_start(
+        self, tasks: TaskQueue, owner: Owner
+    ) -> None:
+        await owner.commit(Commit(sequence=0, tasks=[task("a"), task("b")]))
+        await claim(tasks, "w", limit=2)
+
+        await owner.commit(Commit(sequence=0, dropped=[token("a")]))
+
+        assert await start(tasks, "w", token("a"), token("b")) == [False, True]
+
+    async def test_dropping_an_old_attempt_leaves_the_new_one(
+        self, tasks: TaskQueue, owner: Owner
+    ) -> None:
+        await owner.commit(Commit(sequence=0, tasks=[task("a", attempt=1)]))
+
+        await owner.commit(
+            Commit(sequence=0, tasks=[task("a", attempt=2)], dropped=[token("a", attempt=1)])
+        )
+
+        claimed = await tasks.claim("w", None, limit=5, wait_s=0)
+        assert [each.token.attempt for each in claimed] == [2]
+
+    async def test_a_task_that_is_queued_or_claimed_is_known(
+        self, store: Store, tasks: TaskQueue, owner: Owner
+    ) -> None:
+        await owner.commit(Commit(sequence=0, tasks=[task("a"), task("b")]))
+        await claim(tasks, "w", limit=1)
+        asked = [token("a"), token("b"), token("c"), token("a", attempt=2)]
+
+        unknown = await store.unknown_tasks(owner.partition, asked)
+
+        assert list(unknown) == asked[2:]
+
+    async def test_after_a_takeover_a_task_goes_on_or_is_unknown(
+        self, harness: Harness, tasks: TaskQueue, owner: Owner
+    ) -> None:
+        await owner.commit(Commit(sequence=0, tasks=[task("a"), task("b")]))
+        await claim(tasks, "w", limit=1)
+
+        current = await take_over(harness, owner)
+
+        asked = [token("a"), token("b")]
+        unknown = await current.store.unknown_tasks(current.partition, asked)
+        assert await start(tasks, "w", token("a")) == [token("a") not in unknown]
+        assert ("b" in await claim(tasks, "w", limit=5)) == (token("b") not in unknown)
+
+
+async def claim(tasks: TaskQueue, worker: str, *queues: str, limit: int = 9) -> list[str]:
+    claimed = await tasks.claim(worker, queues or None, limit=limit, wait_s=0)
+    return [each.token.node_id for each in claimed]
+
+
+async def start(tasks: TaskQueue, worker: str, *tokens: Token) -> list[bool]:
+    return list(await tasks.start(worker, tokens, now=1.0))

@@ -1,0 +1,140 @@
+"""A partition has one owner at a time; each turn has a higher epoch and a new nonce."""
+
+import pytest
+
+from runnel.errors import FencedError, LeaseHeldError
+from runnel.ports.backend import Backend
+from runnel.ports.store import LeaseRecord, Store
+from runnel.testing.conformance.suite import Owner, Suite, hand_over, take_over
+from runnel.testing.conformance.values import ROOT
+from runnel.testing.harness import Harness
+
+
+class LeaseRules(Suite):
+    async def test_a_free_partition_is_seen_as_free(self, store: Store) -> None:
+        assert await store.observe(await store.route(ROOT)) is None
+
+    async def test_a_held_partition_shows_its_owner(self, store: Store, owner: Owner) -> None:
+        record = await store.observe(owner.partition)
+
+        assert record is not None
+        assert (record.owner, record.epoch) == ("one", owner.lease.epoch)
+
+    async def test_a_held_partition_is_not_acquired(self, store: Store, owner: Owner) -> None:
+        with pytest.raises(LeaseHeldError) as caught:
+            await store.acquire(owner.partition, "two")
+
+        assert caught.value.owner == "one"
+
+    async def test_a_lease_that_has_changed_since_it_was_judged_dead_is_not_acquired(
+        self, store: Store, owner: Owner
+    ) -> None:
+        judged = await store.observe(owner.partition)
+        await store.renew(owner.lease)
+
+        with pytest.raises(LeaseHeldError):
+            await store.acquire(owner.partition, "two", over=judged)
+
+    async def test_somebody_elses_record_does_not_open_a_held_partition(
+        self, store: Store, owner: Owner
+    ) -> None:
+        forged = LeaseRecord(partition=owner.partition, owner="x", epoch=0, counter=0)
+
+        with pytest.raises(LeaseHeldError):
+            await store.acquire(owner.partition, "two", over=forged)
+
+    async def test_a_released_partition_is_acquired_at_once(
+        self, store: Store, owner: Owner
+    ) -> None:
+        await store.release(owner.lease)
+        seen = await store.observe(owner.partition)
+
+        lease = await store.acquire(owner.partition, "two")
+
+        assert (seen, lease.owner) == (None, "two")
+
+    async def test_a_dead_owner_is_taken_over(
+        self, harness: Harness, store: Store, owner: Owner
+    ) -> None:
+        current = await take_over(harness, owner)
+
+        record = await store.observe(owner.partition)
+        assert record is not None
+        assert (record.owner, record.epoch) == ("two", current.lease.epoch)
+
+    async def test_each_turn_has_a_higher_epoch_and_a_new_nonce(
+        self, harness: Harness, owner: Owner
+    ) -> None:
+        turns = [owner]
+        turns.append(await hand_over(turns[-1]))
+        turns.append(await take_over(harness, turns[-1]))
+
+        epochs = [turn.lease.epoch for turn in turns]
+        assert epochs == sorted(set(epochs))
+        assert len({turn.lease.nonce for turn in turns}) == len(turns)
+
+    async def test_renewing_moves_the_counter(self, store: Store, owner: Owner) -> None:
+        before = await store.observe(owner.partition)
+
+        await store.renew(owner.lease)
+
+        after = await store.observe(owner.partition)
+        assert before is not None
+        assert after is not None
+        assert before.counter != after.counter
+
+    async def test_a_former_owner_does_not_renew(
+        self, harness: Harness, store: Store, owner: Owner
+    ) -> None:
+        await take_over(harness, owner)
+
+        with pytest.raises(FencedError):
+            await store.renew(owner.lease)
+
+    async def test_a_lease_that_was_released_is_not_renewed(
+        self, store: Store, owner: Owner
+    ) -> None:
+        await store.release(owner.lease)
+
+        with pytest.raises(FencedError):
+            await store.renew(owner.lease)
+
+    async def test_a_former_owner_that_releases_changes_nothing(
+        self, harness: Harness, store: Store, owner: Owner
+    ) -> None:
+        current = await take_over(harness, owner)
+
+        await store.release(owner.lease)
+
+        record = await store.observe(owner.partition)
+        assert record is not None
+        assert record.owner == "two"
+        await store.renew(current.lease)
+
+    async def test_releasing_twice_is_not_an_error(self, store: Store, owner: Owner) -> None:
+        await store.release(owner.lease)
+        await store.release(owner.lease)
+
+        assert await store.observe(owner.partition) is None
+
+    async def test_an_owned_partition_exists(self, store: Store, owner: Owner) -> None:
+        assert owner.partition in await store.partitions()
+
+    async def test_a_home_can_be_acquired(self, backend: Backend) -> None:
+        home = await backend.claim_home("one")
+
+        lease = await backend.store.acquire(home, "one")
+
+        assert lease.partition == home
+
+    async def test_an_id_always_routes_to_the_same_partition_as_its_children(
+        self, store: Store, owner: Owner
+    ) -> None:
+        routes = {await store.route(f"{ROOT}{child}") for child in ("", ".a.1", ".a.1.b.2.1")}
+
+        assert routes == {owner.partition}
+
+    async def test_a_limit_routes_to_a_partition_that_exists(
+        self, store: Store, owner: Owner
+    ) -> None:
+        assert await store.route("limit:a.b") in await store.partitions()

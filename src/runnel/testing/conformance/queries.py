@@ -1,0 +1,225 @@
+"""Executions, definitions and dead letters are found again."""
+
+import msgspec
+
+from runnel.core.ids import DefinitionHash, ExecutionId
+from runnel.core.states import ExecutionState
+from runnel.ports.archive import Archive, ExecutionFilter
+from runnel.ports.store import Commit, Header, Store
+from runnel.testing.conformance.suite import Owner, Suite
+from runnel.testing.conformance.values import ROOT, header, letter
+
+S = ExecutionState
+
+
+class QueryRules(Suite):
+    async def test_a_header_is_kept_with_all_its_fields(
+        self, archive: Archive, owner: Owner
+    ) -> None:
+        full = Header(
+            execution_id=ExecutionId("x1.a.1"),
+            workflow="w",
+            version=7,
+            definition="d",
+            state=S.FAILED,
+            created_at=1.25,
+            started_at=2.5,
+            finished_at=3.75,
+            parent_id=ROOT,
+            labels={"ü": "x", "team": ""},
+            error="ValueError: no",
+        )
+
+        await owner.commit(Commit(sequence=0, headers=[full, header()]))
+
+        assert await archive.get_header(ExecutionId("x1.a.1")) == full
+        assert await archive.get_header(ROOT) == header()
+
+    async def test_a_header_that_is_written_again_is_replaced(
+        self, archive: Archive, owner: Owner
+    ) -> None:
+        later = msgspec.structs.replace(
+            header(state=S.FAILED), started_at=2.0, finished_at=3.0, error="no"
+        )
+        await owner.commit(Commit(sequence=0, headers=[header(state=S.PENDING)]))
+
+        await owner.commit(Commit(sequence=0, headers=[later]))
+
+        assert await archive.get_header(ROOT) == later
+
+    async def test_an_unknown_execution_has_no_header(self, archive: Archive) -> None:
+        assert await archive.get_header(ExecutionId("nobody")) is None
+
+    async def test_unfinished_executions_come_oldest_first(
+        self, store: Store, owner: Owner
+    ) -> None:
+        headers = [
+            header("x3", created_at=3.0, state=S.RUNNING),
+            header("x1", created_at=1.0, state=S.PENDING),
+            header("x2", created_at=2.0, state=S.COMPLETED),
+            header("x4", created_at=1.0, state=S.RUNNING),
+            header("x5", created_at=0.0, state=S.CANCELLED),
+        ]
+
+        await owner.commit(Commit(sequence=0, headers=headers))
+
+        assert list(await store.unfinished(owner.partition)) == ["x1", "x4", "x3"]
+
+    async def test_an_execution_that_ends_is_no_longer_unfinished(
+        self, store: Store, owner: Owner
+    ) -> None:
+        await owner.commit(Commit(sequence=0, headers=[header()]))
+
+        await owner.commit(Commit(sequence=0, headers=[header(state=S.COMPLETED)]))
+
+        assert list(await store.unfinished(owner.partition)) == []
+
+    async def test_lists_are_newest_first_and_ties_are_broken_by_id(
+        self, archive: Archive, owner: Owner
+    ) -> None:
+        ages = {"a": 1.0, "b": 3.0, "c": 2.0, "d": 3.0}
+        headers = [header(name, created_at=age) for name, age in ages.items()]
+
+        await owner.commit(Commit(sequence=0, headers=headers))
+
+        assert await listed(archive) == ["d", "b", "c", "a"]
+
+    async def test_pages_follow_each_other_without_gap_or_overlap(
+        self, archive: Archive, owner: Owner
+    ) -> None:
+        headers = [header(f"x{number:02}", created_at=float(number // 3)) for number in range(20)]
+        await owner.commit(Commit(sequence=0, headers=headers))
+        found: list[str] = []
+
+        while page := await listed(archive, limit=7, after=found[-1] if found else None):
+            found += page
+
+        assert found == [f"x{number:02}" for number in reversed(range(20))]
+
+    async def test_pages_of_a_filtered_list_follow_each_other(
+        self, archive: Archive, owner: Owner
+    ) -> None:
+        states = [S.RUNNING, S.FAILED, S.COMPLETED]
+        headers = [
+            header(f"x{number:02}", created_at=float(number), state=states[number % 3])
+            for number in range(12)
+        ]
+        await owner.commit(Commit(sequence=0, headers=headers))
+        found: list[str] = []
+
+        while page := await listed(
+            archive, S.RUNNING, S.FAILED, limit=3, after=found[-1] if found else None
+        ):
+            found += page
+
+        assert found == [f"x{n:02}" for n in reversed(range(12)) if n % 3 != 2]
+
+    async def test_lists_are_filtered_by_state(self, archive: Archive, owner: Owner) -> None:
+        headers = [header(state.lower(), state=state) for state in S]
+        await owner.commit(Commit(sequence=0, headers=headers))
+
+        assert await listed(archive, S.FAILED) == ["failed"]
+        assert await listed(archive, S.FAILED, S.PENDING) == ["pending", "failed"]
+
+    async def test_lists_are_filtered_by_workflow(self, archive: Archive, owner: Owner) -> None:
+        headers = [header("a", workflow="one"), header("b", workflow="two")]
+        await owner.commit(Commit(sequence=0, headers=headers))
+
+        assert await listed(archive, workflow="two") == ["b"]
+        assert await listed(archive, S.RUNNING, workflow="two") == ["b"]
+
+    async def test_children_are_listed_only_when_asked_for(
+        self, archive: Archive, owner: Owner
+    ) -> None:
+        headers = [header("x1"), header("x1.a.1", parent="x1", created_at=2.0)]
+        await owner.commit(Commit(sequence=0, headers=headers))
+
+        assert await listed(archive) == ["x1"]
+        assert await listed(archive, with_children=True) == ["x1.a.1", "x1"]
+
+    async def test_executions_are_found_by_the_beginning_of_their_id(
+        self, archive: Archive, owner: Owner
+    ) -> None:
+        names = ["ab1", "ab2", "ab3", "ac1", "a%1", "a_1"]
+        await owner.commit(Commit(sequence=0, headers=[header(name) for name in names]))
+
+        assert list(await archive.find_ids("ac")) == ["ac1"]
+        assert list(await archive.find_ids("a_")) == ["a_1"]
+        assert list(await archive.find_ids("ab")) == ["ab1", "ab2"]
+        assert list(await archive.find_ids("ab", limit=9)) == ["ab1", "ab2", "ab3"]
+        assert list(await archive.find_ids("b")) == []
+
+    async def test_a_prefix_without_a_dot_finds_no_children(
+        self, archive: Archive, owner: Owner
+    ) -> None:
+        names = ["x1", "x1.a.1", "x1.b.1"]
+        await owner.commit(Commit(sequence=0, headers=[header(name) for name in names]))
+
+        assert list(await archive.find_ids("x")) == ["x1"]
+        assert list(await archive.find_ids("x1.b")) == ["x1.b.1"]
+
+    async def test_the_same_content_is_the_same_version(self, archive: Archive) -> None:
+        versions = [await put(archive, "w", "h1"), await put(archive, "w", "h1")]
+
+        assert versions == [1, 1]
+
+    async def test_changed_content_is_the_next_version(self, archive: Archive) -> None:
+        versions = [await put(archive, "w", name) for name in ("h1", "h2", "h1", "h3")]
+
+        assert versions == [1, 2, 1, 3]
+
+    async def test_versions_are_counted_for_each_name(self, archive: Archive) -> None:
+        await put(archive, "one", "h1")
+
+        assert await put(archive, "two", "h2") == 1
+
+    async def test_a_definition_is_found_by_its_hash(self, archive: Archive) -> None:
+        await put(archive, "w", "h1")
+        await put(archive, "w", "h2")
+
+        found = await archive.get_definition(DefinitionHash("h2"))
+
+        assert found is not None
+        assert (found.name, found.version, found.document) == ("w", 2, b"document of h2")
+        assert await archive.get_definition(DefinitionHash("h3")) is None
+
+    async def test_dead_letters_come_newest_first(self, archive: Archive, owner: Owner) -> None:
+        letters = [letter("b", rejected_at=2.0), letter("c", rejected_at=3.0)]
+        await owner.commit(Commit(sequence=0, dead_letters=letters))
+        await owner.commit(Commit(sequence=0, dead_letters=[letter("a", rejected_at=1.0)]))
+
+        found = await archive.list_dead_letters()
+
+        assert [each.token.node_id for each in found] == ["c", "b", "a"]
+        assert len(await archive.list_dead_letters(limit=2)) == 2
+
+    async def test_a_dead_letter_is_kept_with_all_its_fields(
+        self, archive: Archive, owner: Owner
+    ) -> None:
+        await owner.commit(Commit(sequence=0, dead_letters=[letter("a")]))
+
+        assert list(await archive.list_dead_letters()) == [letter("a")]
+
+
+async def listed(
+    archive: Archive,
+    *states: ExecutionState,
+    workflow: str | None = None,
+    with_children: bool = False,
+    after: str | None = None,
+    limit: int = 50,
+) -> list[str]:
+    wanted = ExecutionFilter(
+        states=states,
+        workflow=workflow,
+        with_children=with_children,
+        after=None if after is None else ExecutionId(after),
+        limit=limit,
+    )
+    return [found.execution_id for found in await archive.list_headers(wanted)]
+
+
+async def put(archive: Archive, name: str, hash_: str) -> int:
+    return await archive.put_definition(
+        name, DefinitionHash(hash_), f"document of {hash_}".encode()
+    )

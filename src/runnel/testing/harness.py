@@ -1,0 +1,55 @@
+"""What the conformance suite needs beyond the ports: the accidents that a backend must survive."""
+
+import sqlite3
+from pathlib import Path
+from typing import Protocol
+
+from runnel.backends.memory import MemoryBackend
+from runnel.backends.sqlite import SqliteBackend
+from runnel.ports.backend import Backend
+from runnel.ports.store import Lease
+
+
+class Harness(Protocol):
+    """A backend under test. Its limits must be the default CommitLimits."""
+
+    backend: Backend
+
+    async def abandon(self, lease: Lease) -> None:
+        """The owner dies without a word: no release, no more commits, no more renewals."""
+        ...
+
+    async def inject_message(self, partition: int, body: bytes) -> None:
+        """Puts raw bytes behind the messages that the partition's inbox holds."""
+        ...
+
+
+class MemoryHarness:
+    def __init__(self, backend: MemoryBackend) -> None:
+        self.backend: Backend = backend
+        self._state = backend.state
+
+    async def abandon(self, lease: Lease) -> None:
+        """A lease in memory stays as it is: its counter does not move any more."""
+
+    async def inject_message(self, partition: int, body: bytes) -> None:
+        self._state.partitions[partition].inbox.put_raw(body)
+
+
+class SqliteHarness:
+    def __init__(self, backend: SqliteBackend, data_dir: Path) -> None:
+        self.backend: Backend = backend
+        self._leases = backend.leases
+        self._data_dir = data_dir
+
+    async def abandon(self, lease: Lease) -> None:
+        """The kernel frees the lock of a process that is gone."""
+        self._leases.locks.free(lease.partition)
+
+    async def inject_message(self, partition: int, body: bytes) -> None:
+        db = sqlite3.connect(self._data_dir / "runnel.db", isolation_level=None)
+        try:
+            db.execute("INSERT INTO messages (partition, body) VALUES (?, ?)", (partition, body))
+        finally:
+            db.close()
+        self._leases.sweep(partition)

@@ -1,0 +1,14 @@
+"""The memory backend keeps the promises of the ports."""
+
+import pytest
+
+from runnel.backends.memory import MemoryBackend
+from runnel.testing.clock import FakeClock, FakeIds
+from runnel.testing.conformance import StoreConformance
+from runnel.testing.harness import Harness, MemoryHarness
+
+
+class TestMemory(StoreConformance):
+    @pytest.fixture
+    async def harness(self, clock: FakeClock, ids: FakeIds) -> Harness:
+        return MemoryHarness(MemoryBackend(clock, ids))
