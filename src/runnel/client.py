@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 
 import msgspec
 
@@ -42,8 +43,9 @@ _encoder = msgspec.json.Encoder()
 class Client:
     """Every call returns after its write is stored; whoever owns the partition acts on it then.
 
-    `finished` gives an event that this process sets when it sees an execution end; other
-    processes' executions are looked at every few seconds.
+    `finished` gives an event that is set when this process sees an execution end, or stops to
+    own its partition; `owns` tells which partitions it owns. Executions of other processes are
+    looked at every few seconds.
     """
 
     def __init__(
@@ -53,11 +55,13 @@ class Client:
         ids: Ids,
         *,
         finished: Callable[[str], asyncio.Event],
+        owns: Callable[[int], bool] = lambda _partition: False,
     ) -> None:
         self._backend = backend
         self._clock = clock
         self._ids = ids
         self._finished = finished
+        self._owns = owns
         self._versions: dict[DefinitionHash, asyncio.Future[int]] = {}
         self._graphs: dict[DefinitionHash, Graph] = {}
         self._hashes: dict[int, tuple[Workflow, DefinitionHash]] = {}
@@ -139,12 +143,14 @@ class Client:
             header = await self._backend.archive.get_header(execution_id)
             if header is not None and header.state in EXECUTION_FINAL:
                 return header
-            left = pause_s
+            is_here = self._owns(await self._backend.store.route(execution_id))
+            left_s = None if is_here else pause_s
             if deadline is not None:
-                left = min(left, deadline - self._clock.monotonic())
-                if left <= 0:
+                left_s = min(left_s or inf, deadline - self._clock.monotonic())
+                if left_s <= 0:
                     raise TimeoutError(f"execution {execution_id} is not final after {timeout_s} s")
-            await self._clock.wait(event, left)
+            await self._clock.wait(event, left_s)
+            event.clear()
             pause_s = min(LOOK_AGAIN_S_MAX, 1.5 * pause_s)
 
     async def get(self, execution_id: ExecutionId) -> ExecutionView:

@@ -98,7 +98,7 @@ async def test_a_home_is_reused_only_when_nothing_is_left_in_it(open_backend: Op
     third = await open_backend("three")
 
     assert (home, reused, await third.claim_home("three")) == (0, 0, 1)
-    assert list(await third.store.unfinished(0)) == [ROOT]
+    assert list(await third.store.running(0)) == [ROOT]
 
 
 async def test_an_execution_routes_to_where_it_was_made(open_backend: Open) -> None:

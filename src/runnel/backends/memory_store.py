@@ -6,7 +6,7 @@ from runnel.backends.local.bounds import check_bounds
 from runnel.backends.memory_state import MemoryState, Partition
 from runnel.core.commands import Command
 from runnel.core.ids import ExecutionId, Token
-from runnel.core.states import EXECUTION_FINAL
+from runnel.core.states import ExecutionState
 from runnel.errors import FencedError, LeaseHeldError
 from runnel.ports.clock import Clock, Ids
 from runnel.ports.store import (
@@ -78,11 +78,12 @@ class MemoryStore:
 
     async def read_inbox(self, lease: Lease, *, limit: int, wait_s: float) -> Sequence[InboxEntry]:
         inbox = self._owned(lease).inbox
-        entries = inbox.take(limit)
-        if entries or wait_s <= 0:
-            return entries
-        await self._clock.wait(inbox.arrived, wait_s)
-        return self._owned(lease).inbox.take(limit)
+        if wait_s <= 0:
+            return inbox.take(limit)
+        if not inbox.has_unread:
+            inbox.arrived.clear()
+            await self._clock.wait(inbox.arrived, wait_s)
+        return await self._owned(lease).inbox.gather(limit)
 
     async def due_timers(self, lease: Lease, now: float, *, limit: int) -> Sequence[TimerSet]:
         return self._owned(lease).timers.due(now, limit=limit)
@@ -93,11 +94,11 @@ class MemoryStore:
     async def load(self, aggregate_id: str) -> Sequence[bytes]:
         return tuple(self._state.histories.get(aggregate_id, ()))
 
-    async def unfinished(self, partition: int) -> Sequence[ExecutionId]:
+    async def running(self, partition: int) -> Sequence[ExecutionId]:
         found = [
             header
             for header in self._state.headers.values()
-            if header.state not in EXECUTION_FINAL
+            if header.state is ExecutionState.RUNNING
             and self._state.route(header.execution_id) == partition
         ]
         found.sort(key=lambda header: (header.created_at, header.execution_id))

@@ -207,8 +207,8 @@ class Store(Protocol):
         """All history entries of an aggregate in order; empty when there is none."""
         ...
 
-    async def unfinished(self, partition: int) -> Sequence[ExecutionId]:
-        """Executions of the partition that are not final, oldest first."""
+    async def running(self, partition: int) -> Sequence[ExecutionId]:
+        """Executions of the partition that are RUNNING, oldest first: what a new owner looks at."""
         ...
 
     async def unknown_tasks(self, partition: int, tokens: Sequence[Token]) -> Sequence[Token]:

@@ -31,6 +31,8 @@ class RealClock:
     async def wait(self, event: asyncio.Event, seconds: float | None) -> bool:
         if event.is_set():
             return True
+        if seconds is None:
+            return await event.wait()
         if seconds is not None and seconds <= 0:
             return False
         try:

@@ -55,16 +55,18 @@ class Engine:
         self.backend = backend
         self.clock = world.clock
         self.stops = Stops(asyncio.Event(), asyncio.Event())
-        self.client = Client(backend, world.clock, world.ids, finished=self.hub.finished)
+        self.client = Client(
+            backend, world.clock, world.ids, finished=self.hub.finished, owns=self._owns
+        )
         self.name = name or f"engine-{world.ids.nonce()}"
         self._home: int | None = None
         self._adopts: Adopts = False
         self._works = True
         self._settings = settings
         self._orchestrator = self._build_orchestrator(
-            world, policy or Policy(
-                losses_max=settings.losses_max, keeps_exhausted=settings.keeps_exhausted
-            )
+            world,
+            policy
+            or Policy(losses_max=settings.losses_max, keeps_exhausted=settings.keeps_exhausted),
         )
         self._worker = Worker(
             backend.tasks,
@@ -93,6 +95,9 @@ class Engine:
         return Orchestrator(
             parts, name=self.name, wanted=self._wanted, lease_s=self._settings.lease_s
         )
+
+    def _owns(self, partition: int) -> bool:
+        return self._orchestrator.owns(partition)
 
     @property
     def recovered(self) -> asyncio.Event:

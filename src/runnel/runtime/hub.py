@@ -22,6 +22,8 @@ _WARNINGS = frozenset(
         names.WORKER_DEAD,
     }
 )
+# After these, somebody else may end the executions that are waited for here.
+_NEWS_ENDS = frozenset({names.PARTITION_LOST, names.PARTITION_RELEASED})
 
 
 class Happened(msgspec.Struct, frozen=True):
@@ -48,6 +50,9 @@ class Hub:
         self._finished: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
 
     def event(self, name: str, **fields: object) -> None:
+        if name in _NEWS_ENDS:
+            for event in self._finished.values():
+                event.set()
         level = logging.WARNING if name in _WARNINGS else logging.DEBUG
         if _log.isEnabledFor(level):
             shown = " ".join(f"{key}={value}" for key, value in fields.items())
@@ -71,7 +76,7 @@ class Hub:
         return lambda: self._watchers.remove(watcher)
 
     def finished(self, execution_id: str) -> asyncio.Event:
-        """Set as soon as this process commits the end of the execution."""
+        """Set when this process commits the end of the execution, or may not hear of it."""
         event = self._finished.get(execution_id)
         if event is None:
             event = self._finished[execution_id] = asyncio.Event()

@@ -1,8 +1,11 @@
 """Commands on their way to a partition: stored, then put into the owner's memory or announced."""
 
+import asyncio
 import sqlite3
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeAlias
 
 from runnel.backends.sqlite.bell import Ringer
@@ -53,12 +56,19 @@ class Messages:
 
     def write(self, db: sqlite3.Connection, outgoing: Outgoing) -> Stored:
         """The new rows of each partition in order, after those of other processes before them."""
+        (last_id,) = db.execute(SQL["last_message"]).fetchone()
         stored: dict[int, list[tuple[int, Command]]] = {}
-        for command, row in zip(outgoing.commands, outgoing.rows, strict=True):
-            row_id = db.execute(SQL["add_message"], row).lastrowid or 0
-            if isinstance(command, CreateExecution):
-                db.execute(SQL["add_header"], header_row(row[0], pending_header(command)))
+        messages, headers = [], []
+        for row_id, (command, row) in enumerate(
+            zip(outgoing.commands, outgoing.rows, strict=True), start=last_id + 1
+        ):
+            messages.append((row_id, *row))
             stored.setdefault(row[0], []).append((row_id, command))
+            if isinstance(command, CreateExecution):
+                headers.append(header_row(row[0], pending_header(command)))
+        db.executemany(SQL["add_message"], messages)
+        if headers:
+            db.executemany(SQL["add_header"], headers)
         return {
             partition: self._with_unseen(db, partition, rows) for partition, rows in stored.items()
         }
@@ -85,12 +95,33 @@ class Messages:
 
 
 class SqliteMailbox:
+    """Callers that send in the same moment share one job: 2,000 submits are a few statements."""
+
     def __init__(self, writer: Writer, messages: Messages) -> None:
         self._writer = writer
         self._messages = messages
+        self._gathering: tuple[Outgoing, asyncio.Future[Stored]] | None = None
+        # The writer may be a thread: joining a batch and closing it must not meet.
+        self._lock = threading.Lock()
 
     async def send(self, commands: Sequence[Command]) -> None:
-        messages = self._messages
-        outgoing = messages.address(commands)
+        outgoing = self._messages.address(commands)
         if outgoing.rows:
-            await self._writer.submit(lambda db: messages.write(db, outgoing), messages.apply)
+            await self._writer.until_not_busy(lambda: self._join(outgoing))
+
+    def _join(self, outgoing: Outgoing) -> "asyncio.Future[Stored]":
+        with self._lock:
+            if self._gathering is None or self._gathering[1].done():
+                batch = Outgoing()
+                stored = self._writer.enqueue(partial(self._write, batch), self._messages.apply)
+                self._gathering = (batch, stored)
+            batch, stored = self._gathering
+            batch.commands += outgoing.commands
+            batch.rows += outgoing.rows
+        return stored
+
+    def _write(self, batch: Outgoing, db: sqlite3.Connection) -> Stored:
+        with self._lock:
+            if self._gathering is not None and self._gathering[0] is batch:
+                self._gathering = None
+        return self._messages.write(db, batch)

@@ -74,9 +74,9 @@ FROM executions WHERE id = ?;
 -- get_home: the partition that an execution lives in
 SELECT partition FROM executions WHERE id = ?;
 
--- list_unfinished: what a new owner has to look at, oldest first
+-- list_running: what a new owner has to look at, oldest first
 SELECT id FROM executions
-WHERE state IN ('PENDING', 'RUNNING') AND partition = ?
+WHERE state = 'RUNNING' AND partition = ?
 ORDER BY created_at, id;
 
 -- list_headers: one page of executions in any state, newest first
@@ -136,8 +136,11 @@ WHERE partition = ? AND execution_id = ? AND node_id = ? AND item = ? AND kind =
 SELECT execution_id, node_id, item, kind, due, attempt FROM timers
 WHERE partition = ? ORDER BY due;
 
+-- last_message: the highest id that was ever given
+SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'messages'), 0);
+
 -- add_message: for the owner of a partition
-INSERT INTO messages (partition, body) VALUES (?, ?);
+INSERT INTO messages (id, partition, body) VALUES (?, ?, ?);
 
 -- list_messages: those behind the last one seen, in order
 SELECT id, body FROM messages WHERE partition = ? AND id > ? ORDER BY id;

@@ -68,6 +68,8 @@ class SqliteStore:
         deadline = self._clock.monotonic() + wait_s
         while True:
             owned = self._owned.get(lease)
+            if wait_s > 0 and owned.inbox.has_unread:
+                return await owned.inbox.gather(limit)
             entries = self._take(owned, limit)
             left_s = deadline - self._clock.monotonic()
             if entries or left_s <= 0:
@@ -83,8 +85,8 @@ class SqliteStore:
     async def load(self, aggregate_id: str) -> Sequence[bytes]:
         return [row[0] for row in self._reader.rows("load_history", (aggregate_id,))]
 
-    async def unfinished(self, partition: int) -> Sequence[ExecutionId]:
-        return [row[0] for row in self._reader.rows("list_unfinished", (partition,))]
+    async def running(self, partition: int) -> Sequence[ExecutionId]:
+        return [row[0] for row in self._reader.rows("list_running", (partition,))]
 
     async def unknown_tasks(self, partition: int, tokens: Sequence[Token]) -> Sequence[Token]:
         owned = self._owned.by_number.get(partition)

@@ -78,13 +78,23 @@ class Writer:
         self, run: Callable[[sqlite3.Connection], T], apply: Callable[[T], None] | None = None
     ) -> T:
         """The result of `run`, once it is stored; a job that raises is rolled back alone."""
+        return await self.until_not_busy(lambda: self.enqueue(run, apply))
+
+    def enqueue(
+        self, run: Callable[[sqlite3.Connection], T], apply: Callable[[T], None] | None = None
+    ) -> "asyncio.Future[T]":
+        """For jobs that several callers share: each awaits the future by `until_not_busy`."""
+        job: Job[T] = Job(run, apply, self._loop.create_future())
+        self._enqueue(job)
+        return job.future
+
+    async def until_not_busy(self, enqueue: "Callable[[], asyncio.Future[T]]") -> T:
+        """Tries again, after a pause, while another process is writing."""
         deadline = self._clock.monotonic() + BUSY_S_MAX
         wait_s = BUSY_WAIT_S_FIRST
         while True:
-            job: Job[T] = Job(run, apply, self._loop.create_future())
-            self._enqueue(job)
             try:
-                return await job.future
+                return await asyncio.shield(enqueue())
             except _BusyError as error:
                 if self._clock.monotonic() >= deadline:
                     raise StoreError(

@@ -34,6 +34,9 @@ class Orchestrator:
         self._has_looked = False
         self._seen: dict[int, tuple[LeaseRecord, float]] = {}
 
+    def owns(self, partition: int) -> bool:
+        return partition in self._owned
+
     async def run(self, stop: asyncio.Event) -> None:
         """Until stopped; then every partition is committed to its last entry and released."""
         async with asyncio.TaskGroup() as group:

@@ -13,20 +13,21 @@ DRAIN_TICKS_MAX = 100
 
 
 async def recover(owner: Owner, store: Store, telemetry: Telemetry) -> int:
-    """Brings every unfinished execution of the partition back to life; returns how many.
+    """Brings every running execution of the partition back to life; returns how many.
 
-    Unread reports come first: nothing is judged as lost before all that was said is heard.
+    Unread reports come first: nothing is judged as lost before all that was said is heard. What
+    starts meanwhile is this owner's own, and needs no recovery.
     """
+    running = await store.running(owner.lease.partition)
     for _ in range(DRAIN_TICKS_MAX):
         if not await owner.tick(0):
             break
-    unfinished = await store.unfinished(owner.lease.partition)
-    for start in range(0, len(unfinished), EXECUTIONS_AT_ONCE):
+    for start in range(0, len(running), EXECUTIONS_AT_ONCE):
         commands: list[Command] = []
-        for execution_id in unfinished[start : start + EXECUTIONS_AT_ONCE]:
+        for execution_id in running[start : start + EXECUTIONS_AT_ONCE]:
             commands += await _commands_for(owner, store, telemetry, execution_id)
         await owner.submit(commands)
-    return len(unfinished)
+    return len(running)
 
 
 async def _commands_for(

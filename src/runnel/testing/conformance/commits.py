@@ -101,7 +101,7 @@ class CommitRules(Suite):
 
         await owner.commit(Commit(sequence=0, headers=[header()]))
 
-        assert list(await store.unfinished(owner.partition)) == [ROOT]
+        assert list(await store.running(owner.partition)) == [ROOT]
 
     async def test_a_commit_may_be_as_large_as_its_bounds(self, store: Store, owner: Owner) -> None:
         histories = [History(aggregate_id=ROOT, entry=b"x" * store.limits.size_bytes)]

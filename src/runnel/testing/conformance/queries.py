@@ -50,9 +50,7 @@ class QueryRules(Suite):
     async def test_an_unknown_execution_has_no_header(self, archive: Archive) -> None:
         assert await archive.get_header(ExecutionId("nobody")) is None
 
-    async def test_unfinished_executions_come_oldest_first(
-        self, store: Store, owner: Owner
-    ) -> None:
+    async def test_running_executions_come_oldest_first(self, store: Store, owner: Owner) -> None:
         headers = [
             header("x3", created_at=3.0, state=S.RUNNING),
             header("x1", created_at=1.0, state=S.PENDING),
@@ -63,16 +61,16 @@ class QueryRules(Suite):
 
         await owner.commit(Commit(sequence=0, headers=headers))
 
-        assert list(await store.unfinished(owner.partition)) == ["x1", "x4", "x3"]
+        assert list(await store.running(owner.partition)) == ["x4", "x3"]
 
-    async def test_an_execution_that_ends_is_no_longer_unfinished(
+    async def test_an_execution_that_ends_is_no_longer_running(
         self, store: Store, owner: Owner
     ) -> None:
         await owner.commit(Commit(sequence=0, headers=[header()]))
 
         await owner.commit(Commit(sequence=0, headers=[header(state=S.COMPLETED)]))
 
-        assert list(await store.unfinished(owner.partition)) == []
+        assert list(await store.running(owner.partition)) == []
 
     async def test_lists_are_newest_first_and_ties_are_broken_by_id(
         self, archive: Archive, owner: Owner
