@@ -54,7 +54,7 @@ class HistoryView(msgspec.Struct, frozen=True, kw_only=True):
 
 async def view_of(execution: Execution, blobs: BlobStore) -> ExecutionView:
     """Loads outputs that were written aside: a view shows what really is there."""
-    nodes = {}
+    nodes: dict[str, NodeView] = {}
     for compiled in execution.graph.nodes:
         run = execution.nodes[compiled.index]
         nodes[compiled.node.id] = _node_view(
@@ -108,7 +108,7 @@ def wait_text(run: NodeRun) -> str | None:
         case Wait.RETRY:
             return "its next attempt"
         case Wait.RATE_LIMIT:
-            return "its rate limit"
+            return f"its turn ({run.detail})"
         case Wait.SLOT:
             return "a free slot (max_concurrency)"
         case Wait.SLEEP:
@@ -117,7 +117,8 @@ def wait_text(run: NodeRun) -> str | None:
 
 def history_of(entries: Sequence[bytes]) -> list[HistoryView]:
     return [
-        _history_view(entry.at, event) for entry in map(decode_entry, entries)
+        _history_view(entry.at, event)
+        for entry in map(decode_entry, entries)
         for event in entry.events
     ]
 

@@ -42,12 +42,23 @@ def test_a_node_that_runs_and_completes_is_told_twice() -> None:
     found = progress()
 
     fold(found, 11.0, [queued(A)])
-    found.start("a", 11.5)
+    found.start("a", 1, 11.5)
     fold(found, 12.0, [e.NodeCompleted(node=A, output=NULL, started_at=11.5), queued(B)])
 
     assert said(found) == ["a: completed in 0.5 s", "a: completed in 0.5 s"]
     assert found.counts[NodeState.COMPLETED] == 1
     assert found.settled == 1
+
+
+def test_a_start_that_is_told_before_the_queueing_still_counts() -> None:
+    found = progress()
+
+    found.start("a", 1, 11.5)
+    before = said(found)
+    fold(found, 11.0, [queued(A)])
+
+    assert (before, said(found)) == ([], ["a: started"])
+    assert found.lines["a"].started_at == 11.5
 
 
 def test_a_retry_tells_the_next_attempt_the_delay_and_the_error() -> None:
@@ -101,7 +112,7 @@ def test_a_node_that_has_not_begun_shows_what_it_comes_after() -> None:
 def test_a_large_graph_is_shown_as_counts_and_the_nodes_at_work() -> None:
     found = progress({f"n{i}": "" for i in range(100)})
     fold(found, 11.0, [queued(NodeId("n7")), queued(NodeId("n8"))])
-    found.start("n7", 11.0)
+    found.start("n7", 1, 11.0)
     fold(found, 12.0, [e.NodeFailed(node=NodeId("n8"), error=ERROR)])
 
     lines = shown(found)

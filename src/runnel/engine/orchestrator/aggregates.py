@@ -56,14 +56,17 @@ class Aggregates:
         self._executions: OrderedDict[str, Execution] = OrderedDict()
         self._limits: dict[str, Limit] = {}
 
+    def cached(self, execution_id: str) -> Execution | None:
+        found = self._executions.get(execution_id)
+        if found is not None:
+            self._executions.move_to_end(execution_id)
+        return found
+
     async def execution(self, execution_id: str) -> Execution | None:
         """None when there is no such execution (yet)."""
-        found = self._executions.get(execution_id)
-        if found is None:
-            found = await self._load(execution_id)
+        found = self.cached(execution_id) or await self._load(execution_id)
         if found is not None:
             self._executions[execution_id] = found
-            self._executions.move_to_end(execution_id)
         return found
 
     def add(self, execution: Execution) -> None:

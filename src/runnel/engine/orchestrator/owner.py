@@ -128,9 +128,8 @@ class Owner:
     async def _handle(self, command: Command) -> None:
         """A command and all that it leads to in this partition, as one unit."""
         self._batch.commands += 1
-        following = deque([command])
-        while following:
-            current = following.popleft()
+        following = [command]
+        for current in following:
             try:
                 decision = await self._decide(current)
             except StoreError:
@@ -138,14 +137,16 @@ class Owner:
             except Exception as error:  # noqa: BLE001 - a bug must not stop the partition
                 decision = await self._poisoned(current, error)
             for effect in decision.effects:
-                if isinstance(effect, Tell):
+                if type(effect) is Tell:
                     await self._tell(aggregate_of(current), effect.command, following)
 
     async def _decide(self, command: Command) -> Decision:
         aggregate_id = aggregate_of(command)
-        if isinstance(command, AcquireLimit | ReleaseLimit):
-            return await self._decide_limit(aggregate_id, command)
-        execution = await self._aggregates.execution(aggregate_id)
+        execution = self._aggregates.cached(aggregate_id)
+        if execution is None:
+            if isinstance(command, AcquireLimit | ReleaseLimit):
+                return await self._decide_limit(aggregate_id, command)
+            execution = await self._aggregates.execution(aggregate_id)
         if execution is not None:
             decision = decide(execution, command, self._moment)
         elif isinstance(command, CreateExecution):
@@ -169,7 +170,7 @@ class Owner:
             self._batch.closed.discard(aggregate_id)
         return decision
 
-    async def _tell(self, sender: str, command: Command, following: deque[Command]) -> None:
+    async def _tell(self, sender: str, command: Command, following: list[Command]) -> None:
         """A tree of executions lives in one partition; keys may live in another one."""
         target = aggregate_of(command)
         is_same_tree = root_of(ExecutionId(target)) == root_of(ExecutionId(sender))

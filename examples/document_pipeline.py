@@ -1,0 +1,81 @@
+"""A document pipeline of plain Python functions: parallel steps, a retry, a skip and a fan-in.
+
+python examples/document_pipeline.py
+"""
+
+import asyncio
+from typing import Any
+
+from runnel import RetryPolicy, StepContext, TokenBucketRateLimiter, WorkflowDAG, WorkflowExecutor
+
+SURE = 0.8
+
+
+async def extract(ctx: StepContext) -> dict[str, Any]:
+    """Stands for a call of a language model."""
+    await asyncio.sleep(0.1)
+    return {"id": ctx["doc_id"], "items": [3, 4, 5], "confidence": 0.93}
+
+
+def save_parquet(ctx: StepContext) -> str:
+    return f"{ctx['step_outputs']['extract']['id']}.parquet"
+
+
+async def save_json(ctx: StepContext) -> str:
+    if ctx.task.attempt == 1:
+        raise ConnectionError("the store is not reachable")
+    return f"{ctx['step_outputs']['extract']['id']}.json"
+
+
+def record_metrics(ctx: StepContext) -> int:
+    return sum(ctx["step_outputs"]["extract"]["items"])
+
+
+def ask_a_person(ctx: StepContext) -> str:
+    return f"please look at {ctx['doc_id']}"
+
+
+def create_review(ctx: StepContext) -> list[str]:
+    outputs = ctx["step_outputs"]
+    return [outputs["save_parquet"], outputs["save_json"]]
+
+
+def is_doubtful(ctx: StepContext) -> bool:
+    return bool(ctx["step_outputs"]["extract"]["confidence"] < SURE)
+
+
+def build() -> WorkflowDAG:
+    dag = WorkflowDAG("document")
+    dag.add_step("extract", extract, resource_tag="model")
+    dag.add_step("save_parquet", save_parquet, depends_on=["extract"])
+    dag.add_step("save_json", save_json, depends_on=["extract"])
+    dag.add_step("record_metrics", record_metrics, depends_on=["extract"])
+    dag.add_step("ask_a_person", ask_a_person, depends_on=["extract"], condition=is_doubtful)
+    dag.add_step("create_review", create_review, depends_on=["save_parquet", "save_json"])
+    return dag
+
+
+def main() -> None:
+    dag = build()
+    for number, layer in enumerate(dag.get_execution_layers()):
+        print(f"layer {number}: {', '.join(layer)}")
+    executor = WorkflowExecutor(
+        max_concurrency=4,
+        rate_limiters={"model": TokenBucketRateLimiter(rate_per_second=10, burst=1)},
+        retry=RetryPolicy(initial_delay=0.2),
+    )
+    result = executor.execute_sync(dag, {"doc_id": "invoice-7"})
+    for step in result.steps.values():
+        shown = step.output if step.error is None and step.reason is None else step.reason
+        print(
+            f"{step.status:<10} {step.id:<15} {step.duration:6.3f} s  "
+            f"{step.retries} retries  {shown}"
+        )
+    print(
+        f"{result.status} in {result.total_duration:.3f} s: {result.completed} completed, "
+        f"{result.failed} failed, {result.skipped} skipped"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""Runs an engine until the executions that somebody waits for are final, or the user stops it."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
+
+from runnel.cli.folding import fold
+from runnel.cli.logs import show_logs
+from runnel.cli.progress import Progress
+from runnel.cli.watching import View
+from runnel.core.ids import NO_ITEM
+from runnel.runtime.engine import Adopts, Engine
+from runnel.runtime.hub import Happened, Started
+
+REFRESH_S = 0.1
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNAL_EXIT = 128
+
+
+class Attendance:
+    """The executions that are waited for; `signal` is the number of the one that came first.
+
+    The first signal stops gently, the second cancels what still runs, the third ends the process
+    without a word: what is stored is safe at any moment.
+    """
+
+    def __init__(self, engine: Engine, view: View, *, shutdown_s: float) -> None:
+        self.signal: int | None = None
+        self.followed: dict[str, Progress] = {}
+        self._engine = engine
+        self._view = view
+        self._shutdown_s = shutdown_s
+        self._signals = 0
+        self._is_complete = True
+
+    def follow(self, progress: Progress) -> None:
+        self.followed[progress.execution_id] = progress
+        self._view.add(progress)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all are final, and no other will be added."""
+        return self._is_complete and all(each.is_final for each in self.followed.values())
+
+    async def run(
+        self, *, adopts: Adopts = False, recovered: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        """`recovered` is called when the engine has taken over what was free; it may `follow`."""
+        show_logs()
+        self._is_complete = recovered is None
+        loop = asyncio.get_running_loop()
+        for number in SIGNALS:
+            loop.add_signal_handler(number, self._on_signal, number)
+        end_watch = self._engine.hub.watch(self._see)
+        try:
+            await self._run(adopts, recovered)
+        finally:
+            end_watch()
+            self._view.end()
+            for number in SIGNALS:
+                loop.remove_signal_handler(number)
+
+    async def _run(self, adopts: Adopts, recovered: Callable[[], Awaitable[None]] | None) -> None:
+        ended = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._work(adopts, ended))
+            if recovered is not None:
+                group.create_task(self._after_recovery(recovered, ended))
+            while not await self._engine.clock.wait(ended, REFRESH_S):
+                self._view.refresh()
+
+    async def _work(self, adopts: Adopts, ended: asyncio.Event) -> None:
+        try:
+            await self._engine.run(adopts=adopts)
+        finally:
+            ended.set()
+
+    async def _after_recovery(
+        self, recovered: Callable[[], Awaitable[None]], ended: asyncio.Event
+    ) -> None:
+        while not await self._engine.clock.wait(self._engine.recovered, REFRESH_S):
+            if ended.is_set():
+                return
+        await recovered()
+        self._is_complete = True
+        self._stop_if_over()
+
+    def _see(self, what: Happened | Started) -> None:
+        if isinstance(what, Started):
+            progress = self.followed.get(what.token.execution_id)
+            if progress is not None and what.token.item == NO_ITEM:
+                progress.start(what.token.node_id, what.token.attempt, what.at)
+        else:
+            progress = self.followed.get(what.execution_id)
+            if progress is not None:
+                fold(progress, what.at, what.events)
+        if progress is not None:
+            self._view.changed(progress)
+            if progress.is_final:
+                self._stop_if_over()
+
+    def _stop_if_over(self) -> None:
+        if self.is_over:
+            self._engine.stops.gently.set()
+
+    def _on_signal(self, number: int) -> None:
+        self._signals += 1
+        if self._signals == 1:
+            self.signal = number
+            self._view.say(
+                f"stopping: what runs may finish within {self._shutdown_s:g} s; "
+                "interrupt again to stop at once"
+            )
+            self._engine.stops.gently.set()
+        elif self._signals == 2:  # noqa: PLR2004  # first, second, third
+            self._view.say("stopping at once")
+            self._engine.stops.now.set()
+        else:
+            self._view.end()
+            os._exit(SIGNAL_EXIT + number)

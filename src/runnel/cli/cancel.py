@@ -1,0 +1,88 @@
+"""`runnel cancel ID`"""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from runnel.cli import exits
+from runnel.cli.options import DataDir, Id
+
+if TYPE_CHECKING:
+    from runnel.core.ids import ExecutionId
+    from runnel.ports.store import Header
+    from runnel.runtime.look import Look
+    from runnel.settings import Settings
+
+# How long to watch: clean-up nodes may take any time, and go on without an onlooker.
+WATCH_S = 3.0
+APPLY_S = 10.0
+
+
+def cancel(
+    execution_id: Id,
+    *,
+    reason: Annotated[str, typer.Option(help="Why; it is kept with the execution.")] = "",
+    data_dir: DataDir = None,
+) -> int:
+    """Cancel an execution, whichever process runs it, or none.
+
+    What runs is told to stop; clean-up nodes still run.
+    """
+    import asyncio
+
+    print(asyncio.run(_cancel(execution_id, reason, data_dir)))
+    return exits.OK
+
+
+async def _cancel(text: str, reason: str, data_dir: DataDir) -> str:
+    from runnel.cli.finding import find
+    from runnel.cli.hints import Hints
+    from runnel.cli.options import configure
+    from runnel.core.ids import root_of
+    from runnel.runtime.look import looking
+
+    settings = configure(data_dir)
+    async with looking(settings) as look:
+        execution_id = await find(look, text)
+        is_owned = await look.owner_of(execution_id) is not None
+        await look.client.cancel(execution_id, reason=reason)
+        partition = await look.backend.store.route(execution_id)
+        header = await _watch(look, execution_id) if is_owned else None
+    if not is_owned:
+        header = await _apply(settings, partition, execution_id)
+    if header is not None:
+        return f"execution {execution_id} is {header.state.lower()}"
+    if is_owned:
+        return f"execution {execution_id} is being cancelled by the process that runs it"
+    return (
+        f"execution {execution_id} is cancelled, but its clean-up has to run; "
+        f"go on with: {Hints(data_dir).resume(root_of(execution_id))}"
+    )
+
+
+async def _watch(look: "Look", execution_id: "ExecutionId") -> "Header | None":
+    try:
+        return await look.client.wait(execution_id, timeout_s=WATCH_S)
+    except TimeoutError:
+        return None
+
+
+async def _apply(
+    settings: "Settings", partition: int, execution_id: "ExecutionId"
+) -> "Header | None":
+    """Nobody owns the partition: this process does for a moment, and runs no user code."""
+    import asyncio
+
+    from runnel.core.states import EXECUTION_FINAL
+    from runnel.runtime.build import build_engine
+
+    engine = await build_engine(settings)
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(engine.run(adopts=frozenset({partition}), works=False))
+            await engine.clock.wait(engine.recovered, APPLY_S)
+            engine.stops.gently.set()
+        header = await engine.backend.archive.get_header(execution_id)
+    finally:
+        await engine.backend.close()
+    return header if header is not None and header.state in EXECUTION_FINAL else None

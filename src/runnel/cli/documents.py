@@ -1,0 +1,53 @@
+"""Workflow files for the commands: loaded, judged, and their neighbours made importable."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from runnel.core.graph import Graph
+from runnel.core.workflow import CORE_HANDLERS, Node, Workflow
+
+# A label that tells `resume` where the functions next to the file are.
+SOURCE_LABEL = "runnel.source"
+
+
+def load_graph(path: Path) -> Graph:
+    """Raises InvalidWorkflowError with all problems, handlers that do not exist among them."""
+    from runnel.authoring.load import load_file
+    from runnel.core.validation import find_problems
+    from runnel.errors import InvalidWorkflowError
+
+    workflow = load_file(path)
+    problems = [*find_problems(workflow), *_handler_problems(workflow)]
+    if problems:
+        raise InvalidWorkflowError(problems, source=str(path))
+    return Graph(workflow)
+
+
+def make_importable(folders: Iterable[Path | str]) -> None:
+    """Puts each folder that exists, and the current one, where `import` looks first."""
+    wanted = [str(Path(folder).resolve()) for folder in folders if Path(folder).is_dir()]
+    for folder in reversed([*wanted, str(Path.cwd())]):
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+
+
+def _handler_problems(workflow: Workflow) -> Iterator[str]:
+    """Only built-in handlers can be reached from here: no worker would ever know another."""
+    from runnel.handlers import builtin_registry
+
+    known = {*builtin_registry().names(), *CORE_HANDLERS}
+    for node in _nodes(workflow):
+        if node.handler not in known:
+            yield (
+                f"node '{node.id}': no handler '{node.handler}'; there are: "
+                f"{', '.join(sorted(known))} (your own functions run by the handler 'python')"
+            )
+
+
+def _nodes(workflow: Workflow) -> Iterator[Node]:
+    pending = [workflow]
+    while pending:
+        current = pending.pop()
+        yield from current.nodes
+        pending += [node.child for node in current.nodes if node.child is not None]

@@ -1,0 +1,48 @@
+"""`runnel graph FILE`"""
+
+import shutil
+import sys
+from typing import Annotated
+
+import typer
+
+from runnel.cli import exits
+from runnel.cli.options import File
+
+COLUMNS_WITHOUT_TERMINAL = 100
+
+
+def graph(
+    file: File,
+    *,
+    as_mermaid: Annotated[
+        bool, typer.Option("--mermaid", help="Print Mermaid text, for documents and web pages.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print nodes, edges and layers as one JSON object.")
+    ] = False,
+) -> int:
+    """Draw a workflow: what runs after what, and what runs in parallel."""
+    from runnel.cli.documents import load_graph
+
+    found = load_graph(file)
+    if as_json:
+        from runnel.cli.drawing.data import graph_document
+        from runnel.cli.words import compact
+
+        print(compact(graph_document(found)))
+    elif as_mermaid:
+        from runnel.cli.drawing.mermaid import mermaid
+
+        print(mermaid(found))
+    else:
+        from runnel.cli.drawing.picture import draw
+
+        print(draw(found, columns=_columns()))
+    return exits.OK
+
+
+def _columns() -> int:
+    if not sys.stdout.isatty():
+        return COLUMNS_WITHOUT_TERMINAL
+    return shutil.get_terminal_size().columns

@@ -1,0 +1,25 @@
+"""Log lines of user code and warnings of the engine, on stderr and above the live view."""
+
+import logging
+import sys
+
+HANDLER_LOGGER = "runnel.handler"
+
+
+def show_logs() -> None:
+    """Info and more from `ctx.logger`, warnings from everything else."""
+    logging.raiseExceptions = False  # a closed stderr is no reason to fail
+    logging.getLogger().addHandler(_Stderr())
+    logging.getLogger(HANDLER_LOGGER).setLevel(logging.INFO)
+
+
+class _Stderr(logging.Handler):
+    """Looks stderr up for each line: while a live view is open, it is another one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        node = getattr(record, "node_id", None)
+        prefix = record.levelname.lower() if node is None else f"{node}: {record.levelname.lower()}"
+        try:
+            print(f"{prefix}: {self.format(record)}", file=sys.stderr, flush=True)
+        except (OSError, ValueError):
+            self.handleError(record)

@@ -1,0 +1,101 @@
+"""The program `runnel`: its commands, and what happens to their errors.
+
+Cold start, best of ten on 2 busy cores with Python 3.11 and Typer 0.28: --version 0.10 s, --help
+0.19 s (Rich draws it), list 0.3 s, run of three nodes 0.32 s. Of an import of this module, 71 ms by
+`python -X importtime -m runnel`, Typer takes 49: whatever else a command needs, it imports itself.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from runnel.cli import exits
+from runnel.cli.cancel import cancel
+from runnel.cli.failures import tell
+from runnel.cli.graph import graph
+from runnel.cli.history import history
+from runnel.cli.listing import list_executions
+from runnel.cli.resume import resume
+from runnel.cli.run import run
+from runnel.cli.show import show
+from runnel.cli.signal import signal
+from runnel.cli.streams import make_printable
+from runnel.cli.validate import validate
+
+app = typer.Typer(
+    name="runnel",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main() -> None:
+    sys.exit(run_command(sys.argv[1:]))
+
+
+def run_command(arguments: Sequence[str]) -> int:
+    """The exit code; whatever the command raises has become a sentence on stderr."""
+    make_printable()
+    try:
+        code = app(args=list(arguments), prog_name="runnel", standalone_mode=False)
+        sys.stdout.flush()
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # the boundary to the user
+        return tell(error)
+    return code if isinstance(code, int) else exits.OK
+
+
+@app.callback(
+    invoke_without_command=True,
+    epilog="Begin with  [bold]runnel run examples/demo.yaml[/bold]",
+)
+def root(
+    context: typer.Context,
+    *,
+    wants_version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)
+    ] = False,
+) -> None:
+    """Run workflows: durable, in parallel, on this machine.
+
+    A run that was interrupted or killed goes on where it was: [bold]runnel resume[/bold]
+    """
+    if wants_version:
+        version()
+    elif context.invoked_subcommand is None:
+        print(context.get_help())
+    else:
+        return
+    raise typer.Exit(exits.OK)
+
+
+def version() -> int:
+    """Print the version."""
+    from runnel import __version__
+
+    print(f"runnel {__version__}")
+    return exits.OK
+
+
+_WRITE, _RUN, _ACT = "Write workflows", "Run them", "Look and act"
+
+for _command, _panel, _example in (
+    (run, _RUN, "runnel run report.yaml --input year=2026"),
+    (resume, _RUN, "runnel resume @last"),
+    (validate, _WRITE, "runnel validate report.yaml"),
+    (graph, _WRITE, "runnel graph report.yaml --mermaid > report.mmd"),
+    (list_executions, _ACT, "runnel list --status failed --limit 5"),
+    (show, _ACT, "runnel show @last"),
+    (history, _ACT, "runnel history @last"),
+    (signal, _ACT, "runnel signal @last approve --payload by=ada"),
+    (cancel, _ACT, "runnel cancel 01m7gj --reason 'wrong file'"),
+    (version, _ACT, "runnel version"),
+):
+    app.command(
+        _command.__name__.removesuffix("_executions"),
+        epilog=f"Example:  [bold]{_example}[/bold]",
+        rich_help_panel=_panel,
+    )(_command)

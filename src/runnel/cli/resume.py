@@ -1,0 +1,80 @@
+"""`runnel resume [ID]`"""
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from runnel.cli import exits
+from runnel.cli.options import AsJson, DataDir
+from runnel.cli.run import Concurrency
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+    from runnel.cli.hints import Hints
+    from runnel.settings import Settings
+
+
+def resume(
+    execution_id: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[ID]",
+            help="One execution: its id, the first characters of it, or @last. Without it: all.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    concurrency: Concurrency = None,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+) -> int:
+    """Go on with what was interrupted or killed: one execution, or all unfinished ones.
+
+    Nodes that are done are not run again.
+    """
+    import asyncio
+
+    from runnel.cli.hints import Hints
+    from runnel.cli.options import configure
+    from runnel.cli.streams import results
+    from runnel.runtime.look import has_data
+
+    settings = configure(data_dir, concurrency=concurrency)
+    if execution_id is None and not has_data(settings):
+        print(f"nothing to resume: there is no data in '{settings.data_dir}'", file=sys.stderr)
+        return exits.OK
+    with results() as out:
+        return asyncio.run(
+            _resume(execution_id, settings, Hints(data_dir), out=out, as_json=as_json)
+        )
+
+
+async def _resume(
+    text: str | None, settings: "Settings", hints: "Hints", *, out: "TextIO", as_json: bool
+) -> int:
+    from runnel.cli.attending import Attendance
+    from runnel.cli.documents import make_importable
+    from runnel.cli.reporting import report
+    from runnel.cli.takeover import Takeover, survey
+    from runnel.cli.watching import open_view
+    from runnel.runtime.build import build_engine
+
+    found = await survey(settings, text)
+    if found.refusal is not None:
+        sentence, code = found.refusal
+        print(sentence, file=sys.stderr)
+        return code
+    make_importable(found.folders)
+    engine = await build_engine(settings)
+    try:
+        attendance = Attendance(
+            engine, open_view(engine.clock, hints), shutdown_s=settings.shutdown_timeout_s
+        )
+        takeover = Takeover(engine, attendance, found)
+        await attendance.run(adopts=found.adopts, recovered=takeover.follow)
+        takeover.tell_rest()
+        return await report(engine, attendance, hints, out=out, as_json=as_json)
+    finally:
+        await engine.backend.close()

@@ -1,0 +1,75 @@
+"""`runnel signal ID NAME`"""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from runnel.cli import exits
+from runnel.cli.options import DataDir, Id
+
+if TYPE_CHECKING:
+    from runnel.core.json_types import Json
+
+
+def signal(
+    execution_id: Id,
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="What the node waits for.", show_default=False)
+    ],
+    *,
+    payload: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="JSON|KEY=VALUE",
+            help="The output of the node that waits: JSON, or assignments (repeated).",
+            show_default=False,
+        ),
+    ] = None,
+    data_dir: DataDir = None,
+) -> int:
+    """Send a signal to an execution, for instance an approval.
+
+    One that comes before a node waits for it is kept.
+    """
+    import asyncio
+
+    asyncio.run(_send(execution_id, name, read_payload(payload or []), data_dir))
+    return exits.OK
+
+
+def read_payload(words: list[str]) -> "Json":
+    """One word of JSON, or assignments that make an object; raises InputError."""
+    import msgspec
+
+    from runnel.authoring.inputs import parse_assignments
+    from runnel.errors import InputError
+
+    if not words:
+        return None
+    if len(words) == 1:
+        try:
+            return msgspec.json.decode(words[0])
+        except msgspec.DecodeError as error:
+            if "=" not in words[0]:
+                raise InputError(
+                    f"--payload: expected JSON or KEY=VALUE, got '{words[0]}'"
+                ) from error
+    return parse_assignments(words)
+
+
+async def _send(text: str, name: str, payload: "Json", data_dir: DataDir) -> None:
+    from runnel.cli.finding import find
+    from runnel.cli.hints import Hints
+    from runnel.cli.options import configure
+    from runnel.errors import InputError
+    from runnel.runtime.look import looking
+
+    if not name.strip():
+        raise InputError("expected the name of a signal, got an empty text")
+    async with looking(configure(data_dir)) as look:
+        execution_id = await find(look, text)
+        is_owned = await look.owner_of(execution_id) is not None
+        await look.client.signal(execution_id, name, payload)
+    print(f"signal '{name}' sent to execution {execution_id}")
+    if not is_owned:
+        print(f"no process runs it now; go on with: {Hints(data_dir).resume(execution_id)}")

@@ -1,0 +1,14 @@
+"""`runnel validate FILE`"""
+
+from runnel.cli import exits
+from runnel.cli.options import File
+
+
+def validate(file: File) -> int:
+    """Check a workflow file: all its problems at once, or "ok"."""
+    from runnel.cli.documents import load_graph
+    from runnel.cli.words import count
+
+    graph = load_graph(file)
+    print(f"ok: {count(len(graph), 'node')}, {count(len(graph.layers()), 'layer')}")
+    return exits.OK

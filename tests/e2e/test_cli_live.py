@@ -1,0 +1,93 @@
+"""The live view, on a real pseudo-terminal."""
+
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.program import DEADLINE_S, Program, clean_environment
+
+pytestmark = pytest.mark.e2e
+
+ESCAPE = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
+COLOUR = re.compile(rb"\x1b\[[0-9;]*3[0-9][0-9;]*m")
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    return Program(tmp_path)
+
+
+def on_terminal(program: Program, *arguments: str, **environment: str) -> tuple[int, bytes]:
+    """Exit code, and everything that was written to the terminal."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "runnel", *arguments],
+        cwd=program.folder,
+        env=clean_environment(**{"TERM": "xterm-256color", **environment}),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    written = b""
+    while select.select([ours], [], [], DEADLINE_S)[0]:
+        try:
+            written += os.read(ours, 65_536)
+        except OSError:  # the other end is closed
+            break
+    os.close(ours)
+    return process.wait(DEADLINE_S), written
+
+
+def lines_of(written: bytes) -> list[str]:
+    return ESCAPE.sub(b"", written).decode().replace("\r", "").split("\n")
+
+
+def test_a_terminal_shows_one_line_per_node_and_then_the_output(program: Program) -> None:
+    code, written = on_terminal(program, "run", "chain.json")
+
+    lines = lines_of(written)
+    assert code == 0
+    assert any(line.startswith("✓ chain ") and "2/2" in line for line in lines)
+    assert any(line.startswith("  ✓ a ") for line in lines)
+    assert '  "y": 1' in lines
+    assert COLOUR.search(written)
+
+
+def test_a_terminal_shows_why_a_node_failed(program: Program) -> None:
+    code, written = on_terminal(program, "run", "failing.json")
+
+    text = "\n".join(lines_of(written))
+    assert code == 1
+    assert "✗ a" in text
+    assert "ValueError: it broke" in text
+
+
+def test_no_color_means_no_colour(program: Program) -> None:
+    _, written = on_terminal(program, "run", "chain.json", NO_COLOR="1")
+
+    assert not COLOUR.search(written)
+
+
+def test_a_dumb_terminal_gets_plain_lines(program: Program) -> None:
+    _, written = on_terminal(program, "run", "chain.json", TERM="dumb")
+
+    assert b"\x1b" not in written
+    assert "a: started" in lines_of(written)
+
+
+def test_a_list_fits_the_terminal(program: Program) -> None:
+    program.run("run", "failing.json")
+
+    _, written = on_terminal(program, "list", COLUMNS="90")
+
+    lines = lines_of(written)
+    assert all(len(line) <= 90 for line in lines)
+    assert lines[1].endswith("…")
+    assert COLOUR.search(written)

@@ -1,0 +1,196 @@
+"""`runnel resume`, and acting on executions from another process."""
+
+import json
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from runnel.authoring.load import load_file
+from runnel.runtime.build import build_engine
+from runnel.settings import Settings
+from tests.e2e.program import Program, Running
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    return Program(tmp_path)
+
+
+@pytest.fixture
+async def waiting(program: Program) -> AsyncIterator[Running]:
+    """A run whose first node is done and whose second one waits for a signal."""
+    async with program.running("run", "noted.json", "-i", f"file={program.log}") as running:
+        await running.says("approve: go on with")
+        yield running
+
+
+def id_of(running: Running) -> str:
+    return running.lines[0].split()[1]
+
+
+async def kill(running: Running) -> None:
+    running.send(signal.SIGKILL)
+    await running.ends()
+
+
+async def test_a_killed_run_goes_on_and_settled_nodes_do_not_run_again(
+    program: Program, waiting: Running
+) -> None:
+    await kill(waiting)
+
+    program.run("signal", "@last", "approve", "--payload", "by=ada")
+    resumed = program.run("resume")
+
+    assert (resumed.returncode, json.loads(resumed.stdout)) == (0, {"by": "ada"})
+    assert program.log.read_text() == "first\n"
+
+
+async def test_resume_finds_the_functions_next_to_the_file(tmp_path: Path) -> None:
+    (tmp_path / "flows").mkdir()
+    flows = Program(tmp_path / "flows")
+    elsewhere = Program(tmp_path)
+    (tmp_path / "steps.py").unlink()
+    arguments = ("run", "flows/holding.json", "-i", f"file={flows.log}")
+    async with elsewhere.running(*arguments) as running:
+        await running.says("said by user code")
+        await kill(running)
+
+    async with elsewhere.running("resume") as resumed:
+        await resumed.says("said by user code")
+        await kill(resumed)
+
+    assert flows.log.read_text() == "held\nheld\n"
+
+
+async def test_resume_prints_one_object_per_execution(program: Program, waiting: Running) -> None:
+    async with program.running("run", "tidied.json") as other:
+        await other.says("approve: go on with")
+        await kill(other)
+    await kill(waiting)
+    for each in (waiting, other):
+        program.run("signal", id_of(each), "approve", "--payload", "by=ada")
+
+    documents = program.documents("resume")
+
+    assert [each["execution_id"] for each in documents] == [id_of(waiting), id_of(other)]
+    assert {each["status"] for each in documents} == {"COMPLETED"}
+
+
+async def test_resume_of_one_leaves_the_others_alone(program: Program, waiting: Running) -> None:
+    async with program.running("run", "tidied.json") as other:
+        await other.says("approve: go on with")
+        await kill(other)
+    await kill(waiting)
+    program.run("signal", id_of(other), "approve")
+
+    resumed = program.run("resume", id_of(other))
+
+    assert resumed.returncode == 0
+    states = {each["execution_id"]: each["status"] for each in program.documents("list")}
+    assert states == {id_of(waiting): "RUNNING", id_of(other): "COMPLETED"}
+
+
+async def test_an_execution_whose_process_died_before_it_was_made_is_made(
+    program: Program,
+) -> None:
+    engine = await build_engine(Settings(data_dir=program.folder / ".runnel"))
+    await engine.backend.claim_home(engine.name)
+    execution_id = await engine.client.submit(load_file(program.folder / "chain.json"))
+    await engine.backend.close()
+
+    resumed = program.documents("resume")
+
+    assert [each["execution_id"] for each in resumed] == [execution_id]
+    assert resumed[0]["status"] == "COMPLETED"
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["resume"], 0), (["resume", "@last"], 1)])
+async def test_what_another_process_runs_is_not_waited_for(
+    program: Program, waiting: Running, arguments: list[str], code: int
+) -> None:
+    done = program.run(*arguments)
+
+    sentence = f"execution {id_of(waiting)} is being run by another process (pid {waiting.pid})"
+    assert (done.returncode, done.stderr.splitlines()) == (code, [sentence])
+
+
+def test_nothing_to_resume_is_no_error(program: Program) -> None:
+    before = program.run("resume")
+    program.run("run", "chain.json")
+    after = program.run("resume")
+
+    assert (before.returncode, after.returncode) == (0, 0)
+    assert before.stderr == "nothing to resume: there is no data in '.runnel'\n"
+    assert after.stderr == "nothing to resume\n"
+
+
+async def test_a_signal_from_another_process_goes_on_with_the_run(
+    program: Program, waiting: Running
+) -> None:
+    sent = program.run("signal", id_of(waiting)[:8], "approve", "--payload", '{"by": "bob"}')
+    code, out, _ = await waiting.ends()
+
+    assert sent.stdout == f"signal 'approve' sent to execution {id_of(waiting)}\n"
+    assert (code, json.loads(out)) == (0, {"by": "bob"})
+
+
+async def test_a_cancel_from_another_process_ends_the_run(
+    program: Program, waiting: Running
+) -> None:
+    cancelled = program.run("cancel", "@last", "--reason", "enough")
+    code, out, err = await waiting.ends()
+
+    assert cancelled.stdout == f"execution {id_of(waiting)} is cancelled\n"
+    assert (code, out) == (1, "")
+    assert "Cancelled: enough" in err
+
+
+async def test_a_cancel_takes_effect_when_no_process_runs_the_execution(
+    program: Program, waiting: Running
+) -> None:
+    await kill(waiting)
+
+    cancelled = program.run("cancel", "@last")
+
+    assert cancelled.stdout == f"execution {id_of(waiting)} is cancelled\n"
+    assert program.documents("show", "@last")[0]["status"] == "CANCELLED"
+
+
+async def test_a_cancel_without_a_process_leaves_clean_up_to_resume(program: Program) -> None:
+    async with program.running("run", "tidied.json") as running:
+        await running.says("approve: go on with")
+        await kill(running)
+
+    cancelled = program.run("cancel", "@last")
+    resumed = program.documents("resume")[0]
+
+    assert f"go on with: runnel resume {id_of(running)}" in cancelled.stdout
+    assert resumed["status"] == "CANCELLED"
+    assert resumed["nodes"]["tidy"]["output"] == {"tidied": True}
+
+
+async def test_stuck_tells_what_is_waited_for_and_who_runs_it(
+    program: Program, waiting: Running
+) -> None:
+    owned = program.documents("list", "--stuck")[0]
+    await kill(waiting)
+    orphaned = program.documents("list", "--stuck")[0]
+
+    assert (owned["pid"], orphaned["pid"]) == (waiting.pid, None)
+    assert owned["waits"][0]["waits_for"] == "signal 'approve'"
+    assert owned["commands"] == [f"runnel signal {id_of(waiting)} approve"]
+    assert orphaned["commands"][-1] == f"runnel resume {id_of(waiting)}"
+
+
+async def test_looking_works_while_another_process_runs(program: Program, waiting: Running) -> None:
+    looks = [
+        program.run(*command)
+        for command in (["list"], ["list", "--stuck"], ["show", "@last"], ["history", "@last"])
+    ]
+
+    assert [look.returncode for look in looks] == [0, 0, 0, 0]
+    assert all(look.stdout for look in looks)

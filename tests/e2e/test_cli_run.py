@@ -1,0 +1,143 @@
+"""`runnel run`: results on stdout, progress on stderr, and exit codes that tell how it went."""
+
+import json
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.program import Program
+
+pytestmark = pytest.mark.e2e
+
+FIELDS = ["execution_id", "workflow", "version", "status", "output", "error", "nodes"]
+NODE_FIELDS = ["state", "attempts", "output", "error", "started_at", "finished_at"]
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    return Program(tmp_path)
+
+
+def without_times(text: str) -> str:
+    return re.sub(r"\d+\.\d s", "… s", text)
+
+
+def test_a_completed_run_prints_its_output_and_exits_with_zero(program: Program) -> None:
+    done = program.run("run", "chain.json")
+
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"y": 1})
+    assert without_times(done.stderr).splitlines()[1:] == [
+        "a: started",
+        "a: completed in … s",
+        "b: started",
+        "b: completed in … s",
+        "chain completed in … s",
+    ]
+
+
+def test_a_failed_run_says_why_and_exits_with_one(program: Program) -> None:
+    done = program.run("run", "failing.json")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "a: failed: ValueError: it broke" in done.stderr.splitlines()
+    assert "failing failed in … s: " in without_times(done.stderr)
+    assert "Traceback" not in done.stderr
+
+
+def test_json_is_one_object_and_nothing_else(program: Program) -> None:
+    document = program.documents("run", "chain.json", "--label", "team=red")[0]
+
+    assert list(document)[: len(FIELDS)] == FIELDS
+    assert list(document["nodes"]["a"])[: len(NODE_FIELDS)] == NODE_FIELDS
+    assert document["status"] == "COMPLETED"
+    assert document["nodes"]["b"]["output"] == {"y": 1}
+    assert document["nodes"]["a"]["started_at"].endswith("Z")
+    assert document["labels"]["team"] == "red"
+
+
+async def test_what_user_code_prints_goes_to_stderr(program: Program) -> None:
+    arguments = ("run", "noted.json", "-i", f"file={program.log}", "--json")
+    async with program.running(*arguments) as running:
+        await running.says("said by user code")
+        execution_id = running.lines[0].split()[1]
+        program.run("signal", execution_id, "approve", "--payload", "by=ada")
+        code, out, _ = await running.ends()
+
+    assert code == 0
+    assert json.loads(out)["output"] == {"by": "ada"}
+
+
+def test_input_comes_from_assignments_a_file_or_stdin(program: Program) -> None:
+    (program.folder / "input.yaml").write_text("x: 5\n")
+
+    by_word = program.documents("run", "chain.json", "--input", "x=7")[0]
+    by_file = program.documents("run", "chain.json", "--input-file", "input.yaml")[0]
+    command = " ".join(program.command("run", "chain.json", "--input-file", "-"))
+    by_stdin = program.run_shell(f"""echo '{{"x": 6}}' | {command}""")
+
+    assert (by_word["output"], by_file["output"]) == ({"y": 7}, {"y": 5})
+    assert json.loads(by_stdin.stdout) == {"y": 6}
+
+
+async def test_an_interrupted_run_says_how_to_go_on_and_exits_with_130(program: Program) -> None:
+    async with program.running("run", "noted.json", "-i", f"file={program.log}") as running:
+        await running.says("approve: waits for signal")
+        running.send(signal.SIGINT)
+        code, out, err = await running.ends()
+
+    assert (code, out) == (130, "")
+    execution_id = running.lines[0].split()[1]
+    assert err.splitlines()[-1] == f"interrupted; go on with: runnel resume {execution_id}"
+
+
+async def test_a_terminated_run_exits_with_143(program: Program) -> None:
+    async with program.running("run", "noted.json", "-i", f"file={program.log}") as running:
+        await running.says("approve: waits for signal")
+        running.send(signal.SIGTERM)
+        code, _, _ = await running.ends()
+
+    assert code == 143
+
+
+async def test_a_second_signal_does_not_wait_for_running_code(program: Program) -> None:
+    async with program.running("run", "holding.json", "-i", f"file={program.log}") as running:
+        await running.says("hold: started")
+        running.send(signal.SIGINT)
+        await running.says("stopping: what runs may finish within 30 s")
+        running.send(signal.SIGINT)
+        code, _, err = await running.ends()
+
+    assert code == 130
+    assert err.splitlines()[0] == "stopping at once"
+
+
+async def test_an_interrupted_run_prints_its_json_too(program: Program) -> None:
+    arguments = ("run", "noted.json", "-i", f"file={program.log}", "--json")
+    async with program.running(*arguments) as running:
+        await running.says("approve: waits for signal")
+        running.send(signal.SIGINT)
+        code, out, _ = await running.ends()
+
+    assert code == 130
+    assert json.loads(out)["nodes"]["approve"]["waits_for"] == "signal 'approve'"
+
+
+def test_a_reader_that_goes_away_does_not_stop_the_run(program: Program) -> None:
+    command = " ".join(program.command("run", "chain.json"))
+    piped = program.run_shell(f"{command} 2>&1 | head -n 1")
+
+    assert piped.stdout.startswith("execution ")
+    assert piped.stderr == ""
+    assert program.documents("list")[0]["status"] == "COMPLETED"
+
+
+def test_a_closed_pipe_ends_quietly(program: Program) -> None:
+    for _ in range(2):
+        program.run("run", "chain.json")
+
+    piped = program.run_shell(f"{' '.join(program.command('history', '@last'))} | head -n 1")
+
+    assert piped.stderr == ""
+    assert piped.stdout.startswith("TIME")
