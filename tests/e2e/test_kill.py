@@ -1,5 +1,6 @@
 """kill -9 at random moments, then `runnel resume`: every execution ends as an undisturbed one."""
 
+import asyncio
 import json
 import random
 import subprocess
@@ -8,6 +9,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+
+from runnel.ports.archive import ExecutionFilter
+from runnel.runtime.look import looking
+from runnel.settings import Settings
+from runnel.views import ExecutionView
 
 HERE = Path(__file__).parent
 NODES = {
@@ -73,16 +79,17 @@ def kill_in_the_middle(folder: Path, number: int, chance: random.Random) -> None
     process.wait(DEADLINE_S)
 
 
-def all_shown(folder: Path) -> dict[str, dict[str, object]]:
+def all_views(folder: Path) -> dict[str, ExecutionView]:
     """Every execution of the data dir, as `runnel show` shows it."""
-    rows = printed(runnel("list", "--json", "--limit", "100", folder=folder))
-    ids = [str(row["execution_id"]) for row in rows]
-    return {each: printed(runnel("show", each, "--json", folder=folder))[0] for each in ids}
+    return asyncio.run(_views(Settings(data_dir=folder / "data")))
 
 
-def printed(command: list[str]) -> list[dict[str, object]]:
-    done = subprocess.run(command, check=True, capture_output=True, timeout=DEADLINE_S)
-    return [json.loads(line) for line in done.stdout.splitlines()]
+async def _views(settings: Settings) -> dict[str, ExecutionView]:
+    async with looking(settings) as look:
+        headers = await look.client.list_executions(ExecutionFilter(limit=100))
+        return {
+            header.execution_id: await look.client.get(header.execution_id) for header in headers
+        }
 
 
 @pytest.mark.e2e
@@ -93,29 +100,25 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     for number in range(KILLS_PER_FOLDER):
         kill_in_the_middle(tmp_path, number, chance)
-    before = all_shown(tmp_path)
+    before = all_views(tmp_path)
 
     resumed = subprocess.run(
-        runnel("resume", "--json", folder=tmp_path), capture_output=True, timeout=120
+        runnel("resume", "--json", folder=tmp_path), capture_output=True, timeout=120, check=False
     )
 
     assert resumed.returncode == 0, resumed.stderr.decode()
-    ended = all_shown(tmp_path)
-    assert ended, "no run had come as far as to store its execution"
+    ended = all_views(tmp_path)
+    assert ended.keys() == before.keys() != set()
     for execution_id, view in ended.items():
-        assert view["status"] == "COMPLETED"
-        assert view["output"] == {name: name for name in NODES}
-        check_settled_ran_once(before.get(execution_id, {}), view)
+        assert view.status == "COMPLETED"
+        assert view.output == {name: name for name in NODES}
+        check_settled_ran_once(before[execution_id], view)
 
 
-def check_settled_ran_once(before: dict[str, object], view: dict[str, object]) -> None:
+def check_settled_ran_once(before: ExecutionView, view: ExecutionView) -> None:
     """A node that was settled before the kill has left exactly one line in its log."""
-    log = str(view["input"]["file"])  # type: ignore[index]
-    counts = Counter(Path(log).read_text().split())
-    nodes = before.get("nodes", {})
-    if not isinstance(nodes, dict):
-        raise AssertionError(f"nodes are {nodes!r}")
-    for name, node in nodes.items():
-        if node["state"] == "COMPLETED":
-            assert counts[name] == 1, (log, counts)
+    counts = Counter(Path(view.input["file"]).read_text().split())
+    for name, node in before.nodes.items():
+        if node.state == "COMPLETED":
+            assert counts[name] == 1, (view.execution_id, counts)
     assert set(counts) == set(NODES)

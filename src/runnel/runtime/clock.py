@@ -33,7 +33,7 @@ class RealClock:
             return True
         if seconds is None:
             return await event.wait()
-        if seconds is not None and seconds <= 0:
+        if seconds <= 0:
             return False
         try:
             async with asyncio.timeout(seconds):
