@@ -6,6 +6,7 @@ from collections.abc import Callable
 from runnel.core.codec import encode_entry
 from runnel.core.commands import (
     AcquireLimit,
+    BlobLoaded,
     CancelExecution,
     Command,
     CreateExecution,
@@ -19,7 +20,6 @@ from runnel.core.commands import (
     TaskFailed,
     TaskLost,
     TimerFired,
-    ValueLoaded,
     aggregate_of,
 )
 from runnel.core.decide import Moment, create, decide, hydrate
@@ -30,7 +30,7 @@ from runnel.core.effects import (
     DropTask,
     Effect,
     IssueTask,
-    LoadValue,
+    LoadBlob,
     PutDeadLetter,
     SetTimer,
     StoreOutput,
@@ -175,7 +175,7 @@ class Driver:
         if execution_id not in self.executions:
             rebuilt = self.rebuilt(execution_id)
             while (needed := hydrate(rebuilt, self)) is not None:
-                self.loaded[needed.blob or ""] = self.blobs[needed.blob or ""]
+                self.loaded[needed] = self.blobs[needed]
             self.executions[execution_id] = rebuilt
         return self.executions[execution_id]
 
@@ -258,9 +258,9 @@ class Driver:
                 following.append(command)
             case PutDeadLetter(letter=letter):
                 self.dead_letters.append(letter)
-            case LoadValue(execution_id=execution_id, value=value):
-                self.loaded[value.blob or ""] = self.blobs[value.blob or ""]
-                following.append(ValueLoaded(execution_id=execution_id))
+            case LoadBlob(execution_id=execution_id, key=key):
+                self.loaded[key] = self.blobs[key]
+                following.append(BlobLoaded(execution_id=execution_id))
             case StoreOutput(ref=ref, key=key, parts=parts):
                 data = b",".join(
                     bytes(part.data) if part.blob is None else self.blobs[part.blob]
@@ -270,7 +270,7 @@ class Driver:
                 stored = blob(key, len(self.blobs[key]))
                 following.append(OutputStored(ref=ref, output=stored))
 
-    def get(self, key: str) -> bytes | None:
+    def peek(self, key: str) -> bytes | None:
         """The Values port: a blob that was asked for and has come."""
         return self.loaded.get(key)
 

@@ -50,7 +50,7 @@ class Work:
             planned = self.failures.get(ctx.node_id)
             if planned:
                 raise planned.pop(0)
-            return config or {name: dict(ctx.inputs)[name] for name in ctx.inputs}
+            return config or dict(ctx.inputs)
         except asyncio.CancelledError:
             self.cancelled.append(ctx.node_id)
             raise

@@ -70,6 +70,8 @@ def _one_step(driver: Driver, expected: Reference, chance: random.Random) -> Non
         driver.advance(60.0)
         return
     token = chance.choice([*driver.tasks])
+    # The reference has no slots: which nodes have been handed out is what it must be told.
+    expected.has_run = {each.node_id for each in driver.issued}
     if what < 0.08:
         driver.take_over(tasks_survive=chance.random() < 0.5)
     elif what < 0.16:

@@ -130,7 +130,7 @@ class LimitGranted(_Command, frozen=True, kw_only=True):
     holder: Token
 
 
-class ValueLoaded(_Command, frozen=True, kw_only=True):
+class BlobLoaded(_Command, frozen=True, kw_only=True):
     """A blob that deciding needed is at hand now; only ever sent by the orchestrator to itself."""
 
     execution_id: ExecutionId
@@ -172,7 +172,7 @@ Command: TypeAlias = (
     | AcquireLimit
     | ReleaseLimit
     | LimitGranted
-    | ValueLoaded
+    | BlobLoaded
     | OutputStored
     | ResumeExecution
     | FailExecution

@@ -84,11 +84,11 @@ class Tell(msgspec.Struct, frozen=True):
     command: Command
 
 
-class LoadValue(msgspec.Struct, frozen=True):
-    """Deciding needs the content of this blob: load it, then send ValueLoaded."""
+class LoadBlob(msgspec.Struct, frozen=True):
+    """Deciding needs the content of this blob: load it, then send BlobLoaded."""
 
     execution_id: ExecutionId
-    value: Value
+    key: str
 
 
 class StoreOutput(msgspec.Struct, frozen=True):
@@ -116,5 +116,5 @@ class PutDeadLetter(msgspec.Struct, frozen=True):
 
 
 Effect: TypeAlias = (
-    IssueTask | DropTask | SetTimer | ClearTimer | Tell | LoadValue | StoreOutput | PutDeadLetter
+    IssueTask | DropTask | SetTimer | ClearTimer | Tell | LoadBlob | StoreOutput | PutDeadLetter
 )

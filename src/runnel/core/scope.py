@@ -17,15 +17,15 @@ NO_ITEM_VALUE = object()
 class BlobNeededError(Exception):
     """Not an error of the user's: evaluating must wait until this blob has been loaded."""
 
-    def __init__(self, value: Value) -> None:
-        super().__init__(value.blob)
-        self.value = value
+    def __init__(self, key: str) -> None:
+        super().__init__(key)
+        self.key = key
 
 
 class Values(Protocol):
     """The blobs that are at hand."""
 
-    def get(self, key: str) -> bytes | None:
+    def peek(self, key: str) -> bytes | None:
         """None when the blob has not been loaded (yet)."""
         ...
 
@@ -58,9 +58,9 @@ class ExecutionScope:
     def _decode(self, value: Value) -> Json:
         if value.blob is None:
             return value.decode()
-        data = self._values.get(value.blob)
+        data = self._values.peek(value.blob)
         if data is None:
-            raise BlobNeededError(value)
+            raise BlobNeededError(value.blob)
         return msgspec.json.decode(data)
 
 

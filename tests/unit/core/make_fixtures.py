@@ -48,7 +48,7 @@ COMMANDS: list[commands.Command] = [
     commands.AcquireLimit(key="k", limit=3, holder=TOKEN),
     commands.ReleaseLimit(key="k", holder=TOKEN),
     commands.LimitGranted(key="k", holder=TOKEN),
-    commands.ValueLoaded(execution_id=E1),
+    commands.BlobLoaded(execution_id=E1),
     commands.OutputStored(ref=REF, output=blob("e1/a/joined", 10**6)),
     commands.ResumeExecution(execution_id=E1),
     commands.FailExecution(execution_id=E1, error=ERROR),

@@ -7,12 +7,12 @@ from runnel.core import commands as c
 from runnel.core.decide.finishing import EXECUTION_NODE, on_execution_output_stored
 from runnel.core.decide.flow import proceed
 from runnel.core.decide.lifecycle import (
+    on_blob_loaded,
     on_cancel,
     on_create,
     on_fail,
     on_resume,
     on_start,
-    on_value_loaded,
 )
 from runnel.core.decide.mapping import hydrate, on_output_stored
 from runnel.core.decide.task import (
@@ -87,7 +87,7 @@ _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
     c.CancelExecution: on_cancel,
     c.ChildSettled: on_child_settled,
     c.LimitGranted: on_limit_granted,
-    c.ValueLoaded: lambda turn, _command: on_value_loaded(turn),
+    c.BlobLoaded: lambda turn, _command: on_blob_loaded(turn),
     c.OutputStored: _on_output_stored,
     c.ResumeExecution: lambda turn, _command: on_resume(turn),
     c.FailExecution: on_fail,

@@ -3,13 +3,12 @@
 import msgspec
 
 from runnel.core.decide.turn import Turn
-from runnel.core.effects import LoadValue
+from runnel.core.effects import LoadBlob
 from runnel.core.ids import NO_ITEM
 from runnel.core.json_types import Json
 from runnel.core.retry import MESSAGE_CHARS_MAX, ErrorInfo
 from runnel.core.scope import NO_ITEM_VALUE, BlobNeededError, ExecutionScope
 from runnel.core.templates import Expression, TemplateError, Tree
-from runnel.core.values import Value
 
 
 class Evaluated(msgspec.Struct, frozen=True):
@@ -35,17 +34,17 @@ def evaluate(
             case None:
                 return Evaluated(None)
     except BlobNeededError as needed:
-        await_blob(turn, (index, item), needed.value)
+        await_blob(turn, (index, item), needed.key)
         return None
     except TemplateError as error:
         return error_of(error)
 
 
-def await_blob(turn: Turn, place: tuple[int, int], value: Value) -> None:
-    """Asks for the blob once; ValueLoaded looks at `place` again."""
+def await_blob(turn: Turn, place: tuple[int, int], key: str) -> None:
+    """Asks for the blob once; BlobLoaded looks at `place` again."""
     if place not in turn.execution.awaited_blobs:
         turn.execution.awaited_blobs.add(place)
-        turn.effects.append(LoadValue(turn.execution.id, value))
+        turn.effects.append(LoadBlob(turn.execution.id, key))
 
 
 def error_of(error: Exception) -> ErrorInfo:

@@ -82,7 +82,7 @@ def _complete(turn: Turn) -> None:
     try:
         output = _output(turn)
     except BlobNeededError as needed:
-        await_blob(turn, (_OUTPUT, NO_ITEM), needed.value)
+        await_blob(turn, (_OUTPUT, NO_ITEM), needed.key)
         return
     except TemplateError as error:
         end(turn, ExecutionState.FAILED, error=error_of(error))

@@ -93,7 +93,7 @@ def on_resume(turn: Turn) -> None:
         _resume_node(turn, index)
 
 
-def on_value_loaded(turn: Turn) -> None:
+def on_blob_loaded(turn: Turn) -> None:
     """Looks again at every node or item that waited for a blob."""
     execution = turn.execution
     waited, execution.awaited_blobs = execution.awaited_blobs, set()

@@ -79,8 +79,8 @@ def on_output_stored(turn: Turn, command: OutputStored) -> None:
         turn.settled(index)
 
 
-def hydrate(execution: Execution, values: Values) -> Value | None:
-    """Evaluates the lists of running maps after a load; a blob that is needed first is returned.
+def hydrate(execution: Execution, values: Values) -> str | None:
+    """Evaluates the lists of running maps after a load; the key of a blob that it needs first.
 
     The lists are those that the maps were started with: they depend on settled outputs only.
     """
@@ -91,7 +91,7 @@ def hydrate(execution: Execution, values: Values) -> Value | None:
                 scope = ExecutionScope(execution, values)
                 found.items = expression.evaluate(scope) if expression else []
             except BlobNeededError as needed:
-                return needed.value
+                return needed.key
     return None
 
 

@@ -12,7 +12,7 @@ from runnel.core.graph import Graph
 from runnel.core.ids import DefinitionHash
 from runnel.core.limit import Limit, replay_limit
 from runnel.core.workflow import decode_workflow
-from runnel.engine.orchestrator.values import LoadedValues
+from runnel.engine.blob_cache import BlobCache
 from runnel.errors import BrokenInvariantError
 from runnel.ports.archive import Archive
 from runnel.ports.store import Store
@@ -48,9 +48,9 @@ class Graphs:
 class Aggregates:
     """At most `most` executions stay between batches; the least recently used leave first."""
 
-    def __init__(self, store: Store, graphs: Graphs, values: LoadedValues, *, most: int) -> None:
+    def __init__(self, store: Store, graphs: Graphs, blobs: BlobCache, *, most: int) -> None:
         self._store = store
-        self._values = values
+        self._blobs = blobs
         self._graphs = graphs
         self._most = most
         self._executions: OrderedDict[str, Execution] = OrderedDict()
@@ -105,8 +105,8 @@ class Aggregates:
 
     async def _load(self, execution_id: str) -> Execution | None:
         execution = await self.bare(execution_id)
-        while execution is not None and (needed := hydrate(execution, self._values)) is not None:
-            await self._values.load(needed)
+        while execution is not None and (needed := hydrate(execution, self._blobs)) is not None:
+            await self._blobs.get(needed)
         return execution
 
 

@@ -10,7 +10,7 @@ from runnel.core.effects import (
     DeadLetter,
     DropTask,
     IssueTask,
-    LoadValue,
+    LoadBlob,
     PutDeadLetter,
     SetTimer,
     StoreOutput,
@@ -40,7 +40,7 @@ class Batch:
         self.timers: dict[TimerKey, SetTimer | None] = {}
         self.messages: list[Command] = []
         self.dead_letters: list[DeadLetter] = []
-        self.afterwards: list[LoadValue | StoreOutput] = []
+        self.afterwards: list[LoadBlob | StoreOutput] = []
         self._event_count = 0
 
     @property
@@ -88,7 +88,7 @@ class Batch:
                     self.timers[key] = None
                 case PutDeadLetter(letter=letter):
                     self.dead_letters.append(letter)
-                case LoadValue() | StoreOutput():
+                case LoadBlob() | StoreOutput():
                     self.afterwards.append(effect)
                 case _:
                     pass

@@ -9,26 +9,26 @@ import msgspec
 
 from runnel.core.commands import (
     AcquireLimit,
+    BlobLoaded,
     Command,
     CreateExecution,
     FailExecution,
     OutputStored,
     ReleaseLimit,
     TimerFired,
-    ValueLoaded,
     aggregate_of,
 )
 from runnel.core.decide import Moment, create, decide
 from runnel.core.decision import NOTHING, Decision
-from runnel.core.effects import DeadLetter, LoadValue, PutDeadLetter, StoreOutput, Tell
+from runnel.core.effects import DeadLetter, LoadBlob, PutDeadLetter, StoreOutput, Tell
 from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, Ref, Token, root_of
 from runnel.core.limit import decide_limit
 from runnel.core.retry import TRACEBACK_CHARS_MAX, ErrorInfo
 from runnel.core.values import Value, blob
+from runnel.engine.blob_cache import BlobCache
 from runnel.engine.orchestrator.aggregates import Aggregates, Graphs
 from runnel.engine.orchestrator.batch import Batch
 from runnel.engine.orchestrator.parts import Parts
-from runnel.engine.orchestrator.values import LoadedValues
 from runnel.errors import NotFoundError, StoreError
 from runnel.ports import telemetry as names
 from runnel.ports.store import InboxEntry, Lease, TimerSet
@@ -44,9 +44,9 @@ class Owner:
         self._parts = parts
         self._graphs = graphs
         self._sequence = lease.sequence
-        self._values = LoadedValues(parts.blobs)
+        self._blobs = BlobCache(parts.blobs)
         self._aggregates = Aggregates(
-            parts.store, graphs, self._values, most=parts.cached_executions_max
+            parts.store, graphs, self._blobs, most=parts.cached_executions_max
         )
         self._own: deque[Command] = deque()
         self._reading: asyncio.Task[None] | None = None
@@ -248,7 +248,7 @@ class Owner:
             self._aggregates.forget(aggregate_id)
         self._aggregates.trim()
 
-    async def _do_afterwards(self, effect: LoadValue | StoreOutput) -> None:
+    async def _do_afterwards(self, effect: LoadBlob | StoreOutput) -> None:
         """Blobs are read and written between two commits; the result is a command of its own."""
         try:
             self._own.append(await self._result_of(effect))
@@ -256,10 +256,10 @@ class Owner:
             info = ErrorInfo(type="BlobMissing", message=str(error), retryable=False)
             self._own.append(FailExecution(execution_id=_owner_of(effect), error=info))
 
-    async def _result_of(self, effect: LoadValue | StoreOutput) -> Command:
-        if isinstance(effect, LoadValue):
-            await self._values.load(effect.value)
-            return ValueLoaded(execution_id=effect.execution_id)
+    async def _result_of(self, effect: LoadBlob | StoreOutput) -> Command:
+        if isinstance(effect, LoadBlob):
+            await self._blobs.get(effect.key)
+            return BlobLoaded(execution_id=effect.execution_id)
         parts = [await self._bytes_of(part) for part in effect.parts]
         is_list = effect.ref.node_id != ""
         data = b"[" + b",".join(parts) + b"]" if is_list else parts[0]
@@ -267,7 +267,7 @@ class Owner:
         return OutputStored(ref=effect.ref, output=blob(effect.key, len(data)))
 
     async def _bytes_of(self, value: Value) -> bytes:
-        return bytes(value.data) if value.blob is None else await self._parts.blobs.get(value.blob)
+        return bytes(value.data) if value.blob is None else await self._blobs.get(value.blob)
 
     # -- time ----------------------------------------------------------------------------------
 
@@ -293,11 +293,11 @@ class Owner:
 
     def _new_moment(self) -> Moment:
         nonce = Nonce(self._parts.ids.nonce())
-        return Moment(self._batch.now, nonce, self._values, self._parts.policy)
+        return Moment(self._batch.now, nonce, self._blobs, self._parts.policy)
 
 
-def _owner_of(effect: LoadValue | StoreOutput) -> ExecutionId:
-    return effect.execution_id if isinstance(effect, LoadValue) else effect.ref.execution_id
+def _owner_of(effect: LoadBlob | StoreOutput) -> ExecutionId:
+    return effect.execution_id if isinstance(effect, LoadBlob) else effect.ref.execution_id
 
 
 def _describe(error: Exception) -> ErrorInfo:

@@ -10,6 +10,7 @@ from runnel.authoring.context import Measurement
 from runnel.core.effects import Task
 from runnel.core.ids import Token
 from runnel.core.workflow import RateLimit
+from runnel.engine.blob_cache import BlobCache
 from runnel.engine.worker.attempt import Attempts, Handlers
 from runnel.engine.worker.claims import ClaimLoop
 from runnel.engine.worker.deadlines import Deadlines
@@ -92,7 +93,7 @@ class Worker:
         self._runners = Runners(
             around,
             self._slots,
-            self._attempts(handlers, blobs),
+            self._attempts(handlers, BlobCache(blobs)),
             self._reporter,
             held=self._held,
             deadlines=self._deadlines,

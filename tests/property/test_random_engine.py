@@ -1,0 +1,73 @@
+"""The whole engine against the reference: random graphs, really run, judged by their history."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from runnel.core.retry import RetryPolicy
+from runnel.core.run_when import RunWhen
+from runnel.core.workflow import Node, OnFailure, Workflow
+from runnel.views import HistoryView
+from tests.driver import node, workflow
+from tests.engines import Work, open_engine, run_to_end, states
+from tests.reference import Reference
+
+GRAPHS = 60
+NO_RETRY = RetryPolicy(max_retries=0)
+
+
+def random_workflow(chance: random.Random) -> tuple[Workflow, set[str]]:
+    nodes: list[Node] = []
+    false = set()
+    for index in range(chance.randint(1, 12)):
+        name = f"n{index}"
+        parents = [parent.id for parent in nodes if chance.random() < 0.3]
+        if chance.random() < 0.1:
+            false.add(name)
+        nodes.append(
+            node(
+                name,
+                *parents,
+                run_when=chance.choice([*RunWhen, RunWhen.DEFAULT, RunWhen.DEFAULT]),
+                condition="false" if name in false else None,
+                retry=NO_RETRY,
+            )
+        )
+    policy, slots = chance.choice([*OnFailure]), chance.choice([None, 1, 3])
+    return workflow(*nodes, on_failure=policy, max_concurrency=slots), false
+
+
+def replayed(definition: Workflow, false: set[str], history: list[HistoryView]) -> Reference:
+    """The reference, told in what order the engine's nodes were handed out and ended."""
+    expected = Reference(definition, false)
+    issued: set[str] = set()
+    for happened in history:
+        name = happened.fields.get("node", "")
+        if happened.event == "NodeQueued":
+            issued.add(name)
+        elif happened.event in ("NodeCompleted", "NodeFailed"):
+            expected.has_run = set(issued)
+            expected.settle(name, is_ok=happened.event == "NodeCompleted")
+    return expected
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_the_engine_does_what_the_reference_says(kind: str, tmp_path: Path) -> None:
+    chance = random.Random(20261115)
+    work = Work()
+    async with open_engine(kind, tmp_path, work) as engine:
+        for _ in range(GRAPHS):
+            definition, false = random_workflow(chance)
+            work.failures = {
+                each.id: [ValueError("planned")]
+                for each in definition.nodes
+                if chance.random() < 0.2
+            }
+            view = await run_to_end(engine, definition)
+            history = await engine.client.history(view.execution_id)  # type: ignore[arg-type]
+
+            expected = replayed(definition, false, history)
+
+            assert states(view) == expected.state
+            assert view.status == expected.result
