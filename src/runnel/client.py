@@ -1,6 +1,7 @@
 """What callers can ask of Runnel: submit, trigger, cancel, signal, look, wait."""
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
 
@@ -36,16 +37,26 @@ from runnel.views import ExecutionView, HistoryView, history_of, view_of
 LOOK_AGAIN_S = 0.5
 LOOK_AGAIN_S_MAX = 5.0
 HASHES_MAX = 1_000
+WATCHED_MAX = 10_000
 
 _encoder = msgspec.json.Encoder()
+
+
+class Ending:
+    """`news` is set when `header` is there, and when it is time to look at the store again."""
+
+    __slots__ = ("__weakref__", "header", "news")
+
+    def __init__(self) -> None:
+        self.news = asyncio.Event()
+        self.header: Header | None = None
 
 
 class Client:
     """Every call returns after its write is stored; whoever owns the partition acts on it then.
 
-    `finished` gives an event that is set when this process sees an execution end, or stops to
-    own its partition; `owns` tells which partitions it owns. Executions of other processes are
-    looked at every few seconds.
+    `ending_of` tells when this process ends an execution, or stops to own its partition; `owns`
+    tells which partitions it owns. Executions of other processes are looked at every few seconds.
     """
 
     def __init__(
@@ -54,13 +65,15 @@ class Client:
         clock: Clock,
         ids: Ids,
         *,
-        finished: Callable[[str], asyncio.Event],
+        ending_of: Callable[[str], Ending],
         owns: Callable[[int], bool] = lambda _partition: False,
     ) -> None:
         self._backend = backend
         self._clock = clock
         self._ids = ids
-        self._finished = finished
+        self._ending_of = ending_of
+        # From before they can end, so that waiting for them needs no look at the store.
+        self._submitted: OrderedDict[str, Ending] = OrderedDict()
         self._owns = owns
         self._versions: dict[DefinitionHash, asyncio.Future[int]] = {}
         self._graphs: dict[DefinitionHash, Graph] = {}
@@ -91,6 +104,7 @@ class Client:
             is_held=is_held,
             created_at=self._clock.now(),
         )
+        self._watch(execution_id)
         await self._backend.mailbox.send([command])
         return execution_id
 
@@ -136,22 +150,31 @@ class Client:
 
     async def wait(self, execution_id: ExecutionId, *, timeout_s: float | None = None) -> Header:
         """The header once it is final; raises TimeoutError when that takes too long."""
-        event = self._finished(execution_id)
-        pause_s = LOOK_AGAIN_S
         deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
-        while True:
-            header = await self._backend.archive.get_header(execution_id)
-            if header is not None and header.state in EXECUTION_FINAL:
-                return header
+        watched = self._submitted.pop(execution_id, None)
+        ending = watched or self._ending_of(execution_id)
+        pause_s = LOOK_AGAIN_S
+        while ending.header is None:
             is_here = self._owns(await self._backend.store.route(execution_id))
+            if watched is None or not is_here:
+                header = await self._backend.archive.get_header(execution_id)
+                if header is not None and header.state in EXECUTION_FINAL:
+                    return header
+            watched = ending
             left_s = None if is_here else pause_s
             if deadline is not None:
                 left_s = min(left_s or inf, deadline - self._clock.monotonic())
                 if left_s <= 0:
                     raise TimeoutError(f"execution {execution_id} is not final after {timeout_s} s")
-            await self._clock.wait(event, left_s)
-            event.clear()
+            await self._clock.wait(ending.news, left_s)
+            ending.news.clear()
             pause_s = min(LOOK_AGAIN_S_MAX, 1.5 * pause_s)
+        return ending.header
+
+    def _watch(self, execution_id: ExecutionId) -> None:
+        self._submitted[execution_id] = self._ending_of(execution_id)
+        if len(self._submitted) > WATCHED_MAX:
+            self._submitted.popitem(last=False)
 
     async def get(self, execution_id: ExecutionId) -> ExecutionView:
         return await view_of(await self.load(execution_id), self._backend.blobs)

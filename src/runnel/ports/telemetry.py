@@ -5,6 +5,7 @@ from typing import Protocol
 
 from runnel.core.events import AnyEvent
 from runnel.core.ids import Token
+from runnel.ports.store import Header
 
 TASK_STARTED = "task.started"
 TASK_REFUSED = "task.refused"
@@ -28,8 +29,10 @@ class Telemetry(Protocol):
         """`name` is one of the constants above."""
         ...
 
-    def committed(self, execution_id: str, at: float, events: Sequence[AnyEvent]) -> None:
-        """Called after the commit that made these events true."""
+    def committed(
+        self, execution_id: str, at: float, events: Sequence[AnyEvent], header: Header | None
+    ) -> None:
+        """Called after the commit that made these events true; `header` when that changed too."""
         ...
 
     def started(self, token: Token, worker: str, at: float) -> None:

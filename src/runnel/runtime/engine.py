@@ -56,7 +56,7 @@ class Engine:
         self.clock = world.clock
         self.stops = Stops(asyncio.Event(), asyncio.Event())
         self.client = Client(
-            backend, world.clock, world.ids, finished=self.hub.finished, owns=self._owns
+            backend, world.clock, world.ids, ending_of=self.hub.ending, owns=self._owns
         )
         self.name = name or f"engine-{world.ids.nonce()}"
         self._home: int | None = None

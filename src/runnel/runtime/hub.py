@@ -1,15 +1,17 @@
 """Telemetry inside one process: log lines, and word to whoever watches an execution."""
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from weakref import WeakValueDictionary
 
 import msgspec
 
-from runnel.core.events import AnyEvent, ExecutionFinished
+from runnel.client import Ending
+from runnel.core.events import AnyEvent
 from runnel.core.ids import Token
+from runnel.core.states import EXECUTION_FINAL
 from runnel.ports import telemetry as names
+from runnel.ports.store import Header
 
 _log = logging.getLogger("runnel")
 _WARNINGS = frozenset(
@@ -47,22 +49,25 @@ class Hub:
     def __init__(self) -> None:
         self._watchers: list[Watcher] = []
         # Weak: an entry is gone when nobody waits for that execution any more.
-        self._finished: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
+        self._endings: WeakValueDictionary[str, Ending] = WeakValueDictionary()
 
     def event(self, name: str, **fields: object) -> None:
         if name in _NEWS_ENDS:
-            for event in self._finished.values():
-                event.set()
+            for ending in self._endings.values():
+                ending.news.set()
         level = logging.WARNING if name in _WARNINGS else logging.DEBUG
         if _log.isEnabledFor(level):
             shown = " ".join(f"{key}={value}" for key, value in fields.items())
             _log.log(level, "%s %s", name, shown)
 
-    def committed(self, execution_id: str, at: float, events: Sequence[AnyEvent]) -> None:
-        if isinstance(events[-1], ExecutionFinished):
-            event = self._finished.get(execution_id)
-            if event is not None:
-                event.set()
+    def committed(
+        self, execution_id: str, at: float, events: Sequence[AnyEvent], header: Header | None
+    ) -> None:
+        if header is not None and header.state in EXECUTION_FINAL:
+            ending = self._endings.get(execution_id)
+            if ending is not None:
+                ending.header = header
+                ending.news.set()
         for watcher in self._watchers:
             watcher(Happened(execution_id, at, events))
 
@@ -75,9 +80,9 @@ class Hub:
         self._watchers.append(watcher)
         return lambda: self._watchers.remove(watcher)
 
-    def finished(self, execution_id: str) -> asyncio.Event:
-        """Set when this process commits the end of the execution, or may not hear of it."""
-        event = self._finished.get(execution_id)
-        if event is None:
-            event = self._finished[execution_id] = asyncio.Event()
-        return event
+    def ending(self, execution_id: str) -> Ending:
+        """Gets the header when this process ends the execution; news when it may not hear of it."""
+        ending = self._endings.get(execution_id)
+        if ending is None:
+            ending = self._endings[execution_id] = Ending()
+        return ending

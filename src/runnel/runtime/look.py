@@ -1,6 +1,5 @@
 """A client without an engine: to look, and to leave commands for whoever runs them."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -8,7 +7,7 @@ from pathlib import Path
 
 from runnel.backends.sqlite import SqliteBackend
 from runnel.backends.sqlite.database import FILE_NAME
-from runnel.client import Client
+from runnel.client import Client, Ending
 from runnel.core.ids import ExecutionId
 from runnel.errors import InputError
 from runnel.ports.backend import Backend
@@ -57,7 +56,7 @@ async def looking(settings: Settings) -> AsyncIterator[Look]:
         Path(settings.data_dir), clock=clock, ids=ids, durability=settings.durability
     )
     try:
-        client = Client(backend, clock, ids, finished=lambda _id: asyncio.Event())
+        client = Client(backend, clock, ids, ending_of=lambda _id: Ending())
         yield Look(client=client, backend=backend, clock=clock)
     finally:
         await backend.close()

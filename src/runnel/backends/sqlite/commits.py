@@ -49,7 +49,7 @@ class Commits:
                 db.execute(SQL["consume_messages"], (lease.partition, consumed_row))
             _write_aggregates(db, lease.partition, commit)
             _write_timers(db, lease.partition, commit)
-            return self._messages.write(db, outgoing) if outgoing.rows else {}
+            return self._messages.write(db, outgoing) if outgoing.rows else Stored()
 
         def apply(stored: Stored) -> None:
             if owned is not None:
@@ -67,6 +67,7 @@ class Commits:
             owned.timers.set(timer)
         for header in commit.headers:
             self._routes.learn(root_of(header.execution_id), partition)
+            self._routes.unbegun.discard(header.execution_id)
         if self._owned.find(owned.lease) is None:
             return  # given up while the commit was on its way: the next owner issues the tasks
         # Issued first: a task that is issued and dropped by the same commit ends dropped.

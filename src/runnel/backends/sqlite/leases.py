@@ -150,6 +150,7 @@ class Leases:
             )
 
     def _end(self, partition: int) -> None:
+        self._routes.unbegun.clear()
         self._leave(partition)
         self.locks.free(partition)
         if self._routes.home == partition:

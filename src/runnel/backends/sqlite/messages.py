@@ -16,6 +16,7 @@ from runnel.backends.sqlite.rows import header_row
 from runnel.backends.sqlite.writer import Writer
 from runnel.core.codec import encode_message
 from runnel.core.commands import Command, CreateExecution, aggregate_of
+from runnel.core.ids import root_of
 from runnel.ports.store import pending_header
 
 
@@ -27,8 +28,15 @@ class Outgoing:
     rows: list[tuple[int, bytes]] = field(default_factory=list)
 
 
-# None for a partition that was not owned here when its rows were written.
-Stored: TypeAlias = Mapping[int, Sequence[tuple[int, bytes | Command]] | None]
+Rows: TypeAlias = Sequence[tuple[int, bytes | Command]]
+
+
+@dataclass(slots=True, frozen=True)
+class Stored:
+    """`rows` is None for a partition that was not owned here when they were written."""
+
+    rows: Mapping[int, Rows | None] = field(default_factory=dict)
+    made: Sequence[tuple[int, str]] = ()
 
 
 class Messages:
@@ -48,17 +56,19 @@ class Messages:
         self._sweep = sweep
 
     def address(self, commands: Sequence[Command]) -> Outgoing:
-        rows = [
-            (self._routes.find(aggregate_of(command)), encode_message(command))
-            for command in commands
-        ]
+        rows = [(self._partition_of(command), encode_message(command)) for command in commands]
         return Outgoing(list(commands), rows)
+
+    def _partition_of(self, command: Command) -> int:
+        if isinstance(command, CreateExecution):
+            return self._routes.place(root_of(command.execution_id))
+        return self._routes.find(aggregate_of(command))
 
     def write(self, db: sqlite3.Connection, outgoing: Outgoing) -> Stored:
         """The new rows of each partition in order, after those of other processes before them."""
         (last_id,) = db.execute(SQL["last_message"]).fetchone()
         stored: dict[int, list[tuple[int, Command]]] = {}
-        messages, headers = [], []
+        messages, headers, made = [], [], []
         for row_id, (command, row) in enumerate(
             zip(outgoing.commands, outgoing.rows, strict=True), start=last_id + 1
         ):
@@ -66,15 +76,24 @@ class Messages:
             stored.setdefault(row[0], []).append((row_id, command))
             if isinstance(command, CreateExecution):
                 headers.append(header_row(row[0], pending_header(command)))
+                made.append((row[0], command.execution_id))
         db.executemany(SQL["add_message"], messages)
-        if headers:
-            db.executemany(SQL["add_header"], headers)
-        return {
-            partition: self._with_unseen(db, partition, rows) for partition, rows in stored.items()
-        }
+        is_new = headers and db.executemany(SQL["add_header"], headers).rowcount == len(headers)
+        return Stored(
+            rows={
+                partition: self._with_unseen(db, partition, rows)
+                for partition, rows in stored.items()
+            },
+            made=made if is_new else (),
+        )
 
     def apply(self, stored: Stored) -> None:
-        for partition, rows in stored.items():
+        self._routes.unbegun.update(
+            execution_id
+            for partition, execution_id in stored.made
+            if partition in self._owned.by_number
+        )
+        for partition, rows in stored.rows.items():
             owned = self._owned.by_number.get(partition)
             if owned is None:
                 self._ringer.ring(partition)
@@ -85,7 +104,7 @@ class Messages:
 
     def _with_unseen(
         self, db: sqlite3.Connection, partition: int, rows: Sequence[tuple[int, Command]]
-    ) -> Sequence[tuple[int, bytes | Command]] | None:
+    ) -> Rows | None:
         """Ids grow in the order of transactions: what others sent before is visible here."""
         owned = self._owned.by_number.get(partition)
         if owned is None:

@@ -16,6 +16,9 @@ class Routes:
         self.home: int | None = None
         self._reader = reader
         self._known: OrderedDict[str, int] = OrderedDict()
+        # Executions that this process has just made, and that have no history yet: looking for
+        # one took 20 µs, a twentieth of what a small execution costs altogether.
+        self.unbegun: set[str] = set()
 
     def find(self, aggregate_id: str) -> int:
         home = NOWHERE if self.home is None else self.home
@@ -28,6 +31,14 @@ class Routes:
             if not rows:
                 return home
             known = int(rows[0][0])
+            self.learn(root, known)
+        return known
+
+    def place(self, root: str) -> int:
+        """Where an execution goes that is to be made now."""
+        known = self._known.get(root)
+        if known is None:
+            known = NOWHERE if self.home is None else self.home
             self.learn(root, known)
         return known
 

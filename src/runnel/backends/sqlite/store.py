@@ -83,6 +83,8 @@ class SqliteStore:
         return self._owned.get(lease).timers.next_due()
 
     async def load(self, aggregate_id: str) -> Sequence[bytes]:
+        if aggregate_id in self._routes.unbegun:
+            return ()
         return [row[0] for row in self._reader.rows("load_history", (aggregate_id,))]
 
     async def running(self, partition: int) -> Sequence[ExecutionId]:

@@ -27,7 +27,7 @@ from runnel.core.retry import TRACEBACK_CHARS_MAX, ErrorInfo
 from runnel.core.values import Value, blob
 from runnel.engine.blob_cache import BlobCache
 from runnel.engine.orchestrator.aggregates import Aggregates, Graphs
-from runnel.engine.orchestrator.batch import Batch
+from runnel.engine.orchestrator.batch import Batch, header_of
 from runnel.engine.orchestrator.parts import Parts
 from runnel.errors import NotFoundError, StoreError
 from runnel.ports import telemetry as names
@@ -240,7 +240,9 @@ class Owner:
 
     def _after_commit(self, batch: Batch) -> None:
         for aggregate_id, events in batch.events.items():
-            self._parts.telemetry.committed(aggregate_id, batch.now, events)
+            changed = batch.changed.get(aggregate_id)
+            header = None if changed is None else header_of(changed)
+            self._parts.telemetry.committed(aggregate_id, batch.now, events, header)
         for execution in batch.changed.values():
             if execution.is_final:
                 self._aggregates.forget(execution.id)

@@ -36,7 +36,9 @@ class Told:
     def event(self, name: str, **fields: object) -> None:
         self.events.append((name, fields))
 
-    def committed(self, execution_id: str, at: float, events: Sequence[AnyEvent]) -> None:
+    def committed(
+        self, execution_id: str, at: float, events: Sequence[AnyEvent], header: object
+    ) -> None:
         """The worker commits nothing."""
 
     def started(self, token: Token, worker: str, at: float) -> None:
