@@ -13,7 +13,7 @@ Durability: TypeAlias = Literal["process", "power"]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Every field is named after its environment variable, in `_VARIABLES`."""
+    """Every field is named after its environment variable, in `VARIABLES`."""
 
     data_dir: Path = Path(".runnel")
     durability: Durability = "process"
@@ -39,7 +39,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
     values: dict[str, object] = {}
     problems: list[str] = []
     found = os.environ if environ is None else environ
-    for variable, (field, parse) in _VARIABLES.items():
+    for variable, (field, parse) in VARIABLES.items():
         text = found.get(variable)
         if text is None or text == "":
             continue
@@ -84,7 +84,7 @@ def _one_of(values: Mapping[str, object]) -> Callable[[str], object]:
     return parse
 
 
-_VARIABLES: Mapping[str, tuple[str, Callable[[str], object]]] = {
+VARIABLES: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "RUNNEL_DATA_DIR": ("data_dir", Path),
     "RUNNEL_DURABILITY": ("durability", _one_of({"process": "process", "power": "power"})),
     "WORKER_CONCURRENCY": ("worker_concurrency", _whole(1)),

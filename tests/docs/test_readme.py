@@ -1,0 +1,103 @@
+"""What the README shows is what happens."""
+
+import contextlib
+import io
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runnel import settings
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BROKEN = """\
+name: broken
+nodes:
+  - {id: a, handler: output, dependencies: [b]}
+  - {id: b, handler: output, dependencies: [a]}
+  - {id: c, handler: output, config: {x: "{{ fetch.result }}"}}
+"""
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+
+
+def runnel(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "runnel", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_the_first_workflow_says_hello(tmp_path: Path) -> None:
+    (document,) = [block for block in blocks("yaml") if block.startswith("# hello.yaml")]
+    (tmp_path / "hello.yaml").write_text(document)
+
+    done = runnel("run", "hello.yaml", "--input", "name=Ada", folder=tmp_path)
+
+    assert done.returncode == 0
+    assert done.stdout.strip() in README
+
+
+def test_a_broken_workflow_is_refused_in_the_words_of_the_readme(tmp_path: Path) -> None:
+    (tmp_path / "broken.yaml").write_text(BROKEN)
+
+    done = runnel("validate", "broken.yaml", folder=tmp_path)
+
+    assert done.returncode == 2
+    assert done.stderr.strip() in README
+
+
+def test_the_demo_prints_what_the_readme_shows(tmp_path: Path) -> None:
+    done = runnel("run", str(ROOT / "examples/demo.yaml"), folder=tmp_path)
+
+    assert done.stdout.strip() in README
+
+
+def test_the_python_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (program,) = blocks("python")
+    printed = io.StringIO()
+
+    with contextlib.redirect_stdout(printed):
+        exec(compile(program, "README.md", "exec"), {})
+
+    assert printed.getvalue().split() == ["COMPLETED", "2"]
+
+
+def test_every_setting_is_in_the_readme_and_nothing_else_is() -> None:
+    section = README.partition("## Settings")[2]
+
+    assert set(re.findall(r"^\| `([A-Z_]+)`", section, re.MULTILINE)) == set(settings.VARIABLES)
+
+
+@pytest.mark.parametrize("variable", settings.VARIABLES)
+def test_every_setting_is_read(variable: str) -> None:
+    field, _ = settings.VARIABLES[variable]
+    source = "".join(
+        path.read_text(encoding="utf-8")
+        for path in (ROOT / "src/runnel").rglob("*.py")
+        if path.name != "settings.py"
+    )
+
+    assert f"settings.{field}" in source, f"{variable} is read by nothing"
+
+
+def test_both_commands_are_make_targets_and_ci_calls_the_second() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    ci = (ROOT / ".ci/run").read_text(encoding="utf-8")
+
+    assert "make demo" in README
+    assert "make test" in README
+    assert re.search(r"^demo:", makefile, re.MULTILINE)
+    assert "exec make test" in ci
+    assert os.access(ROOT / ".ci/run", os.X_OK)
