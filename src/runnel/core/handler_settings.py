@@ -13,7 +13,14 @@ import msgspec
 from runnel.core.checks.values import TEXT, Check, at_least, one_of
 from runnel.core.checks.wording import did_you_mean, quoted, shown
 from runnel.core.json_types import Json
-from runnel.core.workflow import CHILD_WORKFLOW, SLEEP, WAIT_FOR_SIGNAL, Node
+from runnel.core.workflow import (
+    CHILD_WORKFLOW,
+    CORE_HANDLERS,
+    SLEEP,
+    TIMEOUT_S_DEFAULT,
+    WAIT_FOR_SIGNAL,
+    Node,
+)
 
 _FUNCTION = re.compile(r"[\w.]+:[\w.]+")
 
@@ -68,6 +75,11 @@ SETTINGS: Mapping[str, Mapping[str, Setting] | None] = {
     },
 }
 _OF_OPERATIONS = frozenset(chain.from_iterable(OPERATIONS.values()))
+_TIMEOUT_INSTEAD = {
+    SLEEP: "remove it",
+    WAIT_FOR_SIGNAL: "put it into the config",
+    CHILD_WORKFLOW: "put it on the child workflow",
+}
 NO_MAP = frozenset({SLEEP, WAIT_FOR_SIGNAL})
 
 
@@ -80,12 +92,30 @@ def setting_problems(node: Node) -> Iterator[str]:
         yield from _of_other_operations(node)
     if node.handler in NO_MAP and node.for_each is not None:
         yield f"for_each: the handler '{node.handler}' waits once and takes no list; remove it"
+    if node.handler in CORE_HANDLERS:
+        yield from _without_effect(node)
     if node.handler == CHILD_WORKFLOW and node.child is None:
         yield "config: the handler 'workflow' needs a workflow to run: add definition or file"
     if node.handler != CHILD_WORKFLOW and node.child is not None:
         yield (
             f"child: only the handler 'workflow' runs a child workflow, this node's is "
             f"{quoted(node.handler)}"
+        )
+
+
+def _without_effect(node: Node) -> Iterator[str]:
+    """The engine itself does these handlers: what limits workers would silently do nothing."""
+    for name in ("concurrency_key", "resource_tag", "queue", "soft_timeout_seconds"):
+        if getattr(node, name) is not None:
+            yield (
+                f"{name}: the handler '{node.handler}' is run by no worker, so it would have no "
+                "effect; remove it"
+            )
+    if node.timeout_seconds != TIMEOUT_S_DEFAULT:
+        instead = _TIMEOUT_INSTEAD[node.handler]
+        yield (
+            f"timeout_seconds: the handler '{node.handler}' is run by no worker, so it would have "
+            f"no effect; {instead}"
         )
 
 

@@ -309,3 +309,18 @@ def test_a_map_of_many_items_costs_the_same_per_item() -> None:
     assert driver.root.state is X.COMPLETED
     assert len(driver.issued) == 5_000
     assert NO_ITEM not in [token.item for token in driver.issued]
+
+
+def test_a_failed_child_is_tried_again_as_a_new_child_when_the_node_asks_for_it() -> None:
+    retry = RetryPolicy(retry_on=("ChildFailed",), initial_delay=1, jitter=False)
+    driver = Driver(child_of(workflow(node("c")), retry=retry)).start()
+    driver.finish("a", {"n": 5})
+    (first,) = driver.tasks
+
+    driver.send_failed(first)
+    driver.advance(1)
+    (second,) = driver.tasks
+    driver.send_completed(second, "now")
+
+    assert (first.execution_id, second.execution_id) == ("e1.sub.1", "e1.sub.2")
+    assert driver.queued() == ["z"]

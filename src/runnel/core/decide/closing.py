@@ -1,20 +1,13 @@
 """Failing nodes, and ending executions before their graph is done."""
 
 from runnel.core.commands import CancelExecution
-from runnel.core.decide.turn import Turn
-from runnel.core.effects import DeadLetter, PutDeadLetter, TimerKind
+from runnel.core.decide.turn import TIMER_OF_WAIT, Turn
+from runnel.core.effects import DeadLetter, PutDeadLetter
 from runnel.core.events import ExecutionClosing, NodeCancelled, NodeFailed, Wait
 from runnel.core.execution import NodeRun
 from runnel.core.ids import NO_ITEM, ExecutionId
 from runnel.core.retry import ErrorInfo
 from runnel.core.states import IN_FLIGHT, ExecutionState
-
-_TIMER_OF_WAIT = {
-    Wait.RETRY: TimerKind.RETRY,
-    Wait.RATE_LIMIT: TimerKind.RATE_LIMIT,
-    Wait.SLEEP: TimerKind.SLEEP,
-    Wait.SIGNAL: TimerKind.SIGNAL,
-}
 
 
 def close(
@@ -93,8 +86,8 @@ def _stop(turn: Turn, index: int, item: int, run: NodeRun) -> None:
     """Takes back whatever is under way for this attempt: task, timer, key or child."""
     if run.state in IN_FLIGHT:
         turn.drop(index, item, run)
-    if run.wait in _TIMER_OF_WAIT and run.due is not None:
-        turn.clear_timer(index, item, _TIMER_OF_WAIT[run.wait])
+    if run.wait in TIMER_OF_WAIT and run.due is not None:
+        turn.clear_timer(index, item, TIMER_OF_WAIT[run.wait])
     if run.wait is Wait.CHILD:
         turn.tell(CancelExecution(execution_id=ExecutionId(run.detail), reason="parent closed"))
     turn.release(index, item, run)

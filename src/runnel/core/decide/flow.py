@@ -112,7 +112,7 @@ def _is_still_ready(turn: Turn, index: int, item: int) -> bool:
 
 def _issue(turn: Turn, index: int, item: int) -> None:
     compiled = turn.execution.graph.nodes[index]
-    if item != NO_ITEM and compiled.node.handler in CORE_HANDLERS:
+    if compiled.node.handler in CORE_HANDLERS:
         begin_core_handler(turn, index, item)
         return
     error = issue(turn, index, item)

@@ -12,7 +12,7 @@ from runnel.core.decide.evaluating import Evaluated, evaluate
 from runnel.core.decide.finishing import end, execution_timer, tell_parent
 from runnel.core.decide.flow import make_ready
 from runnel.core.decide.mapping import continue_map
-from runnel.core.decide.turn import Turn
+from runnel.core.decide.turn import TIMER_OF_WAIT, Turn
 from runnel.core.decide.waiting import take_signal, tell_child
 from runnel.core.effects import SetTimer, TimerKind
 from runnel.core.events import ExecutionStarted, Wait
@@ -20,13 +20,6 @@ from runnel.core.execution import NodeRun
 from runnel.core.ids import NO_ITEM
 from runnel.core.retry import ErrorInfo
 from runnel.core.states import ExecutionState, NodeState
-
-_TIMERS = {
-    Wait.RETRY: TimerKind.RETRY,
-    Wait.RATE_LIMIT: TimerKind.RATE_LIMIT,
-    Wait.SLEEP: TimerKind.SLEEP,
-    Wait.SIGNAL: TimerKind.SIGNAL,
-}
 
 
 def on_create(turn: Turn, command: CreateExecution) -> None:
@@ -143,8 +136,8 @@ def _resume_node(turn: Turn, index: int) -> None:
 
 def _resume_wait(turn: Turn, index: int, item: int, run: NodeRun) -> None:
     execution = turn.execution
-    if run.wait in _TIMERS and run.due is not None:
-        turn.set_timer(index, item, _TIMERS[run.wait], due=run.due, attempt=run.attempt)
+    if run.wait in TIMER_OF_WAIT and run.due is not None:
+        turn.set_timer(index, item, TIMER_OF_WAIT[run.wait], due=run.due, attempt=run.attempt)
     if run.wait is Wait.SLOT:
         execution.ready.append((index, item))
     elif run.wait is Wait.SIGNAL:

@@ -6,12 +6,19 @@ import msgspec
 
 from runnel.core.commands import Command, ReleaseLimit
 from runnel.core.effects import ClearTimer, DropTask, Effect, SetTimer, Tell, TimerKey, TimerKind
-from runnel.core.events import Event
+from runnel.core.events import Event, Wait
 from runnel.core.evolve import evolve
 from runnel.core.execution import Execution, NodeRun
 from runnel.core.ids import NO_ITEM, Nonce, Token
 from runnel.core.policy import Policy
 from runnel.core.scope import Values
+
+TIMER_OF_WAIT = {
+    Wait.RETRY: TimerKind.RETRY,
+    Wait.RATE_LIMIT: TimerKind.RATE_LIMIT,
+    Wait.SLEEP: TimerKind.SLEEP,
+    Wait.SIGNAL: TimerKind.SIGNAL,
+}
 
 
 class Moment(msgspec.Struct, frozen=True):
