@@ -284,8 +284,10 @@ def test_what_would_have_no_effect_is_refused(name: str) -> None:
     nap = node("nap", handler="sleep", config={"seconds": 1}, **{name: "x"})
 
     assert find_problems(workflow(nap)) == [
-        f"node 'nap': {name}: the handler 'sleep' is run by no worker, so it would have no "
-        "effect; remove it"
+        (
+            f"node 'nap': {name}: the handler 'sleep' is run by no worker, so it would have no "
+            "effect; remove it"
+        )
     ]
 
 
@@ -293,6 +295,8 @@ def test_a_time_limit_in_the_wrong_place_says_where_it_belongs() -> None:
     wait = node("ok", handler="wait_for_signal", config={"signal": "s"}, timeout_seconds=5)
 
     assert find_problems(workflow(wait)) == [
-        "node 'ok': timeout_seconds: the handler 'wait_for_signal' is run by no worker, so it "
-        "would have no effect; put it into the config"
+        (
+            "node 'ok': timeout_seconds: the handler 'wait_for_signal' is run by no worker, so it "
+            "would have no effect; put it into the config"
+        )
     ]
