@@ -18,7 +18,7 @@ from runnel.runtime.hub import Happened, Started
 from runnel.settings import Settings
 from runnel.views import ExecutionView
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 class Work:
@@ -77,8 +77,10 @@ async def open_engine(
     concurrency: int = 16,
     adopts: bool = False,
     cached_executions_max: int = 100,
+    lease_s: float = 10.0,
 ) -> AsyncIterator[Engine]:
     settings = Settings(
+        lease_s=lease_s,
         data_dir=folder,
         worker_concurrency=concurrency,
         shutdown_timeout_s=0.2,

@@ -8,6 +8,14 @@ from math import inf
 import msgspec
 
 from runnel.authoring.inputs import check_input
+from runnel.authoring.payloads import (
+    NAME_CHARS_MAX,
+    check_labels,
+    check_text,
+    encode_payload,
+    shorten_reason,
+)
+from runnel.core.checks.wording import shown
 from runnel.core.commands import CancelExecution, CreateExecution, SendSignal, StartExecution
 from runnel.core.events import ExecutionCreated
 from runnel.core.evolve import replay
@@ -15,8 +23,9 @@ from runnel.core.execution import Execution
 from runnel.core.graph import Graph
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.json_types import Json
+from runnel.core.retry import ErrorInfo
 from runnel.core.states import EXECUTION_FINAL, ExecutionState
-from runnel.core.validation import build_graph
+from runnel.core.validation import build_graph, find_problems
 from runnel.core.values import (
     BLOB_BYTES_MAX,
     EMPTY_OBJECT,
@@ -26,7 +35,7 @@ from runnel.core.values import (
     from_bytes,
 )
 from runnel.core.workflow import Workflow, decode_workflow, encode_workflow, hash_workflow
-from runnel.errors import NotFoundError, PayloadError, WrongStateError
+from runnel.errors import InvalidWorkflowError, NotFoundError, PayloadError, WrongStateError
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.backend import Backend
 from runnel.ports.clock import Clock, Ids
@@ -36,10 +45,11 @@ from runnel.views import ExecutionView, HistoryView, history_of, view_of
 # For executions that another process runs: what this one runs is told at once.
 LOOK_AGAIN_S = 0.5
 LOOK_AGAIN_S_MAX = 5.0
+# An execution's owner reads what was submitted within milliseconds, if it has an owner.
+TAKEN_UP_S = 5.0
+TAKEN_UP_LOOK_S = 0.02
 HASHES_MAX = 1_000
 WATCHED_MAX = 10_000
-
-_encoder = msgspec.json.Encoder()
 
 
 class Ending:
@@ -87,20 +97,24 @@ class Client:
         labels: Mapping[str, str] | None = None,
         is_held: bool = False,
     ) -> ExecutionId:
-        """Stores the definition (and its children's) and a new execution, started unless held."""
+        """Stores the definition (and its children's) and a new execution, started unless held.
+
+        The input of a held one is checked when it is triggered, which may replace it.
+        """
         hash_ = self._hash(workflow)
-        version = await self._version(hash_, workflow)
-        value = {} if input_ is None else input_
+        kept_labels = check_labels(labels or {})
+        data = encode_payload({} if input_ is None else input_, where="input")
         if not is_held:
-            check_input(workflow, value)
+            _check_input(workflow, data)
+        version = await self._version(hash_, workflow)
         execution_id = ExecutionId(self._ids.execution_id())
         command = CreateExecution(
             execution_id=execution_id,
             workflow=workflow.name,
             definition=hash_,
             version=version,
-            input=await self._carry(value, f"{execution_id}/input"),
-            labels=dict(labels or {}),
+            input=await self._carry(data, f"{execution_id}/input"),
+            labels=kept_labels,
             is_held=is_held,
             created_at=self._clock.now(),
         )
@@ -109,23 +123,34 @@ class Client:
         return execution_id
 
     async def trigger(self, execution_id: ExecutionId, input_: Json = None) -> None:
-        """Starts a held execution; raises WrongStateError when it is not PENDING."""
+        """Starts a held execution; raises WrongStateError when it is not PENDING.
+
+        Without an input it starts with the one it was submitted with.
+        """
         execution = await self.load(execution_id)
         if execution.state is not ExecutionState.PENDING:
             raise WrongStateError(
                 f"execution {execution_id} is {execution.state}, "
                 "only a PENDING one can be triggered"
             )
+        workflow = execution.graph.workflow
         value = None
         if input_ is not None:
-            check_input(execution.graph.workflow, input_)
-            value = await self._carry(input_, f"{execution_id}/input")
+            data = encode_payload(input_, where="input")
+            _check_input(workflow, data)
+            value = await self._carry(data, f"{execution_id}/input")
+        elif workflow.input is not None:
+            _check_input(workflow, await self._submitted_input(execution))
         await self._backend.mailbox.send([StartExecution(execution_id=execution_id, input=value)])
 
-    async def cancel(self, execution_id: ExecutionId, *, reason: str = "") -> None:
+    async def cancel(
+        self, execution_id: ExecutionId, *, reason: str = "", is_forced: bool = False
+    ) -> None:
+        """Clean-up nodes still run, unless it `is_forced`; a long reason is cut."""
+        kept_reason = shorten_reason(reason) or "cancelled by request"
         await self._require_unfinished(execution_id, "cancelled")
         command = CancelExecution(
-            execution_id=execution_id, reason=reason or "cancelled by request"
+            execution_id=execution_id, reason=kept_reason, is_forced=is_forced
         )
         await self._backend.mailbox.send([command])
 
@@ -138,18 +163,24 @@ class Client:
         signal_id: str | None = None,
     ) -> None:
         """The same `signal_id` is taken once; without one, every call is a signal of its own."""
-        await self._require_unfinished(execution_id, "signalled")
+        check_text(name, "the name of a signal", chars_max=NAME_CHARS_MAX)
         id_ = signal_id or self._ids.nonce()
+        check_text(id_, "signal_id", chars_max=NAME_CHARS_MAX)
+        data = encode_payload(payload, where="payload")
+        await self._require_unfinished(execution_id, "signalled")
         command = SendSignal(
             execution_id=execution_id,
             name=name,
-            payload=await self._carry(payload, f"{execution_id}/signal/{id_}"),
+            payload=await self._carry(data, f"{execution_id}/signal/{id_}"),
             signal_id=id_,
         )
         await self._backend.mailbox.send([command])
 
     async def wait(self, execution_id: ExecutionId, *, timeout_s: float | None = None) -> Header:
-        """The header once it is final; raises TimeoutError when that takes too long."""
+        """The header once it is final; raises TimeoutError when that takes too long.
+
+        Raises NotFoundError at once for an id that no execution has.
+        """
         deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
         watched = self._submitted.pop(execution_id, None)
         ending = watched or self._ending_of(execution_id)
@@ -157,8 +188,8 @@ class Client:
         while ending.header is None:
             is_here = self._owns(await self._backend.store.route(execution_id))
             if watched is None or not is_here:
-                header = await self._backend.archive.get_header(execution_id)
-                if header is not None and header.state in EXECUTION_FINAL:
+                header = await self._header(execution_id)
+                if header.state in EXECUTION_FINAL:
                     return header
             watched = ending
             left_s = None if is_here else pause_s
@@ -201,12 +232,32 @@ class Client:
 
     async def load(self, execution_id: ExecutionId) -> Execution:
         """The state as it is stored; raises NotFoundError."""
-        header = await self._backend.archive.get_header(execution_id)
-        if header is None:
-            raise _no_execution(execution_id)
+        header = await self._header(execution_id)
         graph = await self._graph(DefinitionHash(header.definition))
         entries = await self._backend.store.load(execution_id)
         return replay(entries, lambda _hash: graph) or _not_begun(header, graph)
+
+    async def _header(self, execution_id: ExecutionId) -> Header:
+        header = await self._backend.archive.get_header(execution_id)
+        if header is None:
+            raise _no_execution(execution_id)
+        return header
+
+    async def _submitted_input(self, held: Execution) -> bytes:
+        """As it is stored once the partition's owner has taken the execution up."""
+        deadline = self._clock.monotonic() + TAKEN_UP_S
+        while True:
+            entries = await self._backend.store.load(held.id)
+            execution = replay(entries, lambda _hash: held.graph)
+            if execution is not None:
+                value = execution.input
+                return await self._backend.blobs.get(value.blob) if value.blob else value.data
+            if self._clock.monotonic() > deadline:
+                raise WrongStateError(
+                    f"execution {held.id}: no process has taken it up, so the input that it was "
+                    "submitted with can't be checked; give the input, or try again once one runs"
+                )
+            await self._clock.sleep(TAKEN_UP_LOOK_S)
 
     async def _graph(self, hash_: DefinitionHash) -> Graph:
         if hash_ not in self._graphs:
@@ -224,15 +275,31 @@ class Client:
         if known is None or known[0] is not workflow:
             if len(self._hashes) >= HASHES_MAX:
                 self._hashes.clear()
-            known = self._hashes[id(workflow)] = (workflow, hash_workflow(workflow))
+            known = self._hashes[id(workflow)] = (workflow, self._hash_of_valid(workflow))
         return known[1]
 
+    def _hash_of_valid(self, workflow: Workflow) -> DefinitionHash:
+        """Validates what does not equal a known workflow; raises InvalidWorkflowError.
+
+        Hashing first, because it takes a fifth of the time; but an equal hash is not enough,
+        because NaN is encoded as null.
+        """
+        try:
+            hash_ = hash_workflow(workflow)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            problems = find_problems(workflow) or [f"it can't be stored as JSON: {error}"]
+            source = f"workflow {shown(workflow.name)}"
+            raise InvalidWorkflowError(problems, source=source) from error
+        known = self._graphs.get(hash_)
+        if known is None or known.workflow != workflow:
+            self._graphs[hash_] = build_graph(workflow)
+        return hash_
+
     async def _version(self, hash_: DefinitionHash, workflow: Workflow) -> int:
-        """Validates and stores a definition once, however many submit it at the same time."""
+        """Stores a definition once, however many submit it at the same time."""
         found = self._versions.get(hash_)
         if found is not None:
             return await asyncio.shield(found)
-        self._graphs[hash_] = build_graph(workflow)
         storing: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._versions[hash_] = storing
         try:
@@ -252,21 +319,20 @@ class Client:
             workflow.name, hash_workflow(workflow), encode_workflow(workflow)
         )
 
-    async def _carry(self, value: Json, key: str) -> Value:
-        data = _encode(value)
+    async def _carry(self, data: bytes, prefix: str) -> Value:
+        """A key of its own for each call: of two calls at once, one may be accepted."""
         if len(data) <= INLINE_BYTES_MAX:
             return from_bytes(data)
         if len(data) > BLOB_BYTES_MAX:
             raise PayloadError(
                 f"a value has {len(data)} bytes, at most {BLOB_BYTES_MAX} are allowed"
             )
+        key = f"{prefix}/{self._ids.nonce()}"
         await self._backend.blobs.put(key, data)
         return blob(key, len(data))
 
     async def _require_unfinished(self, execution_id: ExecutionId, what: str) -> None:
-        header = await self._backend.archive.get_header(execution_id)
-        if header is None:
-            raise _no_execution(execution_id)
+        header = await self._header(execution_id)
         if header.state in EXECUTION_FINAL:
             raise WrongStateError(
                 f"execution {execution_id} is {header.state} already, it can't be {what} any more"
@@ -274,7 +340,7 @@ class Client:
 
 
 def _not_begun(header: Header, graph: Graph) -> Execution:
-    """An execution that is stored, and that its partition's owner has not seen yet."""
+    """An execution without a history: its partition's owner has not seen it, or can't make it."""
     created = ExecutionCreated(
         execution_id=header.execution_id,
         workflow=header.workflow,
@@ -284,14 +350,24 @@ def _not_begun(header: Header, graph: Graph) -> Execution:
         labels=header.labels,
         created_at=header.created_at,
     )
-    return Execution(created, graph)
+    execution = Execution(created, graph)
+    execution.state = header.state
+    execution.error = None if header.error is None else _error(header.error)
+    execution.started_at = header.started_at
+    execution.finished_at = header.finished_at
+    return execution
 
 
-def _encode(value: Json) -> bytes:
-    try:
-        return _encoder.encode(value)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise PayloadError(f"the value is not JSON: {error}") from error
+def _error(text: str) -> ErrorInfo:
+    """`str` of it is the text again."""
+    type_, _, message = text.partition(": ")
+    return ErrorInfo(type=type_, message=message)
+
+
+def _check_input(workflow: Workflow, data: bytes) -> None:
+    """Checks what is stored: a tuple is a list by then, a dataclass an object."""
+    if workflow.input is not None:
+        check_input(workflow, msgspec.json.decode(data))
 
 
 def _no_execution(name: str) -> NotFoundError:

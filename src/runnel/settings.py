@@ -21,7 +21,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_interval_s: float = 5.0
     shutdown_timeout_s: float = 30.0
     lease_s: float = 10.0
-    losses_max: int = 5
+    losses_max: int = 100
     keeps_exhausted: bool = False
     cached_executions_max: int = 5_000
 
@@ -90,7 +90,6 @@ VARIABLES: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "WORKER_CONCURRENCY": ("worker_concurrency", _whole(1)),
     "WORKER_HEARTBEAT_INTERVAL": ("heartbeat_interval_s", _seconds(0.1)),
     "WORKER_GRACEFUL_SHUTDOWN_TIMEOUT": ("shutdown_timeout_s", _seconds(0)),
-    "RUNNEL_LEASE_SECONDS": ("lease_s", _seconds(1)),
     "RUNNEL_CRASH_LOOP_LIMIT": ("losses_max", _whole(1)),
     "RUNNEL_CACHED_EXECUTIONS": ("cached_executions_max", _whole(1)),
     "DLQ_POLICY": ("keeps_exhausted", _one_of({"non_retryable": False, "all": True})),

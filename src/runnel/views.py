@@ -28,6 +28,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     due: float | None = None
     items_settled: int | None = None
     items: int | None = None
+    traceback: str | None = None
 
 
 class ExecutionView(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +92,7 @@ def _node_view(execution: Execution, index: int, run: NodeRun, output: Json) -> 
         due=run.due,
         items_settled=found.settled if found else None,
         items=found.count if found else None,
+        traceback=run.error.traceback if run.error and run.state is NodeState.FAILED else None,
     )
 
 

@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 
 from runnel.backends.memory import MemoryBackend
-from runnel.core.commands import Command, TaskCompleted
+from runnel.core.commands import Command, CreateExecution, TaskCompleted
 from runnel.core.decide import decide as real_decide
+from runnel.core.ids import ExecutionId
+from runnel.core.workflow import encode_workflow, hash_workflow
+from runnel.engine import blob_cache
 from runnel.engine.orchestrator import owner
+from runnel.errors import StoreError
 from runnel.handlers import builtin_registry
 from runnel.ports.store import CommitLimits
 from runnel.runtime.clock import RealClock, RealIds
@@ -88,7 +92,7 @@ async def test_a_blob_that_is_gone_fails_the_execution_that_needs_it(tmp_path: P
 @pytest.mark.parametrize("writes", [10, 50])
 async def test_a_decision_larger_than_a_commit_is_cut_and_nothing_is_lost(writes: int) -> None:
     world = World(RealClock(), RealIds())
-    limits = CommitLimits(commands=8, writes=writes, size_bytes=4_000)
+    limits = CommitLimits(commands=8, writes=writes, size_bytes=40_000)
     backend = MemoryBackend(world.clock, world.ids, limits=limits)
     engine = Engine(
         backend, registry(Work()), world, Settings(worker_concurrency=16, shutdown_timeout_s=0.1)
@@ -116,3 +120,106 @@ async def test_idle_executions_leave_the_memory_and_come_back(tmp_path: Path) ->
 
 def test_the_built_in_handlers_are_registered() -> None:
     assert {"input", "output", "data_processor", "python"} <= set(builtin_registry().names())
+
+
+async def _bystander_completes(engine: Engine) -> bool:
+    return (await run_to_end(engine, workflow(node("a")))).status == "COMPLETED"
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_a_step_too_large_to_store_ends_its_execution_and_no_other(
+    kind: str, tmp_path: Path
+) -> None:
+    large = workflow(node("a", config={"text": "x" * 1_200_000}))
+    hash_ = hash_workflow(large)
+    async with open_engine(kind, tmp_path, Work()) as engine:
+        await engine.backend.archive.put_definition("l", hash_, encode_workflow(large))
+        command = CreateExecution(
+            execution_id=ExecutionId("large"),
+            workflow="l",
+            definition=hash_,
+            version=1,
+            created_at=1.0,
+        )
+        await engine.backend.mailbox.send([command])
+        header = await engine.client.wait(ExecutionId("large"), timeout_s=10)
+
+        assert header.state == "FAILED"
+        assert "the config of node 'a' has 1,200," in (header.error or "")
+        assert (await engine.client.get(ExecutionId("large"))).status == "FAILED"
+        assert await _bystander_completes(engine)
+
+
+async def test_an_execution_that_can_not_be_loaded_does_not_keep_the_others_from_resuming(
+    tmp_path: Path,
+) -> None:
+    work = Work()
+    work.gate("each")
+    each = node("each", "list", for_each="list.items")
+    definition = workflow(node("list", config={"items": ["x" * 100_000] * 4}), each)
+    async with open_engine("sqlite", tmp_path, work) as engine:
+        broken = await engine.client.submit(definition)
+        await work.entered["each"].wait()
+        wait = node("ok", handler="wait_for_signal", config={"signal": "go"})
+        other = await engine.client.submit(workflow(wait))
+        await engine.backend.blobs.delete(broken)
+
+    async with open_engine("sqlite", tmp_path, work, adopts=True) as engine:
+        await engine.client.signal(other, "go")
+        ended = await engine.client.wait(broken, timeout_s=10)
+
+        assert (await engine.client.wait(other, timeout_s=10)).state == "COMPLETED"
+        assert ended.state == "FAILED"
+        assert "no blob" in (ended.error or "")
+
+
+async def test_two_large_outputs_at_once_do_not_keep_deciding_busy_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blob_cache, "BYTES_MAX", 1_000_000)
+    big = [node(f"n{i}", config={"text": "{{ input.text }}"}) for i in range(3)]
+    async with open_engine("sqlite", tmp_path, Work()) as engine:
+        view = await run_to_end(engine, workflow(*big), {"text": "x" * 600_000})
+
+    assert view.status == "COMPLETED"
+    assert sorted(view.output) == ["n0", "n1", "n2"]
+
+
+async def test_more_large_outputs_than_memory_takes_fail_with_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blob_cache, "BYTES_MAX", 1_000_000)
+    monkeypatch.setattr(blob_cache, "KEPT_MIN", 1)
+    big = [node(f"n{i}", config={"text": "{{ input.text }}"}) for i in range(3)]
+    async with open_engine("sqlite", tmp_path, Work()) as engine:
+        view = await run_to_end(engine, workflow(*big), {"text": "x" * 600_000})
+
+    assert view.status == "FAILED"
+    assert "more large outputs at once" in (view.error or "")
+
+
+async def test_a_store_that_fails_for_a_while_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_engine("sqlite", tmp_path, Work(), lease_s=0.3) as engine:
+        store = engine.backend.store
+        failing = ["renew", "release", "acquire"]
+        for name in failing:
+            monkeypatch.setattr(store, name, failing_once(getattr(store, name)))
+        monkeypatch.setattr(store, "commit", failing_once(store.commit))
+
+        view = await run_to_end(engine, workflow(node("a")))
+
+    assert view.status == "COMPLETED"
+
+
+def failing_once(method: Callable[..., Any]) -> Callable[..., Any]:
+    left = [1]
+
+    async def call(*arguments: Any, **named: Any) -> Any:
+        if left:
+            left.pop()
+            raise StoreError("the database is locked")
+        return await method(*arguments, **named)
+
+    return call

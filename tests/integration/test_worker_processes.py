@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
-from runnel.core.commands import TaskCompleted, TaskSkipped
+from runnel.authoring.context import Context
+from runnel.core.commands import TaskCompleted, TaskFailed, TaskSkipped
 from runnel.core.values import blob
+from runnel.errors import Skip
 from runnel.runtime.clock import RealClock
 from tests.integration import crunching
 from tests.unit.engine.worker.stage import Stage
@@ -115,6 +117,52 @@ async def test_code_in_a_process_may_skip_its_node(stage: Stage) -> None:
 
     assert isinstance(skipped, TaskSkipped)
     assert skipped.reason == "nothing to do"
+
+
+def exit_as_a_generator() -> None:
+    raise GeneratorExit("by the code")
+
+
+async def exit_as_a_generator_async() -> None:
+    raise GeneratorExit("by the code")
+
+
+def say_what_utf_8_can_not_hold(ctx: Context) -> None:
+    ctx.logger.warning(os.fsdecode(b"log \xff"))
+    raise ValueError(os.fsdecode(b"error \xff"))
+
+
+def skip_for_what_utf_8_can_not_hold() -> None:
+    raise Skip(os.fsdecode(b"skip \xff"))
+
+
+@pytest.mark.parametrize("function", [exit_as_a_generator, exit_as_a_generator_async])
+async def test_a_generator_exit_in_a_process_is_the_error_of_its_task(
+    stage: Stage, function: Callable[..., Any]
+) -> None:
+    config = {"function": f"{__name__}:{function.__name__}", "mode": "process"}
+
+    failed = await stage.error(stage.task("python", config))
+
+    assert str(failed.error) == "GeneratorExit: by the code"
+
+
+async def test_what_utf_8_can_not_hold_comes_back_from_a_process_as_an_escape(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    said, skipped = (
+        stage.task("python", {"function": f"{__name__}:{each.__name__}", "mode": "process"})
+        for each in (say_what_utf_8_can_not_hold, skip_for_what_utf_8_can_not_hold)
+    )
+    async with stage.working(concurrency=1):
+        await stage.issue(said, skipped)
+        first, second = await stage.results(2)
+
+    assert isinstance(first, TaskFailed)
+    assert str(first.error) == r"ValueError: error \udcff"
+    assert isinstance(second, TaskSkipped)
+    assert second.reason == r"skip \udcff"
+    assert r"log \udcff" in [record.getMessage() for record in caplog.records]
 
 
 async def test_a_result_that_is_not_json_is_refused_in_the_same_sentence(stage: Stage) -> None:

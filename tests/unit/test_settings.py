@@ -6,6 +6,8 @@ import pytest
 
 from runnel.settings import Settings, SettingsError, read_settings
 
+NOT_SECONDS = "expected a number of seconds of at least 0.1, got "
+
 
 def test_an_empty_environment_gives_the_defaults() -> None:
     assert read_settings({}) == Settings()
@@ -19,7 +21,6 @@ def test_every_variable_is_taken() -> None:
             "WORKER_CONCURRENCY": "64",
             "WORKER_HEARTBEAT_INTERVAL": "0.5",
             "WORKER_GRACEFUL_SHUTDOWN_TIMEOUT": "0",
-            "RUNNEL_LEASE_SECONDS": "3",
             "RUNNEL_CRASH_LOOP_LIMIT": "9",
             "RUNNEL_CACHED_EXECUTIONS": "10",
             "DLQ_POLICY": "all",
@@ -32,7 +33,6 @@ def test_every_variable_is_taken() -> None:
         worker_concurrency=64,
         heartbeat_interval_s=0.5,
         shutdown_timeout_s=0.0,
-        lease_s=3.0,
         losses_max=9,
         cached_executions_max=10,
         keeps_exhausted=True,
@@ -45,9 +45,9 @@ def test_every_variable_is_taken() -> None:
         ("WORKER_CONCURRENCY", "0", "expected a whole number of at least 1, got '0'"),
         ("WORKER_CONCURRENCY", "many", "expected a whole number of at least 1, got 'many'"),
         ("WORKER_CONCURRENCY", "\u0661", "expected a whole number of at least 1, got '\u0661'"),
-        ("RUNNEL_LEASE_SECONDS", "0.5", "expected a number of seconds of at least 1, got '0.5'"),
-        ("RUNNEL_LEASE_SECONDS", "nan", "expected a number of seconds of at least 1, got 'nan'"),
-        ("RUNNEL_LEASE_SECONDS", "inf", "expected a number of seconds of at least 1, got 'inf'"),
+        ("WORKER_HEARTBEAT_INTERVAL", "0", "expected a number of seconds of at least 0.1, got '0'"),
+        ("WORKER_HEARTBEAT_INTERVAL", "nan", NOT_SECONDS + "'nan'"),
+        ("WORKER_HEARTBEAT_INTERVAL", "inf", NOT_SECONDS + "'inf'"),
         ("RUNNEL_DURABILITY", "disk", "expected 'process' or 'power', got 'disk'"),
         ("DLQ_POLICY", "none", "expected 'non_retryable' or 'all', got 'none'"),
     ],

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from runnel.backends.local.board import TaskBoard
 from runnel.backends.local.inbox import LocalInbox
 from runnel.backends.local.timers import LocalTimers
-from runnel.core.commands import Command, CreateExecution, aggregate_of
+from runnel.core.commands import LIMIT_PREFIX, Command, CreateExecution, aggregate_of
 from runnel.core.effects import DeadLetter
 from runnel.core.ids import DefinitionHash, ExecutionId, root_of
 from runnel.errors import FencedError
@@ -58,7 +58,7 @@ class MemoryState:
 
     def route(self, aggregate_id: str) -> int:
         """The same in every process and version: a tree of children lives with its root."""
-        is_limit = aggregate_id.startswith("limit:")
+        is_limit = aggregate_id.startswith(LIMIT_PREFIX)
         key = aggregate_id if is_limit else root_of(ExecutionId(aggregate_id))
         return zlib.crc32(key.encode()) % len(self.partitions)
 

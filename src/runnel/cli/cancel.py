@@ -22,19 +22,22 @@ def cancel(
     execution_id: Id,
     *,
     reason: Annotated[str, typer.Option(help="Why; it is kept with the execution.")] = "",
+    is_forced: Annotated[
+        bool, typer.Option("--force", help="Also end its clean-up nodes.")
+    ] = False,
     data_dir: DataDir = None,
 ) -> int:
     """Cancel an execution, whichever process runs it, or none.
 
-    What runs is told to stop; clean-up nodes still run.
+    What runs is told to stop; clean-up nodes still run, unless [bold]--force[/bold] ends them too.
     """
     import asyncio
 
-    print(asyncio.run(_cancel(execution_id, reason, data_dir)))
+    print(asyncio.run(_cancel(execution_id, data_dir, reason=reason, is_forced=is_forced)))
     return exits.OK
 
 
-async def _cancel(text: str, reason: str, data_dir: DataDir) -> str:
+async def _cancel(text: str, data_dir: DataDir, *, reason: str, is_forced: bool) -> str:
     from runnel.cli.finding import find
     from runnel.cli.hints import Hints
     from runnel.cli.options import configure
@@ -45,7 +48,7 @@ async def _cancel(text: str, reason: str, data_dir: DataDir) -> str:
     async with looking(settings) as look:
         execution_id = await find(look, text)
         is_owned = await look.owner_of(execution_id) is not None
-        await look.client.cancel(execution_id, reason=reason)
+        await look.client.cancel(execution_id, reason=reason, is_forced=is_forced)
         partition = await look.backend.store.route(execution_id)
         header = await _watch(look, execution_id) if is_owned else None
     if not is_owned:

@@ -24,6 +24,28 @@ def load_graph(path: Path) -> Graph:
     return Graph(workflow)
 
 
+def check_functions(workflow: Workflow, source: Path) -> None:
+    """Raises InvalidWorkflowError for functions that can't be imported: found now, not after hours.
+
+    Those of `process` mode are left to their process: importing them may be what must not happen
+    here.
+    """
+    from runnel.authoring.locate import NotImportableError, locate
+    from runnel.errors import InvalidWorkflowError
+
+    problems = []
+    for node in _nodes(workflow):
+        function = node.config.get("function")
+        is_python = node.handler == "python" and node.config.get("mode") != "process"
+        if is_python and isinstance(function, str) and "{{" not in function:
+            try:
+                locate(function)
+            except NotImportableError as error:
+                problems.append(f"node '{node.id}': config.function: {error}")
+    if problems:
+        raise InvalidWorkflowError(problems, source=str(source))
+
+
 def make_importable(folders: Iterable[Path | str]) -> None:
     """Puts each folder that exists, and the current one, where `import` looks first."""
     wanted = [str(Path(folder).resolve()) for folder in folders if Path(folder).is_dir()]

@@ -19,6 +19,7 @@ from runnel.views import ExecutionView, NodeView
 
 VALUE_CHARS_MAX = 60
 NODES_MAX = 200
+TRACEBACKS_MAX = 3
 
 
 def print_execution(view: ExecutionView, now: float) -> None:
@@ -34,6 +35,7 @@ def print_execution(view: ExecutionView, now: float) -> None:
         print_styled([Cell(f"  {name:<9}", "dim"), Cell(text)])
     print()
     _print_nodes(view, now)
+    _print_tracebacks(view)
     if view.output is not None:
         print_styled([Cell("\noutput", "dim")])
         print(pretty(view.output))
@@ -68,6 +70,14 @@ def _print_nodes(view: ExecutionView, now: float) -> None:
     print_table(["  NODE", "STATE", "TOOK", "ATTEMPTS", "RESULT"], rows)
     if len(view.nodes) > NODES_MAX:
         print(f"  and {count(len(view.nodes) - NODES_MAX, 'more node')}: --json shows all")
+
+
+def _print_tracebacks(view: ExecutionView) -> None:
+    """Where the user's own code failed: of the first few nodes that did."""
+    failed = [(name, node.traceback) for name, node in view.nodes.items() if node.traceback]
+    for name, trace in failed[:TRACEBACKS_MAX]:
+        print_styled([Cell(f"\nwhere {name} failed", "dim")])
+        print((trace or "").rstrip())
 
 
 def _took(node: NodeView, now: float) -> str:

@@ -78,7 +78,7 @@ def run(
     import asyncio
 
     from runnel.authoring.inputs import check_input
-    from runnel.cli.documents import SOURCE_LABEL, load_graph, make_importable
+    from runnel.cli.documents import SOURCE_LABEL, check_functions, load_graph, make_importable
     from runnel.cli.hints import Hints
     from runnel.cli.inputs import read_input, read_labels
     from runnel.cli.options import configure
@@ -92,6 +92,7 @@ def run(
     own_labels = {**read_labels(labels or []), SOURCE_LABEL: str(folder)}
     make_importable([folder])
     with results() as out:
+        check_functions(workflow, file)
         return asyncio.run(
             _run(
                 Submission(workflow, value, own_labels),

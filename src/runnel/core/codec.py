@@ -45,6 +45,16 @@ def encode_entry(at: float, events: Sequence[AnyEvent]) -> bytes:
     return _encoder.encode(Entry(VERSION, at, list(events)))
 
 
+def encode_events(events: Sequence[AnyEvent]) -> bytes:
+    """Part of an entry: several parts make one by `join_entry`."""
+    return _encoder.encode(events)[1:-1]
+
+
+def join_entry(at: float, parts: Sequence[bytes]) -> bytes:
+    """The same bytes as `encode_entry` of all their events."""
+    return b"[%d,%b,[%b]]" % (VERSION, _encoder.encode(at), b",".join(parts))
+
+
 def decode_entry(data: bytes) -> Entry:
     """Raises UnreadableFormatError for what no version up to this one has written."""
     return _decode(_entry_decoder, data, "history entry")

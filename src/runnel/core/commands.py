@@ -98,8 +98,11 @@ class SendSignal(_Command, frozen=True, kw_only=True):
 
 
 class CancelExecution(_Command, frozen=True, kw_only=True):
+    """Clean-up nodes still run, unless it `is_forced`; asking twice is asking once."""
+
     execution_id: ExecutionId
     reason: str = "cancelled by request"
+    is_forced: bool = False
 
 
 class ChildSettled(_Command, frozen=True, kw_only=True):
@@ -197,5 +200,8 @@ def aggregate_of(command: Command) -> str:
     return command.execution_id
 
 
+LIMIT_PREFIX = "limit:"
+
+
 def limit_id(key: str) -> str:
-    return f"limit:{key}"
+    return LIMIT_PREFIX + key

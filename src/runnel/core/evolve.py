@@ -158,8 +158,7 @@ def _on_retry_planned(execution: Execution, event: e.RetryPlanned, _at: float) -
 def _on_lost(execution: Execution, event: e.TaskWasLost, _at: float) -> None:
     index = execution.graph.index[event.node]
     run = _current(execution, index, event.item)
-    was_started = event.was_started or run.state is S.RUNNING
-    changed = replace(run, losses=run.losses + was_started)
+    changed = replace(run, losses=run.losses + event.was_started)
     _put(execution, index, event.item, changed)
 
 

@@ -17,8 +17,9 @@ from runnel.core.values import Value
 class NodeRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How far one node (or one item of a map) has come.
 
-    `attempt` always grows; `failures` count against max_retries, `losses` against the crash-loop
-    limit. `detail` names the signal or child that is waited for, `key` the concurrency key.
+    `attempt` always grows, also for tasks that nobody ever began. `failures` count against
+    max_retries, `losses` against the crash-loop limit. `detail` names the signal or child that is
+    waited for, `key` the concurrency key.
     """
 
     state: NodeState = NodeState.PENDING
@@ -170,17 +171,15 @@ class Execution:
     def token(self, index: int, item: int, run: NodeRun) -> Token:
         return Token(self.id, self.graph.nodes[index].node.id, item, run.attempt, run.nonce)
 
-    def in_flight_tokens(self) -> list[Token]:
-        """The attempts that a worker has, or may get, right now."""
-        tokens = [
-            self.token(index, NO_ITEM, run)
+    def in_flight_tokens(self) -> dict[Token, bool]:
+        """The attempts that a worker has, or may get, right now; True for those that have begun."""
+        tokens = {
+            self.token(index, NO_ITEM, run): run.state is NodeState.RUNNING
             for index, run in enumerate(self.nodes)
             if run.state in IN_FLIGHT and index not in self.maps
-        ]
+        }
         for index, found in self.maps.items():
-            tokens += [
-                self.token(index, item, run)
-                for item, run in found.active.items()
-                if run.state in IN_FLIGHT
-            ]
+            for item, run in found.active.items():
+                if run.state in IN_FLIGHT:
+                    tokens[self.token(index, item, run)] = run.state is NodeState.RUNNING
         return tokens

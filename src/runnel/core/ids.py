@@ -1,5 +1,7 @@
 """Names for the things the core talks about, and the token that fences a task."""
 
+import hashlib
+import re
 from typing import NewType
 
 import msgspec
@@ -10,6 +12,8 @@ DefinitionHash = NewType("DefinitionHash", str)
 Nonce = NewType("Nonce", str)
 
 NO_ITEM = -1
+
+_PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class Token(msgspec.Struct, frozen=True, array_like=True):
@@ -47,6 +51,12 @@ def root_of(execution_id: ExecutionId) -> ExecutionId:
 
 
 def child_id(ref: Ref, attempt: int) -> ExecutionId:
-    """Deterministic, so that starting the same child twice is seen as the same child."""
+    """Deterministic, so that starting the same child twice is seen as the same child.
+
+    Dots separate, so a node id with one (or with anything but a plain word) stands as its hash.
+    """
+    node = ref.node_id
+    if not _PLAIN.fullmatch(node):
+        node = NodeId("~" + hashlib.blake2b(node.encode(), digest_size=6).hexdigest())
     item = "" if ref.item == NO_ITEM else f".{ref.item}"
-    return ExecutionId(f"{ref.execution_id}.{ref.node_id}{item}.{attempt}")
+    return ExecutionId(f"{ref.execution_id}.{node}{item}.{attempt}")

@@ -1,5 +1,6 @@
 """What must hold of an execution after every command; checked by tests and the simulator."""
 
+from runnel.core.events import Wait
 from runnel.core.execution import Execution
 from runnel.core.states import IN_FLIGHT, NODE_FINAL, ExecutionState, NodeState
 from runnel.errors import BrokenInvariantError
@@ -45,11 +46,20 @@ def _check_nothing_left(execution: Execution) -> None:
 
 
 def _check_not_stuck(execution: Execution) -> None:
-    """Something must be under way: a task, a wait, a place in line, or a blob that is coming."""
-    in_line = execution.ready or execution.awaited_blobs or execution.is_storing_output
-    in_maps = any(found.is_joining or found.active for found in execution.maps.values())
+    """Whatever could go on has something that will make it: a place in line, or a blob coming."""
+    in_line = {index for index, _ in execution.ready}
+    in_line |= {index for index, _ in execution.awaited_blobs}
+    for compiled in execution.graph.nodes:
+        run = execution.nodes[compiled.index]
+        is_begun = run.state is not NodeState.PENDING or execution.unsettled[compiled.index]
+        if not is_begun or run.wait is Wait.SLOT:
+            _require(compiled.index in in_line, f"'{compiled.node.id}' is ready and in no line")
+    for index, found in execution.maps.items():
+        if not execution.nodes[index].is_final:
+            is_moving = found.active or found.is_joining or index in in_line
+            _require(is_moving, f"nothing moves the map '{execution.graph.nodes[index].node.id}'")
     waits = any(run.state is NodeState.WAITING or run.state in IN_FLIGHT for run in execution.nodes)
-    _require(in_line or in_maps or waits, "nothing is under way")
+    _require(waits or in_line or execution.is_storing_output, "nothing is under way")
 
 
 def _require(holds: object, problem: str) -> None:

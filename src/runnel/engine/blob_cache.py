@@ -5,12 +5,13 @@ from collections import OrderedDict
 from runnel.ports.blobs import BlobStore
 
 BYTES_MAX = 64 * 1024 * 1024
+KEPT_MIN = 8
 
 
 class BlobCache:
     """What is stored under a key never changes, so what was read once need not be read again.
 
-    Bounded by size; the blob that came last always stays, or deciding might wait for it for ever.
+    Bounded by size; the last few always stay, because one expression may need several at once.
     """
 
     def __init__(self, store: BlobStore) -> None:
@@ -43,6 +44,6 @@ class BlobCache:
     def _keep(self, key: str, data: bytes) -> None:
         self._size += len(data) - len(self._blobs.pop(key, b""))
         self._blobs[key] = data
-        while self._size > BYTES_MAX and len(self._blobs) > 1:
+        while self._size > BYTES_MAX and len(self._blobs) > KEPT_MIN:
             _, dropped = self._blobs.popitem(last=False)
             self._size -= len(dropped)

@@ -275,7 +275,11 @@ class TaskQueue(Protocol):
         ...
 
     async def leave(self, worker: str) -> None:
-        """The worker ends: whatever it still holds becomes TaskLost at once."""
+        """The worker ends: whatever it still holds becomes TaskLost at once.
+
+        `was_started` is False in each, whatever `start` was told: a worker that says goodbye was
+        not killed by its tasks, so this counts towards no crash loop.
+        """
         ...
 
     async def workers(self) -> Sequence[WorkerRecord]:

@@ -110,14 +110,18 @@ class TaskBoard:
                 worker.dropped[token] = True
         return [token for token in holds if token not in worker.held]
 
-    def lose_all(self, name: str, reason: str) -> int:
-        """Forgets the worker; each task it held becomes TaskLost."""
+    def lose_all(self, name: str, reason: str, *, is_crash: bool = True) -> int:
+        """Forgets the worker; each task it held becomes TaskLost.
+
+        Unless it `is_crash` none of them counts as started: an end in good order is no sign that
+        a task kills its workers.
+        """
         worker = self._workers.pop(name, None)
         if worker is None:
             return 0
         held = list(worker.held.values())
         for entry in held:
-            self._lose(entry, reason)
+            self._lose(entry, reason, is_crash=is_crash)
         worker.told.set()
         return len(held)
 
@@ -134,9 +138,9 @@ class TaskBoard:
             if entry.beats_missed >= BEATS_MISSED_MAX:
                 self._lose(entry, "its worker lives and does not hold it")
 
-    def _lose(self, entry: Entry, reason: str) -> None:
-        lost = TaskLost(token=entry.task.token, reason=reason, was_started=entry.is_started)
-        self.end(entry, lost)
+    def _lose(self, entry: Entry, reason: str, *, is_crash: bool = True) -> None:
+        was_started = is_crash and entry.is_started
+        self.end(entry, TaskLost(token=entry.task.token, reason=reason, was_started=was_started))
 
     def _remove(self, token: Token) -> Entry | None:
         entry = self._entries.pop(token, None)

@@ -59,7 +59,7 @@ class LocalTasks:
         return dropped
 
     async def leave(self, worker: str) -> None:
-        self._board.lose_all(worker, "its worker ended")
+        self._board.lose_all(worker, "its worker ended", is_crash=False)
 
     async def workers(self) -> Sequence[WorkerRecord]:
         return self._board.records()

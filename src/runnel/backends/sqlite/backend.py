@@ -17,6 +17,7 @@ from runnel.backends.sqlite.bell import Ringer
 from runnel.backends.sqlite.commits import Commits
 from runnel.backends.sqlite.database import FILE_NAME, Durability, prepare
 from runnel.backends.sqlite.leases import Leases
+from runnel.backends.sqlite.limits import Limits
 from runnel.backends.sqlite.messages import Messages, SqliteMailbox
 from runnel.backends.sqlite.partition import OwnedPartitions
 from runnel.backends.sqlite.rates import SqliteBuckets
@@ -92,7 +93,10 @@ class SqliteBackend:
             routes=routes,
         )
         messages = Messages(owned, routes=routes, ringer=self._ringer, sweep=self.leases.sweep)
-        commits = Commits(writer, owned=owned, board=board, messages=messages, routes=routes)
+        keys = Limits()
+        commits = Commits(
+            writer, owned=owned, board=board, messages=messages, routes=routes, limits=keys
+        )
         self.store = SqliteStore(
             clock=clock,
             reader=reader,
@@ -101,6 +105,7 @@ class SqliteBackend:
             leases=self.leases,
             commits=commits,
             routes=routes,
+            keys=keys,
             limits=limits,
         )
         self.mailbox = SqliteMailbox(writer, messages)

@@ -8,6 +8,7 @@ import sqlite3
 
 from runnel.backends.local.board import TaskBoard
 from runnel.backends.local.inbox import VOLATILE
+from runnel.backends.sqlite.limits import Limits, is_limit
 from runnel.backends.sqlite.messages import Messages, Stored
 from runnel.backends.sqlite.partition import Owned, OwnedPartitions
 from runnel.backends.sqlite.queries import SQL
@@ -28,7 +29,9 @@ class Commits:
         board: TaskBoard,
         messages: Messages,
         routes: Routes,
+        limits: Limits,
     ) -> None:
+        self._limits = limits
         self._writer = writer
         self._owned = owned
         self._board = board
@@ -52,6 +55,7 @@ class Commits:
             return self._messages.write(db, outgoing) if outgoing.rows else Stored()
 
         def apply(stored: Stored) -> None:
+            self._limits.apply(commit)
             if owned is not None:
                 self._apply(owned, commit)
             self._messages.apply(stored)
@@ -94,6 +98,7 @@ def _write_aggregates(db: sqlite3.Connection, partition: int, commit: Commit) ->
         rows = [
             (history.aggregate_id, commit.sequence, part, partition, history.entry)
             for part, history in enumerate(commit.histories)
+            if not is_limit(history.aggregate_id)
         ]
         db.executemany(SQL["add_history"], rows)
     if commit.closed:

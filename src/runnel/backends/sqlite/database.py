@@ -1,6 +1,7 @@
 """The database file: opened, checked, and its errors put into words."""
 
 import errno
+import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ def prepare(data_dir: Path, durability: Durability) -> sqlite3.Connection:
     """The writing connection; makes folder and schema. Raises InputError or StoreError."""
     _make_folder(data_dir)
     path = data_dir / FILE_NAME
-    with translated(path):
+    with _alone(data_dir), translated(path):
         db = connect(path, durability)
         try:
             _check_schema(db, path)
@@ -36,6 +37,14 @@ def prepare(data_dir: Path, durability: Durability) -> sqlite3.Connection:
             db.close()
             raise
     return db
+
+
+@contextmanager
+def _alone(data_dir: Path) -> Iterator[None]:
+    """Switching a new file to WAL fails, without waiting, while another process does the same."""
+    with (data_dir / "open.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def connect(path: Path, durability: Durability) -> sqlite3.Connection:
@@ -56,6 +65,11 @@ def connect(path: Path, durability: Durability) -> sqlite3.Connection:
 def is_busy(error: sqlite3.Error) -> bool:
     code = getattr(error, "sqlite_errorcode", 0)
     return bool(code & 0xFF == sqlite3.SQLITE_BUSY)
+
+
+def _check_empty(db: sqlite3.Connection, path: Path) -> None:
+    if db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+        raise StoreError(f"{path} is a database of another program: name another data directory")
 
 
 @contextmanager
@@ -112,6 +126,7 @@ def _check_schema(db: sqlite3.Connection, path: Path) -> None:
                 f"{SCHEMA_VERSION}: upgrade Runnel, or name another data directory"
             )
         if version == 0:
+            _check_empty(db, path)
             for statement in schema():
                 db.execute(statement)
             db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

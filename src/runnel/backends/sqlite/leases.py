@@ -180,7 +180,6 @@ class Leases:
 def _take(db: sqlite3.Connection, partition: int, owner: str, nonce: str) -> Taken:
     db.execute(SQL["add_partition"], (partition,))
     epoch, sequence = db.execute(SQL["acquire"], (owner, nonce, partition)).fetchall()[0]
-    db.execute(SQL["forget_limits"], (partition,))
     lease = Lease(partition=partition, owner=owner, epoch=epoch, nonce=nonce, sequence=sequence)
     messages = db.execute(SQL["list_messages"], (partition, 0)).fetchall()
     timers = [timer_of(row) for row in db.execute(SQL["list_timers"], (partition,))]

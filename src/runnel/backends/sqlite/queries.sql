@@ -25,10 +25,6 @@ UPDATE partitions SET owner = '', nonce = '' WHERE partition = ? AND epoch = ? A
 UPDATE partitions SET sequence = sequence + 1
 WHERE partition = ? AND epoch = ? AND nonce = ? AND sequence = ?;
 
--- forget_limits: places of concurrency keys are held by tasks, which ended with their process
-DELETE FROM history
-WHERE aggregate_id >= 'limit:' AND aggregate_id < 'limit;' AND partition = ?;
-
 -- has_work: whether a free partition waits for somebody to take it over
 SELECT EXISTS (SELECT 1 FROM messages WHERE partition = ?1)
     OR EXISTS (

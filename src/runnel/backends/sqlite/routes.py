@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 
+from runnel.backends.sqlite.limits import is_limit
 from runnel.backends.sqlite.reader import Reader
 from runnel.core.ids import ExecutionId, root_of
 
@@ -22,7 +23,7 @@ class Routes:
 
     def find(self, aggregate_id: str) -> int:
         home = NOWHERE if self.home is None else self.home
-        if aggregate_id.startswith("limit:"):
+        if is_limit(aggregate_id):
             return home
         root = root_of(ExecutionId(aggregate_id))
         known = self._known.get(root)

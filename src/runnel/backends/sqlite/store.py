@@ -6,6 +6,7 @@ from runnel.backends.local.board import TaskBoard
 from runnel.backends.local.bounds import check_bounds
 from runnel.backends.sqlite.commits import Commits
 from runnel.backends.sqlite.leases import Leases
+from runnel.backends.sqlite.limits import Limits, is_limit
 from runnel.backends.sqlite.partition import Owned, OwnedPartitions
 from runnel.backends.sqlite.reader import Reader
 from runnel.backends.sqlite.routes import Routes
@@ -28,8 +29,10 @@ class SqliteStore:
         leases: Leases,
         commits: Commits,
         routes: Routes,
+        keys: Limits,
         limits: CommitLimits,
     ) -> None:
+        self._keys = keys
         self.limits = limits
         self._clock = clock
         self._reader = reader
@@ -83,6 +86,8 @@ class SqliteStore:
         return self._owned.get(lease).timers.next_due()
 
     async def load(self, aggregate_id: str) -> Sequence[bytes]:
+        if is_limit(aggregate_id):
+            return self._keys.load(aggregate_id)
         if aggregate_id in self._routes.unbegun:
             return ()
         return [row[0] for row in self._reader.rows("load_history", (aggregate_id,))]

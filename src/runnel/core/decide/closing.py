@@ -1,12 +1,14 @@
 """Failing nodes, and ending executions before their graph is done."""
 
+from collections import deque
+
 from runnel.core.commands import CancelExecution
 from runnel.core.decide.turn import TIMER_OF_WAIT, Turn
 from runnel.core.effects import DeadLetter, PutDeadLetter
 from runnel.core.events import ExecutionClosing, NodeCancelled, NodeFailed, Wait
 from runnel.core.execution import NodeRun
 from runnel.core.ids import NO_ITEM, ExecutionId
-from runnel.core.retry import ErrorInfo
+from runnel.core.retry import MESSAGE_CHARS_MAX, ErrorInfo
 from runnel.core.states import IN_FLIGHT, ExecutionState
 
 
@@ -17,7 +19,10 @@ def close(
     execution = turn.execution
     turn.emit(ExecutionClosing(outcome=outcome, error=error, is_abrupt=is_abrupt))
     cancel_rest(turn)
-    execution.ready.clear()
+    nodes = execution.graph.nodes
+    execution.ready = deque(
+        entry for entry in execution.ready if nodes[entry[0]].is_clean_up and not is_abrupt
+    )
     turn.to_evaluate.extend(
         compiled.index
         for compiled in execution.graph.nodes
@@ -42,7 +47,9 @@ def fail_node(turn: Turn, index: int, error: ErrorInfo, *, item: int = NO_ITEM) 
     if item != NO_ITEM:
         turn.emit(NodeFailed(node=node_id, item=item, error=error))
         error = ErrorInfo(
-            type=error.type, message=f"item {item}: {error.message}", types=error.types
+            type=error.type,
+            message=f"item {item}: {error.message}"[:MESSAGE_CHARS_MAX],
+            types=error.types,
         )
     stop_items(turn, index, f"another item of '{node_id}' failed")
     turn.emit(NodeFailed(node=node_id, error=error))

@@ -10,6 +10,12 @@ from runnel.core.retry import MESSAGE_CHARS_MAX, ErrorInfo
 from runnel.core.scope import NO_ITEM_VALUE, BlobNeededError, ExecutionScope
 from runnel.core.templates import Expression, TemplateError, Tree
 
+SHOWN_CHARS = 60
+# Of concurrency keys and signals: they are names, not data.
+NAME_CHARS_MAX = 500
+
+_encoder = msgspec.json.Encoder()
+
 
 class Evaluated(msgspec.Struct, frozen=True):
     value: Json
@@ -45,6 +51,12 @@ def await_blob(turn: Turn, place: tuple[int, int], key: str) -> None:
     if place not in turn.execution.awaited_blobs:
         turn.execution.awaited_blobs.add(place)
         turn.effects.append(LoadBlob(turn.execution.id, key))
+
+
+def shown(value: Json) -> str:
+    """A value as a sentence quotes it: the beginning of its JSON."""
+    text = _encoder.encode(value).decode()
+    return text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…"
 
 
 def error_of(error: Exception) -> ErrorInfo:

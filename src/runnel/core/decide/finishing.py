@@ -10,7 +10,7 @@ from runnel.core.events import ExecutionFinished
 from runnel.core.execution import Execution
 from runnel.core.ids import NO_ITEM, NodeId, Ref
 from runnel.core.json_types import Json
-from runnel.core.retry import ErrorInfo
+from runnel.core.retry import MESSAGE_CHARS_MAX, ErrorInfo
 from runnel.core.scope import BlobNeededError, ExecutionScope
 from runnel.core.states import ExecutionState, NodeState
 from runnel.core.templates import TemplateError
@@ -129,4 +129,4 @@ def _failures(execution: Execution) -> ErrorInfo:
     shown = "; ".join(failed[:FAILURES_SHOWN])
     rest = len(failed) - FAILURES_SHOWN
     more = f"; and {rest} more" if rest > 0 else ""
-    return ErrorInfo(type="NodeFailed", message=shown + more)
+    return ErrorInfo(type="NodeFailed", message=shown[:MESSAGE_CHARS_MAX] + more)

@@ -13,11 +13,11 @@ from runnel.core.decide.turn import Turn
 from runnel.core.decide.waiting import begin_core_handler
 from runnel.core.events import NodeSkipped, NodeWaits, Wait
 from runnel.core.ids import NO_ITEM
-from runnel.core.retry import ErrorInfo
+from runnel.core.retry import MESSAGE_CHARS_MAX, ErrorInfo
 from runnel.core.run_when import ParentOutcome, SkipReason, judge, outcome_of
 from runnel.core.states import ExecutionState, NodeState
 from runnel.core.templates import is_true
-from runnel.core.workflow import CORE_HANDLERS, OnFailure
+from runnel.core.workflow import CHILD_WORKFLOW, CORE_HANDLERS, OnFailure
 
 
 def proceed(turn: Turn) -> None:
@@ -69,7 +69,7 @@ def _begin(turn: Turn, index: int) -> None:
     compiled = turn.execution.graph.nodes[index]
     if compiled.for_each is not None:
         start_map(turn, index)
-    elif compiled.node.handler in CORE_HANDLERS:
+    elif compiled.node.handler in CORE_HANDLERS - {CHILD_WORKFLOW}:
         begin_core_handler(turn, index)
     else:
         make_ready(turn, index)
@@ -130,6 +130,6 @@ def _fail_fast(turn: Turn) -> bool:
     index = execution.first_failed
     cause = execution.nodes[index].error
     node_id = execution.graph.nodes[index].node.id
-    message = f"node '{node_id}' failed: {cause}"
+    message = f"node '{node_id}' failed: {cause}"[:MESSAGE_CHARS_MAX]
     close(turn, ExecutionState.FAILED, ErrorInfo(type="NodeFailed", message=message))
     return True

@@ -3,7 +3,7 @@
 import msgspec
 
 from runnel.core.commands import AcquireLimit
-from runnel.core.decide.evaluating import Evaluated, evaluate
+from runnel.core.decide.evaluating import NAME_CHARS_MAX, Evaluated, evaluate, shown
 from runnel.core.decide.turn import Turn
 from runnel.core.effects import IssueTask, Task
 from runnel.core.events import NodeQueued, NodeWaits, Wait
@@ -129,13 +129,11 @@ def _limit_key(turn: Turn, index: int, item: int) -> str | ErrorInfo | None:
     """None when a blob must be loaded first: evaluated again once it is there."""
     compiled = turn.execution.graph.nodes[index]
     found = evaluate(turn, index, compiled.concurrency_key, item=item)
-    match found:
-        case Evaluated(value=str() as key) if key:
-            return key
-        case Evaluated(value=int() as number) if not isinstance(number, bool):
-            return str(number)
-        case Evaluated(value=other):
-            message = f"concurrency_key gave {other!r}, expected a non-empty text or a number"
-            return ErrorInfo(type="TemplateError", message=message[:300], retryable=False)
-        case _:
-            return found
+    if not isinstance(found, Evaluated):
+        return found
+    key = str(found.value) if type(found.value) in (str, int) else ""
+    if 0 < len(key) <= NAME_CHARS_MAX:
+        return key
+    wanted = f"a number or a text of 1 to {NAME_CHARS_MAX} characters"
+    message = f"concurrency_key gave {shown(found.value)}, expected {wanted}"
+    return ErrorInfo(type="TemplateError", message=message, retryable=False)

@@ -45,12 +45,14 @@ def _start(turn: Turn, event: ExecutionStarted) -> None:
 def on_cancel(turn: Turn, command: CancelExecution) -> None:
     """Idempotent; a later cancel does not change an outcome that was decided before."""
     execution = turn.execution
-    if execution.is_final or execution.outcome is not None:
+    is_closing = execution.outcome is not None
+    if execution.is_final or (is_closing and not command.is_forced):
         return
     close(
         turn,
         ExecutionState.CANCELLED,
         ErrorInfo(type="Cancelled", message=command.reason, retryable=False),
+        is_abrupt=command.is_forced,
     )
     if execution.state is ExecutionState.PENDING:
         end(turn, ExecutionState.CANCELLED, error=execution.closing_error)

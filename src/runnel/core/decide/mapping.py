@@ -1,10 +1,8 @@
 """`for_each`: a list known only now, its items issued through a window, results joined in order."""
 
-import msgspec
-
 from runnel.core.commands import OutputStored
 from runnel.core.decide.closing import fail_node
-from runnel.core.decide.evaluating import evaluate
+from runnel.core.decide.evaluating import evaluate, shown
 from runnel.core.decide.issue import has_slot, issue
 from runnel.core.decide.turn import Turn
 from runnel.core.decide.waiting import begin_core_handler
@@ -19,7 +17,6 @@ from runnel.core.workflow import CORE_HANDLERS
 
 # Stands in the line of ready work for "the next items of this map".
 MAP_NEXT = -2
-SHOWN_CHARS = 60
 
 
 def start_map(turn: Turn, index: int) -> None:
@@ -110,7 +107,7 @@ def _items(turn: Turn, index: int) -> list[Json] | ErrorInfo | None:
         return found
     items = found.value
     if not isinstance(items, list):
-        message = f"for_each gave {_shown(items)}, expected a list"
+        message = f"for_each gave {shown(items)}, expected a list"
         return ErrorInfo(type="TemplateError", message=message, retryable=False)
     most = turn.moment.policy.map_items_max
     if len(items) > most:
@@ -136,8 +133,3 @@ def _join(turn: Turn, index: int, found: MapRun) -> None:
 
 def join_inline(results: list[Value]) -> Value:
     return from_bytes(b"[" + b",".join(bytes(result.data) for result in results) + b"]")
-
-
-def _shown(value: Json) -> str:
-    text = msgspec.json.encode(value).decode()
-    return text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…"

@@ -14,7 +14,7 @@ from runnel.core.commands import (
 )
 from runnel.core.decide.closing import close, fail_attempt
 from runnel.core.decide.flow import make_ready
-from runnel.core.decide.issue import issue, queue_task
+from runnel.core.decide.issue import queue_task
 from runnel.core.decide.mapping import continue_map
 from runnel.core.decide.turn import Turn
 from runnel.core.decide.waiting import child_result, end_wait
@@ -128,7 +128,13 @@ def on_task_lost(turn: Turn, command: TaskLost) -> None:
         fail_attempt(turn, index, run, failed, diagnosis="it kept killing its workers")
         return
     turn.release(index, token.item, run)
-    _issue_again(turn, index, token.item, run)
+    if not run.key:
+        queue_task(turn, index, token.item, attempt=run.attempt + 1, nonce=turn.moment.nonce)
+        return
+    # Its key has to be asked for again, which may need a blob first: a state of its own, so that
+    # a takeover in between finds it, and so that it does not wait for its own slot.
+    turn.emit(NodeWaits(node=token.node_id, item=token.item, wait=Wait.SLOT))
+    make_ready(turn, index, token.item)
 
 
 def on_task_deferred(turn: Turn, command: TaskDeferred) -> None:
@@ -223,13 +229,6 @@ def _retry_or_fail(turn: Turn, index: int, run: NodeRun, failed: NodeFailed) -> 
     due = turn.now + delay
     turn.emit(RetryPlanned(node=failed.node, item=failed.item, error=failed.error, due=due))
     turn.set_timer(index, failed.item, TimerKind.RETRY, due=due, attempt=run.attempt)
-
-
-def _issue_again(turn: Turn, index: int, item: int, run: NodeRun) -> None:
-    error = issue(turn, index, item)
-    if error is not None:
-        failed = NodeFailed(node=turn.execution.graph.nodes[index].node.id, item=item, error=error)
-        fail_attempt(turn, index, run, failed, diagnosis=None)
 
 
 def _crash_loop(run: NodeRun) -> ErrorInfo:

@@ -4,14 +4,14 @@ import msgspec
 
 from runnel.core.commands import ChildSettled, CreateExecution, SendSignal
 from runnel.core.decide.closing import fail_node
-from runnel.core.decide.evaluating import evaluate
+from runnel.core.decide.evaluating import NAME_CHARS_MAX, evaluate, shown
 from runnel.core.decide.turn import Turn
 from runnel.core.effects import TimerKind
 from runnel.core.events import NodeCompleted, NodeWaits, SignalConsumed, SignalReceived, Wait
 from runnel.core.execution import PENDING, NodeRun
 from runnel.core.ids import NO_ITEM, Ref, child_id
 from runnel.core.json_types import Json
-from runnel.core.retry import ErrorInfo
+from runnel.core.retry import MESSAGE_CHARS_MAX, ErrorInfo
 from runnel.core.states import ExecutionState
 from runnel.core.values import NULL, Value, from_bytes, inline
 from runnel.core.workflow import CHILD_WORKFLOW, SLEEP
@@ -50,7 +50,7 @@ def _sleep(turn: Turn, index: int, config: Json) -> None:
 
 def _wait_for_signal(turn: Turn, index: int, config: Json) -> None:
     name, limit = config.get("signal"), config.get("timeout_seconds")
-    if not isinstance(name, str) or not name:
+    if not isinstance(name, str) or not 0 < len(name) <= NAME_CHARS_MAX:
         _refuse(turn, index, "signal", name)
         return
     seconds = None if limit is None else _seconds(limit)
@@ -169,7 +169,7 @@ def child_result(command: ChildSettled) -> Value | ErrorInfo:
     cause = f": {command.error.message}" if command.error else ""
     return ErrorInfo(
         type="ChildFailed",
-        message=f"child execution {command.child_id} is {command.state}{cause}",
+        message=f"child execution {command.child_id} is {command.state}{cause}"[:MESSAGE_CHARS_MAX],
         types=("ChildFailed",),
         retryable=False,
     )
@@ -182,6 +182,7 @@ def _seconds(value: Json) -> float | None:
 
 def _refuse(turn: Turn, index: int, setting: str, found: Json) -> None:
     handler = turn.execution.graph.nodes[index].node.handler
-    message = f"{handler}: '{setting}' is {found!r}, expected "
-    message += "a text" if setting == "signal" else "a number of seconds"
+    wanted = f"a text of 1 to {NAME_CHARS_MAX} characters"
+    wanted = wanted if setting == "signal" else "a number of seconds"
+    message = f"{handler}: '{setting}' is {shown(found)}, expected {wanted}"
     fail_node(turn, index, ErrorInfo(type="ConfigError", message=message, retryable=False))

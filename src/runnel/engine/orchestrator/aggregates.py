@@ -4,6 +4,7 @@ from collections import OrderedDict
 from itertools import islice
 
 from runnel.core.codec import decode_entry
+from runnel.core.commands import LIMIT_PREFIX
 from runnel.core.decide import hydrate
 from runnel.core.events import ExecutionCreated
 from runnel.core.evolve import replay
@@ -76,7 +77,7 @@ class Aggregates:
         found = self._limits.get(aggregate_id)
         if found is None:
             entries = await self._store.load(aggregate_id)
-            found = replay_limit(aggregate_id.removeprefix("limit:"), entries)
+            found = replay_limit(aggregate_id.removeprefix(LIMIT_PREFIX), entries)
             self._limits[aggregate_id] = found
         return found
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from runnel.core.codec import encode_entry
+from runnel.core.codec import join_entry
 from runnel.core.commands import Command
 from runnel.core.decision import Decision
 from runnel.core.effects import (
@@ -20,7 +20,12 @@ from runnel.core.effects import (
 from runnel.core.events import AnyEvent, ExecutionCreated, ExecutionFinished, ExecutionStarted
 from runnel.core.execution import Execution
 from runnel.core.ids import Token
+from runnel.engine.orchestrator.cutting import encode_parts
+from runnel.errors import PayloadError
 from runnel.ports.store import Commit, CommitLimits, Header, History, Position, TimerSet
+
+# What an entry has around its events: the version and the time.
+FRAME_BYTES = 64
 
 _CHANGES_HEADER = (ExecutionCreated, ExecutionStarted, ExecutionFinished)
 
@@ -28,11 +33,14 @@ _CHANGES_HEADER = (ExecutionCreated, ExecutionStarted, ExecutionFinished)
 class Batch:
     """Mutable until it is sealed into commits; one value per key, so that the last word counts."""
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, now: float, limits: CommitLimits) -> None:
         self.now = now
+        self.limits = limits
         self.commands = 0
         self.consumed: Position | None = None
         self.events: dict[str, list[AnyEvent]] = {}
+        self.parts: dict[str, list[bytes]] = {}
+        self.headers: list[Header] = []
         self.changed: dict[str, Execution] = {}
         self.closed: set[str] = set()
         self.tasks: dict[Token, Task] = {}
@@ -41,17 +49,19 @@ class Batch:
         self.messages: list[Command] = []
         self.dead_letters: list[DeadLetter] = []
         self.afterwards: list[LoadBlob | StoreOutput] = []
-        self._event_count = 0
+        self._size = 0
 
     @property
     def is_empty(self) -> bool:
-        return not (self.events or self.consumed or self.timers or self.dead_letters)
+        parts = (self.events, self.consumed, self.timers, self.dead_letters, self.headers)
+        return not any(parts)
 
     @property
     def writes(self) -> int:
         """An upper bound that is cheap to keep."""
         return (
             len(self.events)
+            + len(self.headers)
             + len(self.changed)
             + len(self.tasks)
             + len(self.dropped)
@@ -60,19 +70,28 @@ class Batch:
             + len(self.dead_letters)
         )
 
-    def is_full(self, limits: CommitLimits) -> bool:
+    @property
+    def is_full(self) -> bool:
         """Leaves room for one ordinary decision more: a larger one is cut by `seal`."""
+        limits = self.limits
         return (
             self.commands >= limits.commands
             or self.writes * 2 >= limits.writes
-            or self._event_count * 1_000 >= limits.size_bytes
+            or self._size * 2 >= limits.size_bytes
         )
 
     def add(self, aggregate_id: str, decision: Decision, execution: Execution | None) -> None:
-        """Takes over a decision, except for its Tells: those are the caller's."""
+        """Takes over a decision, except for its Tells: those are the caller's.
+
+        Raises, before anything is changed, for what can't be stored: it is encoded here and not
+        later, so that one execution's odd text is not every other's failed commit.
+        """
+        self._check_tasks(decision)
         if decision.events:
+            encoded = encode_parts(decision.events, self.limits.size_bytes - FRAME_BYTES)
             self.events.setdefault(aggregate_id, []).extend(decision.events)
-            self._event_count += len(decision.events)
+            self.parts.setdefault(aggregate_id, []).extend(encoded)
+            self._size += sum(map(len, encoded))
             if execution is not None and _changes_header(decision.events):
                 self.changed[execution.id] = execution
         for effect in decision.effects:
@@ -93,12 +112,22 @@ class Batch:
                 case _:
                     pass
 
-    def seal(self, sequence: int, limits: CommitLimits) -> Iterator[Commit]:
+    def _check_tasks(self, decision: Decision) -> None:
+        for effect in decision.effects:
+            if type(effect) is IssueTask and len(effect.task.config) > self.limits.size_bytes:
+                raise PayloadError(
+                    f"the config of node '{effect.task.token.node_id}' has "
+                    f"{len(effect.task.config):,} bytes, at most {self.limits.size_bytes:,} are "
+                    "allowed: pass large values as outputs or as input"
+                )
+
+    def seal(self, sequence: int) -> Iterator[Commit]:
         """One commit, or several when a single decision is larger than the store takes at once.
 
         Only the last one consumes the inbox: after a crash in between, the command is decided
         again on what has been stored, and ResumeExecution completes what was left out.
         """
+        limits = self.limits
         whole = self._whole(sequence, limits)
         if whole is not None:
             yield whole
@@ -116,10 +145,10 @@ class Batch:
             sequence=sequence,
             consumed=self.consumed,
             histories=[
-                History(aggregate_id=aggregate_id, entry=encode_entry(self.now, events))
-                for aggregate_id, events in self.events.items()
+                History(aggregate_id=aggregate_id, entry=join_entry(self.now, parts))
+                for aggregate_id, parts in self.parts.items()
             ],
-            headers=[header_of(execution) for execution in self.changed.values()],
+            headers=[*map(header_of, self.changed.values()), *self.headers],
             closed=list(self.closed),
             tasks=list(self.tasks.values()),
             dropped=self.dropped,
@@ -148,7 +177,7 @@ class Batch:
     def _pieces(self, limits: CommitLimits) -> "Iterator[list[tuple[str, object]]]":
         piece: list[tuple[str, object]] = []
         size = 0
-        for name, row, row_bytes in self._rows(limits):
+        for name, row, row_bytes in self._rows():
             is_over = len(piece) >= limits.writes or size + row_bytes > limits.size_bytes
             if piece and is_over:
                 yield piece
@@ -157,7 +186,7 @@ class Batch:
             size += row_bytes
         yield piece
 
-    def _rows(self, limits: CommitLimits) -> Iterator[tuple[str, object, int]]:
+    def _rows(self) -> Iterator[tuple[str, object, int]]:
         """In this order, a cut can lose nothing that ResumeExecution would not find again:
         messages go first, because a repeated one is harmless and a lost one is not.
         """
@@ -165,11 +194,11 @@ class Batch:
             yield "messages", message, 0
         for letter in self.dead_letters:
             yield "dead_letters", letter, len(letter.config)
-        for aggregate_id, events in self.events.items():
-            for entry in _entries(self.now, events, limits):
+        for aggregate_id, parts in self.parts.items():
+            for entry in (join_entry(self.now, [part]) for part in parts):
                 yield "histories", History(aggregate_id=aggregate_id, entry=entry), len(entry)
-        for execution in self.changed.values():
-            yield "headers", header_of(execution), 0
+        for header in (*map(header_of, self.changed.values()), *self.headers):
+            yield "headers", header, 0
         for aggregate_id in self.closed:
             yield "closed", aggregate_id, 0
         for token in self.dropped:
@@ -181,16 +210,6 @@ class Batch:
                 yield "timers_set", TimerSet(key=key, due=timer.due, attempt=timer.attempt), 0
         for task in self.tasks.values():
             yield "tasks", task, len(task.config)
-
-
-def _entries(now: float, events: Sequence[AnyEvent], limits: CommitLimits) -> Iterator[bytes]:
-    entry = encode_entry(now, events)
-    if len(entry) <= limits.size_bytes or len(events) == 1:
-        yield entry
-        return
-    middle = len(events) // 2
-    yield from _entries(now, events[:middle], limits)
-    yield from _entries(now, events[middle:], limits)
 
 
 def _changes_header(events: Sequence[AnyEvent]) -> bool:

@@ -32,6 +32,7 @@ class Orchestrator:
         self._owners: dict[int, Owner] = {}
         self._recovering: set[int] = set()
         self._has_looked = False
+        self._unreleased: list[Lease] = []
         self._seen: dict[int, tuple[LeaseRecord, float]] = {}
 
     def owns(self, partition: int) -> bool:
@@ -41,7 +42,10 @@ class Orchestrator:
         """Until stopped; then every partition is committed to its last entry and released."""
         async with asyncio.TaskGroup() as group:
             while not stop.is_set():
-                await self._tick(group, stop)
+                try:
+                    await self._tick(group, stop)
+                except StoreError as error:
+                    self._parts.telemetry.event(names.STORE_FAILED, error=str(error))
                 self._has_looked = True
                 self._tell_recovered()
                 await self._parts.clock.wait(stop, self._lease_s / 3)
@@ -49,6 +53,9 @@ class Orchestrator:
                 owner.wake()
 
     async def _tick(self, group: asyncio.TaskGroup, stop: asyncio.Event) -> None:
+        unreleased, self._unreleased = self._unreleased, []
+        for given_up in unreleased:
+            await self._release(given_up)
         await self._renew()
         for partition in await self._wanted():
             if partition not in self._owned:
@@ -105,8 +112,17 @@ class Orchestrator:
             self._owners.pop(lease.partition, None)
             self._recovering.discard(lease.partition)
             self._tell_recovered()
-            await parts.store.release(lease)
-        parts.telemetry.event(names.PARTITION_RELEASED, partition=lease.partition)
+            await self._release(lease)
+
+    async def _release(self, lease: Lease) -> None:
+        """A lease that can't be given back now is tried again, or nobody here could have it."""
+        try:
+            await self._parts.store.release(lease)
+        except StoreError as error:
+            self._unreleased.append(lease)
+            self._parts.telemetry.event(names.STORE_FAILED, error=str(error))
+            return
+        self._parts.telemetry.event(names.PARTITION_RELEASED, partition=lease.partition)
 
     def _tell_lost(self, lease: Lease, error: str) -> None:
         self._parts.telemetry.event(names.PARTITION_LOST, partition=lease.partition, error=error)

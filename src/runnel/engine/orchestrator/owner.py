@@ -1,7 +1,6 @@
 """The one writer of a partition: read many, decide many, commit once."""
 
 import asyncio
-import traceback
 from collections import deque
 from collections.abc import Sequence
 
@@ -20,20 +19,24 @@ from runnel.core.commands import (
 )
 from runnel.core.decide import Moment, create, decide
 from runnel.core.decision import NOTHING, Decision
-from runnel.core.effects import DeadLetter, LoadBlob, PutDeadLetter, StoreOutput, Tell
-from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, Ref, Token, root_of
+from runnel.core.effects import LoadBlob, PutDeadLetter, StoreOutput, Tell
+from runnel.core.ids import ExecutionId, Nonce, Ref, Token, root_of
 from runnel.core.limit import decide_limit
-from runnel.core.retry import TRACEBACK_CHARS_MAX, ErrorInfo
-from runnel.core.values import Value, blob
+from runnel.core.retry import ErrorInfo
+from runnel.core.states import EXECUTION_FINAL, ExecutionState
+from runnel.core.values import BLOB_BYTES_MAX, Value, blob
 from runnel.engine.blob_cache import BlobCache
 from runnel.engine.orchestrator.aggregates import Aggregates, Graphs
 from runnel.engine.orchestrator.batch import Batch, header_of
 from runnel.engine.orchestrator.parts import Parts
-from runnel.errors import NotFoundError, StoreError
+from runnel.engine.orchestrator.poison import describe_error, letter_of, tell_parent_of
+from runnel.errors import InputError, PayloadError, StoreError
 from runnel.ports import telemetry as names
 from runnel.ports.store import InboxEntry, Lease, TimerSet
 
 TIMERS_MAX = 256
+# Blobs that deciding may ask for in a row without getting any further.
+LOADS_MAX = 100
 
 
 class Owner:
@@ -49,10 +52,11 @@ class Owner:
             parts.store, graphs, self._blobs, most=parts.cached_executions_max
         )
         self._own: deque[Command] = deque()
+        self._loads: dict[str, int] = {}
         self._reading: asyncio.Task[None] | None = None
         self._is_woken = False
         self._now = 0.0
-        self._batch = Batch(self._tell_time())
+        self._batch = Batch(self._tell_time(), self._parts.store.limits)
         self._moment = self._new_moment()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -87,10 +91,10 @@ class Owner:
         self._own.extend(commands)
         await self.tick(0)
 
-    async def execution_tokens(self, execution_id: ExecutionId) -> list[Token]:
-        """What the execution believes to be in flight."""
+    async def in_flight(self, execution_id: ExecutionId) -> dict[Token, bool]:
+        """What the execution believes to be out, and whether it is known to have started."""
         execution = await self._aggregates.execution(execution_id)
-        return [] if execution is None else execution.in_flight_tokens()
+        return {} if execution is None else execution.in_flight_tokens()
 
     async def _read(self, wait_s: float) -> Sequence[InboxEntry]:
         self._reading = asyncio.current_task() if wait_s else None
@@ -114,7 +118,7 @@ class Owner:
         else:
             await self._handle(entry.command)
         self._batch.consumed = entry.position
-        if self._batch.is_full(self._parts.store.limits):
+        if self._batch.is_full:
             await self._commit()
 
     async def _fire(self, timer: TimerSet) -> None:
@@ -122,7 +126,7 @@ class Owner:
         self._batch.timers[key] = None
         ref = Ref(key.execution_id, key.node_id, key.item)
         await self._handle(TimerFired(ref=ref, kind=key.kind, attempt=timer.attempt))
-        if self._batch.is_full(self._parts.store.limits):
+        if self._batch.is_full:
             await self._commit()
 
     async def _handle(self, command: Command) -> None:
@@ -156,6 +160,8 @@ class Owner:
         else:
             return NOTHING
         self._batch.add(aggregate_id, decision, execution)
+        if decision.events and self._loads:
+            self._loads.pop(aggregate_id, None)
         return decision
 
     async def _decide_limit(
@@ -188,28 +194,45 @@ class Owner:
         loaded again.
         """
         aggregate_id = aggregate_of(command)
-        info = _describe(error)
+        info = describe_error(error)
         self._parts.telemetry.event(
             names.COMMAND_POISONED, aggregate=aggregate_id, error=str(info), trace=info.traceback
         )
         await self._commit()
         self._aggregates.forget(aggregate_id)
-        letter = _letter(aggregate_id, type(command).__name__, info, self._moment.now)
+        letter = letter_of(aggregate_id, type(command).__name__, info, self._moment.now)
         self._batch.dead_letters.append(letter)
         try:
-            return await self._end_at_once(ExecutionId(aggregate_id), info)
+            decision = await self._end_at_once(ExecutionId(aggregate_id), info)
         except StoreError:
             raise
-        except Exception as again:  # noqa: BLE001 - not even loadable: the letter must do
+        except Exception as again:  # noqa: BLE001 - not even loadable
             self._parts.telemetry.event(
                 names.COMMAND_POISONED, aggregate=aggregate_id, error=str(again)
             )
-            return NOTHING
+            decision = None
+        if decision is None:
+            await self._list_as_failed(ExecutionId(aggregate_id), info)
+            decision = tell_parent_of(command, info)
+        return decision
 
-    async def _end_at_once(self, execution_id: ExecutionId, error: ErrorInfo) -> Decision:
+    async def _list_as_failed(self, execution_id: ExecutionId, error: ErrorInfo) -> None:
+        """For an execution without a readable history: it must not look as if it were running."""
+        header = await self._parts.archive.get_header(execution_id)
+        if header is not None and header.state not in EXECUTION_FINAL:
+            failed = msgspec.structs.replace(
+                header,
+                state=ExecutionState.FAILED,
+                finished_at=self._batch.now,
+                error=str(error),
+            )
+            self._batch.headers.append(failed)
+
+    async def _end_at_once(self, execution_id: ExecutionId, error: ErrorInfo) -> Decision | None:
+        """None when there is nothing of it to end."""
         execution = await self._aggregates.bare(execution_id)
         if execution is None:
-            return NOTHING
+            return None
         command = FailExecution(execution_id=execution_id, error=error)
         decision = decide(execution, command, self._moment)
         self._batch.add(execution_id, decision, execution)
@@ -219,7 +242,7 @@ class Owner:
         self._parts.telemetry.event(names.MESSAGE_UNREADABLE, problem=entry.problem)
         info = ErrorInfo(type="UnreadableMessage", message=entry.problem, retryable=False)
         body = msgspec.Raw(msgspec.json.encode(entry.body.decode(errors="replace")))
-        letter = _letter("", "inbox", info, self._moment.now)
+        letter = letter_of("", "inbox", info, self._moment.now)
         decision = Decision(effects=[PutDeadLetter(msgspec.structs.replace(letter, config=body))])
         self._batch.add("", decision, None)
 
@@ -230,7 +253,7 @@ class Owner:
         if batch.is_empty and not batch.afterwards:
             return
         if not batch.is_empty:
-            for commit in batch.seal(self._sequence + 1, self._parts.store.limits):
+            for commit in batch.seal(self._sequence + 1):
                 await self._parts.store.commit(self.lease, commit)
                 self._sequence += 1
             self._after_commit(batch)
@@ -243,9 +266,12 @@ class Owner:
             changed = batch.changed.get(aggregate_id)
             header = None if changed is None else header_of(changed)
             self._parts.telemetry.committed(aggregate_id, batch.now, events, header)
+        for header in batch.headers:
+            self._parts.telemetry.committed(header.execution_id, batch.now, (), header)
         for execution in batch.changed.values():
             if execution.is_final:
                 self._aggregates.forget(execution.id)
+                self._loads.pop(execution.id, None)
         for aggregate_id in batch.closed:
             self._aggregates.forget(aggregate_id)
         self._aggregates.trim()
@@ -254,19 +280,33 @@ class Owner:
         """Blobs are read and written between two commits; the result is a command of its own."""
         try:
             self._own.append(await self._result_of(effect))
-        except NotFoundError as error:
-            info = ErrorInfo(type="BlobMissing", message=str(error), retryable=False)
+        except InputError as error:
+            info = describe_error(error)
             self._own.append(FailExecution(execution_id=_owner_of(effect), error=info))
 
     async def _result_of(self, effect: LoadBlob | StoreOutput) -> Command:
         if isinstance(effect, LoadBlob):
+            self._check_spinning(effect)
             await self._blobs.get(effect.key)
             return BlobLoaded(execution_id=effect.execution_id)
         parts = [await self._bytes_of(part) for part in effect.parts]
         is_list = effect.ref.node_id != ""
         data = b"[" + b",".join(parts) + b"]" if is_list else parts[0]
+        if len(data) > BLOB_BYTES_MAX:
+            raise PayloadError(
+                f"the output has {len(data):,} bytes, at most {BLOB_BYTES_MAX:,} are allowed"
+            )
         await self._parts.blobs.put(effect.key, data)
         return OutputStored(ref=effect.ref, output=blob(effect.key, len(data)))
+
+    def _check_spinning(self, effect: LoadBlob) -> None:
+        """One expression over more large values than fit into the cache would never end."""
+        self._loads[effect.execution_id] = self._loads.get(effect.execution_id, 0) + 1
+        if self._loads[effect.execution_id] > LOADS_MAX:
+            raise PayloadError(
+                "deciding needed more large outputs at once than are kept in memory: refer to "
+                "less of them in conditions, for_each and output"
+            )
 
     async def _bytes_of(self, value: Value) -> bytes:
         return bytes(value.data) if value.blob is None else await self._blobs.get(value.blob)
@@ -290,7 +330,7 @@ class Owner:
         return self._now
 
     def _begin_batch(self) -> None:
-        self._batch = Batch(self._tell_time())
+        self._batch = Batch(self._tell_time(), self._parts.store.limits)
         self._moment = self._new_moment()
 
     def _new_moment(self) -> Moment:
@@ -300,25 +340,3 @@ class Owner:
 
 def _owner_of(effect: LoadBlob | StoreOutput) -> ExecutionId:
     return effect.execution_id if isinstance(effect, LoadBlob) else effect.ref.execution_id
-
-
-def _describe(error: Exception) -> ErrorInfo:
-    trace = "".join(traceback.format_exception(error))[-TRACEBACK_CHARS_MAX:]
-    return ErrorInfo(
-        type="InternalError",
-        message=f"deciding raised {type(error).__name__}: {error}; this is a bug of Runnel",
-        retryable=False,
-        traceback=trace,
-    )
-
-
-def _letter(execution_id: str, handler: str, error: ErrorInfo, now: float) -> DeadLetter:
-    return DeadLetter(
-        token=Token(ExecutionId(execution_id), NodeId(""), NO_ITEM, 0, Nonce("")),
-        queue="inbox",
-        handler=handler,
-        config=msgspec.Raw(b"null"),
-        error=error,
-        reason="the command could not be decided",
-        rejected_at=now,
-    )

@@ -1,8 +1,10 @@
 """After a takeover: read everything that has come, then find out what was lost."""
 
-from runnel.core.commands import Command, ResumeExecution, TaskLost
+from runnel.core.commands import Command, FailExecution, ResumeExecution, TaskLost
 from runnel.core.ids import ExecutionId
 from runnel.engine.orchestrator.owner import Owner
+from runnel.engine.orchestrator.poison import describe_error
+from runnel.errors import StoreError
 from runnel.ports import telemetry as names
 from runnel.ports.store import Store
 from runnel.ports.telemetry import Telemetry
@@ -33,11 +35,18 @@ async def recover(owner: Owner, store: Store, telemetry: Telemetry) -> int:
 async def _commands_for(
     owner: Owner, store: Store, telemetry: Telemetry, execution_id: ExecutionId
 ) -> list[Command]:
-    tokens = await owner.execution_tokens(execution_id)
-    lost = await store.unknown_tasks(owner.lease.partition, tokens) if tokens else ()
+    """An execution that can't be loaded is ended: it must not keep the others from going on."""
+    try:
+        in_flight = await owner.in_flight(execution_id)
+    except StoreError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with it, it is its own
+        return [FailExecution(execution_id=execution_id, error=describe_error(error))]
+    lost = await store.unknown_tasks(owner.lease.partition, list(in_flight)) if in_flight else ()
     for token in lost:
         telemetry.event(names.TASK_LOST, token=token, reason="unknown to the store")
     commands: list[Command] = [
-        TaskLost(token=token, reason="the process that had it ended") for token in lost
+        TaskLost(token=token, reason="its process ended", was_started=in_flight[token])
+        for token in lost
     ]
     return [*commands, ResumeExecution(execution_id=execution_id)]

@@ -24,7 +24,7 @@ from runnel.authoring.calls import AnyFunction, Call, Mode
 from runnel.authoring.context import Context, Measurement
 from runnel.authoring.locate import locate
 from runnel.core.effects import Task
-from runnel.engine.worker.failures import error_info
+from runnel.engine.worker.failures import error_info, storable
 from runnel.engine.worker.jobs import (
     HEADER,
     SOFT_TIMEOUT,
@@ -91,7 +91,7 @@ class Relay(logging.Handler):
         self._link = link
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._link.send(Logged(record.name, record.levelno, self.format(record)))
+        self._link.send(Logged(record.name, record.levelno, storable(self.format(record))))
 
 
 class _Running:

@@ -1,5 +1,6 @@
-"""An exception of user code as it travels: bounded, and without the engine's own frames."""
+"""An exception of user code as it travels: bounded, storable, without the engine's own frames."""
 
+import asyncio
 import traceback
 from pathlib import Path
 from types import TracebackType
@@ -8,15 +9,32 @@ from runnel.core.retry import MESSAGE_CHARS_MAX, TRACEBACK_CHARS_MAX, ErrorInfo
 
 _ENGINE = str(Path(__file__).parents[2])
 _IMPORT_MACHINERY = "<frozen importlib"
+_CANCELLED_ITSELF = (
+    "the code cancelled itself or awaited what was cancelled: nobody had stopped this task"
+)
 
 
 def error_info(error: BaseException) -> ErrorInfo:
+    try:
+        return _described(error)
+    except BaseException as broken:  # noqa: BLE001  # its class is the user's: it may raise anything
+        name = storable(type(error).__name__)
+        return ErrorInfo(type=name, message=f"(it can't be described: {type(broken).__name__})")
+
+
+def storable(text: str) -> str:
+    """What UTF-8 can't hold, such as the odd bytes of a file name, is written as an escape."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _described(error: BaseException) -> ErrorInfo:
     kind = type(error)
+    bases = [base for base in kind.__mro__ if base not in (object, BaseException)]
     retryable = getattr(error, "retryable", None)
     return ErrorInfo(
-        type=kind.__name__,
+        type=storable(kind.__name__),
         message=_message(error),
-        types=tuple(base.__name__ for base in kind.__mro__ if base not in (object, BaseException)),
+        types=tuple(storable(base.__name__) for base in bases),
         retryable=retryable if isinstance(retryable, bool) else None,
         traceback=_traceback(error),
     )
@@ -25,8 +43,11 @@ def error_info(error: BaseException) -> ErrorInfo:
 def _message(error: BaseException) -> str:
     try:
         text = str(error)
-    except Exception as broken:  # noqa: BLE001  # a __str__ of the user's may raise anything
+    except BaseException as broken:  # noqa: BLE001  # a __str__ of the user's may raise anything
         text = f"(its message can't be shown: {type(broken).__name__})"
+    if not text and isinstance(error, asyncio.CancelledError):
+        return _CANCELLED_ITSELF
+    text = storable(text)
     if len(text) <= MESSAGE_CHARS_MAX:
         return text
     return text[: MESSAGE_CHARS_MAX - 1] + "…"
@@ -38,7 +59,7 @@ def _traceback(error: BaseException) -> str | None:
     if user_part is None:
         return None
     lines = traceback.format_exception(type(error), error, user_part)
-    text = "".join(lines)
+    text = storable("".join(lines))
     if len(text) <= TRACEBACK_CHARS_MAX:
         return text
     return "…" + text[1 - TRACEBACK_CHARS_MAX :]

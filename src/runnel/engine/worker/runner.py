@@ -2,6 +2,7 @@
 
 import asyncio
 from math import inf
+from typing import Any
 
 from runnel.core.commands import (
     TaskCompleted,
@@ -23,7 +24,7 @@ from runnel.engine.worker.reports import Report, Reporter
 from runnel.engine.worker.runs import Held, Run, StopReason
 from runnel.engine.worker.slots import Slots
 from runnel.engine.worker.surroundings import Surroundings
-from runnel.errors import Skip, StoreError, TaskTimeoutError
+from runnel.errors import BrokenInvariantError, Skip, StoreError, TaskTimeoutError
 
 # Tasks that wait for a rate token without a slot, per slot; more are sent back to the store.
 PARKED_PER_SLOT = 10
@@ -55,23 +56,42 @@ class Runners:
         self._grace_s = grace_s
         self._parked: set[Run] = set()
         self._active = 0
+        self._main: asyncio.Task[Any] | None = None
+        self._cancels_of_main = 0
         self._is_closed = False
         self._is_draining = False
         self.is_quiet = asyncio.Event()
 
-    async def run(self, runner: asyncio.Task[None]) -> None:
-        """One runner, which is the asyncio task `runner`; ends after `close` and a cancel."""
+    def open(self, main: asyncio.Task[Any] | None) -> None:
+        """`main` is the asyncio task of the worker: cancelling that ends the runners too."""
+        self._main = main
+        self._cancels_of_main = main.cancelling() if main is not None else 0
+
+    async def run(self) -> None:
+        """One runner, an asyncio task of its own; ends after `close` and a cancel.
+
+        Code runs in the same asyncio task and may cancel it: such a cancel ends at most that run.
+        This has to be the outermost coroutine there: a GeneratorExit that comes out of a future
+        closes all others, so only here can it be made the error of the code that awaited it.
+        """
+        runner = _current_task()
         waits = Code(runner)
-        while not self._is_closed:
-            run = await self._slots.take()
+        while not self._is_ending:
+            run = await self._next(runner)
             run.code = waits
             self._active += 1
             report = None
             try:
-                report = await self._report(run, runner)
+                report = await self._report(run)
+            except GeneratorExit as error:
+                if not _is_current(runner):
+                    raise  # it is the runner that is being closed
+                report = self._failed(run, error)
             finally:
                 self._active -= 1
                 self._finish(run, report)
+            if runner.cancelling():
+                await self._forget_cancels(runner)
 
     def stop(self, run: Run, reason: StopReason, *, grace_s: float | None = None) -> None:
         """The code has `grace_s` to end after it was cancelled; then it is killed."""
@@ -122,7 +142,33 @@ class Runners:
             run.kill()
         return run.next_check()
 
-    async def _report(self, run: Run, runner: asyncio.Task[None]) -> Report | None:
+    @property
+    def _is_ending(self) -> bool:
+        """True from the moment the worker is cancelled, also before it has come to `close`."""
+        main = self._main
+        return self._is_closed or (main is not None and main.cancelling() > self._cancels_of_main)
+
+    async def _next(self, runner: asyncio.Task[Any]) -> Run:
+        while True:
+            try:
+                return await self._slots.take()
+            except asyncio.CancelledError:
+                if self._is_ending:
+                    raise
+            await self._forget_cancels(runner)  # a former run had asked for this one
+
+    async def _forget_cancels(self, runner: asyncio.Task[Any]) -> None:
+        """The next run must not be hit by what was meant for, or done by, the last one."""
+        while runner.cancelling():
+            runner.uncancel()
+        try:
+            # Before Python 3.13 a cancel that was not delivered yet outlives `uncancel`.
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            if self._is_ending:
+                raise
+
+    async def _report(self, run: Run) -> Report | None:
         """None when there is nothing to say: parked, no longer wanted, or lost by a shutdown."""
         try:
             if run.task.resource_tag is not None and not run.has_rate_token:
@@ -134,16 +180,12 @@ class Runners:
             output = await self._attempts.output(run)
             return self._completed(run, output)
         except GeneratorExit:
-            raise
+            raise  # `run` knows whose it is
         except BaseException as error:  # user code may raise anything
-            is_ended = isinstance(error, asyncio.CancelledError) and runner.cancelling()
-            if is_ended and run.stop_reason is None:
+            is_cancel = isinstance(error, asyncio.CancelledError)
+            if is_cancel and run.stop_reason is None and self._is_ending:
                 raise  # it is the worker that was cancelled, not the run
             return self._failed(run, error)
-        finally:
-            if run.stop_reason is not None:
-                while runner.cancelling():
-                    runner.uncancel()
 
     async def _admit(self, run: Run) -> TaskDeferred | None:
         """None when the run may go on now, or was parked until it may."""
@@ -155,7 +197,7 @@ class Runners:
             wait_s = await self._take(run, limit)
         except StoreError as error:
             until = self._clock.now() + STORE_RETRY_S
-            return TaskDeferred(token=run.token, until=until, reason=str(error))
+            return TaskDeferred(token=run.token, until=until, reason=error_info(error).message)
         if run.stop_reason is not None or wait_s <= 0:
             return None
         if not run.has_rate_token or self._is_draining:
@@ -220,3 +262,18 @@ class Runners:
     def _note_quiet(self) -> None:
         if not self._active:
             self.is_quiet.set()
+
+
+def _current_task() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    if task is None:
+        raise BrokenInvariantError("a runner has to be an asyncio task")
+    return task
+
+
+def _is_current(runner: asyncio.Task[Any]) -> bool:
+    """False when its coroutine is closed by somebody else: its loop has ended without it."""
+    try:
+        return asyncio.current_task() is runner
+    except RuntimeError:  # no loop runs at all
+        return False

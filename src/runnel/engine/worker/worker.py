@@ -116,6 +116,7 @@ class Worker:
         """
         self._loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
+        self._runners.open(asyncio.current_task())
         try:
             await self._work(stop, stop_now or asyncio.Event())
         finally:
@@ -152,12 +153,7 @@ class Worker:
         return Attempts(handlers, blobs, executor, emit=self._emit, on_suspend=self._suspended)
 
     def _start_runner(self, group: asyncio.TaskGroup) -> None:
-        self._runner_tasks.append(group.create_task(self._run_as_runner()))
-
-    async def _run_as_runner(self) -> None:
-        me = asyncio.current_task()
-        if me is not None:
-            await self._runners.run(me)
+        self._runner_tasks.append(group.create_task(self._runners.run()))
 
     async def _shut_down(
         self, claims: asyncio.Task[None], stop_now: asyncio.Event, group: asyncio.TaskGroup

@@ -20,6 +20,17 @@ class WorkerRules(Suite):
         assert lost(await owner.commands()) == ["a", "b"]
         assert await claim(tasks, "other") == ["c"]
 
+    async def test_what_a_leaving_worker_holds_does_not_count_as_started(
+        self, tasks: TaskQueue, owner: Owner
+    ) -> None:
+        await owner.commit(Commit(sequence=0, tasks=[task("a"), task("b")]))
+        await claim(tasks, "w")
+        await start(tasks, "w", token("a"))
+
+        await tasks.leave("w")
+
+        assert was_started(await owner.commands()) == {"a": False, "b": False}
+
     async def test_what_a_dead_worker_holds_is_lost(
         self, store: Store, tasks: TaskQueue, owner: Owner
     ) -> None:
@@ -61,12 +72,19 @@ class WorkerRules(Suite):
 
         await store.lose_tasks_of("w")
 
-        found = {
-            command.token.node_id: command.was_started
-            for command in await owner.commands()
-            if isinstance(command, TaskLost)
-        }
-        assert found == {"a": True, "b": False}
+        assert was_started(await owner.commands()) == {"a": True, "b": False}
+
+    async def test_a_task_lost_by_missing_beats_tells_whether_it_had_started(
+        self, tasks: TaskQueue, owner: Owner
+    ) -> None:
+        await owner.commit(Commit(sequence=0, tasks=[task("a"), task("b")]))
+        await claim(tasks, "w")
+        await start(tasks, "w", token("a"))
+
+        for _ in range(2):
+            await tasks.beat("w", [])
+
+        assert was_started(await owner.commands()) == {"a": True, "b": False}
 
     async def test_a_lost_task_is_known_until_its_loss_is_consumed(
         self, store: Store, tasks: TaskQueue, owner: Owner
@@ -179,6 +197,14 @@ class WorkerRules(Suite):
 
 def lost(commands: list[Command | None]) -> list[str]:
     return [command.token.node_id for command in commands if isinstance(command, TaskLost)]
+
+
+def was_started(commands: list[Command | None]) -> dict[str, bool]:
+    return {
+        command.token.node_id: command.was_started
+        for command in commands
+        if isinstance(command, TaskLost)
+    }
 
 
 async def record_of(tasks: TaskQueue, worker: str) -> WorkerRecord | None:

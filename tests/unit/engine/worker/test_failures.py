@@ -1,5 +1,9 @@
 """How an exception of user code is told to the world."""
 
+import asyncio
+import os
+
+import msgspec
 import pytest
 
 from runnel.core.retry import MESSAGE_CHARS_MAX, TRACEBACK_CHARS_MAX
@@ -15,6 +19,27 @@ class FlakyError(ConnectionError):
 class Unprintable(Exception):  # noqa: N818  # what users call theirs
     def __str__(self) -> str:
         raise RuntimeError("no")
+
+
+class Mute(BaseException):
+    def __str__(self) -> str:
+        raise SystemExit(1)
+
+
+class Undecided(BaseException):
+    @property
+    def retryable(self) -> bool:
+        raise GeneratorExit
+
+
+class OddlyNamed(type):
+    @property
+    def __name__(cls) -> str:  # type: ignore[override]  # what a metaclass may do
+        return os.fsdecode(b"Odd\xff")
+
+
+class OddError(Exception, metaclass=OddlyNamed):
+    pass
 
 
 def caught(error: BaseException) -> BaseException:
@@ -68,3 +93,45 @@ def test_an_error_whose_message_raises_is_still_told() -> None:
 
     assert info.type == "Unprintable"
     assert "RuntimeError" in info.message
+
+
+def test_an_error_whose_class_is_broken_is_still_told() -> None:
+    infos = [error_info(caught(error)) for error in (Mute(), Undecided())]
+
+    assert [str(info) for info in infos] == [
+        "Mute: (its message can't be shown: SystemExit)",
+        "Undecided: (it can't be described: GeneratorExit)",
+    ]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FileNotFoundError(os.fsdecode(b"/data/\xff.csv")),
+        ExceptionGroup("\udcff", [ValueError("\udcfe"), KeyError("\ud800")]),
+        OddError("odd"),
+    ],
+)
+def test_an_error_can_be_stored_whatever_it_holds(error: Exception) -> None:
+    info = error_info(caught(error))
+
+    assert msgspec.json.decode(msgspec.json.encode(info), type=type(info)) == info
+
+
+def test_what_utf_8_can_not_hold_is_shown_as_an_escape() -> None:
+    info = error_info(caught(FileNotFoundError(os.fsdecode(b"/data/\xff-\xc3\xa9.csv"))))
+
+    assert info.message == r"/data/\udcff-é.csv"
+    assert r"FileNotFoundError: /data/\udcff-é.csv" in (info.traceback or "")
+
+
+def test_messages_and_tracebacks_are_bounded_with_their_escapes() -> None:
+    info = error_info(caught(ValueError("\udcff" * 100_000)))
+
+    assert len(info.message) == MESSAGE_CHARS_MAX
+    assert len(info.traceback or "") == TRACEBACK_CHARS_MAX
+
+
+@pytest.mark.parametrize(("said", "told"), [((), "cancelled itself"), (("enough",), "enough")])
+def test_a_cancellation_that_says_nothing_is_explained(said: tuple[str, ...], told: str) -> None:
+    assert told in error_info(caught(asyncio.CancelledError(*said))).message

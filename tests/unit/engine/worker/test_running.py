@@ -3,6 +3,7 @@
 import asyncio
 import contextvars
 import logging
+import os
 import threading
 from typing import Any
 
@@ -190,7 +191,9 @@ async def test_context_variables_of_one_task_do_not_reach_the_next(stage: Stage)
 
 
 @pytest.mark.parametrize("mode", ["loop", "thread"])
-@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), ZeroDivisionError("x")])
+@pytest.mark.parametrize(
+    "error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), ZeroDivisionError("x")]
+)
 async def test_whatever_user_code_raises_is_the_error_of_its_task(
     stage: Stage, error: BaseException, mode: str
 ) -> None:
@@ -217,6 +220,17 @@ async def test_a_handler_may_skip_its_node(stage: Stage, mode: str) -> None:
 
     assert isinstance(skipped, TaskSkipped)
     assert skipped.reason == "nothing to do"
+
+
+async def test_the_reason_of_a_skip_can_be_stored_whatever_it_holds(stage: Stage) -> None:
+    @stage.handlers.handler("skips")
+    async def skips(config: Any, ctx: Context) -> None:
+        raise Skip(os.fsdecode(b"no rows in \xff.csv"))
+
+    skipped = await stage.run(stage.task("skips"))
+
+    assert isinstance(skipped, TaskSkipped)
+    assert skipped.reason == r"no rows in \udcff.csv"
 
 
 async def test_a_cancelled_error_that_user_code_raises_by_itself_fails_the_task(

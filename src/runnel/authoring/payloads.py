@@ -1,0 +1,117 @@
+"""What callers give along with a call: within bounds and storable, or refused with a sentence.
+
+Whatever got past here would be found by the owner of a partition, which has nobody to tell.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from math import isfinite
+
+import msgspec
+
+from runnel.core.checks.wording import quoted, shown
+from runnel.core.json_types import Json
+from runnel.errors import PayloadError
+
+LABELS_MAX = 64
+LABEL_KEY_CHARS_MAX = 100
+LABEL_CHARS_MAX = 1_000
+# Runnel's own labels hold paths, and PATH_MAX is 4,096.
+RESERVED_LABELS = "runnel."
+RESERVED_LABEL_CHARS_MAX = 5_000
+REASON_CHARS_MAX = 2_000
+NAME_CHARS_MAX = 500
+
+
+def encode_payload(value: Json, *, where: str) -> bytes:
+    """JSON bytes; raises PayloadError, which calls the value `where`."""
+    try:
+        data = _encoder.encode(value)
+        # msgspec writes NaN as null: without a null there is none, and nothing more to look at.
+        path = find_non_finite(value, where) if b"null" in data else None
+    except RecursionError as error:
+        raise PayloadError(f"{where}: it is nested too deeply, or holds itself") from error
+    except UnicodeEncodeError as error:
+        raise PayloadError(f"{where}: {_NOT_TEXT}") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise PayloadError(f"{where}: it is not JSON: {error}") from error
+    if path is not None:
+        raise PayloadError(f"{path}: JSON has no NaN and no infinity; quote it, or use null")
+    return data
+
+
+def find_non_finite(value: Json, where: str) -> str | None:
+    """The path of a NaN or an infinity, None without one.
+
+    Walks the value only if its MessagePack form, which has these, looks as if it held one.
+    """
+    if not _may_hold_non_finite(value):
+        return None
+    found = _numbers(msgspec.to_builtins(value), where)
+    return next((path for path, number in found if not isfinite(number)), None)
+
+
+def check_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """A copy; raises PayloadError."""
+    if len(labels) > LABELS_MAX:
+        raise PayloadError(f"labels: there are {len(labels)}, at most {LABELS_MAX} may be given")
+    for key, value in labels.items():
+        check_text(key, "the key of a label", chars_max=LABEL_KEY_CHARS_MAX)
+        is_reserved = key.startswith(RESERVED_LABELS)
+        chars_max = RESERVED_LABEL_CHARS_MAX if is_reserved else LABEL_CHARS_MAX
+        check_text(value, f"label {quoted(key)}", chars_max=chars_max, chars_min=0)
+    return dict(labels)
+
+
+def shorten_reason(reason: str) -> str:
+    """At most REASON_CHARS_MAX characters, cut with an ellipsis; raises PayloadError."""
+    _check_is_text(reason, "the reason")
+    if len(reason) <= REASON_CHARS_MAX:
+        return reason
+    return reason[: REASON_CHARS_MAX - 1] + "…"
+
+
+def check_text(text: Json, what: str, *, chars_max: int, chars_min: int = 1) -> None:
+    _check_is_text(text, what)
+    if not chars_min <= len(text) <= chars_max:
+        raise PayloadError(
+            f"{what}: expected {chars_min} to {chars_max:,} characters, got {len(text):,}"
+        )
+
+
+def _check_is_text(text: Json, what: str) -> None:
+    """Strict, because what is not a text would be stored, and then not be readable."""
+    if not isinstance(text, str):
+        raise PayloadError(f"{what}: expected a text, got {shown(text)}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise PayloadError(f"{what}: {_NOT_TEXT}") from error
+
+
+def _may_hold_non_finite(value: Json) -> bool:
+    try:
+        return _NON_FINITE.search(_binary.encode(value)) is not None
+    except OverflowError:  # an integer beyond 64 bits, which JSON can hold
+        return True
+
+
+def _numbers(value: Json, where: str) -> Iterator[tuple[str, float]]:
+    stack = [(where, value)]
+    while stack:
+        path, found = stack.pop()
+        if isinstance(found, float):
+            yield path, found
+        elif isinstance(found, dict):
+            below = [(f"{path}.{key}", item) for key, item in found.items()]
+            stack.extend(reversed(below))
+        elif isinstance(found, list | tuple):
+            below = [(f"{path}[{index}]", item) for index, item in enumerate(found)]
+            stack.extend(reversed(below))
+
+
+_NOT_TEXT = "half of a surrogate pair is not a character; remove it"
+_encoder = msgspec.json.Encoder()
+_binary = msgspec.msgpack.Encoder()
+# A double in MessagePack whose exponent is all ones; may also be a text that looks like it.
+_NON_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")

@@ -1,0 +1,30 @@
+"""What docs/workflows.md lists is what there is."""
+
+import re
+from pathlib import Path
+
+from runnel.core.handler_settings import OPERATIONS, SETTINGS
+from runnel.core.templates.filters import FILTERS
+
+PAGE = (Path(__file__).parents[2] / "docs/workflows.md").read_text(encoding="utf-8")
+
+
+def test_every_handler_and_its_settings_are_listed() -> None:
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", PAGE, re.MULTILINE))
+
+    assert set(rows) == set(SETTINGS)
+    own = set().union(*OPERATIONS.values())
+    for handler, settings in SETTINGS.items():
+        for name in set(settings or ()) - own:
+            assert f"`{name}`" in rows[handler], f"{handler}: {name}"
+
+
+def test_every_filter_is_listed() -> None:
+    for name in FILTERS:
+        if name not in ("d", "count"):
+            assert f"`{name}`" in PAGE, name
+
+
+def test_every_operation_is_listed() -> None:
+    for name in OPERATIONS:
+        assert f"`{name}`" in PAGE, name

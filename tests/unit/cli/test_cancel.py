@@ -1,0 +1,54 @@
+"""`runnel cancel` of an execution that no process runs: only clean-up keeps it from ending."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from runnel.cli.main import run_command
+from runnel.core.ids import ExecutionId
+from runnel.core.run_when import RunWhen
+from runnel.runtime.build import build_engine
+from runnel.settings import Settings
+from tests.driver import node, workflow
+
+TIDIED = workflow(
+    node("approve", handler="wait_for_signal", config={"signal": "approve"}),
+    node("tidy", "approve", handler="output", run_when=RunWhen.ALL_SETTLED),
+)
+
+
+async def _submit(data_dir: Path) -> ExecutionId:
+    engine = await build_engine(Settings(data_dir=data_dir))
+    try:
+        await engine.claim_home()
+        return await engine.client.submit(TIDIED)
+    finally:
+        await engine.backend.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ([], "execution {} is cancelled, but its clean-up has to run; go on with: "),
+        (["--force"], "execution {} is cancelled\n"),
+    ],
+)
+def test_force_also_ends_clean_up_nodes(
+    options: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    execution_id = asyncio.run(_submit(tmp_path))
+
+    code = run_command(["cancel", "@last", *options, "--data-dir", str(tmp_path)])
+
+    assert code == 0
+    assert capsys.readouterr().out.startswith(sentence.format(execution_id))
+
+
+def test_help_tells_what_force_does(capsys: pytest.CaptureFixture[str]) -> None:
+    code = run_command(["cancel", "--help"])
+
+    printed = " ".join(capsys.readouterr().out.split())
+    assert code == 0
+    assert "--force" in printed
+    assert "Also end its clean-up nodes." in printed

@@ -1,0 +1,142 @@
+"""Corners that a review found: each of these once left an execution stuck, or ended it wrongly."""
+
+from runnel.core.commands import CancelExecution
+from runnel.core.ids import ExecutionId, NodeId, Ref, child_id
+from runnel.core.policy import Policy
+from runnel.core.retry import MESSAGE_CHARS_MAX, RetryPolicy
+from runnel.core.run_when import RunWhen
+from runnel.core.states import ExecutionState as X
+from runnel.core.states import NodeState as S
+from tests.driver import ROOT, TRANSIENT, Driver, node, workflow
+
+TIDY = RunWhen.ALL_SETTLED
+
+
+def test_clean_up_items_that_stand_in_line_are_issued_after_the_execution_closes() -> None:
+    definition = workflow(
+        node("tidy", for_each="[1, 2, 3]", run_when=TIDY), node("a"), max_concurrency=2
+    )
+    driver = Driver(definition).start()
+
+    driver.cancel()
+    driver.finish_all()
+
+    assert driver.states() == {"tidy": S.COMPLETED, "a": S.CANCELLED}
+    assert driver.root.state is X.CANCELLED
+
+
+def test_a_clean_up_node_that_waits_for_a_slot_keeps_its_place_when_the_execution_closes() -> None:
+    retry = RetryPolicy(initial_delay=1, jitter=False)
+    definition = workflow(node("tidy", run_when=TIDY, retry=retry), node("a"), max_concurrency=1)
+    driver = Driver(definition).start()
+    driver.fail("tidy", TRANSIENT)
+    driver.advance(1)
+
+    driver.cancel()
+    driver.finish_all()
+
+    assert driver.states() == {"tidy": S.COMPLETED, "a": S.CANCELLED}
+
+
+def test_a_lost_task_whose_key_is_in_a_blob_is_issued_again() -> None:
+    keyed = node("b", "a", concurrency_key="{{ a.key }}")
+    for slots in (None, 1):
+        driver = Driver(workflow(node("a"), keyed, max_concurrency=slots)).start()
+        driver.finish_with_blob("a", {"key": "k"})
+        assert driver.queued() == ["b"]
+
+        driver.take_over()
+
+        assert driver.queued() == ["b"], f"with {slots} slots"
+        driver.finish("b")
+        assert driver.root.state is X.COMPLETED
+
+
+def test_children_of_different_nodes_never_share_an_id() -> None:
+    e = ExecutionId("e")
+
+    ids = [
+        child_id(Ref(e, NodeId("a"), 1), 1),
+        child_id(Ref(e, NodeId("a.1")), 1),
+        child_id(Ref(e, NodeId("a")), 1),
+        child_id(Ref(e, NodeId("a"), 11), 1),
+        child_id(Ref(e, NodeId("a"), 1), 11),
+        child_id(Ref(e, NodeId("a 1")), 1),
+    ]
+
+    assert len(set(ids)) == len(ids)
+
+
+def test_max_concurrency_counts_child_executions() -> None:
+    child = workflow(node("c"))
+    subs = [node(f"s{i}", handler="workflow", child=child) for i in range(5)]
+    driver = Driver(workflow(*subs, max_concurrency=2)).start()
+    seen = []
+
+    while driver.tasks:
+        seen.append(len(driver.tasks))
+        driver.send_completed(next(iter(driver.tasks)))
+
+    assert max(seen) == 2
+    assert driver.root.state is X.COMPLETED
+
+
+def test_a_forced_cancel_ends_the_clean_up_too() -> None:
+    wait = node("tidy", "a", handler="wait_for_signal", config={"signal": "s"}, run_when=TIDY)
+    driver = Driver(workflow(node("a"), wait)).start()
+    driver.cancel()
+    driver.cancel()
+    assert driver.states()["tidy"] is S.WAITING
+
+    driver.send(CancelExecution(execution_id=ROOT, is_forced=True))
+
+    assert driver.states()["tidy"] is S.CANCELLED
+    assert driver.root.state is X.CANCELLED
+
+
+def test_a_stop_in_good_order_is_no_crash() -> None:
+    driver = Driver(workflow(node("a"))).start()
+
+    for _ in range(driver.policy.losses_max + 5):
+        driver.start_task("a")
+        driver.lose("a", was_started=False)
+
+    assert driver.states()["a"] is S.QUEUED
+
+
+def test_texts_of_errors_are_bounded_however_deep_they_come_from() -> None:
+    inner = workflow(*[node(f"n{i}") for i in range(3)], on_failure="continue")
+    driver = Driver(workflow(node("sub", handler="workflow", child=inner))).start()
+
+    for token in list(driver.tasks):
+        driver.send_failed(token, TRANSIENT_LARGE)
+
+    assert len(str(driver.root.error)) < MESSAGE_CHARS_MAX + 200
+
+
+def test_a_large_value_in_the_wrong_place_is_quoted_in_part_only() -> None:
+    nap = node("nap", "a", handler="sleep", config={"seconds": "{{ a.text }}"})
+    driver = Driver(workflow(node("a"), nap), policy=Policy()).start()
+
+    driver.finish("a", {"text": "x" * 100_000})
+
+    assert driver.root.state is X.FAILED
+    assert len(str(driver.root.nodes[1].error)) < 500
+
+
+def test_a_key_or_signal_name_of_any_length_is_refused() -> None:
+    for field in (
+        {"concurrency_key": "{{ a.text }}"},
+        {"handler": "wait_for_signal", "config": {"signal": "{{ a.text }}"}},
+    ):
+        driver = Driver(workflow(node("a"), node("b", "a", **field))).start()
+
+        driver.finish("a", {"text": "x" * 100_000})
+
+        assert driver.root.state is X.FAILED
+        assert len(str(driver.root.nodes[1].error)) < 700
+
+
+TRANSIENT_LARGE = type(TRANSIENT)(
+    type="ValueError", message="m" * MESSAGE_CHARS_MAX, types=("ValueError",)
+)
