@@ -15,6 +15,7 @@ from runnel.authoring.payloads import (
     encode_payload,
     shorten_reason,
 )
+from runnel.authoring.signals import check_signal_name
 from runnel.core.checks.wording import shown
 from runnel.core.commands import CancelExecution, CreateExecution, SendSignal, StartExecution
 from runnel.core.events import ExecutionCreated
@@ -167,7 +168,9 @@ class Client:
         id_ = signal_id or self._ids.nonce()
         check_text(id_, "signal_id", chars_max=NAME_CHARS_MAX)
         data = encode_payload(payload, where="payload")
-        await self._require_unfinished(execution_id, "signalled")
+        header = await self._require_unfinished(execution_id, "signalled")
+        graph = await self._graph(DefinitionHash(header.definition))
+        check_signal_name(graph.workflow, name)
         command = SendSignal(
             execution_id=execution_id,
             name=name,
@@ -331,12 +334,13 @@ class Client:
         await self._backend.blobs.put(key, data)
         return blob(key, len(data))
 
-    async def _require_unfinished(self, execution_id: ExecutionId, what: str) -> None:
+    async def _require_unfinished(self, execution_id: ExecutionId, what: str) -> Header:
         header = await self._header(execution_id)
         if header.state in EXECUTION_FINAL:
             raise WrongStateError(
                 f"execution {execution_id} is {header.state} already, it can't be {what} any more"
             )
+        return header
 
 
 def _not_begun(header: Header, graph: Graph) -> Execution:

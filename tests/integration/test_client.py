@@ -17,6 +17,7 @@ from runnel.core.states import ExecutionState
 from runnel.core.values import INLINE_BYTES_MAX
 from runnel.core.workflow import Node, Workflow
 from runnel.errors import (
+    InputError,
     InvalidInputError,
     InvalidWorkflowError,
     NotFoundError,
@@ -166,7 +167,8 @@ async def test_a_payload_that_is_not_json_is_refused(desk: Desk) -> None:
 async def test_large_payloads_of_one_signal_sent_twice_do_not_overwrite_each_other(
     desk: Desk,
 ) -> None:
-    execution_id = await desk.client.submit(workflow(node("a")))
+    wait = node("a", handler="wait_for_signal", config={"signal": "go"})
+    execution_id = await desk.client.submit(workflow(wait))
 
     for letter in "xy":
         await desk.client.signal(execution_id, "go", letter + LARGE, signal_id="same")
@@ -364,3 +366,22 @@ async def _fail(desk: Desk, execution_id: ExecutionId) -> None:
     lease = await desk.backend.store.acquire(0, "test")
     await desk.backend.store.commit(lease, Commit(sequence=lease.sequence + 1, headers=[header]))
     await desk.backend.store.release(lease)
+
+
+async def test_a_signal_that_no_node_waits_for_is_refused(tmp_path: Path) -> None:
+    wait = node("ok", handler="wait_for_signal", config={"signal": "approve"})
+    any_name = node("any", handler="wait_for_signal", config={"signal": "{{ input.name }}"})
+    async with open_engine("sqlite", tmp_path, Work()) as engine:
+        execution_id = await engine.client.submit(workflow(wait))
+        with pytest.raises(InputError, match="did you mean 'approve'"):
+            await engine.client.signal(execution_id, "aprove")
+
+        deaf = await engine.client.submit(
+            workflow(node("nap", handler="sleep", config={"seconds": 9}))
+        )
+        with pytest.raises(InputError, match="has no node that waits for a signal"):
+            await engine.client.signal(deaf, "approve")
+
+        other = await engine.client.submit(workflow(any_name), {"name": "x"})
+        await engine.client.signal(other, "x")
+        assert (await end_of(engine, other)).status == "COMPLETED"

@@ -23,8 +23,14 @@ def error_info(error: BaseException) -> ErrorInfo:
 
 
 def storable(text: str) -> str:
-    """What UTF-8 can't hold, such as the odd bytes of a file name, is written as an escape."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    """Escapes what UTF-8 can't hold (odd bytes of a file name) and what would steer a terminal."""
+    text = text.encode("utf-8", "backslashreplace").decode()
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode()
+        for each in text
+    )
 
 
 def _described(error: BaseException) -> ErrorInfo:

@@ -135,3 +135,9 @@ def test_messages_and_tracebacks_are_bounded_with_their_escapes() -> None:
 @pytest.mark.parametrize(("said", "told"), [((), "cancelled itself"), (("enough",), "enough")])
 def test_a_cancellation_that_says_nothing_is_explained(said: tuple[str, ...], told: str) -> None:
     assert told in error_info(caught(asyncio.CancelledError(*said))).message
+
+
+def test_what_would_steer_a_terminal_is_escaped_in_messages() -> None:
+    info = error_info(ValueError("red \x1b[31m, bell \x07, turned \u202e, kept:\n\tümlaut"))
+
+    assert info.message == "red \\x1b[31m, bell \\x07, turned \\u202e, kept:\n\tümlaut"
