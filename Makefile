@@ -43,7 +43,7 @@ lock: ## pin the newest allowed dependencies again in requirements/
 	&& $(PYTHON) -m venv "$$dir" \
 	&& "$$dir/bin/python" -m pip --disable-pip-version-check -qq install uv \
 	&& rm -f requirements/dev.txt requirements/run.txt \
-	&& "$$dir/bin/"$(LOCK) --extra dev --extra uvloop -o requirements/dev.txt \
+	&& "$$dir/bin/"$(LOCK) --extra dev -o requirements/dev.txt \
 		pyproject.toml requirements/build.in \
 	&& "$$dir/bin/"$(LOCK) --constraint requirements/dev.txt -o requirements/run.txt \
 		pyproject.toml requirements/build.in

@@ -1,19 +1,21 @@
 """The floor: the least that any engine of this design must do for diamonds, and nothing else.
 
-One loop runs no-op tasks, one writer takes what has finished, counts parents and stores in SQLite:
-a row for each execution that is submitted, one per execution and batch for what happened to it,
-and its final state. No fencing, retries, reading back, templates, reports or tokens.
+Workers take no-op tasks from an asyncio queue, a writer takes what has finished from another,
+counts parents and stores in SQLite: a row for each execution that is submitted, one per execution
+and batch for what happened to it, and its final state; whoever submitted waits for a future. No
+fencing, retries, reading back, templates, start check, heartbeats or tokens.
 """
 
 import asyncio
+import itertools
 import sqlite3
 import time
-from collections import deque
 from pathlib import Path
 
 CHILDREN = {"a": ("b", "c"), "b": ("d",), "c": ("d",), "d": ()}
 PARENTS = {"a": 0, "b": 1, "c": 1, "d": 2}
 BATCH_MAX = 512
+GATHER_TURNS = 20
 SLOTS = 4
 
 
@@ -24,71 +26,75 @@ class Floor:
         self._db.execute(f"PRAGMA synchronous={'FULL' if durability == 'power' else 'NORMAL'}")
         self._db.execute("CREATE TABLE h (id TEXT, seq INTEGER, entry BLOB)")
         self._db.execute("CREATE TABLE x (id TEXT PRIMARY KEY, state TEXT) WITHOUT ROWID")
-        self._tasks: deque[tuple[str, str]] = deque()
-        self._done: deque[tuple[str, str]] = deque()
+        self._tasks: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+        self._done: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
         self._missing: dict[str, dict[str, int]] = {}
-        self._left = 0
-        self._work = asyncio.Event()
-        self._results = asyncio.Event()
+        self._waiters: dict[str, asyncio.Future[None]] = {}
 
     async def run(self, count: int) -> float:
         """Seconds for `count` diamonds."""
-        self._left = count
         started = time.perf_counter()
-        rows = []
-        for number in range(count):
-            execution = f"e{number}"
-            self._missing[execution] = dict(PARENTS)
-            self._tasks.append((execution, "a"))
-            rows.append((execution, 0, b'{"started":"a"}'))
-        self._store(rows, [(execution, "RUNNING") for execution, _, _ in rows])
-        self._work.set()
         async with asyncio.TaskGroup() as group:
-            workers = [group.create_task(self._worker()) for _ in range(SLOTS)]
-            await self._writer()
-            for worker in workers:
-                worker.cancel()
+            loops = [group.create_task(self._worker()) for _ in range(SLOTS)]
+            loops.append(group.create_task(self._writer()))
+            await asyncio.gather(*[self._execute(f"e{number}") for number in range(count)])
+            for loop in loops:
+                loop.cancel()
         self._db.close()
         return time.perf_counter() - started
 
+    async def _execute(self, execution: str) -> None:
+        self._missing[execution] = dict(PARENTS)
+        self._waiters[execution] = asyncio.get_running_loop().create_future()
+        self._done.put_nowait((execution, ""))
+        await self._waiters[execution]
+
     async def _worker(self) -> None:
         while True:
-            if not self._tasks:
-                self._work.clear()
-                await self._work.wait()
-                continue
-            task = self._tasks.popleft()
+            task = await self._tasks.get()
             await _noop()
-            self._done.append(task)
-            self._results.set()
+            self._done.put_nowait(task)
+            await asyncio.sleep(0)
 
     async def _writer(self) -> None:
-        sequence = 0
-        while self._left:
-            await self._results.wait()
-            self._results.clear()
-            sequence += 1
+        for sequence in itertools.count():
+            batch = [await self._done.get()]
+            for _ in range(GATHER_TURNS):
+                await asyncio.sleep(0)
+            while len(batch) < BATCH_MAX and not self._done.empty():
+                batch.append(self._done.get_nowait())
             touched: dict[str, list[str]] = {}
-            ready = []
-            ended = []
-            for _ in range(min(BATCH_MAX, len(self._done))):
-                execution, node = self._done.popleft()
+            ready: list[tuple[str, str]] = []
+            states: list[tuple[str, str]] = []
+            for execution, node in batch:
                 touched.setdefault(execution, []).append(node)
-                missing = self._missing[execution]
-                for child in CHILDREN[node]:
-                    missing[child] -= 1
-                    if not missing[child]:
-                        ready.append((execution, child))
-                if node == "d":
-                    ended.append((execution, "COMPLETED"))
-            self._left -= len(ended)
+                self._settle(execution, node, ready, states)
             entries = [(e, sequence, ",".join(nodes).encode()) for e, nodes in touched.items()]
-            self._store(entries, ended)
-            self._tasks.extend(ready)
-            self._work.set()
-            if self._done:
-                self._results.set()
-            await asyncio.sleep(0)
+            self._store(entries, states)
+            for task in ready:
+                self._tasks.put_nowait(task)
+            for execution, state in states:
+                if state == "COMPLETED":
+                    self._waiters[execution].set_result(None)
+
+    def _settle(
+        self,
+        execution: str,
+        node: str,
+        ready: list[tuple[str, str]],
+        states: list[tuple[str, str]],
+    ) -> None:
+        if not node:
+            states.append((execution, "RUNNING"))
+            ready.append((execution, "a"))
+            return
+        missing = self._missing[execution]
+        for child in CHILDREN[node]:
+            missing[child] -= 1
+            if not missing[child]:
+                ready.append((execution, child))
+        if node == "d":
+            states.append((execution, "COMPLETED"))
 
     def _store(self, rows: list[tuple[str, int, bytes]], states: list[tuple[str, str]]) -> None:
         self._db.execute("BEGIN IMMEDIATE")

@@ -302,7 +302,7 @@ class Client:
         """Stores a definition once, however many submit it at the same time."""
         found = self._versions.get(hash_)
         if found is not None:
-            return await asyncio.shield(found)
+            return found.result() if found.done() else await asyncio.shield(found)
         storing: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._versions[hash_] = storing
         try:

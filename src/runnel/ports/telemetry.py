@@ -32,7 +32,7 @@ class Telemetry(Protocol):
     def committed(
         self, execution_id: str, at: float, events: Sequence[AnyEvent], header: Header | None
     ) -> None:
-        """Called after the commit that made these events true; `header` when that changed too."""
+        """Called after the commit that made these events true; `header` if they ended it."""
         ...
 
     def started(self, token: Token, worker: str, at: float) -> None:

@@ -9,6 +9,7 @@ from runnel.core.effects import (
     ClearTimer,
     DeadLetter,
     DropTask,
+    Effect,
     IssueTask,
     LoadBlob,
     PutDeadLetter,
@@ -27,7 +28,7 @@ from runnel.ports.store import Commit, CommitLimits, Header, History, Position, 
 # What an entry has around its events: the version and the time.
 FRAME_BYTES = 64
 
-_CHANGES_HEADER = (ExecutionCreated, ExecutionStarted, ExecutionFinished)
+_CHANGES_HEADER = frozenset({ExecutionCreated, ExecutionStarted, ExecutionFinished})
 
 
 class Batch:
@@ -95,22 +96,23 @@ class Batch:
             if execution is not None and _changes_header(decision.events):
                 self.changed[execution.id] = execution
         for effect in decision.effects:
-            match effect:
-                case IssueTask(task=task):
-                    self.tasks[task.token] = task
-                case DropTask(token=token):
-                    if self.tasks.pop(token, None) is None:
-                        self.dropped.append(token)
-                case SetTimer(key=key):
-                    self.timers[key] = effect
-                case ClearTimer(key=key):
-                    self.timers[key] = None
-                case PutDeadLetter(letter=letter):
-                    self.dead_letters.append(letter)
-                case LoadBlob() | StoreOutput():
-                    self.afterwards.append(effect)
-                case _:
-                    pass
+            self._add_effect(effect)
+
+    def _add_effect(self, effect: Effect) -> None:
+        """Not by `match`: it took three times as long, and this runs for every task."""
+        if isinstance(effect, IssueTask):
+            self.tasks[effect.task.token] = effect.task
+        elif isinstance(effect, SetTimer):
+            self.timers[effect.key] = effect
+        elif isinstance(effect, ClearTimer):
+            self.timers[effect.key] = None
+        elif isinstance(effect, DropTask):
+            if self.tasks.pop(effect.token, None) is None:
+                self.dropped.append(effect.token)
+        elif isinstance(effect, PutDeadLetter):
+            self.dead_letters.append(effect.letter)
+        elif isinstance(effect, LoadBlob | StoreOutput):
+            self.afterwards.append(effect)
 
     def _check_tasks(self, decision: Decision) -> None:
         for effect in decision.effects:
@@ -213,7 +215,7 @@ class Batch:
 
 
 def _changes_header(events: Sequence[AnyEvent]) -> bool:
-    return any(isinstance(event, _CHANGES_HEADER) for event in events)
+    return not _CHANGES_HEADER.isdisjoint(map(type, events))
 
 
 def header_of(execution: Execution) -> Header:

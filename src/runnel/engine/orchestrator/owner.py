@@ -264,7 +264,7 @@ class Owner:
     def _after_commit(self, batch: Batch) -> None:
         for aggregate_id, events in batch.events.items():
             changed = batch.changed.get(aggregate_id)
-            header = None if changed is None else header_of(changed)
+            header = header_of(changed) if changed is not None and changed.is_final else None
             self._parts.telemetry.committed(aggregate_id, batch.now, events, header)
         for header in batch.headers:
             self._parts.telemetry.committed(header.execution_id, batch.now, (), header)
