@@ -12,9 +12,10 @@ from runnel.core.decide.mapping import MAP_NEXT, issue_next_items, start_map
 from runnel.core.decide.turn import Turn
 from runnel.core.decide.waiting import begin_core_handler
 from runnel.core.events import NodeSkipped, NodeWaits, Wait
+from runnel.core.graph import CompiledNode
 from runnel.core.ids import NO_ITEM
 from runnel.core.retry import MESSAGE_CHARS_MAX, ErrorInfo
-from runnel.core.run_when import ParentOutcome, SkipReason, judge, outcome_of
+from runnel.core.run_when import ParentOutcome, RunWhen, SkipReason, judge, outcome_of
 from runnel.core.states import ExecutionState, NodeState
 from runnel.core.templates import is_true
 from runnel.core.workflow import CHILD_WORKFLOW, CORE_HANDLERS, OnFailure
@@ -24,7 +25,7 @@ def proceed(turn: Turn) -> None:
     """Does everything that can be done now; the last step of every command."""
     execution = turn.execution
     while execution.state is ExecutionState.RUNNING:
-        if _fail_fast(turn):
+        if execution.first_failed is not None and _fail_fast(turn):
             continue
         if turn.to_evaluate:
             _evaluate(turn, turn.to_evaluate.popleft())
@@ -41,7 +42,7 @@ def _evaluate(turn: Turn, index: int) -> None:
     if run.state is not NodeState.PENDING or execution.unsettled[index]:
         return
     compiled = execution.graph.nodes[index]
-    reason = judge(compiled.node.run_when, _outcomes(turn, index))
+    reason = _why_not(turn, compiled)
     if reason is None and compiled.condition is not None:
         found = evaluate(turn, index, compiled.condition)
         if found is None:
@@ -57,11 +58,21 @@ def _evaluate(turn: Turn, index: int) -> None:
     turn.settled(index)
 
 
-def _outcomes(turn: Turn, index: int) -> list[ParentOutcome]:
+def _why_not(turn: Turn, compiled: CompiledNode) -> SkipReason | None:
+    """None means run. Parents that all completed need no judging, unless for a `one_failed`."""
+    nodes = turn.execution.nodes
+    rule = compiled.node.run_when
+    for parent in compiled.parents:
+        if nodes[parent].state is not NodeState.COMPLETED or rule is RunWhen.ONE_FAILED:
+            return judge(rule, _outcomes(turn, compiled))
+    return None
+
+
+def _outcomes(turn: Turn, compiled: CompiledNode) -> list[ParentOutcome]:
     nodes = turn.execution.nodes
     return [
         outcome_of(nodes[parent].state, nodes[parent].attempt, nodes[parent].skip)
-        for parent in turn.execution.graph.nodes[index].parents
+        for parent in compiled.parents
     ]
 
 

@@ -74,7 +74,8 @@ def queue_task(
 
 def _task(turn: Turn, compiled: CompiledNode, token: Token, run: NodeRun) -> Task:
     execution, node = turn.execution, compiled.node
-    limit = execution.graph.workflow.rate_limits.get(node.resource_tag or "")
+    tag = node.resource_tag
+    limit = None if tag is None else execution.graph.workflow.rate_limits.get(tag)
     return Task(
         token=token,
         handler=node.handler,
@@ -90,7 +91,7 @@ def _task(turn: Turn, compiled: CompiledNode, token: Token, run: NodeRun) -> Tas
         item=_item(turn, compiled.index, token.item),
         timeout_s=node.timeout_seconds,
         soft_timeout_s=node.soft_timeout_seconds,
-        resource_tag=node.resource_tag,
+        resource_tag=tag,
         rate_per_second=limit.rate_per_second if limit else None,
         burst=limit.burst if limit else 1,
         failures=run.failures,
