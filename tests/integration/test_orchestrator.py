@@ -223,3 +223,23 @@ def failing_once(method: Callable[..., Any]) -> Callable[..., Any]:
         return await method(*arguments, **named)
 
     return call
+
+
+async def test_a_child_that_can_not_be_made_fails_its_parents_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_create = owner.create
+
+    def create(command: CreateExecution, *rest: Any) -> Any:
+        if command.parent is not None:
+            raise RuntimeError("a bug")
+        return real_create(command, *rest)
+
+    monkeypatch.setattr(owner, "create", create)
+    parent = node("sub", handler="workflow", child=workflow(node("c")))
+    async with open_engine("sqlite", tmp_path, Work()) as engine:
+        view = await run_to_end(engine, workflow(parent))
+
+        assert view.status == "FAILED"
+        assert "child execution" in (view.nodes["sub"].error or "")
+        assert await _bystander_completes(engine)
