@@ -187,14 +187,16 @@ class Client:
         deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
         watched = self._submitted.pop(execution_id, None)
         ending = watched or self._ending_of(execution_id)
+        # Watched since before it could end: the first look at the store can be spared.
+        is_surely_told = watched is not None and not ending.news.is_set()
         pause_s = LOOK_AGAIN_S
         while ending.header is None:
             is_here = self._owns(await self._backend.store.route(execution_id))
-            if watched is None or not is_here:
+            if not (is_surely_told and is_here):
                 header = await self._header(execution_id)
                 if header.state in EXECUTION_FINAL:
                     return header
-            watched = ending
+            is_surely_told = False
             left_s = None if is_here else pause_s
             if deadline is not None:
                 left_s = min(left_s or inf, deadline - self._clock.monotonic())

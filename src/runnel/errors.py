@@ -212,8 +212,16 @@ class BrokenInvariantError(RunnelError):
     code = "broken_invariant"
 
 
-class UnreadableFormatError(StoreError):
-    """Stored bytes that this version can't read."""
+class UnreadableFormatError(RunnelError):
+    """Stored bytes that this version can't read: damaged, or not Runnel's.
 
-    retryable = False
+    No StoreError: it is about one execution, and must not make anybody give up a partition.
+    """
+
     code = "unreadable"
+
+
+class NewerFormatError(UnreadableFormatError):
+    """Stored by a later version: to be left alone until that one runs again."""
+
+    code = "newer_format"

@@ -9,6 +9,7 @@ import pytest
 
 from runnel.backends.memory import MemoryBackend
 from runnel.core.commands import Command, CreateExecution, TaskCompleted
+from runnel.core.decide import create as real_create
 from runnel.core.decide import decide as real_decide
 from runnel.core.ids import ExecutionId
 from runnel.core.workflow import encode_workflow, hash_workflow
@@ -228,8 +229,6 @@ def failing_once(method: Callable[..., Any]) -> Callable[..., Any]:
 async def test_a_child_that_can_not_be_made_fails_its_parents_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real_create = owner.create
-
     def create(command: CreateExecution, *rest: Any) -> Any:
         if command.parent is not None:
             raise RuntimeError("a bug")

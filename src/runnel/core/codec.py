@@ -11,7 +11,7 @@ import msgspec
 
 from runnel.core.commands import Command
 from runnel.core.events import AnyEvent
-from runnel.errors import UnreadableFormatError
+from runnel.errors import NewerFormatError, UnreadableFormatError
 
 VERSION = 1
 
@@ -73,20 +73,21 @@ def _decode(decoder: "msgspec.json.Decoder[T]", data: bytes, what: str) -> T:
     try:
         decoded = decoder.decode(data)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise UnreadableFormatError(_why(what, data, error)) from error
+        raise _unreadable(what, data, error) from error
     if decoded.version > VERSION:
-        raise UnreadableFormatError(_too_new(what, decoded.version))
+        raise NewerFormatError(_too_new(what, decoded.version))
     return decoded
 
 
-def _why(what: str, data: bytes, error: Exception) -> str:
+def _unreadable(what: str, data: bytes, error: Exception) -> UnreadableFormatError:
     try:
         version = _version_decoder.decode(data).version
     except (msgspec.DecodeError, msgspec.ValidationError):
-        return f"a {what} of {len(data)} bytes is not in Runnel's format: {error}"
+        size = f"{len(data)} bytes"
+        return UnreadableFormatError(f"a {what} of {size} is not in Runnel's format: {error}")
     if version > VERSION:
-        return _too_new(what, version)
-    return f"a {what} of format {version} does not fit it: {error}"
+        return NewerFormatError(_too_new(what, version))
+    return UnreadableFormatError(f"a {what} of format {version} does not fit it: {error}")
 
 
 def _too_new(what: str, version: int) -> str:

@@ -24,8 +24,10 @@ _WARNINGS = frozenset(
         names.WORKER_DEAD,
     }
 )
-# After these, somebody else may end the executions that are waited for here.
-_NEWS_ENDS = frozenset({names.PARTITION_LOST, names.PARTITION_RELEASED})
+# Around these, somebody else may end the executions that are waited for here, or have ended them.
+_TIMES_TO_LOOK = frozenset(
+    {names.PARTITION_ACQUIRED, names.PARTITION_LOST, names.PARTITION_RELEASED}
+)
 
 
 class Happened(msgspec.Struct, frozen=True):
@@ -52,7 +54,7 @@ class Hub:
         self._endings: WeakValueDictionary[str, Ending] = WeakValueDictionary()
 
     def event(self, name: str, **fields: object) -> None:
-        if name in _NEWS_ENDS:
+        if name in _TIMES_TO_LOOK:
             for ending in self._endings.values():
                 ending.news.set()
         level = logging.WARNING if name in _WARNINGS else logging.DEBUG

@@ -140,3 +140,14 @@ def test_a_key_or_signal_name_of_any_length_is_refused() -> None:
 TRANSIENT_LARGE = type(TRANSIENT)(
     type="ValueError", message="m" * MESSAGE_CHARS_MAX, types=("ValueError",)
 )
+
+
+def test_a_forced_cancel_reaches_the_clean_up_of_children() -> None:
+    wait = node("tidy", handler="wait_for_signal", config={"signal": "s"}, run_when=TIDY)
+    driver = Driver(
+        workflow(node("sub", handler="workflow", child=workflow(node("c"), wait)))
+    ).start()
+
+    driver.send(CancelExecution(execution_id=ROOT, is_forced=True))
+
+    assert {each.state for each in driver.all_executions()} == {X.CANCELLED}

@@ -82,6 +82,7 @@ class SqliteBackend:
         owned = OwnedPartitions()
         board = TaskBoard(owned.deliver)
         routes = Routes(reader)
+        keys = Limits()
         self.leases = Leases(
             folder,
             clock=clock,
@@ -91,9 +92,9 @@ class SqliteBackend:
             owned=owned,
             board=board,
             routes=routes,
+            keys=keys,
         )
         messages = Messages(owned, routes=routes, ringer=self._ringer, sweep=self.leases.sweep)
-        keys = Limits()
         commits = Commits(
             writer, owned=owned, board=board, messages=messages, routes=routes, limits=keys
         )

@@ -71,7 +71,9 @@ class Commits:
             owned.timers.set(timer)
         for header in commit.headers:
             self._routes.learn(root_of(header.execution_id), partition)
-            self._routes.unbegun.discard(header.execution_id)
+        if self._routes.unbegun:
+            self._routes.unbegun.difference_update(each.aggregate_id for each in commit.histories)
+            self._routes.unbegun.difference_update(each.execution_id for each in commit.headers)
         if self._owned.find(owned.lease) is None:
             return  # given up while the commit was on its way: the next owner issues the tasks
         # Issued first: a task that is issued and dropped by the same commit ends dropped.

@@ -8,6 +8,7 @@ from runnel.backends.local.board import TaskBoard
 from runnel.backends.local.inbox import LocalInbox
 from runnel.backends.local.timers import LocalTimers
 from runnel.backends.sqlite.bell import Bell
+from runnel.backends.sqlite.limits import Limits
 from runnel.backends.sqlite.locks import PartitionLocks
 from runnel.backends.sqlite.partition import Owned, OwnedPartitions
 from runnel.backends.sqlite.queries import SQL
@@ -41,7 +42,9 @@ class Leases:
         owned: OwnedPartitions,
         board: TaskBoard,
         routes: Routes,
+        keys: Limits,
     ) -> None:
+        self._keys = keys
         self.locks = PartitionLocks(folder)
         self._folder = folder
         self._clock = clock
@@ -153,8 +156,8 @@ class Leases:
         self._routes.unbegun.clear()
         self._leave(partition)
         self.locks.free(partition)
-        if self._routes.home == partition:
-            self._routes.home = None
+        if not self._owned.by_number:
+            self._keys.clear()
 
     def _leave(self, partition: int) -> None:
         owned = self._owned.by_number.pop(partition, None)

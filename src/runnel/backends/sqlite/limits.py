@@ -1,7 +1,7 @@
 """Concurrency keys of this process: in memory, because their holders die with it.
 
-They outlive the lease of the home partition, so that losing and acquiring it again (a store that
-was locked for too long) leaves holders and waiters of the other partitions as they are.
+They last while the process owns any partition, and are forgotten when it owns none: what holds or
+waits then belongs to whoever takes the partitions over.
 """
 
 from collections.abc import Sequence
@@ -17,6 +17,9 @@ def is_limit(aggregate_id: str) -> bool:
 class Limits:
     def __init__(self) -> None:
         self._entries: dict[str, list[bytes]] = {}
+
+    def clear(self) -> None:
+        self._entries.clear()
 
     def load(self, aggregate_id: str) -> Sequence[bytes]:
         return tuple(self._entries.get(aggregate_id, ()))

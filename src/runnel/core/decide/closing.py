@@ -96,7 +96,9 @@ def _stop(turn: Turn, index: int, item: int, run: NodeRun) -> None:
     if run.wait in TIMER_OF_WAIT and run.due is not None:
         turn.clear_timer(index, item, TIMER_OF_WAIT[run.wait])
     if run.wait is Wait.CHILD:
-        turn.tell(CancelExecution(execution_id=ExecutionId(run.detail), reason="parent closed"))
+        child = ExecutionId(run.detail)
+        is_forced = turn.execution.is_abrupt
+        turn.tell(CancelExecution(execution_id=child, reason="parent closed", is_forced=is_forced))
     turn.release(index, item, run)
 
 

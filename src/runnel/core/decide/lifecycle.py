@@ -23,11 +23,17 @@ from runnel.core.states import ExecutionState, NodeState
 
 
 def on_create(turn: Turn, command: CreateExecution) -> None:
-    """`turn.execution` has just been made, or existed before: then this is a repetition."""
+    """`turn.execution` has just been made, or existed before: then this is a repetition.
+
+    Of a parent that was taken over, or of a creation that was cut off between two commits: what
+    may be missing is derived again.
+    """
     execution = turn.execution
     if execution.is_final:
         tell_parent(turn)
-    elif execution.state is ExecutionState.PENDING and not command.is_held:
+    elif execution.state is ExecutionState.RUNNING:
+        on_resume(turn)
+    elif not command.is_held:
         _start(turn, ExecutionStarted())
 
 

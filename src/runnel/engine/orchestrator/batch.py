@@ -54,8 +54,7 @@ class Batch:
 
     @property
     def is_empty(self) -> bool:
-        parts = (self.events, self.consumed, self.timers, self.dead_letters, self.headers)
-        return not any(parts)
+        return not (self.consumed or self.writes or self.closed)
 
     @property
     def writes(self) -> int:
@@ -172,46 +171,62 @@ class Batch:
         parts: dict[str, list[object]] = {}
         for name, row in piece:
             parts.setdefault(name, []).append(row)
-        # Any: the rows were sorted into their own fields by `_rows`.
+        # Any: the rows were sorted into their own fields by `_groups`.
         fields: dict[str, object] = dict(parts)
         return Commit(sequence=sequence, consumed=consumed, **fields)  # type: ignore[arg-type]
 
     def _pieces(self, limits: CommitLimits) -> "Iterator[list[tuple[str, object]]]":
         piece: list[tuple[str, object]] = []
         size = 0
-        for name, row, row_bytes in self._rows():
-            is_over = len(piece) >= limits.writes or size + row_bytes > limits.size_bytes
-            if piece and is_over:
+        for group, group_bytes in self._groups():
+            is_over = len(piece) + len(group) > limits.writes
+            if piece and (is_over or size + group_bytes > limits.size_bytes):
                 yield piece
                 piece, size = [], 0
-            piece.append((name, row))
-            size += row_bytes
+            piece += group
+            size += group_bytes
         yield piece
 
-    def _rows(self) -> Iterator[tuple[str, object, int]]:
-        """In this order, a cut can lose nothing that ResumeExecution would not find again:
-        messages go first, because a repeated one is harmless and a lost one is not.
+    def _groups(self) -> "Iterator[tuple[list[tuple[str, object]], int]]":
+        """Rows that belong together, and their bytes.
+
+        In this order, a cut can lose nothing that ResumeExecution would not find again: messages
+        go first, because a repeated one is harmless and a lost one is not. A header goes with the
+        last part of its history, or a finished execution might be listed as running for ever.
         """
         for message in self.messages:
-            yield "messages", message, 0
+            yield [("messages", message)], 0
         for letter in self.dead_letters:
-            yield "dead_letters", letter, len(letter.config)
+            yield [("dead_letters", letter)], len(letter.config)
         for aggregate_id, parts in self.parts.items():
-            for entry in (join_entry(self.now, [part]) for part in parts):
-                yield "histories", History(aggregate_id=aggregate_id, entry=entry), len(entry)
-        for header in (*map(header_of, self.changed.values()), *self.headers):
-            yield "headers", header, 0
+            yield from self._history_groups(aggregate_id, parts)
+        unmoved = (each for id_, each in self.changed.items() if id_ not in self.parts)
+        for header in (*map(header_of, unmoved), *self.headers):
+            yield [("headers", header)], 0
         for aggregate_id in self.closed:
-            yield "closed", aggregate_id, 0
+            yield [("closed", aggregate_id)], 0
         for token in self.dropped:
-            yield "dropped", token, 0
+            yield [("dropped", token)], 0
         for key, timer in self.timers.items():
             if timer is None:
-                yield "timers_cleared", key, 0
+                yield [("timers_cleared", key)], 0
             else:
-                yield "timers_set", TimerSet(key=key, due=timer.due, attempt=timer.attempt), 0
+                row = TimerSet(key=key, due=timer.due, attempt=timer.attempt)
+                yield [("timers_set", row)], 0
         for task in self.tasks.values():
-            yield "tasks", task, len(task.config)
+            yield [("tasks", task)], len(task.config)
+
+    def _history_groups(
+        self, aggregate_id: str, parts: list[bytes]
+    ) -> "Iterator[tuple[list[tuple[str, object]], int]]":
+        for number, part in enumerate(parts, start=1):
+            entry = join_entry(self.now, [part])
+            group: list[tuple[str, object]] = [
+                ("histories", History(aggregate_id=aggregate_id, entry=entry))
+            ]
+            if number == len(parts) and aggregate_id in self.changed:
+                group.append(("headers", header_of(self.changed[aggregate_id])))
+            yield group, len(entry)
 
 
 def _changes_header(events: Sequence[AnyEvent]) -> bool:

@@ -11,12 +11,13 @@ from runnel.core.events import (
     NodeSkipped,
     NodeWaits,
 )
+from runnel.core.ids import NO_ITEM
 from runnel.errors import PayloadError
 
 # Before one of these a decision may be cut: should the rest never be written, ResumeExecution
 # finds it again from the state. Inside such a run it would not: an item that failed and its map
 # that did not, a signal that was taken and its node that still waits.
-_BEGINS_ANEW = (NodeQueued, NodeSkipped, NodeCancelled, NodeWaits, MapStarted)
+_BEGINS_ANEW = (NodeQueued, NodeSkipped, NodeWaits, MapStarted)
 
 
 def encode_parts(events: Sequence[AnyEvent], size_max: int) -> list[bytes]:
@@ -38,10 +39,16 @@ def encode_parts(events: Sequence[AnyEvent], size_max: int) -> list[bytes]:
     return parts
 
 
+def _begins_anew(event: AnyEvent) -> bool:
+    if isinstance(event, NodeCancelled):
+        return event.item == NO_ITEM  # items are cancelled between their map's failure and its end
+    return isinstance(event, _BEGINS_ANEW)
+
+
 def _runs(events: Sequence[AnyEvent]) -> Iterator[Sequence[AnyEvent]]:
     start = 0
     for position, event in enumerate(events):
-        if position and isinstance(event, _BEGINS_ANEW):
+        if position and _begins_anew(event):
             yield events[start:position]
             start = position
     yield events[start:]

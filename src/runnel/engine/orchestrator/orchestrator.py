@@ -49,8 +49,7 @@ class Orchestrator:
                 self._has_looked = True
                 self._tell_recovered()
                 await self._parts.clock.wait(stop, self._lease_s / 3)
-            for owner in self._owners.values():
-                owner.wake()
+            self._halt_all()
 
     async def _tick(self, group: asyncio.TaskGroup, stop: asyncio.Event) -> None:
         unreleased, self._unreleased = self._unreleased, []
@@ -100,19 +99,31 @@ class Orchestrator:
             await recover(owner, parts.store, parts.telemetry)
             self._recovering.discard(lease.partition)
             self._tell_recovered()
-            await owner.run(stop)
+            if not stop.is_set():
+                await owner.run()
             while await owner.tick(0):
                 pass
-        except StoreError as error:
+        except FencedError as error:
             self._tell_lost(lease, str(error))
+        except StoreError as error:
+            # What this partition shares with the others here (concurrency keys) may be lost with
+            # it: all of them begin anew, as after a restart of the process.
+            self._tell_lost(lease, str(error))
+            self._halt_all()
         except Exception as error:  # noqa: BLE001 - a bug: one partition must not end the others
             self._tell_lost(lease, "".join(traceback.format_exception(error)))
         finally:
-            self._owned.pop(lease.partition, None)
-            self._owners.pop(lease.partition, None)
+            if self._owned.get(lease.partition) is lease:
+                del self._owned[lease.partition]
+            if self._owners.get(lease.partition) is owner:
+                del self._owners[lease.partition]
             self._recovering.discard(lease.partition)
             self._tell_recovered()
             await self._release(lease)
+
+    def _halt_all(self) -> None:
+        for owner in self._owners.values():
+            owner.halt()
 
     async def _release(self, lease: Lease) -> None:
         """A lease that can't be given back now is tried again, or nobody here could have it."""

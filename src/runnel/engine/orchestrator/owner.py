@@ -14,6 +14,7 @@ from runnel.core.commands import (
     FailExecution,
     OutputStored,
     ReleaseLimit,
+    ResumeExecution,
     TimerFired,
     aggregate_of,
 )
@@ -30,13 +31,13 @@ from runnel.engine.orchestrator.aggregates import Aggregates, Graphs
 from runnel.engine.orchestrator.batch import Batch, header_of
 from runnel.engine.orchestrator.parts import Parts
 from runnel.engine.orchestrator.poison import describe_error, letter_of, tell_parent_of
-from runnel.errors import InputError, PayloadError, StoreError
+from runnel.errors import InputError, NewerFormatError, PayloadError, StoreError
 from runnel.ports import telemetry as names
 from runnel.ports.store import InboxEntry, Lease, TimerSet
 
 TIMERS_MAX = 256
-# Blobs that deciding may ask for in a row without getting any further.
-LOADS_MAX = 100
+# How often deciding may ask for the same blob again without getting any further.
+LOADS_MAX = 20
 
 
 class Owner:
@@ -52,20 +53,24 @@ class Owner:
             parts.store, graphs, self._blobs, most=parts.cached_executions_max
         )
         self._own: deque[Command] = deque()
-        self._loads: dict[str, int] = {}
+        self._loads: dict[str, dict[str, int]] = {}
+        self._is_halted = False
+        self.repeated: set[ExecutionId] = set()
+        """Executions whose creation came again: a takeover has to look at them too."""
         self._reading: asyncio.Task[None] | None = None
         self._is_woken = False
         self._now = 0.0
         self._batch = Batch(self._tell_time(), self._parts.store.limits)
         self._moment = self._new_moment()
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Until stopped; raises StoreError when the partition has to be given up."""
-        while not stop.is_set():
+    async def run(self) -> None:
+        """Until halted; raises StoreError when the partition has to be given up."""
+        while not self._is_halted:
             await self.tick(self._parts.idle_s_max)
 
-    def wake(self) -> None:
-        """Ends the wait for the inbox at once, when it waits: called after `stop` is set."""
+    def halt(self) -> None:
+        """Ends `run` after the batch under way, and a wait for the inbox at once."""
+        self._is_halted = True
         if self._reading is not None:
             self._is_woken = True
             self._reading.cancel()
@@ -79,6 +84,8 @@ class Owner:
         self._begin_batch()
         for command in own:
             await self._handle(command)
+            if self._batch.is_full:
+                await self._commit()
         for timer in timers:
             await self._fire(timer)
         for entry in entries:
@@ -153,6 +160,11 @@ class Owner:
             execution = await self._aggregates.execution(aggregate_id)
         if execution is not None:
             decision = decide(execution, command, self._moment)
+            if isinstance(command, CreateExecution | ResumeExecution):
+                # The commit that changed its header may be the one that was lost.
+                self._batch.changed[execution.id] = execution
+                if isinstance(command, CreateExecution):
+                    self.repeated.add(execution.id)
         elif isinstance(command, CreateExecution):
             graph = await self._graphs.get(command.definition)
             execution, decision = create(command, graph, self._moment)
@@ -211,10 +223,10 @@ class Owner:
                 names.COMMAND_POISONED, aggregate=aggregate_id, error=str(again)
             )
             decision = None
-        if decision is None:
+        if decision is None and not isinstance(error, NewerFormatError):
             await self._list_as_failed(ExecutionId(aggregate_id), info)
             decision = tell_parent_of(command, info)
-        return decision
+        return decision or NOTHING
 
     async def _list_as_failed(self, execution_id: ExecutionId, error: ErrorInfo) -> None:
         """For an execution without a readable history: it must not look as if it were running."""
@@ -287,7 +299,7 @@ class Owner:
     async def _result_of(self, effect: LoadBlob | StoreOutput) -> Command:
         if isinstance(effect, LoadBlob):
             self._check_spinning(effect)
-            await self._blobs.get(effect.key)
+            await self._blobs.get_for_deciding(effect.key)
             return BlobLoaded(execution_id=effect.execution_id)
         parts = [await self._bytes_of(part) for part in effect.parts]
         is_list = effect.ref.node_id != ""
@@ -301,15 +313,20 @@ class Owner:
 
     def _check_spinning(self, effect: LoadBlob) -> None:
         """One expression over more large values than fit into the cache would never end."""
-        self._loads[effect.execution_id] = self._loads.get(effect.execution_id, 0) + 1
-        if self._loads[effect.execution_id] > LOADS_MAX:
+        loads = self._loads.setdefault(effect.execution_id, {})
+        loads[effect.key] = loads.get(effect.key, 0) + 1
+        if loads[effect.key] > LOADS_MAX:
             raise PayloadError(
                 "deciding needed more large outputs at once than are kept in memory: refer to "
                 "less of them in conditions, for_each and output"
             )
 
     async def _bytes_of(self, value: Value) -> bytes:
-        return bytes(value.data) if value.blob is None else await self._blobs.get(value.blob)
+        return (
+            bytes(value.data)
+            if value.blob is None
+            else await self._blobs.get_for_deciding(value.blob)
+        )
 
     # -- time ----------------------------------------------------------------------------------
 

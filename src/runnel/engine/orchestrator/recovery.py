@@ -4,7 +4,7 @@ from runnel.core.commands import Command, FailExecution, ResumeExecution, TaskLo
 from runnel.core.ids import ExecutionId
 from runnel.engine.orchestrator.owner import Owner
 from runnel.engine.orchestrator.poison import describe_error
-from runnel.errors import StoreError
+from runnel.errors import NewerFormatError, StoreError
 from runnel.ports import telemetry as names
 from runnel.ports.store import Store
 from runnel.ports.telemetry import Telemetry
@@ -24,11 +24,13 @@ async def recover(owner: Owner, store: Store, telemetry: Telemetry) -> int:
     for _ in range(DRAIN_TICKS_MAX):
         if not await owner.tick(0):
             break
+    running = [*running, *sorted(owner.repeated.difference(running))]
     for start in range(0, len(running), EXECUTIONS_AT_ONCE):
         commands: list[Command] = []
         for execution_id in running[start : start + EXECUTIONS_AT_ONCE]:
             commands += await _commands_for(owner, store, telemetry, execution_id)
         await owner.submit(commands)
+    owner.repeated.clear()
     return len(running)
 
 
@@ -40,6 +42,9 @@ async def _commands_for(
         in_flight = await owner.in_flight(execution_id)
     except StoreError:
         raise
+    except NewerFormatError as error:
+        telemetry.event(names.COMMAND_POISONED, aggregate=execution_id, error=str(error))
+        return []
     except Exception as error:  # noqa: BLE001 - whatever is wrong with it, it is its own
         return [FailExecution(execution_id=execution_id, error=describe_error(error))]
     lost = await store.unknown_tasks(owner.lease.partition, list(in_flight)) if in_flight else ()
