@@ -1,6 +1,7 @@
 """A process that shares a data directory: `own` owns partition 0, `send` sends one message.
 
-Its clock stands still, so whatever it gets while it waits, it got by being told.
+Its clock stands still, so whatever it gets while it waits, it got by being told. Only pauses are
+real: the other process may be writing to the database at the same moment.
 """
 
 import asyncio
@@ -8,13 +9,19 @@ import sys
 from pathlib import Path
 
 from runnel.backends.sqlite import SqliteBackend
+from runnel.runtime.clock import RealClock
 from runnel.testing.clock import FakeClock, FakeIds
 from runnel.testing.conformance.suite import Owner
 from runnel.testing.conformance.values import message
 
 
+class StillClock(FakeClock):
+    async def sleep(self, seconds: float) -> None:
+        await RealClock().sleep(seconds)
+
+
 async def main(role: str, data_dir: str, name: str) -> None:
-    backend = await SqliteBackend.open(Path(data_dir), clock=FakeClock(), ids=FakeIds(name))
+    backend = await SqliteBackend.open(Path(data_dir), clock=StillClock(), ids=FakeIds(name))
     if role == "send":
         await backend.mailbox.send([message(name)])
         await backend.close()
