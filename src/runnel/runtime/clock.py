@@ -63,6 +63,6 @@ class RealIds:
 
 
 def _base32(number: int, length: int) -> str:
-    """Two characters at a time: an id took 15 µs by one, and takes 3 now."""
+    """Two characters at a time: 2.3 µs for an id, against 3.8 by one."""
     places = range(10 * (length // 2) - 10, -1, -10)
     return "".join([_PAIRS[number >> place & 1023] for place in places])

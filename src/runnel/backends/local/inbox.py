@@ -65,8 +65,9 @@ class LocalInbox:
     async def gather(self, limit: int) -> Sequence[InboxEntry]:
         """Like `take`, after giving way to those who are about to report.
 
-        A batch then holds more than the first report: with 4 slots it grew from 2 to 30 commands,
-        and 2,000 diamonds took 0.7 of the time. A lone report waits for a few idle turns (10 µs).
+        A batch then holds more than the first report: 2,000 diamonds and 30 chains on SQLite with
+        4 slots took 747 batches instead of 1,964, and 1,600 to 2,200 diamonds/s instead of 1,300 to
+        1,400.
         """
         quiet = 0
         while quiet < GATHER_TURNS and self._first + len(self._entries) - self._unread < limit:

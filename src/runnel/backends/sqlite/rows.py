@@ -36,7 +36,7 @@ def header_row(partition: int, header: Header) -> Row:
 
 
 def header_of(row: Sequence[Any]) -> Header:
-    """Column by column: `msgspec.convert` of a dict took 10 µs, this takes 2."""
+    """Column by column: `msgspec.convert` of a dict took 2.8 µs, this takes 1.0."""
     return Header(
         execution_id=ExecutionId(row[0]),
         workflow=row[1],
