@@ -13,10 +13,11 @@ pytest.register_assert_rewrite("runnel.testing")
 BUDGET_S = {
     "unit": 30,
     "architecture": 20,
-    "property": 60,
+    "property": 40,
     "conformance": 40,
-    "integration": 120,
-    "e2e": 180,
+    "integration": 80,
+    "e2e": 120,
+    "simulation": 120,
     "docs": 30,
 }
 MISSING = "missing part: "

@@ -40,6 +40,8 @@ EXEMPT: dict[str, tuple[Rule, ...]] = {
     "runtime/build.py": (rules.imports_on_top,),  # a memory engine needs no SQLite
     "__init__.py": (rules.imports_on_top,),  # public names are imported when they are used
     "testing/": (rules.no_assert,),  # the conformance suite is made of tests
+    # It is the time, the chance and the processes that all other code is given, and it reports.
+    "testing/simulation/": (rules.pure, rules.tasks_in_groups, rules.no_print),
     "cli/": (
         rules.imports_on_top,  # cold start: a command imports only what it uses
         rules.no_print,  # it talks to a terminal

@@ -8,10 +8,10 @@ import pytest
 from runnel.core.retry import RetryPolicy
 from runnel.core.run_when import RunWhen
 from runnel.core.workflow import Node, OnFailure, Workflow
+from runnel.testing.reference import Reference
 from runnel.views import HistoryView
 from tests.driver import node, workflow
 from tests.engines import Work, open_engine, run_to_end, states
-from tests.reference import Reference
 
 GRAPHS = 60
 NO_RETRY = RetryPolicy(max_retries=0)

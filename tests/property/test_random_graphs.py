@@ -13,8 +13,8 @@ from runnel.core.run_when import RunWhen
 from runnel.core.states import ExecutionState, NodeState
 from runnel.core.values import inline
 from runnel.core.workflow import Node, OnFailure, Workflow
+from runnel.testing.reference import Reference
 from tests.driver import PERMANENT, TRANSIENT, Driver, node, workflow
-from tests.reference import Reference
 
 SHOWN = {NodeState.QUEUED: NodeState.RUNNING, NodeState.WAITING: NodeState.RUNNING}
 

@@ -19,6 +19,9 @@ class MemoryBlobs:
     async def put(self, key: str, data: bytes) -> None:
         self._blobs[key] = data
 
+    def peek(self, key: str) -> bytes | None:
+        return self._blobs.get(key)
+
     async def get(self, key: str) -> bytes:
         try:
             return self._blobs[key]

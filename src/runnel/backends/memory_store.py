@@ -16,6 +16,7 @@ from runnel.ports.store import (
     Lease,
     LeaseRecord,
     TimerSet,
+    WorkerRecord,
 )
 
 
@@ -109,8 +110,8 @@ class MemoryStore:
         board = self._state.board
         return [token for token in tokens if token not in reported and not board.knows(token)]
 
-    async def lose_tasks_of(self, worker: str) -> int:
-        return self._state.board.lose_all(worker, "its worker is dead")
+    async def lose_tasks_of(self, judged: WorkerRecord) -> int:
+        return self._state.board.lose_dead(judged)
 
     def _owned(self, lease: Lease) -> Partition:
         partition = self._state.partitions[lease.partition]

@@ -144,7 +144,12 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Store(Protocol):
-    """Partitions and their owners."""
+    """Partitions and their owners.
+
+    A store that runs by itself may come back from its own crash as it was a moment earlier. No
+    lease survives that: from then on it raises FencedError for each that was acquired before,
+    because its owner has read, or waits for, what the store has forgotten.
+    """
 
     limits: CommitLimits
 
@@ -215,8 +220,11 @@ class Store(Protocol):
         """Those that the store neither holds queued nor claimed nor has an unread report of."""
         ...
 
-    async def lose_tasks_of(self, worker: str) -> int:
-        """A worker is dead: each task it holds becomes TaskLost in its inbox; returns how many."""
+    async def lose_tasks_of(self, judged: "WorkerRecord") -> int:
+        """A worker is dead: each task it holds becomes TaskLost in its inbox; returns how many.
+
+        None when it has given a sign of life since: its record is not `judged` any more.
+        """
         ...
 
 

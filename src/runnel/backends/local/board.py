@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from runnel.backends.local.queues import Entry, ReadyQueues
@@ -41,6 +42,21 @@ class TaskBoard:
         # One counter for all: a worker that comes back never shows a number seen before.
         self._signs = count(1)
 
+    def copy(self, deliver: Deliver) -> "TaskBoard":
+        """All that it knows, and nobody who waits: for a store that can be set back."""
+        board = TaskBoard(deliver)
+        board._signs = copy(self._signs)
+        for name, worker in self._workers.items():
+            dropped = dict(worker.dropped)
+            board._workers[name] = Worker(worker.counter, worker.is_known, dropped=dropped)
+        for token, entry in self._entries.items():
+            kept = board._entries[token] = replace(entry)
+            if kept.worker is None:
+                board.ready.push(kept)
+            else:
+                board.worker(kept.worker).held[token] = kept
+        return board
+
     def issue(self, partition: int, task: Task) -> None:
         entry = Entry(task, partition)
         self._entries[task.token] = entry
@@ -58,6 +74,9 @@ class TaskBoard:
         gone = [token for token, entry in self._entries.items() if entry.partition == partition]
         for token in gone:
             self.drop(token)
+
+    def count(self) -> int:
+        return len(self._entries)
 
     def knows(self, token: Token) -> bool:
         return token in self._entries
@@ -109,6 +128,12 @@ class TaskBoard:
             else:
                 worker.dropped[token] = True
         return [token for token in holds if token not in worker.held]
+
+    def lose_dead(self, judged: WorkerRecord) -> int:
+        worker = self._workers.get(judged.worker)
+        if worker is None or worker.counter != judged.counter:
+            return 0
+        return self.lose_all(judged.worker, "its worker is dead")
 
     def lose_all(self, name: str, reason: str, *, is_crash: bool = True) -> int:
         """Forgets the worker; each task it held becomes TaskLost.

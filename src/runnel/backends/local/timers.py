@@ -23,6 +23,10 @@ class LocalTimers:
         """Entries in memory, with those that wait to be forgotten."""
         return len(self._heap)
 
+    def all(self) -> list[TimerSet]:
+        """Those that are set, in no order."""
+        return [item[2] for item in self._heap if not self._is_stale(item)]
+
     def set(self, timer: TimerSet) -> None:
         number = next(self._order)
         self._current[timer.key] = number

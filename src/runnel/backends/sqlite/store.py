@@ -12,7 +12,15 @@ from runnel.backends.sqlite.reader import Reader
 from runnel.backends.sqlite.routes import Routes
 from runnel.core.ids import ExecutionId, Token
 from runnel.ports.clock import Clock
-from runnel.ports.store import Commit, CommitLimits, InboxEntry, Lease, LeaseRecord, TimerSet
+from runnel.ports.store import (
+    Commit,
+    CommitLimits,
+    InboxEntry,
+    Lease,
+    LeaseRecord,
+    TimerSet,
+    WorkerRecord,
+)
 
 # How long a message from another process may lie unseen when its ring was missed.
 SWEEP_S = 1.0
@@ -100,8 +108,8 @@ class SqliteStore:
         reported = set[Token]() if owned is None else owned.inbox.reported()
         return [token for token in tokens if token not in reported and not self._board.knows(token)]
 
-    async def lose_tasks_of(self, worker: str) -> int:
-        return self._board.lose_all(worker, "its worker is dead")
+    async def lose_tasks_of(self, judged: WorkerRecord) -> int:
+        return self._board.lose_dead(judged)
 
     def _take(self, owned: Owned, limit: int) -> Sequence[InboxEntry]:
         entries = owned.inbox.take(limit)

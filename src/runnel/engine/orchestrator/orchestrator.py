@@ -4,6 +4,7 @@ import asyncio
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
 
+from runnel.engine.liveness import Liveness
 from runnel.engine.orchestrator.aggregates import Graphs
 from runnel.engine.orchestrator.owner import Owner
 from runnel.engine.orchestrator.parts import Parts
@@ -33,7 +34,7 @@ class Orchestrator:
         self._recovering: set[int] = set()
         self._has_looked = False
         self._unreleased: list[Lease] = []
-        self._seen: dict[int, tuple[LeaseRecord, float]] = {}
+        self._liveness: Liveness[int, LeaseRecord] = Liveness(parts.clock, lease_s)
 
     def owns(self, partition: int) -> bool:
         return partition in self._owned
@@ -73,15 +74,10 @@ class Orchestrator:
 
     async def _try_to_acquire(self, partition: int) -> Lease | None:
         """A free one at once; a held one when its counter has not moved for `lease_s`."""
-        store, now = self._parts.store, self._parts.clock.monotonic()
+        store = self._parts.store
         record = await store.observe(partition)
-        if record is not None:
-            seen, since = self._seen.get(partition, (None, now))
-            if seen != record:
-                self._seen[partition] = (record, now)
-                return None
-            if now - since < self._lease_s:
-                return None
+        if record is not None and not self._liveness.is_dead(partition, record):
+            return None
         try:
             return await store.acquire(partition, self._name, over=record)
         except LeaseHeldError:

@@ -38,7 +38,7 @@ class WorkerRules(Suite):
         await claim(tasks, "dead", limit=2)
         await claim(tasks, "alive")
 
-        assert await store.lose_tasks_of("dead") == 2
+        assert await lose(store, tasks, "dead") == 2
 
         assert lost(await owner.commands()) == ["a", "b"]
         assert list(await tasks.report("alive", [done("c")])) == [True]
@@ -46,19 +46,32 @@ class WorkerRules(Suite):
     async def test_a_task_is_lost_once(self, store: Store, tasks: TaskQueue, owner: Owner) -> None:
         await issue_and_claim(tasks, owner)
 
-        counts = [await store.lose_tasks_of("w") for _ in range(2)]
+        counts = [await lose(store, tasks, "w") for _ in range(2)]
 
         assert counts == [1, 0]
         assert lost(await owner.commands()) == ["a"]
 
     async def test_a_worker_nobody_knows_has_nothing_to_lose(self, store: Store) -> None:
-        assert await store.lose_tasks_of("nobody") == 0
+        nobody = WorkerRecord(worker="nobody", counter=1, holds=0)
+
+        assert await store.lose_tasks_of(nobody) == 0
+
+    async def test_a_worker_that_gave_a_sign_since_it_was_judged_loses_nothing(
+        self, store: Store, tasks: TaskQueue, owner: Owner
+    ) -> None:
+        await issue_and_claim(tasks, owner)
+        judged = await record_of(tasks, "w")
+        assert judged is not None
+        await tasks.beat("w", [token("a")])
+
+        assert await store.lose_tasks_of(judged) == 0
+        assert list(await tasks.report("w", [done("a")])) == [True]
 
     async def test_a_report_after_the_task_was_lost_is_refused(
         self, store: Store, tasks: TaskQueue, owner: Owner
     ) -> None:
         await issue_and_claim(tasks, owner)
-        await store.lose_tasks_of("w")
+        await lose(store, tasks, "w")
 
         assert list(await tasks.report("w", [done("a")])) == [False]
         assert lost(await owner.commands()) == ["a"]
@@ -70,7 +83,7 @@ class WorkerRules(Suite):
         await claim(tasks, "w")
         await start(tasks, "w", token("a"))
 
-        await store.lose_tasks_of("w")
+        await lose(store, tasks, "w")
 
         assert was_started(await owner.commands()) == {"a": True, "b": False}
 
@@ -91,7 +104,7 @@ class WorkerRules(Suite):
     ) -> None:
         await issue_and_claim(tasks, owner)
 
-        await store.lose_tasks_of("w")
+        await lose(store, tasks, "w")
 
         assert list(await store.unknown_tasks(owner.partition, [token("a")])) == []
 
@@ -185,7 +198,7 @@ class WorkerRules(Suite):
     ) -> None:
         await tasks.beat("w", [])
         before = await record_of(tasks, "w")
-        await store.lose_tasks_of("w")
+        await lose(store, tasks, "w")
 
         await tasks.beat("w", [])
 
@@ -205,6 +218,12 @@ def was_started(commands: list[Command | None]) -> dict[str, bool]:
         for command in commands
         if isinstance(command, TaskLost)
     }
+
+
+async def lose(store: Store, tasks: TaskQueue, worker: str) -> int:
+    """As whoever judges it by its last record; a worker that is not listed has none."""
+    record = await record_of(tasks, worker)
+    return 0 if record is None else await store.lose_tasks_of(record)
 
 
 async def record_of(tasks: TaskQueue, worker: str) -> WorkerRecord | None:

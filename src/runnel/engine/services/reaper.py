@@ -1,0 +1,54 @@
+"""Finds workers that have died, and has the tasks they held issued again."""
+
+import asyncio
+
+from runnel.engine.liveness import Liveness
+from runnel.errors import StoreError
+from runnel.ports import telemetry as names
+from runnel.ports.clock import Clock
+from runnel.ports.store import Store, TaskQueue
+from runnel.ports.telemetry import Telemetry
+
+LOOKS_PER_TIMEOUT = 3
+
+
+class Reaper:
+    """A worker whose counter has not moved for `dead_after_s` is dead.
+
+    Any number of them may run: a worker is lost once, and one that was judged wrongly finds its
+    tokens refused and goes on with new tasks.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        tasks: TaskQueue,
+        clock: Clock,
+        telemetry: Telemetry,
+        *,
+        dead_after_s: float,
+    ) -> None:
+        self._store = store
+        self._tasks = tasks
+        self._clock = clock
+        self._telemetry = telemetry
+        self._look_s = dead_after_s / LOOKS_PER_TIMEOUT
+        self._liveness: Liveness[str, int] = Liveness(clock, dead_after_s)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            try:
+                await self.tick()
+            except StoreError as error:
+                self._telemetry.event(names.STORE_FAILED, call="reap", error=str(error))
+            await self._clock.wait(stop, self._look_s)
+
+    async def tick(self) -> int:
+        """Looks once; returns how many workers were found dead."""
+        records = await self._tasks.workers()
+        self._liveness.forget_all_but({record.worker for record in records})
+        dead = [each for each in records if self._liveness.is_dead(each.worker, each.counter)]
+        for record in dead:
+            lost = await self._store.lose_tasks_of(record)
+            self._telemetry.event(names.WORKER_DEAD, worker=record.worker, lost=lost)
+        return len(dead)

@@ -1,0 +1,79 @@
+"""The ports of a backend as one process has them: every call goes over the network."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, cast
+
+from runnel.ports.archive import Archive
+from runnel.ports.blobs import BlobStore
+from runnel.ports.store import InboxEntry, Lease, Mailbox, Position, Store, TaskQueue
+from runnel.testing.simulation.network import Network
+from runnel.testing.simulation.process import Process
+from runnel.testing.simulation.server import Server
+
+
+class SimulatedBackend:
+    """What one process sees of the store."""
+
+    def __init__(self, process: Process, network: Network, server: Server) -> None:
+        line = _Line(process, network, server)
+        self.store: Store = cast("Store", _RemoteStore(line))
+        self.mailbox: Mailbox = cast("Mailbox", _Remote(line, "mailbox"))
+        self.tasks: TaskQueue = cast("TaskQueue", _Remote(line, "tasks"))
+        self.archive: Archive = cast("Archive", _Remote(line, "archive"))
+        self.blobs: BlobStore = server.blobs
+
+    async def claim_home(self, owner: str) -> int:
+        """Where an execution goes is decided by its id alone."""
+        return 0
+
+    async def close(self) -> None:
+        """The store outlives those who use it."""
+
+
+class _Line:
+    def __init__(self, process: Process, network: Network, server: Server) -> None:
+        self._process = process
+        self._network = network
+        self.server = server
+
+    async def call(self, part: str, name: str, *args: Any, **named: Any) -> Any:
+        def operate() -> Awaitable[Any]:
+            """Looked up on arrival: the machine may be another one by then."""
+            method: Callable[..., Awaitable[Any]] = getattr(
+                getattr(self.server.machine, part), name
+            )
+            return method(*args, **named)
+
+        return await self._network.call(self._process, name, operate)
+
+
+class _Remote:
+    """Any: each attribute is a method of the port that `part` is."""
+
+    def __init__(self, line: _Line, part: str) -> None:
+        self._line = line
+        self._part = part
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        async def call(*args: Any, **named: Any) -> Any:
+            return await self._line.call(self._part, name, *args, **named)
+
+        return call
+
+
+class _RemoteStore(_Remote):
+    """The reader of an inbox keeps its place, so that an answer that is lost loses nothing."""
+
+    def __init__(self, line: _Line) -> None:
+        super().__init__(line, "store")
+        self.limits = line.server.limits
+        self._read: dict[str, Position] = {}
+
+    async def read_inbox(self, lease: Lease, *, limit: int, wait_s: float) -> Sequence[InboxEntry]:
+        after = self._read.get(lease.nonce)
+        entries: Sequence[InboxEntry] = await self._line.call(
+            "store", "read_after", lease, after, limit=limit, wait_s=wait_s
+        )
+        if entries:
+            self._read[lease.nonce] = entries[-1].position
+        return entries

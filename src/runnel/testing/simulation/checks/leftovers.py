@@ -1,0 +1,28 @@
+"""Nothing is left over at the end: no task, timer, message, holder of a key or open header."""
+
+from runnel.core.states import EXECUTION_FINAL
+from runnel.testing.simulation.truth import Check
+
+
+class Leftovers(Check):
+    name = "leftovers"
+
+    def ended(self) -> None:
+        state = self.truth.server.state
+        tasks = state.board.count()
+        if tasks:
+            raise self.broken(f"{tasks} tasks")
+        for partition in state.partitions:
+            timers = partition.timers.all()
+            if timers:
+                raise self.broken(f"timers {[timer.key for timer in timers]}")
+            unread = [entry.command for entry in self.truth.inbox(partition.number).entries]
+            if unread:
+                raise self.broken(f"messages {unread}")
+        if self.truth.limits:
+            raise self.broken(f"concurrency keys {sorted(self.truth.limits)}")
+        for header in state.headers.values():
+            if header.state not in EXECUTION_FINAL:
+                raise self.broken(f"{header.execution_id} is listed as {header.state}")
+            if header.execution_id not in self.truth.executions:
+                raise self.broken(f"{header.execution_id} is listed and has no history")

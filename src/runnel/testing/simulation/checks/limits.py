@@ -1,0 +1,46 @@
+"""Limits are never exceeded: concurrency keys, and the slots of an execution."""
+
+from collections import Counter
+
+from runnel.core.execution import Execution, NodeRun
+from runnel.core.states import IN_FLIGHT
+from runnel.testing.simulation.truth import Check, Step
+
+
+class Limits(Check):
+    name = "limits"
+
+    def committed(self, step: Step) -> None:
+        for aggregate_id, limit in self.truth.limits.items():
+            for most in limit.holders.values():
+                if len(limit.holders) > most:
+                    raise self.broken(f"{aggregate_id} has {len(limit.holders)} holders of {most}")
+        for id_ in {id_ for id_, _ in step.events}:
+            if id_ in self.truth.executions:
+                self._check_slots(self.truth.executions[id_])
+        self._check_keys()
+
+    def _check_slots(self, execution: Execution) -> None:
+        most = execution.graph.workflow.max_concurrency
+        if most is not None and execution.outcome is None and execution.in_flight > most:
+            raise self.broken(f"{execution.id} has {execution.in_flight} of {most} slots in use")
+
+    def _check_keys(self) -> None:
+        """By what executions believe, not by what the key's writer says."""
+        out: Counter[str] = Counter()
+        most: dict[str, int] = {}
+        for execution in self.truth.executions.values():
+            for node, run in _runs(execution):
+                if run.key and run.state in IN_FLIGHT:
+                    out[run.key] += 1
+                    most[run.key] = execution.graph.nodes[node].node.concurrency_limit
+        for key, count in out.items():
+            if count > most[key]:
+                raise self.broken(f"{count} tasks are out under key {key}, at most {most[key]} may")
+
+
+def _runs(execution: Execution) -> list[tuple[int, NodeRun]]:
+    items = [
+        (index, run) for index, found in execution.maps.items() for run in found.active.values()
+    ]
+    return [*enumerate(execution.nodes), *items]

@@ -1,0 +1,181 @@
+"""The processes of a simulated deployment: the real orchestrator, reaper and worker in each."""
+
+import asyncio
+from collections.abc import Sequence
+from random import Random
+
+from runnel.authoring.context import Context
+from runnel.authoring.registry import HandlerRegistry
+from runnel.core.events import AnyEvent
+from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, Token
+from runnel.core.json_types import Json
+from runnel.core.policy import Policy
+from runnel.engine.orchestrator.orchestrator import Orchestrator
+from runnel.engine.orchestrator.parts import Parts
+from runnel.engine.services.reaper import Reaper
+from runnel.engine.worker import Worker
+from runnel.handlers import builtin_registry
+from runnel.ports import telemetry as names
+from runnel.ports.store import Header
+from runnel.testing.clock import FakeIds
+from runnel.testing.simulation.backend import SimulatedBackend
+from runnel.testing.simulation.broken import Broken
+from runnel.testing.simulation.network import Network
+from runnel.testing.simulation.plan import Plan
+from runnel.testing.simulation.process import Process
+from runnel.testing.simulation.script import WORK, output_of
+from runnel.testing.simulation.truth import Truth
+
+LEASE_S = 3.0
+BEAT_S = 1.0
+DEAD_AFTER_S = 3.0
+SHUTDOWN_S = 1.0
+# Losses are the simulation's own doing: they must not end a node whose script says otherwise.
+POLICY = Policy(losses_max=10_000, window=3, inline_bytes_max=100)
+_BUGS = frozenset({names.COMMAND_POISONED, names.MESSAGE_UNREADABLE})
+
+
+class Deployment:
+    """Numbered places: first the orchestrators, then the workers; each has a process, or none."""
+
+    def __init__(self, plan: Plan, network: Network, truth: Truth, skew: Random | None) -> None:
+        self.places = plan.orchestrators + plan.workers
+        self._plan = plan
+        self._network = network
+        self._truth = truth
+        self._skew = skew
+        self._processes: dict[int, Process] = {}
+        self._stops: dict[int, asyncio.Event] = {}
+        self._births = 0
+
+    def start(self, place: int) -> None:
+        self._births += 1
+        is_orchestrator = place < self._plan.orchestrators
+        name = f"{'o' if is_orchestrator else 'w'}{self._births}"
+        process = self._processes[place] = self.new_process(name)
+        stop = self._stops[place] = asyncio.Event()
+        backend = SimulatedBackend(process, self._network, self._truth.server)
+        main = self._orchestrate if is_orchestrator else self._work
+        process.run(main(process, backend, stop))
+
+    def new_process(self, name: str) -> Process:
+        skew_s = 0.0 if self._skew is None else self._skew.uniform(-20, 20)
+        return Process(name, asyncio.get_running_loop(), skew_s=skew_s)
+
+    def process(self, place: int) -> Process | None:
+        return self._processes.get(place)
+
+    def kill(self, place: int) -> None:
+        process = self._processes.pop(place, None)
+        if process is not None:
+            self._truth.tell(f"KILL {process.name}")
+            process.kill()
+
+    def stop(self, place: int) -> None:
+        """In good order: it gives back what it has."""
+        if place in self._processes:
+            self._truth.tell(f"STOP {self._processes[place].name}")
+            self._stops[place].set()
+
+    def revive(self, place: int) -> None:
+        """Whatever has happened to it: a living process, or a new one, has the place."""
+        process = self._processes.get(place)
+        if process is None or process.has_ended or self._stops[place].is_set():
+            self.kill(place)
+            self.start(place)
+        elif process.is_paused:
+            self._truth.tell(f"GO ON {process.name}")
+            process.go_on()
+
+    def check(self) -> None:
+        """Raises Broken for a process that died of itself."""
+        for process in self._processes.values():
+            if process.failure is not None:
+                raise Broken("alive", f"{process.name} died of {process.failure!r}")
+
+    async def _orchestrate(
+        self, process: Process, backend: SimulatedBackend, stop: asyncio.Event
+    ) -> None:
+        telemetry = _Telemetry(process, self._truth)
+        parts = Parts(
+            store=backend.store,
+            archive=backend.archive,
+            blobs=backend.blobs,
+            clock=process.clock,
+            ids=FakeIds(process.name),
+            telemetry=telemetry,
+            policy=POLICY,
+            cached_executions_max=2,
+        )
+        orchestrator = Orchestrator(
+            parts, name=process.name, wanted=backend.store.partitions, lease_s=LEASE_S
+        )
+        reaper = Reaper(
+            backend.store, backend.tasks, process.clock, telemetry, dead_after_s=DEAD_AFTER_S
+        )
+        async with asyncio.TaskGroup() as group:
+            group.create_task(orchestrator.run(stop))
+            group.create_task(reaper.run(stop))
+
+    async def _work(self, process: Process, backend: SimulatedBackend, stop: asyncio.Event) -> None:
+        worker = Worker(
+            backend.tasks,
+            backend.blobs,
+            self._handlers(process),
+            process.clock,
+            _Telemetry(process, self._truth),
+            name=process.name,
+            concurrency=self._plan.concurrency,
+            beat_s=BEAT_S,
+            shutdown_s=SHUTDOWN_S,
+            grace_s=SHUTDOWN_S,
+        )
+        await worker.run(stop)
+
+    def _handlers(self, process: Process) -> HandlerRegistry:
+        truth = self._truth
+
+        async def work(config: dict[str, Json], ctx: Context) -> Json:
+            item = NO_ITEM if ctx.item_index is None else ctx.item_index
+            token = Token(
+                ExecutionId(ctx.execution_id), NodeId(ctx.node_id), item, ctx.attempt, Nonce("")
+            )
+            run = truth.run_of(token)
+            failures = 0 if run is None else run.failures
+            truth.code.add((process.name, token))
+            try:
+                await process.clock.sleep(float(str(config["takes"])))
+            finally:
+                truth.code.discard((process.name, token))
+            if failures < int(str(config["fails"])):
+                raise ConnectionError("the simulated network of the simulated user")
+            if config["bad"]:
+                raise ValueError("the script says so")
+            return output_of(config, ctx.node_id, ctx.item_index)
+
+        registry = builtin_registry()
+        registry.register(WORK, work)
+        return registry
+
+
+class _Telemetry:
+    """Whatever Runnel calls a bug of its own ends the simulation."""
+
+    def __init__(self, process: Process, truth: Truth) -> None:
+        self._process = process
+        self._truth = truth
+
+    def event(self, name: str, **fields: object) -> None:
+        if self._process.is_dead:
+            return
+        self._truth.tell(f"{self._process.name}: {name} {fields}")
+        if name in _BUGS or "Traceback" in str(fields.get("error")):
+            self._truth.found(Broken("bugs", f"{self._process.name}: {name} {fields}"))
+
+    def committed(
+        self, execution_id: str, at: float, events: Sequence[AnyEvent], header: Header | None
+    ) -> None:
+        """The store tells the truth by itself."""
+
+    def started(self, token: Token, worker: str, at: float) -> None:
+        """The start check has told already."""

@@ -1,0 +1,161 @@
+"""Calls between processes and the store: late, twice, out of order, or lost on the way."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from random import Random
+from typing import Any, TypeVar
+
+from runnel.errors import RunnelError, StoreError
+from runnel.testing.simulation.faults import Fault, Tally
+from runnel.testing.simulation.process import Process
+from runnel.testing.simulation.server import Server
+
+T = TypeVar("T")
+
+LATENCY_S = 0.0005
+JITTER_S = 0.05
+SPIKE_S = 3.0
+# How long a caller waits for an answer that does not come.
+CALL_TIMEOUT_S = 1.0
+
+# From then on, a fault that is switched on and has not happened yet does.
+SURELY_AFTER_S = 2.0
+
+# How likely a call meets each of these, while the fault is switched on.
+ODDS = {
+    Fault.DROP: 0.02,
+    Fault.UNSEEN: 0.02,
+    Fault.LOST_CLAIM: 0.15,
+    Fault.DUPLICATE: 0.03,
+    Fault.DELAY: 0.02,
+}
+
+
+class Network:
+    """With a `latency_s` of 0 and no faults, a call is executed and answered at once."""
+
+    def __init__(
+        self,
+        server: Server,
+        chance: Random,
+        faults: frozenset[Fault],
+        tally: Tally,
+        *,
+        latency_s: float = LATENCY_S,
+    ) -> None:
+        self._server = server
+        self._chance = chance
+        self._faults = faults
+        self._tally = tally
+        self._base_s = latency_s
+        self.is_healed = False
+
+    async def call(self, process: Process, name: str, operate: Callable[[], Awaitable[T]]) -> T:
+        """Raises StoreError when no answer comes: whether it was executed is not known then."""
+        process.check_alive()
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        call = _Call(process, name, operate, answer)
+        self._send(call)
+        if self._has(Fault.DUPLICATE):
+            self._send(call)
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            self._hang_up(call)
+            raise
+
+    def _send(self, call: "_Call") -> None:
+        if self._has(Fault.DROP):
+            _after(self._chance.uniform(0, CALL_TIMEOUT_S), call.fail, "no answer")
+        else:
+            _after(self._latency_s(), self._arrive, call)
+
+    def _arrive(self, call: "_Call") -> None:
+        """Not even the death of the caller stops what is on its way."""
+        busy_s = self._server.slow_until - self._server.clock.monotonic()
+        if busy_s > 0:
+            _after(busy_s, self._arrive, call)
+            return
+        lost = partial(call.fail, "connection lost")
+        call.serving.append(self._server.serve(self._execute(call), lost))
+
+    async def _execute(self, call: "_Call") -> None:
+        self._tally.steps += 1
+        try:
+            result: Any = await call.operate()
+        except RunnelError as error:
+            self._reply(call, call.fail, error)
+            return
+        self._reply(call, call.succeed, result)
+
+    def _reply(self, call: "_Call", settle: Callable[[Any], None], outcome: object) -> None:
+        is_lost = self._has(Fault.UNSEEN)
+        is_claim = call.name == "claim" and bool(outcome)
+        if is_lost or (is_claim and self._has(Fault.LOST_CLAIM)):
+            _after(self._chance.uniform(0, CALL_TIMEOUT_S), call.fail, "no answer")
+        else:
+            _after(self._latency_s(), settle, outcome)
+
+    def _hang_up(self, call: "_Call") -> None:
+        """The caller waits no more; the store may or may not notice that the line is dead."""
+        if self._chance.random() < 0.5:
+            for task in call.serving:
+                task.cancel()
+
+    def _latency_s(self) -> float:
+        if self._has(Fault.DELAY):
+            return self._chance.uniform(0, SPIKE_S)
+        if Fault.REORDER in self._faults and not self.is_healed:
+            self._tally.faults[Fault.REORDER] += 1
+            return self._chance.uniform(0, JITTER_S)
+        return self._base_s
+
+    def _has(self, fault: Fault) -> bool:
+        """By the odds; the first one at the first chance, so that no plan comes to nothing."""
+        if self.is_healed or fault not in self._faults:
+            return False
+        is_due = not self._tally.faults[fault] and self._server.clock.monotonic() > SURELY_AFTER_S
+        if not is_due and self._chance.random() >= ODDS[fault]:
+            return False
+        self._tally.faults[fault] += 1
+        return True
+
+
+def _after(seconds: float, do: Callable[[Any], None], what: object) -> None:
+    if seconds > 0:
+        asyncio.get_running_loop().call_later(seconds, do, what)
+    else:
+        do(what)
+
+
+class _Call:
+    """`serving` are its executions in the store: none, one, or two of a duplicate."""
+
+    def __init__(
+        self,
+        process: Process,
+        name: str,
+        operate: Callable[[], Awaitable[Any]],
+        answer: "asyncio.Future[Any]",
+    ) -> None:
+        self.name = name
+        self.operate = operate
+        self.serving: list[asyncio.Task[None]] = []
+        self._process = process
+        self._answer = answer
+
+    def succeed(self, result: object) -> None:
+        self._process.deliver(partial(self._settle, result, None))
+
+    def fail(self, why: "RunnelError | str") -> None:
+        error = StoreError(f"{self.name}: {why}") if isinstance(why, str) else why
+        self._process.deliver(partial(self._settle, None, error))
+
+    def _settle(self, result: object, error: RunnelError | None) -> None:
+        if self._answer.done():
+            return
+        if error is None:
+            self._answer.set_result(result)
+        else:
+            self._answer.set_exception(error)

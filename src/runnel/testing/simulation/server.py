@@ -1,0 +1,180 @@
+"""The store's own process: it executes what reaches it, one operation at a time, and may be slow,
+or come back from a crash as it was a while ago.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from runnel.backends.blobs import MemoryBlobs
+from runnel.backends.local.buckets import LocalBuckets
+from runnel.backends.local.tasks import LocalTasks
+from runnel.backends.local.timers import LocalTimers
+from runnel.backends.memory_archive import MemoryArchive
+from runnel.backends.memory_state import MemoryState
+from runnel.backends.memory_store import MemoryMailbox, MemoryStore
+from runnel.core.commands import Command
+from runnel.core.ids import Token
+from runnel.errors import FencedError
+from runnel.ports.clock import Clock, Ids
+from runnel.ports.store import Commit, CommitLimits, InboxEntry, Lease, LeaseRecord, Position
+from runnel.testing.simulation.inbox import StreamInbox
+
+
+class Watcher:
+    """Is told what the store has done; what it raises ends the simulation."""
+
+    def acquired(self, lease: Lease, *, over: LeaseRecord | None) -> None: ...
+
+    def committed(self, lease: Lease, commit: Commit, consumed: Sequence[InboxEntry]) -> None: ...
+
+    def refused(self, lease: Lease, commit: Commit) -> None: ...
+
+    def started(self, worker: str, token: Token) -> None: ...
+
+    def reported(self, worker: str, report: Command, *, is_taken: bool) -> None: ...
+
+    def restored(self) -> None: ...
+
+
+class StreamStore(MemoryStore):
+    """The memory store, read like a stream: the place up to which a reader has got is its own."""
+
+    def __init__(
+        self, state: MemoryState, watcher: Watcher, *, clock: Clock, ids: Ids, limits: CommitLimits
+    ) -> None:
+        super().__init__(state, clock=clock, ids=ids, limits=limits)
+        self._watcher = watcher
+
+    async def read_after(
+        self, lease: Lease, after: Position | None, *, limit: int, wait_s: float
+    ) -> Sequence[InboxEntry]:
+        inbox = stream(self._state, self._owned(lease).number)
+        if wait_s > 0 and not inbox.after(after, 1):
+            inbox.arrived.clear()
+            await self._clock.wait(inbox.arrived, wait_s)
+            self._owned(lease)
+        return inbox.after(after, limit)
+
+    async def acquire(
+        self, partition: int, owner: str, *, over: LeaseRecord | None = None
+    ) -> Lease:
+        lease = await super().acquire(partition, owner, over=over)
+        self._watcher.acquired(lease, over=over)
+        return lease
+
+    async def commit(self, lease: Lease, commit: Commit) -> None:
+        consumed = stream(self._state, lease.partition).up_to(commit.consumed)
+        try:
+            await super().commit(lease, commit)
+        except FencedError:
+            self._watcher.refused(lease, commit)
+            raise
+        self._watcher.committed(lease, commit, consumed)
+
+
+class WatchedTasks(LocalTasks):
+    watcher: Watcher
+
+    async def start(self, worker: str, tokens: Sequence[Token], *, now: float) -> Sequence[bool]:
+        answers = await super().start(worker, tokens, now=now)
+        for token, is_wanted in zip(tokens, answers, strict=True):
+            if is_wanted:
+                self.watcher.started(worker, token)
+        return answers
+
+    async def report(self, worker: str, reports: Sequence[Command]) -> Sequence[bool]:
+        answers = await super().report(worker, reports)
+        for report, is_taken in zip(reports, answers, strict=True):
+            self.watcher.reported(worker, report, is_taken=is_taken)
+        return answers
+
+
+class Machine:
+    """The parts of the store over one state; another state means another machine."""
+
+    def __init__(
+        self, state: MemoryState, watcher: Watcher, *, clock: Clock, ids: Ids, limits: CommitLimits
+    ) -> None:
+        self.store = StreamStore(state, watcher, clock=clock, ids=ids, limits=limits)
+        self.mailbox = MemoryMailbox(state)
+        self.tasks = WatchedTasks(state.board, clock, LocalBuckets(clock).take)
+        self.tasks.watcher = watcher
+        self.archive = MemoryArchive(state)
+
+
+class Server:
+    """`blobs` and definitions are safe: only what is hot can be set back."""
+
+    def __init__(
+        self, clock: Clock, ids: Ids, watcher: Watcher, *, partitions: int, limits: CommitLimits
+    ) -> None:
+        self.clock = clock
+        self.watcher = watcher
+        self.limits = limits
+        self.blobs = MemoryBlobs()
+        self.slow_until = 0.0
+        self._ids = ids
+        self._serving: dict[asyncio.Task[None], Callable[[], None]] = {}
+        self.state = MemoryState(partitions)
+        for partition in self.state.partitions:
+            partition.inbox = StreamInbox()
+        self.machine = self._machine()
+
+    def _machine(self) -> Machine:
+        return Machine(
+            self.state, self.watcher, clock=self.clock, ids=self._ids, limits=self.limits
+        )
+
+    def serve(self, work: Awaitable[None], on_lost: Callable[[], None]) -> "asyncio.Task[None]":
+        """Runs `work` until it ends or the machine does; then `on_lost` is called."""
+
+        async def body() -> None:
+            await work
+
+        task = asyncio.get_running_loop().create_task(body())
+        self._serving[task] = on_lost
+        task.add_done_callback(lambda done: self._serving.pop(done, None))
+        return task
+
+    def snapshot(self) -> MemoryState:
+        return copy_state(self.state)
+
+    def restore(self, earlier: MemoryState) -> None:
+        """The machine died and came back as it was: every connection is lost."""
+        earlier.definitions = self.state.definitions
+        for partition in earlier.partitions:
+            if partition.lease is not None:
+                nobody = self._ids.nonce()
+                partition.lease = msgspec.structs.replace(partition.lease, nonce=nobody)
+        self.state = earlier
+        self.machine = self._machine()
+        serving, self._serving = self._serving, {}
+        for task, on_lost in serving.items():
+            task.cancel()
+            on_lost()
+        self.watcher.restored()
+
+
+def stream(state: MemoryState, partition: int) -> StreamInbox:
+    inbox = state.partitions[partition].inbox
+    if not isinstance(inbox, StreamInbox):
+        raise TypeError("a simulated store has stream inboxes")
+    return inbox
+
+
+def copy_state(state: MemoryState) -> MemoryState:
+    copied = MemoryState(0)
+    copied.partitions = [
+        replace(
+            found, inbox=stream(state, found.number).copy(), timers=LocalTimers(found.timers.all())
+        )
+        for found in state.partitions
+    ]
+    copied.board = state.board.copy(copied.deliver)
+    copied.histories = {id_: list(entries) for id_, entries in state.histories.items()}
+    copied.headers = dict(state.headers)
+    copied.dead_letters = list(state.dead_letters)
+    return copied

@@ -1,0 +1,185 @@
+"""One run: builds what a plan names, lets it happen, and judges how it ended."""
+
+import asyncio
+import hashlib
+from random import Random
+
+from runnel.core.workflow import Workflow, encode_workflow, hash_workflow
+from runnel.ports.archive import Definition
+from runnel.ports.store import CommitLimits
+from runnel.testing.clock import FakeIds
+from runnel.testing.simulation.backend import SimulatedBackend
+from runnel.testing.simulation.broken import Broken
+from runnel.testing.simulation.callers import Callers
+from runnel.testing.simulation.checks import ALL
+from runnel.testing.simulation.deployment import Deployment
+from runnel.testing.simulation.faults import Fault, Tally
+from runnel.testing.simulation.loop import VirtualLoop
+from runnel.testing.simulation.network import Network
+from runnel.testing.simulation.plan import TROUBLE_S, Act, Plan
+from runnel.testing.simulation.process import Process
+from runnel.testing.simulation.server import Server
+from runnel.testing.simulation.truth import Truth
+
+# After the last fault: sleeps, retries, leases that run out, clocks that differ.
+REPAIRED_S = 400.0
+# What may still be under way when the last execution has ended: a release, a stop, a beat.
+REST_S = 10.0
+LOOK_S = 0.5
+LIMITS = CommitLimits()
+# Small enough that single decisions have to be cut into several commits.
+SMALL_LIMITS = CommitLimits(commands=4, writes=6, size_bytes=4_000)
+
+
+class Run:
+    """What came of a plan; `digest` is the same for every run of the same plan."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.tally = Tally()
+        self.story: list[str] = []
+        self.broken: Broken | None = None
+        self.digest = ""
+        self.lasted_s = 0.0
+
+
+def simulate(plan: Plan) -> Run:
+    run = Run(plan)
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(_World(plan, run).run())
+    return run
+
+
+class _World:
+    def __init__(self, plan: Plan, run: Run) -> None:
+        self._plan = plan
+        self._run = run
+        self._hash = hashlib.blake2b(digest_size=16)
+
+    async def run(self) -> None:
+        self._build()
+        try:
+            await self._live()
+            self._truth.end()
+            broken = self._truth.broken
+        except Broken as found:
+            broken = self._truth.broken or found
+        self._run.broken = broken
+        self._run.digest = self._hash.hexdigest()
+        self._run.lasted_s = asyncio.get_running_loop().time()
+        await self._tear_down()
+
+    def _build(self) -> None:
+        plan, tally = self._plan, self._run.tally
+        loop = asyncio.get_running_loop()
+        tally.executions = len(plan.orders)
+        self._truth = Truth(
+            lambda truth: [check(truth) for check in ALL],
+            tally,
+            self._tell,
+            cuts_commits=plan.cuts_commits,
+        )
+        self._server = Server(
+            Process("store", loop).clock,
+            FakeIds("s"),
+            self._truth,
+            partitions=plan.partitions,
+            limits=SMALL_LIMITS if plan.cuts_commits else LIMITS,
+        )
+        self._truth.server = self._server
+        for order in plan.orders:
+            self._define(order.workflow)
+        self._network = Network(self._server, Random(f"net {plan.seed}"), plan.faults, tally)
+        skew = Random(f"skew {plan.seed}") if Fault.SKEW in plan.faults else None
+        self._deployment = Deployment(plan, self._network, self._truth, skew)
+        process = Process("callers", loop)
+        backend = SimulatedBackend(process, self._network, self._server)
+        self._callers = Callers(process, backend)
+
+    def _define(self, workflow: Workflow) -> None:
+        hash_ = hash_workflow(workflow)
+        self._server.state.definitions[hash_] = Definition(
+            hash=hash_, name=workflow.name, version=1, document=encode_workflow(workflow)
+        )
+        for node in workflow.nodes:
+            if node.child is not None:
+                self._define(node.child)
+
+    async def _live(self) -> None:
+        for place in range(self._deployment.places):
+            self._deployment.start(place)
+        self._callers.process.run(self._callers.run(self._plan.orders))
+        for act in self._plan.acts:
+            asyncio.get_running_loop().call_later(act.at, self._act, act)
+        await self._until(TROUBLE_S)
+        self._repair()
+        deadline = TROUBLE_S + REPAIRED_S
+        while not self._is_over() and asyncio.get_running_loop().time() < deadline:
+            await self._until(asyncio.get_running_loop().time() + LOOK_S)
+        await self._until(asyncio.get_running_loop().time() + REST_S)
+        if self._is_over() and len(self._callers.finals) < len(self._plan.orders):
+            raise Broken("waiters", f"told of {self._callers.finals} only")
+
+    async def _until(self, end: float) -> None:
+        """Looks now and then; raises Broken for what was found meanwhile."""
+        loop = asyncio.get_running_loop()
+        while (left_s := end - loop.time()) > 0:
+            await asyncio.sleep(min(LOOK_S, left_s))
+            self._deployment.check()
+            if self._truth.broken is not None:
+                raise self._truth.broken
+
+    def _is_over(self) -> bool:
+        wanted = {order.execution_id for order in self._plan.orders}
+        executions = self._truth.executions
+        return (
+            self._callers.has_sent_all
+            and wanted <= executions.keys()
+            and all(execution.is_final for execution in executions.values())
+        )
+
+    # -- faults --------------------------------------------------------------------------------
+
+    def _act(self, act: Act) -> None:
+        loop, deployment = asyncio.get_running_loop(), self._deployment
+        self._run.tally.faults[act.fault] += 1
+        self._tell(f"FAULT {act.fault} {act.target} for {act.lasts_s:.1f} s")
+        if act.fault is Fault.ROLLBACK:
+            earlier = self._server.snapshot()
+            loop.call_later(act.lasts_s, self._set_back, earlier)
+        elif act.fault is Fault.SLOW:
+            self._server.slow_until = loop.time() + act.lasts_s
+        elif act.fault is Fault.CRASH:
+            deployment.kill(act.target)
+            loop.call_later(act.lasts_s, deployment.revive, act.target)
+        elif act.fault is Fault.RESTART:
+            deployment.stop(act.target)
+            loop.call_later(act.lasts_s + 5.0, deployment.revive, act.target)
+        elif process := deployment.process(act.target):
+            if act.fault is Fault.PAUSE:
+                process.pause()
+                loop.call_later(act.lasts_s, deployment.revive, act.target)
+            else:
+                process.skew_s += act.lasts_s
+
+    def _set_back(self, earlier: object) -> None:
+        self._server.restore(earlier)  # type: ignore[arg-type]
+        self._callers.send_again()
+
+    def _repair(self) -> None:
+        self._tell("EVERYTHING IS REPAIRED")
+        self._network.is_healed = True
+        for place in range(self._deployment.places):
+            self._deployment.revive(place)
+
+    async def _tear_down(self) -> None:
+        for place in range(self._deployment.places):
+            self._deployment.kill(place)
+        self._callers.process.kill()
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    def _tell(self, what: str) -> None:
+        line = f"{asyncio.get_running_loop().time():9.4f} {what}"
+        self._hash.update(line.encode())
+        self._run.story.append(line)

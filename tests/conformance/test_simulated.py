@@ -1,0 +1,38 @@
+"""The simulated store keeps the promises of the ports, when nothing goes wrong."""
+
+import asyncio
+from random import Random
+
+import pytest
+
+from runnel.ports.backend import Backend
+from runnel.ports.store import CommitLimits, Lease
+from runnel.testing.clock import FakeClock, FakeIds
+from runnel.testing.conformance import StoreConformance
+from runnel.testing.harness import Harness
+from runnel.testing.simulation.backend import SimulatedBackend
+from runnel.testing.simulation.faults import Tally
+from runnel.testing.simulation.network import Network
+from runnel.testing.simulation.process import Process
+from runnel.testing.simulation.server import Server, Watcher, stream
+
+
+class SimulatedHarness:
+    def __init__(self, server: Server) -> None:
+        network = Network(server, Random(0), frozenset(), Tally(), latency_s=0.0)
+        process = Process("test", asyncio.get_running_loop())
+        self.backend: Backend = SimulatedBackend(process, network, server)
+        self._server = server
+
+    async def abandon(self, lease: Lease) -> None:
+        """A lease in memory stays as it is: its counter does not move any more."""
+
+    async def inject_message(self, partition: int, body: bytes) -> None:
+        stream(self._server.state, partition).put_raw(body)
+
+
+class TestSimulated(StoreConformance):
+    @pytest.fixture
+    async def harness(self, clock: FakeClock, ids: FakeIds) -> Harness:
+        server = Server(clock, ids, Watcher(), partitions=1, limits=CommitLimits())
+        return SimulatedHarness(server)

@@ -1,0 +1,307 @@
+"""Deliberate defects, switched on one at a time: a simulator that does not find them is not one."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from runnel.backends.local.board import TaskBoard
+from runnel.backends.local.tasks import LocalTasks
+from runnel.backends.local.timers import LocalTimers
+from runnel.backends.memory_state import Partition
+from runnel.backends.memory_store import MemoryStore
+from runnel.core import decide as decide_package
+from runnel.core import evolve as evolve_module
+from runnel.core import limit as limit_module
+from runnel.core.commands import CreateExecution, SendSignal, TaskCompleted
+from runnel.core.decide import issue, lifecycle, mapping, task
+from runnel.core.decide.turn import Turn
+from runnel.core.decision import Decision
+from runnel.core.events import LimitHeld, RetryPlanned
+from runnel.core.execution import Execution
+from runnel.core.ids import Token
+from runnel.engine.orchestrator import orchestrator as orchestrator_module
+from runnel.engine.orchestrator.aggregates import Aggregates
+from runnel.engine.orchestrator.batch import Batch
+from runnel.engine.orchestrator.owner import Owner
+from runnel.engine.services.reaper import Reaper
+from runnel.ports.store import Commit, InboxEntry, Lease, LeaseRecord
+from runnel.testing.simulation.server import StreamStore
+
+Patch = pytest.MonkeyPatch
+Bug = Callable[[Patch], None]
+
+
+def ack_before_commit(patch: Patch) -> None:
+    """The inbox is acknowledged first, what came of it is stored after."""
+    _cut(patch, lambda commit: (_only(commit, "consumed"), _without(commit, "consumed")))
+
+
+def cursor_outside_the_commit(patch: Patch) -> None:
+    """The state is stored first, how far the inbox was read after."""
+    _cut(patch, lambda commit: (_without(commit, "consumed"), _only(commit, "consumed")))
+
+
+def tasks_outside_the_commit(patch: Patch) -> None:
+    _cut(patch, lambda commit: (_without(commit, "tasks"), _only(commit, "tasks")))
+
+
+def no_epoch_check(patch: Patch) -> None:
+    patch.setattr(Partition, "check", lambda _self, _lease: None)
+
+
+def no_sequence_check(patch: Patch) -> None:
+    """A commit that arrives twice is applied twice."""
+    commit = MemoryStore.commit
+
+    async def unchecked(self: MemoryStore, lease: Lease, found: Commit) -> None:
+        next_ = self._state.partitions[lease.partition].sequence + 1
+        await commit(self, lease, msgspec.structs.replace(found, sequence=next_))
+
+    patch.setattr(MemoryStore, "commit", unchecked)
+
+
+def counter_instead_of_distinct_parents(patch: Patch) -> None:
+    """A parent that is tried again counts once more."""
+    apply = evolve_module._APPLY[RetryPlanned]
+
+    def counted(execution: Execution, event: RetryPlanned, at: float) -> None:
+        apply(execution, event, at)
+        index = execution.graph.index[event.node]
+        for child in execution.graph.nodes[index].children:
+            execution.unsettled[child] -= 1
+
+    patch.setitem(evolve_module._APPLY, RetryPlanned, counted)
+
+
+def timer_lost_on_takeover(patch: Patch) -> None:
+    """Timers are the former owner's, and the new one does not set them again."""
+    acquire = MemoryStore.acquire
+
+    async def forgetful(
+        self: MemoryStore, partition: int, owner: str, *, over: LeaseRecord | None = None
+    ) -> Lease:
+        lease = await acquire(self, partition, owner, over=over)
+        self._state.partitions[partition].timers = LocalTimers()
+        return lease
+
+    patch.setattr(MemoryStore, "acquire", forgetful)
+    patch.setattr(lifecycle, "TIMER_OF_WAIT", {})
+
+
+def late_report_accepted(patch: Patch) -> None:
+    """Whoever reports for a node is believed, whichever attempt it is."""
+
+    def current(self: Turn, token: Token) -> Any:
+        index = self.execution.graph.index[token.node_id]
+        run = self.execution.run(index, token.item)
+        return None if run is None or run.is_final or self.execution.is_final else (index, run)
+
+    def report(self: LocalTasks, _worker: str, found: Any) -> bool:
+        entry = self._board._entries.get(found.token)
+        if entry is not None:
+            self._board.end(entry, found)
+        elif isinstance(found, TaskCompleted):
+            self._board._deliver(0, found)
+        return True
+
+    patch.setattr(Turn, "current", current)
+    patch.setattr(LocalTasks, "_report", report)
+
+
+def lease_renewed_after_expiry(patch: Patch) -> None:
+    """Who was given up for dead and comes back goes on as if nothing had happened."""
+
+    async def renew(self: MemoryStore, lease: Lease) -> None:
+        partition = self._state.partitions[lease.partition]
+        partition.lease = lease
+        partition.counter += 1
+
+    patch.setattr(MemoryStore, "renew", renew)
+
+
+def lost_claim_never_noticed(patch: Patch) -> None:
+    patch.setattr(TaskBoard, "_lose_missing", lambda _self, _worker, _listed: None)
+
+
+def dead_worker_never_noticed(patch: Patch) -> None:
+    async def tick(_self: Reaper) -> int:
+        return 0
+
+    patch.setattr(Reaper, "tick", tick)
+
+
+def signal_before_wait_dropped(patch: Patch) -> None:
+    on_signal = decide_package._HANDLERS[SendSignal]
+
+    def impatient(turn: Turn, command: SendSignal) -> None:
+        if turn.execution.waiting_for.get(command.name):
+            on_signal(turn, command)
+
+    patch.setitem(decide_package._HANDLERS, SendSignal, impatient)
+
+
+def map_window_leaks(patch: Patch) -> None:
+    """An item that settles does not make room for the next."""
+
+    def stingy(turn: Turn, index: int) -> None:
+        if turn.execution.maps[index].is_settled:
+            mapping.continue_map(turn, index)
+
+    patch.setattr(task, "continue_map", stingy)
+
+
+def limit_not_released(patch: Patch) -> None:
+    patch.setattr(limit_module._LimitTurn, "release", lambda _self, _holder: None)
+
+
+def limit_given_to_all(patch: Patch) -> None:
+    def generous(turn: limit_module._LimitTurn) -> None:
+        for holder, most in list(turn.limit.waiters.items()):
+            turn._emit(LimitHeld(holder=holder, limit=most))
+            turn._tell(holder)
+
+    patch.setattr(limit_module._LimitTurn, "grant_waiters", generous)
+
+
+def retry_counted_twice(patch: Patch) -> None:
+    apply = evolve_module._APPLY[RetryPlanned]
+
+    def twice(execution: Execution, event: RetryPlanned, at: float) -> None:
+        apply(execution, event, at)
+        index = execution.graph.index[event.node]
+        run = execution.run(index, event.item)
+        assert run is not None
+        more = msgspec.structs.replace(run, failures=run.failures + 1)
+        evolve_module._put(execution, index, event.item, more)
+
+    patch.setitem(evolve_module._APPLY, RetryPlanned, twice)
+
+
+def nothing_is_recovered(patch: Patch) -> None:
+    """A new owner only does what it is told, and never looks at what was under way."""
+
+    async def blind(*_args: object) -> int:
+        return 0
+
+    patch.setattr(orchestrator_module, "recover", blind)
+
+
+def start_check_skipped(patch: Patch) -> None:
+    async def start(
+        _self: LocalTasks, _worker: str, tokens: Sequence[Token], *, now: float
+    ) -> Sequence[bool]:
+        return [True] * len(tokens)
+
+    patch.setattr(LocalTasks, "start", start)
+
+
+def dropped_code_is_not_told(patch: Patch) -> None:
+    beat = TaskBoard.beat
+
+    def deaf(self: TaskBoard, name: str, holds: Sequence[Token]) -> list[Token]:
+        beat(self, name, holds)
+        return []
+
+    patch.setattr(TaskBoard, "beat", deaf)
+    patch.setattr(TaskBoard, "drop", TaskBoard._remove)
+
+
+def cancelled_task_stays_queued(patch: Patch) -> None:
+    patch.setattr(Turn, "drop", lambda _self, _index, _item, _run: None)
+
+
+def created_twice(patch: Patch) -> None:
+    """A repeated creation makes the execution anew."""
+    decide_one = Owner._decide
+
+    async def forgetful(self: Owner, command: Any) -> Decision:
+        if isinstance(command, CreateExecution) and "." not in command.execution_id:
+            self._aggregates._executions.pop(command.execution_id, None)
+            bare = Aggregates.execution
+
+            async def none(_self: Aggregates, _id: str) -> None:
+                return None
+
+            with pytest.MonkeyPatch.context() as inner:
+                inner.setattr(Aggregates, "execution", none)
+                decision = await decide_one(self, command)
+            assert Aggregates.execution is bare
+            return decision
+        return await decide_one(self, command)
+
+    patch.setattr(Owner, "_decide", forgetful)
+
+
+def lost_task_issued_under_its_old_token(patch: Patch) -> None:
+    """The attempt that was given up for lost and the new one can't be told apart."""
+    queue_task = issue.queue_task
+
+    def same(turn: Turn, index: int, item: int, **fields: Any) -> None:
+        run = turn.execution.run(index, item)
+        if run is not None and "key" not in fields:
+            fields |= {"attempt": run.attempt, "nonce": run.nonce}
+        queue_task(turn, index, item, **fields)
+
+    patch.setattr(task, "queue_task", same)
+
+
+def unread_part_of_a_batch_is_consumed(patch: Patch) -> None:
+    """The cursor moves to the end of what was read, though a full batch was cut before it."""
+    read_after = StreamStore.read_after
+
+    async def last_first(self: StreamStore, *args: Any, **named: Any) -> Sequence[InboxEntry]:
+        entries = list(await read_after(self, *args, **named))
+        return entries[::-1]
+
+    patch.setattr(StreamStore, "read_after", last_first)
+
+
+def _cut(patch: Patch, into: Callable[[Commit], tuple[Commit, Commit]]) -> None:
+    seal = Batch.seal
+
+    def sealed(self: Batch, sequence: int) -> Iterator[Commit]:
+        for commit in seal(self, sequence):
+            for part in into(commit):
+                if part.writes or part.consumed:
+                    yield msgspec.structs.replace(part, sequence=sequence)
+                    sequence += 1
+
+    patch.setattr(Batch, "seal", sealed)
+
+
+def _only(commit: Commit, field: str) -> Commit:
+    return Commit(sequence=0, **{field: getattr(commit, field)})
+
+
+def _without(commit: Commit, field: str) -> Commit:
+    default = None if field == "consumed" else ()
+    return msgspec.structs.replace(commit, **{field: default})
+
+
+ALL: tuple[Bug, ...] = (
+    ack_before_commit,
+    cursor_outside_the_commit,
+    tasks_outside_the_commit,
+    no_epoch_check,
+    no_sequence_check,
+    counter_instead_of_distinct_parents,
+    timer_lost_on_takeover,
+    late_report_accepted,
+    lease_renewed_after_expiry,
+    lost_claim_never_noticed,
+    dead_worker_never_noticed,
+    signal_before_wait_dropped,
+    map_window_leaks,
+    limit_not_released,
+    limit_given_to_all,
+    retry_counted_twice,
+    nothing_is_recovered,
+    start_check_skipped,
+    dropped_code_is_not_told,
+    cancelled_task_stays_queued,
+    created_twice,
+    lost_task_issued_under_its_old_token,
+    unread_part_of_a_batch_is_consumed,
+)

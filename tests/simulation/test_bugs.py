@@ -1,0 +1,18 @@
+"""Every deliberate defect is found, and soon."""
+
+import pytest
+
+from runnel.testing.simulation.plan import make_plan
+from runnel.testing.simulation.world import simulate
+from tests.simulation import bugs
+
+SEEDS_MAX = 100
+
+
+@pytest.mark.parametrize("bug", bugs.ALL, ids=lambda bug: bug.__name__)
+def test_a_bug_is_found(bug: bugs.Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+    bug(monkeypatch)
+
+    runs = (simulate(make_plan(seed)) for seed in range(SEEDS_MAX))
+
+    assert any(run.broken is not None for run in runs)
