@@ -2,6 +2,8 @@
 
 PYTHON ?= python3
 WORKERS ?= 2
+SEED ?= 0
+COUNT ?= 1000
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,7 +14,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 	--no-annotate
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test lint coverage format bench lock clean
+.PHONY: help setup demo check test lint coverage format sim bench lock clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -34,6 +36,9 @@ format: setup ## format the code and fix what can be fixed
 
 coverage: setup ## the whole suite, with the lines and branches it leaves out
 	@RUNNEL_BUDGET_FACTOR=3 $(BIN)/pytest --quiet -n $(WORKERS) --cov --cov-report=term
+
+sim: setup ## simulate: SEED=first COUNT=how many; the last line says what came of it
+	@$(BIN)/python -m runnel.testing.simulation --seed $(SEED) --count $(COUNT)
 
 bench: setup ## measure, as bench/README.md describes
 	@$(BIN)/python -m bench

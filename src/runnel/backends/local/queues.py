@@ -31,7 +31,8 @@ class ReadyQueues:
     def __init__(self) -> None:
         # Only queues that are not empty, in the order in which they are served.
         self._queues: dict[str, deque[Entry]] = {}
-        self._waiters: set[Waiter] = set()
+        # A dict, because the order of a set of objects is another one in each run.
+        self._waiters: dict[Waiter, None] = {}
 
     def push(self, entry: Entry) -> None:
         name = entry.task.queue
@@ -60,11 +61,11 @@ class ReadyQueues:
     def waiting(self, wanted: Collection[str] | None) -> Iterator[asyncio.Event]:
         """An event that is set when a task for one of these queues arrives."""
         waiter = Waiter(wanted, asyncio.Event())
-        self._waiters.add(waiter)
+        self._waiters[waiter] = None
         try:
             yield waiter.event
         finally:
-            self._waiters.discard(waiter)
+            del self._waiters[waiter]
 
     def _pop_one(self, name: str) -> Entry | None:
         queue = self._queues.pop(name)

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from runnel.ports.archive import Archive
 from runnel.ports.blobs import BlobStore
-from runnel.ports.store import InboxEntry, Lease, Mailbox, Position, Store, TaskQueue
+from runnel.ports.store import Commit, InboxEntry, Lease, Mailbox, Position, Store, TaskQueue
 from runnel.testing.simulation.network import Network
 from runnel.testing.simulation.process import Process
 from runnel.testing.simulation.server import Server
@@ -62,12 +62,22 @@ class _Remote:
 
 
 class _RemoteStore(_Remote):
-    """The reader of an inbox keeps its place, so that an answer that is lost loses nothing."""
+    """Knows by itself what only its owner changes, or nobody: a remote store's client would too.
+
+    The reader of an inbox keeps its place, so that an answer that is lost loses nothing.
+    """
 
     def __init__(self, line: _Line) -> None:
         super().__init__(line, "store")
         self.limits = line.server.limits
         self._read: dict[str, Position] = {}
+        self._due: dict[str, float | None] = {}
+
+    async def partitions(self) -> Sequence[int]:
+        return range(len(self._line.server.state.partitions))
+
+    async def route(self, aggregate_id: str) -> int:
+        return self._line.server.state.route(aggregate_id)
 
     async def read_inbox(self, lease: Lease, *, limit: int, wait_s: float) -> Sequence[InboxEntry]:
         after = self._read.get(lease.nonce)
@@ -77,3 +87,13 @@ class _RemoteStore(_Remote):
         if entries:
             self._read[lease.nonce] = entries[-1].position
         return entries
+
+    async def next_due(self, lease: Lease) -> float | None:
+        if lease.nonce not in self._due:
+            self._due[lease.nonce] = await self._line.call("store", "next_due", lease)
+        return self._due[lease.nonce]
+
+    async def commit(self, lease: Lease, commit: Commit) -> None:
+        if commit.timers_set or commit.timers_cleared:
+            self._due.pop(lease.nonce, None)
+        await self._line.call("store", "commit", lease, commit)

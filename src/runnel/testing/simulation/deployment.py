@@ -21,7 +21,7 @@ from runnel.testing.clock import FakeIds
 from runnel.testing.simulation.backend import SimulatedBackend
 from runnel.testing.simulation.broken import Broken
 from runnel.testing.simulation.network import Network
-from runnel.testing.simulation.plan import Plan
+from runnel.testing.simulation.plan import SKEW_S_MAX, Plan
 from runnel.testing.simulation.process import Process
 from runnel.testing.simulation.script import WORK, output_of
 from runnel.testing.simulation.truth import Truth
@@ -30,6 +30,7 @@ LEASE_S = 3.0
 BEAT_S = 1.0
 DEAD_AFTER_S = 3.0
 SHUTDOWN_S = 1.0
+IDLE_S = 5.0
 # Losses are the simulation's own doing: they must not end a node whose script says otherwise.
 POLICY = Policy(losses_max=10_000, window=3, inline_bytes_max=100)
 _BUGS = frozenset({names.COMMAND_POISONED, names.MESSAGE_UNREADABLE})
@@ -59,7 +60,7 @@ class Deployment:
         process.run(main(process, backend, stop))
 
     def new_process(self, name: str) -> Process:
-        skew_s = 0.0 if self._skew is None else self._skew.uniform(-20, 20)
+        skew_s = 0.0 if self._skew is None else self._skew.uniform(-SKEW_S_MAX, SKEW_S_MAX)
         return Process(name, asyncio.get_running_loop(), skew_s=skew_s)
 
     def process(self, place: int) -> Process | None:
@@ -83,8 +84,9 @@ class Deployment:
         if process is None or process.has_ended or self._stops[place].is_set():
             self.kill(place)
             self.start(place)
-        elif process.is_paused:
+        else:
             self._truth.tell(f"GO ON {process.name}")
+            process.is_cut_off = False
             process.go_on()
 
     def check(self) -> None:
@@ -106,6 +108,7 @@ class Deployment:
             telemetry=telemetry,
             policy=POLICY,
             cached_executions_max=2,
+            idle_s_max=IDLE_S,
         )
         orchestrator = Orchestrator(
             parts, name=process.name, wanted=backend.store.partitions, lease_s=LEASE_S

@@ -16,6 +16,7 @@ class Fault(StrEnum):
     ROLLBACK = "store rolled back"
     SKEW = "clock skew"
     SLOW = "slow writes"
+    CUT_OFF = "cut off from the store"
     RESTART = "restart in good order"
 
 

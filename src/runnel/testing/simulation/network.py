@@ -49,13 +49,16 @@ class Network:
         self._faults = faults
         self._tally = tally
         self._base_s = latency_s
+        self._latest: dict[str, float] = {}
         self.is_healed = False
 
     async def call(self, process: Process, name: str, operate: Callable[[], Awaitable[T]]) -> T:
         """Raises StoreError when no answer comes: whether it was executed is not known then."""
         process.check_alive()
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        call = _Call(process, name, operate, answer)
+        # Drawn now: the calls of a process that is killed end in no particular order.
+        is_missed = self._chance.random() < 0.5
+        call = _Call(process, name, operate, answer, is_missed=is_missed)
         self._send(call)
         if self._has(Fault.DUPLICATE):
             self._send(call)
@@ -66,10 +69,12 @@ class Network:
             raise
 
     def _send(self, call: "_Call") -> None:
-        if self._has(Fault.DROP):
+        if call.process.is_cut_off or self._has(Fault.DROP):
             _after(self._chance.uniform(0, CALL_TIMEOUT_S), call.fail, "no answer")
         else:
-            _after(self._latency_s(), self._arrive, call)
+            latency_s = self._latency_s()
+            self._note_overtaking(call.process.name, latency_s)
+            _after(latency_s, self._arrive, call)
 
     def _arrive(self, call: "_Call") -> None:
         """Not even the death of the caller stops what is on its way."""
@@ -90,7 +95,7 @@ class Network:
         self._reply(call, call.succeed, result)
 
     def _reply(self, call: "_Call", settle: Callable[[Any], None], outcome: object) -> None:
-        is_lost = self._has(Fault.UNSEEN)
+        is_lost = call.process.is_cut_off or self._has(Fault.UNSEEN)
         is_claim = call.name == "claim" and bool(outcome)
         if is_lost or (is_claim and self._has(Fault.LOST_CLAIM)):
             _after(self._chance.uniform(0, CALL_TIMEOUT_S), call.fail, "no answer")
@@ -99,7 +104,7 @@ class Network:
 
     def _hang_up(self, call: "_Call") -> None:
         """The caller waits no more; the store may or may not notice that the line is dead."""
-        if self._chance.random() < 0.5:
+        if call.is_missed:
             for task in call.serving:
                 task.cancel()
 
@@ -107,9 +112,16 @@ class Network:
         if self._has(Fault.DELAY):
             return self._chance.uniform(0, SPIKE_S)
         if Fault.REORDER in self._faults and not self.is_healed:
-            self._tally.faults[Fault.REORDER] += 1
             return self._chance.uniform(0, JITTER_S)
         return self._base_s
+
+    def _note_overtaking(self, process: str, latency_s: float) -> None:
+        """Counts what really arrives before something that the same process sent earlier."""
+        arrives = self._server.clock.monotonic() + latency_s
+        if arrives < self._latest.get(process, 0.0):
+            self._tally.faults[Fault.REORDER] += 1
+        else:
+            self._latest[process] = arrives
 
     def _has(self, fault: Fault) -> bool:
         """By the odds; the first one at the first chance, so that no plan comes to nothing."""
@@ -130,7 +142,10 @@ def _after(seconds: float, do: Callable[[Any], None], what: object) -> None:
 
 
 class _Call:
-    """`serving` are its executions in the store: none, one, or two of a duplicate."""
+    """`serving` are its executions in the store: none, one, or two of a duplicate.
+
+    `is_missed`: should the caller hang up, the store notices.
+    """
 
     def __init__(
         self,
@@ -138,19 +153,22 @@ class _Call:
         name: str,
         operate: Callable[[], Awaitable[Any]],
         answer: "asyncio.Future[Any]",
+        *,
+        is_missed: bool,
     ) -> None:
         self.name = name
         self.operate = operate
+        self.is_missed = is_missed
         self.serving: list[asyncio.Task[None]] = []
-        self._process = process
+        self.process = process
         self._answer = answer
 
     def succeed(self, result: object) -> None:
-        self._process.deliver(partial(self._settle, result, None))
+        self.process.deliver(partial(self._settle, result, None))
 
     def fail(self, why: "RunnelError | str") -> None:
         error = StoreError(f"{self.name}: {why}") if isinstance(why, str) else why
-        self._process.deliver(partial(self._settle, None, error))
+        self.process.deliver(partial(self._settle, None, error))
 
     def _settle(self, result: object, error: RunnelError | None) -> None:
         if self._answer.done():

@@ -10,8 +10,8 @@ from runnel.testing.simulation.faults import Fault
 from runnel.testing.simulation.workload import random_workflow, signals_of, with_endless_node
 
 # All faults happen in this time; after it everything is repaired, and has to come to its end.
-TROUBLE_S = 20.0
-SUBMIT_S_MAX = 12.0
+TROUBLE_S = 15.0
+SUBMIT_S_MAX = 9.0
 SKEW_S_MAX = 20.0
 
 
@@ -50,6 +50,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 _ACTS: dict[Fault, tuple[int, float, float]] = {
     Fault.CRASH: (4, 0.1, 4.0),
     Fault.PAUSE: (3, 0.5, 9.0),
+    Fault.CUT_OFF: (2, 0.5, 9.0),
     Fault.RESTART: (2, 0.0, 1.0),
     Fault.ROLLBACK: (1, 0.05, 2.0),
     Fault.SKEW: (3, 0.0, 0.0),
@@ -57,10 +58,11 @@ _ACTS: dict[Fault, tuple[int, float, float]] = {
 }
 
 
-def make_plan(seed: int) -> Plan:
+def make_plan(seed: int, only: frozenset[Fault] | None = None) -> Plan:
     """Each seed switches on some of the faults: all of them together hide what few would show."""
     chance = Random(f"plan {seed}")
     faults = frozenset(fault for fault in Fault if chance.random() < 0.45)
+    faults = faults if only is None else only
     orchestrators, workers = chance.randint(1, 3), chance.randint(1, 3)
     return Plan(
         seed=seed,
@@ -78,7 +80,7 @@ def make_plan(seed: int) -> Plan:
 def _acts(chance: Random, faults: frozenset[Fault], processes: int) -> tuple[Act, ...]:
     acts = [
         Act(
-            at=chance.uniform(0.3, TROUBLE_S),
+            at=chance.uniform(0.3, TROUBLE_S - longest),
             fault=fault,
             target=chance.randrange(processes),
             lasts_s=chance.uniform(shortest, longest),

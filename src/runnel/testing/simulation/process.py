@@ -25,6 +25,7 @@ class Process:
         self.skew_s = skew_s
         self.is_dead = False
         self.is_paused = False
+        self.is_cut_off = False
         self.clock = ProcessClock(self)
         self._backlog: list[Callable[[], None]] = []
         self._main: asyncio.Task[None] | None = None

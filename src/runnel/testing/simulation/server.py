@@ -145,10 +145,7 @@ class Server:
     def restore(self, earlier: MemoryState) -> None:
         """The machine died and came back as it was: every connection is lost."""
         earlier.definitions = self.state.definitions
-        for partition in earlier.partitions:
-            if partition.lease is not None:
-                nobody = self._ids.nonce()
-                partition.lease = msgspec.structs.replace(partition.lease, nonce=nobody)
+        self.void_leases(earlier)
         self.state = earlier
         self.machine = self._machine()
         serving, self._serving = self._serving, {}
@@ -156,6 +153,13 @@ class Server:
             task.cancel()
             on_lost()
         self.watcher.restored()
+
+    def void_leases(self, state: MemoryState) -> None:
+        """Nobody owns anything any more, though the records stay until they are judged dead."""
+        for partition in state.partitions:
+            if partition.lease is not None:
+                nobody = self._ids.nonce()
+                partition.lease = msgspec.structs.replace(partition.lease, nonce=nobody)
 
 
 def stream(state: MemoryState, partition: int) -> StreamInbox:

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 from random import Random
 
+from runnel.backends.memory_state import MemoryState
 from runnel.core.workflow import Workflow, encode_workflow, hash_workflow
 from runnel.ports.archive import Definition
 from runnel.ports.store import CommitLimits
@@ -16,7 +17,7 @@ from runnel.testing.simulation.deployment import Deployment
 from runnel.testing.simulation.faults import Fault, Tally
 from runnel.testing.simulation.loop import VirtualLoop
 from runnel.testing.simulation.network import Network
-from runnel.testing.simulation.plan import TROUBLE_S, Act, Plan
+from runnel.testing.simulation.plan import SKEW_S_MAX, TROUBLE_S, Act, Plan
 from runnel.testing.simulation.process import Process
 from runnel.testing.simulation.server import Server
 from runnel.testing.simulation.truth import Truth
@@ -24,7 +25,9 @@ from runnel.testing.simulation.truth import Truth
 # After the last fault: sleeps, retries, leases that run out, clocks that differ.
 REPAIRED_S = 400.0
 # What may still be under way when the last execution has ended: a release, a stop, a beat.
-REST_S = 10.0
+REST_S = 5.0
+# Those who wait for an execution of another process look every few seconds.
+WAITERS_S = 10.0
 LOOK_S = 0.5
 LIMITS = CommitLimits()
 # Small enough that single decisions have to be cut into several commits.
@@ -90,7 +93,8 @@ class _World:
         for order in plan.orders:
             self._define(order.workflow)
         self._network = Network(self._server, Random(f"net {plan.seed}"), plan.faults, tally)
-        skew = Random(f"skew {plan.seed}") if Fault.SKEW in plan.faults else None
+        self._skew = Random(f"skew {plan.seed}")
+        skew = self._skew if Fault.SKEW in plan.faults else None
         self._deployment = Deployment(plan, self._network, self._truth, skew)
         process = Process("callers", loop)
         backend = SimulatedBackend(process, self._network, self._server)
@@ -118,7 +122,9 @@ class _World:
             await self._until(asyncio.get_running_loop().time() + LOOK_S)
         await self._until(asyncio.get_running_loop().time() + REST_S)
         if self._is_over() and len(self._callers.finals) < len(self._plan.orders):
-            raise Broken("waiters", f"told of {self._callers.finals} only")
+            await self._until(asyncio.get_running_loop().time() + WAITERS_S)
+            if len(self._callers.finals) < len(self._plan.orders):
+                raise Broken("waiters", f"told of {self._callers.finals} only")
 
     async def _until(self, end: float) -> None:
         """Looks now and then; raises Broken for what was found meanwhile."""
@@ -158,12 +164,14 @@ class _World:
         elif process := deployment.process(act.target):
             if act.fault is Fault.PAUSE:
                 process.pause()
-                loop.call_later(act.lasts_s, deployment.revive, act.target)
+            elif act.fault is Fault.CUT_OFF:
+                process.is_cut_off = True
             else:
-                process.skew_s += act.lasts_s
+                process.skew_s = self._skew.uniform(-SKEW_S_MAX, SKEW_S_MAX)
+            loop.call_later(act.lasts_s, deployment.revive, act.target)
 
-    def _set_back(self, earlier: object) -> None:
-        self._server.restore(earlier)  # type: ignore[arg-type]
+    def _set_back(self, earlier: MemoryState) -> None:
+        self._server.restore(earlier)
         self._callers.send_again()
 
     def _repair(self) -> None:

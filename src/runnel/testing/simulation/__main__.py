@@ -1,0 +1,41 @@
+"""`python -m runnel.testing.simulation --seed 0 --count 1000`: exits with 1 if anything broke."""
+
+import argparse
+import os
+import sys
+
+from runnel.testing.simulation.campaign import Outcome, run_many
+
+PROGRESS_EVERY = 1_000
+
+
+def main() -> int:
+    options = _options()
+    outcome = Outcome()
+    for part in run_many(options.seed, options.count, processes=options.processes):
+        for finding in part.findings:
+            print(finding, flush=True)
+        outcome.add(part)
+        if outcome.seeds % PROGRESS_EVERY == 0 and outcome.seeds < options.count:
+            print(outcome.last_line(), flush=True)
+    for name, count in outcome.tally.counts().items():
+        print(f"  {name.replace('_', ' '):24} {count:>12,}")
+    for fault, count in sorted(outcome.tally.faults.items()):
+        print(f"  {fault:24} {count:>12,}")
+    idle = outcome.idle()
+    for problem in idle:
+        print(f"too little: {problem}")
+    print(outcome.last_line())
+    return 1 if outcome.findings or idle else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m runnel.testing.simulation")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--count", type=int, default=1_000, help="how many seeds")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

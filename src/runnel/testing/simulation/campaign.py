@@ -1,0 +1,95 @@
+"""Many seeds, and the proof that they did something."""
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+from runnel.testing.simulation.faults import COUNTED, Fault, Tally
+from runnel.testing.simulation.plan import make_plan
+from runnel.testing.simulation.shrink import shrink
+from runnel.testing.simulation.story import tell
+from runnel.testing.simulation.world import Run, simulate
+
+SEEDS_AT_ONCE = 25
+# One seed: enough happened to be worth judging.
+STEPS_MIN = 50
+COMMITS_MIN = 1
+# Many seeds: of each kind of fault and of each of these, at least so many for every 100 of them.
+PER_HUNDRED_MIN = {
+    "takeovers": 20,
+    "refused_commits": 5,
+    "lost_tasks": 20,
+    "refused_reports": 5,
+    "executions": 100,
+    "commits": 500,
+    "steps": 10_000,
+}
+FAULTS_PER_HUNDRED_MIN = 10
+HUNDRED = 100
+
+
+class Outcome:
+    """What a number of seeds came to."""
+
+    def __init__(self) -> None:
+        self.seeds = 0
+        self.tally = Tally()
+        self.findings: list[str] = []
+
+    def add(self, other: "Outcome") -> None:
+        self.seeds += other.seeds
+        self.tally.add(other.tally)
+        self.findings += other.findings
+
+    def idle(self) -> list[str]:
+        """What happened too seldom to have proved anything; for at least a hundred seeds."""
+        if self.seeds < HUNDRED:
+            return []
+        counts = self.tally.counts()
+        wanted = [(name, counts[name], PER_HUNDRED_MIN[name]) for name in COUNTED]
+        wanted += [(fault, self.tally.faults[fault], FAULTS_PER_HUNDRED_MIN) for fault in Fault]
+        return [
+            f"{name}: {found} in {self.seeds} seeds, expected at least {least} per {HUNDRED}"
+            for name, found, least in wanted
+            if found * HUNDRED < least * self.seeds
+        ]
+
+    def last_line(self) -> str:
+        faults = self.tally.faults.total()
+        broken = len(self.findings)
+        return f"{self.seeds:,} seeds, {faults:,} faults, {broken} broken invariants"
+
+
+def run_seeds(seeds: Iterable[int]) -> Outcome:
+    outcome = Outcome()
+    for seed in seeds:
+        run = simulate(make_plan(seed))
+        outcome.seeds += 1
+        outcome.tally.add(run.tally)
+        if run.broken is not None:
+            outcome.findings.append(tell(run, shrink(run)))
+        else:
+            outcome.findings += _too_little(run)
+    return outcome
+
+
+def run_many(first: int, count: int, *, processes: int) -> Iterator[Outcome]:
+    """The outcomes of a few seeds at a time, in no order."""
+    chunks = [
+        range(start, min(start + SEEDS_AT_ONCE, first + count))
+        for start in range(first, first + count, SEEDS_AT_ONCE)
+    ]
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        yield from pool.map(run_seeds, chunks)
+
+
+def _too_little(run: Run) -> list[str]:
+    """A seed has to inject what it planned, and to get some work done."""
+    problems = [
+        f"{fault} was planned and never happened"
+        for fault in sorted(run.plan.faults)
+        if not run.tally.faults[fault] and fault is not Fault.LOST_CLAIM
+    ]
+    if run.tally.steps < STEPS_MIN or run.tally.commits < COMMITS_MIN:
+        problems.append(f"only {run.tally.steps} steps and {run.tally.commits} commits")
+    return [f"seed {run.plan.seed} proves nothing: {problem}" for problem in problems]

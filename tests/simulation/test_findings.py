@@ -1,0 +1,56 @@
+"""A seed that breaks something is told as a short story, about as little as possible."""
+
+import pytest
+
+from runnel.testing.simulation.campaign import Outcome, run_seeds
+from runnel.testing.simulation.faults import Fault, Tally
+from runnel.testing.simulation.plan import make_plan
+from runnel.testing.simulation.shrink import shrink
+from runnel.testing.simulation.story import tell
+from runnel.testing.simulation.world import Run, simulate
+from tests.simulation import bugs
+
+LINES_MAX = 100
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> Run:
+    bugs.lost_claim_never_noticed(monkeypatch)
+    runs = (simulate(make_plan(seed)) for seed in range(50))
+    return next(run for run in runs if run.broken is not None)
+
+
+def test_a_broken_run_shrinks_to_what_matters(broken: Run) -> None:
+    small = shrink(broken)
+
+    assert small.broken is not None
+    assert broken.broken is not None
+    assert small.broken.check == broken.broken.check
+    assert len(small.plan.orders) == 1
+    assert small.plan.faults <= {Fault.LOST_CLAIM, Fault.UNSEEN, Fault.DUPLICATE}
+
+
+def test_a_story_says_what_broke_and_how_to_see_it_again(broken: Run) -> None:
+    story = tell(broken, shrink(broken)).splitlines()
+
+    assert story[0].startswith(f"seed {broken.plan.seed} broke an invariant: stuck: ")
+    assert story[-1].strip() == f"again: make sim SEED={broken.plan.seed} COUNT=1"
+    assert len(story) < LINES_MAX
+
+
+def test_a_finding_is_part_of_the_outcome(broken: Run) -> None:
+    outcome = run_seeds([broken.plan.seed])
+
+    assert len(outcome.findings) == 1
+    assert outcome.last_line().endswith("1 broken invariants")
+
+
+def test_seeds_that_did_little_prove_nothing() -> None:
+    outcome = Outcome()
+    outcome.seeds = 100
+    outcome.tally = Tally()
+
+    idle = outcome.idle()
+
+    assert "takeovers: 0 in 100 seeds, expected at least 20 per 100" in idle
+    assert "store rolled back: 0 in 100 seeds, expected at least 10 per 100" in idle

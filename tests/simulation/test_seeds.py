@@ -1,0 +1,17 @@
+"""A thousand seeds: nothing is ever stuck, nothing settles twice, and a great deal went wrong."""
+
+import pytest
+
+from runnel.testing.simulation.campaign import run_seeds
+
+SEEDS = 1_000
+AT_ONCE = 100
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
+def test_no_seed_breaks_an_invariant(first: int) -> None:
+    outcome = run_seeds(range(first, first + AT_ONCE))
+
+    assert not outcome.findings, "\n".join(outcome.findings)
+    assert outcome.seeds == AT_ONCE
+    assert not outcome.idle()

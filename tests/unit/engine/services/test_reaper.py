@@ -1,0 +1,96 @@
+"""A worker is dead when its counter has stood still for the timeout, on the reaper's own clock."""
+
+from runnel.backends.memory import MemoryBackend
+from runnel.core.commands import TaskLost
+from runnel.engine.services.reaper import Reaper
+from runnel.ports import telemetry as names
+from runnel.ports.store import Commit, Lease
+from runnel.testing.clock import FakeClock, FakeIds
+from runnel.testing.conformance.values import task, token
+
+DEAD_AFTER_S = 3.0
+
+
+class Told:
+    def __init__(self) -> None:
+        self.events: list[tuple[str, object]] = []
+
+    def event(self, name: str, **fields: object) -> None:
+        self.events.append((name, fields.get("worker")))
+
+    def committed(self, *_args: object) -> None: ...
+
+    def started(self, *_args: object) -> None: ...
+
+
+class Bench:
+    """A reaper, and one partition whose owner has issued the task 'a'."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.backend = MemoryBackend(self.clock, FakeIds())
+        self.told = Told()
+        self.reaper = Reaper(
+            self.backend.store,
+            self.backend.tasks,
+            self.clock,
+            self.told,
+            dead_after_s=DEAD_AFTER_S,
+        )
+
+    async def claim_as(self, worker: str) -> Lease:
+        store = self.backend.store
+        lease = await store.acquire(0, "owner")
+        await store.commit(lease, Commit(sequence=1, tasks=[task("a")]))
+        await self.backend.tasks.claim(worker, None, limit=1, wait_s=0)
+        return lease
+
+
+async def test_a_silent_worker_is_found_dead_after_the_timeout_and_once() -> None:
+    bench = Bench()
+    lease = await bench.claim_as("w")
+
+    found = [await bench.reaper.tick()]
+    for _ in range(3):
+        await bench.clock.advance(DEAD_AFTER_S / 2)
+        found.append(await bench.reaper.tick())
+
+    inbox = await bench.backend.store.read_inbox(lease, limit=10, wait_s=0)
+    assert found == [0, 0, 1, 0]
+    assert [type(entry.command) for entry in inbox] == [TaskLost]
+    assert bench.told.events == [(names.WORKER_DEAD, "w")]
+
+
+async def test_a_worker_that_beats_is_alive() -> None:
+    bench = Bench()
+    await bench.claim_as("w")
+
+    found = []
+    for _ in range(6):
+        await bench.clock.advance(DEAD_AFTER_S / 2)
+        await bench.backend.tasks.beat("w", [token("a")])
+        found.append(await bench.reaper.tick())
+
+    assert found == [0] * 6
+
+
+async def test_a_reaper_that_slept_judges_nobody_by_what_it_missed() -> None:
+    bench = Bench()
+    await bench.claim_as("w")
+    await bench.reaper.tick()
+    await bench.clock.advance(10 * DEAD_AFTER_S)
+    await bench.backend.tasks.beat("w", [token("a")])
+
+    assert await bench.reaper.tick() == 0
+
+
+async def test_a_worker_that_left_and_comes_back_is_not_judged_by_its_past() -> None:
+    bench = Bench()
+    await bench.backend.tasks.beat("w", [])
+    await bench.reaper.tick()
+    await bench.backend.tasks.leave("w")
+    await bench.reaper.tick()
+    await bench.clock.advance(10 * DEAD_AFTER_S)
+    await bench.backend.tasks.beat("w", [])
+
+    assert await bench.reaper.tick() == 0
