@@ -1,6 +1,6 @@
 """Partitions and their owners, in the memory of one process."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from runnel.backends.local.bounds import check_bounds
 from runnel.backends.memory_state import MemoryState, Partition
@@ -105,10 +105,12 @@ class MemoryStore:
         found.sort(key=lambda header: (header.created_at, header.execution_id))
         return [header.execution_id for header in found]
 
-    async def unknown_tasks(self, partition: int, tokens: Sequence[Token]) -> Sequence[Token]:
+    async def unknown_tasks(
+        self, partition: int, tokens: Sequence[Token]
+    ) -> Mapping[Token, bool | None]:
         reported = self._state.partitions[partition].inbox.reported()
         board = self._state.board
-        return [token for token in tokens if token not in reported and not board.knows(token)]
+        return {token: None for token in tokens if token not in reported and not board.knows(token)}
 
     async def lose_tasks_of(self, judged: WorkerRecord) -> int:
         return self._state.board.lose_dead(judged)

@@ -45,6 +45,11 @@ class Ref(msgspec.Struct, frozen=True, array_like=True):
     item: int = NO_ITEM
 
 
+def ref_of(token: Token) -> Ref:
+    """What this is an attempt of."""
+    return Ref(token.execution_id, token.node_id, token.item)
+
+
 def root_of(execution_id: ExecutionId) -> ExecutionId:
     """The root of a tree of child executions; its id is the prefix of all of theirs."""
     return ExecutionId(execution_id.partition(".")[0])

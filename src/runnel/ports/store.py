@@ -5,7 +5,7 @@ in one `commit`, which is atomic and fenced: the store refuses it unless epoch, 
 sequence are those of the current owner. Workers claim, start and report; they write nothing else.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NewType, Protocol
 
 import msgspec
@@ -216,8 +216,14 @@ class Store(Protocol):
         """Executions of the partition that are RUNNING, oldest first: what a new owner looks at."""
         ...
 
-    async def unknown_tasks(self, partition: int, tokens: Sequence[Token]) -> Sequence[Token]:
-        """Those that the store neither holds queued nor claimed nor has an unread report of."""
+    async def unknown_tasks(
+        self, partition: int, tokens: Sequence[Token]
+    ) -> Mapping[Token, bool | None]:
+        """Those that the store neither holds queued nor claimed nor has an unread report of.
+
+        True for one that may have killed the process that ran it, False for one that has not;
+        None when the store does not know more than the history.
+        """
         ...
 
     async def lose_tasks_of(self, judged: "WorkerRecord") -> int:

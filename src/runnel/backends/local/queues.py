@@ -6,18 +6,24 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from runnel.backends.local.marks import NO_MARK
 from runnel.core.effects import Task
 
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A task that the board knows: queued until a worker claims it."""
+    """A task that the board knows: queued until a worker claims it.
+
+    It `is_noted` once its worker has said that it runs for longer than a moment.
+    """
 
     task: Task
     partition: int
     worker: str | None = None
     is_started: bool = False
+    is_noted: bool = False
     is_gone: bool = False
+    mark: int = NO_MARK
     beats_missed: int = 0
 
 
@@ -66,6 +72,11 @@ class ReadyQueues:
             yield waiter.event
         finally:
             del self._waiters[waiter]
+
+    def wake(self) -> None:
+        """Lets everybody who waits look again: what may be handed out has changed."""
+        for waiter in self._waiters:
+            waiter.event.set()
 
     def _pop_one(self, name: str) -> Entry | None:
         queue = self._queues.pop(name)

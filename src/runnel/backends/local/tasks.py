@@ -28,17 +28,18 @@ class LocalTasks:
         self, worker: str, queues: Sequence[str] | None, *, limit: int, wait_s: float
     ) -> Sequence[Task]:
         wanted = None if queues is None else frozenset(queues)
-        ready = self._board.ready
-        entries = ready.pop(wanted, limit)
+        board = self._board
+        entries = board.take(wanted, limit)
         if not entries and wait_s > 0:
             deadline = self._clock.monotonic() + wait_s
-            with ready.waiting(wanted) as arrived:
+            with board.ready.waiting(wanted) as arrived:
                 # Another worker may have been faster: then this one goes on waiting.
                 while not entries and (left_s := deadline - self._clock.monotonic()) > 0:
                     arrived.clear()
-                    await self._clock.wait(arrived, left_s)
-                    entries = ready.pop(wanted, limit)
-        return self._board.hand_over(worker, entries)
+                    wait_s = min(left_s, board.quiet_s(wanted))
+                    is_woken = await self._clock.wait(arrived, wait_s)
+                    entries = board.take(wanted, limit, is_quiet=not is_woken)
+        return board.hand_over(worker, entries)
 
     async def start(self, worker: str, tokens: Sequence[Token], *, now: float) -> Sequence[bool]:
         return [self._board.start(worker, token) for token in tokens]

@@ -4,6 +4,7 @@ Durable: partitions, history, executions, definitions, timers, messages, dead le
 Volatile by design: queued and claimed tasks, and reports on their way to the owner. They belong
 to the process that owns the partition; when it dies, its successor finds them unknown and issues
 them anew. That halves the writes of every task, and costs a repeated attempt after a crash.
+In between: which tasks run is in a mapped file, which a crash of the process does not lose.
 """
 
 from pathlib import Path

@@ -15,6 +15,7 @@ from runnel.backends.sqlite.queries import SQL
 from runnel.backends.sqlite.reader import Reader
 from runnel.backends.sqlite.routes import Routes
 from runnel.backends.sqlite.rows import timer_of
+from runnel.backends.sqlite.running_file import RunningFile
 from runnel.backends.sqlite.writer import Writer
 from runnel.errors import FencedError, LeaseHeldError
 from runnel.ports.clock import Clock, Ids
@@ -132,14 +133,17 @@ class Leases:
         inbox = LocalInbox()
         inbox.put_rows(taken.messages)
         bell = Bell(self._folder, partition, lambda: self.sweep(partition))
+        running = RunningFile(self._folder / f"p{partition}.running")
         self._owned.by_number[partition] = Owned(
             lease=taken.lease,
             inbox=inbox,
             timers=LocalTimers(taken.timers),
             bell=bell,
+            running=running,
             swept_at=self._clock.monotonic(),
         )
         bell.hang()
+        self._board.adopt(partition, running)
         if self._routes.home is None:
             self._routes.home = partition
 
@@ -165,6 +169,8 @@ class Leases:
             owned.bell.take_down()
             owned.inbox.arrived.set()
         self._board.drop_partition(partition)
+        if owned is not None:
+            owned.running.close()
 
     async def _find_home(self) -> int:
         known = [row[0] for row in self._reader.rows("list_partitions")]

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from runnel.backends.local.inbox import LocalInbox
 from runnel.backends.local.timers import LocalTimers
 from runnel.backends.sqlite.bell import Bell
+from runnel.backends.sqlite.running_file import RunningFile
 from runnel.core.commands import Command
 from runnel.errors import FencedError
 from runnel.ports.store import Lease
@@ -18,6 +19,7 @@ class Owned:
     inbox: LocalInbox
     timers: LocalTimers
     bell: Bell
+    running: RunningFile
     swept_at: float
 
 

@@ -1,6 +1,6 @@
 """Partitions and their owners, in one database file shared by the processes of a machine."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from runnel.backends.local.board import TaskBoard
 from runnel.backends.local.bounds import check_bounds
@@ -103,10 +103,16 @@ class SqliteStore:
     async def running(self, partition: int) -> Sequence[ExecutionId]:
         return [row[0] for row in self._reader.rows("list_running", (partition,))]
 
-    async def unknown_tasks(self, partition: int, tokens: Sequence[Token]) -> Sequence[Token]:
+    async def unknown_tasks(
+        self, partition: int, tokens: Sequence[Token]
+    ) -> Mapping[Token, bool | None]:
         owned = self._owned.by_number.get(partition)
         reported = set[Token]() if owned is None else owned.inbox.reported()
-        return [token for token in tokens if token not in reported and not self._board.knows(token)]
+        return {
+            token: None if owned is None else owned.running.has_killed(token)
+            for token in tokens
+            if token not in reported and not self._board.knows(token)
+        }
 
     async def lose_tasks_of(self, judged: WorkerRecord) -> int:
         return self._board.lose_dead(judged)

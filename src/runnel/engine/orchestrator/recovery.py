@@ -47,11 +47,15 @@ async def _commands_for(
         return []
     except Exception as error:  # noqa: BLE001 - whatever is wrong with it, it is its own
         return [FailExecution(execution_id=execution_id, error=describe_error(error))]
-    lost = await store.unknown_tasks(owner.lease.partition, list(in_flight)) if in_flight else ()
+    lost = await store.unknown_tasks(owner.lease.partition, list(in_flight)) if in_flight else {}
     for token in lost:
         telemetry.event(names.TASK_LOST, token=token, reason="unknown to the store")
     commands: list[Command] = [
-        TaskLost(token=token, reason="its process ended", was_started=in_flight[token])
-        for token in lost
+        TaskLost(
+            token=token,
+            reason="its process ended",
+            was_started=in_flight[token] if has_killed is None else has_killed,
+        )
+        for token, has_killed in lost.items()
     ]
     return [*commands, ResumeExecution(execution_id=execution_id)]
