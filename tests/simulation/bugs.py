@@ -261,6 +261,17 @@ def unread_part_of_a_batch_is_consumed(patch: Patch) -> None:
     patch.setattr(StreamStore, "read_after", last_first)
 
 
+def every_worker_has_its_own_rate(patch: Patch) -> None:
+    """Tokens come from a bucket that is always full."""
+
+    async def take(
+        _self: LocalTasks, _tag: str, *, rate_per_second: float, burst: int, wait_s_max: float
+    ) -> float:
+        return 0.0
+
+    patch.setattr(LocalTasks, "take_token", take)
+
+
 def lease_survives_the_stores_crash(patch: Patch) -> None:
     """An owner goes on with what it had read before the store forgot it."""
     patch.setattr(Server, "void_leases", lambda _self, _state: None)
@@ -320,4 +331,5 @@ ALL: tuple[Bug, ...] = (
     lost_task_issued_under_its_old_token,
     unread_part_of_a_batch_is_consumed,
     lease_survives_the_stores_crash,
+    every_worker_has_its_own_rate,
 )

@@ -36,6 +36,9 @@ class Watcher:
 
     def reported(self, worker: str, report: Command, *, is_taken: bool) -> None: ...
 
+    def rated(self, tag: str, at: float, *, rate_per_second: float, burst: int) -> None:
+        """A rate token was given out, for a task that may begin at `at`."""
+
     def restored(self) -> None: ...
 
 
@@ -90,6 +93,17 @@ class WatchedTasks(LocalTasks):
         for report, is_taken in zip(reports, answers, strict=True):
             self.watcher.reported(worker, report, is_taken=is_taken)
         return answers
+
+    async def take_token(
+        self, tag: str, *, rate_per_second: float, burst: int, wait_s_max: float
+    ) -> float:
+        wait_s = await super().take_token(
+            tag, rate_per_second=rate_per_second, burst=burst, wait_s_max=wait_s_max
+        )
+        if wait_s <= wait_s_max:
+            at = self._clock.monotonic() + wait_s
+            self.watcher.rated(tag, at, rate_per_second=rate_per_second, burst=burst)
+        return wait_s
 
 
 class Machine:

@@ -49,6 +49,9 @@ class Check:
     def started(self, token: Token) -> None:
         """The store has told a worker to run this attempt."""
 
+    def rated(self, tag: str, at: float, *, rate_per_second: float, burst: int) -> None:
+        """The store has given out a rate token."""
+
     def ended(self) -> None:
         """All faults are over, and everything has come to rest."""
 
@@ -124,6 +127,11 @@ class Truth(Watcher):
         token = token_of(report)
         what = f"{type(report).__name__} of {_named(token)}" if token else type(report).__name__
         self.tell(f"{worker}: {what}{'' if is_taken else ' REFUSED'}")
+
+    def rated(self, tag: str, at: float, *, rate_per_second: float, burst: int) -> None:
+        self._judge(
+            lambda check: check.rated(tag, at, rate_per_second=rate_per_second, burst=burst)
+        )
 
     def restored(self) -> None:
         """Follows the histories from their beginning: what was lost never happened."""

@@ -1,14 +1,28 @@
-"""Limits are never exceeded: concurrency keys, and the slots of an execution."""
+"""Limits are never exceeded: concurrency keys, the slots of an execution, rates."""
 
 from collections import Counter
 
 from runnel.core.execution import Execution, NodeRun
 from runnel.core.states import IN_FLIGHT
-from runnel.testing.simulation.truth import Check, Step
+from runnel.testing.simulation.truth import Check, Step, Truth
+
+# Times are sums of floats.
+ROUNDING_S = 1e-6
 
 
 class Limits(Check):
     name = "limits"
+
+    def __init__(self, truth: Truth) -> None:
+        super().__init__(truth)
+        self._rated: dict[str, list[float]] = {}
+
+    def rated(self, tag: str, at: float, *, rate_per_second: float, burst: int) -> None:
+        """However many workers ask, no more than `burst` tokens fall into one interval."""
+        given = self._rated.setdefault(tag, [])
+        given.append(at)
+        if len(given) > burst and at - given[-1 - burst] < 1 / rate_per_second - ROUNDING_S:
+            raise self.broken(f"more than {burst} tokens of '{tag}' in 1/{rate_per_second:g} s")
 
     def committed(self, step: Step) -> None:
         for aggregate_id, limit in self.truth.limits.items():
