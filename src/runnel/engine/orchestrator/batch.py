@@ -191,11 +191,15 @@ class Batch:
         """Rows that belong together, and their bytes.
 
         In this order, a cut can lose nothing that ResumeExecution would not find again: messages
-        go first, because a repeated one is harmless and a lost one is not. A header goes with the
-        last part of its history, or a finished execution might be listed as running for ever.
+        go first, because a repeated one is harmless and a lost one is not. Tasks are dropped before
+        the history says why, or a cancelled one might still be started in between. A header goes
+        with the last part of its history, or a finished execution might be listed as running for
+        ever.
         """
         for message in self.messages:
             yield [("messages", message)], 0
+        for token in self.dropped:
+            yield [("dropped", token)], 0
         for letter in self.dead_letters:
             yield [("dead_letters", letter)], len(letter.config)
         for aggregate_id, parts in self.parts.items():
@@ -205,8 +209,6 @@ class Batch:
             yield [("headers", header)], 0
         for aggregate_id in self.closed:
             yield [("closed", aggregate_id)], 0
-        for token in self.dropped:
-            yield [("dropped", token)], 0
         for key, timer in self.timers.items():
             if timer is None:
                 yield [("timers_cleared", key)], 0

@@ -1,0 +1,135 @@
+"""How long a single failure holds things up: the figures of the failure matrix, on virtual time."""
+
+import re
+
+import pytest
+
+from runnel.core.ids import ExecutionId, NodeId
+from runnel.core.workflow import Node, Workflow
+from runnel.testing.simulation.deployment import BEAT_S, DEAD_AFTER_S, LEASE_S
+from runnel.testing.simulation.faults import Fault
+from runnel.testing.simulation.plan import Act, Order, Plan
+from runnel.testing.simulation.script import WORK, work_config
+from runnel.testing.simulation.world import Run, simulate
+
+STEP_S = 2.0
+FAULT_AT = 2.5
+FOREVER_S = 12.0
+# Two looks: one that sees the last sign of life, one that finds it unchanged.
+LOOKS_S = 2 * LEASE_S / 3
+OWNER, WORKER = 0, 2
+
+
+def chain_of_three() -> Workflow:
+    nodes = tuple(
+        Node(
+            id=NodeId(f"n{number}"),
+            handler=WORK,
+            config=work_config(takes_s=STEP_S),
+            dependencies=(NodeId(f"n{number - 1}"),) if number else (),
+        )
+        for number in range(3)
+    )
+    return Workflow(name="chain", nodes=nodes)
+
+
+def run_with(fault: Fault | None, *, target: int, lasts_s: float = FOREVER_S) -> Run:
+    """Two orchestrators and two workers run one chain; one thing goes wrong in its second node."""
+    acts = () if fault is None else (Act(at=FAULT_AT, fault=fault, target=target, lasts_s=lasts_s),)
+    order = Order(
+        execution_id=ExecutionId("x"),
+        workflow=chain_of_three(),
+        at=0.1,
+        signals_at=(),
+        cancel_at=None,
+    )
+    plan = Plan(
+        seed=0,
+        orchestrators=2,
+        workers=2,
+        partitions=1,
+        concurrency=1,
+        cuts_commits=False,
+        faults=frozenset() if fault is None else frozenset({fault}),
+        acts=acts,
+        orders=(order,),
+    )
+    return simulate(plan)
+
+
+def when(run: Run, pattern: str, *, after: float = 0.0) -> float:
+    """The first moment at which the story says so."""
+    for line in run.story:
+        at = float(line.split()[0])
+        if at > after and re.search(pattern, line):
+            return at
+    raise AssertionError(f"{pattern!r} never happened:\n" + "\n".join(run.story))
+
+
+def finished(run: Run) -> float:
+    assert run.broken is None
+    return when(run, "ExecutionFinished")
+
+
+@pytest.fixture(scope="module")
+def undisturbed_s() -> float:
+    return finished(run_with(None, target=0))
+
+
+def test_a_dead_owner_is_replaced_when_its_lease_is_over() -> None:
+    run = run_with(Fault.CRASH, target=OWNER)
+
+    taken_over_s = when(run, "owns partition 0, epoch 2") - FAULT_AT
+
+    assert LEASE_S - LOOKS_S <= taken_over_s <= LEASE_S + LOOKS_S
+
+
+def test_an_owner_that_ends_in_good_order_is_replaced_at_the_next_look() -> None:
+    run = run_with(Fault.RESTART, target=OWNER, lasts_s=0.5)
+
+    assert when(run, "owns partition 0, epoch 2") - FAULT_AT <= LOOKS_S
+
+
+def test_an_owner_that_was_paused_can_not_write_any_more() -> None:
+    run = run_with(Fault.PAUSE, target=OWNER, lasts_s=2 * LEASE_S)
+    taken_over = when(run, "owns partition 0, epoch 2")
+
+    former = re.search(r"(o\d+) owns partition 0, epoch 1", "\n".join(run.story))
+    assert former is not None
+    with pytest.raises(AssertionError, match="never happened"):
+        when(run, f"{former[1]} p0 commits", after=taken_over)
+    assert run.broken is None
+
+
+@pytest.mark.parametrize("worker", [WORKER, WORKER + 1])
+def test_what_a_dead_worker_ran_begins_again_when_its_silence_is_noticed(
+    worker: int, undisturbed_s: float
+) -> None:
+    run = run_with(Fault.CRASH, target=worker)
+
+    held_up_s = finished(run) - undisturbed_s
+
+    assert held_up_s <= DEAD_AFTER_S + LOOKS_S + STEP_S
+
+
+@pytest.mark.parametrize("worker", [WORKER, WORKER + 1])
+def test_a_lost_answer_to_a_claim_is_noticed_within_three_beats(
+    worker: int, undisturbed_s: float
+) -> None:
+    run = run_with(Fault.LOST_CLAIM, target=worker)
+
+    lost = run.tally.faults[Fault.LOST_CLAIM]
+    assert lost >= 1
+    assert finished(run) - undisturbed_s <= lost * (3 * BEAT_S + STEP_S)
+
+
+def test_a_store_that_stands_still_holds_up_for_as_long_as_it_does(undisturbed_s: float) -> None:
+    run = run_with(Fault.SLOW, target=0, lasts_s=4.0)
+
+    assert finished(run) - undisturbed_s <= 4.0 + LEASE_S + LOOKS_S
+
+
+def test_a_store_that_is_set_back_runs_again_what_it_forgot(undisturbed_s: float) -> None:
+    run = run_with(Fault.ROLLBACK, target=0, lasts_s=2.0)
+
+    assert finished(run) - undisturbed_s <= 2.0 + LEASE_S + LOOKS_S + 3 * BEAT_S + 2 * STEP_S
