@@ -191,10 +191,11 @@ class Batch:
         """Rows that belong together, and their bytes.
 
         In this order, a cut can lose nothing that ResumeExecution would not find again: messages
-        go first, because a repeated one is harmless and a lost one is not. Tasks are dropped before
-        the history says why, or a cancelled one might still be started in between. A header goes
-        with the last part of its history, or a finished execution might be listed as running for
-        ever.
+        go first, because a repeated one is harmless and a lost one is not. Tasks are dropped and
+        timers cleared before the history says why: a cancelled task might be started in between,
+        and a finished execution is not looked at any more, while a running one gets both again. A
+        header goes with the last part of its history, or a finished execution might be listed as
+        running for ever.
         """
         for message in self.messages:
             yield [("messages", message)], 0
@@ -202,6 +203,8 @@ class Batch:
             yield [("dropped", token)], 0
         for letter in self.dead_letters:
             yield [("dead_letters", letter)], len(letter.config)
+        for key in (key for key, timer in self.timers.items() if timer is None):
+            yield [("timers_cleared", key)], 0
         for aggregate_id, parts in self.parts.items():
             yield from self._history_groups(aggregate_id, parts)
         unmoved = (each for id_, each in self.changed.items() if id_ not in self.parts)
@@ -210,9 +213,7 @@ class Batch:
         for aggregate_id in self.closed:
             yield [("closed", aggregate_id)], 0
         for key, timer in self.timers.items():
-            if timer is None:
-                yield [("timers_cleared", key)], 0
-            else:
+            if timer is not None:
                 row = TimerSet(key=key, due=timer.due, attempt=timer.attempt)
                 yield [("timers_set", row)], 0
         for task in self.tasks.values():
