@@ -1,0 +1,214 @@
+"""Small workflows that together use every way in which an execution changes its store."""
+
+import asyncio
+
+from runnel.authoring.context import Context
+from runnel.authoring.registry import HandlerRegistry
+from runnel.core.json_types import Json
+from runnel.core.retry import RetryPolicy
+from runnel.core.run_when import RunWhen
+from runnel.core.values import INLINE_BYTES_MAX
+from runnel.core.workflow import Node, Workflow
+from runnel.handlers import builtin_registry
+from runnel.ports.store import CommitLimits
+from runnel.testing.crash_points import Caller, Diary, Scenario
+from tests.driver import node, workflow
+
+AT_ONCE = RetryPolicy(initial_delay=0.002, jitter=False)
+SUCCEEDS_AT = 2
+
+
+def scenarios() -> tuple[Scenario, ...]:
+    return (
+        _scenario("chain", chain(), input={"n": 1}),
+        _scenario("diamond", diamond()),
+        _scenario("map", mapped()),
+        _scenario("retry", workflow(node("a", handler="fails_first", retry=AT_ONCE))),
+        _scenario("fail_fast", fail_fast()),
+        _scenario("skip", skip(), input={"n": 1}, is_held=True, acts=triggers),
+        _scenario("child", children()),
+        # Some of what is decided at once is written by several commits.
+        _scenario("sleep", sleep(), limits=CommitLimits(writes=3)),
+        _scenario("signals", signals(), acts=sends_signals),
+        _scenario("key", keys()),
+        _scenario("blob", blobs()),
+        _scenario("cancel", cancelled(), acts=cancels),
+    )
+
+
+# -- workflows -------------------------------------------------------------------------------------
+
+
+def chain() -> Workflow:
+    return workflow(
+        node("a", config={"n": "{{ input.n }}"}),
+        node("b", "a", config={"n": "{{ a.n }}", "more": [1, 2]}),
+        node("c", "b", config={"n": "{{ b.n }}"}),
+        output={"n": "{{ c.n }}", "more": "{{ b.more }}"},
+    )
+
+
+def diamond() -> Workflow:
+    return workflow(node("a"), node("b", "a"), node("c", "a"), node("d", "b", "c"))
+
+
+def mapped() -> Workflow:
+    return workflow(
+        node("a", config={"list": [1, 2, 3]}),
+        node("each", "a", for_each="a.list", config={"n": "{{ item }}"}),
+        node("join", "each", config={"all": "{{ each }}"}),
+        max_concurrency=2,
+    )
+
+
+def fail_fast() -> Workflow:
+    return workflow(
+        node("a"),
+        node("bad", "a", handler="fails"),
+        node("after", "bad"),
+        _signal("never", signal="never"),
+        node("tidy", "bad", run_when=RunWhen.ONE_FAILED),
+        node("always", "after", run_when=RunWhen.ALL_SETTLED),
+    )
+
+
+def skip() -> Workflow:
+    return workflow(
+        node("a", config={"n": "{{ input.n }}"}),
+        node("b", "a", condition="a.n > 5"),
+        node("c", "b"),
+        node("d", "b", "a", run_when=RunWhen.NONE_FAILED),
+        node("bad", handler="fails"),
+        on_failure="continue",
+    )
+
+
+def children() -> Workflow:
+    child = workflow(
+        node("x", config={"n": "{{ input.n }}"}), node("y", "x", config={"n": "{{ x.n }}"})
+    )
+    return workflow(
+        node(
+            "kids",
+            handler="workflow",
+            for_each="[1, 2]",
+            config={"input": {"n": "{{ item }}"}},
+            child=child,
+        ),
+        node("z", "kids", config={"all": "{{ kids }}"}),
+    )
+
+
+def sleep() -> Workflow:
+    return workflow(
+        node("nap", handler="sleep", config={"seconds": 0.004}),
+        _signal("late", signal="late", timeout_seconds=0.006, on_timeout="complete"),
+        node("b", "nap", "late", config={"ok": True}),
+        timeout_seconds=60.0,
+        sla_seconds=50.0,
+    )
+
+
+def signals() -> Workflow:
+    return workflow(
+        node("a"),
+        _signal("first", "a", signal="early"),
+        _signal("second", "first", signal="late"),
+        output=["{{ first }}", "{{ second }}"],
+    )
+
+
+def keys() -> Workflow:
+    alone = [node(f"n{i}", handler="works_alone", concurrency_key="k") for i in range(2)]
+    return workflow(*alone)
+
+
+def blobs() -> Workflow:
+    return workflow(
+        node("a", handler="large"),
+        node("b", "a", condition="a | length > 5", config={"n": "{{ a | length }}"}),
+        output={"a": "{{ a }}", "n": "{{ b.n }}"},
+    )
+
+
+def cancelled() -> Workflow:
+    return workflow(
+        node("a"),
+        node("hang", "a", handler="hangs"),
+        _signal("never", "a", signal="never"),
+        node("after", "hang", "never"),
+        node("tidy", "after", run_when=RunWhen.ALL_SETTLED),
+    )
+
+
+# -- callers ---------------------------------------------------------------------------------------
+
+
+async def triggers(caller: Caller) -> None:
+    await caller.once("triggered", lambda: caller.client.trigger(caller.execution_id, {"n": 2}))
+
+
+async def sends_signals(caller: Caller) -> None:
+    async def send(name: str) -> None:
+        await caller.client.signal(caller.execution_id, name, {"by": name}, signal_id=name)
+
+    await caller.once("early", lambda: send("early"))
+    await caller.until_reached("second")
+    await caller.once("late", lambda: send("late"))
+
+
+async def cancels(caller: Caller) -> None:
+    await caller.until_reached("hang")
+    await caller.until_reached("never")
+    await caller.once("cancelled", lambda: caller.client.cancel(caller.execution_id, reason="no"))
+
+
+# -- handlers --------------------------------------------------------------------------------------
+
+
+async def work(config: Json, ctx: Context) -> Json:
+    return config or {"by": ctx.node_id, "from": sorted(ctx.inputs)}
+
+
+async def fails_first(config: Json, ctx: Context) -> Json:
+    if ctx.attempt < SUCCEEDS_AT:
+        raise ConnectionError("not yet")
+    return "at last"
+
+
+async def fails(config: Json, ctx: Context) -> Json:
+    raise ValueError("never")
+
+
+async def hangs(config: Json, ctx: Context) -> Json:
+    await ctx.wait_cancelled()
+    return None
+
+
+async def large(config: Json, ctx: Context) -> Json:
+    return ctx.node_id * INLINE_BYTES_MAX
+
+
+def handlers(diary: Diary) -> HandlerRegistry:
+    running: set[str] = set()
+
+    async def works_alone(config: Json, ctx: Context) -> Json:
+        if running:
+            raise ValueError(f"{ctx.node_id} and {running} run at the same time")
+        running.add(ctx.node_id)
+        await asyncio.sleep(0)
+        running.clear()
+        return ctx.node_id
+
+    registry = builtin_registry()
+    for function in (work, fails_first, fails, hangs, large, works_alone):
+        registry.register(function.__name__, diary.noted(function))
+    return registry
+
+
+def _scenario(name: str, definition: Workflow, **fields: object) -> Scenario:
+    return Scenario(name=name, workflow=definition, handlers=handlers, **fields)  # type: ignore[arg-type]
+
+
+def _signal(id_: str, *parents: str, **config: Json) -> Node:
+    return node(id_, *parents, handler="wait_for_signal", config=config)
