@@ -25,7 +25,6 @@ class View(Protocol):
 
     def changed(self, progress: Progress) -> None:
         """Shows what `progress.changed` holds, and clears it."""
-        ...
 
     def refresh(self) -> None: ...
 

@@ -27,7 +27,6 @@ class Values(Protocol):
 
     def peek(self, key: str) -> bytes | None:
         """None when the blob has not been loaded (yet)."""
-        ...
 
 
 class ExecutionScope:

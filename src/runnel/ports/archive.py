@@ -31,7 +31,6 @@ class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
 class Archive(Protocol):
     async def put_definition(self, name: str, hash_: DefinitionHash, document: bytes) -> int:
         """The version: the stored one for known content, the next for changed content."""
-        ...
 
     async def get_definition(self, hash_: DefinitionHash) -> Definition | None: ...
 
@@ -39,15 +38,12 @@ class Archive(Protocol):
 
     async def list_headers(self, wanted: ExecutionFilter) -> Sequence[Header]:
         """Newest first, by (created_at, id)."""
-        ...
 
     async def find_ids(self, prefix: str, *, limit: int = 2) -> Sequence[ExecutionId]:
         """Executions whose id begins so, by id: people type the first characters.
 
         A prefix without a dot finds roots only: the ids of all children begin with their root's.
         """
-        ...
 
     async def list_dead_letters(self, *, limit: int = 50) -> Sequence[DeadLetter]:
         """Newest first."""
-        ...

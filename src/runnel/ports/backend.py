@@ -18,6 +18,5 @@ class Backend(Protocol):
         """The partition that new executions of this process go to, for stores that give each
         process one of its own; acquired by the caller afterwards.
         """
-        ...
 
     async def close(self) -> None: ...

@@ -13,7 +13,6 @@ class Clock(Protocol):
 
     def now(self) -> float:
         """Seconds since the epoch."""
-        ...
 
     def monotonic(self) -> float: ...
 
@@ -21,15 +20,12 @@ class Clock(Protocol):
 
     def timeout(self, seconds: float) -> AbstractAsyncContextManager[object]:
         """Raises TimeoutError inside the block once the time is up."""
-        ...
 
     async def wait(self, event: asyncio.Event, seconds: float | None) -> bool:
         """Waits until the event is set (True) or the time is up (False); None waits for ever."""
-        ...
 
     async def within(self, seconds: float, work: Awaitable[T]) -> T:
         """The result of `work`; raises TimeoutError, and cancels it, once the time is up."""
-        ...
 
 
 class Ids(Protocol):
@@ -37,6 +33,5 @@ class Ids(Protocol):
 
     def execution_id(self) -> str:
         """Sorts by the time at which it was made."""
-        ...
 
     def nonce(self) -> str: ...

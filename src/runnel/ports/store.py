@@ -155,15 +155,12 @@ class Store(Protocol):
 
     async def partitions(self) -> Sequence[int]:
         """All partitions that exist, owned or not."""
-        ...
 
     async def route(self, aggregate_id: str) -> int:
         """The partition of an execution (or of a `limit:` key), also of one not made yet."""
-        ...
 
     async def observe(self, partition: int) -> LeaseRecord | None:
         """None when nobody holds it: it can be acquired at once."""
-        ...
 
     async def acquire(
         self, partition: int, owner: str, *, over: LeaseRecord | None = None
@@ -173,15 +170,12 @@ class Store(Protocol):
         Raises LeaseHeldError otherwise. The epoch grows, the nonce is new: from now on every
         commit of a former owner is refused.
         """
-        ...
 
     async def renew(self, lease: Lease) -> None:
         """Moves the counter; raises FencedError when the lease is not the current one."""
-        ...
 
     async def release(self, lease: Lease) -> None:
         """Gives the partition back; not an error when it is already somebody else's."""
-        ...
 
     async def commit(self, lease: Lease, commit: Commit) -> None:
         """Writes all of it, or nothing.
@@ -190,7 +184,6 @@ class Store(Protocol):
         CommitTooLargeError over `limits`. After any error the owner reloads: a commit is never
         sent twice.
         """
-        ...
 
     async def read_inbox(self, lease: Lease, *, limit: int, wait_s: float) -> Sequence[InboxEntry]:
         """The next unread entries in order, after waiting at most `wait_s` for the first.
@@ -198,23 +191,18 @@ class Store(Protocol):
         A lease reads each entry once; a new lease starts again behind the last `consumed` one.
         Cancelling the call loses nothing: what it did not return is read by the next one.
         """
-        ...
 
     async def due_timers(self, lease: Lease, now: float, *, limit: int) -> Sequence[TimerSet]:
         """Timers with `due <= now`, earliest first; they stay until a commit clears them."""
-        ...
 
     async def next_due(self, lease: Lease) -> float | None:
         """When the earliest timer of the partition is due; None without timers."""
-        ...
 
     async def load(self, aggregate_id: str) -> Sequence[bytes]:
         """All history entries of an aggregate in order; empty when there is none."""
-        ...
 
     async def running(self, partition: int) -> Sequence[ExecutionId]:
         """Executions of the partition that are RUNNING, oldest first: what a new owner looks at."""
-        ...
 
     async def unknown_tasks(
         self, partition: int, tokens: Sequence[Token]
@@ -224,14 +212,12 @@ class Store(Protocol):
         True for one that may have killed the process that ran it, False for one that has not;
         None when the store does not know more than the history.
         """
-        ...
 
     async def lose_tasks_of(self, judged: "WorkerRecord") -> int:
         """A worker is dead: each task it holds becomes TaskLost in its inbox; returns how many.
 
         None when it has given a sign of life since: its record is not `judged` any more.
         """
-        ...
 
 
 class Mailbox(Protocol):
@@ -242,7 +228,6 @@ class Mailbox(Protocol):
 
         An execution that a CreateExecution makes can be found and listed (PENDING) from then on.
         """
-        ...
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -262,11 +247,9 @@ class TaskQueue(Protocol):
         self, worker: str, queues: Sequence[str] | None, *, limit: int, wait_s: float
     ) -> Sequence[Task]:
         """Up to `limit` tasks, fair over the queues (None = all), waiting for the first."""
-        ...
 
     async def start(self, worker: str, tokens: Sequence[Token], *, now: float) -> Sequence[bool]:
         """The start check: False for each claimed task that is no longer to be run (it is gone)."""
-        ...
 
     async def report(self, worker: str, reports: Sequence[Command]) -> Sequence[bool]:
         """Acknowledges each task and puts the report into its inbox, as one step.
@@ -274,7 +257,6 @@ class TaskQueue(Protocol):
         False: the token is not held by this worker any more, and the report was dropped.
         TaskStarted is a note: it does not end the claim.
         """
-        ...
 
     async def beat(self, worker: str, holds: Sequence[Token]) -> Sequence[Token]:
         """Says that the worker lives and which tasks it holds; returns those it should stop.
@@ -282,11 +264,9 @@ class TaskQueue(Protocol):
         A task claimed by this worker and missing from `holds` in two beats is lost: its claim
         reply never arrived.
         """
-        ...
 
     async def wait_dropped(self, worker: str, *, wait_s: float) -> Sequence[Token]:
         """Tokens that this worker holds and that were dropped by a commit, as soon as known."""
-        ...
 
     async def leave(self, worker: str) -> None:
         """The worker ends: whatever it still holds becomes TaskLost at once.
@@ -294,14 +274,12 @@ class TaskQueue(Protocol):
         `was_started` is False in each, whatever `start` was told: a worker that says goodbye was
         not killed by its tasks, so this counts towards no crash loop.
         """
-        ...
 
     async def workers(self) -> Sequence[WorkerRecord]:
         """Every worker that has claimed or beaten, for whoever judges which are dead.
 
         One that left, or whose tasks were lost by `lose_tasks_of`, is no longer listed.
         """
-        ...
 
     async def take_token(
         self, tag: str, *, rate_per_second: float, burst: int, wait_s_max: float
@@ -311,4 +289,3 @@ class TaskQueue(Protocol):
         Returns the seconds to wait before running: the token is reserved when that is at most
         `wait_s_max`, and not taken otherwise.
         """
-        ...

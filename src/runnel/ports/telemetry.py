@@ -27,14 +27,11 @@ HANDLER_METRIC = "handler.metric"
 class Telemetry(Protocol):
     def event(self, name: str, **fields: object) -> None:
         """`name` is one of the constants above."""
-        ...
 
     def committed(
         self, execution_id: str, at: float, events: Sequence[AnyEvent], header: Header | None
     ) -> None:
         """Called after the commit that made these events true; `header` if they ended it."""
-        ...
 
     def started(self, token: Token, worker: str, at: float) -> None:
         """User code begins."""
-        ...

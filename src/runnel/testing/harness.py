@@ -17,11 +17,9 @@ class Harness(Protocol):
 
     async def abandon(self, lease: Lease) -> None:
         """The owner dies without a word: no release, no more commits, no more renewals."""
-        ...
 
     async def inject_message(self, partition: int, body: bytes) -> None:
         """Puts raw bytes behind the messages that the partition's inbox holds."""
-        ...
 
 
 class MemoryHarness:

@@ -14,26 +14,20 @@ class Marks(Protocol):
     @property
     def suspects(self) -> Mapping[Ref, bool]:
         """What had just begun when its process died; True for one that was on trial then."""
-        ...
 
     def begin(self, token: Token) -> int:
         """The mark of an attempt that begins; NO_MARK when none can be made."""
-        ...
 
     def begin_trial(self, token: Token) -> int:
         """The same for a suspect; `set_trial` was called before."""
-        ...
 
     def note(self, mark: int) -> None:
         """The attempt has run for a while: should its process die, it is no suspect."""
-        ...
 
     def end(self, mark: int) -> None: ...
 
     def set_trial(self, *, is_on: bool) -> None:
         """Should the process die while a trial is on, only the suspect on trial is to blame."""
-        ...
 
     def spare(self, ref: Ref) -> None:
         """This suspect will not be tried: there is nothing left to run of it."""
-        ...

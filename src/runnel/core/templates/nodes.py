@@ -18,7 +18,8 @@ from runnel.core.templates.run import Run
 
 
 class Node(Protocol):
-    def evaluate(self, run: Run) -> Json: ...
+    def evaluate(self, run: Run) -> Json:
+        """Raises TemplateEvaluationError for values that do not fit."""
 
 
 class Literal(msgspec.Struct, frozen=True):

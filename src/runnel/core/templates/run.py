@@ -15,7 +15,8 @@ class Scope(Protocol):
     whoever holds a result must not change it.
     """
 
-    def lookup(self, root: str) -> Json: ...
+    def lookup(self, root: str) -> Json:
+        """Raises MissingValueError."""
 
 
 class Run:

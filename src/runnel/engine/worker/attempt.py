@@ -18,7 +18,6 @@ from runnel.ports.blobs import BlobStore
 class Handlers(Protocol):
     def get(self, name: str) -> Handler:
         """Raises HandlerNotFoundError."""
-        ...
 
 
 class Attempts:

@@ -18,7 +18,6 @@ from runnel.ports.clock import Clock
 class Checks(Protocol):
     def check(self, run: Run, now: float) -> float:
         """Does what is due for the run; returns when to look again, `inf` for never."""
-        ...
 
 
 class Deadlines:
