@@ -76,7 +76,7 @@ def _on_completed(execution: Execution, event: e.NodeCompleted, at: float) -> No
     index = execution.graph.index[event.node]
     run = _running(execution, index, event)
     if event.item != NO_ITEM:
-        _settle_item(execution, index, event.item, run)
+        _settle_item(execution, index, event.item)
         _keep_result(execution.maps[index], event.item, event.output)
         return
     changed = replace(
@@ -94,7 +94,7 @@ def _on_failed(execution: Execution, event: e.NodeFailed, at: float) -> None:
     if event.started_at is not None:
         run = _running(execution, index, event)
     if event.item != NO_ITEM:
-        _settle_item(execution, index, event.item, run)
+        _settle_item(execution, index, event.item)
         return
     if execution.first_failed is None:
         execution.first_failed = index
@@ -115,7 +115,7 @@ def _on_skipped(execution: Execution, event: e.NodeSkipped, at: float) -> None:
     index = execution.graph.index[event.node]
     run = _running(execution, index, event)
     if event.item != NO_ITEM:
-        _settle_item(execution, index, event.item, run)
+        _settle_item(execution, index, event.item)
         _keep_result(execution.maps[index], event.item, NULL)
         return
     changed = replace(
@@ -132,7 +132,7 @@ def _on_cancelled(execution: Execution, event: e.NodeCancelled, at: float) -> No
     index = execution.graph.index[event.node]
     run = _current(execution, index, event.item)
     if event.item != NO_ITEM:
-        _settle_item(execution, index, event.item, run)
+        _settle_item(execution, index, event.item)
         return
     changed = replace(
         run, state=S.CANCELLED, reason=event.reason, wait=None, due=None, finished_at=at
@@ -275,13 +275,14 @@ def _settle(execution: Execution, index: int, before: NodeRun, after: NodeRun) -
         execution.unsettled[child] -= 1
 
 
-def _settle_item(execution: Execution, index: int, item: int, run: NodeRun) -> None:
+def _settle_item(execution: Execution, index: int, item: int) -> None:
     found = execution.maps[index]
+    if found.results[item] is not None:
+        node_id = execution.graph.nodes[index].node.id
+        raise BrokenInvariantError(f"item {item} of '{node_id}' is settled twice")
     execution.in_flight -= found.active.pop(item, PENDING).holds_slot
     found.next_item = max(found.next_item, item + 1)
     found.settled += 1
-    if run.is_final:
-        raise BrokenInvariantError(f"item {item} of '{execution.graph.nodes[index].node.id}'")
 
 
 def _keep_result(found: MapRun, item: int, output: Value) -> None:

@@ -5,7 +5,7 @@ from collections import deque
 import msgspec
 
 from runnel.core.events import ExecutionCreated, Wait
-from runnel.core.graph import CompiledNode, Graph
+from runnel.core.graph import Graph
 from runnel.core.ids import NO_ITEM, ExecutionId, Nonce, Ref, Token
 from runnel.core.json_types import Json
 from runnel.core.retry import ErrorInfo
@@ -161,9 +161,6 @@ class Execution:
             return self.nodes[index]
         found = self.maps.get(index)
         return None if found is None else found.active.get(item)
-
-    def compiled(self, index: int) -> CompiledNode:
-        return self.graph.nodes[index]
 
     def ref(self, index: int, item: int = NO_ITEM) -> Ref:
         return Ref(self.id, self.graph.nodes[index].node.id, item)

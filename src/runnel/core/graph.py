@@ -49,14 +49,6 @@ class CompiledNode:
             else None
         )
 
-    def references(self) -> Iterator[tuple[str, Reference]]:
-        """Every path that a field of this node names, with the name of the field."""
-        for field in ("config", "condition", "for_each", "concurrency_key"):
-            compiled: Tree | Expression | None = getattr(self, field)
-            if compiled is not None:
-                for reference in compiled.references:
-                    yield field, reference
-
 
 def _expression(source: str | None, where: str) -> Expression | None:
     return None if source is None else compile_expression(source, where=where)

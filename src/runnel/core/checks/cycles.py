@@ -41,12 +41,15 @@ def _sentence(structure: Structure, cycle: Sequence[int]) -> str:
 
 
 def _shortest_cycle(structure: Structure, knot: Sequence[int]) -> list[int]:
-    """The shortest one through the knot's first node, in the order in which nodes would run."""
+    """The shortest one through the knot's first node, in the order in which nodes would run.
+
+    There always is one: from each node of a knot a way leads to every other.
+    """
     first = min(knot)
     inside = set(knot)
     came_from: dict[int, int] = {}
     queue = deque([first])
-    while queue:
+    while True:
         at = queue.popleft()
         for child in structure.children[at]:
             if child == first:
@@ -54,7 +57,6 @@ def _shortest_cycle(structure: Structure, knot: Sequence[int]) -> list[int]:
             if child in inside and child not in came_from:
                 came_from[child] = at
                 queue.append(child)
-    return list(knot)
 
 
 def _walk_back(came_from: dict[int, int], *, first: int, last: int) -> list[int]:
