@@ -1,12 +1,16 @@
 """Corners that a review found: each of these once left an execution stuck, or ended it wrongly."""
 
+import pytest
+
 from runnel.core.commands import CancelExecution
-from runnel.core.ids import ExecutionId, NodeId, Ref, child_id
+from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, Ref, Token, child_id
 from runnel.core.policy import Policy
 from runnel.core.retry import MESSAGE_CHARS_MAX, RetryPolicy
 from runnel.core.run_when import RunWhen
+from runnel.core.scope import ExecutionScope
 from runnel.core.states import ExecutionState as X
 from runnel.core.states import NodeState as S
+from runnel.core.templates import MissingValueError
 from tests.driver import ROOT, TRANSIENT, Driver, node, workflow
 
 TIDY = RunWhen.ALL_SETTLED
@@ -151,3 +155,27 @@ def test_a_forced_cancel_reaches_the_clean_up_of_children() -> None:
     driver.send(CancelExecution(execution_id=ROOT, is_forced=True))
 
     assert {each.state for each in driver.all_executions()} == {X.CANCELLED}
+
+
+def test_conditions_see_what_execution_they_belong_to() -> None:
+    condition = "execution.workflow == 'test' and execution.id == 'e1' and execution.version == 1"
+    driver = Driver(workflow(node("a", condition=condition), node("b", condition="not execution")))
+
+    driver.start()
+
+    assert driver.states() == {"a": S.QUEUED, "b": S.SKIPPED}
+
+
+@pytest.mark.parametrize("root", ["nobody", "item"])
+def test_a_name_that_stands_for_nothing_is_missing(root: str) -> None:
+    driver = Driver(workflow(node("a"))).start()
+
+    with pytest.raises(MissingValueError, match=root):
+        ExecutionScope(driver.root, driver).lookup(root)
+
+
+@pytest.mark.parametrize(("item", "key"), [(NO_ITEM, "e1/n"), (0, "e1/n/0"), (7, "e1/n/7")])
+def test_every_attempt_of_a_node_or_item_has_the_same_idempotency_key(item: int, key: str) -> None:
+    attempts = [Token(ROOT, NodeId("n"), item, number, Nonce(f"n{number}")) for number in (1, 2)]
+
+    assert {token.idempotency_key for token in attempts} == {key}

@@ -1,9 +1,10 @@
 """A concurrency key: holders are attempts, a release wakes the next."""
 
+from runnel.core.codec import encode_entry
 from runnel.core.commands import AcquireLimit, Command, LimitGranted, ReleaseLimit
 from runnel.core.effects import Tell
 from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, Token
-from runnel.core.limit import Limit, decide_limit
+from runnel.core.limit import Limit, decide_limit, replay_limit
 
 
 def holder(name: str, attempt: int = 1) -> Token:
@@ -65,3 +66,17 @@ def test_a_new_attempt_replaces_the_one_before() -> None:
 
     assert acquire(limit, holder("a", attempt=2)) == ["a"]
     assert list(limit.holders) == [holder("a", attempt=2)]
+
+
+def test_a_limit_is_rebuilt_from_its_history() -> None:
+    limit = Limit("k")
+    commands: list[AcquireLimit | ReleaseLimit] = [
+        *(AcquireLimit(key="k", limit=2, holder=holder(name)) for name in "abcd"),
+        ReleaseLimit(key="k", holder=holder("a")),
+    ]
+    entries = [encode_entry(1.0, decide_limit(limit, command).events) for command in commands]
+
+    rebuilt = replay_limit("k", entries)
+
+    assert list(rebuilt.holders) == [holder("b"), holder("c")]
+    assert list(rebuilt.waiters) == [holder("d")]

@@ -47,6 +47,7 @@ SCOPE = {
     "item": 7,
     "x-y": {"z": 5},
     "big": "x" * 1024 * 1024,
+    "fat": "x" * (1024 * 1024 - 2),
     "long": list(range(100_001)),
 }
 
@@ -91,6 +92,7 @@ def resolved(value: Any) -> Any:
         ("3 not in [1, 2]", True),
         ("input.flag and fetch.count", 3),
         ("not input.flag or fetch.count > 2", True),
+        ("none or fetch.nothing or ''", ""),
         ("'many' if fetch.count > 2 else 'few'", "many"),
     ],
 )
@@ -122,7 +124,9 @@ def test_an_expression_has_the_value_of_its_parts(source: str, expected: object)
         ("[1, 2] | max", 2),
         ("' -12 ' | int", -12),
         ("2.9 | int", 2),
+        ("true | int", 1),
         ("'1.5e1' | float", 15.0),
+        ("3 | float", 3.0),
         ("true | string", "true"),
         ("2.6 | round", 3),
         ("2.345 | round(1)", 2.3),
@@ -271,8 +275,8 @@ def test_a_root_that_is_not_reached_is_not_looked_up(source: str) -> None:
         (
             "{{ imput }}",
             (
-                "config: {{ imput }}: there is no 'imput'; there is: big, fetch, input, item, "
-                "long, x-y (did you mean 'input'?)"
+                "config: {{ imput }}: there is no 'imput'; there is: big, fat, fetch, input, "
+                "item, long, x-y (did you mean 'input'?)"
             ),
         ),
     ],
@@ -319,6 +323,8 @@ def test_an_error_names_its_place_in_the_tree_and_keeps_its_data() -> None:
         ("big | replace('x', 'xx')", "the text is longer than 1,048,576 bytes"),
         ("[big, big] | tojson", "the text is longer than 1,048,576 bytes"),
         ("['', '', ''] | join(big)", "the text is longer than 1,048,576 bytes"),
+        ("big | replace('x', 'é')", "the text is longer than 1,048,576 bytes"),
+        (f"[{'fat, ' * 17}] | unique", "unique takes at most 16,777,216 bytes of JSON"),
         ("long | sort", "a list of 100,001 items; a filter takes and makes at most 100,000"),
         (f"[{'big | upper, ' * 17}]", "built here take more than 16,777,216 bytes"),
     ],

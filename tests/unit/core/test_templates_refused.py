@@ -101,6 +101,13 @@ def test_what_is_not_part_of_the_language_is_refused(source: str, problem: str) 
                 "remove the sign, or put a space before a number's"
             ),
         ),
+        (
+            "{{ a -}}",
+            (
+                "config: {{ a -}}: '-}}' (white space control) is not part of templates; "
+                "remove the sign, or put a space before a number's"
+            ),
+        ),
     ],
 )
 def test_a_refused_template_says_where_it_is_and_what_to_write(value: Any, message: str) -> None:

@@ -105,6 +105,14 @@ def test_other_ids_are_refused(name: Any, problem: str) -> None:
         ),
         ({"config": {1: 2}}, "config: the key 1 is not a text; put it in quotes"),
         (
+            {"config": {"\ud800": 2}},
+            "config: half of a surrogate pair is not a character; remove it",
+        ),
+        (
+            {"timeout_seconds": -(10**5000)},
+            "timeout_seconds: expected a number above 0, got a number of thousands of digits",
+        ),
+        (
             {"retry": RetryPolicy(max_retries=-1)},
             "retry.max_retries: expected a whole number ≥ 0, got -1",
         ),
@@ -148,8 +156,17 @@ def test_values_of_a_workflow_are_checked(fields: dict[str, Any], problem: str) 
     assert find_problems(workflow(node("a"), **fields)) == [problem]
 
 
-def test_a_resource_tag_without_a_limit_is_fine() -> None:
-    assert find_problems(workflow(node("a", resource_tag="the engine may have it"))) == []
+@pytest.mark.parametrize(
+    "good",
+    [
+        workflow(node("a", resource_tag="the engine may have it")),
+        workflow(node("a"), labels={"team": "a", "stage": ""}),
+        workflow(node("a", config={"all": "{{ execution }}", "one": "{{ execution.labels.x }}"})),
+    ],
+    ids=["a tag without a limit", "labels", "the execution"],
+)
+def test_what_may_be_given_is_not_refused(good: Workflow) -> None:
+    assert find_problems(good) == []
 
 
 def test_the_output_of_a_workflow_may_name_any_node() -> None:
@@ -193,6 +210,12 @@ def test_a_cycle_between_two_knots_is_not_mistaken_for_one() -> None:
         "cycle: x → y → x; remove one of these dependencies",
         "unreachable: 'm' can never start, because it is behind a cycle",
     ]
+
+
+def test_what_is_on_a_cycle_is_upstream_of_nobody_and_gets_no_second_sentence() -> None:
+    nodes = [node("a", "b", config={"x": "{{ c }}"}), node("b", "a"), node("c")]
+
+    assert find_problems(workflow(*nodes)) == ["cycle: a → b → a; remove one of these dependencies"]
 
 
 def test_a_long_cycle_is_named_by_its_ends() -> None:

@@ -1,0 +1,186 @@
+"""What comes too late, twice, or about something else changes nothing."""
+
+from collections import deque
+
+import pytest
+
+from runnel.core import commands as c
+from runnel.core.decide import Moment, decide
+from runnel.core.effects import Effect, StoreOutput, Tell
+from runnel.core.ids import NO_ITEM, NodeId, Nonce, Ref, Token, child_id
+from runnel.core.policy import Policy
+from runnel.core.run_when import RunWhen
+from runnel.core.states import ExecutionState as X
+from runnel.core.values import NULL
+from runnel.core.workflow import Workflow
+from tests.driver import PERMANENT, ROOT, TRANSIENT, Driver, node, workflow
+
+RUNNING = workflow(
+    node("a"),
+    node("each", for_each="[1, 2]"),
+    node("nap", handler="sleep", config={"seconds": 9}),
+    node("sub", handler="workflow", child=workflow(node("c"))),
+)
+OLD = Token(ROOT, NodeId("a"), NO_ITEM, 1, Nonce("of another commit"))
+OF_THE_MAP_ITSELF = Token(ROOT, NodeId("each"), NO_ITEM, 1, Nonce(""))
+
+
+def ref(node_id: str) -> Ref:
+    return Ref(ROOT, NodeId(node_id))
+
+
+def fired(node_id: str, kind: str, attempt: int = 1) -> c.TimerFired:
+    return c.TimerFired(ref=ref(node_id), kind=kind, attempt=attempt)
+
+
+def stored(node_id: str) -> c.OutputStored:
+    return c.OutputStored(ref=ref(node_id), output=NULL)
+
+
+def changed_by(driver: Driver, command: c.Command) -> object:
+    """What the command added to the history, and what it asked for."""
+    decision = decide(driver.root, command, Moment(driver.now, Nonce("late"), driver))
+    return [*decision.events, *decision.effects]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        c.TaskStarted(token=OLD, worker="w", started_at=1.0),
+        c.TaskCompleted(token=OLD, output=NULL),
+        c.TaskFailed(token=OLD, error=PERMANENT),
+        c.TaskSkipped(token=OLD, reason="late"),
+        c.TaskLost(token=OLD, reason="late"),
+        c.TaskDeferred(token=OLD, until=2.0),
+        c.TaskCompleted(token=OF_THE_MAP_ITSELF, output=NULL),
+        fired("a", "retry"),
+        fired("nap", "sleep", attempt=7),
+        fired("sub", "retry"),
+        fired("unknown", "retry"),
+        stored("a"),
+        stored("each"),
+        stored("unknown"),
+        stored(""),
+        c.BlobLoaded(execution_id=ROOT),
+    ],
+    ids=lambda command: type(command).__name__,
+)
+def test_a_running_execution_ignores_what_is_not_about_its_present_state(
+    command: c.Command,
+) -> None:
+    driver = Driver(RUNNING).start()
+
+    assert changed_by(driver, command) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        c.StartExecution(execution_id=ROOT, input=NULL),
+        c.CancelExecution(execution_id=ROOT, is_forced=True),
+        c.FailExecution(execution_id=ROOT, error=PERMANENT),
+        c.SendSignal(execution_id=ROOT, name="go", payload=NULL, signal_id="s"),
+        c.TaskCompleted(token=OLD, output=NULL),
+        c.BlobLoaded(execution_id=ROOT),
+        c.ResumeExecution(execution_id=ROOT),
+        fired("", "timeout"),
+        fired("", "sla"),
+        fired("nap", "sleep"),
+        stored("each"),
+        stored(""),
+    ],
+    ids=lambda command: type(command).__name__,
+)
+def test_a_final_execution_ignores_everything(command: c.Command) -> None:
+    driver = Driver(RUNNING).start()
+    driver.cancel()
+
+    assert driver.root.state is X.CANCELLED
+    assert changed_by(driver, command) == []
+
+
+def test_a_task_that_has_started_does_not_start_again() -> None:
+    driver = Driver(workflow(node("a"))).start()
+    driver.start_task("a")
+    again = c.TaskStarted(token=driver.token("a"), worker="other", started_at=driver.now)
+
+    assert changed_by(driver, again) == []
+    assert driver.root.nodes[0].worker == "w"
+
+
+def test_the_timer_of_a_retry_that_waits_for_a_slot_already_is_ignored() -> None:
+    driver = Driver(workflow(node("a"), node("b"), max_concurrency=1)).start()
+    driver.fail("a", TRANSIENT)
+    driver.advance(3600)
+
+    assert driver.queued() == ["b"]
+    assert changed_by(driver, fired("a", "retry")) == []
+
+
+def test_a_timeout_does_not_change_an_outcome_that_was_decided_before() -> None:
+    tidy = node("tidy", run_when=RunWhen.ALL_SETTLED)
+    driver = Driver(workflow(tidy, node("a"), timeout_seconds=10)).start()
+    driver.cancel()
+
+    assert changed_by(driver, fired("", "timeout")) == []
+    driver.finish("tidy")
+    assert driver.root.state is X.CANCELLED
+
+
+def test_the_creation_of_a_child_that_has_ended_is_answered_by_its_end_again() -> None:
+    driver = Driver(workflow(node("sub", handler="workflow", child=workflow(node("c"))))).start()
+    child = driver.execution(child_id(ref("sub"), 1))
+    driver.finish_all(lambda _task: "done")
+    again = c.CreateExecution(
+        execution_id=child.id,
+        workflow="test",
+        definition=child.graph.hash,
+        version=1,
+        parent=child.parent,
+        created_at=1.0,
+    )
+
+    decision = decide(child, again, Moment(driver.now, Nonce("late"), driver))
+
+    [told] = [each.command for each in decision.effects if isinstance(each, Tell)]
+    assert isinstance(told, c.ChildSettled)
+    assert (told.state, told.output and told.output.decode()) == (X.COMPLETED, "done")
+    assert decision.events == []
+
+
+class SlowStore(Driver):
+    """A world in which no output is ever written aside, only asked for."""
+
+    def __init__(self, definition: Workflow, *, policy: Policy) -> None:
+        super().__init__(definition, policy=policy)
+        self.under_way: list[StoreOutput] = []
+
+    def _apply(self, effect: Effect, following: deque[c.Command]) -> None:
+        if isinstance(effect, StoreOutput):
+            self.under_way.append(effect)
+        else:
+            super()._apply(effect, following)
+
+
+def test_a_large_output_is_written_once_whatever_comes_meanwhile() -> None:
+    driver = SlowStore(workflow(node("a"), output="{{ a }}"), policy=Policy(inline_bytes_max=9))
+    driver.start()
+    driver.finish("a", "x" * 100)
+
+    driver.signal("go", signal_id="s1")
+    driver.send(c.BlobLoaded(execution_id=ROOT))
+
+    assert [each.key for each in driver.under_way] == [f"{ROOT}/output"]
+    assert driver.root.state is X.RUNNING
+
+
+def test_an_execution_that_waits_for_its_trigger_is_left_alone_by_a_takeover() -> None:
+    driver = Driver(workflow(node("a"), timeout_seconds=10)).start(is_held=True)
+
+    driver.take_over()
+    before = [*driver.tasks, *driver.timers]
+    driver.trigger({"n": 1})
+
+    assert before == []
+    assert driver.queued() == ["a"]
+    assert driver.tasks[driver.token("a")].execution_input.decode() == {"n": 1}
