@@ -1,0 +1,76 @@
+"""A memory backend, and whoever owns its one partition: no worker, no real time."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from runnel.backends.memory import MemoryBackend
+from runnel.core.commands import CreateExecution
+from runnel.core.ids import ExecutionId
+from runnel.core.policy import Policy
+from runnel.core.workflow import Workflow, encode_workflow, hash_workflow
+from runnel.engine.orchestrator.aggregates import Graphs
+from runnel.engine.orchestrator.orchestrator import Orchestrator
+from runnel.engine.orchestrator.owner import Owner
+from runnel.engine.orchestrator.parts import Parts
+from runnel.ports.store import CommitLimits, Header
+from runnel.testing.clock import FakeClock, FakeIds
+from tests.unit.engine.worker.stage import Told
+
+LEASE_S = 9.0
+
+
+class Stage:
+    def __init__(self, *, limits: CommitLimits | None = None, policy: Policy | None = None) -> None:
+        self.clock = FakeClock()
+        self.backend = MemoryBackend(self.clock, FakeIds(), limits=limits or CommitLimits())
+        self.told = Told()
+        self.stop = asyncio.Event()
+        self.parts = Parts(
+            store=self.backend.store,
+            archive=self.backend.archive,
+            blobs=self.backend.blobs,
+            clock=self.clock,
+            ids=FakeIds("o"),
+            telemetry=self.told,
+            policy=policy or Policy(),
+            idle_s_max=60.0,
+        )
+
+    async def owner(self) -> Owner:
+        lease = await self.backend.store.acquire(0, "test")
+        return Owner(self.parts, Graphs(self.backend.archive), lease)
+
+    @asynccontextmanager
+    async def orchestrating(self) -> AsyncIterator[Orchestrator]:
+        """An orchestrator that wants the partition; it has ended when the block has."""
+
+        async def wanted() -> Sequence[int]:
+            return [0]
+
+        orchestrator = Orchestrator(self.parts, name="me", wanted=wanted, lease_s=LEASE_S)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(orchestrator.run(self.stop))
+            try:
+                yield orchestrator
+            finally:
+                self.stop.set()
+
+    async def create(self, definition: Workflow, name: str = "x1") -> ExecutionId:
+        hash_ = hash_workflow(definition)
+        document = encode_workflow(definition)
+        await self.backend.archive.put_definition(definition.name, hash_, document)
+        command = CreateExecution(
+            execution_id=ExecutionId(name),
+            workflow=definition.name,
+            definition=hash_,
+            version=1,
+            created_at=1.0,
+        )
+        await self.backend.mailbox.send([command])
+        return ExecutionId(name)
+
+    async def header(self, execution_id: ExecutionId) -> Header:
+        header = await self.backend.archive.get_header(execution_id)
+        assert header is not None, f"{execution_id} is not listed"
+        return header

@@ -1,0 +1,148 @@
+"""Leases: when a partition is taken, and when it is given up."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from runnel.core.ids import ExecutionId
+from runnel.errors import FencedError, StoreError
+from runnel.testing.clock import settle
+from tests.driver import node, workflow
+from tests.unit.engine.orchestrator.stage import LEASE_S, Stage
+
+NAP = workflow(node("nap", handler="sleep", config={"seconds": 60}))
+BEAT_S = LEASE_S / 3
+
+
+async def test_a_lease_is_left_alone_while_it_is_renewed_and_taken_when_it_is_not() -> None:
+    stage = Stage()
+    store = stage.backend.store
+    other = await store.acquire(0, "other")
+
+    async with stage.orchestrating() as orchestrator:
+        for _ in range(10):
+            await stage.clock.advance(BEAT_S)
+            await store.renew(other)
+        while_renewed = orchestrator.owns(0)
+        await stage.clock.advance(LEASE_S + 2 * BEAT_S)
+        afterwards = orchestrator.owns(0)
+
+    assert not while_renewed
+    assert afterwards
+
+
+async def test_a_lease_that_is_renewed_at_the_last_moment_is_not_taken() -> None:
+    stage = Stage()
+    store = stage.backend.store
+    other = await store.acquire(0, "other")
+    acquire, attempts = store.acquire, 0
+
+    async def too_late(*arguments: Any, **named: Any) -> Any:
+        nonlocal attempts
+        attempts += 1
+        await store.renew(other)
+        return await acquire(*arguments, **named)
+
+    store.acquire = too_late  # type: ignore[method-assign]  # a race for this test only
+    async with stage.orchestrating() as orchestrator:
+        await stage.clock.advance(2 * LEASE_S)
+        owned = orchestrator.owns(0)
+
+    assert attempts == 1
+    assert not owned
+
+
+async def test_a_partition_that_another_has_taken_is_given_up() -> None:
+    stage = Stage()
+    store = stage.backend.store
+
+    async with stage.orchestrating() as orchestrator:
+        await settle()
+        owned = orchestrator.owns(0)
+        taken = await store.acquire(0, "other", over=await store.observe(0))
+        await stage.clock.advance(BEAT_S)
+        still = orchestrator.owns(0)
+
+    assert (owned, still) == (True, False)
+    assert [fields["partition"] for fields in stage.told.named("partition.lost")] == [0]
+    await store.renew(taken)  # ending does not take it from its new owner
+
+
+async def test_a_renewal_that_is_refused_gives_the_partition_up_until_it_is_free_again() -> None:
+    stage = Stage()
+    store = stage.backend.store
+
+    async with stage.orchestrating() as orchestrator:
+        await settle()
+        store.renew = failing_once(  # type: ignore[method-assign]  # a fault
+            store.renew, FencedError(0, held="epoch 1", current="epoch 2")
+        )
+        await stage.clock.advance(BEAT_S)
+        refused = not orchestrator.owns(0)
+        await stage.clock.advance(LEASE_S + 2 * BEAT_S)
+        again = orchestrator.owns(0)
+
+    assert (refused, again) == (True, True)
+    assert await store.observe(0) is None
+
+
+async def test_a_stop_during_recovery_gives_the_partition_back() -> None:
+    stage = Stage()
+    store = stage.backend.store
+    running = store.running
+
+    async def stopping(partition: int) -> Sequence[ExecutionId]:
+        stage.stop.set()
+        await settle()
+        return await running(partition)
+
+    store.running = stopping  # type: ignore[method-assign]  # a signal at the worst moment
+    async with stage.orchestrating() as orchestrator:
+        await settle()
+
+    assert orchestrator.recovered.is_set()
+    assert await store.observe(0) is None
+
+
+AWAY = StoreError("the database is locked")
+
+
+def failing_once(method: Callable[..., Any], error: StoreError = AWAY) -> Callable[..., Any]:
+    is_first = True
+
+    async def call(*arguments: Any, **named: Any) -> Any:
+        nonlocal is_first
+        if is_first:
+            is_first = False
+            raise error
+        return await method(*arguments, **named)
+
+    return call
+
+
+async def test_a_store_that_fails_while_recovering_ends_no_execution() -> None:
+    stage = Stage()
+    owner = await stage.owner()
+    execution_id = await stage.create(NAP)
+    await owner.tick(0)
+    await stage.backend.store.release(owner.lease)
+    store = stage.backend.store
+    store.load = failing_once(store.load)  # type: ignore[method-assign]  # a fault
+
+    async with stage.orchestrating():
+        await stage.clock.advance(70)
+
+    assert (await stage.header(execution_id)).state == "COMPLETED"
+    assert len(stage.told.named("partition.lost")) == 1
+
+
+async def test_a_store_that_fails_while_deciding_ends_no_execution() -> None:
+    stage = Stage()
+    archive = stage.backend.archive
+    archive.get_definition = failing_once(archive.get_definition)  # type: ignore[method-assign]
+
+    async with stage.orchestrating():
+        execution_id = await stage.create(NAP)
+        await stage.clock.advance(80)
+
+    assert (await stage.header(execution_id)).state == "COMPLETED"
+    assert await archive.list_dead_letters() == []

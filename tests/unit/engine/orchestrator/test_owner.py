@@ -1,0 +1,119 @@
+"""One owner and its batches."""
+
+import asyncio
+
+import pytest
+
+from runnel.core.commands import CancelExecution
+from runnel.core.ids import ExecutionId
+from runnel.core.policy import Policy
+from runnel.engine.orchestrator import owner as owner_module
+from runnel.errors import StoreError
+from runnel.ports.store import Commit, CommitLimits, Lease
+from runnel.testing.clock import settle
+from tests.driver import node, workflow
+from tests.unit.engine.orchestrator.stage import Stage
+
+NAP = workflow(node("nap", handler="sleep", config={"seconds": 60}))
+
+
+async def test_a_halted_owner_reads_nothing_more() -> None:
+    stage = Stage()
+    owner = await stage.owner()
+    execution_id = await stage.create(NAP)
+
+    owner.halt()
+    await owner.run()
+
+    assert (await stage.header(execution_id)).state == "PENDING"
+
+
+async def test_an_owner_that_is_cancelled_is_cancelled_and_not_woken() -> None:
+    stage = Stage()
+    owner = await stage.owner()
+
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(owner.run())
+        await settle()
+        running.cancel()
+
+    assert running.cancelled()
+
+
+async def test_a_command_for_an_execution_that_does_not_exist_is_consumed_and_changes_nothing() -> (
+    None
+):
+    stage = Stage()
+    owner = await stage.owner()
+    await stage.backend.mailbox.send([CancelExecution(execution_id=ExecutionId("nobody"))])
+
+    assert [await owner.tick(0), await owner.tick(0)] == [1, 0]
+    assert await stage.backend.archive.get_header(ExecutionId("nobody")) is None
+    assert await stage.backend.archive.list_dead_letters() == []
+
+
+async def test_many_timers_that_are_due_at_once_are_committed_bit_by_bit() -> None:
+    stage = Stage(limits=CommitLimits(commands=4))
+    owner = await stage.owner()
+    ids = [await stage.create(NAP, f"x{number}") for number in range(20)]
+    while await owner.tick(0):
+        pass
+    sizes = record_commits(stage)
+
+    await stage.clock.advance(60)
+    handled = await owner.tick(0)
+
+    assert handled == 20
+    assert sizes == [4] * 5
+    assert {(await stage.header(each)).state for each in ids} == {"COMPLETED"}
+
+
+def record_commits(stage: Stage) -> list[int]:
+    """How many executions each commit from now on finishes."""
+    store, sizes = stage.backend.store, list[int]()
+    real_commit = store.commit
+
+    async def recorded(lease: Lease, commit: Commit) -> None:
+        sizes.append(len(commit.headers))
+        await real_commit(lease, commit)
+
+    store.commit = recorded  # type: ignore[method-assign]  # watched by this test only
+    return sizes
+
+
+async def test_an_output_too_large_to_store_fails_its_execution(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(owner_module, "BLOB_BYTES_MAX", 100)
+    stage = Stage(policy=Policy(inline_bytes_max=50))
+    owner = await stage.owner()
+    nap = node("nap", handler="sleep", config={"seconds": 0})
+    execution_id = await stage.create(workflow(nap, output="x" * 200))
+
+    while await owner.tick(0):
+        pass
+
+    header = await stage.header(execution_id)
+    assert header.state == "FAILED"
+    assert "the output has 202 bytes, at most 100 are allowed" in (header.error or "")
+
+
+async def test_a_poisoned_command_is_not_set_aside_while_the_store_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = Stage()
+    owner = await stage.owner()
+    await stage.create(NAP)
+
+    async def away(_aggregate_id: str) -> None:
+        raise StoreError("the database is locked")
+
+    def broken(*_arguments: object) -> None:
+        stage.backend.store.load = away  # type: ignore[method-assign, assignment]  # a fault
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(owner_module, "create", broken)
+
+    with pytest.raises(StoreError):
+        await owner.tick(0)
+    assert await stage.backend.archive.list_dead_letters() == []
