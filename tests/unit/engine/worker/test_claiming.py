@@ -4,10 +4,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from runnel.authoring.context import Context
 from runnel.core.commands import Command
 from runnel.core.effects import Task
 from runnel.core.ids import Token
+from runnel.engine.worker import reports
 from runnel.errors import StoreError
 from runnel.ports.store import TaskQueue
 from runnel.testing.clock import FakeClock, settle
@@ -25,6 +28,8 @@ class Recorded:
         self.beats: list[list[Token]] = []
         self.failures: dict[str, int] = {}
         self.refuses: set[Token] = set()
+        self.drops: list[Token] = []
+        self.empty_claims = 0
         self.report_gate = asyncio.Event()
         self.report_gate.set()
 
@@ -33,6 +38,9 @@ class Recorded:
     ) -> Sequence[Task]:
         self._maybe_fail("claim")
         self.limits.append(limit)
+        if self.empty_claims:
+            self.empty_claims -= 1
+            return ()
         return await self._tasks.claim(worker, queues, limit=limit, wait_s=wait_s)
 
     async def start(self, worker: str, tokens: Sequence[Token], *, now: float) -> Sequence[bool]:
@@ -50,7 +58,7 @@ class Recorded:
 
     async def beat(self, worker: str, holds: Sequence[Token]) -> Sequence[Token]:
         self.beats.append(list(holds))
-        return await self._tasks.beat(worker, holds)
+        return [*await self._tasks.beat(worker, holds), *self.drops]
 
     def _maybe_fail(self, call: str) -> None:
         if self.failures.get(call, 0):
@@ -219,3 +227,45 @@ async def test_a_task_that_is_dropped_while_it_waits_for_a_slot_never_runs(stage
 
     assert stage.told.begun == [first.token]
     assert tasks.limits
+
+
+async def test_nothing_is_claimed_while_too_many_results_wait_for_the_store(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reports, "WAITING_MAX", 4)
+    monkeypatch.setattr(reports, "BATCH_MAX", 2)
+    tasks = recorded(stage)
+    tasks.report_gate.clear()
+    await stage.issue(*(stage.task("output") for _ in range(40)))
+
+    async with stage.working(concurrency=8):
+        await eventually(lambda: tasks.report_sizes == [2])
+        await settle()
+        begun = len(stage.told.begun)
+        tasks.report_gate.set()
+        await stage.results(40)
+
+    assert begun <= 16  # a claim that was under way, one more that waited for a slot
+    assert set(tasks.report_sizes) == {2}
+
+
+async def test_a_claim_that_finds_nothing_is_made_again(stage: Stage) -> None:
+    tasks = recorded(stage)
+    tasks.empty_claims = 3
+
+    async with stage.working():
+        await stage.issue(stage.task("output"))
+
+        assert len(await stage.results(1)) == 1
+    assert tasks.empty_claims == 0
+
+
+async def test_a_task_that_is_dropped_and_not_held_disturbs_nobody(stage: Stage) -> None:
+    unknown, wanted = stage.task("output"), stage.task("output")
+    recorded(stage).drops = [unknown.token]
+
+    async with stage.working():
+        await stage.issue(wanted)
+        [completed] = await stage.results(1)
+
+    assert completed.token == wanted.token

@@ -86,6 +86,7 @@ def test_a_result_is_stored_as_json(result: Any, expected: Any) -> None:
         ({None: 3}, "keys must be"),
         ({"a": [1, float("nan")]}, r"result\.a\[1\] is nan"),
         (float("-inf"), "result is -inf"),
+        ([float("inf"), None, 1.5], r"result\[0\] is inf"),
         ([None, 2**70, Scalar(float("inf"))], r"result\[2\] is inf"),
         ("\ud800", "surrogates"),
     ],

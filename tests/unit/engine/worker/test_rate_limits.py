@@ -2,10 +2,15 @@
 
 from typing import Any
 
+import pytest
+
 from runnel.authoring.context import Context
-from runnel.core.commands import TaskDeferred
+from runnel.core.commands import TaskCompleted, TaskDeferred
 from runnel.core.effects import Task
 from runnel.core.workflow import RateLimit
+from runnel.engine.worker.rate_limits import RateLimits
+from runnel.engine.worker.runner import STORE_RETRY_S
+from runnel.errors import StoreError
 from runnel.testing.clock import FakeClock, settle
 from tests.unit.engine.worker.stage import Stage
 from tests.waiting import eventually
@@ -102,3 +107,57 @@ async def test_a_parked_task_that_is_dropped_does_not_run(frozen: Stage, clock: 
 
     assert held == 0
     assert frozen.told.begun == [first.token]
+
+
+async def test_a_parked_task_that_was_dropped_is_not_sent_back_by_a_shutdown(
+    frozen: Stage,
+) -> None:
+    first, second = limited(frozen), limited(frozen)
+    async with frozen.working():
+        await frozen.issue(first, second)
+        await settle()
+        await frozen.drop(second.token)
+        await settle()
+
+    assert [type(each) for each in await frozen.read_reports()] == [TaskCompleted]
+    assert frozen.told.named("report.refused") == []
+
+
+async def test_a_task_whose_rate_can_not_be_asked_for_is_sent_back(frozen: Stage) -> None:
+    async def away(*_arguments: object, **_named: object) -> float:
+        raise StoreError("the store is away")
+
+    frozen.backend.tasks.take_token = away  # type: ignore[method-assign]  # a fault
+    async with frozen.working():
+        await frozen.issue(limited(frozen))
+        await settle()
+
+    [deferred] = await frozen.read_reports()
+    assert isinstance(deferred, TaskDeferred)
+    assert deferred.until == frozen.clock.now() + STORE_RETRY_S
+    assert deferred.reason == "the store is away"
+    assert frozen.told.begun == []
+
+
+TABLE = {"api": RateLimit(rate_per_second=5.0, burst=3)}
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, None),
+        ({"rate_per_second": 1.0}, None),
+        ({"resource_tag": "other"}, None),
+        ({"resource_tag": "api"}, TABLE["api"]),
+        (
+            {"resource_tag": "api", "rate_per_second": 1.0, "burst": 2},
+            RateLimit(rate_per_second=1.0, burst=2),
+        ),
+    ],
+)
+def test_the_limit_of_the_workflow_comes_before_that_of_the_engine(
+    frozen: Stage, fields: dict[str, Any], expected: RateLimit | None
+) -> None:
+    limits = RateLimits(frozen.backend.tasks, TABLE)
+
+    assert limits.limit_of(frozen.task("output", **fields)) == expected

@@ -8,7 +8,8 @@ import pytest
 
 from runnel.authoring.context import Context
 from runnel.core.commands import TaskCompleted, TaskDeferred, TaskLost
-from runnel.errors import BrokenInvariantError, InputError
+from runnel.engine.worker.worker import GOODBYE_S
+from runnel.errors import BrokenInvariantError, InputError, StoreError
 from runnel.testing.clock import FakeClock, settle
 from tests.unit.engine.worker.stage import Stage
 from tests.waiting import eventually
@@ -158,3 +159,77 @@ async def test_a_bug_in_a_loop_ends_the_worker_with_that_error(frozen: Stage) ->
 def test_a_worker_without_slots_is_refused(frozen: Stage) -> None:
     with pytest.raises(InputError, match="at least 1, got 0"):
         frozen.worker(concurrency=0)
+
+
+async def test_a_worker_that_is_cancelled_does_not_wait_for_its_threads(stage: Stage) -> None:
+    go, begun = threading.Event(), threading.Event()
+
+    @stage.handlers.handler("hang")
+    def hang(config: Any, ctx: Context) -> None:
+        begun.set()
+        go.wait(10)
+
+    await stage.issue(stage.task("hang"))
+    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+        running = group.create_task(stage.worker().run(stage.stop))
+        await eventually(begun.is_set)
+        running.cancel()
+
+    go.set()
+    assert running.cancelled()
+    assert [type(each) for each in await stage.read_reports()] == [TaskLost]
+
+
+async def test_a_worker_that_is_cancelled_between_claim_and_start_loses_what_it_claimed(
+    frozen: Stage,
+) -> None:
+    claimed = asyncio.Event()
+
+    async def endless(*_arguments: object, **_named: object) -> Any:
+        claimed.set()
+        await asyncio.Event().wait()
+
+    frozen.backend.tasks.start = endless  # type: ignore[method-assign]  # a fault
+    task = frozen.task("output")
+    await frozen.issue(task)
+    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+        running = group.create_task(frozen.worker().run(frozen.stop))
+        await claimed.wait()
+        running.cancel()
+
+    assert [type(each) for each in await frozen.read_reports()] == [TaskLost]
+    assert frozen.told.begun == []
+
+
+@pytest.mark.parametrize(
+    ("call", "seconds", "error"),
+    [("report", GOODBYE_S, "timed out at shutdown"), ("leave", GOODBYE_S, "timed out")],
+)
+async def test_a_store_that_does_not_answer_does_not_keep_a_worker_from_ending(
+    frozen: Stage, clock: FakeClock, call: str, seconds: float, error: str
+) -> None:
+    async def endless(*_arguments: object, **_named: object) -> Any:
+        await asyncio.Event().wait()
+
+    setattr(frozen.backend.tasks, call, endless)
+    async with frozen.working():
+        await frozen.issue(frozen.task("output"))
+        await settle()
+        frozen.stop.set()
+        await clock.advance(seconds)
+
+    [told] = frozen.told.named("store.failed")
+    assert (told["call"], told["error"]) == (call, error)
+
+
+async def test_a_goodbye_that_fails_is_told_and_ends_the_worker(frozen: Stage) -> None:
+    async def away(worker: str) -> None:
+        raise StoreError("the store is away")
+
+    frozen.backend.tasks.leave = away  # type: ignore[method-assign]  # a fault
+    async with frozen.working():
+        await settle()
+
+    assert frozen.told.named("store.failed") == [
+        {"worker": "w1", "call": "leave", "error": "the store is away"}
+    ]

@@ -303,3 +303,22 @@ async def test_a_task_that_takes_longer_than_a_moment_is_noted_once(
     assert early == 0
     assert [note.token for note in frozen.notes()] == [task.token]
     assert frozen.notes()[0].started_at == pytest.approx(clock.now() - 5.2)
+
+
+async def test_a_result_that_comes_after_the_timeout_is_a_timeout(
+    frozen: Stage, clock: FakeClock
+) -> None:
+    @frozen.handlers.handler("late")
+    async def late(config: Any, ctx: Context) -> str:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            ctx.logger.debug("no")
+        return "a result after all"
+
+    async with frozen.working():
+        await frozen.issue(frozen.task("late", timeout_s=10.0))
+        await clock.advance(10.1)
+        [failed] = await frozen.results()
+
+    assert failed.error.type == "TaskTimeoutError"  # type: ignore[union-attr]  # a failure
