@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from runnel.authoring.context import Context
+from runnel.engine.worker.jobs import SOFT_TIMEOUT
 from runnel.errors import Skip, SoftTimeoutError
 
 
@@ -84,5 +85,14 @@ def soft() -> str:
     try:
         while True:
             time.monotonic()
+    except SoftTimeoutError as error:
+        return str(error)
+
+
+def soft_by_itself() -> str:
+    """As `soft`, but without anybody to send the signal."""
+    try:
+        os.kill(os.getpid(), SOFT_TIMEOUT)
+        return soft()
     except SoftTimeoutError as error:
         return str(error)

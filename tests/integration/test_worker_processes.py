@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
+from runnel.authoring.calls import Call, Mode
 from runnel.authoring.context import Context
 from runnel.core.commands import TaskCompleted, TaskFailed, TaskSkipped
 from runnel.core.values import blob
+from runnel.engine.worker.processes import Child, Processes, job_of
 from runnel.errors import Skip
 from runnel.runtime.clock import RealClock
 from tests.integration import crunching
@@ -180,6 +182,25 @@ async def test_a_process_that_ends_by_itself_is_an_error_that_may_be_retried(sta
     assert "exit code 7" in died.error.message  # type: ignore[union-attr]  # a failure
     assert died.error.retryable is True  # type: ignore[union-attr]  # a failure
     assert completed.output.decode() == 25  # type: ignore[union-attr]  # in a new process
+
+
+async def test_a_process_that_died_while_it_was_idle_is_replaced(stage: Stage) -> None:
+    processes, children = Processes(), list[Child]()
+    job = job_of(Call(function=crunching.pid, mode=Mode.PROCESS), stage.task("crunch"))
+
+    async def answered() -> bytes:
+        done = await processes.run(job, lambda _news: None, children.append)
+        return bytes(done.output)
+
+    first = await answered()
+    os.kill(int(first), signal.SIGKILL)
+    await children[0].wait()
+    second, third = await answered(), await answered()
+    await processes.close()
+
+    assert first != second
+    assert second == third
+    assert children[1] is children[2]
 
 
 async def test_a_timeout_is_a_hard_stop_also_for_what_the_code_has_started(

@@ -1,0 +1,151 @@
+"""A child process by itself, with the test as its parent."""
+
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from runnel.authoring.calls import ContextPlace
+from runnel.engine.worker.child import EXIT_PARENT_GONE
+from runnel.engine.worker.jobs import (
+    HEADER,
+    SOFT_TIMEOUT,
+    Answer,
+    Done,
+    Job,
+    Logged,
+    Measured,
+    decode_answer,
+    frame,
+)
+from runnel.testing.clock import FakeClock
+from tests.unit.engine.worker.stage import Stage
+
+HERE = "tests.integration.crunching"
+BOOT = "import sys; from runnel.engine.worker.child import main; main(*map(int, sys.argv[1:]))"
+ENDS_S = 20
+
+
+class Conversation:
+    """A child that was told that `parent` is its parent, and the socket to it."""
+
+    def __init__(self, parent: int) -> None:
+        self._link, theirs = socket.socketpair()
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", BOOT, str(theirs.fileno()), str(parent)],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                pass_fds=(theirs.fileno(),),
+            )
+        self._link.settimeout(ENDS_S)
+        self._stream = self._link.makefile("rb")
+
+    def ask(self, function: str, *positional: Any, **fields: Any) -> Done:
+        """What the child answers; what it says before that is dropped."""
+        return self.listen(function, *positional, **fields)[-1]  # type: ignore[return-value]
+
+    def listen(self, function: str, *positional: Any, **fields: Any) -> list[Answer]:
+        """All that the child says, up to and with its answer."""
+        settings: dict[str, Any] = {
+            "main": None,
+            "place": ContextPlace.NONE,
+            "task": Stage(FakeClock()).task("crunch", soft_timeout_s=1.5),
+            **fields,
+        }
+        job = Job(
+            function=function,
+            positional=[msgspec.Raw(msgspec.json.encode(value)) for value in positional],
+            named={},
+            log_level=logging.INFO,
+            **settings,
+        )
+        self._link.sendall(frame(job))
+        heard = [self._receive()]
+        while not isinstance(heard[-1], Done):
+            heard.append(self._receive())
+        return heard
+
+    def hang_up(self) -> int:
+        """The exit code of the child."""
+        self._stream.close()
+        self._link.close()
+        return self.process.wait(ENDS_S)
+
+    def _receive(self) -> Answer:
+        (size,) = HEADER.unpack(self._stream.read(HEADER.size))
+        return decode_answer(self._stream.read(size))
+
+
+@pytest.fixture
+def child() -> Iterator[Conversation]:
+    conversation = Conversation(os.getpid())
+    yield conversation
+    assert conversation.hang_up() == EXIT_PARENT_GONE
+
+
+def test_a_child_answers_one_job_after_another_and_ends_with_its_link(child: Conversation) -> None:
+    squared, skipped = child.ask(f"{HERE}:square", 5), child.ask(f"{HERE}:skip")
+    failed, not_json = child.ask(f"{HERE}:picky"), child.ask(f"{HERE}:not_json")
+    unknown = child.ask(f"{HERE}:nobody")
+
+    assert bytes(squared.output) == b"25"
+    assert skipped.skipped == "nothing to do"
+    assert str(failed.error) == "PickyError: very picky"
+    assert "it holds a builtins.object" in str(not_json.error)
+    assert "nobody" in str(unknown.error)
+
+
+def test_a_child_passes_on_what_the_code_logs_and_measures(child: Conversation) -> None:
+    measured, logged, done = child.listen(f"{HERE}:inputs", place=ContextPlace.NAMED)
+
+    assert isinstance(measured, Measured)
+    assert (measured.measurement.name, measured.measurement.value) == ("depth", 2.5)
+    assert isinstance(logged, Logged)
+    assert (logged.level, logged.message) == (logging.WARNING, "from the child")
+    assert isinstance(done, Done)
+
+
+def test_a_soft_timeout_reaches_running_code_and_no_other(child: Conversation) -> None:
+    child.ask(f"{HERE}:square", 1)
+    child.process.send_signal(SOFT_TIMEOUT)
+    untouched = child.ask(f"{HERE}:square", 2)
+    told = child.ask(f"{HERE}:soft_by_itself")
+
+    assert bytes(untouched.output) == b"4"
+    assert "soft timeout of 1.5 s" in bytes(told.output).decode()
+
+
+def test_the_script_of_the_parent_is_run_once_and_not_as_a_program(
+    child: Conversation, tmp_path: Path
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "runs = []\ndef name():\n    runs.append(1)\n    return [__name__, len(runs)]\n"
+    )
+
+    first, second = (child.ask("__main__:name", main=str(script)) for _ in range(2))
+
+    assert bytes(first.output) == b'["__runnel_main__",1]'
+    assert bytes(second.output) == b'["__runnel_main__",2]'
+
+
+def test_a_script_that_is_no_module_is_the_error_of_its_task(
+    child: Conversation, tmp_path: Path
+) -> None:
+    failed = child.ask("__main__:name", main=str(tmp_path / "script.txt"))
+
+    assert "can't be run again in a child process" in str(failed.error)
+
+
+def test_a_child_whose_parent_has_gone_already_does_not_begin() -> None:
+    orphan = Conversation(parent=1)
+
+    assert orphan.process.wait(ENDS_S) == EXIT_PARENT_GONE
+    orphan.hang_up()
