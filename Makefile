@@ -36,6 +36,7 @@ format: setup ## format the code and fix what can be fixed
 
 coverage: setup ## the whole suite, with the lines and branches it leaves out
 	@RUNNEL_BUDGET_FACTOR=3 $(BIN)/pytest --quiet -n $(WORKERS) --cov --cov-report=term
+	@$(BIN)/python -m tests.branch_coverage
 
 sim: setup ## simulate: SEED=first COUNT=how many; the last line says what came of it
 	@$(BIN)/python -m runnel.testing.simulation --seed $(SEED) --count $(COUNT)
@@ -55,7 +56,7 @@ lock: ## pin the newest allowed dependencies again in requirements/
 
 clean: ## remove .venv and every cache
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \
-		.coverage build dist
+		.coverage .coverage.* build dist
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 lint: setup

@@ -1,0 +1,36 @@
+"""Fails when the last run of the tests left out too much of the core or of the engine."""
+
+import json
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from coverage import Coverage
+
+# Per cent; may only go up.
+BRANCHES_MIN = 95.0
+PACKAGES = ("core", "engine")
+
+
+def main() -> None:
+    """Exits with a sentence when a package is below the limit."""
+    with TemporaryDirectory() as folder:
+        taken = {package: branches_taken(package, Path(folder)) for package in PACKAGES}
+    found = ", ".join(f"{package} {share:.1f} %" for package, share in taken.items())
+    if min(taken.values()) < BRANCHES_MIN:
+        sys.exit(f"expected tests for at least {BRANCHES_MIN:g} % of the branches, got: {found}")
+    sys.stdout.write(f"branches: {found}\n")
+
+
+def branches_taken(package: str, folder: Path) -> float:
+    """Branches alone, in per cent: lines are easier to reach and would make it look better."""
+    report = folder / f"{package}.json"
+    measured = Coverage()
+    measured.load()
+    measured.json_report(outfile=str(report), include=[f"src/runnel/{package}/*"])
+    totals = json.loads(report.read_text(encoding="utf-8"))["totals"]
+    return float(100 * totals["covered_branches"] / totals["num_branches"])
+
+
+if __name__ == "__main__":
+    main()
