@@ -35,7 +35,7 @@ format: setup ## format the code and fix what can be fixed
 	@$(BIN)/ruff format .
 
 coverage: setup ## the whole suite, with the lines and branches it leaves out
-	@RUNNEL_BUDGET_FACTOR=3 $(BIN)/pytest --quiet -n $(WORKERS) --cov --cov-report=term
+	@RUNNEL_BUDGET_FACTOR=5 $(BIN)/pytest --quiet -n $(WORKERS) --cov --cov-report=term
 	@$(BIN)/python -m tests.branch_coverage
 
 sim: setup ## simulate: SEED=first COUNT=how many; the last line says what came of it
