@@ -1,11 +1,20 @@
 """The end is the one that the reference says, for the order in which things happened."""
 
 from collections.abc import Iterable
+from typing import TypeGuard
 
 import msgspec
 
 from runnel.core.codec import decode_entry
-from runnel.core.events import AnyEvent, ExecutionClosing, NodeCompleted, NodeFailed
+from runnel.core.events import (
+    AnyEvent,
+    ExecutionClosing,
+    MapStarted,
+    NodeCompleted,
+    NodeFailed,
+    NodeQueued,
+    NodeWaits,
+)
 from runnel.core.execution import Execution
 from runnel.core.ids import NO_ITEM
 from runnel.core.states import ExecutionState, NodeState
@@ -27,7 +36,11 @@ class Expected(Check):
         workflow = execution.graph.workflow
         reference = Reference(workflow, false_conditions(workflow))
         result: str | None = None
+        begun: set[str] = set()
         for event in self._events(execution):
+            if _begins(event):
+                begun.add(event.node)
+            reference.has_run = set(begun)  # what waited for a slot has not
             if isinstance(event, NodeCompleted | NodeFailed) and event.item == NO_ITEM:
                 if reference.state[event.node] is not NodeState.RUNNING:
                     found = reference.state[event.node]
@@ -65,6 +78,13 @@ class Expected(Check):
         if value.blob is None:
             return value.decode()
         return msgspec.json.decode(self.truth.server.blobs.peek(value.blob) or b"null")
+
+
+def _begins(event: AnyEvent) -> TypeGuard[NodeQueued | NodeWaits | MapStarted]:
+    """An attempt exists from then on: a task, a sleep, a child, a place in line for a key."""
+    if isinstance(event, NodeWaits):
+        return event.attempt is not None and event.item == NO_ITEM
+    return isinstance(event, NodeQueued | MapStarted)
 
 
 def _is_cancel(event: ExecutionClosing) -> bool:
