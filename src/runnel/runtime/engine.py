@@ -23,6 +23,12 @@ Adopts: TypeAlias = bool | frozenset[int]
 """Which partitions of others an engine takes over as they become free: all, none, or these."""
 
 
+# An embedded engine's tasks are its own worker's: it may claim more than run at once. A claim, a
+# start check and a report are then shared by more tasks: with SQLite and 4 slots 3,020 diamonds/s
+# instead of 2,490 (medians of five).
+CLAIM_AHEAD = 60
+
+
 class World(msgspec.Struct, frozen=True):
     """Time and chance, as one argument."""
 
@@ -76,6 +82,7 @@ class Engine:
             self.hub,
             name=self.name,
             concurrency=settings.worker_concurrency,
+            claim_ahead=CLAIM_AHEAD,
             beat_s=settings.heartbeat_interval_s,
             shutdown_s=settings.shutdown_timeout_s,
             rate_limits=rate_limits or {},

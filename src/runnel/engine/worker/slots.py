@@ -15,8 +15,14 @@ from runnel.engine.worker.runs import Run
 
 
 class Slots:
-    def __init__(self, count: int) -> None:
+    """`ahead` is how many runs may stand in line here, claimed and not begun, while those before
+    them end without waiting: behind one that takes a while they would be claimed too early.
+    """
+
+    def __init__(self, count: int, *, ahead: int = 0) -> None:
         self.count = count
+        self._ahead = ahead
+        self._ended_at_once = 0
         self.free = count
         self._ready: deque[Run] = deque()
         self._idle: list[asyncio.Future[None]] = []
@@ -30,8 +36,9 @@ class Slots:
 
     @property
     def claimable(self) -> int:
-        """How many more tasks could run at once."""
-        return self.free - len(self._ready)
+        """How many more tasks there is room for."""
+        ahead = self._ahead if self._ended_at_once >= self.count else 0
+        return self.free + ahead - len(self._ready)
 
     async def wait_claimable(self) -> int:
         while self.claimable <= 0:
@@ -74,8 +81,14 @@ class Slots:
             self._idle.append(idle)
             await idle
 
+    def waits(self) -> None:
+        """A run that has begun takes a while."""
+        self._ended_at_once = 0
+        self.pass_on()
+
     def release(self) -> None:
         self.free += 1
+        self._ended_at_once += 1
         self._wake_claimer()
 
     def drain_ready(self) -> list[Run]:

@@ -44,6 +44,8 @@ GOODBYE_S = 5.0
 class Worker:
     """Runs up to `concurrency` tasks at a time, of all `queues` or of those that are named.
 
+    Up to `claim_ahead` more may be claimed while tasks end at once: right only where nobody else
+    could run them in the meantime.
     `grace_s` is how long a handler may go on after it was cancelled, before it is ended by
     force. A worker is run once.
     """
@@ -58,6 +60,7 @@ class Worker:
         *,
         name: str,
         concurrency: int = 4,
+        claim_ahead: int = 0,
         queues: Sequence[str] | None = None,
         rate_limits: Mapping[str, RateLimit] | None = None,
         beat_s: float = 5.0,
@@ -74,7 +77,7 @@ class Worker:
         self._shutdown_s = shutdown_s
         self._grace_s = grace_s
         self._held = Held()
-        self._slots = Slots(concurrency)
+        self._slots = Slots(concurrency, ahead=claim_ahead)
         self._deadlines = Deadlines(clock)
         self._threads = Threads(name)
         self._processes = Processes()
@@ -215,7 +218,7 @@ class Worker:
 
     def _suspended(self, run: Run) -> None:
         """A run that waits needs a deadline, and its waiting lets the next one begin."""
-        self._slots.pass_on()
+        self._slots.waits()
         if not run.is_watched:
             self._deadlines.arm(run, run.watch(since=self._clock.monotonic()))
 

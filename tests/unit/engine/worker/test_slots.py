@@ -37,3 +37,47 @@ async def test_a_run_goes_to_a_runner_that_still_waits(frozen: Stage) -> None:
         slots.put([run])
 
     assert patient.result() is run
+
+
+async def end_at_once(slots: Slots, stage: Stage, count: int) -> None:
+    for _ in range(count):
+        slots.put([Run(stage.task("output"))])
+        await slots.take()
+        slots.release()
+
+
+async def test_nothing_is_claimed_ahead_before_runs_have_ended_at_once(frozen: Stage) -> None:
+    slots = Slots(2, ahead=10)
+
+    at_first = slots.claimable
+    await end_at_once(slots, frozen, 2)
+
+    assert (at_first, slots.claimable) == (2, 12)
+
+
+async def test_a_run_that_waits_ends_the_claiming_ahead(frozen: Stage) -> None:
+    slots = Slots(2, ahead=10)
+    await end_at_once(slots, frozen, 2)
+    slots.put([Run(frozen.task("output"))])
+    await slots.take()
+
+    slots.waits()
+
+    assert slots.claimable == 1
+
+
+async def test_no_more_than_the_slots_run_at_once_however_many_were_claimed(
+    frozen: Stage,
+) -> None:
+    slots = Slots(2, ahead=10)
+    await end_at_once(slots, frozen, 2)
+    slots.put([Run(frozen.task("output")) for _ in range(slots.claimable)])
+
+    async with asyncio.TaskGroup() as group:
+        takers = [group.create_task(slots.take()) for _ in range(3)]
+        await settle()
+        taken = sum(taker.done() for taker in takers)
+        slots.release()
+        slots.pass_on()
+
+    assert (taken, slots.claimable) == (2, 1)
