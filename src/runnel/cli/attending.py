@@ -9,7 +9,8 @@ from runnel.cli.folding import fold
 from runnel.cli.logs import show_logs
 from runnel.cli.progress import Progress
 from runnel.cli.watching import View
-from runnel.core.ids import NO_ITEM
+from runnel.core.ids import NO_ITEM, ExecutionId
+from runnel.engine.worker.patience import Patience
 from runnel.runtime.engine import Adopts, Engine
 from runnel.runtime.hub import Happened, Started
 
@@ -33,10 +34,15 @@ class Attendance:
         self._shutdown_s = shutdown_s
         self._signals = 0
         self._is_complete = True
+        self._patience = Patience(engine.clock, engine.hub, engine.name)
+        self._group: asyncio.TaskGroup | None = None
+        self._following: list[asyncio.Task[None]] = []
 
     def follow(self, progress: Progress) -> None:
         self.followed[progress.execution_id] = progress
         self._view.add(progress)
+        if self._group is not None:
+            self._following.append(self._group.create_task(self._until_final(progress)))
 
     @property
     def is_over(self) -> bool:
@@ -64,11 +70,27 @@ class Attendance:
     async def _run(self, adopts: Adopts, recovered: Callable[[], Awaitable[None]] | None) -> None:
         ended = asyncio.Event()
         async with asyncio.TaskGroup() as group:
+            self._group = group
+            self._following = [
+                group.create_task(self._until_final(each)) for each in self.followed.values()
+            ]
             group.create_task(self._work(adopts, ended))
             if recovered is not None:
                 group.create_task(self._after_recovery(recovered, ended))
             while not await self._engine.clock.wait(ended, REFRESH_S):
                 self._view.refresh()
+            for following in self._following:
+                following.cancel()
+
+    async def _until_final(self, progress: Progress) -> None:
+        """The store has the last word: another process may have ended the execution."""
+        client, execution_id = self._engine.client, ExecutionId(progress.execution_id)
+        await self._patience.until_done(lambda: client.wait(execution_id), "wait")
+        if not progress.is_final:
+            ended = await self._patience.until_done(lambda: client.load(execution_id), "load")
+            progress.catch_up(ended)
+            self._view.changed(progress)
+        self._stop_if_over()
 
     async def _work(self, adopts: Adopts, ended: asyncio.Event) -> None:
         try:
@@ -97,8 +119,6 @@ class Attendance:
                 fold(progress, what.at, what.events)
         if progress is not None:
             self._view.changed(progress)
-            if progress.is_final:
-                self._stop_if_over()
 
     def _stop_if_over(self) -> None:
         if self.is_over:

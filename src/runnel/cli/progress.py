@@ -39,7 +39,7 @@ class NodeLine:
 class Progress:
     """Nodes in the order of the workflow; `counts` and `active` make a frame cost no walk.
 
-    `changed` gathers the lines that `fold` has touched, in order, until somebody clears it.
+    `changed` gathers the lines that have moved, in order, until somebody clears it.
     """
 
     def __init__(self, execution_id: str, workflow: Workflow) -> None:
@@ -61,16 +61,21 @@ class Progress:
     def of(cls, execution: Execution) -> "Progress":
         """From where a stored execution stands."""
         progress = cls(execution.id, execution.graph.workflow)
-        progress.state = execution.state
-        progress.started_at = execution.started_at
-        progress.finished_at = execution.finished_at
-        progress.error = str(execution.error or "")
-        for compiled, run in zip(execution.graph.nodes, execution.nodes, strict=True):
-            _copy(progress, progress.lines[compiled.node.id], run)
-        for index, found in execution.maps.items():
-            line = progress.lines[execution.graph.nodes[index].node.id]
-            line.items, line.items_settled = found.count, found.settled
+        progress.catch_up(execution)
+        progress.changed.clear()
         return progress
+
+    def catch_up(self, execution: Execution) -> None:
+        """To where the stored execution stands, whatever was told of it before."""
+        self.state = execution.state
+        self.started_at = execution.started_at
+        self.finished_at = execution.finished_at
+        self.error = str(execution.error or "")
+        for compiled, run in zip(execution.graph.nodes, execution.nodes, strict=True):
+            _copy(self, self.lines[compiled.node.id], run)
+        for index, found in execution.maps.items():
+            line = self.lines[execution.graph.nodes[index].node.id]
+            line.items, line.items_settled = found.count, found.settled
 
     @property
     def is_final(self) -> bool:
@@ -120,7 +125,9 @@ class Progress:
 
 
 def _copy(progress: Progress, line: NodeLine, run: NodeRun) -> None:
-    progress.move(line, run.state)
+    if line.state is not run.state:
+        progress.move(line, run.state)
+        progress.changed.append(line)
     line.attempts = run.attempt
     line.started_at, line.finished_at = run.started_at, run.finished_at
     line.wait, line.detail, line.due = run.wait, run.detail or run.key, run.due

@@ -11,6 +11,7 @@ from runnel.core.commands import CancelExecution
 from runnel.core.ids import ExecutionId
 from runnel.core.retry import RetryPolicy
 from runnel.core.workflow import Workflow
+from runnel.engine.worker.patience import Patience
 from runnel.errors import EngineEndedError, InputError
 from runnel.ports.clock import Clock
 from runnel.runtime.clock import RealClock
@@ -87,20 +88,32 @@ class WorkflowExecutor:
         execution = await engine.client.load(execution_id)
         if not execution.is_final:
             raise EngineEndedError(execution_id) from host.error
+        live.catch_up(execution)
         return result_of(execution, live)
 
 
 async def _until_finished(engine: Engine, execution_id: ExecutionId, live: LiveExecution) -> None:
     """Also when it is cancelled: then the execution is too, and its steps end before this does."""
+    async with asyncio.TaskGroup() as group:
+        following = group.create_task(_follow(engine, execution_id, live))
+        try:
+            await live.finished.wait()
+        except asyncio.CancelledError:
+            command = CancelExecution(execution_id=execution_id, reason="execute was cancelled")
+            await engine.backend.mailbox.send([command])
+            await live.finished.wait()
+            raise
+        finally:
+            following.cancel()
+            await live.quiet.wait()
+
+
+async def _follow(engine: Engine, execution_id: ExecutionId, live: LiveExecution) -> None:
+    patience = Patience(engine.clock, engine.hub, engine.name)
     try:
-        await live.finished.wait()
-    except asyncio.CancelledError:
-        command = CancelExecution(execution_id=execution_id, reason="execute was cancelled")
-        await engine.backend.mailbox.send([command])
-        await live.finished.wait()
-        raise
+        await patience.until_done(lambda: engine.client.wait(execution_id), "wait")
     finally:
-        await live.quiet.wait()
+        live.finished.set()
 
 
 def _check(max_concurrency: Any, limiters: Mapping[str, object]) -> None:

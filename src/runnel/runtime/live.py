@@ -16,14 +16,16 @@ from runnel.authoring.builder import Step
 from runnel.authoring.context import Context
 from runnel.authoring.step_context import StepContext, StepOutputs
 from runnel.core import events as e
+from runnel.core.execution import Execution
 from runnel.core.json_types import Json
 from runnel.core.run_when import SkipReason
+from runnel.core.states import NodeState
 from runnel.engine.worker.outputs import encode
 from runnel.errors import ConditionError, Skip
 
 
 class LiveExecution:
-    """`finished` is set by the commit of the execution's end, `quiet` while no async step runs.
+    """`finished` is set when the execution is final, `quiet` while no async step runs.
 
     With `is_durable` the results are what JSON makes of them, the same before and after a
     restart; otherwise they are the very objects that the functions returned.
@@ -113,10 +115,16 @@ class LiveExecution:
                     self._accept(node)
                 case e.NodeFailed(node=node) | e.NodeSkipped(node=node):
                     self._kept.pop(node, None)
-                case e.ExecutionFinished():
-                    self.finished.set()
                 case _:
                     continue
+
+    def catch_up(self, execution: Execution) -> None:
+        """A commit whose answer was lost may have been stored: nobody told of its events."""
+        for compiled, run in zip(execution.graph.nodes, execution.nodes, strict=True):
+            step_id = compiled.node.id
+            if run.state is NodeState.COMPLETED and step_id not in self.outputs:
+                self._attempts[step_id] = run.attempt
+                self._accept(step_id)
 
     def _accept(self, step_id: str) -> None:
         """The current attempt is the one whose report counted: others are refused by the core."""

@@ -127,7 +127,7 @@ class Orchestrator:
             await self._parts.store.release(lease)
         except StoreError as error:
             self._unreleased.append(lease)
-            self._parts.telemetry.event(names.STORE_FAILED, error=str(error))
+            self._tell_lost(lease, f"it could not be given back: {error}")
             return
         self._parts.telemetry.event(names.PARTITION_RELEASED, partition=lease.partition)
 

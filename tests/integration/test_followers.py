@@ -1,0 +1,247 @@
+"""Whoever follows an execution learns how it ended, also when this process did not see that."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runnel import StepContext, WorkflowDAG, WorkflowExecutor
+from runnel.backends.memory import MemoryBackend
+from runnel.backends.sqlite.store import SqliteStore
+from runnel.cli import attending
+from runnel.cli.attending import Attendance
+from runnel.cli.main import run_command
+from runnel.cli.progress import Progress
+from runnel.core.ids import ExecutionId
+from runnel.core.states import EXECUTION_FINAL, ExecutionState
+from runnel.core.workflow import Workflow
+from runnel.errors import LeaseHeldError, StoreError
+from runnel.ports.archive import ExecutionFilter
+from runnel.ports.store import Commit, CommitLimits, Lease, LeaseRecord
+from runnel.runtime.build import build_engine
+from runnel.runtime.clock import RealClock, RealIds
+from runnel.runtime.engine import Engine, World, running
+from runnel.settings import Settings
+from runnel.testing.clock import settle
+from tests.driver import node, workflow
+from tests.engines import Work, registry
+
+DEADLINE_S = 30.0
+HELD = workflow(node("held"))
+
+
+class Gap:
+    """From `open` on, the next commit fails, and its process never gets its partition back."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun = asyncio.Event()
+        self._loser: str | None = None
+        self._is_open = False
+        for name in ("commit", "acquire", "release"):
+            monkeypatch.setattr(SqliteStore, name, getattr(self, f"_{name}")(_real(name)))
+
+    def open(self) -> None:
+        self._is_open = True
+
+    def _commit(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        async def commit(store: SqliteStore, lease: Lease, commit: Commit) -> None:
+            if self._is_open:
+                self._is_open, self._loser = False, lease.owner
+                raise StoreError("the disk is full")
+            await real(store, lease, commit)
+
+        return commit
+
+    def _acquire(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        async def acquire(
+            store: SqliteStore, partition: int, owner: str, *, over: LeaseRecord | None = None
+        ) -> Any:
+            if owner == self._loser:
+                raise LeaseHeldError(partition, "somebody else")
+            return await real(store, partition, owner, over=over)
+
+        return acquire
+
+    def _release(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        async def release(store: SqliteStore, lease: Lease) -> None:
+            await real(store, lease)
+            if lease.owner == self._loser:
+                self.begun.set()
+
+        return release
+
+
+def _real(name: str) -> Callable[..., Any]:
+    found: Callable[..., Any] = getattr(SqliteStore, name)
+    return found
+
+
+class Silence:
+    """A view that shows nothing."""
+
+    def add(self, progress: Progress) -> None: ...
+
+    def changed(self, progress: Progress) -> None:
+        progress.changed.clear()
+
+    def refresh(self) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+    def end(self) -> None: ...
+
+
+async def attend(engine: Engine, definition: Workflow) -> Attendance:
+    """As `runnel run` does, and cancelled when it takes too long."""
+    await engine.claim_home()
+    execution_id = await engine.client.submit(definition)
+    attendance = Attendance(engine, Silence(), shutdown_s=0.1)
+    attendance.follow(Progress(execution_id, definition))
+    async with asyncio.timeout(DEADLINE_S):
+        await attendance.run()
+    return attendance
+
+
+async def cancel_as_another_process(data_dir: Path) -> None:
+    command = ["cancel", "@last", "--data-dir", str(data_dir)]
+    assert await asyncio.to_thread(run_command, command) == 0
+
+
+@pytest.fixture(autouse=True)
+def no_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a program go to its stderr from then on, whatever else runs in the process."""
+    monkeypatch.setattr(attending, "show_logs", lambda: None)
+
+
+@pytest.fixture
+def gap(monkeypatch: pytest.MonkeyPatch) -> Gap:
+    return Gap(monkeypatch)
+
+
+async def test_a_run_ends_when_another_process_ended_the_execution(
+    tmp_path: Path, gap: Gap
+) -> None:
+    work = Work()
+    may_end = work.gate("held")
+    engine = await build_engine(
+        Settings(data_dir=tmp_path, shutdown_timeout_s=0.1), handlers=registry(work)
+    )
+    try:
+        async with asyncio.TaskGroup() as group:
+            attending = group.create_task(attend(engine, HELD))
+            await work.entered["held"].wait()
+            gap.open()
+            may_end.set()
+            await gap.begun.wait()
+            await cancel_as_another_process(tmp_path)
+    finally:
+        await engine.backend.close()
+
+    (progress,) = attending.result().followed.values()
+    assert progress.state is ExecutionState.CANCELLED
+    assert progress.lines["held"].state == "CANCELLED"
+
+
+async def test_execute_returns_when_another_process_ended_the_execution(
+    tmp_path: Path, gap: Gap
+) -> None:
+    has_begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def held(_ctx: StepContext) -> None:
+        has_begun.set()
+        await may_end.wait()
+
+    executor = WorkflowExecutor(data_dir=tmp_path)
+    async with asyncio.TaskGroup() as group, asyncio.timeout(DEADLINE_S):
+        executing = group.create_task(executor.execute(WorkflowDAG().add_step("held", held)))
+        await has_begun.wait()
+        gap.open()
+        may_end.set()
+        await gap.begun.wait()
+        await cancel_as_another_process(tmp_path)
+        await executing
+
+    assert executing.result().status is ExecutionState.CANCELLED
+
+
+def ends_one(commit: Commit) -> bool:
+    return any(header.state in EXECUTION_FINAL for header in commit.headers)
+
+
+async def test_execute_has_the_outputs_of_a_commit_whose_answer_was_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = _real("commit")
+
+    async def commit(store: SqliteStore, lease: Lease, commit: Commit) -> None:
+        await real(store, lease, commit)
+        if ends_one(commit):
+            raise StoreError("no answer")
+
+    monkeypatch.setattr(SqliteStore, "commit", commit)
+    dag = WorkflowDAG().add_step("a", lambda _ctx: 1)
+    async with asyncio.timeout(DEADLINE_S):
+        result = await WorkflowExecutor(data_dir=tmp_path).execute(dag)
+
+    assert (result.status, result.outputs) == (ExecutionState.COMPLETED, {"a": 1})
+
+
+async def test_a_run_ends_when_only_a_part_of_its_last_batch_was_stored() -> None:
+    world, work = World(RealClock(), RealIds()), Work()
+    nodes = [node(f"n{number}") for number in range(12)]
+    for each in nodes:
+        work.gate(each.id)
+    backend = MemoryBackend(world.clock, world.ids, limits=CommitLimits(writes=8))
+    engine = Engine(
+        backend,
+        registry(work),
+        world,
+        Settings(worker_concurrency=16, shutdown_timeout_s=0.1, lease_s=3_600),
+    )
+    real = backend.store.commit
+
+    async def commit(lease: Lease, commit: Commit) -> None:
+        if commit.dropped and not commit.headers:
+            raise StoreError("the disk is full")
+        await real(lease, commit)
+
+    backend.store.commit = commit  # type: ignore[method-assign]
+    async with asyncio.TaskGroup() as group:
+        attending = group.create_task(attend(engine, workflow(*nodes)))
+        for each in nodes:
+            await work.entered[each.id].wait()
+        (header,) = await engine.client.list_executions(ExecutionFilter())
+        await engine.client.cancel(header.execution_id)
+
+    (progress,) = attending.result().followed.values()
+    assert progress.state is ExecutionState.CANCELLED
+
+
+async def test_a_waiter_looks_again_when_a_partition_can_not_be_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(_store: SqliteStore, _lease: Lease) -> None:
+        raise StoreError("the disk is full")
+
+    work = Work()
+    work.gate("held")
+    engine = await build_engine(
+        Settings(data_dir=tmp_path, shutdown_timeout_s=0.1), handlers=registry(work)
+    )
+    monkeypatch.setattr(SqliteStore, "release", refused)
+    async with asyncio.TaskGroup() as group, running(engine):
+        execution_id = await engine.client.submit(HELD)
+        await work.entered["held"].wait()
+        waiting = group.create_task(_wait_in_vain(engine, execution_id))
+        await settle()
+
+    assert "closed" in waiting.result()
+
+
+async def _wait_in_vain(engine: Engine, execution_id: ExecutionId) -> str:
+    async with asyncio.timeout(DEADLINE_S):
+        with pytest.raises(StoreError) as caught:
+            await engine.client.wait(execution_id)
+    return str(caught.value)
