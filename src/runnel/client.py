@@ -301,20 +301,23 @@ class Client:
         return hash_
 
     async def _version(self, hash_: DefinitionHash, workflow: Workflow) -> int:
-        """Stores a definition once, however many submit it at the same time."""
-        found = self._versions.get(hash_)
-        if found is not None:
-            return found.result() if found.done() else await asyncio.shield(found)
+        """Stores a definition once, however many submit it at the same time.
+
+        Those who waited for one that failed, or was cancelled, try by themselves.
+        """
+        while (found := self._versions.get(hash_)) is not None:
+            if found.done():
+                return found.result()
+            await asyncio.wait([found])
         storing: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._versions[hash_] = storing
         try:
             storing.set_result(await self._store_definition(workflow))
-        except BaseException as error:
+        except BaseException:
             del self._versions[hash_]
-            storing.set_exception(error)
-            storing.exception()  # whoever waits gets it; nobody may be waiting
+            storing.cancel()
             raise
-        return await storing
+        return storing.result()
 
     async def _store_definition(self, workflow: Workflow) -> int:
         for node in workflow.nodes:
