@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from runnel.backends.blobs import FileBlobs
 from runnel.backends.memory import MemoryBackend
 from runnel.core.commands import Command, CreateExecution, TaskCompleted
 from runnel.core.decide import create as real_create
@@ -88,6 +89,25 @@ async def test_a_blob_that_is_gone_fails_the_execution_that_needs_it(tmp_path: P
 
     assert header.state == "FAILED"
     assert "no blob" in (header.error or "")
+
+
+async def test_a_blob_that_can_not_be_read_for_a_moment_fails_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = Work()
+    gate = work.gate("each")
+    each = node("each", "list", for_each="list.items")
+    definition = workflow(node("list", config={"items": ["x" * 100_000] * 4}), each)
+    async with open_engine("sqlite", tmp_path, work) as engine:
+        execution_id = await engine.client.submit(definition)
+        await work.entered["each"].wait()
+
+    gate.set()
+    monkeypatch.setattr(FileBlobs, "get", failing_once(FileBlobs.get))
+    async with open_engine("sqlite", tmp_path, work, adopts=True) as engine:
+        header = await engine.client.wait(execution_id, timeout_s=10)
+
+    assert header.state == "COMPLETED"
 
 
 @pytest.mark.parametrize("writes", [10, 50])

@@ -2,7 +2,6 @@
 
 from collections import OrderedDict
 
-from runnel.errors import NotFoundError, StoreError
 from runnel.ports.blobs import BlobStore
 
 BYTES_MAX = 64 * 1024 * 1024
@@ -33,13 +32,6 @@ class BlobCache:
         data = await self._store.get(key)
         self._keep(key, data)
         return data
-
-    async def get_for_deciding(self, key: str) -> bytes:
-        """A blob that can't be read is its execution's misfortune, not that of the partition."""
-        try:
-            return await self.get(key)
-        except StoreError as error:
-            raise NotFoundError("readable blob", key, hint=str(error)) from error
 
     async def put(self, key: str, data: bytes) -> None:
         await self._store.put(key, data)

@@ -107,7 +107,7 @@ class Aggregates:
     async def _load(self, execution_id: str) -> Execution | None:
         execution = await self.bare(execution_id)
         while execution is not None and (needed := hydrate(execution, self._blobs)) is not None:
-            await self._blobs.get_for_deciding(needed)
+            await self._blobs.get(needed)
         return execution
 
 

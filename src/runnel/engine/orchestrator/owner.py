@@ -26,10 +26,10 @@ from runnel.core.limit import decide_limit
 from runnel.core.retry import ErrorInfo
 from runnel.core.states import EXECUTION_FINAL, ExecutionState
 from runnel.core.values import BLOB_BYTES_MAX, Value, blob
-from runnel.engine.blob_cache import BlobCache
 from runnel.engine.orchestrator.aggregates import Aggregates, Graphs
 from runnel.engine.orchestrator.batch import Batch, header_of
 from runnel.engine.orchestrator.parts import Parts
+from runnel.engine.orchestrator.patient_blobs import PatientBlobs
 from runnel.engine.orchestrator.poison import describe_error, letter_of, tell_parent_of
 from runnel.errors import InputError, NewerFormatError, PayloadError, StoreError
 from runnel.ports import telemetry as names
@@ -48,7 +48,7 @@ class Owner:
         self._parts = parts
         self._graphs = graphs
         self._sequence = lease.sequence
-        self._blobs = BlobCache(parts.blobs)
+        self._blobs = PatientBlobs(parts.blobs, parts.clock, parts.telemetry)
         self._aggregates = Aggregates(
             parts.store, graphs, self._blobs, most=parts.cached_executions_max
         )
@@ -299,7 +299,7 @@ class Owner:
     async def _result_of(self, effect: LoadBlob | StoreOutput) -> Command:
         if isinstance(effect, LoadBlob):
             self._check_spinning(effect)
-            await self._blobs.get_for_deciding(effect.key)
+            await self._blobs.get(effect.key)
             return BlobLoaded(execution_id=effect.execution_id)
         parts = [await self._bytes_of(part) for part in effect.parts]
         is_list = effect.ref.node_id != ""
@@ -322,11 +322,7 @@ class Owner:
             )
 
     async def _bytes_of(self, value: Value) -> bytes:
-        return (
-            bytes(value.data)
-            if value.blob is None
-            else await self._blobs.get_for_deciding(value.blob)
-        )
+        return bytes(value.data) if value.blob is None else await self._blobs.get(value.blob)
 
     # -- time ----------------------------------------------------------------------------------
 
