@@ -90,6 +90,7 @@ class Runners:
             finally:
                 self._active -= 1
                 self._finish(run, report)
+            del run, report  # an idle runner keeps nothing of its last run
             if runner.cancelling():
                 await self._forget_cancels(runner)
 
@@ -252,6 +253,7 @@ class Runners:
             self._slots.release()
         if not run.is_parked:
             run.is_over = True
+            self._deadlines.forget(run)
             if report is not None:
                 self._reporter.put(report)
             elif run.stop_reason is StopReason.DROPPED:

@@ -1,0 +1,104 @@
+"""The heap of deadlines holds on to no run that is over."""
+
+import asyncio
+import gc
+from math import inf
+from typing import Any
+
+import pytest
+
+from runnel.authoring.context import Context
+from runnel.engine.worker.deadlines import Deadlines
+from runnel.engine.worker.runs import Run
+from runnel.testing.clock import FakeClock
+from tests.unit.engine.worker.stage import Stage
+
+HOUR_S = 3_600.0
+
+
+class Checked:
+    """Remembers which runs were checked, and asks for no further check."""
+
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+
+    def check(self, run: Run, now: float) -> float:
+        self.runs.append(run)
+        return inf
+
+
+@pytest.fixture
+def deadlines(clock: FakeClock) -> Deadlines:
+    return Deadlines(clock)
+
+
+def runs_of(frozen: Stage, number: int) -> list[Run]:
+    return [Run(frozen.task("work")) for _ in range(number)]
+
+
+def test_there_are_never_more_runs_that_are_over_than_others(
+    frozen: Stage, deadlines: Deadlines
+) -> None:
+    for number, run in enumerate(runs_of(frozen, 1_000)):
+        deadlines.arm(run, HOUR_S)
+        if number >= 10:
+            run.is_over = True
+            deadlines.forget(run)
+        assert len(deadlines) <= 2 * 10 + 1
+
+
+def test_nothing_is_left_when_all_runs_are_over(frozen: Stage, deadlines: Deadlines) -> None:
+    runs = runs_of(frozen, 100)
+    for run in runs:
+        deadlines.arm(run, HOUR_S)
+
+    for run in runs:
+        deadlines.forget(run)
+
+    assert len(deadlines) == 0
+
+
+async def test_a_run_is_checked_at_the_last_time_that_it_was_armed_for(
+    frozen: Stage, clock: FakeClock, deadlines: Deadlines
+) -> None:
+    checks = Checked()
+    sooner, later, over = runs_of(frozen, 3)
+    for run in (sooner, later, over):
+        deadlines.arm(run, 10.0)
+    deadlines.arm(sooner, 5.0)
+    deadlines.arm(later, 15.0)
+    deadlines.forget(over)
+
+    seen = []
+    for _ in range(4):
+        await clock.advance(5.0)
+        deadlines.tick(checks)
+        seen.append(list(checks.runs))
+
+    assert seen == [[sooner], [sooner], [sooner, later], [sooner, later]]
+    assert len(deadlines) == 0
+
+
+async def test_a_task_that_has_ended_is_not_kept_until_its_timeout(
+    frozen: Stage, clock: FakeClock
+) -> None:
+    @frozen.handlers.handler("slow")
+    async def slow(config: Any, ctx: Context) -> None:
+        await done.wait()
+
+    done = asyncio.Event()
+    before = runs_alive()
+    async with frozen.working(concurrency=20):
+        await frozen.issue(*(frozen.task("slow", timeout_s=HOUR_S) for _ in range(20)))
+        await clock.advance(1.0)
+        done.set()
+        await frozen.results(20)
+        await clock.advance(1.0)
+        alive = runs_alive() - before
+
+    assert alive <= 0
+
+
+def runs_alive() -> int:
+    gc.collect()
+    return sum(isinstance(each, Run) for each in gc.get_objects())
