@@ -16,7 +16,6 @@ from runnel.authoring.payloads import (
     shorten_reason,
 )
 from runnel.authoring.signals import check_signal_name
-from runnel.core.checks.wording import shown
 from runnel.core.commands import CancelExecution, CreateExecution, SendSignal, StartExecution
 from runnel.core.events import ExecutionCreated
 from runnel.core.evolve import replay
@@ -26,7 +25,6 @@ from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.json_types import Json
 from runnel.core.retry import ErrorInfo
 from runnel.core.states import EXECUTION_FINAL, ExecutionState
-from runnel.core.validation import build_graph, find_problems
 from runnel.core.values import (
     BLOB_BYTES_MAX,
     EMPTY_OBJECT,
@@ -35,8 +33,9 @@ from runnel.core.values import (
     blob,
     from_bytes,
 )
-from runnel.core.workflow import Workflow, decode_workflow, encode_workflow, hash_workflow
-from runnel.errors import InvalidWorkflowError, NotFoundError, PayloadError, WrongStateError
+from runnel.core.workflow import Workflow
+from runnel.definitions import Definitions
+from runnel.errors import NotFoundError, PayloadError, WrongStateError
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.backend import Backend
 from runnel.ports.clock import Clock, Ids
@@ -49,7 +48,6 @@ LOOK_AGAIN_S_MAX = 5.0
 # An execution's owner reads what was submitted within milliseconds, if it has an owner.
 TAKEN_UP_S = 5.0
 TAKEN_UP_LOOK_S = 0.02
-HASHES_MAX = 1_000
 WATCHED_MAX = 10_000
 
 
@@ -86,9 +84,7 @@ class Client:
         # From before they can end, so that waiting for them needs no look at the store.
         self._submitted: OrderedDict[str, Ending] = OrderedDict()
         self._owns = owns
-        self._versions: dict[DefinitionHash, asyncio.Future[int]] = {}
-        self._graphs: dict[DefinitionHash, Graph] = {}
-        self._hashes: dict[int, tuple[Workflow, DefinitionHash]] = {}
+        self._definitions = Definitions(backend.archive)
 
     async def submit(
         self,
@@ -102,12 +98,12 @@ class Client:
 
         The input of a held one is checked when it is triggered, which may replace it.
         """
-        hash_ = self._hash(workflow)
+        hash_ = self._definitions.hash_of_valid(workflow)
         kept_labels = check_labels(labels or {})
         data = encode_payload({} if input_ is None else input_, where="input")
         if not is_held:
             _check_input(workflow, data)
-        version = await self._version(hash_, workflow)
+        version = await self._definitions.store(hash_, workflow)
         execution_id = ExecutionId(self._ids.execution_id())
         command = CreateExecution(
             execution_id=execution_id,
@@ -169,7 +165,7 @@ class Client:
         check_text(id_, "signal_id", chars_max=NAME_CHARS_MAX)
         data = encode_payload(payload, where="payload")
         header = await self._require_unfinished(execution_id, "signalled")
-        graph = await self._graph(DefinitionHash(header.definition))
+        graph = await self._definitions.graph(DefinitionHash(header.definition))
         check_signal_name(graph.workflow, name)
         command = SendSignal(
             execution_id=execution_id,
@@ -238,7 +234,7 @@ class Client:
     async def load(self, execution_id: ExecutionId) -> Execution:
         """The state as it is stored; raises NotFoundError."""
         header = await self._header(execution_id)
-        graph = await self._graph(DefinitionHash(header.definition))
+        graph = await self._definitions.graph(DefinitionHash(header.definition))
         entries = await self._backend.store.load(execution_id)
         return replay(entries, lambda _hash: graph) or _not_begun(header, graph)
 
@@ -263,69 +259,6 @@ class Client:
                     "submitted with can't be checked; give the input, or try again once one runs"
                 )
             await self._clock.sleep(TAKEN_UP_LOOK_S)
-
-    async def _graph(self, hash_: DefinitionHash) -> Graph:
-        if hash_ not in self._graphs:
-            definition = await self._backend.archive.get_definition(hash_)
-            if definition is None:
-                raise NotFoundError("definition", hash_)
-            self._graphs[hash_] = Graph(decode_workflow(definition.document))
-        return self._graphs[hash_]
-
-    def _hash(self, workflow: Workflow) -> DefinitionHash:
-        """Remembered by identity: hashing a large workflow for each of its executions would cost
-        more than starting them.
-        """
-        known = self._hashes.get(id(workflow))
-        if known is None or known[0] is not workflow:
-            if len(self._hashes) >= HASHES_MAX:
-                self._hashes.clear()
-            known = self._hashes[id(workflow)] = (workflow, self._hash_of_valid(workflow))
-        return known[1]
-
-    def _hash_of_valid(self, workflow: Workflow) -> DefinitionHash:
-        """Validates what does not equal a known workflow; raises InvalidWorkflowError.
-
-        Hashing first, because it takes a fifth of the time; but an equal hash is not enough,
-        because NaN is encoded as null.
-        """
-        try:
-            hash_ = hash_workflow(workflow)
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            problems = find_problems(workflow) or [f"it can't be stored as JSON: {error}"]
-            source = f"workflow {shown(workflow.name)}"
-            raise InvalidWorkflowError(problems, source=source) from error
-        known = self._graphs.get(hash_)
-        if known is None or known.workflow != workflow:
-            self._graphs[hash_] = build_graph(workflow)
-        return hash_
-
-    async def _version(self, hash_: DefinitionHash, workflow: Workflow) -> int:
-        """Stores a definition once, however many submit it at the same time.
-
-        Those who waited for one that failed, or was cancelled, try by themselves.
-        """
-        while (found := self._versions.get(hash_)) is not None:
-            if found.done():
-                return found.result()
-            await asyncio.wait([found])
-        storing: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._versions[hash_] = storing
-        try:
-            storing.set_result(await self._store_definition(workflow))
-        except BaseException:
-            del self._versions[hash_]
-            storing.cancel()
-            raise
-        return storing.result()
-
-    async def _store_definition(self, workflow: Workflow) -> int:
-        for node in workflow.nodes:
-            if node.child is not None:
-                await self._store_definition(node.child)
-        return await self._backend.archive.put_definition(
-            workflow.name, hash_workflow(workflow), encode_workflow(workflow)
-        )
 
     async def _carry(self, data: bytes, prefix: str) -> Value:
         """A key of its own for each call: of two calls at once, one may be accepted."""

@@ -22,12 +22,11 @@ from runnel.errors import (
     InvalidWorkflowError,
     NotFoundError,
     PayloadError,
-    StoreError,
     WrongStateError,
 )
 from runnel.ports.store import Commit, Header
 from runnel.runtime.engine import Engine
-from runnel.testing.clock import FakeClock, FakeIds, settle
+from runnel.testing.clock import FakeClock, FakeIds
 from tests.driver import node, workflow
 from tests.engines import Work, end_of, open_engine
 
@@ -135,52 +134,6 @@ async def test_a_workflow_is_validated_once_however_often_it_is_submitted(
 
 def _fields(definition: Workflow) -> dict[str, Any]:
     return {"handler": definition.nodes[0].handler, "config": dict(definition.nodes[0].config)}
-
-
-async def test_a_cancelled_submit_takes_no_other_with_it(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    is_storing, may_store = asyncio.Event(), asyncio.Event()
-    real = desk.backend.archive.put_definition
-
-    async def slow(*definition: Any) -> int:
-        is_storing.set()
-        await may_store.wait()
-        return await real(*definition)
-
-    monkeypatch.setattr(desk.backend.archive, "put_definition", slow)
-    definition = workflow(node("a"))
-    async with asyncio.TaskGroup() as group:
-        first = group.create_task(desk.client.submit(definition))
-        await is_storing.wait()
-        others = [group.create_task(desk.client.submit(definition)) for _ in range(2)]
-        await settle()
-        first.cancel()
-        may_store.set()
-
-    assert first.cancelled()
-    assert len({other.result() for other in others}) == 2
-
-
-async def test_a_definition_that_could_not_be_stored_is_stored_by_the_next_submit(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real, errors = desk.backend.archive.put_definition, [StoreError("the disk is full")]
-
-    async def failing_once(*definition: Any) -> int:
-        await asyncio.sleep(0)
-        if errors:
-            raise errors.pop()
-        return await real(*definition)
-
-    monkeypatch.setattr(desk.backend.archive, "put_definition", failing_once)
-    definition = workflow(node("a"))
-    submits = [desk.client.submit(definition) for _ in range(3)]
-    first, *others = await asyncio.gather(*submits, return_exceptions=True)
-
-    assert isinstance(first, StoreError)
-    assert len(set(others)) == 2
-    assert len(await desk.sent()) == 2
 
 
 # -- values ------------------------------------------------------------------------------------
