@@ -71,7 +71,8 @@ class Owner:
     def halt(self) -> None:
         """Ends `run` after the batch under way, and a wait for the inbox at once."""
         self._is_halted = True
-        if self._reading is not None:
+        # Once: of two cancels, the second would count as somebody else's.
+        if self._reading is not None and not self._is_woken:
             self._is_woken = True
             self._reading.cancel()
 
