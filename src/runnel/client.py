@@ -16,6 +16,7 @@ from runnel.authoring.payloads import (
     shorten_reason,
 )
 from runnel.authoring.signals import check_signal_name
+from runnel.core.checks.wording import printable
 from runnel.core.commands import CancelExecution, CreateExecution, SendSignal, StartExecution
 from runnel.core.events import ExecutionCreated
 from runnel.core.evolve import replay
@@ -180,6 +181,7 @@ class Client:
 
         Raises NotFoundError at once for an id that no execution has.
         """
+        _check_id(execution_id)
         deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
         watched = self._submitted.pop(execution_id, None)
         ending = watched or self._ending_of(execution_id)
@@ -215,6 +217,7 @@ class Client:
         return await self._backend.archive.list_headers(wanted)
 
     async def history(self, execution_id: ExecutionId) -> list[HistoryView]:
+        _check_id(execution_id)
         entries = await self._backend.store.load(execution_id)
         if not entries:
             raise _no_execution(execution_id)
@@ -222,6 +225,7 @@ class Client:
 
     async def find(self, text: str) -> ExecutionId:
         """The execution that this text names: its id, or the beginning of it if that is unique."""
+        _check_id(text)
         found = await self._backend.archive.find_ids(text)
         if len(found) > 1 and text not in found:
             raise NotFoundError(
@@ -239,6 +243,7 @@ class Client:
         return replay(entries, lambda _hash: graph) or _not_begun(header, graph)
 
     async def _header(self, execution_id: ExecutionId) -> Header:
+        _check_id(execution_id)
         header = await self._backend.archive.get_header(execution_id)
         if header is None:
             raise _no_execution(execution_id)
@@ -312,5 +317,13 @@ def _check_input(workflow: Workflow, data: bytes) -> None:
         check_input(workflow, msgspec.json.decode(data))
 
 
+def _check_id(text: str) -> None:
+    """Half a surrogate pair (an argument that is not UTF-8) is in no id, and no store takes it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise _no_execution(text) from None
+
+
 def _no_execution(name: str) -> NotFoundError:
-    return NotFoundError("execution", name, hint="'runnel list' shows those that exist")
+    return NotFoundError("execution", printable(name), hint="'runnel list' shows those that exist")

@@ -307,6 +307,17 @@ async def _starts(engine: Engine, execution_id: ExecutionId) -> list[Any]:
 # -- wait and get ------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+@pytest.mark.parametrize("call", ["find", "get", "history", "wait", "trigger", "cancel", "signal"])
+async def test_an_id_that_is_not_text_names_no_execution(
+    kind: str, call: str, tmp_path: Path
+) -> None:
+    rest = ["go"] if call == "signal" else []
+    async with open_engine(kind, tmp_path, Work()) as engine:
+        with pytest.raises(NotFoundError, match=r"no execution '\\ud800'"):
+            await getattr(engine.client, call)("\ud800", *rest)
+
+
 @pytest.mark.parametrize("timeout_s", [None, 5.0])
 async def test_waiting_for_an_unknown_execution_is_refused_at_once(
     desk: Desk, timeout_s: float | None
