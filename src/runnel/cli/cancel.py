@@ -8,6 +8,7 @@ from runnel.cli import exits
 from runnel.cli.options import DataDir, Id
 
 if TYPE_CHECKING:
+    from runnel.core.execution import Execution
     from runnel.core.ids import ExecutionId
     from runnel.ports.store import Header
     from runnel.runtime.look import Look
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 # How long to watch: clean-up nodes may take any time, and go on without an onlooker.
 WATCH_S = 3.0
 APPLY_S = 10.0
+UNAPPLIED = "will be cancelled as soon as a process runs it"
 
 
 def cancel(
@@ -51,16 +53,17 @@ async def _cancel(text: str, data_dir: DataDir, *, reason: str, is_forced: bool)
         await look.client.cancel(execution_id, reason=reason, is_forced=is_forced)
         partition = await look.backend.store.route(execution_id)
         header = await _watch(look, execution_id) if is_owned else None
-    if not is_owned:
-        header = await _apply(settings, partition, execution_id)
     if header is not None:
         return f"execution {execution_id} is {header.state.lower()}"
     if is_owned:
         return f"execution {execution_id} is being cancelled by the process that runs it"
-    return (
-        f"execution {execution_id} is cancelled, but its clean-up has to run; "
-        f"go on with: {Hints(data_dir).resume(root_of(execution_id))}"
-    )
+    execution = await _apply(settings, partition, execution_id)
+    if execution.is_final:
+        return f"execution {execution_id} is {execution.state.lower()}"
+    is_applied = execution.outcome is not None
+    what = "is cancelled, but its clean-up has to run" if is_applied else UNAPPLIED
+    hint = Hints(data_dir).resume(root_of(execution_id))
+    return f"execution {execution_id} {what}; go on with: {hint}"
 
 
 async def _watch(look: "Look", execution_id: "ExecutionId") -> "Header | None":
@@ -70,13 +73,13 @@ async def _watch(look: "Look", execution_id: "ExecutionId") -> "Header | None":
         return None
 
 
-async def _apply(
-    settings: "Settings", partition: int, execution_id: "ExecutionId"
-) -> "Header | None":
-    """Nobody owns the partition: this process does for a moment, and runs no user code."""
+async def _apply(settings: "Settings", partition: int, execution_id: "ExecutionId") -> "Execution":
+    """Nobody owns the partition: this process does for a moment, and runs no user code.
+
+    Returns what is stored then: when that could not be done, it is as it was before.
+    """
     import asyncio
 
-    from runnel.core.states import EXECUTION_FINAL
     from runnel.runtime.build import build_engine
 
     engine = await build_engine(settings)
@@ -85,7 +88,6 @@ async def _apply(
             group.create_task(engine.run(adopts=frozenset({partition}), works=False))
             await engine.clock.wait(engine.recovered, APPLY_S)
             engine.stops.gently.set()
-        header = await engine.backend.archive.get_header(execution_id)
+        return await engine.client.load(execution_id)
     finally:
         await engine.backend.close()
-    return header if header is not None and header.state in EXECUTION_FINAL else None

@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from runnel.backends.sqlite.store import SqliteStore
+from runnel.cli import cancel
 from runnel.cli.main import run_command
 from runnel.core.ids import ExecutionId
 from runnel.core.run_when import RunWhen
+from runnel.errors import StoreError
 from runnel.runtime.build import build_engine
 from runnel.settings import Settings
 from tests.driver import node, workflow
@@ -43,6 +46,23 @@ def test_force_also_ends_clean_up_nodes(
 
     assert code == 0
     assert capsys.readouterr().out.startswith(sentence.format(execution_id))
+
+
+def test_what_could_not_be_applied_is_not_called_cancelled(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(_store: SqliteStore, *_asked: object, **_named: object) -> None:
+        raise StoreError("the database is locked")
+
+    monkeypatch.setattr(SqliteStore, "acquire", refused)
+    monkeypatch.setattr(cancel, "APPLY_S", 0.05)
+    execution_id = asyncio.run(_submit(tmp_path))
+
+    code = run_command(["cancel", "@last", "--data-dir", str(tmp_path)])
+
+    sentence = f"execution {execution_id} will be cancelled as soon as a process runs it; go on"
+    assert code == 0
+    assert capsys.readouterr().out.startswith(sentence)
 
 
 def test_help_tells_what_force_does(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,13 +1,16 @@
-"""An owner that is told to stop."""
+"""An owner that is told to stop, and an orchestrator whose first look fails."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
 from runnel.backends.memory import MemoryBackend
 from runnel.engine.orchestrator.aggregates import Graphs
+from runnel.engine.orchestrator.orchestrator import Orchestrator
 from runnel.engine.orchestrator.owner import Owner
 from runnel.engine.orchestrator.parts import Parts
+from runnel.errors import StoreError
 from runnel.runtime.hub import Hub
 from runnel.testing.clock import FakeClock, FakeIds, settle
 
@@ -59,3 +62,28 @@ async def test_an_owner_that_is_cancelled_while_it_is_halted_ends_cancelled(owne
         owner.halt()
 
     assert running.cancelled()
+
+
+async def test_nothing_counts_as_recovered_before_a_look_has_succeeded(
+    parts: Parts, clock: FakeClock
+) -> None:
+    errors = [StoreError("the database is locked")]
+
+    async def wanted() -> Sequence[int]:
+        if errors:
+            raise errors.pop()
+        return [0]
+
+    orchestrator, stop = (
+        Orchestrator(parts, name="one", wanted=wanted, lease_s=3.0),
+        asyncio.Event(),
+    )
+    async with asyncio.TaskGroup() as group:
+        group.create_task(orchestrator.run(stop))
+        await settle()
+        is_early = orchestrator.recovered.is_set()
+        await clock.advance(1.0)
+        is_recovered = orchestrator.recovered.is_set()
+        stop.set()
+
+    assert (is_early, is_recovered) == (False, True)

@@ -19,7 +19,8 @@ Wanted = Callable[[], Awaitable[Sequence[int]]]
 class Orchestrator:
     """`wanted` names the partitions that this orchestrator should own, as of now.
 
-    `recovered` is set once every partition that the first look acquired has been brought to life.
+    `recovered` is set once all that the first look acquired has been brought to life; a look that
+    a StoreError ends does not count.
     """
 
     def __init__(self, parts: Parts, *, name: str, wanted: Wanted, lease_s: float = 10.0) -> None:
@@ -45,9 +46,9 @@ class Orchestrator:
             while not stop.is_set():
                 try:
                     await self._tick(group, stop)
+                    self._has_looked = True
                 except StoreError as error:
                     self._parts.telemetry.event(names.STORE_FAILED, error=str(error))
-                self._has_looked = True
                 self._tell_recovered()
                 await self._parts.clock.wait(stop, self._lease_s / 3)
             self._halt_all()
