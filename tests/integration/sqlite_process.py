@@ -1,10 +1,14 @@
-"""A process that shares a data directory: `own` owns partition 0, `send` sends one message.
+"""A process that shares a data directory: `own` owns a partition, `send` sends one message.
+
+`fork` owns one too, then forks a child that knows nothing of it and waits to be killed.
 
 Its clock stands still, so whatever it gets while it waits, it got by being told. Only pauses are
 real: the other process may be writing to the database at the same moment.
 """
 
 import asyncio
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -29,6 +33,10 @@ async def main(role: str, data_dir: str, name: str) -> None:
     home = await backend.claim_home(name)
     owner = Owner(backend.store, await backend.store.acquire(home, name))
     say(f"owns {home}")
+    if role == "fork" and os.fork() == 0:
+        say(f"forked {os.getpid()}")
+        os.close(sys.stdout.fileno())
+        signal.pause()
     while True:
         for entry in await owner.read(wait_s=60):
             say(f"got {getattr(entry.command, 'reason', '')}")

@@ -1,6 +1,8 @@
 """Two processes share a data directory; one of them is killed."""
 
 import asyncio
+import os
+import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
@@ -50,6 +52,24 @@ async def test_a_killed_process_loses_its_lease_at_once(tmp_path: Path) -> None:
 
     assert held is not None
     assert (held.owner, seen, lease.epoch) == ("first", None, held.epoch + 1)
+
+
+async def test_a_child_that_user_code_forked_does_not_keep_the_lease_of_the_killed(
+    tmp_path: Path,
+) -> None:
+    async with started("fork", tmp_path, "first") as first:
+        await line(first)
+        child = int((await line(first)).removeprefix("forked "))
+        try:
+            first.kill()
+            await first.wait()
+            backend = await SqliteBackend.open(tmp_path, clock=FakeClock(), ids=FakeIds("second"))
+            seen = await backend.store.observe(0)
+            await backend.close()
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+    assert seen is None
 
 
 @asynccontextmanager

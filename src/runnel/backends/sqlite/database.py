@@ -44,7 +44,11 @@ def _alone(data_dir: Path) -> Iterator[None]:
     """Switching a new file to WAL fails, without waiting, while another process does the same."""
     with (data_dir / "open.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        try:
+            yield
+        finally:
+            # Closing is not enough: a child forked meanwhile has the same file open.
+            fcntl.flock(lock, fcntl.LOCK_UN)
 
 
 def connect(path: Path, durability: Durability) -> sqlite3.Connection:
