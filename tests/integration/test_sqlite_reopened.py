@@ -101,6 +101,17 @@ async def test_a_home_is_reused_only_when_nothing_is_left_in_it(open_backend: Op
     assert list(await third.store.running(0)) == [ROOT]
 
 
+async def test_a_home_that_was_released_stays_with_its_process(open_backend: Open) -> None:
+    first, second = await open_backend("one"), await open_backend("two")
+    home = await first.claim_home("one")
+    await first.store.release(await first.store.acquire(home, "one"))
+
+    other_home = await second.claim_home("two")
+
+    assert (home, await first.claim_home("one"), other_home) == (0, 0, 1)
+    assert (await first.store.acquire(home, "one")).epoch == 2
+
+
 async def test_an_execution_routes_to_where_it_was_made(open_backend: Open) -> None:
     first, second = await open_backend("one"), await open_backend("two")
     homes = [await first.claim_home("one"), await second.claim_home("two")]

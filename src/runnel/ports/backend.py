@@ -16,7 +16,8 @@ class Backend(Protocol):
 
     async def claim_home(self, owner: str) -> int:
         """The partition that new executions of this process go to, for stores that give each
-        process one of its own; acquired by the caller afterwards.
+        process one of its own; acquired by the caller afterwards. Such a store keeps it for this
+        process until `close`, however often its lease is lost.
         """
 
     async def close(self) -> None: ...

@@ -59,7 +59,10 @@ class Leases:
         self._asked: dict[int, str] = {}
 
     async def claim_home(self) -> int:
-        """Keeps the lock of the partition it names, so that nobody else gets the same."""
+        """Keeps the lock of the partition it names until `close`, whatever happens to its lease.
+
+        What this process makes from now on goes there: nobody else may ever call it home.
+        """
         if self._routes.home is None or not self.locks.holds(self._routes.home):
             self._routes.home = await self._find_home()
         return self._routes.home
@@ -159,7 +162,8 @@ class Leases:
     def _end(self, partition: int) -> None:
         self._routes.unbegun.clear()
         self._leave(partition)
-        self.locks.free(partition)
+        if partition != self._routes.home:
+            self.locks.free(partition)
         if not self._owned.by_number:
             self._keys.clear()
 
@@ -182,7 +186,11 @@ class Leases:
         partition = max(known, default=-1) + 1
         while self.locks.holds(partition) or not self.locks.take(partition):
             partition += 1
-        await self._writer.submit(lambda db: db.execute(SQL["add_partition"], (partition,)))
+        try:
+            await self._writer.submit(lambda db: db.execute(SQL["add_partition"], (partition,)))
+        except BaseException:
+            self.locks.free(partition)
+            raise
         return partition
 
 
