@@ -173,6 +173,17 @@ async def test_a_foreign_message_is_seen_before_a_later_one_of_our_own(
     assert rows_in(other, "messages") == 1
 
 
+async def test_a_bell_that_can_not_be_hung_is_done_without(
+    backend: SqliteBackend, tmp_path: Path
+) -> None:
+    (tmp_path / "p7.sock").mkdir()
+
+    lease = await backend.store.acquire(7, "one")
+    await backend.store.release(lease)
+
+    assert await backend.store.observe(7) is None
+
+
 async def test_a_foreign_message_without_a_ring_is_seen_within_a_second(
     owner: Owner, other: sqlite3.Connection, clock: FakeClock
 ) -> None:

@@ -6,6 +6,7 @@ A missed ring costs time and nothing else: whoever waits looks again within a se
 import asyncio
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 # The kernel's limit is 108 bytes on Linux and 104 on macOS, with the final zero.
@@ -26,16 +27,11 @@ class Bell:
     def hang(self) -> None:
         if not _fits(self._path):
             return
-        self._path.unlink(missing_ok=True)
-        bound = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        bound.setblocking(False)
         try:
-            bound.bind(str(self._path))
+            self._socket = _bound(self._path)
         except OSError:
-            bound.close()
-            return  # a file system without sockets: the look every second has to do
-        self._loop.add_reader(bound.fileno(), self._hear)
-        self._socket = bound
+            return  # a file system without sockets, say: the look every second has to do
+        self._loop.add_reader(self._socket.fileno(), self._hear)
 
     def take_down(self) -> None:
         if self._socket is None:
@@ -43,7 +39,8 @@ class Bell:
         self._loop.remove_reader(self._socket.fileno())
         self._socket.close()
         self._socket = None
-        self._path.unlink(missing_ok=True)
+        with suppress(OSError):  # a socket that nobody listens to does no harm
+            self._path.unlink()
 
     def _hear(self) -> None:
         if self._socket is not None:
@@ -78,6 +75,18 @@ def _path(folder: Path, partition: int) -> Path:
 
 def _fits(path: Path) -> bool:
     return len(str(path).encode()) <= PATH_BYTES_MAX
+
+
+def _bound(path: Path) -> socket.socket:
+    path.unlink(missing_ok=True)
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        bound.setblocking(False)
+        bound.bind(str(path))
+    except OSError:
+        bound.close()
+        raise
+    return bound
 
 
 def _drain(heard: socket.socket) -> None:

@@ -36,7 +36,8 @@ class Job(Generic[T]):
     """`run` writes, inside the transaction; `apply` follows on the loop once it is committed.
 
     `apply` is called even when whoever waited for the job was cancelled meanwhile: what is in
-    memory never falls behind what is stored.
+    memory never falls behind what is stored. If it raises, the job fails though it is stored:
+    whoever waits has to load again what it holds.
     """
 
     run: Callable[[sqlite3.Connection], T]
@@ -45,7 +46,10 @@ class Job(Generic[T]):
 
     def settle(self, outcome: "T | BaseException") -> None:
         if not isinstance(outcome, BaseException) and self.apply is not None:
-            self.apply(outcome)
+            try:
+                self.apply(outcome)
+            except Exception as error:  # noqa: BLE001 - handed to whoever waits for the job
+                outcome = error
         if self.future.done():
             return
         if isinstance(outcome, BaseException):
