@@ -10,6 +10,7 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -155,15 +156,37 @@ class Writer:
             return [_BusyError() for _ in batch]
         try:
             self.checkpointer.check()
-            self._db.execute("BEGIN IMMEDIATE")
+            self._begin()
         except StoreError as error:
             return [error] * len(batch)
         except sqlite3.Error as error:
             return [_BusyError() if is_busy(error) else self._wrap(error) for _ in batch]
-        outcomes = self._run_alone(batch[0]) if len(batch) == 1 else self._run_all(batch)
-        failed = self._end()
+        outcomes = self._run_and_commit(batch)
         self.checkpointer.note(self._db.total_changes)
-        return [failed] * len(batch) if failed is not None else outcomes
+        return outcomes
+
+    def _begin(self) -> None:
+        if self._db.in_transaction:
+            # The batch before could not be ended: nothing of it may get into this one.
+            self._db.execute("ROLLBACK")
+        self._db.execute("BEGIN IMMEDIATE")
+
+    def _run_and_commit(self, batch: Sequence[Job[Any]]) -> list[Any]:
+        """An error outside of the jobs is that of every job: nothing of them is stored."""
+        try:
+            outcomes = self._run_alone(batch[0]) if len(batch) == 1 else self._run_all(batch)
+            if self._db.in_transaction:
+                self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._roll_back()
+            return [self._wrap(error)] * len(batch)
+        return outcomes
+
+    def _roll_back(self) -> None:
+        """So that others can write meanwhile; `_begin` tries again if this fails."""
+        with suppress(sqlite3.Error):
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
 
     def _run_alone(self, job: Job[Any]) -> list[Any]:
         outcome = self._run(job)
@@ -192,18 +215,6 @@ class Writer:
             return self._wrap(error)
         except Exception as error:  # noqa: BLE001 - handed to whoever waits for the job
             return error
-
-    def _end(self) -> StoreError | None:
-        """Commits, unless there is nothing to; the error is that of every job."""
-        if not self._db.in_transaction:
-            return None
-        try:
-            self._db.execute("COMMIT")
-        except sqlite3.Error as error:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            return self._wrap(error)
-        return None
 
     def _wrap(self, error: sqlite3.Error) -> StoreError:
         wrapped = describe(self._path, error)

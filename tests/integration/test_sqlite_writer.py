@@ -1,0 +1,114 @@
+"""Whatever goes wrong between a job and its transaction, every job ends and the next is written."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from runnel.backends.sqlite.writer import Writer
+from runnel.errors import StoreError
+from runnel.testing.clock import FakeClock
+
+STATEMENTS = ["SAVEPOINT job", "ROLLBACK TO job", "RELEASE job", "COMMIT"]
+
+
+class Faulty(sqlite3.Connection):
+    """Each statement in `faults` fails once."""
+
+    faults: list[str]
+
+    def execute(self, sql: str, *values: object) -> sqlite3.Cursor:
+        if sql in self.faults:
+            self.faults.remove(sql)
+            raise sqlite3.OperationalError("disk I/O error")
+        return super().execute(sql, *values)  # type: ignore[arg-type]  # handed on as they came
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Faulty:
+    db = sqlite3.connect(
+        tmp_path / "t.db", isolation_level=None, check_same_thread=False, factory=Faulty
+    )
+    db.faults = []
+    db.execute("CREATE TABLE rows (name TEXT)")
+    return db
+
+
+@pytest.fixture(params=[False, True], ids=["on the loop", "threaded"])
+async def writer(
+    request: pytest.FixtureRequest, tmp_path: Path, db: Faulty
+) -> AsyncIterator[Writer]:
+    """Not started yet: jobs that were queued before are one batch."""
+    writer = Writer(db, tmp_path / "t.db", clock=FakeClock(), is_threaded=request.param)
+    yield writer
+    writer.close()
+
+
+async def test_a_job_whose_news_can_not_be_taken_in_fails_and_the_others_do_not(
+    writer: Writer,
+) -> None:
+    def refuse(_: int) -> None:
+        raise OSError("too many open files")
+
+    jobs = [writer.enqueue(count, apply) for apply in (None, refuse, None)]
+    writer.start()
+    outcomes = await asyncio.gather(*jobs, return_exceptions=True)
+
+    assert [type(outcome) for outcome in outcomes] == [int, OSError, int]
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+async def test_an_error_around_a_job_ends_its_whole_batch_and_nothing_after_it(
+    writer: Writer, db: Faulty, statement: str
+) -> None:
+    db.faults = [statement]
+
+    outcomes = await together(writer)
+
+    assert {type(outcome) for outcome in outcomes} == {StoreError}
+    assert await writer.submit(count) == 0
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+async def test_a_transaction_that_could_not_be_ended_is_ended_before_the_next(
+    writer: Writer, db: Faulty, statement: str
+) -> None:
+    db.faults = [statement, "ROLLBACK"]
+
+    await together(writer)
+
+    assert await writer.submit(count) == 0
+
+
+async def test_a_single_job_whose_rollback_fails_leaves_nothing_behind(
+    writer: Writer, db: Faulty
+) -> None:
+    db.faults = ["ROLLBACK"]
+    writer.start()
+
+    with pytest.raises(StoreError):
+        await writer.submit(add_and_fail)
+
+    assert await writer.submit(count) == 0
+
+
+async def together(writer: Writer) -> list[BaseException | int]:
+    """Two jobs of one batch, the second of which fails by itself."""
+    jobs = (writer.enqueue(add), writer.enqueue(add_and_fail))
+    writer.start()
+    return list(await asyncio.gather(*jobs, return_exceptions=True))
+
+
+def count(db: sqlite3.Connection) -> int:
+    return int(db.execute("SELECT count(*) FROM rows").fetchone()[0])
+
+
+def add(db: sqlite3.Connection) -> int:
+    return db.execute("INSERT INTO rows VALUES ('a')").rowcount
+
+
+def add_and_fail(db: sqlite3.Connection) -> int:
+    add(db)
+    raise StoreError("no")
