@@ -1,14 +1,19 @@
 """What a data directory gives back to the next process, after a good end and after a bad one."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import pytest
 
 from runnel.backends.sqlite import SqliteBackend
+from runnel.backends.sqlite.writer import Job, Writer
 from runnel.core.ids import DefinitionHash
 from runnel.core.states import ExecutionState
 from runnel.ports.store import Commit, History
+from runnel.runtime.clock import RealClock
 from runnel.testing.clock import FakeClock, FakeIds
 from runnel.testing.conformance.suite import ALL, Owner
 from runnel.testing.conformance.values import (
@@ -112,6 +117,31 @@ async def test_a_home_that_was_released_stays_with_its_process(open_backend: Ope
     assert (await first.store.acquire(home, "one")).epoch == 2
 
 
+async def test_a_cancelled_acquire_does_not_shut_out_whoever_came_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = [
+        await SqliteBackend.open(
+            tmp_path, clock=RealClock(), ids=FakeIds(name), durability="power"
+        )
+        for name in ("one", "two")
+    ]
+    reached, release = hold_next_batch(monkeypatch)
+    cancelled = asyncio.create_task(first.store.acquire(0, "one"))
+    await asyncio.to_thread(reached.wait)
+    cancelled.cancel()
+    await asyncio.wait([cancelled])
+
+    owner = Owner(second.store, await second.store.acquire(0, "two"))
+    release.set()
+    await first.archive.put_definition("w", DefinitionHash("after"), b"")
+
+    await owner.commit(Commit(sequence=0))
+    assert owner.sequence == 1
+    await first.close()
+    await second.close()
+
+
 async def test_an_execution_routes_to_where_it_was_made(open_backend: Open) -> None:
     first, second = await open_backend("one"), await open_backend("two")
     homes = [await first.claim_home("one"), await second.claim_home("two")]
@@ -131,6 +161,21 @@ async def test_a_finished_execution_leaves_its_partition_free(open_backend: Open
     await backend.close()
 
     assert await (await open_backend("two")).claim_home("two") == 0
+
+
+def hold_next_batch(monkeypatch: pytest.MonkeyPatch) -> tuple[Event, Event]:
+    """(set once a writer begins the next batch, to be set so that it goes on)."""
+    reached, release = Event(), Event()
+    write = Writer.write_batch
+
+    def held(writer: Writer, batch: Sequence[Job[Any]]) -> list[Any]:
+        if not reached.is_set():
+            reached.set()
+            release.wait()
+        return write(writer, batch)
+
+    monkeypatch.setattr(Writer, "write_batch", held)
+    return reached, release
 
 
 async def filled(backend: SqliteBackend, *, is_closed: bool, is_released: bool = True) -> Owner:

@@ -17,7 +17,7 @@ from runnel.backends.sqlite.routes import Routes
 from runnel.backends.sqlite.rows import timer_of
 from runnel.backends.sqlite.running_file import RunningFile
 from runnel.backends.sqlite.writer import Writer
-from runnel.errors import FencedError, LeaseHeldError
+from runnel.errors import FencedError, LeaseHeldError, StoreError
 from runnel.ports.clock import Clock, Ids
 from runnel.ports.store import Lease, LeaseRecord, TimerSet
 
@@ -79,17 +79,23 @@ class Leases:
         if not self._is_takeable(partition):
             raise LeaseHeldError(partition, self._owner_of(partition))
         nonce = self._asked[partition] = self._ids.nonce()
+
+        def run(db: sqlite3.Connection) -> Taken:
+            if self._asked.get(partition) != nonce:
+                raise StoreError(f"nobody waits for partition {partition} any more")
+            return _take(db, partition, owner, nonce)
+
         try:
-            taken = await self._writer.submit(
-                lambda db: _take(db, partition, owner, nonce), self._begin
-            )
+            taken = await self._writer.submit(run, self._begin)
         except BaseException:
+            # Before the lock is free: the job may still be queued, and must not shut out whoever
+            # gets the lock next.
+            del self._asked[partition]
             self._leave(partition)
             if not was_locked:
                 self.locks.free(partition)
             raise
-        finally:
-            del self._asked[partition]
+        del self._asked[partition]
         return taken.lease
 
     async def renew(self, lease: Lease) -> None:

@@ -136,7 +136,7 @@ class Writer:
         jobs, self._jobs = self._jobs, []
         for start in range(0, len(jobs), BATCH_JOBS_MAX):
             batch = jobs[start : start + BATCH_JOBS_MAX]
-            _settle(batch, self._write(batch))
+            _settle(batch, self.write_batch(batch))
 
     def _serve(self) -> None:
         while (first := self._handed.get()) is not None:
@@ -147,10 +147,10 @@ class Writer:
                     self._handed.put(None)
                     break
                 batch.append(job)
-            outcomes = self._write(batch)
+            outcomes = self.write_batch(batch)
             self._loop.call_soon_threadsafe(_settle, batch, outcomes)
 
-    def _write(self, batch: Sequence[Job[Any]]) -> list[Any]:
+    def write_batch(self, batch: Sequence[Job[Any]]) -> list[Any]:
         """One outcome per job: its result, or the exception to raise."""
         if self.checkpointer.is_cutting:
             return [_BusyError() for _ in batch]
