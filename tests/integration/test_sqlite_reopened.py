@@ -121,9 +121,7 @@ async def test_a_cancelled_acquire_does_not_shut_out_whoever_came_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = [
-        await SqliteBackend.open(
-            tmp_path, clock=RealClock(), ids=FakeIds(name), durability="power"
-        )
+        await SqliteBackend.open(tmp_path, clock=RealClock(), ids=FakeIds(name), durability="power")
         for name in ("one", "two")
     ]
     reached, release = hold_next_batch(monkeypatch)

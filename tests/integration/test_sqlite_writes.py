@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from runnel.backends.sqlite import Durability, SqliteBackend
+from runnel.backends.sqlite.checkpoint import ROWS_BETWEEN, Checkpointer
 from runnel.core.ids import DefinitionHash
 from runnel.errors import StoreError
 from runnel.ports.store import Commit, History
@@ -15,6 +16,7 @@ from runnel.runtime.clock import RealClock
 from runnel.testing.clock import FakeClock, FakeIds
 from runnel.testing.conformance.suite import ALL, Owner
 from runnel.testing.conformance.values import ROOT, header, letter, message, task, timer
+from tests.waiting import eventually
 
 TABLES = ["history", "executions", "timers", "messages", "dead_letters"]
 
@@ -216,6 +218,30 @@ async def test_the_log_is_cut_back_under_steady_writing(
     await backend.close()
 
     assert size < largest
+
+
+async def test_a_checkpoint_that_can_not_open_the_file_says_so_and_tries_again(
+    tmp_path: Path,
+) -> None:
+    checkpointer = Checkpointer(tmp_path / "not yet" / "t.db", "process")
+    checkpointer.start()
+
+    checkpointer.note(ROWS_BETWEEN)
+    await eventually(lambda: has_failed(checkpointer))
+    (tmp_path / "not yet").mkdir()
+    checkpointer.note(2 * ROWS_BETWEEN)
+    await eventually((tmp_path / "not yet" / "t.db").exists)
+
+    checkpointer.stop()
+    checkpointer.check()
+
+
+def has_failed(checkpointer: Checkpointer) -> bool:
+    try:
+        checkpointer.check()
+    except StoreError:
+        return True
+    return False
 
 
 def everything() -> Commit:

@@ -62,19 +62,21 @@ class Checkpointer:
         try:
             while self._is_wanted.wait() and not self._is_stopped:
                 self._is_wanted.clear()
-                db = db or connect(self._path, self._durability)
-                self._checkpoint(db)
+                db = self._checkpoint(db)
         finally:
             if db is not None:
                 db.close()
 
-    def _checkpoint(self, db: sqlite3.Connection) -> None:
+    def _checkpoint(self, db: sqlite3.Connection | None) -> sqlite3.Connection | None:
+        """The connection to use next time: None when there is none yet."""
         try:
+            db = db or connect(self._path, self._durability)
             _, pages, _ = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             if pages > LOG_PAGES_MAX:
                 self._cut(db)
         except sqlite3.Error as error:
             self._problem = describe(self._path, error)
+        return db
 
     def _cut(self, db: sqlite3.Connection) -> None:
         db.execute(f"PRAGMA busy_timeout = {CUT_BUSY_MS}")
