@@ -100,6 +100,9 @@ class LocalInbox:
             self._entries.popleft()
             self._first += 1
 
+    def unconsumed(self) -> list[Command]:
+        return [entry.command for entry, _ in self._entries if entry.command is not None]
+
     def reported(self) -> set[Token]:
         """Tokens of the reports that no commit has consumed."""
         return {

@@ -1,7 +1,8 @@
 """A backend in one folder: a SQLite database, blobs as files, tasks in memory.
 
 Durable: partitions, history, executions, definitions, timers, messages, dead letters, buckets.
-Volatile by design: queued and claimed tasks, and reports on their way to the owner. They belong
+Volatile by design: queued and claimed tasks, reports on their way to the owner, concurrency keys
+and what they are told. They belong
 to the process that owns the partition; when it dies, its successor finds them unknown and issues
 them anew. That halves the writes of every task, and costs a repeated attempt after a crash.
 In between: which tasks run is in a mapped file, which a crash of the process does not lose.
@@ -18,6 +19,7 @@ from runnel.backends.sqlite.bell import Ringer
 from runnel.backends.sqlite.commits import Commits
 from runnel.backends.sqlite.database import FILE_NAME, Durability, prepare
 from runnel.backends.sqlite.leases import Leases
+from runnel.backends.sqlite.limit_mail import LimitMail
 from runnel.backends.sqlite.limits import Limits
 from runnel.backends.sqlite.messages import Messages, SqliteMailbox
 from runnel.backends.sqlite.partition import OwnedPartitions
@@ -84,6 +86,7 @@ class SqliteBackend:
         board = TaskBoard(owned.deliver)
         routes = Routes(reader)
         keys = Limits()
+        limit_mail = LimitMail(owned, routes)
         self.leases = Leases(
             folder,
             clock=clock,
@@ -94,10 +97,17 @@ class SqliteBackend:
             board=board,
             routes=routes,
             keys=keys,
+            limit_mail=limit_mail,
         )
         messages = Messages(owned, routes=routes, ringer=self._ringer, sweep=self.leases.sweep)
         commits = Commits(
-            writer, owned=owned, board=board, messages=messages, routes=routes, limits=keys
+            writer,
+            owned=owned,
+            board=board,
+            messages=messages,
+            routes=routes,
+            limits=keys,
+            limit_mail=limit_mail,
         )
         self.store = SqliteStore(
             clock=clock,

@@ -8,6 +8,7 @@ import sqlite3
 
 from runnel.backends.local.board import TaskBoard
 from runnel.backends.local.inbox import VOLATILE
+from runnel.backends.sqlite.limit_mail import LIMIT_COMMANDS, LimitMail
 from runnel.backends.sqlite.limits import Limits, is_limit
 from runnel.backends.sqlite.messages import Messages, Stored
 from runnel.backends.sqlite.partition import Owned, OwnedPartitions
@@ -30,7 +31,9 @@ class Commits:
         messages: Messages,
         routes: Routes,
         limits: Limits,
+        limit_mail: LimitMail,
     ) -> None:
+        self._limit_mail = limit_mail
         self._limits = limits
         self._writer = writer
         self._owned = owned
@@ -44,7 +47,9 @@ class Commits:
         if owned is not None and commit.consumed is not None:
             owned.inbox.check(commit.consumed)
             consumed_row = owned.inbox.row_at(commit.consumed)
-        outgoing = self._messages.address(commit.messages)
+        outgoing = self._messages.address(
+            [each for each in commit.messages if not isinstance(each, LIMIT_COMMANDS)]
+        )
 
         def run(db: sqlite3.Connection) -> Stored:
             _fence(db, lease, commit.sequence)
@@ -81,6 +86,7 @@ class Commits:
             self._board.issue(partition, task)
         for token in commit.dropped:
             self._board.drop(token)
+        self._limit_mail.send(partition, commit.messages)
 
 
 def _fence(db: sqlite3.Connection, lease: Lease, sequence: int) -> None:

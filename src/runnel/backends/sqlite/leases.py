@@ -8,6 +8,7 @@ from runnel.backends.local.board import TaskBoard
 from runnel.backends.local.inbox import LocalInbox
 from runnel.backends.local.timers import LocalTimers
 from runnel.backends.sqlite.bell import Bell
+from runnel.backends.sqlite.limit_mail import LimitMail
 from runnel.backends.sqlite.limits import Limits
 from runnel.backends.sqlite.locks import PartitionLocks
 from runnel.backends.sqlite.partition import Owned, OwnedPartitions
@@ -44,7 +45,9 @@ class Leases:
         board: TaskBoard,
         routes: Routes,
         keys: Limits,
+        limit_mail: LimitMail,
     ) -> None:
+        self._limit_mail = limit_mail
         self._keys = keys
         self.locks = PartitionLocks(folder)
         self._folder = folder
@@ -155,6 +158,9 @@ class Leases:
         self._board.adopt(partition, running)
         if self._routes.home is None:
             self._routes.home = partition
+        if partition == self._routes.home:
+            for command in self._limit_mail.take_kept():
+                inbox.put(command)
 
     def sweep(self, partition: int) -> None:
         """Looks for messages that other processes have stored."""
@@ -172,12 +178,14 @@ class Leases:
             self.locks.free(partition)
         if not self._owned.by_number:
             self._keys.clear()
+            self._limit_mail.clear()
 
     def _leave(self, partition: int) -> None:
         owned = self._owned.by_number.pop(partition, None)
         if owned is not None:
             owned.bell.take_down()
             owned.inbox.arrived.set()
+            self._limit_mail.leave(partition, owned.inbox.unconsumed())
         self._board.drop_partition(partition)
         if owned is not None:
             owned.running.close()

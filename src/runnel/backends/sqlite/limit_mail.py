@@ -1,0 +1,73 @@
+"""What keys and those who ask for them tell each other: in memory, as the keys themselves.
+
+Stored, it would outlive the keys: a grant of a process that was killed, read by the next one, lets
+one attempt more run than the key allows.
+"""
+
+from collections.abc import Iterable
+
+from runnel.backends.sqlite.partition import OwnedPartitions
+from runnel.backends.sqlite.routes import Routes
+from runnel.core.commands import (
+    AcquireLimit,
+    Command,
+    LimitCommand,
+    LimitGranted,
+    ReleaseLimit,
+    aggregate_of,
+)
+from runnel.core.ids import Token
+
+LIMIT_COMMANDS = (AcquireLimit, ReleaseLimit, LimitGranted)
+
+
+class LimitMail:
+    """Keys live in the home partition; who asks may live in another one that is owned here."""
+
+    def __init__(self, owned: OwnedPartitions, routes: Routes) -> None:
+        self._owned = owned
+        self._routes = routes
+        # For each partition but the home: what its attempts hold or wait for.
+        self._asked: dict[int, dict[Token, str]] = {}
+        self._kept: list[Command] = []
+
+    def send(self, sender: int, commands: Iterable[Command]) -> None:
+        """Passes over what is no command about a key.
+
+        A grant for a partition that was left is lost: its next owner asks again.
+        """
+        for command in commands:
+            if isinstance(command, LimitGranted):
+                self._owned.deliver(self._routes.find(aggregate_of(command)), command)
+            elif isinstance(command, LimitCommand):
+                self._note(sender, command)
+                self._tell_key(command)
+
+    def leave(self, partition: int, unconsumed: Iterable[Command]) -> None:
+        """Frees the keys of its attempts, which have ended here; what keys were told is kept."""
+        self._kept += [command for command in unconsumed if isinstance(command, LimitCommand)]
+        for holder, key in self._asked.pop(partition, {}).items():
+            self._tell_key(ReleaseLimit(key=key, holder=holder))
+
+    def take_kept(self) -> list[Command]:
+        """What the home's next owner has to hear first."""
+        kept, self._kept = self._kept, []
+        return kept
+
+    def clear(self) -> None:
+        self._asked.clear()
+        self._kept.clear()
+
+    def _note(self, sender: int, command: LimitCommand) -> None:
+        asked = self._asked.setdefault(sender, {})
+        if isinstance(command, AcquireLimit):
+            asked[command.holder] = command.key
+        else:
+            asked.pop(command.holder, None)
+
+    def _tell_key(self, command: LimitCommand) -> None:
+        owned = self._owned.by_number.get(self._routes.find(aggregate_of(command)))
+        if owned is None:
+            self._kept.append(command)
+        else:
+            owned.inbox.put(command)

@@ -1,0 +1,101 @@
+"""Concurrency keys end with their process, and so does all that they were told."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from runnel.backends.sqlite import SqliteBackend
+from runnel.core.commands import AcquireLimit, Command, LimitGranted, ReleaseLimit
+from runnel.ports.store import Commit
+from runnel.testing.clock import FakeClock, FakeIds
+from runnel.testing.conformance.suite import Owner
+from runnel.testing.conformance.values import header, token
+
+ACQUIRE = AcquireLimit(key="gpu", limit=1, holder=token("a"))
+GRANT = LimitGranted(key="gpu", holder=token("a"))
+RELEASE = ReleaseLimit(key="gpu", holder=token("a"))
+HOME, OTHER = 0, 1
+
+
+@pytest.fixture
+async def backend(tmp_path: Path) -> AsyncIterator[SqliteBackend]:
+    backend = await SqliteBackend.open(tmp_path, clock=FakeClock(), ids=FakeIds())
+    await backend.claim_home("one")
+    yield backend
+    await backend.close()
+
+
+@pytest.fixture
+async def home(backend: SqliteBackend) -> Owner:
+    return await owner_of(backend, HOME)
+
+
+@pytest.fixture
+async def other(backend: SqliteBackend, home: Owner) -> Owner:
+    """Owns the partition of the execution that asks."""
+    other = await owner_of(backend, OTHER)
+    await other.commit(Commit(sequence=0, headers=[header()]))
+    return other
+
+
+async def test_a_key_and_who_asks_for_it_hear_each_other_between_partitions(
+    home: Owner, other: Owner
+) -> None:
+    await tell(other, ACQUIRE)
+    await tell(home, GRANT)
+
+    assert await home.commands() == [ACQUIRE]
+    assert await other.commands() == [GRANT]
+
+
+async def test_what_keys_and_attempts_were_told_ends_with_their_process(
+    backend: SqliteBackend, home: Owner, other: Owner, tmp_path: Path
+) -> None:
+    await tell(other, ACQUIRE)
+    await tell(home, GRANT)
+    await backend.close()
+
+    successor = await SqliteBackend.open(tmp_path, clock=FakeClock(), ids=FakeIds("two"))
+    found = [await (await owner_of(successor, each)).commands() for each in (HOME, OTHER)]
+    await successor.close()
+
+    assert found == [[], []]
+
+
+async def test_what_a_key_was_told_waits_for_the_next_owner_of_its_partition(
+    backend: SqliteBackend, home: Owner, other: Owner
+) -> None:
+    await tell(other, ACQUIRE)
+    await backend.store.release(home.lease)
+    await tell(other, RELEASE)
+
+    again = await owner_of(backend, HOME)
+
+    assert await again.commands() == [ACQUIRE, RELEASE]
+
+
+async def test_a_partition_that_is_given_up_gives_back_the_keys_of_its_attempts(
+    backend: SqliteBackend, home: Owner, other: Owner
+) -> None:
+    await tell(other, ACQUIRE)
+
+    await backend.store.release(other.lease)
+
+    assert await home.commands() == [ACQUIRE, RELEASE]
+
+
+async def test_keys_are_given_back_once(backend: SqliteBackend, home: Owner, other: Owner) -> None:
+    await tell(other, ACQUIRE, RELEASE)
+
+    await backend.store.release(other.lease)
+
+    assert await home.commands() == [ACQUIRE, RELEASE]
+
+
+async def owner_of(backend: SqliteBackend, partition: int) -> Owner:
+    return Owner(backend.store, await backend.store.acquire(partition, "one"))
+
+
+async def tell(owner: Owner, *commands: Command) -> None:
+    await owner.commit(Commit(sequence=0, messages=list(commands)))
