@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 
 from runnel.backends.sqlite import SqliteBackend
+from runnel.core.codec import encode_entry
 from runnel.core.commands import AcquireLimit, Command, LimitGranted, ReleaseLimit
-from runnel.ports.store import Commit
+from runnel.core.events import LimitHeld, LimitReleased
+from runnel.ports.store import Commit, History
 from runnel.testing.clock import FakeClock, FakeIds
 from runnel.testing.conformance.suite import Owner
-from runnel.testing.conformance.values import header, token
+from runnel.testing.conformance.values import LIMIT, header, token
 
 ACQUIRE = AcquireLimit(key="gpu", limit=1, holder=token("a"))
 GRANT = LimitGranted(key="gpu", holder=token("a"))
@@ -91,6 +93,29 @@ async def test_keys_are_given_back_once(backend: SqliteBackend, home: Owner, oth
     await backend.store.release(other.lease)
 
     assert await home.commands() == [ACQUIRE, RELEASE]
+
+
+async def test_a_grant_that_was_given_back_meanwhile_is_not_delivered(
+    backend: SqliteBackend, home: Owner, other: Owner
+) -> None:
+    """The partition is left and taken again while its key is slow to answer."""
+    await tell(other, ACQUIRE)
+    asked = await home.read()
+    await backend.store.release(other.lease)
+    again = await owner_of(backend, OTHER)
+    await tell(again, ACQUIRE)
+
+    await home.commit(Commit(sequence=0, consumed=asked[-1].position, messages=[GRANT]))
+    since = await home.read()
+    entry = encode_entry(
+        1.0, [LimitHeld(holder=token("a"), limit=1), LimitReleased(holder=token("a"))]
+    )
+    history = History(aggregate_id=LIMIT, entry=entry)
+    position = since[0].position
+    await home.commit(Commit(sequence=0, consumed=position, histories=[history], messages=[GRANT]))
+
+    assert [entry.command for entry in since] == [RELEASE, ACQUIRE]
+    assert await again.commands() == []
 
 
 async def owner_of(backend: SqliteBackend, partition: int) -> Owner:

@@ -86,7 +86,7 @@ class Commits:
             self._board.issue(partition, task)
         for token in commit.dropped:
             self._board.drop(token)
-        self._limit_mail.send(partition, commit.messages)
+        self._limit_mail.send(owned, commit)
 
 
 def _fence(db: sqlite3.Connection, lease: Lease, sequence: int) -> None:

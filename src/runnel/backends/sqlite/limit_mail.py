@@ -6,8 +6,10 @@ one attempt more run than the key allows.
 
 from collections.abc import Iterable
 
-from runnel.backends.sqlite.partition import OwnedPartitions
+from runnel.backends.sqlite.limits import is_limit
+from runnel.backends.sqlite.partition import Owned, OwnedPartitions
 from runnel.backends.sqlite.routes import Routes
+from runnel.core.codec import decode_entry
 from runnel.core.commands import (
     AcquireLimit,
     Command,
@@ -16,7 +18,9 @@ from runnel.core.commands import (
     ReleaseLimit,
     aggregate_of,
 )
+from runnel.core.events import LimitHeld, LimitQueued, LimitReleased
 from runnel.core.ids import Token
+from runnel.ports.store import Commit
 
 LIMIT_COMMANDS = (AcquireLimit, ReleaseLimit, LimitGranted)
 
@@ -31,16 +35,19 @@ class LimitMail:
         self._asked: dict[int, dict[Token, str]] = {}
         self._kept: list[Command] = []
 
-    def send(self, sender: int, commands: Iterable[Command]) -> None:
-        """Passes over what is no command about a key.
+    def send(self, sender: Owned, commit: Commit) -> None:
+        """Those of its messages that are about keys.
 
         A grant for a partition that was left is lost: its next owner asks again.
         """
-        for command in commands:
-            if isinstance(command, LimitGranted):
-                self._owned.deliver(self._routes.find(aggregate_of(command)), command)
-            elif isinstance(command, LimitCommand):
-                self._note(sender, command)
+        grants = [each for each in commit.messages if isinstance(each, LimitGranted)]
+        void = _void(sender, commit) if grants else ()
+        for grant in grants:
+            if grant.holder not in void:
+                self._owned.deliver(self._routes.find(aggregate_of(grant)), grant)
+        for command in commit.messages:
+            if isinstance(command, LimitCommand):
+                self._note(sender.lease.partition, command)
                 self._tell_key(command)
 
     def leave(self, partition: int, unconsumed: Iterable[Command]) -> None:
@@ -71,3 +78,23 @@ class LimitMail:
             self._kept.append(command)
         else:
             owned.inbox.put(command)
+
+
+def _void(sender: Owned, commit: Commit) -> set[Token]:
+    """Who has given back, in this commit or right after it, what this commit grants.
+
+    A partition that was left and taken again has the same attempts: they ask anew, and must not
+    hear the answer to their first question.
+    """
+    void: set[Token] = set()
+    for history in commit.histories:
+        if is_limit(history.aggregate_id):
+            for event in decode_entry(history.entry).events:
+                if isinstance(event, LimitHeld):
+                    void.discard(event.holder)
+                elif isinstance(event, LimitQueued | LimitReleased):
+                    void.add(event.holder)
+    void.update(
+        command.holder for command in sender.inbox.unconsumed() if isinstance(command, ReleaseLimit)
+    )
+    return void
