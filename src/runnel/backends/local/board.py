@@ -256,7 +256,8 @@ class TaskBoard:
         entry = self._entries.pop(token, None)
         if entry is None:
             return None
-        entry.is_gone = True
+        if entry.worker is None:
+            self.ready.discard(entry)
         if entry.mark != NO_MARK and (marks := self._marks.get(entry.partition)) is not None:
             marks.end(entry.mark)
         worker = None if entry.worker is None else self._workers.get(entry.worker)

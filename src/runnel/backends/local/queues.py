@@ -1,13 +1,14 @@
 """Queued tasks, handed out in rotation over their queues; whoever waits is woken, none polls."""
 
 import asyncio
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from runnel.backends.local.marks import NO_MARK
 from runnel.core.effects import Task
+from runnel.core.ids import Token
 
 
 @dataclass(slots=True, eq=False)
@@ -22,7 +23,6 @@ class Entry:
     worker: str | None = None
     is_started: bool = False
     is_noted: bool = False
-    is_gone: bool = False
     mark: int = NO_MARK
     beats_missed: int = 0
 
@@ -36,7 +36,7 @@ class Waiter:
 class ReadyQueues:
     def __init__(self) -> None:
         # Only queues that are not empty, in the order in which they are served.
-        self._queues: dict[str, deque[Entry]] = {}
+        self._queues: dict[str, OrderedDict[Token, Entry]] = {}
         # A dict, because the order of a set of objects is another one in each run.
         self._waiters: dict[Waiter, None] = {}
 
@@ -44,8 +44,8 @@ class ReadyQueues:
         name = entry.task.queue
         queue = self._queues.get(name)
         if queue is None:
-            queue = self._queues[name] = deque()
-        queue.append(entry)
+            queue = self._queues[name] = OrderedDict()
+        queue[entry.task.token] = entry
         for waiter in self._waiters:
             if waiter.wanted is None or name in waiter.wanted:
                 waiter.event.set()
@@ -57,11 +57,19 @@ class ReadyQueues:
             names = [name for name in self._queues if wanted is None or name in wanted]
             if not names:
                 break
-            for name in names[: limit - len(taken)]:
-                entry = self._pop_one(name)
-                if entry is not None:
-                    taken.append(entry)
+            taken += [self._pop_one(name) for name in names[: limit - len(taken)]]
         return taken
+
+    def discard(self, entry: Entry) -> None:
+        """Nobody gets it any more, whether or not anybody serves its queue."""
+        queue = self._queues.get(entry.task.queue)
+        if queue is not None:
+            queue.pop(entry.task.token, None)
+            if not queue:
+                del self._queues[entry.task.queue]
+
+    def __len__(self) -> int:
+        return sum(map(len, self._queues.values()))
 
     @contextmanager
     def waiting(self, wanted: Collection[str] | None) -> Iterator[asyncio.Event]:
@@ -78,12 +86,9 @@ class ReadyQueues:
         for waiter in self._waiters:
             waiter.event.set()
 
-    def _pop_one(self, name: str) -> Entry | None:
+    def _pop_one(self, name: str) -> Entry:
         queue = self._queues.pop(name)
-        found = None
-        while queue and found is None:
-            entry = queue.popleft()
-            found = None if entry.is_gone else entry
+        _, entry = queue.popitem(last=False)
         if queue:
             self._queues[name] = queue
-        return found
+        return entry

@@ -1,0 +1,27 @@
+"""A task that is dropped leaves its queue, also when nobody serves that queue."""
+
+from runnel.backends.local.board import TaskBoard
+from runnel.testing.conformance.values import task, token
+
+
+def test_a_dropped_task_takes_no_room_in_a_queue_that_nobody_serves() -> None:
+    board = TaskBoard(lambda _partition, _command: None)
+    for node in ("a", "b", "c"):
+        board.issue(0, task(node, queue="unserved"))
+
+    board.drop(token("a"))
+    left = len(board.ready)
+    board.drop_partition(0)
+
+    assert (left, len(board.ready)) == (2, 0)
+
+
+def test_the_tasks_around_a_dropped_one_keep_their_order() -> None:
+    board = TaskBoard(lambda _partition, _command: None)
+    for node in ("a", "b", "c"):
+        board.issue(0, task(node))
+
+    board.drop(token("b"))
+
+    assert [entry.task.token for entry in board.ready.pop(None, 9)] == [token("a"), token("c")]
+    assert len(board.ready) == 0
