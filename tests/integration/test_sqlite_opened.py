@@ -64,6 +64,27 @@ async def test_a_database_of_a_newer_version_is_refused(tmp_path: Path) -> None:
         await open_at(tmp_path)
 
 
+@pytest.mark.parametrize("part", ["Reader", "Ringer"])
+async def test_what_could_not_be_opened_as_a_whole_is_closed_again(
+    tmp_path: Path, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise StoreError("too many open files")
+
+    monkeypatch.setattr(f"runnel.backends.sqlite.backend.{part}", refuse)
+
+    with pytest.raises(StoreError, match="too many open files"):
+        await open_at(tmp_path)
+
+    assert handles_in(tmp_path) == []
+
+
+def handles_in(folder: Path) -> list[str]:
+    """The files below the folder that this process has open."""
+    targets = [str(each.resolve()) for each in Path("/proc/self/fd").iterdir()]
+    return [target for target in targets if target.startswith(str(folder))]
+
+
 def test_every_query_is_used_and_every_used_query_exists() -> None:
     text = "".join(path.read_text() for path in SOURCE.glob("*.py"))
     used = {name for name in SQL if f'"{name}"' in text}

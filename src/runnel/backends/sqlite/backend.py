@@ -8,6 +8,7 @@ them anew. That halves the writes of every task, and costs a repeated attempt af
 In between: which tasks run is in a mapped file, which a crash of the process does not lose.
 """
 
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Self
 
@@ -62,10 +63,14 @@ class SqliteBackend:
         limits: CommitLimits = _LIMITS,
     ) -> Self:
         """Raises InputError for a folder that can't be used, StoreError for a bad database."""
-        db = prepare(data_dir, durability)
         path = data_dir / FILE_NAME
+        with ExitStack() as opened:
+            db = opened.enter_context(closing(prepare(data_dir, durability)))
+            reader = opened.enter_context(closing(Reader(path, durability)))
+            ringer = opened.enter_context(closing(Ringer(data_dir)))
+            opened.pop_all()  # from here on they are the backend's to close
         writer = Writer(db, path, clock=clock, is_threaded=durability == "power")
-        backend = cls(writer, Reader(path, durability), Ringer(data_dir))
+        backend = cls(writer, reader, ringer)
         backend._wire(data_dir, clock=clock, ids=ids, limits=limits)
         backend.blobs = FileBlobs(data_dir / "blobs", survives_power_loss=durability == "power")
         writer.start()

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from runnel.errors import StoreError
+
 # The kernel's limit is 108 bytes on Linux and 104 on macOS, with the final zero.
 PATH_BYTES_MAX = 100
 # Rings that one look at the inbox answers; the loop calls again when there are more.
@@ -53,7 +55,10 @@ class Ringer:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        except OSError as error:
+            raise StoreError(f"no socket can be made: {error}") from error
         self._socket.setblocking(False)
 
     def ring(self, partition: int) -> None:

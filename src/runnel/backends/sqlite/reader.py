@@ -18,7 +18,11 @@ class Reader:
         self._path = path
         with translated(path):
             self._db = connect(path, durability)
-            self._db.execute("PRAGMA query_only = ON")
+            try:
+                self._db.execute("PRAGMA query_only = ON")
+            except BaseException:
+                self._db.close()
+                raise
 
     def rows(
         self, name: str, values: Sequence[Column] | Mapping[str, Column] = ()
