@@ -88,6 +88,24 @@ async def test_a_damaged_history_ends_its_execution_and_no_other(tmp_path: Path)
         assert (await engine.client.wait(damaged, timeout_s=20)).state == "FAILED"
 
 
+async def test_a_partition_whose_lock_can_not_be_opened_keeps_no_engine_from_the_others(
+    tmp_path: Path,
+) -> None:
+    async with (
+        open_engine("sqlite", tmp_path, Work()) as first,
+        open_engine("sqlite", tmp_path, Work()) as second,
+    ):
+        await first.client.submit(workflow(WAIT))
+        within_reach = await second.client.submit(workflow(WAIT))
+    (tmp_path / "p0.lock").unlink()
+    (tmp_path / "p0.lock").mkdir()
+
+    async with open_engine("sqlite", tmp_path, Work(), adopts=True) as engine:
+        await engine.client.signal(within_reach, "go")
+
+        assert (await engine.client.wait(within_reach, timeout_s=20)).state == "COMPLETED"
+
+
 async def test_a_history_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
     work = Work()
     async with open_engine("sqlite", tmp_path, work) as engine:

@@ -193,7 +193,7 @@ class Leases:
     async def _find_home(self) -> int:
         known = [row[0] for row in self._reader.rows("list_partitions")]
         for partition in known:
-            if not self.locks.holds(partition) and self.locks.take(partition):
+            if not self.locks.holds(partition) and self._can_lock(partition):
                 if not self._reader.rows("has_work", (partition,))[0][0]:
                     return int(partition)
                 self.locks.free(partition)
@@ -206,6 +206,12 @@ class Leases:
             self.locks.free(partition)
             raise
         return partition
+
+    def _can_lock(self, partition: int) -> bool:
+        try:
+            return self.locks.take(partition)
+        except StoreError:
+            return False  # its file is another user's, say: no home for this process
 
 
 def _take(db: sqlite3.Connection, partition: int, owner: str, nonce: str) -> Taken:

@@ -74,14 +74,20 @@ class Orchestrator:
                 self._owned.pop(partition, None)
 
     async def _try_to_acquire(self, partition: int) -> Lease | None:
-        """A free one at once; a held one when its counter has not moved for `lease_s`."""
+        """A free one at once; a held one when its counter has not moved for `lease_s`.
+
+        One that can't be had (its lock file is another user's, say) does not keep the others away.
+        """
         store = self._parts.store
-        record = await store.observe(partition)
-        if record is not None and not self._liveness.is_dead(partition, record):
-            return None
         try:
+            record = await store.observe(partition)
+            if record is not None and not self._liveness.is_dead(partition, record):
+                return None
             return await store.acquire(partition, self._name, over=record)
         except LeaseHeldError:
+            return None
+        except StoreError as error:
+            self._parts.telemetry.event(names.STORE_FAILED, error=str(error))
             return None
 
     async def _own(self, lease: Lease, stop: asyncio.Event) -> None:
