@@ -1,6 +1,7 @@
 """Whatever goes wrong between a job and its transaction, every job ends and the next is written."""
 
 import asyncio
+import gc
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -92,6 +93,21 @@ async def test_a_single_job_whose_rollback_fails_leaves_nothing_behind(
         await writer.submit(add_and_fail)
 
     assert await writer.submit(count) == 0
+
+
+async def test_the_error_of_a_job_that_nobody_waits_for_any_more_is_not_logged(
+    writer: Writer, caplog: pytest.LogCaptureFixture
+) -> None:
+    waiting = asyncio.create_task(writer.submit(add_and_fail))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+
+    writer.start()
+    await writer.submit(count)
+
+    gc.collect()
+    assert caplog.messages == []
 
 
 async def together(writer: Writer) -> list[BaseException | int]:

@@ -98,8 +98,12 @@ class Writer:
         deadline = self._clock.monotonic() + BUSY_S_MAX
         wait_s = BUSY_WAIT_S_FIRST
         while True:
+            future = enqueue()
             try:
-                return await asyncio.shield(enqueue())
+                return await asyncio.shield(future)
+            except asyncio.CancelledError:
+                future.add_done_callback(_hear_out)
+                raise
             except _BusyError as error:
                 if self._clock.monotonic() >= deadline:
                     raise StoreError(
@@ -220,6 +224,12 @@ class Writer:
         wrapped = describe(self._path, error)
         wrapped.__cause__ = error
         return wrapped
+
+
+def _hear_out(future: "asyncio.Future[Any]") -> None:
+    """An error that nobody waits for any more is no news for the log of asyncio."""
+    if not future.cancelled():
+        future.exception()
 
 
 def _settle(batch: Sequence[Job[Any]], outcomes: Sequence[Any]) -> None:
