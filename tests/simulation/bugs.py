@@ -277,23 +277,6 @@ def lease_survives_the_stores_crash(patch: Patch) -> None:
     patch.setattr(Server, "void_leases", lambda _self, _state: None)
 
 
-def drops_come_after_the_history(patch: Patch) -> None:
-    """Of a decision in several parts, that a task is cancelled is stored before it is dropped."""
-    groups = Batch._groups
-
-    def late(self: Batch) -> Iterator[Any]:
-        found = list(groups(self))
-        yield from (each for each in found if each[0][0][0] != "dropped")
-        yield from (each for each in found if each[0][0][0] == "dropped")
-
-    patch.setattr(Batch, "_groups", late)
-
-
-def closed_key_keeps_its_history(patch: Patch) -> None:
-    """Of a decision in several parts, that a key is empty is stored before it is forgotten."""
-    patch.setattr(Batch, "_kept_parts", lambda self: iter(self.parts.items()))
-
-
 def _cut(patch: Patch, into: Callable[[Commit], tuple[Commit, Commit]]) -> None:
     seal = Batch.seal
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from runnel.backends.local.bounds import check_bounds
 from runnel.backends.memory_state import MemoryState, Partition
-from runnel.core.commands import Command
+from runnel.core.commands import LIMIT_PREFIX, Command
 from runnel.core.ids import ExecutionId, Token
 from runnel.core.states import ExecutionState
 from runnel.errors import FencedError, LeaseHeldError
@@ -104,6 +104,13 @@ class MemoryStore:
         ]
         found.sort(key=lambda header: (header.created_at, header.execution_id))
         return [header.execution_id for header in found]
+
+    async def keys_of(self, partition: int) -> Sequence[str]:
+        return [
+            id_.removeprefix(LIMIT_PREFIX)
+            for id_ in self._state.histories
+            if id_.startswith(LIMIT_PREFIX) and self._state.route(id_) == partition
+        ]
 
     async def unknown_tasks(
         self, partition: int, tokens: Sequence[Token]

@@ -128,6 +128,16 @@ class ReleaseLimit(_Command, frozen=True, kw_only=True):
     holder: Token
 
 
+class ResumeLimit(_Command, frozen=True, kw_only=True):
+    """Tell all holders again: one that does not hold it any more gives it back.
+
+    Sent for each key after a takeover: of a decision in several commits, the part that released
+    it may be the one that was lost.
+    """
+
+    key: str
+
+
 class LimitGranted(_Command, frozen=True, kw_only=True):
     key: str
     holder: Token
@@ -174,6 +184,7 @@ Command: TypeAlias = (
     | ChildSettled
     | AcquireLimit
     | ReleaseLimit
+    | ResumeLimit
     | LimitGranted
     | BlobLoaded
     | OutputStored
@@ -181,7 +192,7 @@ Command: TypeAlias = (
     | FailExecution
 )
 
-LimitCommand: TypeAlias = AcquireLimit | ReleaseLimit
+LimitCommand: TypeAlias = AcquireLimit | ReleaseLimit | ResumeLimit
 # After one of these, nobody holds the task any more.
 TASK_ENDINGS = (TaskCompleted, TaskFailed, TaskSkipped, TaskLost, TaskDeferred)
 _TASK_COMMANDS = (*TASK_ENDINGS, TaskStarted, ChildSettled)
@@ -191,7 +202,7 @@ def aggregate_of(command: Command) -> str:
     """The id of what the command changes: an execution, or `limit:` and a concurrency key."""
     if isinstance(command, _TASK_COMMANDS):
         return command.token.execution_id
-    if isinstance(command, AcquireLimit | ReleaseLimit):
+    if isinstance(command, LimitCommand):
         return limit_id(command.key)
     if isinstance(command, LimitGranted):
         return command.holder.execution_id

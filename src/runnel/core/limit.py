@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import assert_never
 
 from runnel.core.codec import decode_entry
-from runnel.core.commands import AcquireLimit, LimitCommand, LimitGranted, ReleaseLimit
+from runnel.core.commands import AcquireLimit, LimitCommand, LimitGranted, ReleaseLimit, ResumeLimit
 from runnel.core.decision import Decision
 from runnel.core.effects import Effect, Tell
 from runnel.core.events import LimitEvent, LimitHeld, LimitQueued, LimitReleased
@@ -27,13 +27,15 @@ class Limit:
 
 
 def decide_limit(limit: Limit, command: LimitCommand) -> Decision:
-    """Applies an acquire or release; whoever may go on now is told."""
+    """Applies an acquire, release or resume; whoever may go on now is told."""
     turn = _LimitTurn(limit)
     match command:
         case AcquireLimit():
             turn.acquire(command)
         case ReleaseLimit():
             turn.release(command.holder)
+        case ResumeLimit():
+            turn.tell_holders()
         case _:
             assert_never(command)
     turn.grant_waiters()
@@ -60,6 +62,10 @@ class _LimitTurn:
     def release(self, holder: Token) -> None:
         if holder in self.limit.holders or holder in self.limit.waiters:
             self._emit(LimitReleased(holder=holder))
+
+    def tell_holders(self) -> None:
+        for holder in self.limit.holders:
+            self._tell(holder)
 
     def grant_waiters(self) -> None:
         """First come, first served: a waiter that must still wait holds back those behind it."""

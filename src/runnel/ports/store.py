@@ -204,6 +204,10 @@ class Store(Protocol):
     async def running(self, partition: int) -> Sequence[ExecutionId]:
         """Executions of the partition that are RUNNING, oldest first: what a new owner looks at."""
 
+    async def keys_of(self, partition: int) -> Sequence[str]:
+        """The concurrency keys of the partition that have a history."""
+        ...
+
     async def unknown_tasks(
         self, partition: int, tokens: Sequence[Token]
     ) -> Mapping[Token, bool | None]:

@@ -47,6 +47,7 @@ COMMANDS: list[commands.Command] = [
     ),
     commands.AcquireLimit(key="k", limit=3, holder=TOKEN),
     commands.ReleaseLimit(key="k", holder=TOKEN),
+    commands.ResumeLimit(key="k"),
     commands.LimitGranted(key="k", holder=TOKEN),
     commands.BlobLoaded(execution_id=E1),
     commands.OutputStored(ref=REF, output=blob("e1/a/joined", 10**6)),

@@ -1,7 +1,14 @@
 """A concurrency key: holders are attempts, a release wakes the next."""
 
 from runnel.core.codec import encode_entry
-from runnel.core.commands import AcquireLimit, Command, LimitGranted, ReleaseLimit
+from runnel.core.commands import (
+    AcquireLimit,
+    Command,
+    LimitCommand,
+    LimitGranted,
+    ReleaseLimit,
+    ResumeLimit,
+)
 from runnel.core.effects import Tell
 from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, Token
 from runnel.core.limit import Limit, decide_limit, replay_limit
@@ -11,7 +18,7 @@ def holder(name: str, attempt: int = 1) -> Token:
     return Token(ExecutionId(name), NodeId("n"), NO_ITEM, attempt, Nonce("x"))
 
 
-def ask(limit: Limit, command: AcquireLimit | ReleaseLimit) -> list[str]:
+def ask(limit: Limit, command: LimitCommand) -> list[str]:
     """The executions that were told to go on."""
     told: list[Command] = [
         effect.command
@@ -66,6 +73,15 @@ def test_a_new_attempt_replaces_the_one_before() -> None:
 
     assert acquire(limit, holder("a", attempt=2)) == ["a"]
     assert list(limit.holders) == [holder("a", attempt=2)]
+
+
+def test_after_a_takeover_all_holders_are_told_and_no_waiter() -> None:
+    limit = Limit("k")
+    for name in "abc":
+        acquire(limit, holder(name), 2)
+
+    assert ask(limit, ResumeLimit(key="k")) == ["a", "b"]
+    assert list(limit.waiters) == [holder("c")]
 
 
 def test_a_limit_is_rebuilt_from_its_history() -> None:

@@ -67,14 +67,3 @@ async def test_the_least_recently_needed_leave_first_but_a_few_always_stay(
 
     assert small == ["a", "c", "d"]
     assert [key for key in ("a", "c", "d", "large") if cache.peek(key)] == ["d", "large"]
-
-
-async def test_a_blob_that_can_not_be_read_is_no_failure_of_the_store_when_deciding(
-    store: CountedBlobs,
-) -> None:
-    store.is_away = True
-
-    with pytest.raises(NotFoundError, match=r"no readable blob 'k'.*full of sand"):
-        await BlobCache(store).get_for_deciding("k")
-    with pytest.raises(StoreError):
-        await BlobCache(store).get("k")

@@ -46,7 +46,7 @@ class LimitMail:
             if grant.holder not in void:
                 self._owned.deliver(self._routes.find(aggregate_of(grant)), grant)
         for command in commit.messages:
-            if isinstance(command, LimitCommand):
+            if isinstance(command, AcquireLimit | ReleaseLimit):
                 self._note(sender.lease.partition, command)
                 self._tell_key(command)
 
@@ -65,7 +65,7 @@ class LimitMail:
         self._asked.clear()
         self._kept.clear()
 
-    def _note(self, sender: int, command: LimitCommand) -> None:
+    def _note(self, sender: int, command: AcquireLimit | ReleaseLimit) -> None:
         asked = self._asked.setdefault(sender, {})
         if isinstance(command, AcquireLimit):
             asked[command.holder] = command.key

@@ -28,6 +28,9 @@ class Limits:
     def clear(self) -> None:
         self._histories.clear()
 
+    def keys(self) -> list[str]:
+        return [id_.removeprefix(LIMIT_PREFIX) for id_ in self._histories]
+
     def load(self, aggregate_id: str) -> Sequence[bytes]:
         found = self._histories.get(aggregate_id)
         return () if found is None else tuple(found.entries)

@@ -103,6 +103,9 @@ class SqliteStore:
     async def running(self, partition: int) -> Sequence[ExecutionId]:
         return [row[0] for row in self._reader.rows("list_running", (partition,))]
 
+    async def keys_of(self, partition: int) -> Sequence[str]:
+        return self._keys.keys() if partition == self._routes.home else ()
+
     async def unknown_tasks(
         self, partition: int, tokens: Sequence[Token]
     ) -> Mapping[Token, bool | None]:

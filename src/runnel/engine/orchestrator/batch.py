@@ -147,7 +147,7 @@ class Batch:
             consumed=self.consumed,
             histories=[
                 History(aggregate_id=aggregate_id, entry=join_entry(self.now, parts))
-                for aggregate_id, parts in self._kept_parts()
+                for aggregate_id, parts in self.parts.items()
             ],
             headers=[*map(header_of, self.changed.values()), *self.headers],
             closed=list(self.closed),
@@ -205,7 +205,7 @@ class Batch:
             yield [("dead_letters", letter)], len(letter.config)
         for key in (key for key, timer in self.timers.items() if timer is None):
             yield [("timers_cleared", key)], 0
-        for aggregate_id, parts in self._kept_parts():
+        for aggregate_id, parts in self.parts.items():
             yield from self._history_groups(aggregate_id, parts)
         unmoved = (each for id_, each in self.changed.items() if id_ not in self.parts)
         for header in (*map(header_of, unmoved), *self.headers):
@@ -218,10 +218,6 @@ class Batch:
                 yield [("timers_set", row)], 0
         for task in self.tasks.values():
             yield [("tasks", task)], len(task.config)
-
-    def _kept_parts(self) -> "Iterator[tuple[str, list[bytes]]]":
-        """Without what is forgotten in the same breath: cut apart, the history would stay."""
-        return (each for each in self.parts.items() if each[0] not in self.closed)
 
     def _history_groups(
         self, aggregate_id: str, parts: list[bytes]

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import msgspec
 
 from runnel.core.commands import (
-    AcquireLimit,
     BlobLoaded,
     Command,
     CreateExecution,
     FailExecution,
+    LimitCommand,
+    LimitGranted,
     OutputStored,
     ReleaseLimit,
     ResumeExecution,
@@ -156,7 +157,7 @@ class Owner:
         aggregate_id = aggregate_of(command)
         execution = self._aggregates.cached(aggregate_id)
         if execution is None:
-            if isinstance(command, AcquireLimit | ReleaseLimit):
+            if isinstance(command, LimitCommand):
                 return await self._decide_limit(aggregate_id, command)
             execution = await self._aggregates.execution(aggregate_id)
         if execution is not None:
@@ -171,15 +172,13 @@ class Owner:
             execution, decision = create(command, graph, self._moment)
             self._aggregates.add(execution)
         else:
-            return NOTHING
+            return _without_execution(command)
         self._batch.add(aggregate_id, decision, execution)
         if decision.events and self._loads:
             self._loads.pop(aggregate_id, None)
         return decision
 
-    async def _decide_limit(
-        self, aggregate_id: str, command: AcquireLimit | ReleaseLimit
-    ) -> Decision:
+    async def _decide_limit(self, aggregate_id: str, command: LimitCommand) -> Decision:
         limit = await self._aggregates.limit(aggregate_id)
         decision = decide_limit(limit, command)
         self._batch.add(aggregate_id, decision, None)
@@ -350,6 +349,13 @@ class Owner:
     def _new_moment(self) -> Moment:
         nonce = Nonce(self._parts.ids.nonce())
         return Moment(self._batch.now, nonce, self._blobs, self._parts.policy)
+
+
+def _without_execution(command: Command) -> Decision:
+    """A key that was granted to one that was never made is given back; the rest is pointless."""
+    if isinstance(command, LimitGranted):
+        return Decision(effects=[Tell(ReleaseLimit(key=command.key, holder=command.holder))])
+    return NOTHING
 
 
 def _owner_of(effect: LoadBlob | StoreOutput) -> ExecutionId:

@@ -1,6 +1,6 @@
 """After a takeover: read everything that has come, then find out what was lost."""
 
-from runnel.core.commands import Command, FailExecution, ResumeExecution, TaskLost
+from runnel.core.commands import Command, FailExecution, ResumeExecution, ResumeLimit, TaskLost
 from runnel.core.ids import ExecutionId
 from runnel.engine.orchestrator.owner import Owner
 from runnel.engine.orchestrator.poison import describe_error
@@ -30,6 +30,8 @@ async def recover(owner: Owner, store: Store, telemetry: Telemetry) -> int:
         for execution_id in running[start : start + EXECUTIONS_AT_ONCE]:
             commands += await _commands_for(owner, store, telemetry, execution_id)
         await owner.submit(commands)
+    keys = await store.keys_of(owner.lease.partition)
+    await owner.submit([ResumeLimit(key=key) for key in keys])
     owner.repeated.clear()
     return len(running)
 

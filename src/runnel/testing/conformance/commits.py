@@ -152,6 +152,7 @@ class CommitRules(Suite):
 BEFORE: dict[str, Any] = {
     "history": [b"first"],
     "limit": [b"held"],
+    "keys": ["gpu"],
     "header": ExecutionState.RUNNING,
     "timers": ["a"],
     "letters": [],
@@ -162,7 +163,7 @@ BEFORE: dict[str, Any] = {
 AFTER: dict[str, dict[str, Any]] = {
     "histories": {"history": [b"first", b"second"]},
     "headers": {"header": ExecutionState.COMPLETED},
-    "closed": {"limit": []},
+    "closed": {"limit": [], "keys": []},
     "tasks": {"tasks": ["a", "b"]},
     "dropped": {"tasks": []},
     "timers_set": {"timers": ["a", "b"]},
@@ -209,6 +210,7 @@ async def _seen(backend: Backend, owner: Owner) -> dict[str, Any]:
     seen = {
         "history": list(await store.load(ROOT)),
         "limit": list(await store.load(LIMIT)),
+        "keys": list(await store.keys_of(await store.route(LIMIT))),
         "header": None if found is None else found.state,
         "timers": [each.key.node_id for each in timers],
         "letters": [each.token.node_id for each in await backend.archive.list_dead_letters()],

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import signal
 import sys
 
 from runnel.testing.simulation.campaign import Outcome, run_many
@@ -11,6 +12,7 @@ PROGRESS_EVERY = 1_000
 
 def main() -> int:
     options = _options()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # its processes end with it
     outcome = Outcome()
     for part in run_many(options.seed, options.count, processes=options.processes):
         for finding in part.findings:

@@ -2,7 +2,7 @@
 
 from runnel.core.decision import Decision
 from runnel.core.effects import ClearTimer, DropTask, TimerKey, TimerKind
-from runnel.core.events import ExecutionFinished, LimitReleased, NodeCancelled
+from runnel.core.events import ExecutionFinished, NodeCancelled
 from runnel.core.ids import ExecutionId, NodeId
 from runnel.core.states import ExecutionState
 from runnel.engine.orchestrator.batch import Batch
@@ -34,17 +34,3 @@ def test_tasks_are_dropped_before_the_history_says_why() -> None:
     dropped = [number for number, commit in enumerate(commits) if commit.dropped]
     assert len(commits) > 1
     assert max(dropped) <= min(told)
-
-
-def test_what_is_forgotten_leaves_no_history_behind() -> None:
-    batch = Batch(0.0, CommitLimits(writes=1))
-    released = LimitReleased(holder=token("a"))
-
-    batch.add("limit:k", Decision(events=[released]), None)
-    batch.add("limit:other", Decision(events=[released]), None)
-    batch.closed.add("limit:k")
-    commits = list(batch.seal(1))
-
-    kept = [history.aggregate_id for commit in commits for history in commit.histories]
-    assert kept == ["limit:other"]
-    assert [id_ for commit in commits for id_ in commit.closed] == ["limit:k"]

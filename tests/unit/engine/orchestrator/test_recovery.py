@@ -1,0 +1,65 @@
+"""After a takeover, whatever a lost part of a decision has left behind is put right."""
+
+import pytest
+
+from runnel.core.codec import encode_entry
+from runnel.core.commands import AcquireLimit
+from runnel.core.events import LimitHeld, LimitReleased
+from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, Token
+from runnel.engine.orchestrator.recovery import recover
+from runnel.ports.store import Commit, History
+from tests.driver import node, workflow
+from tests.unit.engine.orchestrator.stage import Stage
+
+GHOST = Token(ExecutionId("x1"), NodeId("n"), NO_ITEM, 7, Nonce("lost"))
+HELD = LimitHeld(holder=GHOST, limit=1)
+
+
+async def leave_key(stage: Stage, *events: LimitHeld | LimitReleased) -> None:
+    """A former owner has stored this of the key 'k', and no more."""
+    store = stage.backend.store
+    lease = await store.acquire(0, "former")
+    entry = encode_entry(1.0, events)
+    await store.commit(
+        lease, Commit(sequence=1, histories=[History(aggregate_id="limit:k", entry=entry)])
+    )
+    await store.release(lease)
+
+
+@pytest.mark.parametrize("exists", [True, False])
+async def test_a_key_whose_holder_is_gone_is_free_again(exists: bool) -> None:
+    stage = Stage()
+    await leave_key(stage, HELD)
+    if exists:
+        await stage.create(workflow(node("n")))
+
+    owner = await stage.owner()
+    await recover(owner, stage.backend.store, stage.told)
+
+    assert list(await stage.backend.store.keys_of(0)) == []
+
+
+async def test_a_key_that_nobody_holds_is_forgotten() -> None:
+    stage = Stage()
+    await leave_key(stage, HELD, LimitReleased(holder=GHOST))
+
+    owner = await stage.owner()
+    await recover(owner, stage.backend.store, stage.told)
+
+    assert list(await stage.backend.store.keys_of(0)) == []
+
+
+async def test_a_key_that_is_held_stays_held() -> None:
+    stage = Stage()
+    await stage.create(workflow(node("n", concurrency_key="k")))
+    former = await stage.owner()
+    await former.tick(0)
+    await stage.backend.store.release(former.lease)
+
+    owner = await stage.owner()
+    await recover(owner, stage.backend.store, stage.told)
+
+    other = Token(ExecutionId("x2"), NodeId("n"), NO_ITEM, 1, Nonce("other"))
+    await owner.submit([AcquireLimit(key="k", limit=1, holder=other)])
+    assert list(await stage.backend.store.keys_of(0)) == ["k"]
+    assert len(await stage.backend.tasks.claim("w", None, limit=9, wait_s=0)) == 1
