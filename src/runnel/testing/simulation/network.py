@@ -1,7 +1,7 @@
 """Calls between processes and the store: late, twice, out of order, or lost on the way."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from random import Random
 from typing import Any, TypeVar
@@ -21,6 +21,9 @@ CALL_TIMEOUT_S = 1.0
 
 # From then on, a fault that is switched on and has not happened yet does.
 SURELY_AFTER_S = 2.0
+
+# Operations in which the store may wait for something; it executes all others at once.
+WAITING = frozenset({"claim", "read_after", "wait_dropped"})
 
 # How likely a call meets each of these, while the fault is switched on.
 ODDS = {
@@ -82,8 +85,11 @@ class Network:
         if busy_s > 0:
             _after(busy_s, self._arrive, call)
             return
-        lost = partial(call.fail, "connection lost")
-        call.serving.append(self._server.serve(self._execute(call), lost))
+        if call.name in WAITING:
+            lost = partial(call.fail, "connection lost")
+            call.serving.append(self._server.serve(self._execute(call), lost))
+        else:
+            _run_at_once(self._execute(call))
 
     async def _execute(self, call: "_Call") -> None:
         self._tally.steps += 1
@@ -132,6 +138,15 @@ class Network:
             return False
         self._tally.faults[fault] += 1
         return True
+
+
+def _run_at_once(work: Coroutine[Any, Any, None]) -> None:
+    """Without a task of its own: 51 ms a seed instead of 55."""
+    try:
+        work.send(None)
+    except StopIteration:
+        return
+    raise RuntimeError("an operation that may wait has to be named in WAITING")
 
 
 def _after(seconds: float, do: Callable[[Any], None], what: object) -> None:
