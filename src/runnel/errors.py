@@ -181,6 +181,17 @@ class LeaseHeldError(StoreError):
         self.owner = owner
 
 
+class PartitionUnavailableError(StoreError):
+    """This partition can't be had, for a reason that is not one of the whole store."""
+
+    code = "partition_unavailable"
+
+    def __init__(self, partition: int, reason: str) -> None:
+        super().__init__(f"partition {partition} can't be had: {reason}")
+        self.partition = partition
+        self.reason = reason
+
+
 class CommitTooLargeError(StoreError):
     """A commit over the store's bounds: the orchestrator must cut it before it sends it."""
 

@@ -167,7 +167,8 @@ class Store(Protocol):
     ) -> Lease:
         """Takes a free partition, or one whose lease still is exactly `over` (judged dead).
 
-        Raises LeaseHeldError otherwise. The epoch grows, the nonce is new: from now on every
+        Raises LeaseHeldError otherwise, and PartitionUnavailableError, as `observe` does, for one
+        that can't be had while others can. The epoch grows, the nonce is new: from now on every
         commit of a former owner is refused.
         """
 

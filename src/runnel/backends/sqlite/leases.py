@@ -18,7 +18,7 @@ from runnel.backends.sqlite.routes import Routes
 from runnel.backends.sqlite.rows import timer_of
 from runnel.backends.sqlite.running_file import RunningFile
 from runnel.backends.sqlite.writer import Writer
-from runnel.errors import FencedError, LeaseHeldError, StoreError
+from runnel.errors import FencedError, LeaseHeldError, PartitionUnavailableError, StoreError
 from runnel.ports.clock import Clock, Ids
 from runnel.ports.store import Lease, LeaseRecord, TimerSet
 
@@ -210,7 +210,7 @@ class Leases:
     def _can_lock(self, partition: int) -> bool:
         try:
             return self.locks.take(partition)
-        except StoreError:
+        except PartitionUnavailableError:
             return False  # its file is another user's, say: no home for this process
 
 

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 from weakref import WeakSet
 
-from runnel.errors import StoreError
+from runnel.errors import PartitionUnavailableError
 
 
 class PartitionLocks:
@@ -73,7 +73,9 @@ class PartitionLocks:
         try:
             return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise StoreError(f"the lock file {path} can't be opened: {error}") from error
+            raise PartitionUnavailableError(
+                partition, f"its lock file can't be opened: {error}"
+            ) from error
 
 
 def _lock(handle: int, kind: int) -> bool:

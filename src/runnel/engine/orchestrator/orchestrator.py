@@ -9,7 +9,7 @@ from runnel.engine.orchestrator.aggregates import Graphs
 from runnel.engine.orchestrator.owner import Owner
 from runnel.engine.orchestrator.parts import Parts
 from runnel.engine.orchestrator.recovery import recover
-from runnel.errors import FencedError, LeaseHeldError, StoreError
+from runnel.errors import FencedError, LeaseHeldError, PartitionUnavailableError, StoreError
 from runnel.ports import telemetry as names
 from runnel.ports.store import Lease, LeaseRecord
 
@@ -86,7 +86,7 @@ class Orchestrator:
             return await store.acquire(partition, self._name, over=record)
         except LeaseHeldError:
             return None
-        except StoreError as error:
+        except PartitionUnavailableError as error:
             self._parts.telemetry.event(names.STORE_FAILED, error=str(error))
             return None
 

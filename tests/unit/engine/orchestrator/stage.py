@@ -21,9 +21,17 @@ LEASE_S = 9.0
 
 
 class Stage:
-    def __init__(self, *, limits: CommitLimits | None = None, policy: Policy | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        limits: CommitLimits | None = None,
+        policy: Policy | None = None,
+        partitions: int = 1,
+    ) -> None:
         self.clock = FakeClock()
-        self.backend = MemoryBackend(self.clock, FakeIds(), limits=limits or CommitLimits())
+        self.backend = MemoryBackend(
+            self.clock, FakeIds(), partitions, limits=limits or CommitLimits()
+        )
         self.told = Told()
         self.stop = asyncio.Event()
         self.parts = Parts(
@@ -42,11 +50,11 @@ class Stage:
         return Owner(self.parts, Graphs(self.backend.archive), lease)
 
     @asynccontextmanager
-    async def orchestrating(self) -> AsyncIterator[Orchestrator]:
-        """An orchestrator that wants the partition; it has ended when the block has."""
+    async def orchestrating(self, *partitions: int) -> AsyncIterator[Orchestrator]:
+        """An orchestrator that wants these, or the first one; it has ended when the block has."""
 
         async def wanted() -> Sequence[int]:
-            return [0]
+            return partitions or (0,)
 
         orchestrator = Orchestrator(self.parts, name="me", wanted=wanted, lease_s=LEASE_S)
         async with asyncio.TaskGroup() as group:

@@ -3,8 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
+
 from runnel.core.ids import ExecutionId
-from runnel.errors import FencedError, StoreError
+from runnel.errors import FencedError, PartitionUnavailableError, StoreError
 from runnel.testing.clock import settle
 from tests.driver import node, workflow
 from tests.unit.engine.orchestrator.stage import LEASE_S, Stage
@@ -117,6 +119,28 @@ def failing_once(method: Callable[..., Any], error: StoreError = AWAY) -> Callab
         return await method(*arguments, **named)
 
     return call
+
+
+@pytest.mark.parametrize(
+    ("error", "owned"),
+    [(PartitionUnavailableError(0, "its lock file can't be opened"), [1]), (AWAY, [])],
+    ids=["one partition", "the store"],
+)
+async def test_the_partitions_behind_one_that_can_not_be_had_are_taken_unless_the_store_is_away(
+    error: StoreError, owned: list[int]
+) -> None:
+    stage = Stage(partitions=2)
+    store = stage.backend.store
+    store.observe = failing_once(store.observe, error)  # type: ignore[method-assign]  # a fault
+
+    async with stage.orchestrating(0, 1) as orchestrator:
+        await settle()
+        at_first = [each for each in (0, 1) if orchestrator.owns(each)]
+        await stage.clock.advance(BEAT_S)
+        later = [each for each in (0, 1) if orchestrator.owns(each)]
+
+    assert (at_first, later) == (owned, [0, 1])
+    assert [fields["error"] for fields in stage.told.named("store.failed")] == [str(error)]
 
 
 async def test_a_store_that_fails_while_recovering_ends_no_execution() -> None:
