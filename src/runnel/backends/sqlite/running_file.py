@@ -12,6 +12,7 @@ Nothing here needs a checksum: a slot counts only if it is, with its nonce, a to
 
 import mmap
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -113,7 +114,8 @@ class RunningFile:
                 memory[mark] = _FREE
         memory.close()
         if not kept:
-            self._path.unlink(missing_ok=True)
+            with suppress(OSError):  # an empty one that stays is read as empty
+                self._path.unlink(missing_ok=True)
 
     def _make(self) -> bool:
         """False when all slots are taken, or when no file can be made; that is tried once."""
