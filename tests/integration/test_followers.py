@@ -7,18 +7,17 @@ from typing import Any
 
 import pytest
 
-from runnel import StepContext, WorkflowDAG, WorkflowExecutor
+from runnel import WorkflowDAG, WorkflowExecutor
 from runnel.backends.memory import MemoryBackend
 from runnel.backends.sqlite.store import SqliteStore
 from runnel.cli import attending
 from runnel.cli.attending import Attendance
 from runnel.cli.main import run_command
 from runnel.cli.progress import Progress
+from runnel.core.commands import CancelExecution, StartExecution
 from runnel.core.ids import ExecutionId
-from runnel.core.states import EXECUTION_FINAL, ExecutionState
-from runnel.core.workflow import Workflow
+from runnel.core.states import EXECUTION_FINAL, ExecutionState, NodeState
 from runnel.errors import LeaseHeldError, StoreError
-from runnel.ports.archive import ExecutionFilter
 from runnel.ports.store import Commit, CommitLimits, Lease, LeaseRecord
 from runnel.runtime.build import build_engine
 from runnel.runtime.clock import RealClock, RealIds
@@ -26,18 +25,20 @@ from runnel.runtime.engine import Engine, World, running
 from runnel.settings import Settings
 from runnel.testing.clock import settle
 from tests.driver import node, workflow
-from tests.engines import Work, registry
+from tests.engines import Work, open_engine, registry
+from tests.waiting import eventually
 
 DEADLINE_S = 30.0
 HELD = workflow(node("held"))
+NAP = workflow(node("nap", handler="sleep", config={"seconds": 99}))
 
 
 class Gap:
-    """From `open` on, the next commit fails, and its process never gets its partition back."""
+    """From `open` on, the next commit fails, and its owner never gets that partition back."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun = asyncio.Event()
-        self._loser: str | None = None
+        self._lost: tuple[str, int] | None = None
         self._is_open = False
         for name in ("commit", "acquire", "release"):
             monkeypatch.setattr(SqliteStore, name, getattr(self, f"_{name}")(_real(name)))
@@ -48,7 +49,7 @@ class Gap:
     def _commit(self, real: Callable[..., Any]) -> Callable[..., Any]:
         async def commit(store: SqliteStore, lease: Lease, commit: Commit) -> None:
             if self._is_open:
-                self._is_open, self._loser = False, lease.owner
+                self._is_open, self._lost = False, (lease.owner, lease.partition)
                 raise StoreError("the disk is full")
             await real(store, lease, commit)
 
@@ -58,7 +59,7 @@ class Gap:
         async def acquire(
             store: SqliteStore, partition: int, owner: str, *, over: LeaseRecord | None = None
         ) -> Any:
-            if owner == self._loser:
+            if self._lost == (owner, partition):
                 raise LeaseHeldError(partition, "somebody else")
             return await real(store, partition, owner, over=over)
 
@@ -67,7 +68,7 @@ class Gap:
     def _release(self, real: Callable[..., Any]) -> Callable[..., Any]:
         async def release(store: SqliteStore, lease: Lease) -> None:
             await real(store, lease)
-            if lease.owner == self._loser:
+            if self._lost == (lease.owner, lease.partition):
                 self.begun.set()
 
         return release
@@ -93,15 +94,9 @@ class Silence:
     def end(self) -> None: ...
 
 
-async def attend(engine: Engine, definition: Workflow) -> Attendance:
-    """As `runnel run` does, and cancelled when it takes too long."""
-    await engine.claim_home()
-    execution_id = await engine.client.submit(definition)
-    attendance = Attendance(engine, Silence(), shutdown_s=0.1)
-    attendance.follow(Progress(execution_id, definition))
+async def attend(attendance: Attendance, *, adopts: bool = False) -> None:
     async with asyncio.timeout(DEADLINE_S):
-        await attendance.run()
-    return attendance
+        await attendance.run(adopts=adopts)
 
 
 async def cancel_as_another_process(data_dir: Path) -> None:
@@ -120,17 +115,25 @@ def gap(monkeypatch: pytest.MonkeyPatch) -> Gap:
     return Gap(monkeypatch)
 
 
-async def test_a_run_ends_when_another_process_ended_the_execution(
+async def test_a_resume_ends_when_another_process_ended_the_execution(
     tmp_path: Path, gap: Gap
 ) -> None:
     work = Work()
     may_end = work.gate("held")
+    async with open_engine("sqlite", tmp_path, work) as former:
+        execution_id = await former.client.submit(HELD)
+        await work.entered["held"].wait()
+    work.entered["held"].clear()
+
     engine = await build_engine(
         Settings(data_dir=tmp_path, shutdown_timeout_s=0.1), handlers=registry(work)
     )
     try:
+        progress = Progress.of(await engine.client.load(execution_id))
+        attendance = Attendance(engine, Silence(), shutdown_s=0.1)
+        attendance.follow(progress)
         async with asyncio.TaskGroup() as group:
-            attending = group.create_task(attend(engine, HELD))
+            group.create_task(attend(attendance, adopts=True))
             await work.entered["held"].wait()
             gap.open()
             may_end.set()
@@ -139,31 +142,8 @@ async def test_a_run_ends_when_another_process_ended_the_execution(
     finally:
         await engine.backend.close()
 
-    (progress,) = attending.result().followed.values()
     assert progress.state is ExecutionState.CANCELLED
     assert progress.lines["held"].state == "CANCELLED"
-
-
-async def test_execute_returns_when_another_process_ended_the_execution(
-    tmp_path: Path, gap: Gap
-) -> None:
-    has_begun, may_end = asyncio.Event(), asyncio.Event()
-
-    async def held(_ctx: StepContext) -> None:
-        has_begun.set()
-        await may_end.wait()
-
-    executor = WorkflowExecutor(data_dir=tmp_path)
-    async with asyncio.TaskGroup() as group, asyncio.timeout(DEADLINE_S):
-        executing = group.create_task(executor.execute(WorkflowDAG().add_step("held", held)))
-        await has_begun.wait()
-        gap.open()
-        may_end.set()
-        await gap.begun.wait()
-        await cancel_as_another_process(tmp_path)
-        await executing
-
-    assert executing.result().status is ExecutionState.CANCELLED
 
 
 def ends_one(commit: Commit) -> bool:
@@ -189,33 +169,34 @@ async def test_execute_has_the_outputs_of_a_commit_whose_answer_was_lost(
 
 
 async def test_a_run_ends_when_only_a_part_of_its_last_batch_was_stored() -> None:
-    world, work = World(RealClock(), RealIds()), Work()
-    nodes = [node(f"n{number}") for number in range(12)]
-    for each in nodes:
-        work.gate(each.id)
+    world = World(RealClock(), RealIds())
     backend = MemoryBackend(world.clock, world.ids, limits=CommitLimits(writes=8))
-    engine = Engine(
-        backend,
-        registry(work),
-        world,
-        Settings(worker_concurrency=16, shutdown_timeout_s=0.1, lease_s=3_600),
-    )
+    settings = Settings(shutdown_timeout_s=0.1, lease_s=3_600)
+    engine = Engine(backend, registry(Work()), world, settings)
     real = backend.store.commit
 
     async def commit(lease: Lease, commit: Commit) -> None:
-        if commit.dropped and not commit.headers:
+        if commit.tasks and not commit.headers:
             raise StoreError("the disk is full")
         await real(lease, commit)
 
-    backend.store.commit = commit  # type: ignore[method-assign]
+    backend.store.commit = commit  # type: ignore[method-assign]  # a fault
+    await engine.claim_home()
+    progress = Progress(await engine.client.submit(NAP), NAP)
+    attendance = Attendance(engine, Silence(), shutdown_s=0.1)
+    attendance.follow(progress)
+    large = workflow(*(node(f"n{number}") for number in range(20)))
+    other = await engine.client.submit(large, is_held=True)
     async with asyncio.TaskGroup() as group:
-        attending = group.create_task(attend(engine, workflow(*nodes)))
-        for each in nodes:
-            await work.entered[each.id].wait()
-        (header,) = await engine.client.list_executions(ExecutionFilter())
-        await engine.client.cancel(header.execution_id)
+        group.create_task(attend(attendance))
+        await eventually(lambda: progress.counts[NodeState.WAITING] == 1)
+        await backend.mailbox.send(
+            [
+                CancelExecution(execution_id=ExecutionId(progress.execution_id)),
+                StartExecution(execution_id=other),
+            ]
+        )
 
-    (progress,) = attending.result().followed.values()
     assert progress.state is ExecutionState.CANCELLED
 
 

@@ -143,6 +143,20 @@ async def test_the_partitions_behind_one_that_can_not_be_had_are_taken_unless_th
     assert [fields["error"] for fields in stage.told.named("store.failed")] == [str(error)]
 
 
+async def test_nothing_counts_as_recovered_before_a_look_has_succeeded() -> None:
+    stage = Stage()
+    store = stage.backend.store
+    store.observe = failing_once(store.observe)  # type: ignore[method-assign]  # a fault
+
+    async with stage.orchestrating() as orchestrator:
+        await settle()
+        at_first = orchestrator.recovered.is_set()
+        await stage.clock.advance(BEAT_S)
+        afterwards = orchestrator.recovered.is_set()
+
+    assert (at_first, afterwards) == (False, True)
+
+
 async def test_a_store_that_fails_while_recovering_ends_no_execution() -> None:
     stage = Stage()
     owner = await stage.owner()

@@ -40,6 +40,33 @@ async def test_an_owner_that_is_cancelled_is_cancelled_and_not_woken() -> None:
     assert running.cancelled()
 
 
+@pytest.mark.parametrize("times", [1, 2, 3])
+async def test_an_owner_that_is_halted_ends_in_order_however_often_it_is_told(times: int) -> None:
+    owner = await Stage().owner()
+
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(owner.run())
+        await settle()
+        for _ in range(times):
+            owner.halt()
+
+    assert not running.cancelled()
+    assert running.cancelling() == 0
+
+
+async def test_an_owner_that_is_cancelled_while_it_is_halted_is_cancelled() -> None:
+    owner = await Stage().owner()
+
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(owner.run())
+        await settle()
+        owner.halt()
+        running.cancel()
+        owner.halt()
+
+    assert running.cancelled()
+
+
 async def test_a_command_for_an_execution_that_does_not_exist_is_consumed_and_changes_nothing() -> (
     None
 ):
