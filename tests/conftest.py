@@ -13,12 +13,12 @@ pytest.register_assert_rewrite("runnel.testing")
 BUDGET_S = {
     "unit": 30,
     "architecture": 20,
-    "property": 40,
+    "property": 30,
     "conformance": 40,
-    "integration": 80,
-    "e2e": 120,
-    "simulation": 120,
-    "docs": 30,
+    "integration": 70,
+    "simulation": 180,
+    "e2e": 90,
+    "docs": 20,
 }
 MISSING = "missing part: "
 
