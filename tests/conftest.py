@@ -13,10 +13,10 @@ pytest.register_assert_rewrite("runnel.testing")
 BUDGET_S = {
     "unit": 30,
     "architecture": 20,
-    "property": 30,
+    "property": 40,
     "conformance": 40,
     "integration": 70,
-    "simulation": 180,
+    "simulation": 170,
     "e2e": 90,
     "docs": 20,
 }

@@ -91,6 +91,15 @@ def test_neighbours_of_a_killer_end_before_it_is_found_out(program: Program) -> 
     assert Counter(program.log.read_text().split())["after"] == 1
 
 
+def test_a_killer_that_needs_a_key_is_found_out_too(program: Program) -> None:
+    keyed = {**deadly("killer"), "concurrency_key": "k"}
+
+    codes = crash(program, keyed, working("slow", seconds=1.0))
+
+    assert codes[-1] == 1
+    assert states(program) == {"killer": "FAILED", "slow": "COMPLETED"}
+
+
 def test_two_killers_are_told_apart_from_their_neighbours(program: Program) -> None:
     codes = crash(program, deadly("one"), working("quick"), deadly("two"))
 

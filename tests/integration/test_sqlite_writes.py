@@ -2,8 +2,11 @@
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import AsyncIterator, Iterator
+from itertools import count
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -226,17 +229,38 @@ async def test_a_checkpoint_that_can_not_open_the_file_says_so_and_tries_again(
     checkpointer = Checkpointer(tmp_path / "not yet" / "t.db", "process")
     checkpointer.start()
 
-    checkpointer.note(ROWS_BETWEEN)
-    await eventually(lambda: has_failed(checkpointer))
+    written = count(ROWS_BETWEEN, ROWS_BETWEEN)
+    await eventually(lambda: fails_again(checkpointer, next(written)))
     (tmp_path / "not yet").mkdir()
-    checkpointer.note(2 * ROWS_BETWEEN)
+    checkpointer.note(next(written))
     await eventually((tmp_path / "not yet" / "t.db").exists)
 
     checkpointer.stop()
     checkpointer.check()
 
 
-def has_failed(checkpointer: Checkpointer) -> bool:
+async def test_a_checkpoint_that_fails_once_costs_nobody_a_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpointer = Checkpointer(tmp_path / "t.db", "process")
+    failed = threading.Event()
+
+    def fail(*_args: object) -> NoReturn:
+        failed.set()
+        raise sqlite3.OperationalError("unable to open database file")
+
+    monkeypatch.setattr("runnel.backends.sqlite.checkpoint.connect", fail)
+    checkpointer.start()
+    checkpointer.note(ROWS_BETWEEN)
+    await eventually(failed.is_set)
+    checkpointer.stop()
+
+    checkpointer.check()
+
+
+def fails_again(checkpointer: Checkpointer, rows: int) -> bool:
+    """Told only when it keeps failing."""
+    checkpointer.note(rows)
     try:
         checkpointer.check()
     except StoreError:

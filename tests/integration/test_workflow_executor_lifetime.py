@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,16 @@ from runnel import (
     WorkflowDAG,
     WorkflowExecutor,
 )
+from runnel.backends.memory_store import MemoryMailbox
+from runnel.core.commands import CancelExecution, Command
 from runnel.core.states import ExecutionState
-from runnel.errors import EngineEndedError, InputError, InvalidWorkflowError, PayloadError
+from runnel.errors import (
+    EngineEndedError,
+    InputError,
+    InvalidWorkflowError,
+    PayloadError,
+    StoreError,
+)
 from runnel.ports.archive import ExecutionFilter
 from runnel.runtime.build import build_engine
 from runnel.runtime.clock import RealClock
@@ -45,6 +53,33 @@ async def test_cancelling_the_caller_stops_running_steps_before_it_returns() -> 
     assert running.cancelled()
     assert cleaned_up == ["yes"]
     assert len(asyncio.all_tasks()) == 1
+
+
+async def test_a_cancel_is_heard_though_the_store_fails_at_that_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    has_begun = asyncio.Event()
+    send, failures = MemoryMailbox.send, [StoreError("the disk is full")]
+
+    async def flaky(self: MemoryMailbox, commands: Sequence[Command]) -> None:
+        if isinstance(commands[0], CancelExecution) and failures:
+            raise failures.pop()
+        await send(self, commands)
+
+    async def for_ever(_ctx: StepContext) -> None:
+        has_begun.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(MemoryMailbox, "send", flaky)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(
+            WorkflowExecutor().execute(WorkflowDAG().add_step("a", for_ever))
+        )
+        await has_begun.wait()
+        running.cancel()
+
+    assert running.cancelled()
+    assert not failures
 
 
 async def test_cancelling_one_execution_leaves_the_others_of_the_executor_alone() -> None:

@@ -8,18 +8,20 @@ from runnel.core.commands import AcquireLimit, LimitCommand, LimitGranted, Relea
 from runnel.core.decision import Decision
 from runnel.core.effects import Effect, Tell
 from runnel.core.events import LimitEvent, LimitHeld, LimitQueued, LimitReleased
-from runnel.core.ids import Ref, Token
+from runnel.core.ids import Ref, Token, ref_of
 
 
 class Limit:
     """Holders are attempts, so a holder that is gone is known by its token and never counted."""
 
-    __slots__ = ("holders", "key", "waiters")
+    __slots__ = ("by_ref", "holders", "key", "waiters")
 
     def __init__(self, key: str) -> None:
         self.key = key
         self.holders: dict[Token, int] = {}
         self.waiters: dict[Token, int] = {}
+        # Who holds or waits for each node or item: looked up, because there may be thousands.
+        self.by_ref: dict[Ref, Token] = {}
 
     @property
     def is_empty(self) -> bool:
@@ -55,7 +57,8 @@ class _LimitTurn:
             return
         if holder in self.limit.waiters:
             return
-        for older in _older_attempts(self.limit, holder):
+        older = self.limit.by_ref.get(ref_of(holder))
+        if older is not None:
             self.release(older)
         self._emit(LimitQueued(holder=holder, limit=command.limit))
 
@@ -69,7 +72,8 @@ class _LimitTurn:
 
     def grant_waiters(self) -> None:
         """First come, first served: a waiter that must still wait holds back those behind it."""
-        for holder, most in list(self.limit.waiters.items()):
+        while self.limit.waiters:
+            holder, most = next(iter(self.limit.waiters.items()))
             if len(self.limit.holders) >= most:
                 return
             self._emit(LimitHeld(holder=holder, limit=most))
@@ -88,11 +92,15 @@ def evolve_limit(limit: Limit, event: LimitEvent) -> None:
         case LimitHeld():
             limit.waiters.pop(event.holder, None)
             limit.holders[event.holder] = event.limit
+            limit.by_ref[ref_of(event.holder)] = event.holder
         case LimitQueued():
             limit.waiters[event.holder] = event.limit
+            limit.by_ref[ref_of(event.holder)] = event.holder
         case LimitReleased():
             limit.holders.pop(event.holder, None)
             limit.waiters.pop(event.holder, None)
+            if limit.by_ref.get(ref_of(event.holder)) == event.holder:
+                del limit.by_ref[ref_of(event.holder)]
         case _:
             assert_never(event)
 
@@ -104,13 +112,3 @@ def replay_limit(key: str, entries: Iterable[bytes]) -> Limit:
             if isinstance(event, LimitEvent):
                 evolve_limit(limit, event)
     return limit
-
-
-def _older_attempts(limit: Limit, holder: Token) -> list[Token]:
-    ref = _ref(holder)
-    known = [*limit.holders, *limit.waiters]
-    return [token for token in known if _ref(token) == ref and token.attempt < holder.attempt]
-
-
-def _ref(token: Token) -> Ref:
-    return Ref(token.execution_id, token.node_id, token.item)

@@ -100,7 +100,8 @@ async def _until_finished(engine: Engine, execution_id: ExecutionId, live: LiveE
             await live.finished.wait()
         except asyncio.CancelledError:
             command = CancelExecution(execution_id=execution_id, reason="execute was cancelled")
-            await engine.backend.mailbox.send([command])
+            patience = Patience(engine.clock, engine.hub, engine.name)
+            await patience.until_done(lambda: engine.backend.mailbox.send([command]), "cancel")
             await live.finished.wait()
             raise
         finally:

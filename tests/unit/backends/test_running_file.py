@@ -82,14 +82,6 @@ def test_a_trial_excuses_only_those_who_ran_beside_it(path: Path) -> None:
     assert blamed(path, B) == [True]
 
 
-def test_a_spared_suspect_is_forgotten(path: Path) -> None:
-    second = after_a_kill(path, A, B)
-
-    second.spare(ref_of(A))
-
-    assert RunningFile(path).suspects == {ref_of(B): False}
-
-
 def test_there_is_no_file_before_the_first_start_nor_after_a_good_end(path: Path) -> None:
     running = RunningFile(path)
     existed = [path.exists()]
@@ -188,3 +180,16 @@ def test_where_no_file_can_be_made_tasks_run_unmarked(tmp_path: Path) -> None:
 
     assert [running.begin(A), running.begin(B)] == [NO_MARK, NO_MARK]
     running.close()
+
+
+@pytest.mark.parametrize(
+    ("unfinished", "kept"), [(None, [A, B]), ({A.execution_id}, [A, B]), (set[str](), [])]
+)
+def test_suspects_of_an_execution_that_has_ended_are_forgotten_at_a_good_end(
+    path: Path, unfinished: set[str] | None, kept: list[Token]
+) -> None:
+    second = after_a_kill(path, A, B)
+
+    second.close(unfinished)
+
+    assert set(RunningFile(path).suspects) == {ref_of(each) for each in kept}

@@ -12,7 +12,7 @@ from runnel.backends.local.queues import Entry, ReadyQueues
 from runnel.backends.local.trials import QUIET_S, Trials
 from runnel.core.commands import Command, TaskDeferred, TaskLost
 from runnel.core.effects import Task
-from runnel.core.ids import Token, ref_of
+from runnel.core.ids import Token
 from runnel.ports.store import WorkerRecord
 
 BEATS_MISSED_MAX = 2
@@ -80,9 +80,6 @@ class TaskBoard:
 
     def drop(self, token: Token) -> None:
         entry = self._remove(token)
-        if self._trials.suspects and self._trials.forget(token):
-            for marks in self._marks.values():
-                marks.spare(ref_of(token))
         if entry is not None and entry.worker is not None:
             worker = self.worker(entry.worker)
             worker.dropped[token] = False
@@ -128,9 +125,11 @@ class TaskBoard:
             return self.ready.pop(wanted, limit)
         if not trials.has_died(suspect):
             return [] if self._is_beginning else self._try(suspect)
-        entries = [] if trials.is_overdue else self.ready.pop(wanted, limit)
+        if trials.is_overdue and not self._is_running:
+            return self._try(suspect)
+        entries = self.ready.pop(wanted, limit)
         trials.overtake(len(entries))
-        if entries or self._is_running or not (is_quiet or trials.is_overdue):
+        if entries or self._is_running or not is_quiet:
             return entries
         return self._try(suspect)
 

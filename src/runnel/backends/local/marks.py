@@ -28,6 +28,3 @@ class Marks(Protocol):
 
     def set_trial(self, *, is_on: bool) -> None:
         """Should the process die while a trial is on, only the suspect on trial is to blame."""
-
-    def spare(self, ref: Ref) -> None:
-        """This suspect will not be tried: there is nothing left to run of it."""

@@ -13,9 +13,9 @@ ended before it gets another chance.
 from collections.abc import Collection
 
 from runnel.backends.local.queues import Entry
-from runnel.core.ids import Ref, Token, ref_of
+from runnel.core.ids import Ref, ref_of
 
-# So many tasks may begin before one that has died on trial; then they have to wait for it.
+# So many tasks may begin before one that has died on trial; then it is next when nothing runs.
 OVERTAKERS_MAX = 1_000
 # When nothing has come for so long, a recovery has issued what it had to, results are committed.
 QUIET_S = 0.05
@@ -69,12 +69,3 @@ class Trials:
         """It has ended by itself, or has run for a while, and its process lives."""
         self.on_trial = None
         del self.suspects[ref_of(entry.task.token)]
-
-    def forget(self, token: Token) -> bool:
-        """After an attempt was dropped: True if it was a suspect, and no other attempt is here."""
-        ref = ref_of(token)
-        here = [*self._waiting] if self.on_trial is None else [*self._waiting, self.on_trial]
-        if ref not in self.suspects or any(ref_of(entry.task.token) == ref for entry in here):
-            return False
-        del self.suspects[ref]
-        return True

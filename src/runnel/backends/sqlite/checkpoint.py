@@ -12,6 +12,8 @@ from runnel.errors import StoreError
 
 # Rows written between two checkpoints: about 4 MB of log.
 ROWS_BETWEEN = 4_000
+# So many in a row may fail before a writer is told: about 20 MB of log.
+FAILURES_MAX = 5
 # Under steady writing a passive checkpoint never gets to the end, and the log only grows: from
 # here on (64 MB) one that holds the writers up for a moment cuts it back to nothing.
 LOG_PAGES_MAX = 16_384
@@ -34,6 +36,7 @@ class Checkpointer:
         self.is_cutting = False
         self._is_stopped = False
         self._problem: StoreError | None = None
+        self._failures = 0
         self._thread = threading.Thread(target=self._run, name="runnel-checkpoint", daemon=True)
 
     def start(self) -> None:
@@ -46,9 +49,12 @@ class Checkpointer:
             self._is_wanted.set()
 
     def check(self) -> None:
-        """Raises what went wrong since the last call: the log must not grow in silence."""
-        problem, self._problem = self._problem, None
-        if problem is not None:
+        """Raises what keeps going wrong: the log must not grow in silence.
+
+        Once is no reason: whoever writes next would pay for it with its partition.
+        """
+        if self._failures >= FAILURES_MAX and self._problem is not None:
+            self._failures, problem = 0, self._problem
             raise problem
 
     def stop(self) -> None:
@@ -74,8 +80,10 @@ class Checkpointer:
             _, pages, _ = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             if pages > LOG_PAGES_MAX:
                 self._cut(db)
+            self._failures = 0
         except sqlite3.Error as error:
             self._problem = describe(self._path, error)
+            self._failures += 1
         return db
 
     def _cut(self, db: sqlite3.Connection) -> None:

@@ -12,6 +12,7 @@ Nothing here needs a checksum: a slot counts only if it is, with its nonce, a to
 
 import mmap
 import os
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
@@ -41,8 +42,7 @@ _decode = msgspec.json.Decoder(Token).decode
 class RunningFile:
     """`suspects` had just begun when the former owner died, True for one that was on trial.
 
-    Their slots are kept until they begin again or are spared, so that no further death makes
-    them forgotten.
+    Their slots are kept until they begin again, so that no further death makes them forgotten.
     """
 
     def __init__(self, path: Path) -> None:
@@ -79,7 +79,7 @@ class RunningFile:
         return mark
 
     def begin_trial(self, token: Token) -> int:
-        self.spare(ref_of(token))
+        self._give_up_slot(ref_of(token))
         return self.begin(token, _TRIED)
 
     def note(self, mark: int) -> None:
@@ -94,21 +94,29 @@ class RunningFile:
         if self._memory is not _NO_MEMORY:
             self._memory[TRIAL_AT] = is_on
 
-    def spare(self, ref: Ref) -> None:
-        """Gives up the slot that is kept for a suspect; the next to begin gets it."""
+    def _give_up_slot(self, ref: Ref) -> None:
+        """That which is kept for a suspect; the next to begin gets it."""
         mark = self._reserved.pop(ref, NO_MARK)
         if mark != NO_MARK:
             self.end(mark)
 
-    def close(self) -> None:
-        """Leaves nothing behind but the suspects that have not begun again."""
+    def close(self, unfinished: Collection[str] | None = None) -> None:
+        """Leaves nothing behind but the suspects that have not begun again.
+
+        `unfinished` are the executions that still run: suspects of others are never tried. Without
+        it all are kept.
+        """
         memory, self._memory = self._memory, _NO_MEMORY
         self._free.clear()
         self._may_make = False
         if isinstance(memory, bytearray):
             return
         memory[TRIAL_AT] = False
-        kept = frozenset(self._reserved.values())
+        kept = {
+            mark
+            for ref, mark in self._reserved.items()
+            if unfinished is None or ref.execution_id in unfinished
+        }
         for mark in MARKS:
             if mark not in kept:
                 memory[mark] = _FREE
@@ -164,7 +172,8 @@ def _open(path: Path) -> mmap.mmap | None:
         return None  # a file system that can't map files
     finally:
         os.close(handle)
-    path.unlink(missing_ok=True)
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
     return None
 
 

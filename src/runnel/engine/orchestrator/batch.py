@@ -43,7 +43,7 @@ class Batch:
         self.parts: dict[str, list[bytes]] = {}
         self.headers: list[Header] = []
         self.changed: dict[str, Execution] = {}
-        self.closed: set[str] = set()
+        self.closed: dict[str, None] = {}
         self.tasks: dict[Token, Task] = {}
         self.dropped: list[Token] = []
         self.timers: dict[TimerKey, SetTimer | None] = {}

@@ -183,9 +183,9 @@ class Owner:
         decision = decide_limit(limit, command)
         self._batch.add(aggregate_id, decision, None)
         if limit.is_empty:
-            self._batch.closed.add(aggregate_id)
+            self._batch.closed[aggregate_id] = None
         else:
-            self._batch.closed.discard(aggregate_id)
+            self._batch.closed.pop(aggregate_id, None)
         return decision
 
     async def _tell(self, sender: str, command: Command, following: list[Command]) -> None:

@@ -54,7 +54,7 @@ class Runners:
         self._telemetry = around.telemetry
         self._worker = around.worker
         self._grace_s = grace_s
-        self._parked: set[Run] = set()
+        self._parked: dict[Run, None] = {}
         self._active = 0
         self._main: asyncio.Task[Any] | None = None
         self._cancels_of_main = 0
@@ -126,7 +126,7 @@ class Runners:
     def check(self, run: Run, now: float) -> float:
         if run.is_parked:
             run.is_parked = False
-            self._parked.discard(run)
+            self._parked.pop(run, None)
             if run.stop_reason is None:
                 self._slots.put_first(run)
             return inf
@@ -215,7 +215,7 @@ class Runners:
     def _park(self, run: Run, wait_s: float) -> None:
         run.code = None
         run.is_parked = True
-        self._parked.add(run)
+        self._parked[run] = None
         self._deadlines.arm(run, self._clock.monotonic() + wait_s)
 
     def _completed(self, run: Run, output: Value) -> Report | None:

@@ -73,7 +73,10 @@ def sweep_resume(scenario: Scenario, patience: Patience = PATIENT, *, after: flo
         if undisturbed is not None:
             first_at = max(1, round(after * moments))
             report.name += f", resumed after {first_at}"
-            _run(begin, scenario, Diary(Path(start)), patience, crash_at=first_at)
+            code = _run(begin, scenario, Diary(Path(start)), patience, crash_at=first_at)
+            if code != CRASHED:
+                report.problems.append(f"the first process never came to moment {first_at}")
+                return report
             _Sweep(scenario, resume, patience, undisturbed, report).run(start)
     return report
 

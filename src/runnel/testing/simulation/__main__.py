@@ -34,9 +34,16 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m runnel.testing.simulation")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
-    parser.add_argument("--count", type=int, default=1_000, help="how many seeds")
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--count", type=_at_least_one, default=1_000, help="how many seeds")
+    parser.add_argument("--processes", type=_at_least_one, default=os.cpu_count() or 1)
     return parser.parse_args()
+
+
+def _at_least_one(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected at least 1, got {number}")
+    return number
 
 
 if __name__ == "__main__":

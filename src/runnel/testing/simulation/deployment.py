@@ -76,7 +76,7 @@ class Deployment:
         """In good order: it gives back what it has."""
         if place in self._processes:
             self._truth.tell(f"STOP {self._processes[place].name}")
-            self._stops[place].set()
+            self._processes[place].deliver(self._stops[place].set)
 
     def revive(self, place: int) -> None:
         """Whatever has happened to it: a living process, or a new one, has the place."""

@@ -98,6 +98,10 @@ class Network:
         except RunnelError as error:
             self._reply(call, call.fail, error)
             return
+        except Exception as error:  # noqa: BLE001 - no store answers so: it is the simulator's own
+            loop = asyncio.get_running_loop()
+            loop.call_exception_handler({"message": call.name, "exception": error})
+            return
         self._reply(call, call.succeed, result)
 
     def _reply(self, call: "_Call", settle: Callable[[Any], None], outcome: object) -> None:

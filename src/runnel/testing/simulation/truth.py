@@ -163,6 +163,8 @@ class Truth(Watcher):
                 ask(check)
         except Broken as broken:
             self.found(broken)
+        except Exception as error:  # noqa: BLE001 - a checker that can't judge has seen something
+            self.found(Broken("simulator", f"a checker raised {error!r}"))
 
     def _follow(self, commit: Commit) -> Iterator[tuple[str, AnyEvent]]:
         for history in commit.histories:

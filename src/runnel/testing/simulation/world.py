@@ -75,6 +75,7 @@ class _World:
     def _build(self) -> None:
         plan, tally = self._plan, self._run.tally
         loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._on_own_error)
         tally.executions = len(plan.orders)
         self._truth = Truth(
             lambda truth: [check(truth) for check in ALL],
@@ -162,13 +163,18 @@ class _World:
             deployment.stop(act.target)
             loop.call_later(act.lasts_s + 5.0, deployment.revive, act.target)
         elif process := deployment.process(act.target):
+            if act.fault is Fault.SKEW:
+                process.skew_s = self._skew.uniform(-SKEW_S_MAX, SKEW_S_MAX)
+                return
             if act.fault is Fault.PAUSE:
                 process.pause()
-            elif act.fault is Fault.CUT_OFF:
-                process.is_cut_off = True
             else:
-                process.skew_s = self._skew.uniform(-SKEW_S_MAX, SKEW_S_MAX)
+                process.is_cut_off = True
             loop.call_later(act.lasts_s, deployment.revive, act.target)
+
+    def _on_own_error(self, _loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        """Whatever goes wrong in the simulator itself is a finding, or it would hide others."""
+        self._truth.found(Broken("simulator", f"{context.get('exception') or context}"))
 
     def _set_back(self, earlier: MemoryState) -> None:
         self._server.restore(earlier)

@@ -76,7 +76,7 @@ def full_batch(limits: CommitLimits) -> Batch:
         ]
         batch.add(f"x{number}", Decision(events=[finished], effects=effects), driver.root)
         batch.headers.append(header_of(driver.root))
-        batch.closed.add(f"limit:{number}")
+        batch.closed[f"limit:{number}"] = None
         batch.messages.append(CancelExecution(execution_id=ExecutionId(f"y{number}")))
     batch.consumed = Position("7")
     return batch
