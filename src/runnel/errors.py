@@ -205,6 +205,35 @@ class CommitTooLargeError(StoreError):
         self.most = most
 
 
+class NoServerBinaryError(RunnelError):
+    """A private server was asked for, and there is no program that could be one."""
+
+    code = "no_server_binary"
+
+    def __init__(self, title: str, *, refused: Sequence[str]) -> None:
+        found = "; ".join(refused) or "none"
+        super().__init__(
+            f"expected {title} on this machine, found {found}: "
+            "install it, or `pip install 'runnel[servers]'`"
+        )
+        self.title = title
+        self.refused = tuple(refused)
+
+
+class ServerFailedError(RunnelError):
+    """A private server does not run as it should; `log` has the last it wrote."""
+
+    retryable = True
+    code = "server_failed"
+
+    def __init__(self, kind: str, problem: str, *, log: str = "") -> None:
+        end = f"; the end of its log says why:\n{log}" if log else ""
+        super().__init__(f"the private {kind} server {problem}{end}")
+        self.kind = kind
+        self.problem = problem
+        self.log = log
+
+
 class IllegalMoveError(RunnelError):
     """A bug: a state change that the table of moves does not have."""
 
