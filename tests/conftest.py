@@ -8,6 +8,7 @@ from typing import NoReturn
 import pytest
 
 pytest.register_assert_rewrite("runnel.testing")
+pytest_plugins = ["tests.servers"]
 
 # Seconds of test time in each folder of tests/, added up over all workers.
 BUDGET_S = {

@@ -1,0 +1,30 @@
+"""A process that starts a private server and waits: `redis` or `postgres`, `paused` or `running`.
+
+It says which processes there are, and where the server's folder is.
+"""
+
+import sys
+
+from runnel.runtime.servers import PostgresServer, RedisServer
+from runnel.runtime.servers.guardian import children_of
+
+
+def main(kind: str, state: str) -> None:
+    server = RedisServer() if kind == "redis" else PostgresServer()
+    with server:
+        pid = server.pid or 0
+        pids = [pid, *children_of(pid)]
+        if state == "paused":
+            server.pause()
+        say(" ".join(str(each) for each in pids))
+        say(str(server.folder))
+        sys.stdin.read()
+
+
+def say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,97 @@
+"""Which program becomes a server, and what is said when none can."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runnel.errors import NoServerBinaryError, ServerFailedError
+from runnel.runtime.servers import PostgresServer, RedisServer, postgres_server, redis_server
+from runnel.runtime.servers.binaries import POSTGRES, REDIS, Product, find_binary
+from tests.conftest import MissingPart
+from tests.servers import started
+
+ABSENT = Product(
+    title="Absent 6.2 or newer",
+    oldest=(6, 2),
+    programs=("absent-server",),
+    package="no-such-package",
+)
+
+
+def program(folder: Path, *, says: str) -> Path:
+    path = folder / "absent-server"
+    path.write_text(f"#!/bin/sh\n{says}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_without_a_program_the_error_says_how_to_get_one() -> None:
+    with pytest.raises(NoServerBinaryError) as caught:
+        find_binary(ABSENT)
+
+    assert str(caught.value) == (
+        "expected Absent 6.2 or newer on this machine, found none: "
+        "install it, or `pip install 'runnel[servers]'`"
+    )
+
+
+@pytest.mark.parametrize(
+    ("says", "why"),
+    [
+        ("echo Absent server v=5.0.3", "is version 5.0"),
+        ("echo hello", "does not tell its version: 'hello'"),
+        ("exit 3", "does not run: Command .* returned non-zero exit status 3"),
+    ],
+)
+def test_a_program_that_does_not_fit_is_named_with_the_reason(
+    says: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = program(tmp_path, says=says)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+
+    with pytest.raises(NoServerBinaryError, match=f"found {path} {why}"):
+        find_binary(ABSENT)
+
+
+def test_a_program_on_the_path_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = program(tmp_path, says="echo Absent server v=6.2.14 sha=00000000:1")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+
+    found = find_binary(replace(ABSENT, title="Absent, looked for again"))
+
+    assert (found.path, found.version) == (path, "6.2")
+
+
+def test_a_server_that_does_not_come_up_shows_the_end_of_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    says = '[ "$1" = --version ] && echo v=7.2 && exit; echo "# Fatal: no such option"; exit 4'
+    program(tmp_path, says=says)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(redis_server, "REDIS", replace(ABSENT, title="Absent, that fails"))
+    server = RedisServer()
+
+    with pytest.raises(ServerFailedError) as caught:
+        server.start()
+
+    assert str(caught.value) == (
+        "the private redis server ended with exit code 4 while it started; "
+        "the end of its log says why:\n# Fatal: no such option"
+    )
+
+
+@pytest.mark.parametrize("kind", [RedisServer, PostgresServer])
+def test_the_programs_that_packages_carry_are_servers_too(
+    kind: type[RedisServer | PostgresServer],
+    monkeypatch: pytest.MonkeyPatch,
+    missing_part: MissingPart,
+) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.setattr(redis_server, "REDIS", replace(REDIS, title="Valkey of a package"))
+    packaged = replace(POSTGRES, title="PostgreSQL of a package", folders=())
+    monkeypatch.setattr(postgres_server, "POSTGRES", packaged)
+    server = kind()
+
+    with started(server, missing_part):
+        assert server.is_running

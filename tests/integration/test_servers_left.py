@@ -1,0 +1,108 @@
+"""No private server outlives the process that started it, whatever user that is."""
+
+import asyncio
+import os
+import pwd
+import signal
+import subprocess
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from runnel.runtime.servers import PostgresServer, RedisServer
+from runnel.runtime.servers.users import UNPRIVILEGED
+from tests.conftest import MissingPart
+from tests.servers import AnyServer, need
+from tests.waiting import eventually
+
+SCRIPT = Path(__file__).with_name("server_process.py")
+SERVERS: dict[str, type[AnyServer]] = {"redis": RedisServer, "postgres": PostgresServer}
+
+only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+
+
+@pytest.mark.parametrize("state", ["running", "paused"])
+@pytest.mark.parametrize("kind", SERVERS)
+async def test_nothing_is_left_of_a_server_whose_starter_was_killed(
+    kind: str, state: str, missing_part: MissingPart
+) -> None:
+    need(SERVERS[kind], missing_part)
+    async with starter(kind, state) as process:
+        pids = [int(pid) for pid in (await line(process)).split()]
+        folder = Path(await line(process))
+        assert is_alive(pids[0])
+
+        process.kill()
+
+        await eventually(lambda: not any(is_alive(pid) for pid in pids))
+        await eventually(lambda: not folder.exists())
+
+
+@only_root
+def test_under_root_postgres_is_somebody_else(own_postgres: PostgresServer) -> None:
+    assert (own_postgres.folder / "data").owner() == UNPRIVILEGED
+    assert Path(f"/proc/{own_postgres.pid}").owner() == UNPRIVILEGED
+
+
+@only_root
+@pytest.mark.parametrize("kind", SERVERS)
+async def test_who_is_not_root_can_have_servers_too(
+    kind: str, tmp_path: Path, missing_part: MissingPart
+) -> None:
+    need(SERVERS[kind], missing_part)
+    try:
+        import_runnel = [sys.executable, "-c", "import runnel"]
+        subprocess.run(import_runnel, check=True, cwd="/", user=UNPRIVILEGED)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"{UNPRIVILEGED} can't run this Python: {error}")
+
+    async with starter(kind, "running", user=UNPRIVILEGED) as process:
+        pids = [int(pid) for pid in (await line(process)).split()]
+        folder = Path(await line(process))
+
+        assert folder.owner() == UNPRIVILEGED
+        assert is_alive(pids[0])
+
+
+@asynccontextmanager
+async def starter(kind: str, state: str, *, user: str | None = None) -> AsyncIterator[Process]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(SCRIPT), kind, state),
+        stdin=PIPE,
+        stdout=PIPE,
+        cwd="/",
+        user=user,
+        group=None if user is None else pwd.getpwnam(user).pw_gid,
+        extra_groups=None if user is None else [],
+        # No home of its own: nothing can be kept there.
+        env=os.environ if user is None else {**os.environ, "HOME": "/nonexistent"},
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGKILL)
+        await process.wait()
+
+
+async def line(process: Process) -> str:
+    assert process.stdout is not None
+    async with asyncio.timeout(30):
+        return (await process.stdout.readline()).decode().strip()
+
+
+def is_alive(pid: int) -> bool:
+    """A zombie is not: somebody has yet to ask how it ended, that is all."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    status = Path(f"/proc/{pid}/stat")
+    try:
+        return status.read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return not status.parent.parent.joinpath("self").exists()

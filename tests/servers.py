@@ -1,0 +1,68 @@
+"""Real servers for tests: one that the session shares, or one of a test's own.
+
+A test that kills, pauses or wipes a server takes its own. Who uses the shared one keeps to keys or
+tables of its own; it is there once in each process of the test run.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeAlias
+
+import pytest
+
+from runnel.errors import NoServerBinaryError
+from runnel.runtime.servers import PostgresServer, RedisServer
+from runnel.runtime.servers.binaries import POSTGRES, REDIS, find_binary
+from runnel.runtime.servers.users import user_instead_of_root
+from tests.conftest import MissingPart
+
+AnyServer: TypeAlias = RedisServer | PostgresServer
+
+
+@pytest.fixture(scope="session")
+def shared_redis(missing_part: MissingPart) -> Iterator[RedisServer]:
+    server = RedisServer()
+    with started(server, missing_part):
+        yield server
+
+
+@pytest.fixture(scope="session")
+def shared_postgres(missing_part: MissingPart) -> Iterator[PostgresServer]:
+    server = PostgresServer()
+    with started(server, missing_part):
+        yield server
+
+
+@pytest.fixture
+def own_redis(missing_part: MissingPart) -> Iterator[RedisServer]:
+    server = RedisServer()
+    with started(server, missing_part):
+        yield server
+
+
+@pytest.fixture
+def own_postgres(missing_part: MissingPart) -> Iterator[PostgresServer]:
+    server = PostgresServer()
+    with started(server, missing_part):
+        yield server
+
+
+def need(kind: type[AnyServer], missing_part: MissingPart) -> None:
+    """For tests whose server is started elsewhere, as in another process."""
+    try:
+        if kind is RedisServer:
+            find_binary(REDIS)
+        else:
+            find_binary(POSTGRES, user=user_instead_of_root())
+    except NoServerBinaryError as error:
+        missing_part(kind.kind, str(error))
+
+
+@contextmanager
+def started(server: AnyServer, missing_part: MissingPart) -> Iterator[None]:
+    try:
+        server.start()
+    except NoServerBinaryError as error:
+        missing_part(server.kind, str(error))
+    with server:
+        yield
