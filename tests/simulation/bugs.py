@@ -15,18 +15,21 @@ from runnel.core import decide as decide_package
 from runnel.core import evolve as evolve_module
 from runnel.core import limit as limit_module
 from runnel.core.commands import CreateExecution, SendSignal, TaskCompleted, TaskStarted
-from runnel.core.decide import issue, lifecycle, mapping, task
+from runnel.core.decide import flow, issue, lifecycle, mapping, task
 from runnel.core.decide.turn import Turn
 from runnel.core.decision import Decision
 from runnel.core.events import LimitHeld, RetryPlanned
 from runnel.core.execution import Execution
 from runnel.core.ids import Token
+from runnel.core.states import ExecutionState
+from runnel.engine.orchestrator import batch as batch_module
 from runnel.engine.orchestrator import orchestrator as orchestrator_module
 from runnel.engine.orchestrator.aggregates import Aggregates
 from runnel.engine.orchestrator.batch import Batch
 from runnel.engine.orchestrator.owner import Owner
 from runnel.engine.services.reaper import Reaper
-from runnel.ports.store import Commit, InboxEntry, Lease, LeaseRecord
+from runnel.engine.worker.slots import Slots
+from runnel.ports.store import Commit, Header, InboxEntry, Lease, LeaseRecord
 from runnel.testing.simulation.faults import Fault
 from runnel.testing.simulation.server import Server, StreamStore
 
@@ -272,6 +275,44 @@ def every_worker_has_its_own_rate(patch: Patch) -> None:
     patch.setattr(LocalTasks, "take_token", take)
 
 
+def timers_fire_early(patch: Patch) -> None:
+    due_timers, next_due = MemoryStore.due_timers, MemoryStore.next_due
+
+    async def soon(self: MemoryStore, lease: Lease) -> float | None:
+        due = await next_due(self, lease)
+        return None if due is None else due - 0.1
+
+    async def early(self: MemoryStore, lease: Lease, now: float, *, limit: int) -> Any:
+        return await due_timers(self, lease, now + 0.1, limit=limit)
+
+    patch.setattr(MemoryStore, "next_due", soon)
+    patch.setattr(MemoryStore, "due_timers", early)
+
+
+def worker_has_too_many_slots(patch: Patch) -> None:
+    make = Slots.__init__
+    patch.setattr(
+        Slots, "__init__", lambda self, count, *, ahead: make(self, 2 * count, ahead=ahead)
+    )
+
+
+def slots_of_an_execution_are_not_counted(patch: Patch) -> None:
+    patch.setattr(flow, "has_slot", lambda _turn: True)
+    patch.setattr(mapping, "has_slot", lambda _turn: True)
+
+
+def listed_as_completed(patch: Patch) -> None:
+    """Whatever came of an execution, the list says that all is well."""
+    real = batch_module.header_of
+
+    def header(execution: Execution) -> Header:
+        found = real(execution)
+        state = ExecutionState.COMPLETED if execution.is_final else found.state
+        return msgspec.structs.replace(found, state=state)
+
+    patch.setattr(batch_module, "header_of", header)
+
+
 def lease_survives_the_stores_crash(patch: Patch) -> None:
     """An owner goes on with what it had read before the store forgot it."""
     patch.setattr(Server, "void_leases", lambda _self, _state: None)
@@ -332,4 +373,8 @@ ALL: tuple[Bug, ...] = (
     unread_part_of_a_batch_is_consumed,
     lease_survives_the_stores_crash,
     every_worker_has_its_own_rate,
+    timers_fire_early,
+    worker_has_too_many_slots,
+    slots_of_an_execution_are_not_counted,
+    listed_as_completed,
 )

@@ -20,6 +20,7 @@ PER_HUNDRED_MIN = {
     "refused_commits": 5,
     "lost_tasks": 20,
     "refused_reports": 5,
+    "late_calls": 20,
     "executions": 100,
     "commits": 500,
     "steps": 10_000,

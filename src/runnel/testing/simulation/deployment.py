@@ -145,11 +145,11 @@ class Deployment:
             )
             run = truth.run_of(token)
             failures = 0 if run is None else run.failures
-            truth.code.add((process.name, token))
+            truth.begins(process.name, token)
             try:
                 await process.clock.sleep(float(str(config["takes"])))
             finally:
-                truth.code.discard((process.name, token))
+                truth.code[process.name].remove(token)
             if failures < int(str(config["fails"])):
                 raise ConnectionError("the simulated network of the simulated user")
             if config["bad"]:

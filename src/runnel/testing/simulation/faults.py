@@ -31,6 +31,8 @@ class Tally:
         self.refused_commits = 0
         self.lost_tasks = 0
         self.refused_reports = 0
+        self.late_calls = 0
+        """Executed when their caller did not wait for them any more."""
         self.executions = 0
 
     def add(self, other: "Tally") -> None:
@@ -49,5 +51,6 @@ COUNTED = (
     "refused_commits",
     "lost_tasks",
     "refused_reports",
+    "late_calls",
     "executions",
 )

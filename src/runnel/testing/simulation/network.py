@@ -65,6 +65,8 @@ class Network:
         self._send(call)
         if self._has(Fault.DUPLICATE):
             self._send(call)
+        if name not in WAITING and not self.is_healed:
+            _after(CALL_TIMEOUT_S, call.fail, "no answer in time")
         try:
             return await answer
         except asyncio.CancelledError:
@@ -93,6 +95,7 @@ class Network:
 
     async def _execute(self, call: "_Call") -> None:
         self._tally.steps += 1
+        self._tally.late_calls += call.is_settled
         try:
             result: Any = await call.operate()
         except RunnelError as error:
@@ -181,6 +184,11 @@ class _Call:
         self.serving: list[asyncio.Task[None]] = []
         self.process = process
         self._answer = answer
+
+    @property
+    def is_settled(self) -> bool:
+        """Its caller has an answer, or has given up."""
+        return self._answer.done()
 
     def succeed(self, result: object) -> None:
         self.process.deliver(partial(self._settle, result, None))

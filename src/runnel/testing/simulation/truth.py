@@ -41,8 +41,8 @@ class Check:
     def __init__(self, truth: "Truth") -> None:
         self.truth = truth
 
-    def happening(self, execution: Execution, event: Event) -> None:
-        """The event is about to change the execution."""
+    def happening(self, execution: Execution, event: Event, at: float) -> None:
+        """The event is about to change the execution; `at` is the time its owner gave it."""
 
     def committed(self, step: Step) -> None: ...
 
@@ -51,6 +51,9 @@ class Check:
 
     def rated(self, tag: str, at: float, *, rate_per_second: float, burst: int) -> None:
         """The store has given out a rate token."""
+
+    def code_begins(self, worker: str, token: Token) -> None:
+        """User code of this attempt begins to run."""
 
     def ended(self) -> None:
         """All faults are over, and everything has come to rest."""
@@ -69,10 +72,17 @@ class Truth(Watcher):
     server: Server
 
     def __init__(
-        self, make_checks: MakeChecks, tally: Tally, tell: Tell, *, cuts_commits: bool = False
+        self,
+        make_checks: MakeChecks,
+        tally: Tally,
+        tell: Tell,
+        *,
+        cuts_commits: bool = False,
+        concurrency: int = 1,
     ) -> None:
         self.cuts_commits = cuts_commits
-        self.code: set[tuple[str, Token]] = set()
+        self.concurrency = concurrency
+        self.code: dict[str, list[Token]] = {}
         """User code that runs, by worker."""
         self.executions: dict[str, Execution] = {}
         self.limits: dict[str, Limit] = {}
@@ -150,6 +160,11 @@ class Truth(Watcher):
         """The first finding is kept: those that follow from it would only hide it."""
         self.broken = self.broken or broken
 
+    def begins(self, worker: str, token: Token) -> None:
+        """User code begins to run; it leaves `code` when it ends."""
+        self.code.setdefault(worker, []).append(token)
+        self._judge(lambda check: check.code_begins(worker, token))
+
     def end(self) -> None:
         self._judge(lambda check: check.ended())
 
@@ -191,7 +206,7 @@ class Truth(Watcher):
         self.executions[event.execution_id] = Execution(event, self._graph(event.definition))
 
     def _apply(self, execution: Execution, event: Event, at: float) -> None:
-        self._judge(lambda check: check.happening(execution, event))
+        self._judge(lambda check: check.happening(execution, event, at))
         try:
             evolve(execution, event, at)
         except Exception as error:  # noqa: BLE001 - whatever it is, no such history can be told

@@ -82,6 +82,7 @@ class _World:
             tally,
             self._tell,
             cuts_commits=plan.cuts_commits,
+            concurrency=plan.concurrency,
         )
         self._server = Server(
             Process("store", loop).clock,
@@ -126,6 +127,15 @@ class _World:
             await self._until(asyncio.get_running_loop().time() + WAITERS_S)
             if len(self._callers.finals) < len(self._plan.orders):
                 raise Broken("waiters", f"told of {self._callers.finals} only")
+        if Fault.ROLLBACK not in self._plan.faults:
+            self._check_told()
+
+    def _check_told(self) -> None:
+        """What callers were told is what came of it, unless the store forgot that."""
+        for execution_id, told in self._callers.finals.items():
+            found = self._truth.executions[execution_id].state
+            if told != found:
+                raise Broken("waiters", f"{execution_id} is {found}, its caller was told {told}")
 
     async def _until(self, end: float) -> None:
         """Looks now and then; raises Broken for what was found meanwhile."""

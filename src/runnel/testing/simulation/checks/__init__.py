@@ -10,6 +10,7 @@ from runnel.testing.simulation.checks.limits import Limits
 from runnel.testing.simulation.checks.owners import Owners
 from runnel.testing.simulation.checks.settled import Settled
 from runnel.testing.simulation.checks.stuck import Stuck
+from runnel.testing.simulation.checks.timers import Timers
 
 ALL = (
     Settled,
@@ -18,6 +19,7 @@ ALL = (
     Inbox,
     Attempts,
     Limits,
+    Timers,
     Cancelled,
     Stuck,
     Expected,

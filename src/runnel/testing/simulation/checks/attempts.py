@@ -17,7 +17,7 @@ class Attempts(Check):
         super().__init__(truth)
         self._reasons: Counter[tuple[str, str, int]] = Counter()
 
-    def happening(self, execution: Execution, event: Event) -> None:
+    def happening(self, execution: Execution, event: Event, at: float) -> None:
         if not isinstance(event, (*_REASONS, NodeQueued)):
             return
         key = (execution.id, event.node, event.item)

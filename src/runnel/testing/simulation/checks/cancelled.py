@@ -13,7 +13,7 @@ class Cancelled(Check):
         super().__init__(truth)
         self._asked: set[str] = set()
 
-    def happening(self, execution: Execution, event: Event) -> None:
+    def happening(self, execution: Execution, event: Event, at: float) -> None:
         if isinstance(event, ExecutionClosing) and event.outcome is ExecutionState.CANCELLED:
             self._asked.add(execution.id)
         if execution.outcome is None or not isinstance(event, NodeQueued | NodeWaits | MapStarted):
@@ -27,5 +27,6 @@ class Cancelled(Check):
             state = self.truth.executions[id_].state
             if state not in (ExecutionState.CANCELLED, ExecutionState.FAILED):
                 raise self.broken(f"{id_} was cancelled and is {state}")
-        if self.truth.code:
-            raise self.broken(f"code still runs after everything has ended: {self.truth.code}")
+        running = [token for tokens in self.truth.code.values() for token in tokens]
+        if running:
+            raise self.broken(f"code still runs after everything has ended: {running}")

@@ -24,7 +24,7 @@ class Joins(Check):
         super().__init__(truth)
         self._lost: set[tuple[str, str, int, int]] = set()
 
-    def happening(self, execution: Execution, event: Event) -> None:
+    def happening(self, execution: Execution, event: Event, at: float) -> None:
         if isinstance(event, _BEGINS):
             self._check_begins(execution, event)
         elif isinstance(event, NodeSkipped) and event.reason in _BY_RULE:

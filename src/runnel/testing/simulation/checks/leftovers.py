@@ -24,5 +24,8 @@ class Leftovers(Check):
         for header in state.headers.values():
             if header.state not in EXECUTION_FINAL:
                 raise self.broken(f"{header.execution_id} is listed as {header.state}")
-            if header.execution_id not in self.truth.executions:
+            execution = self.truth.executions.get(header.execution_id)
+            if execution is None:
                 raise self.broken(f"{header.execution_id} is listed and has no history")
+            if header.state != execution.state or header.finished_at != execution.finished_at:
+                raise self.broken(f"{header.execution_id} is listed as {header}")

@@ -2,7 +2,9 @@
 
 from collections import Counter
 
+from runnel.core.events import Wait
 from runnel.core.execution import Execution, NodeRun
+from runnel.core.ids import Token
 from runnel.core.states import IN_FLIGHT
 from runnel.testing.simulation.truth import Check, Step, Truth
 
@@ -34,10 +36,25 @@ class Limits(Check):
                 self._check_slots(self.truth.executions[id_])
         self._check_keys()
 
+    def code_begins(self, worker: str, token: Token) -> None:
+        running = self.truth.code[worker]
+        if len(running) > self.truth.concurrency:
+            raise self.broken(f"{worker} runs {len(running)} at once: {running}")
+        if running.count(token) > 1:
+            raise self.broken(f"{worker} runs {token} twice at once")
+
     def _check_slots(self, execution: Execution) -> None:
+        """Counted from the states of nodes and items, not by the counter that is judged."""
         most = execution.graph.workflow.max_concurrency
-        if most is not None and execution.outcome is None and execution.in_flight > most:
-            raise self.broken(f"{execution.id} has {execution.in_flight} of {most} slots in use")
+        if most is None or execution.outcome is not None:
+            return
+        used = sum(
+            run.state in IN_FLIGHT or run.wait in (Wait.CHILD, Wait.LIMIT)
+            for node, run in _runs(execution)
+            if run.attempt and not (node in execution.maps and run is execution.nodes[node])
+        )
+        if used > most:
+            raise self.broken(f"{execution.id} has {used} of {most} slots in use")
 
     def _check_keys(self) -> None:
         """By what executions believe, not by what the key's writer says."""

@@ -21,7 +21,7 @@ class Settled(Check):
         super().__init__(truth)
         self._items: set[tuple[str, str, int]] = set()
 
-    def happening(self, execution: Execution, event: Event) -> None:
+    def happening(self, execution: Execution, event: Event, at: float) -> None:
         what = type(event).__name__
         if execution.is_final:
             raise self.broken(f"{what} after {execution.id} was {execution.state}")
