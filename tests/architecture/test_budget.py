@@ -4,7 +4,8 @@ import pytest
 
 from tests.conftest import BUDGET_S, Ledger, part_of
 
-TOTAL_MAX_S = 480
+# Added up over all workers: seven and a half minutes on two cores.
+TOTAL_MAX_S = 900
 
 
 def report(part: str, *, seconds: float, skipped: str | None = None) -> pytest.TestReport:
@@ -19,7 +20,7 @@ def report(part: str, *, seconds: float, skipped: str | None = None) -> pytest.T
     )
 
 
-def test_all_budgets_together_stay_under_eight_minutes() -> None:
+def test_all_budgets_together_stay_under_eight_minutes_on_two_cores() -> None:
     assert sum(BUDGET_S.values()) <= TOTAL_MAX_S
 
 
@@ -30,9 +31,9 @@ def test_a_part_is_the_folder_below_tests() -> None:
 @pytest.mark.parametrize(
     ("part", "seconds", "factor", "expected"),
     [
-        ("unit", 29.0, 1.0, []),
-        ("unit", 31.0, 1.0, ["tests/unit took 31.0 s, it may take 30 s"]),
-        ("unit", 31.0, 2.0, []),
+        ("unit", 59.0, 1.0, []),
+        ("unit", 61.0, 1.0, ["tests/unit took 61.0 s, it may take 60 s"]),
+        ("unit", 61.0, 2.0, []),
         ("new", 0.0, 1.0, ["tests/new has no budget: give it one in tests/conftest.py"]),
     ],
 )
