@@ -11,4 +11,4 @@ from runnel.testing.harness import Harness, MemoryHarness
 class TestMemory(StoreConformance):
     @pytest.fixture
     async def harness(self, clock: FakeClock, ids: FakeIds) -> Harness:
-        return MemoryHarness(MemoryBackend(clock, ids))
+        return MemoryHarness(MemoryBackend(clock, ids), clock)

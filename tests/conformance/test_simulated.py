@@ -18,7 +18,8 @@ from runnel.testing.simulation.server import Server, Watcher, stream
 
 
 class SimulatedHarness:
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, clock: FakeClock) -> None:
+        self._clock = clock
         network = Network(server, Random(0), frozenset(), Tally(), latency_s=0.0)
         process = Process("test", asyncio.get_running_loop())
         self.backend: Backend = SimulatedBackend(process, network, server)
@@ -30,9 +31,12 @@ class SimulatedHarness:
     async def inject_message(self, partition: int, body: bytes) -> None:
         stream(self._server.state, partition).put_raw(body)
 
+    async def pass_time(self, seconds: float) -> None:
+        await self._clock.advance(seconds)
+
 
 class TestSimulated(StoreConformance):
     @pytest.fixture
     async def harness(self, clock: FakeClock, ids: FakeIds) -> Harness:
         server = Server(clock, ids, Watcher(), partitions=1, limits=CommitLimits())
-        return SimulatedHarness(server)
+        return SimulatedHarness(server, clock)

@@ -17,7 +17,7 @@ class TestSqlite(StoreConformance):
         self, tmp_path: Path, clock: FakeClock, ids: FakeIds
     ) -> AsyncIterator[Harness]:
         backend = await SqliteBackend.open(tmp_path, clock=clock, ids=ids)
-        yield SqliteHarness(backend, tmp_path)
+        yield SqliteHarness(backend, tmp_path, clock)
         await backend.close()
 
 
@@ -27,5 +27,5 @@ class TestSqliteThatSurvivesPowerLoss(StoreConformance):
         self, tmp_path: Path, clock: FakeClock, ids: FakeIds
     ) -> AsyncIterator[Harness]:
         backend = await SqliteBackend.open(tmp_path, clock=clock, ids=ids, durability="power")
-        yield SqliteHarness(backend, tmp_path)
+        yield SqliteHarness(backend, tmp_path, clock)
         await backend.close()

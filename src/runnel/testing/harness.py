@@ -8,6 +8,7 @@ from runnel.backends.memory import MemoryBackend
 from runnel.backends.sqlite import SqliteBackend
 from runnel.ports.backend import Backend
 from runnel.ports.store import Lease
+from runnel.testing.clock import FakeClock
 
 
 class Harness(Protocol):
@@ -21,11 +22,16 @@ class Harness(Protocol):
     async def inject_message(self, partition: int, body: bytes) -> None:
         """Puts raw bytes behind the messages that the partition's inbox holds."""
 
+    async def pass_time(self, seconds: float) -> None:
+        """Lets time pass on the store's own clock, by which rate buckets fill."""
+        ...
+
 
 class MemoryHarness:
-    def __init__(self, backend: MemoryBackend) -> None:
+    def __init__(self, backend: MemoryBackend, clock: FakeClock) -> None:
         self.backend: Backend = backend
         self._state = backend.state
+        self._clock = clock
 
     async def abandon(self, lease: Lease) -> None:
         """A lease in memory stays as it is: its counter does not move any more."""
@@ -33,10 +39,14 @@ class MemoryHarness:
     async def inject_message(self, partition: int, body: bytes) -> None:
         self._state.partitions[partition].inbox.put_raw(body)
 
+    async def pass_time(self, seconds: float) -> None:
+        await self._clock.advance(seconds)
+
 
 class SqliteHarness:
-    def __init__(self, backend: SqliteBackend, data_dir: Path) -> None:
+    def __init__(self, backend: SqliteBackend, data_dir: Path, clock: FakeClock) -> None:
         self.backend: Backend = backend
+        self._clock = clock
         self._leases = backend.leases
         self._data_dir = data_dir
 
@@ -51,3 +61,6 @@ class SqliteHarness:
         finally:
             db.close()
         self._leases.sweep(partition)
+
+    async def pass_time(self, seconds: float) -> None:
+        await self._clock.advance(seconds)
