@@ -2,10 +2,12 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 import pytest
+
+from tests.redis_server import RedisServer, find_server, running_server
 
 pytest.register_assert_rewrite("runnel.testing")
 pytest_plugins = ["tests.servers"]
@@ -44,6 +46,18 @@ def missing_part() -> MissingPart:
         pytest.skip(f"{MISSING}{name}: {why}")
 
     return skip
+
+
+@pytest.fixture(scope="session")
+def redis_server(
+    tmp_path_factory: pytest.TempPathFactory, missing_part: MissingPart
+) -> Iterator[RedisServer]:
+    """One for all tests of a process: each empties it behind itself."""
+    binary = find_server()
+    if binary is None:
+        missing_part("redis", "no server, and no package that carries one")
+    with running_server(binary, tmp_path_factory.mktemp("redis")) as server:
+        yield server
 
 
 class Ledger:

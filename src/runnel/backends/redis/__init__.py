@@ -1,0 +1,5 @@
+"""A backend on a Redis or Valkey server: for any number of orchestrators and workers."""
+
+from runnel.backends.redis.backend import RedisBackend
+
+__all__ = ["RedisBackend"]

@@ -1,0 +1,90 @@
+"""Definitions, executions to list and read, and dead letters, on the server that also runs them."""
+
+from collections.abc import Sequence
+
+from runnel.backends.redis.keys import Keys
+from runnel.backends.redis.lines import Lines
+from runnel.backends.redis.values import decode_header, decode_letter
+from runnel.core.effects import DeadLetter
+from runnel.core.ids import DefinitionHash, ExecutionId
+from runnel.ports.archive import Definition, ExecutionFilter
+from runnel.ports.store import Header
+
+PAGE = 200
+# Behind every text that begins with a prefix: no UTF-8 has this byte.
+LAST = b"\xff"
+
+
+class RedisArchive:
+    def __init__(self, lines: Lines, keys: Keys) -> None:
+        self._lines = lines
+        self._keys = keys
+
+    async def put_definition(self, name: str, hash_: DefinitionHash, document: bytes) -> int:
+        keys = [self._keys.definition + hash_, self._keys.versions]
+        version: int = await self._lines.run("put_definition", keys, [name, document])
+        return version
+
+    async def get_definition(self, hash_: DefinitionHash) -> Definition | None:
+        key = self._keys.definition + hash_
+        name, version, document = await self._lines.call(
+            "HMGET", key, "name", "version", "document"
+        )
+        if name is None:
+            return None
+        return Definition(hash=hash_, name=name.decode(), version=int(version), document=document)
+
+    async def get_header(self, execution_id: ExecutionId) -> Header | None:
+        found = await self._lines.call("HGET", self._keys.headers, execution_id)
+        return None if found is None else decode_header(found)
+
+    async def list_headers(self, wanted: ExecutionFilter) -> Sequence[Header]:
+        """Reads page after page until enough are wanted: there is no index of states."""
+        start = 0
+        if wanted.after is not None:
+            rank = await self._lines.call("ZREVRANK", self._keys.listed, wanted.after)
+            if rank is None:
+                return ()
+            start = rank + 1
+        found: list[Header] = []
+        while len(found) < wanted.limit and (page := await self._page(start)):
+            found += [header for header in page if _is_wanted(header, wanted)]
+            start += len(page)
+        return found[: wanted.limit]
+
+    async def find_ids(self, prefix: str, *, limit: int = 2) -> Sequence[ExecutionId]:
+        first, last = b"[" + prefix.encode(), b"[" + prefix.encode() + LAST
+        found: list[ExecutionId] = []
+        while len(found) < limit:
+            page = await self._lines.call(
+                "ZRANGEBYLEX", self._keys.ids, first, last, "LIMIT", 0, PAGE
+            )
+            names = [ExecutionId(each.decode()) for each in page]
+            found += [name for name in names if "." in prefix or "." not in name]
+            if len(page) < PAGE:
+                break
+            first = b"(" + page[-1]
+        return found[:limit]
+
+    async def list_dead_letters(self, *, limit: int = 50) -> Sequence[DeadLetter]:
+        found: list[DeadLetter] = []
+        for queue in sorted(await self._lines.call("SMEMBERS", self._keys.letter_queues)):
+            key = self._keys.letters.encode() + queue
+            entries = await self._lines.call("XREVRANGE", key, "+", "-", "COUNT", limit)
+            found += [decode_letter(fields[-1]) for _, fields in entries]
+        return sorted(found, key=lambda letter: letter.rejected_at, reverse=True)[:limit]
+
+    async def _page(self, start: int) -> list[Header]:
+        keys = self._keys
+        ids = await self._lines.call("ZREVRANGE", keys.listed, start, start + PAGE - 1)
+        if not ids:
+            return []
+        return [*map(decode_header, await self._lines.call("HMGET", keys.headers, *ids))]
+
+
+def _is_wanted(header: Header, wanted: ExecutionFilter) -> bool:
+    return (
+        (not wanted.states or header.state in wanted.states)
+        and (wanted.workflow is None or header.workflow == wanted.workflow)
+        and (wanted.with_children or header.parent_id is None)
+    )

@@ -1,0 +1,83 @@
+"""All ports of one Redis or Valkey server, opened and closed together."""
+
+from typing import Self
+
+from runnel.backends.redis.archive import RedisArchive
+from runnel.backends.redis.blobs import RedisBlobs
+from runnel.backends.redis.keys import Keys
+from runnel.backends.redis.layout import Layout, open_layout
+from runnel.backends.redis.leases import Leases
+from runnel.backends.redis.lines import Lines
+from runnel.backends.redis.losses import Losses
+from runnel.backends.redis.mailbox import RedisMailbox
+from runnel.backends.redis.store import RedisStore
+from runnel.backends.redis.tasks import RedisTasks
+from runnel.ports.archive import Archive
+from runnel.ports.blobs import BlobStore
+from runnel.ports.clock import Clock, Ids
+from runnel.ports.store import CommitLimits, Mailbox, Store, TaskQueue
+
+PREFIX = "runnel"
+CALL_S = 5.0
+_LIMITS = CommitLimits()
+
+
+class RedisBackend:
+    """Redis 6.2 or newer, or Valkey; `open` is how to make one."""
+
+    def __init__(
+        self,
+        lines: Lines,
+        keys: Keys,
+        layout: Layout,
+        *,
+        clock: Clock,
+        ids: Ids,
+        limits: CommitLimits = _LIMITS,
+    ) -> None:
+        self.lines = lines
+        self.keys = keys
+        self._layout = layout
+        self._leases = Leases(lines, keys, ids)
+        losses = Losses(lines, keys)
+        self.store: Store = RedisStore(
+            lines, keys, layout, leases=self._leases, losses=losses, limits=limits
+        )
+        self.mailbox: Mailbox = RedisMailbox(lines, keys, layout)
+        self.tasks: TaskQueue = RedisTasks(lines, keys, clock, losses)
+        self.archive: Archive = RedisArchive(lines, keys)
+        self.blobs: BlobStore = RedisBlobs(lines, keys)
+
+    @classmethod
+    async def open(
+        cls,
+        url: str,
+        *,
+        clock: Clock,
+        ids: Ids,
+        partitions: int | None = None,
+        prefix: str = PREFIX,
+        call_s: float = CALL_S,
+        limits: CommitLimits = _LIMITS,
+    ) -> Self:
+        """`partitions` is for a store that is opened for the first time: it can't be changed.
+
+        Without it, the stored number is taken. A call that takes longer than `call_s` fails.
+        """
+        lines, keys = Lines(url, clock, call_s=call_s), Keys(prefix)
+        try:
+            layout = await open_layout(lines, keys, partitions)
+        except BaseException:
+            await lines.close()
+            raise
+        return cls(lines, keys, layout, clock=clock, ids=ids, limits=limits)
+
+    async def claim_home(self, owner: str) -> int:
+        """The lowest free partition, or 0: where an execution goes is decided by its id alone."""
+        for partition in range(self._layout.partitions):
+            if await self._leases.observe(partition) is None:
+                return partition
+        return 0
+
+    async def close(self) -> None:
+        await self.lines.close()

@@ -1,0 +1,86 @@
+"""A commit as the arguments of `commit.lua`."""
+
+from collections.abc import Sequence
+
+from runnel.backends.redis.keys import Keys
+from runnel.backends.redis.layout import Layout
+from runnel.backends.redis.lines import Arg
+from runnel.backends.redis.values import encode, message_args
+from runnel.core.commands import aggregate_of
+from runnel.core.effects import DeadLetter, Task
+from runnel.core.states import ExecutionState
+from runnel.ports.store import Commit, Header, Lease, Position, TimerSet
+
+
+def commit_keys(keys: Keys, partition: int) -> list[str]:
+    return [
+        f"{keys.partition}{partition}",
+        f"{keys.inbox}{partition}",
+        f"{keys.timers}{partition}",
+        f"{keys.attempts}{partition}",
+        f"{keys.running}{partition}",
+        keys.out,
+        keys.queues,
+        keys.new_queues,
+        keys.headers,
+        keys.listed,
+        keys.ids,
+        keys.letter_queues,
+        keys.history,
+        keys.tasks,
+        keys.inbox,
+        keys.held,
+        keys.dropped,
+        keys.letters,
+    ]
+
+
+def commit_args(layout: Layout, lease: Lease, commit: Commit) -> list[Arg]:
+    consumed = commit.consumed or ""
+    behind = behind_position(commit.consumed) if commit.consumed else ""
+    args: list[Arg] = [lease.epoch, lease.nonce, commit.sequence, lease.partition, consumed, behind]
+    args.append(len(commit.histories))
+    for history in commit.histories:
+        args += (history.aggregate_id, history.entry)
+    args.append(len(commit.headers))
+    for header in commit.headers:
+        args += _header(header)
+    args += (len(commit.closed), *commit.closed, len(commit.tasks))
+    for task in commit.tasks:
+        args += _task(task)
+    args += (len(commit.dropped), *map(encode, commit.dropped))
+    args += (len(commit.timers_cleared), *map(encode, commit.timers_cleared))
+    args.append(len(commit.timers_set))
+    for timer in commit.timers_set:
+        args += _timer(timer)
+    args.append(len(commit.messages))
+    for command in commit.messages:
+        args += message_args(layout.route(aggregate_of(command)), command)
+    args.append(len(commit.dead_letters))
+    for letter in commit.dead_letters:
+        args += _letter(letter)
+    return args
+
+
+def behind_position(position: Position) -> str:
+    """The least position behind this one: a stream is trimmed up to what is to stay."""
+    milliseconds, _, number = position.partition("-")
+    return f"{milliseconds}-{int(number) + 1}"
+
+
+def _header(header: Header) -> Sequence[Arg]:
+    is_running = int(header.state is ExecutionState.RUNNING)
+    return header.execution_id, encode(header), repr(header.created_at), is_running
+
+
+def _task(task: Task) -> Sequence[Arg]:
+    return task.queue, encode(task.token), encode(task)
+
+
+def _timer(timer: TimerSet) -> Sequence[Arg]:
+    return encode(timer.key), repr(timer.due), timer.attempt
+
+
+def _letter(letter: DeadLetter) -> Sequence[Arg]:
+    token, error = encode(letter.token), str(letter.error)
+    return letter.queue, token, error, repr(letter.rejected_at), encode(letter)

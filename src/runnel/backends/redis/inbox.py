@@ -1,0 +1,38 @@
+"""The inbox of a partition: a stream whose reader keeps its own place."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from runnel.backends.redis.lines import Lines
+from runnel.core.codec import decode_message
+from runnel.core.commands import TASK_ENDINGS
+from runnel.core.ids import Token
+from runnel.errors import UnreadableFormatError
+from runnel.ports.store import InboxEntry, Position
+
+PAGE = 1_000
+
+
+def entries_of(stream: Sequence[Any]) -> list[InboxEntry]:
+    return [_entry(position, fields) for position, fields in stream]
+
+
+async def unread_reports(lines: Lines, key: str) -> set[Token]:
+    """Tokens of the endings that no commit has consumed: what is consumed is trimmed."""
+    found: set[Token] = set()
+    start = "-"
+    while page := await lines.call("XRANGE", key, start, "+", "COUNT", PAGE):
+        entries = entries_of(page)
+        commands = [entry.command for entry in entries]
+        found |= {command.token for command in commands if isinstance(command, TASK_ENDINGS)}
+        start = f"({entries[-1].position}"
+    return found
+
+
+def _entry(position: bytes, fields: Sequence[bytes]) -> InboxEntry:
+    """One that can't be read keeps its place."""
+    place, body = Position(position.decode()), fields[1]
+    try:
+        return InboxEntry(position=place, command=decode_message(body))
+    except UnreadableFormatError as error:
+        return InboxEntry(position=place, command=None, body=body, problem=str(error))

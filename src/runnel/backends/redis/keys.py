@@ -1,0 +1,64 @@
+"""The map of every key that Runnel has in Redis: no other place spells one.
+
+A key carries its shard's hash tag, so that all that one script touches lives on one server. A
+name that ends in a colon is a prefix: the partition's number, or a name, is put behind it. Names
+come last because they may hold anything, and Redis looks at the first braces only.
+"""
+
+
+class Keys:
+    """The keys of one shard."""
+
+    def __init__(self, prefix: str, shard: int = 0) -> None:
+        tag = f"{prefix}:{{s{shard}}}:"
+        # hash: shards, partitions, format
+        self.layout = tag + "layout"
+
+        # -- of a partition
+        # hash: owner, epoch, nonce, counter, sequence, cursor
+        self.partition = tag + "partition:"
+        # stream: m = the message as `codec` wrote it
+        self.inbox = tag + "inbox:"
+        # sorted set: timer key by due time; hash: timer key to the attempt it was set for
+        self.timers = tag + "timers:"
+        self.attempts = tag + "attempts:"
+        # sorted set: RUNNING executions by created_at
+        self.running = tag + "running:"
+
+        # -- of an aggregate
+        # list: its entries, oldest first
+        self.history = tag + "history:"
+
+        # -- of tasks and workers
+        # set: every queue that ever had a task; stream: a note for each new one, to wake waiters
+        self.queues = tag + "queues"
+        self.new_queues = tag + "new-queues"
+        # stream per queue, of tasks that nobody has claimed: t = token, p = partition, b = task
+        self.tasks = tag + "tasks:"
+        # hash: token to where it is, for every task that is queued or claimed:
+        # "q<entry id> <queue>" or "w<worker>"
+        self.out = tag + "out"
+        # hash per worker: token to "<partition> <started><beats missed>"
+        self.held = tag + "held:"
+        # stream per worker: t = token it holds that was dropped
+        self.dropped = tag + "dropped:"
+        # hash: worker to the number of its last sign of life; the number that was given last
+        self.workers = tag + "workers"
+        self.signs = tag + "signs"
+        # string per tag, gone when the bucket is full: the time at which it will be
+        self.bucket = tag + "bucket:"
+
+        # -- of what lasts
+        # hash: execution id to header; sorted sets: ids by created_at, and ids by name
+        self.headers = tag + "headers"
+        self.listed = tag + "listed"
+        self.ids = tag + "ids"
+        # stream per queue of dead letters; set: the queues that have one
+        self.letters = tag + "dlq:"
+        self.letter_queues = tag + "dlqs"
+        # hash per content hash: name, version, document; hash: name to its last version
+        self.definition = tag + "definition:"
+        self.versions = tag + "versions"
+        # string per blob; sorted set: their keys by name
+        self.blob = tag + "blob:"
+        self.blobs = tag + "blobs"

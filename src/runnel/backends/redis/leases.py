@@ -1,0 +1,107 @@
+"""Who owns which partition, and what only its owner's client knows of it."""
+
+from dataclasses import dataclass, field
+
+from runnel.backends.redis.keys import Keys
+from runnel.backends.redis.lines import Lines, OtherRunError
+from runnel.errors import FencedError, LeaseHeldError, StoreError
+from runnel.ports.clock import Ids
+from runnel.ports.store import Lease, LeaseRecord
+
+BEGINNING = "0-0"
+_RUN = "@"
+
+
+@dataclass(slots=True, eq=False)
+class Holding:
+    """The reader's place in the inbox; the earliest timer, which only the owner changes."""
+
+    partition: int
+    position: str = BEGINNING
+    next_due: float | None = None
+    is_due_known: bool = field(default=False)
+
+
+class Leases:
+    """No lease survives a restart of the server: its nonce names the life it was acquired in.
+
+    What an owner has read, and decided upon, may be forgotten by a server that comes back, while
+    its next commit would still fit. So nothing is sent to another life of the server.
+    """
+
+    def __init__(self, lines: Lines, keys: Keys, ids: Ids) -> None:
+        self._lines = lines
+        self._keys = keys
+        self._ids = ids
+        self._holdings: dict[str, Holding] = {}
+
+    async def observe(self, partition: int) -> LeaseRecord | None:
+        key = f"{self._keys.partition}{partition}"
+        owner, epoch, counter = await self._lines.call("HMGET", key, "owner", "epoch", "counter")
+        if owner is None:
+            return None
+        return LeaseRecord(
+            partition=partition, owner=owner.decode(), epoch=int(epoch), counter=int(counter or 0)
+        )
+
+    async def acquire(self, partition: int, owner: str, *, over: LeaseRecord | None) -> Lease:
+        run_id = await self._lines.run_id()
+        nonce = f"{self._ids.nonce()}{_RUN}{run_id}"
+        judged = ("", "", "") if over is None else (over.owner, over.epoch, over.counter)
+        key = f"{self._keys.partition}{partition}"
+        try:
+            is_taken, *found = await self._lines.run(
+                "acquire", [key], [owner, nonce, *judged], under=run_id
+            )
+        except OtherRunError as error:
+            raise StoreError("Redis restarted while a lease was acquired: try again") from error
+        if not is_taken:
+            raise LeaseHeldError(partition, found[0].decode())
+        epoch, sequence, cursor = found
+        self._forget(partition)
+        self._holdings[nonce] = Holding(partition, position=cursor.decode())
+        return Lease(
+            partition=partition, owner=owner, epoch=epoch, nonce=nonce, sequence=int(sequence)
+        )
+
+    async def renew(self, lease: Lease) -> None:
+        is_held, *found = await self._lines.run(
+            "renew", self._key(lease), [lease.epoch, lease.nonce], under=run_of(lease)
+        )
+        if not is_held:
+            raise fenced(lease, epoch=int(found[0]))
+
+    async def release(self, lease: Lease) -> None:
+        """To another life of the server too: whoever comes next need not wait then."""
+        self._holdings.pop(lease.nonce, None)
+        await self._lines.run("release", self._key(lease), [lease.epoch, lease.nonce])
+
+    def holding(self, lease: Lease) -> Holding:
+        """That of a lease which is not this client's any more is a new one each time."""
+        return self._holdings.get(lease.nonce) or Holding(lease.partition)
+
+    def _key(self, lease: Lease) -> list[str]:
+        return [f"{self._keys.partition}{lease.partition}"]
+
+    def _forget(self, partition: int) -> None:
+        """What is known of leases that this client had of it: the new one ends them all."""
+        for nonce in [key for key, each in self._holdings.items() if each.partition == partition]:
+            del self._holdings[nonce]
+
+
+def run_of(lease: Lease) -> str:
+    return lease.nonce.rpartition(_RUN)[2]
+
+
+def fenced(lease: Lease, *, epoch: int) -> FencedError:
+    return FencedError(
+        lease.partition, held=f"epoch {lease.epoch}", current=f"epoch {epoch}, or is free"
+    )
+
+
+def fenced_by_restart(lease: Lease) -> FencedError:
+    return FencedError(
+        lease.partition,
+        held=f"epoch {lease.epoch} of a server that has restarted since",
+        current="a later life of its server",
+    )

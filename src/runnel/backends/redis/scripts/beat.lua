@@ -1,0 +1,42 @@
+-- A worker lives and names what it holds; what it misses twice is lost.
+-- KEYS  1 workers  2 signs  3 held by this worker  4 out  5 dropped of this worker
+--       and the prefix 6 inbox
+-- ARGV  1 worker  2 the first dropped entry it has not read ('' for all)  3 beats missed at most
+--       4 TaskLost up to its token  5 its rest if it was started  6 its rest if not
+--       then the tokens that it holds
+-- Returns which of those, by number, it does not hold.
+local listed = {}
+for at = 7, #ARGV do
+  listed[ARGV[at]] = at - 6
+end
+redis.call('HSET', KEYS[1], ARGV[1], redis.call('INCR', KEYS[2]))
+if ARGV[2] ~= '' then
+  redis.call('XTRIM', KEYS[5], 'MINID', '=', ARGV[2])
+end
+
+local held, lost, changed, is_held = redis.call('HGETALL', KEYS[3]), {}, {}, {}
+for at = 1, #held, 2 do
+  local token = held[at]
+  local partition, started, missed = parse_held(held[at + 1])
+  is_held[token] = true
+  local now_missed = listed[token] and 0 or tonumber(missed) + 1
+  if now_missed >= tonumber(ARGV[3]) then
+    local rest = started == '1' and ARGV[5] or ARGV[6]
+    redis.call('XADD', KEYS[6] .. partition, '*', 'm', ARGV[4] .. token .. rest)
+    lost[#lost + 1] = token
+  elseif now_missed ~= tonumber(missed) then
+    changed[#changed + 1] = token
+    changed[#changed + 1] = partition .. ' ' .. started .. now_missed
+  end
+end
+call_many('HSET', KEYS[3], changed)
+call_many('HDEL', KEYS[3], lost)
+call_many('HDEL', KEYS[4], lost)
+
+local unknown = {}
+for at = 7, #ARGV do
+  if not is_held[ARGV[at]] then
+    unknown[#unknown + 1] = at - 6
+  end
+end
+return unknown

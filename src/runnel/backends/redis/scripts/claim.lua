@@ -1,0 +1,91 @@
+-- Hands queued tasks to a worker, fair over the queues in the order in which they are named.
+-- A claim takes the entry out of its stream: what is in a stream is what nobody has.
+-- KEYS  1 queues  2 new queues  3 out  4 held by this worker  5 workers  6 signs
+--       and the prefix 7 tasks
+-- ARGV  1 worker  2 how many at most  3 '1' for all queues, those that are not named too
+--       then the names of queues
+-- Returns {{task...}, {queue served...}, {queue...}, {last entry of each, and of new queues}}: the
+-- last two are for waiting, and empty when there was a task.
+local names = tail(ARGV, 4)
+if ARGV[3] == '1' and redis.call('SCARD', KEYS[1]) ~= #names then
+  local known = {}
+  for _, name in ipairs(names) do
+    known[name] = true
+  end
+  -- Those that are not named were never served: they come first.
+  local new = {}
+  for _, name in ipairs(redis.call('SMEMBERS', KEYS[1])) do
+    if not known[name] then
+      new[#new + 1] = name
+    end
+  end
+  for _, name in ipairs(names) do
+    new[#new + 1] = name
+  end
+  names = new
+end
+
+local left, bodies, out, held = tonumber(ARGV[2]), {}, {}, {}
+local function take(name, most)
+  local key = KEYS[7] .. name
+  local entries, ids = redis.call('XRANGE', key, '-', '+', 'COUNT', most), {}
+  for number, entry in ipairs(entries) do
+    local fields = entry[2]
+    ids[number] = entry[1]
+    bodies[#bodies + 1] = fields[6]
+    out[#out + 1] = fields[2]
+    out[#out + 1] = 'w' .. ARGV[1]
+    held[#held + 1] = fields[2]
+    held[#held + 1] = fields[4] .. ' 00'
+  end
+  call_many('XDEL', key, ids)
+  left = left - #ids
+  return #ids
+end
+
+local served, more = {}, {}
+for number, name in ipairs(names) do
+  if left <= 0 then
+    break
+  end
+  local share = math.max(1, math.floor(left / (#names - number + 1)))
+  local taken = take(name, share)
+  if taken > 0 then
+    served[#served + 1] = name
+  end
+  if taken == share then
+    more[#more + 1] = name
+  end
+end
+for _, name in ipairs(more) do
+  if left > 0 then
+    take(name, left)
+  end
+end
+
+if #bodies > 0 then
+  call_many('HSET', KEYS[3], out)
+  call_many('HSET', KEYS[4], held)
+  if redis.call('HEXISTS', KEYS[5], ARGV[1]) == 0 then
+    redis.call('HSET', KEYS[5], ARGV[1], redis.call('INCR', KEYS[6]))
+  end
+  return {bodies, served, {}, {}}
+end
+
+local function last_entry(key)
+  if redis.call('EXISTS', key) == 0 then
+    return '0-0'
+  end
+  local about = redis.call('XINFO', 'STREAM', key)
+  for at = 1, #about, 2 do
+    if about[at] == 'last-generated-id' then
+      return about[at + 1]
+    end
+  end
+end
+local positions = {}
+for number, name in ipairs(names) do
+  positions[number] = last_entry(KEYS[7] .. name)
+end
+positions[#positions + 1] = last_entry(KEYS[2])
+return {{}, {}, names, positions}

@@ -1,0 +1,134 @@
+-- Writes all of one commit, or nothing: Lua has no rollback, so everything is checked first.
+-- KEYS  1 partition  2 its inbox  3 its timers  4 their attempts  5 its running executions  6 out
+--       7 queues  8 new queues  9 headers  10 listed  11 ids  12 queues with dead letters
+--       and the prefixes 13 history  14 tasks  15 inbox  16 held  17 dropped  18 letters
+-- ARGV  1 epoch  2 nonce  3 sequence  4 partition number  5 position consumed ('' for none)
+--       6 the position behind it; then nine lists, each its length in items and the items:
+--       histories (aggregate, entry), headers (id, header, created_at, is running), closed (id),
+--       tasks (queue, token, task), dropped (token), timers cleared (key), timers set (key, due,
+--       attempt), messages (partition, message, then of an execution that it makes: id, header,
+--       created_at), letters (queue, token, error, rejected_at, letter)
+-- Returns {1}, or {0, the current epoch, whether the nonce is the current one, the last sequence}.
+local now = redis.call('HMGET', KEYS[1], 'epoch', 'nonce', 'sequence')
+local last = tonumber(now[3] or '0')
+if now[1] ~= ARGV[1] or now[2] ~= ARGV[2] or last + 1 ~= tonumber(ARGV[3]) then
+  return {0, now[1] or '0', now[2] == ARGV[2] and 1 or 0, last}
+end
+
+local place = 7
+-- The first and the last argument of the next list.
+local function items(width)
+  local first = place + 1
+  place = first + tonumber(ARGV[place]) * width
+  return first, place - 1
+end
+
+local function index_execution(id, created_at)
+  redis.call('ZADD', KEYS[10], created_at, id)
+  redis.call('ZADD', KEYS[11], 0, id)
+end
+
+local first, last_item = items(2)
+for at = first, last_item, 2 do
+  redis.call('RPUSH', KEYS[13] .. ARGV[at], ARGV[at + 1])
+end
+
+first, last_item = items(4)
+for at = first, last_item, 4 do
+  local id, created_at = ARGV[at], ARGV[at + 2]
+  if redis.call('HSET', KEYS[9], id, ARGV[at + 1]) == 1 then
+    index_execution(id, created_at)
+  end
+  if ARGV[at + 3] == '1' then
+    redis.call('ZADD', KEYS[5], created_at, id)
+  else
+    redis.call('ZREM', KEYS[5], id)
+  end
+end
+
+first, last_item = items(1)
+for at = first, last_item do
+  redis.call('DEL', KEYS[13] .. ARGV[at])
+end
+
+-- Issued before dropped: a task that is issued and dropped by one commit ends dropped.
+local issued, seen = {}, {}
+first, last_item = items(3)
+for at = first, last_item, 3 do
+  local queue, token = ARGV[at], ARGV[at + 1]
+  if not seen[queue] then
+    seen[queue] = true
+    if redis.call('SADD', KEYS[7], queue) == 1 then
+      redis.call('XADD', KEYS[8], 'MAXLEN', '1', '*', 'q', queue)
+    end
+  end
+  local entry = redis.call(
+    'XADD', KEYS[14] .. queue, '*', 't', token, 'p', ARGV[4], 'b', ARGV[at + 2])
+  issued[#issued + 1] = token
+  issued[#issued + 1] = 'q' .. entry .. ' ' .. queue
+end
+call_many('HSET', KEYS[6], issued)
+
+local dropped = {}
+first, last_item = items(1)
+for at = first, last_item do
+  dropped[#dropped + 1] = ARGV[at]
+end
+for number, where in ipairs(get_many(KEYS[6], dropped)) do
+  local token = dropped[number]
+  if where and string.sub(where, 1, 1) == 'q' then
+    local entry, queue = string.match(where, '^q(%S+) (.*)$')
+    redis.call('XDEL', KEYS[14] .. queue, entry)
+  elseif where then
+    local worker = string.sub(where, 2)
+    redis.call('HDEL', KEYS[16] .. worker, token)
+    -- Bounded, should its worker never ask: a beat tells it the same.
+    redis.call('XADD', KEYS[17] .. worker, 'MAXLEN', '~', '10000', '*', 't', token)
+  end
+end
+call_many('HDEL', KEYS[6], dropped)
+
+-- Cleared before set: a timer that one commit clears and sets ends set.
+local cleared = {}
+first, last_item = items(1)
+for at = first, last_item do
+  cleared[#cleared + 1] = ARGV[at]
+end
+call_many('ZREM', KEYS[3], cleared)
+call_many('HDEL', KEYS[4], cleared)
+
+local due, attempts = {}, {}
+first, last_item = items(3)
+for at = first, last_item, 3 do
+  due[#due + 1] = ARGV[at + 1]
+  due[#due + 1] = ARGV[at]
+  attempts[#attempts + 1] = ARGV[at]
+  attempts[#attempts + 1] = ARGV[at + 2]
+end
+call_many('ZADD', KEYS[3], due)
+call_many('HSET', KEYS[4], attempts)
+
+first, last_item = items(5)
+for at = first, last_item, 5 do
+  redis.call('XADD', KEYS[15] .. ARGV[at], '*', 'm', ARGV[at + 1])
+  local id = ARGV[at + 2]
+  if id ~= '' and redis.call('HSETNX', KEYS[9], id, ARGV[at + 3]) == 1 then
+    index_execution(id, ARGV[at + 4])
+  end
+end
+
+first, last_item = items(5)
+for at = first, last_item, 5 do
+  local queue = ARGV[at]
+  redis.call('SADD', KEYS[12], queue)
+  redis.call(
+    'XADD', KEYS[18] .. queue, '*', 'original_message_id', ARGV[at + 1], 'error', ARGV[at + 2],
+    'rejected_at', ARGV[at + 3], 'letter', ARGV[at + 4])
+end
+
+redis.call('HSET', KEYS[1], 'sequence', ARGV[3])
+if ARGV[5] ~= '' then
+  redis.call('HSET', KEYS[1], 'cursor', ARGV[5])
+  redis.call('XTRIM', KEYS[2], 'MINID', '=', ARGV[6])
+end
+return {1}

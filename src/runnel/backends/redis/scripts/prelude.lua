@@ -1,0 +1,37 @@
+-- What several scripts share; put in front of each of them.
+
+-- `unpack` fails near 8,000 values.
+local CHUNK = 1000
+
+-- Calls `command key values...` as often as the number of values needs; CHUNK is even, so that
+-- pairs stay together.
+local function call_many(command, key, values)
+  for first = 1, #values, CHUNK do
+    redis.call(command, key, unpack(values, first, math.min(first + CHUNK - 1, #values)))
+  end
+end
+
+-- `HMGET key fields...`, for any number of fields: a list with false for each that is not there.
+local function get_many(key, fields)
+  local found = {}
+  for first = 1, #fields, CHUNK do
+    local last = math.min(first + CHUNK - 1, #fields)
+    for _, value in ipairs(redis.call('HMGET', key, unpack(fields, first, last))) do
+      found[#found + 1] = value
+    end
+  end
+  return found
+end
+
+local function tail(values, first)
+  local found = {}
+  for place = first, #values do
+    found[#found + 1] = values[place]
+  end
+  return found
+end
+
+-- What a worker's hash says of a task: partition, '1' when it was started, beats missed.
+local function parse_held(value)
+  return string.match(value, '^(%d+) (%d)(%d)$')
+end

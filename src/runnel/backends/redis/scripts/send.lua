@@ -1,0 +1,13 @@
+-- Puts messages into inboxes; an execution that one of them makes is listed from then on.
+-- KEYS  1 headers  2 listed  3 ids, and the prefix 4 inbox
+-- ARGV  of each message: partition, message, then of an execution that it makes (or '' each): id,
+--       header, created_at
+for at = 1, #ARGV, 5 do
+  redis.call('XADD', KEYS[4] .. ARGV[at], '*', 'm', ARGV[at + 1])
+  local id = ARGV[at + 2]
+  if id ~= '' and redis.call('HSETNX', KEYS[1], id, ARGV[at + 3]) == 1 then
+    redis.call('ZADD', KEYS[2], ARGV[at + 4], id)
+    redis.call('ZADD', KEYS[3], 0, id)
+  end
+end
+return 1

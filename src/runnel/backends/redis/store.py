@@ -1,0 +1,174 @@
+"""Partitions and their owners, on a Redis server."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from runnel.backends.local.bounds import check_bounds
+from runnel.backends.redis.commits import commit_args, commit_keys
+from runnel.backends.redis.inbox import entries_of, unread_reports
+from runnel.backends.redis.keys import Keys
+from runnel.backends.redis.layout import Layout
+from runnel.backends.redis.leases import Leases, fenced, fenced_by_restart, run_of
+from runnel.backends.redis.lines import Lines, OtherRunError
+from runnel.backends.redis.losses import Losses
+from runnel.backends.redis.values import decode_timer_key, encode
+from runnel.core.ids import ExecutionId, Token
+from runnel.errors import BrokenInvariantError, FencedError
+from runnel.ports.store import (
+    Commit,
+    CommitLimits,
+    InboxEntry,
+    Lease,
+    LeaseRecord,
+    TimerSet,
+    WorkerRecord,
+)
+
+
+class RedisStore:
+    def __init__(
+        self,
+        lines: Lines,
+        keys: Keys,
+        layout: Layout,
+        *,
+        leases: Leases,
+        losses: Losses,
+        limits: CommitLimits,
+    ) -> None:
+        self.limits = limits
+        self._lines = lines
+        self._keys = keys
+        self._layout = layout
+        self._leases = leases
+        self._losses = losses
+        self._commit_keys = [commit_keys(keys, number) for number in range(layout.partitions)]
+
+    async def partitions(self) -> Sequence[int]:
+        return range(self._layout.partitions)
+
+    async def route(self, aggregate_id: str) -> int:
+        return self._layout.route(aggregate_id)
+
+    async def observe(self, partition: int) -> LeaseRecord | None:
+        return await self._leases.observe(partition)
+
+    async def acquire(
+        self, partition: int, owner: str, *, over: LeaseRecord | None = None
+    ) -> Lease:
+        return await self._leases.acquire(partition, owner, over=over)
+
+    async def renew(self, lease: Lease) -> None:
+        try:
+            await self._leases.renew(lease)
+        except OtherRunError as error:
+            raise fenced_by_restart(lease) from error
+
+    async def release(self, lease: Lease) -> None:
+        await self._leases.release(lease)
+
+    async def commit(self, lease: Lease, commit: Commit) -> None:
+        check_bounds(commit, self.limits)
+        holding = self._leases.holding(lease)
+        if commit.consumed is not None and _order(commit.consumed) > _order(holding.position):
+            raise BrokenInvariantError(f"inbox position {commit.consumed} was never read")
+        if commit.timers_set or commit.timers_cleared:
+            holding.is_due_known = False
+        keys = self._commit_keys[lease.partition]
+        is_written, *found = await self._run(
+            lease, "commit", keys, commit_args(self._layout, lease, commit)
+        )
+        if not is_written:
+            raise _refused(lease, commit, *found)
+
+    async def read_inbox(self, lease: Lease, *, limit: int, wait_s: float) -> Sequence[InboxEntry]:
+        holding = self._leases.holding(lease)
+        key = f"{self._keys.inbox}{lease.partition}"
+        rest = ("COUNT", limit, "STREAMS", key, holding.position)
+        try:
+            if wait_s > 0:
+                reply = await self._lines.wait("XREAD", *rest, wait_s=wait_s, under=run_of(lease))
+            else:
+                reply = await self._lines.call("XREAD", *rest, under=run_of(lease))
+        except OtherRunError as error:
+            raise fenced_by_restart(lease) from error
+        entries = entries_of(reply[0][1]) if reply else []
+        if entries:
+            holding.position = entries[-1].position
+        return entries
+
+    async def due_timers(self, lease: Lease, now: float, *, limit: int) -> Sequence[TimerSet]:
+        number = lease.partition
+        keys = [
+            f"{self._keys.partition}{number}",
+            f"{self._keys.timers}{number}",
+            f"{self._keys.attempts}{number}",
+        ]
+        args = [lease.epoch, lease.nonce, repr(now), limit]
+        is_held, *found = await self._run(lease, "due", keys, args)
+        if not is_held:
+            raise fenced(lease, epoch=int(found[0]))
+        timers, attempts = found
+        return [
+            TimerSet(key=decode_timer_key(key), due=float(due), attempt=int(attempt))
+            for key, due, attempt in zip(timers[::2], timers[1::2], attempts, strict=True)
+        ]
+
+    async def next_due(self, lease: Lease) -> float | None:
+        """Asked before every wait, and changed by few commits: so it is remembered."""
+        holding = self._leases.holding(lease)
+        if not holding.is_due_known:
+            found = await self.due_timers(lease, float("inf"), limit=1)
+            holding.next_due = found[0].due if found else None
+            holding.is_due_known = True
+        return holding.next_due
+
+    async def load(self, aggregate_id: str) -> Sequence[bytes]:
+        entries: list[bytes] = await self._lines.call(
+            "LRANGE", self._keys.history + aggregate_id, 0, -1
+        )
+        return entries
+
+    async def running(self, partition: int) -> Sequence[ExecutionId]:
+        found = await self._lines.call("ZRANGE", f"{self._keys.running}{partition}", 0, -1)
+        return [ExecutionId(each.decode()) for each in found]
+
+    async def unknown_tasks(
+        self, partition: int, tokens: Sequence[Token]
+    ) -> Mapping[Token, bool | None]:
+        """First those that are out, then the reports: a task moves from here to there."""
+        if not tokens:
+            return {}
+        found = await self._lines.call("HMGET", self._keys.out, *map(encode, tokens))
+        missing = [token for token, where in zip(tokens, found, strict=True) if where is None]
+        if not missing:
+            return {}
+        reported = await unread_reports(self._lines, f"{self._keys.inbox}{partition}")
+        return {token: None for token in missing if token not in reported}
+
+    async def lose_tasks_of(self, judged: WorkerRecord) -> int:
+        return await self._losses.lose(judged.worker, "its worker is dead", judged=judged.counter)
+
+    async def _run(self, lease: Lease, name: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
+        """Refused before it is sent when the server has restarted since the lease was acquired."""
+        try:
+            return await self._lines.run(name, keys, args, under=run_of(lease))
+        except OtherRunError as error:
+            raise fenced_by_restart(lease) from error
+
+
+def _order(position: str) -> tuple[int, int]:
+    milliseconds, _, number = position.partition("-")
+    return int(milliseconds), int(number)
+
+
+def _refused(
+    lease: Lease, commit: Commit, epoch: bytes, is_nonce: int, sequence: int
+) -> FencedError:
+    if is_nonce and int(epoch) == lease.epoch:
+        return FencedError(
+            lease.partition,
+            held=f"sequence {commit.sequence - 1}",
+            current=f"sequence {sequence}",
+        )
+    return fenced(lease, epoch=int(epoch))

@@ -1,0 +1,134 @@
+"""The worker's side of the store: claim, start, report, beat."""
+
+from collections.abc import Sequence
+
+from runnel.backends.local.board import BEATS_MISSED_MAX
+from runnel.backends.local.buckets import LEAP_S
+from runnel.backends.redis.commits import behind_position
+from runnel.backends.redis.keys import Keys
+from runnel.backends.redis.lines import Arg, Lines
+from runnel.backends.redis.losses import Losses
+from runnel.backends.redis.rotation import Rotation
+from runnel.backends.redis.values import decode_task, decode_token, encode, lost_around
+from runnel.core.codec import encode_message
+from runnel.core.commands import TASK_ENDINGS, Command, TaskStarted
+from runnel.core.effects import Task
+from runnel.core.ids import Token
+from runnel.errors import BrokenInvariantError
+from runnel.ports.clock import Clock
+from runnel.ports.store import Position, WorkerRecord
+
+DROPPED_AT_ONCE = 1_000
+
+
+class RedisTasks:
+    def __init__(self, lines: Lines, keys: Keys, clock: Clock, losses: Losses) -> None:
+        self._lines = lines
+        self._keys = keys
+        self._clock = clock
+        self._losses = losses
+        self._rotation = Rotation()
+        self._dropped_read: dict[str, Position] = {}
+
+    async def claim(
+        self, worker: str, queues: Sequence[str] | None, *, limit: int, wait_s: float
+    ) -> Sequence[Task]:
+        deadline = self._clock.monotonic() + wait_s
+        while True:
+            tasks, news = await self._take(worker, queues, limit)
+            left_s = deadline - self._clock.monotonic()
+            if tasks or wait_s <= 0 or left_s <= 0:
+                return tasks
+            # Another worker may be faster: then this one goes on waiting.
+            await self._lines.wait("XREAD", "COUNT", 1, "STREAMS", *news, wait_s=left_s)
+
+    async def start(self, worker: str, tokens: Sequence[Token], *, now: float) -> Sequence[bool]:
+        held = self._keys.held + worker
+        return [*map(bool, await self._lines.run("start", [held], [*map(encode, tokens)]))]
+
+    async def report(self, worker: str, reports: Sequence[Command]) -> Sequence[bool]:
+        args: list[Arg] = []
+        for report in reports:
+            if not isinstance(report, (*TASK_ENDINGS, TaskStarted)):
+                raise BrokenInvariantError(f"{type(report).__name__} is not a worker's report")
+            is_ending = int(not isinstance(report, TaskStarted))
+            args += (encode(report.token), is_ending, encode_message(report))
+        keys = [self._keys.held + worker, self._keys.out, self._keys.inbox]
+        return [*map(bool, await self._lines.run("report", keys, args))]
+
+    async def beat(self, worker: str, holds: Sequence[Token]) -> Sequence[Token]:
+        keys = self._keys
+        read = self._dropped_read.get(worker)
+        unheld = await self._lines.run(
+            "beat",
+            [
+                keys.workers,
+                keys.signs,
+                keys.held + worker,
+                keys.out,
+                keys.dropped + worker,
+                keys.inbox,
+            ],
+            [
+                worker,
+                "" if read is None else behind_position(read),
+                BEATS_MISSED_MAX,
+                *lost_around("its worker lives and does not hold it"),
+                *map(encode, holds),
+            ],
+        )
+        return [holds[number - 1] for number in unheld]
+
+    async def wait_dropped(self, worker: str, *, wait_s: float) -> Sequence[Token]:
+        after = self._dropped_read.get(worker, "0-0")
+        rest = ("COUNT", DROPPED_AT_ONCE, "STREAMS", self._keys.dropped + worker, after)
+        if wait_s > 0:
+            reply = await self._lines.wait("XREAD", *rest, wait_s=wait_s)
+        else:
+            reply = await self._lines.call("XREAD", *rest)
+        entries = reply[0][1] if reply else []
+        if entries:
+            self._dropped_read[worker] = Position(entries[-1][0].decode())
+        return [decode_token(fields[1]) for _, fields in entries]
+
+    async def leave(self, worker: str) -> None:
+        self._dropped_read.pop(worker, None)
+        await self._losses.lose(worker, "its worker ended")
+
+    async def workers(self) -> Sequence[WorkerRecord]:
+        found = await self._lines.run("workers", [self._keys.workers, self._keys.held], [])
+        return [
+            WorkerRecord(worker=worker.decode(), counter=int(counter), holds=holds)
+            for worker, counter, holds in found
+        ]
+
+    async def take_token(
+        self, tag: str, *, rate_per_second: float, burst: int, wait_s_max: float
+    ) -> float:
+        args: list[Arg] = [repr(rate_per_second), burst, repr(wait_s_max), LEAP_S]
+        return float(await self._lines.run("take_token", [self._keys.bucket + tag], args))
+
+    async def _take(
+        self, worker: str, queues: Sequence[str] | None, limit: int
+    ) -> tuple[list[Task], list[str]]:
+        """Tasks; or, without any, what to wait for: streams, and the last entry of each."""
+        keys = self._keys
+        order = self._rotation.order(queues)
+        bodies, served, names, positions = await self._lines.run(
+            "claim",
+            [
+                keys.queues,
+                keys.new_queues,
+                keys.out,
+                keys.held + worker,
+                keys.workers,
+                keys.signs,
+                keys.tasks,
+            ],
+            [worker, limit, int(queues is None), *order],
+        )
+        self._rotation.served([name.decode() for name in served])
+        if queues is None:
+            self._rotation.known(name.decode() for name in names)
+        streams = [*(keys.tasks + name.decode() for name in names), keys.new_queues]
+        return [*map(decode_task, bodies)], [*streams, *(each.decode() for each in positions)]

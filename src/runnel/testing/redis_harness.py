@@ -1,0 +1,24 @@
+"""The accidents of a Redis backend; in a file of its own, because redis-py is an extra."""
+
+from runnel.backends.redis import RedisBackend
+from runnel.ports.backend import Backend
+from runnel.ports.store import Lease
+
+
+class RedisHarness:
+    def __init__(self, backend: RedisBackend) -> None:
+        self.backend: Backend = backend
+        self._lines = backend.lines
+        self._keys = backend.keys
+
+    async def abandon(self, lease: Lease) -> None:
+        """A lease on a server stays as it is: its counter does not move any more."""
+
+    async def inject_message(self, partition: int, body: bytes) -> None:
+        await self._lines.call("XADD", f"{self._keys.inbox}{partition}", "*", "m", body)
+
+    async def pass_time(self, seconds: float) -> None:
+        """Sets every bucket back instead, which comes to the same."""
+        for key in await self._lines.call("KEYS", self._keys.bucket + "*"):
+            full_at = float(await self._lines.call("GET", key))
+            await self._lines.call("SET", key, repr(full_at - seconds))
