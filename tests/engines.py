@@ -6,21 +6,28 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from runnel.authoring.context import Context
 from runnel.authoring.registry import HandlerRegistry
+from runnel.backends.redis import RedisBackend
 from runnel.core.events import NodeCompleted
 from runnel.core.ids import ExecutionId
 from runnel.core.json_types import Json
 from runnel.core.workflow import Workflow
 from runnel.handlers import builtin_registry
 from runnel.runtime.build import build_engine, build_memory_engine
-from runnel.runtime.engine import Engine, running
+from runnel.runtime.clock import RealClock, RealIds
+from runnel.runtime.engine import Engine, World, running
 from runnel.runtime.hub import Happened, Started
 from runnel.settings import Settings
 from runnel.views import ExecutionView
+from tests.redis_server import RedisServer
 
 # The largest map takes 13 s, and 55 s while coverage is measured.
 DEADLINE_S = 60.0 * float(os.environ.get("RUNNEL_BUDGET_FACTOR", "1"))
+DEADLINE_S = 60.0
+REDIS_PARTITIONS = 4
 
 
 class Work:
@@ -80,7 +87,9 @@ async def open_engine(
     adopts: bool = False,
     cached_executions_max: int = 100,
     lease_s: float = 10.0,
+    redis_url: str | None = None,
 ) -> AsyncIterator[Engine]:
+    """An engine on Redis owns every partition of the server, unless somebody else does."""
     settings = Settings(
         lease_s=lease_s,
         data_dir=folder,
@@ -90,10 +99,28 @@ async def open_engine(
     )
     if kind == "memory":
         engine = build_memory_engine(settings, handlers=registry(work))
+    elif kind == "redis":
+        engine = await _redis_engine(redis_url or "", settings, work)
+        adopts = True
     else:
         engine = await build_engine(settings, handlers=registry(work))
     async with running(engine, adopts=adopts):
         yield engine
+
+
+def empty_redis(request: pytest.FixtureRequest) -> str:
+    """The URL of the test run's server, without anything that an earlier test left there."""
+    server: RedisServer = request.getfixturevalue("redis_server")
+    server.empty()
+    return server.url
+
+
+async def _redis_engine(url: str, settings: Settings, work: Work) -> Engine:
+    world = World(RealClock(), RealIds())
+    backend = await RedisBackend.open(
+        url, clock=world.clock, ids=world.ids, partitions=REDIS_PARTITIONS
+    )
+    return Engine(backend, registry(work), world, settings)
 
 
 async def run_to_end(engine: Engine, definition: Workflow, input_: Json = None) -> ExecutionView:

@@ -47,6 +47,12 @@ class RedisServer:
                 return
         raise AssertionError(b"".join(lines).decode(errors="replace"))
 
+    def empty(self) -> None:
+        with socket.create_connection(("127.0.0.1", self.port), DEADLINE_S) as line:
+            line.sendall(b"FLUSHALL\r\n")
+            if not line.recv(100).startswith(b"+OK"):
+                raise AssertionError("the server was not emptied")
+
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()

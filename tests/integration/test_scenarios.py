@@ -1,4 +1,4 @@
-"""The scenarios of the documents, on every local backend, with the real engine and worker."""
+"""The scenarios of the documents, on every backend, with the real engine and worker."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from runnel.core.run_when import RunWhen
 from runnel.core.workflow import OnFailure, RateLimit, Workflow
 from runnel.runtime.engine import Engine
 from tests.driver import node, workflow
-from tests.engines import Work, end_of, open_engine, run_to_end, states
+from tests.engines import Work, empty_redis, end_of, open_engine, run_to_end, states
 
 QUICK = RetryPolicy(max_retries=2, initial_delay=0.01, jitter=False)
 
@@ -20,11 +20,13 @@ def work() -> Work:
     return Work()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "redis"])
 async def engine(
     request: pytest.FixtureRequest, tmp_path: Path, work: Work
 ) -> AsyncIterator[Engine]:
-    async with open_engine(str(request.param), tmp_path, work) as opened:
+    kind = str(request.param)
+    url = empty_redis(request) if kind == "redis" else None
+    async with open_engine(kind, tmp_path, work, redis_url=url) as opened:
         yield opened
 
 

@@ -35,10 +35,15 @@ class OtherRunError(Exception):
 
 
 class Line:
-    """One connection; `run_id` names the life of the server that it leads to."""
+    """One connection; `run_id` names the life of the server that it leads to.
 
-    def __init__(self, connection: AbstractConnection, call_s: float) -> None:
+    Redis-py's own limit for a write is never used: on Python 3.11 its `wait_for` may swallow a
+    cancellation, and takes a task for each write.
+    """
+
+    def __init__(self, connection: AbstractConnection, clock: Clock, call_s: float) -> None:
         self._connection = connection
+        self._clock = clock
         self._call_s = call_s
         self.run_id = ""
 
@@ -47,7 +52,8 @@ class Line:
         return bool(self._connection.is_connected)
 
     async def open(self) -> None:
-        await self._connection.connect()  # type: ignore[no-untyped-call]  # redis-py leaves it so
+        async with self._clock.timeout(self._call_s):
+            await self._connection.connect()  # type: ignore[no-untyped-call]  # redis-py's own gap
         info: bytes = await self.ask("INFO", "server")
         self.run_id = info.partition(b"run_id:")[2].split(b"\r", 1)[0].decode()
 
@@ -55,10 +61,12 @@ class Line:
         """Cancelling it closes the connection: an answer that nobody reads must not stay in it."""
         connection = self._connection
         packed = hiredis.pack_command(args)  # type: ignore[arg-type]  # it takes any length
-        # Its time limit for a write costs a task each time (17 µs), and a small write never waits.
-        is_small = len(packed) < SENT_AT_ONCE_BYTES
-        connection.socket_timeout = None if is_small else self._call_s
-        await connection.send_packed_command(packed, check_health=False)
+        connection.socket_timeout = None
+        if len(packed) < SENT_AT_ONCE_BYTES:
+            await connection.send_packed_command(packed, check_health=False)
+        else:
+            async with self._clock.timeout(self._call_s):
+                await connection.send_packed_command(packed, check_health=False)
         connection.socket_timeout = self._call_s + wait_s
         return await connection.read_response()
 
@@ -144,8 +152,13 @@ class Lines:
         return line
 
     async def _open(self) -> Line:
-        connection = self._kind(**self._settings, protocol=2, socket_timeout=self._call_s)
-        line = Line(connection, self._call_s)
+        connection = self._kind(
+            **self._settings,
+            protocol=2,
+            socket_timeout=None,
+            socket_connect_timeout=self._call_s,
+        )
+        line = Line(connection, self._clock, self._call_s)
         try:
             await line.open()
         except BaseException:

@@ -21,11 +21,14 @@ def load_scripts(folder: Path) -> dict[str, Script]:
     found: dict[str, Script] = {}
     for path in sorted(folder.glob("*.lua")):
         if path.stem != PRELUDE:
-            text = prelude + path.read_text(encoding="utf-8")
-            # Redis names a script by this hash; nothing is protected by it.
-            sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
-            found[path.stem] = Script(path.stem, text, sha)
+            found[path.stem] = script_of(path.stem, prelude + path.read_text(encoding="utf-8"))
     return found
+
+
+def script_of(name: str, text: str) -> Script:
+    """Redis names a script by this hash; nothing is protected by it."""
+    sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+    return Script(name, text, sha)
 
 
 SCRIPTS = load_scripts(Path(__file__).with_name("scripts"))

@@ -1,0 +1,120 @@
+"""Each check of commit.lua refuses something that nothing else refuses; large commits pass."""
+
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+
+from runnel.backends.redis import RedisBackend, scripts
+from runnel.backends.redis.scripts import Script
+from runnel.errors import FencedError
+from runnel.ports.store import Commit, History, Lease
+from runnel.runtime.clock import RealClock, RealIds
+from runnel.testing.conformance.values import ROOT, message, task, timer, timer_key, token
+from tests.redis_server import RedisServer
+
+# A check of commit.lua, and a commit that only this check keeps out.
+CHECKS = {
+    "epoch": "now[1] ~= ARGV[1]",
+    "nonce": "now[2] ~= ARGV[2]",
+    "sequence": "last + 1 ~= tonumber(ARGV[3])",
+}
+MANY = 1_999
+
+
+@pytest.fixture
+async def backend(redis_server: RedisServer) -> AsyncIterator[RedisBackend]:
+    redis_server.empty()
+    opened = await RedisBackend.open(
+        redis_server.url, clock=RealClock(), ids=RealIds(), partitions=1
+    )
+    yield opened
+    await opened.close()
+
+
+def forged(check: str, lease: Lease) -> tuple[Lease, int]:
+    """A lease that fails this check and no other, and the sequence to commit with."""
+    if check == "epoch":
+        return msgspec.structs.replace(lease, epoch=lease.epoch + 1), 1
+    if check == "nonce":
+        # As a server has it that was set back and whose partition was acquired again.
+        return msgspec.structs.replace(lease, nonce=f"other{lease.nonce}"), 1
+    return lease, 2
+
+
+@pytest.mark.parametrize("check", CHECKS)
+async def test_a_commit_that_fails_one_check_is_refused(backend: RedisBackend, check: str) -> None:
+    lease, sequence = forged(check, await backend.store.acquire(0, "one"))
+
+    with pytest.raises(FencedError):
+        await backend.store.commit(lease, writes(sequence))
+
+    assert list(await backend.store.load(ROOT)) == []
+
+
+@pytest.mark.parametrize("check", CHECKS)
+async def test_without_a_check_its_commit_would_be_written(
+    backend: RedisBackend, check: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = scripts.SCRIPTS["commit"].text
+    assert text.count(CHECKS[check]) == 1
+    monkeypatch.setitem(scripts.SCRIPTS, "commit", changed(text.replace(CHECKS[check], "false")))
+    lease, sequence = forged(check, await backend.store.acquire(0, "one"))
+
+    await backend.store.commit(lease, writes(sequence))
+
+    assert list(await backend.store.load(ROOT)) == [b"x"]
+
+
+async def test_a_commit_of_as_many_tasks_as_it_may_have_is_claimed_and_dropped(
+    backend: RedisBackend,
+) -> None:
+    lease = await backend.store.acquire(0, "one")
+    names = [f"t{number}" for number in range(MANY)]
+    await backend.store.commit(lease, Commit(sequence=1, tasks=[task(name) for name in names]))
+    claimed = await backend.tasks.claim("w", None, limit=MANY, wait_s=0)
+    started = await backend.tasks.start("w", [each.token for each in claimed], now=1.0)
+
+    await backend.store.commit(lease, Commit(sequence=2, dropped=[token(name) for name in names]))
+
+    assert [each.token.node_id for each in claimed] == names
+    assert all(started)
+    stop = await backend.tasks.beat("w", [token(name) for name in names])
+    assert len(stop) == MANY
+    assert await backend.lines.call("HLEN", backend.keys.out) == 0
+
+
+async def test_a_commit_of_as_many_timers_as_it_may_have_is_set_and_cleared(
+    backend: RedisBackend,
+) -> None:
+    lease = await backend.store.acquire(0, "one")
+    timers = [timer(f"t{number:04}", due=float(number)) for number in range(MANY)]
+    await backend.store.commit(lease, Commit(sequence=1, timers_set=timers))
+    found = await backend.store.due_timers(lease, float(MANY), limit=MANY)
+
+    keys = [timer_key(f"t{number:04}") for number in range(MANY)]
+    await backend.store.commit(lease, Commit(sequence=2, timers_cleared=keys))
+
+    assert list(found) == timers
+    assert await backend.store.next_due(lease) is None
+
+
+async def test_nothing_stays_behind_of_what_was_consumed_and_reported(
+    backend: RedisBackend,
+) -> None:
+    lease = await backend.store.acquire(0, "one")
+    await backend.mailbox.send([message(str(number)) for number in range(300)])
+    entries = await backend.store.read_inbox(lease, limit=300, wait_s=0)
+
+    commit = Commit(sequence=1, consumed=entries[-1].position)
+    await backend.store.commit(lease, commit)
+
+    assert await backend.lines.call("XLEN", f"{backend.keys.inbox}0") == 0
+
+
+def writes(sequence: int) -> Commit:
+    return Commit(sequence=sequence, histories=[History(aggregate_id=ROOT, entry=b"x")])
+
+
+def changed(text: str) -> Script:
+    return scripts.script_of("commit", text)

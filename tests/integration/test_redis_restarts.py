@@ -1,0 +1,202 @@
+"""A server that goes away, comes back, or forgets its scripts; callers that change their mind."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from runnel.backends.redis import RedisBackend
+from runnel.errors import FencedError, InputError, StoreError
+from runnel.ports.store import Commit, Lease, Store
+from runnel.runtime.clock import RealClock, RealIds
+from runnel.testing.conformance.values import ROOT, message, task, token
+from tests.conftest import MissingPart
+from tests.redis_server import RedisServer, find_server, running_server
+
+CALLS: dict[str, Callable[[Store, Lease], Awaitable[object]]] = {
+    "renew": lambda store, lease: store.renew(lease),
+    "commit": lambda store, lease: store.commit(lease, Commit(sequence=lease.sequence + 1)),
+    "read": lambda store, lease: store.read_inbox(lease, limit=1, wait_s=0),
+    "wait": lambda store, lease: store.read_inbox(lease, limit=1, wait_s=1),
+    "due": lambda store, lease: store.due_timers(lease, 1.0, limit=1),
+    "next due": lambda store, lease: store.next_due(lease),
+}
+
+
+@pytest.fixture
+def server(tmp_path: Path, missing_part: MissingPart) -> Iterator[RedisServer]:
+    """One of its own: it is killed."""
+    binary = find_server()
+    if binary is None:
+        missing_part("redis", "no server, and no package that carries one")
+    with running_server(binary, tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+async def backend(server: RedisServer) -> AsyncIterator[RedisBackend]:
+    opened = await open_backend(server)
+    yield opened
+    await opened.close()
+
+
+async def open_backend(server: RedisServer, partitions: int | None = 1) -> RedisBackend:
+    return await RedisBackend.open(
+        server.url, clock=RealClock(), ids=RealIds(), partitions=partitions
+    )
+
+
+async def until_it_answers(backend: RedisBackend) -> None:
+    while True:
+        try:
+            await backend.store.observe(0)
+        except StoreError:
+            continue
+        return
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_a_lease_of_before_a_restart_is_refused(
+    server: RedisServer, backend: RedisBackend, call: str
+) -> None:
+    lease = await backend.store.acquire(0, "one")
+    server.kill()
+    server.start()
+    await until_it_answers(backend)
+
+    with pytest.raises(FencedError):
+        await CALLS[call](backend.store, lease)
+
+    record = await backend.store.observe(0)
+    assert record is not None
+    assert (record.epoch, record.counter) == (lease.epoch, 0)
+
+
+async def test_a_lease_of_before_a_restart_can_be_given_back_and_taken_anew(
+    server: RedisServer, backend: RedisBackend
+) -> None:
+    await backend.mailbox.send([message("a")])
+    lease = await backend.store.acquire(0, "one")
+    server.kill()
+    server.start()
+    await until_it_answers(backend)
+
+    await backend.store.release(lease)
+    current = await backend.store.acquire(0, "two")
+
+    entries = await backend.store.read_inbox(current, limit=9, wait_s=1)
+    assert [entry.command for entry in entries] == [message("a")]
+    await backend.store.commit(current, Commit(sequence=1, consumed=entries[0].position))
+
+
+async def test_every_call_to_a_server_that_is_gone_is_a_store_error(
+    server: RedisServer, backend: RedisBackend
+) -> None:
+    lease = await backend.store.acquire(0, "one")
+    server.kill()
+
+    calls = [call(backend.store, lease) for call in CALLS.values()]
+    calls += [
+        backend.mailbox.send([message("a")]),
+        backend.tasks.claim("w", None, limit=1, wait_s=1),
+        backend.tasks.wait_dropped("w", wait_s=1),
+        backend.blobs.get("x"),
+        backend.archive.get_header(ROOT),
+    ]
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+
+    assert {type(answer) for answer in answers} == {StoreError}
+
+
+async def test_scripts_that_the_server_has_forgotten_are_loaded_again(
+    backend: RedisBackend,
+) -> None:
+    lease = await backend.store.acquire(0, "one")
+    await backend.lines.call("SCRIPT", "FLUSH")
+
+    await backend.store.commit(lease, Commit(sequence=1, tasks=[task("a")]))
+
+    assert len(await backend.tasks.claim("w", None, limit=1, wait_s=0)) == 1
+
+
+async def test_a_partition_that_was_wiped_belongs_to_nobody(backend: RedisBackend) -> None:
+    lease = await backend.store.acquire(0, "one")
+    await backend.lines.call("FLUSHALL")
+
+    with pytest.raises(FencedError):
+        await backend.store.commit(lease, Commit(sequence=1))
+
+    assert await backend.store.observe(0) is None
+
+
+async def test_an_answer_that_nobody_waits_for_is_not_taken_for_another(
+    backend: RedisBackend,
+) -> None:
+    """Calls are given up at every point on their way."""
+    lease = await backend.store.acquire(0, "one")
+    for turns in range(12):
+        async with asyncio.TaskGroup() as group:
+            given_up = [
+                group.create_task(backend.store.load(ROOT)),
+                group.create_task(backend.store.read_inbox(lease, limit=1, wait_s=5)),
+                group.create_task(backend.tasks.claim("w", None, limit=1, wait_s=5)),
+            ]
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            for each in given_up:
+                each.cancel()
+        record = await backend.store.observe(0)
+        assert record is not None
+        assert record.owner == "one"
+        assert list(await backend.store.load(ROOT)) == []
+
+    await backend.mailbox.send([message("a")])
+    assert len(await backend.store.read_inbox(lease, limit=9, wait_s=5)) == 1
+
+
+async def test_many_who_wait_do_not_keep_a_call_waiting(backend: RedisBackend) -> None:
+    lease = await backend.store.acquire(0, "one")
+
+    async with asyncio.TaskGroup() as group:
+        waiting = [
+            group.create_task(backend.tasks.claim(f"w{number}", None, limit=1, wait_s=30))
+            for number in range(40)
+        ]
+        tasks = [task(f"t{number}") for number in range(40)]
+        await backend.store.commit(lease, Commit(sequence=1, tasks=tasks))
+
+    claimed = sorted(each.token.node_id for claim in waiting for each in claim.result())
+    assert claimed == sorted(each.token.node_id for each in tasks)
+
+
+async def test_a_claim_whose_answer_is_lost_is_given_up_after_two_beats(
+    backend: RedisBackend,
+) -> None:
+    lease = await backend.store.acquire(0, "one")
+    await backend.store.commit(lease, Commit(sequence=1, tasks=[task("a")]))
+    await backend.tasks.claim("w", None, limit=1, wait_s=0)
+
+    for _ in range(2):
+        await backend.tasks.beat("w", [])
+
+    entries = await backend.store.read_inbox(lease, limit=9, wait_s=0)
+    assert [type(entry.command).__name__ for entry in entries] == ["TaskLost"]
+    assert list(await backend.store.unknown_tasks(0, [token("a")])) == []
+
+
+async def test_the_number_of_partitions_is_fixed(
+    server: RedisServer, backend: RedisBackend
+) -> None:
+    with pytest.raises(InputError, match="the store has 1 partitions"):
+        await open_backend(server, partitions=2)
+
+    second = await open_backend(server, partitions=None)
+    assert list(await second.store.partitions()) == [0]
+    await second.close()
+
+
+@pytest.mark.parametrize("url", ["localhost", "http://localhost", "redis://host:x"])
+async def test_a_url_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(InputError, match="expected the URL"):
+        await RedisBackend.open(url, clock=RealClock(), ids=RealIds())
