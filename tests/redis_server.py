@@ -53,6 +53,13 @@ class RedisServer:
             if not line.recv(100).startswith(b"+OK"):
                 raise AssertionError("the server was not emptied")
 
+    def restart(self) -> None:
+        """In good order: killed, it may have lost what it had not written to its file yet."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.communicate()
+        self.start()
+
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()

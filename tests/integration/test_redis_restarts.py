@@ -61,8 +61,7 @@ async def test_a_lease_of_before_a_restart_is_refused(
     server: RedisServer, backend: RedisBackend, call: str
 ) -> None:
     lease = await backend.store.acquire(0, "one")
-    server.kill()
-    server.start()
+    server.restart()
     await until_it_answers(backend)
 
     with pytest.raises(FencedError):
@@ -78,8 +77,7 @@ async def test_a_lease_of_before_a_restart_can_be_given_back_and_taken_anew(
 ) -> None:
     await backend.mailbox.send([message("a")])
     lease = await backend.store.acquire(0, "one")
-    server.kill()
-    server.start()
+    server.restart()
     await until_it_answers(backend)
 
     await backend.store.release(lease)

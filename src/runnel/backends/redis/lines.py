@@ -6,7 +6,7 @@ sent twice.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from math import ceil
 from typing import Any, TypeAlias
 
@@ -35,15 +35,10 @@ class OtherRunError(Exception):
 
 
 class Line:
-    """One connection; `run_id` names the life of the server that it leads to.
+    """One connection; `run_id` names the life of the server that it leads to."""
 
-    Redis-py's own limit for a write is never used: on Python 3.11 its `wait_for` may swallow a
-    cancellation, and takes a task for each write.
-    """
-
-    def __init__(self, connection: AbstractConnection, clock: Clock, call_s: float) -> None:
+    def __init__(self, connection: AbstractConnection, call_s: float) -> None:
         self._connection = connection
-        self._clock = clock
         self._call_s = call_s
         self.run_id = ""
 
@@ -52,8 +47,8 @@ class Line:
         return bool(self._connection.is_connected)
 
     async def open(self) -> None:
-        async with self._clock.timeout(self._call_s):
-            await self._connection.connect()  # type: ignore[no-untyped-call]  # redis-py's own gap
+        connecting = self._connection.connect()  # type: ignore[no-untyped-call]  # redis-py's gap
+        await _or_cancelled(connecting)
         info: bytes = await self.ask("INFO", "server")
         self.run_id = info.partition(b"run_id:")[2].split(b"\r", 1)[0].decode()
 
@@ -61,12 +56,11 @@ class Line:
         """Cancelling it closes the connection: an answer that nobody reads must not stay in it."""
         connection = self._connection
         packed = hiredis.pack_command(args)  # type: ignore[arg-type]  # it takes any length
-        connection.socket_timeout = None
-        if len(packed) < SENT_AT_ONCE_BYTES:
-            await connection.send_packed_command(packed, check_health=False)
-        else:
-            async with self._clock.timeout(self._call_s):
-                await connection.send_packed_command(packed, check_health=False)
+        # A limit for the write costs a task each time (17 µs), and a small one never waits.
+        is_small = len(packed) < SENT_AT_ONCE_BYTES
+        connection.socket_timeout = None if is_small else self._call_s
+        sending = connection.send_packed_command(packed, check_health=False)
+        await (sending if is_small else _or_cancelled(sending))
         connection.socket_timeout = self._call_s + wait_s
         return await connection.read_response()
 
@@ -155,10 +149,10 @@ class Lines:
         connection = self._kind(
             **self._settings,
             protocol=2,
-            socket_timeout=None,
+            socket_timeout=self._call_s,
             socket_connect_timeout=self._call_s,
         )
-        line = Line(connection, self._clock, self._call_s)
+        line = Line(connection, self._call_s)
         try:
             await line.open()
         except BaseException:
@@ -194,6 +188,15 @@ async def _ask(line: Line, args: tuple[Arg, ...], script: Script | None) -> Repl
     except NoScriptError:
         await line.ask("SCRIPT", "LOAD", script.text)
         return await line.ask(*args)
+
+
+async def _or_cancelled(work: Awaitable[None]) -> None:
+    """For what limits its time by `wait_for`: on Python 3.11 that may swallow a cancellation."""
+    task = asyncio.current_task()
+    before = 0 if task is None else task.cancelling()
+    await work
+    if task is not None and task.cancelling() > before:
+        raise asyncio.CancelledError
 
 
 def _parse(url: str) -> tuple[type[AbstractConnection], Mapping[str, Any]]:
