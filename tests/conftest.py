@@ -52,7 +52,7 @@ def missing_part() -> MissingPart:
 def redis_server(
     tmp_path_factory: pytest.TempPathFactory, missing_part: MissingPart
 ) -> Iterator[RedisServer]:
-    """One for all tests of a process: each empties it behind itself."""
+    """One for all tests of a process: each empties it before it begins."""
     binary = find_server()
     if binary is None:
         missing_part("redis", "no server, and no package that carries one")

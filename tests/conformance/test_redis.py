@@ -17,7 +17,7 @@ class TestRedis(StoreConformance):
     async def harness(
         self, redis_server: RedisServer, clock: FakeClock, ids: FakeIds
     ) -> AsyncIterator[Harness]:
+        redis_server.empty()
         backend = await RedisBackend.open(redis_server.url, clock=clock, ids=ids, partitions=1)
         yield RedisHarness(backend)
-        await backend.lines.call("FLUSHALL")
         await backend.close()

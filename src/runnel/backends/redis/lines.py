@@ -46,6 +46,16 @@ class Line:
     def is_open(self) -> bool:
         return bool(self._connection.is_connected)
 
+    async def is_stale(self) -> bool:
+        """Whether the server has closed it while it lay idle, as far as is known here.
+
+        Without asking, a server that has restarted would fail one call for each connection.
+        """
+        try:
+            return bool(await self._connection.can_read())
+        except (RedisError, OSError):
+            return True
+
     async def open(self) -> None:
         connecting = self._connection.connect()  # type: ignore[no-untyped-call]  # redis-py's gap
         await _or_cancelled(connecting)
@@ -136,7 +146,7 @@ class Lines:
         """One that lies idle may lead to a former life; a new one tells which is the current."""
         while idle:
             line = idle.pop()
-            if under is None or line.run_id == under:
+            if under in (None, line.run_id) and not await line.is_stale():
                 return line
             await line.close()
         line = await self._open()

@@ -1,0 +1,99 @@
+"""Several engines share one server: partitions, tasks and takeovers."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from runnel.backends.redis import RedisBackend
+from runnel.core.ids import ExecutionId
+from runnel.runtime.clock import RealClock, RealIds
+from runnel.runtime.engine import Engine
+from tests.driver import node, workflow
+from tests.engines import Work, empty_redis, end_of, open_engine
+from tests.redis_server import RedisServer
+
+DIAMOND = workflow(node("a"), node("b", "a"), node("c", "a"), node("d", "b", "c"))
+LEASE_S = 0.5
+
+
+@pytest.fixture
+def url(request: pytest.FixtureRequest) -> str:
+    return empty_redis(request)
+
+
+async def submit_many(engine: Engine, count: int) -> list[ExecutionId]:
+    return list(await asyncio.gather(*[engine.client.submit(DIAMOND) for _ in range(count)]))
+
+
+async def test_engines_share_the_tasks_of_one_store(url: str, tmp_path: Path) -> None:
+    works = [Work(), Work(), Work()]
+    async with AsyncExitStack() as stack:
+        engines = [
+            await stack.enter_async_context(
+                open_engine("redis", tmp_path, work, concurrency=4, redis_url=url)
+            )
+            for work in works
+        ]
+        ids = await submit_many(engines[-1], 60)
+        views = await asyncio.gather(*[end_of(engines[-1], each) for each in ids])
+
+    assert {str(view.status) for view in views} == {"COMPLETED"}
+    assert sum(len(work.calls) for work in works) == 4 * len(ids)
+    assert all(work.calls for work in works)
+
+
+async def test_what_an_engine_leaves_behind_another_one_ends(url: str, tmp_path: Path) -> None:
+    first_work, second_work = Work(), Work()
+    first_work.gate("b")
+    async with open_engine(
+        "redis", tmp_path, second_work, redis_url=url, lease_s=LEASE_S
+    ) as second:
+        async with open_engine("redis", tmp_path, first_work, redis_url=url) as first:
+            ids = await submit_many(first, 20)
+            await first_work.entered["b"].wait()
+        views = await asyncio.gather(*[end_of(second, each) for each in ids])
+
+    assert {str(view.status) for view in views} == {"COMPLETED"}
+    assert second_work.calls
+
+
+async def test_an_engine_goes_on_after_the_server_has_restarted(
+    url: str, tmp_path: Path, redis_server: RedisServer
+) -> None:
+    work = Work()
+    gate = work.gate("b")
+    async with open_engine("redis", tmp_path, work, redis_url=url, lease_s=LEASE_S) as engine:
+        ids = await submit_many(engine, 5)
+        await work.entered["b"].wait()
+        await asyncio.to_thread(redis_server.restart)
+        gate.set()
+        views = await asyncio.gather(*[end_of(engine, each) for each in ids])
+
+    assert {str(view.status) for view in views} == {"COMPLETED"}
+
+
+async def test_nothing_is_left_on_the_server_when_all_has_ended(url: str, tmp_path: Path) -> None:
+    async with open_engine("redis", tmp_path, Work(), redis_url=url) as engine:
+        ids = await submit_many(engine, 30)
+        await asyncio.gather(*[end_of(engine, each) for each in ids])
+
+    backend = await RedisBackend.open(url, clock=RealClock(), ids=RealIds())
+    keys = backend.keys
+    of_partitions = [
+        (command, f"{prefix}{number}")
+        for command, prefix in (
+            ("XLEN", keys.inbox),
+            ("ZCARD", keys.timers),
+            ("ZCARD", keys.running),
+        )
+        for number in await backend.store.partitions()
+    ]
+    of_tasks = [("HLEN", keys.out), ("HLEN", keys.workers), ("XLEN", f"{keys.tasks}default")]
+    left = [await backend.lines.call(*asked) for asked in (*of_partitions, *of_tasks)]
+    records = [await backend.store.observe(number) for number in await backend.store.partitions()]
+    await backend.close()
+
+    assert set(left) == {0}
+    assert set(records) == {None}
