@@ -7,8 +7,8 @@ import pytest
 
 from runnel.backends.redis import RedisBackend, scripts
 from runnel.backends.redis.scripts import Script
-from runnel.errors import FencedError
-from runnel.ports.store import Commit, History, Lease
+from runnel.errors import BrokenInvariantError, FencedError
+from runnel.ports.store import Commit, History, Lease, Position
 from runnel.runtime.clock import RealClock, RealIds
 from runnel.testing.conformance.values import ROOT, message, task, timer, timer_key, token
 from tests.redis_server import RedisServer
@@ -97,6 +97,24 @@ async def test_a_commit_of_as_many_timers_as_it_may_have_is_set_and_cleared(
 
     assert list(found) == timers
     assert await backend.store.next_due(lease) is None
+
+
+async def test_a_former_lease_of_the_same_client_can_not_consume(backend: RedisBackend) -> None:
+    await backend.mailbox.send([message("a")])
+    former = await backend.store.acquire(0, "one")
+    (entry,) = await backend.store.read_inbox(former, limit=9, wait_s=0)
+    over = await backend.store.observe(0)
+    await backend.store.acquire(0, "one", over=over)
+
+    with pytest.raises(FencedError):
+        await backend.store.commit(former, Commit(sequence=1, consumed=entry.position))
+
+
+async def test_a_position_that_nobody_has_read_is_not_consumed(backend: RedisBackend) -> None:
+    lease = await backend.store.acquire(0, "one")
+
+    with pytest.raises(BrokenInvariantError):
+        await backend.store.commit(lease, Commit(sequence=1, consumed=Position("1-1")))
 
 
 async def test_nothing_stays_behind_of_what_was_consumed_and_reported(

@@ -1,6 +1,6 @@
 """Who owns which partition, and what only its owner's client knows of it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from runnel.backends.redis.keys import Keys
 from runnel.backends.redis.lines import Lines, OtherRunError
@@ -19,7 +19,9 @@ class Holding:
     partition: int
     position: str = BEGINNING
     next_due: float | None = None
-    is_due_known: bool = field(default=False)
+    is_due_known: bool = False
+    is_current: bool = True
+    """As far as this client knows: False for a lease that it has given up or acquired anew."""
 
 
 class Leases:
@@ -78,7 +80,7 @@ class Leases:
 
     def holding(self, lease: Lease) -> Holding:
         """That of a lease which is not this client's any more is a new one each time."""
-        return self._holdings.get(lease.nonce) or Holding(lease.partition)
+        return self._holdings.get(lease.nonce) or Holding(lease.partition, is_current=False)
 
     def _key(self, lease: Lease) -> list[str]:
         return [f"{self._keys.partition}{lease.partition}"]

@@ -124,10 +124,10 @@ class Lines:
             await self._give_back(self._idle_waiters, line)
 
     async def close(self) -> None:
-        for line in (*self._idle, *self._idle_waiters):
-            await line.close()
-        self._idle.clear()
-        self._idle_waiters.clear()
+        """Those that lie idle; one by one, because others may take and give meanwhile."""
+        for idle in (self._idle, self._idle_waiters):
+            while idle:
+                await idle.pop().close()
 
     async def _call(
         self, under: str | None, what: str, args: tuple[Arg, ...], script: Script | None = None

@@ -70,8 +70,8 @@ class RedisStore:
     async def commit(self, lease: Lease, commit: Commit) -> None:
         check_bounds(commit, self.limits)
         holding = self._leases.holding(lease)
-        if commit.consumed is not None and _order(commit.consumed) > _order(holding.position):
-            raise BrokenInvariantError(f"inbox position {commit.consumed} was never read")
+        if holding.is_current:
+            _check_read(commit.consumed, holding.position)
         if commit.timers_set or commit.timers_cleared:
             holding.is_due_known = False
         keys = self._commit_keys[lease.partition]
@@ -155,6 +155,12 @@ class RedisStore:
             return await self._lines.run(name, keys, args, under=run_of(lease))
         except OtherRunError as error:
             raise fenced_by_restart(lease) from error
+
+
+def _check_read(consumed: str | None, read: str) -> None:
+    """Raises BrokenInvariantError for a position behind the last one that was read."""
+    if consumed is not None and _order(consumed) > _order(read):
+        raise BrokenInvariantError(f"inbox position {consumed} was never read")
 
 
 def _order(position: str) -> tuple[int, int]:
