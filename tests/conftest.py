@@ -60,6 +60,16 @@ def redis_server(
         yield server
 
 
+@pytest.fixture
+def redis_url(request: pytest.FixtureRequest) -> str | None:
+    """Of an empty server, for a test whose parameter `kind` is redis; None for any other."""
+    if request.node.callspec.params["kind"] != "redis":
+        return None
+    server: RedisServer = request.getfixturevalue("redis_server")
+    server.empty()
+    return server.url
+
+
 class Ledger:
     """Adds up the time of each part, and turns a run that went over its budget into a failure."""
 

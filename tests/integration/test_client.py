@@ -233,12 +233,12 @@ def _cancels(sent: Sequence[Command | None]) -> list[tuple[str, bool]]:
 # -- trigger -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "redis"])
 @pytest.mark.parametrize("value", [{"n": "bad"}, {"n": "bad", "m": LARGE}], ids=["inline", "blob"])
 async def test_a_trigger_checks_the_input_that_was_submitted(
-    kind: str, value: Any, tmp_path: Path
+    kind: str, redis_url: str | None, value: Any, tmp_path: Path
 ) -> None:
-    async with open_engine(kind, tmp_path, Work()) as engine:
+    async with open_engine(kind, tmp_path, Work(), redis_url=redis_url) as engine:
         execution_id = await engine.client.submit(WITH_SCHEMA, value, is_held=True)
 
         with pytest.raises(InvalidInputError, match=r"input\.n: .* is not of type 'integer'"):

@@ -14,11 +14,14 @@ ITEMS = 100_000
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 async def test_a_map_over_100_000_items(kind: str, tmp_path: Path) -> None:
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "redis"])
+async def test_a_map_over_100_000_items(kind: str, redis_url: str | None, tmp_path: Path) -> None:
     definition = workflow(
         node("each", for_each="input.items", config={"n": "{{ item }}"}), output="{{ each }}"
     )
 
-    async with open_engine(kind, tmp_path, Work(), concurrency=64) as engine:
+    async with open_engine(kind, tmp_path, Work(), concurrency=64, redis_url=redis_url) as engine:
         view = await run_to_end(engine, definition, {"items": list(range(ITEMS))})
 
     assert view.status == "COMPLETED"
@@ -26,12 +29,12 @@ async def test_a_map_over_100_000_items(kind: str, tmp_path: Path) -> None:
     assert [each["n"] for each in view.output] == list(range(ITEMS))
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
-async def test_one_to_a_thousand_to_one(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "redis"])
+async def test_one_to_a_thousand_to_one(kind: str, redis_url: str | None, tmp_path: Path) -> None:
     middle = [node(f"m{i}", "a", config={"n": i}) for i in range(1_000)]
     definition = workflow(node("a"), *middle, node("z", *[each.id for each in middle]))
 
-    async with open_engine(kind, tmp_path, Work(), concurrency=64) as engine:
+    async with open_engine(kind, tmp_path, Work(), concurrency=64, redis_url=redis_url) as engine:
         view = await run_to_end(engine, definition)
 
     assert view.status == "COMPLETED"

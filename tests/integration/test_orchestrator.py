@@ -38,12 +38,12 @@ def raising_once_for(kind: type) -> Callable[..., Any]:
     return decide
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "redis"])
 async def test_a_command_that_can_not_be_decided_ends_its_execution_and_no_other(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, redis_url: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owner, "decide", raising_once_for(TaskCompleted))
-    async with open_engine(kind, tmp_path, Work()) as engine:
+    async with open_engine(kind, tmp_path, Work(), redis_url=redis_url) as engine:
         poisoned = await run_to_end(engine, workflow(node("a"), node("b", "a")))
         other = await run_to_end(engine, workflow(node("a"), node("b", "a")))
         letters = await engine.backend.archive.list_dead_letters()
@@ -147,13 +147,13 @@ async def _bystander_completes(engine: Engine) -> bool:
     return (await run_to_end(engine, workflow(node("a")))).status == "COMPLETED"
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "redis"])
 async def test_a_step_too_large_to_store_ends_its_execution_and_no_other(
-    kind: str, tmp_path: Path
+    kind: str, redis_url: str | None, tmp_path: Path
 ) -> None:
     large = workflow(node("a", config={"text": "x" * 1_200_000}))
     hash_ = hash_workflow(large)
-    async with open_engine(kind, tmp_path, Work()) as engine:
+    async with open_engine(kind, tmp_path, Work(), redis_url=redis_url) as engine:
         await engine.backend.archive.put_definition("l", hash_, encode_workflow(large))
         command = CreateExecution(
             execution_id=ExecutionId("large"),

@@ -30,15 +30,15 @@ def failing_at(number: int, commit: Callable[[Lease, Commit], Any]) -> Callable[
     return call
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "redis"])
 async def test_many_large_outputs_in_one_batch_are_no_endless_loop(
-    kind: str, tmp_path: Path
+    kind: str, redis_url: str | None, tmp_path: Path
 ) -> None:
     sources = [node(f"s{i}", config={"text": "{{ input.text }}"}) for i in range(120)]
     checks = [node(f"c{i}", f"s{i}", condition=f"s{i}.text | length > 1") for i in range(120)]
     definition = workflow(*sources, *checks, output="done")
 
-    async with open_engine(kind, tmp_path, Work(), concurrency=64) as engine:
+    async with open_engine(kind, tmp_path, Work(), concurrency=64, redis_url=redis_url) as engine:
         view = await run_to_end(engine, definition, {"text": LARGE})
 
     assert view.status == "COMPLETED"
