@@ -12,9 +12,6 @@ ITEMS = 100_000
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
-async def test_a_map_over_100_000_items(kind: str, tmp_path: Path) -> None:
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "redis"])
 async def test_a_map_over_100_000_items(kind: str, redis_url: str | None, tmp_path: Path) -> None:
     definition = workflow(

@@ -6,7 +6,7 @@ from runnel.backends.redis.keys import Keys
 from runnel.backends.redis.layout import Layout
 from runnel.backends.redis.lines import Arg
 from runnel.backends.redis.values import encode, message_args
-from runnel.core.commands import aggregate_of
+from runnel.core.commands import LIMIT_PREFIX, aggregate_of
 from runnel.core.effects import DeadLetter, Task
 from runnel.core.states import ExecutionState
 from runnel.ports.store import Commit, Header, Lease, Position, TimerSet
@@ -32,6 +32,7 @@ def commit_keys(keys: Keys, partition: int) -> list[str]:
         keys.held,
         keys.dropped,
         keys.letters,
+        f"{keys.limits}{partition}",
     ]
 
 
@@ -39,7 +40,7 @@ def commit_args(layout: Layout, lease: Lease, commit: Commit) -> list[Arg]:
     consumed = commit.consumed or ""
     behind = behind_position(commit.consumed) if commit.consumed else ""
     args: list[Arg] = [lease.epoch, lease.nonce, commit.sequence, lease.partition, consumed, behind]
-    args.append(len(commit.histories))
+    args += (LIMIT_PREFIX, len(commit.histories))
     for history in commit.histories:
         args += (history.aggregate_id, history.entry)
     args.append(len(commit.headers))

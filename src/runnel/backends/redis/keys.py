@@ -24,6 +24,8 @@ class Keys:
         self.attempts = tag + "attempts:"
         # sorted set: RUNNING executions by created_at
         self.running = tag + "running:"
+        # set: concurrency keys that have a history
+        self.limits = tag + "limits:"
 
         # -- of an aggregate
         # list: its entries, oldest first

@@ -133,6 +133,10 @@ class RedisStore:
         found = await self._lines.call("ZRANGE", f"{self._keys.running}{partition}", 0, -1)
         return [ExecutionId(each.decode()) for each in found]
 
+    async def keys_of(self, partition: int) -> Sequence[str]:
+        found = await self._lines.call("SMEMBERS", f"{self._keys.limits}{partition}")
+        return sorted(each.decode() for each in found)
+
     async def unknown_tasks(
         self, partition: int, tokens: Sequence[Token]
     ) -> Mapping[Token, bool | None]:

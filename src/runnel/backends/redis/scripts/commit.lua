@@ -2,8 +2,9 @@
 -- KEYS  1 partition  2 its inbox  3 its timers  4 their attempts  5 its running executions  6 out
 --       7 queues  8 new queues  9 headers  10 listed  11 ids  12 queues with dead letters
 --       and the prefixes 13 history  14 tasks  15 inbox  16 held  17 dropped  18 letters
+--       and 19 the partition's concurrency keys that have a history
 -- ARGV  1 epoch  2 nonce  3 sequence  4 partition number  5 position consumed ('' for none)
---       6 the position behind it; then nine lists, each its length in items and the items:
+--       6 the position behind it  7 how the id of a concurrency key begins; then nine lists, each its length in items and the items:
 --       histories (aggregate, entry), headers (id, header, created_at, is running), closed (id),
 --       tasks (queue, token, task), dropped (token), timers cleared (key), timers set (key, due,
 --       attempt), messages (partition, message, then of an execution that it makes: id, header,
@@ -15,7 +16,7 @@ if now[1] ~= ARGV[1] or now[2] ~= ARGV[2] or last + 1 ~= tonumber(ARGV[3]) then
   return {0, now[1] or '0', now[2] == ARGV[2] and 1 or 0, last}
 end
 
-local place = 7
+local place = 8
 -- The first and the last argument of the next list.
 local function items(width)
   local first = place + 1
@@ -30,7 +31,11 @@ end
 
 local first, last_item = items(2)
 for at = first, last_item, 2 do
-  redis.call('RPUSH', KEYS[13] .. ARGV[at], ARGV[at + 1])
+  local id = ARGV[at]
+  redis.call('RPUSH', KEYS[13] .. id, ARGV[at + 1])
+  if string.sub(id, 1, #ARGV[7]) == ARGV[7] then
+    redis.call('SADD', KEYS[19], string.sub(id, #ARGV[7] + 1))
+  end
 end
 
 first, last_item = items(4)
@@ -49,6 +54,7 @@ end
 first, last_item = items(1)
 for at = first, last_item do
   redis.call('DEL', KEYS[13] .. ARGV[at])
+  redis.call('SREM', KEYS[19], string.sub(ARGV[at], #ARGV[7] + 1))
 end
 
 -- Issued before dropped: a task that is issued and dropped by one commit ends dropped.
