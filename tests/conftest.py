@@ -2,12 +2,13 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NoReturn
 
 import pytest
 
-from tests.redis_server import RedisServer, find_server, running_server
+from runnel.runtime.servers import RedisServer
+from tests.redis_server import empty
 
 pytest.register_assert_rewrite("runnel.testing")
 pytest_plugins = ["tests.servers"]
@@ -48,25 +49,13 @@ def missing_part() -> MissingPart:
     return skip
 
 
-@pytest.fixture(scope="session")
-def redis_server(
-    tmp_path_factory: pytest.TempPathFactory, missing_part: MissingPart
-) -> Iterator[RedisServer]:
-    """One for all tests of a process: each empties it before it begins."""
-    binary = find_server()
-    if binary is None:
-        missing_part("redis", "no server, and no package that carries one")
-    with running_server(binary, tmp_path_factory.mktemp("redis")) as server:
-        yield server
-
-
 @pytest.fixture
 def redis_url(request: pytest.FixtureRequest) -> str | None:
     """Of an empty server, for a test whose parameter `kind` is redis; None for any other."""
     if request.node.callspec.params["kind"] != "redis":
         return None
-    server: RedisServer = request.getfixturevalue("redis_server")
-    server.empty()
+    server: RedisServer = request.getfixturevalue("shared_redis")
+    empty(server)
     return server.url
 
 

@@ -20,9 +20,10 @@ from runnel.runtime.build import build_engine, build_memory_engine
 from runnel.runtime.clock import RealClock, RealIds
 from runnel.runtime.engine import Engine, World, running
 from runnel.runtime.hub import Happened, Started
+from runnel.runtime.servers import RedisServer
 from runnel.settings import Settings
 from runnel.views import ExecutionView
-from tests.redis_server import RedisServer
+from tests.redis_server import empty
 
 # The largest map takes 13 s, and 55 s while coverage is measured.
 DEADLINE_S = 60.0 * float(os.environ.get("RUNNEL_BUDGET_FACTOR", "1"))
@@ -109,8 +110,8 @@ async def open_engine(
 
 def empty_redis(request: pytest.FixtureRequest) -> str:
     """The URL of the test run's server, without anything that an earlier test left there."""
-    server: RedisServer = request.getfixturevalue("redis_server")
-    server.empty()
+    server: RedisServer = request.getfixturevalue("shared_redis")
+    empty(server)
     return server.url
 
 

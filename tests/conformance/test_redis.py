@@ -5,19 +5,20 @@ from collections.abc import AsyncIterator
 import pytest
 
 from runnel.backends.redis import RedisBackend
+from runnel.runtime.servers import RedisServer
 from runnel.testing.clock import FakeClock, FakeIds
 from runnel.testing.conformance import StoreConformance
 from runnel.testing.harness import Harness
 from runnel.testing.redis_harness import RedisHarness
-from tests.redis_server import RedisServer
+from tests.redis_server import empty
 
 
 class TestRedis(StoreConformance):
     @pytest.fixture
     async def harness(
-        self, redis_server: RedisServer, clock: FakeClock, ids: FakeIds
+        self, shared_redis: RedisServer, clock: FakeClock, ids: FakeIds
     ) -> AsyncIterator[Harness]:
-        redis_server.empty()
-        backend = await RedisBackend.open(redis_server.url, clock=clock, ids=ids, partitions=1)
+        empty(shared_redis)
+        backend = await RedisBackend.open(shared_redis.url, clock=clock, ids=ids, partitions=1)
         yield RedisHarness(backend)
         await backend.close()

@@ -10,8 +10,9 @@ from runnel.backends.redis.scripts import Script
 from runnel.errors import BrokenInvariantError, FencedError
 from runnel.ports.store import Commit, History, Lease, Position
 from runnel.runtime.clock import RealClock, RealIds
+from runnel.runtime.servers import RedisServer
 from runnel.testing.conformance.values import ROOT, message, task, timer, timer_key, token
-from tests.redis_server import RedisServer
+from tests.redis_server import empty
 
 # A check of commit.lua, and a commit that only this check keeps out.
 CHECKS = {
@@ -23,10 +24,10 @@ MANY = 1_999
 
 
 @pytest.fixture
-async def backend(redis_server: RedisServer) -> AsyncIterator[RedisBackend]:
-    redis_server.empty()
+async def backend(shared_redis: RedisServer) -> AsyncIterator[RedisBackend]:
+    empty(shared_redis)
     opened = await RedisBackend.open(
-        redis_server.url, clock=RealClock(), ids=RealIds(), partitions=1
+        shared_redis.url, clock=RealClock(), ids=RealIds(), partitions=1
     )
     yield opened
     await opened.close()

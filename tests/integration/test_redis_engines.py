@@ -10,9 +10,9 @@ from runnel.backends.redis import RedisBackend
 from runnel.core.ids import ExecutionId
 from runnel.runtime.clock import RealClock, RealIds
 from runnel.runtime.engine import Engine
+from runnel.runtime.servers import RedisServer
 from tests.driver import node, workflow
 from tests.engines import Work, empty_redis, end_of, open_engine
-from tests.redis_server import RedisServer
 
 DIAMOND = workflow(node("a"), node("b", "a"), node("c", "a"), node("d", "b", "c"))
 LEASE_S = 0.5
@@ -60,14 +60,14 @@ async def test_what_an_engine_leaves_behind_another_one_ends(url: str, tmp_path:
 
 
 async def test_an_engine_goes_on_after_the_server_has_restarted(
-    url: str, tmp_path: Path, redis_server: RedisServer
+    url: str, tmp_path: Path, shared_redis: RedisServer
 ) -> None:
     work = Work()
     gate = work.gate("b")
     async with open_engine("redis", tmp_path, work, redis_url=url, lease_s=LEASE_S) as engine:
         ids = await submit_many(engine, 5)
         await work.entered["b"].wait()
-        await asyncio.to_thread(redis_server.restart)
+        await asyncio.to_thread(shared_redis.restart)
         gate.set()
         views = await asyncio.gather(*[end_of(engine, each) for each in ids])
 

@@ -1,8 +1,7 @@
 """A server that goes away, comes back, or forgets its scripts; callers that change their mind."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
@@ -10,9 +9,8 @@ from runnel.backends.redis import RedisBackend
 from runnel.errors import FencedError, InputError, StoreError
 from runnel.ports.store import Commit, Lease, Store
 from runnel.runtime.clock import RealClock, RealIds
+from runnel.runtime.servers import RedisServer
 from runnel.testing.conformance.values import ROOT, message, task, token
-from tests.conftest import MissingPart
-from tests.redis_server import RedisServer, find_server, running_server
 
 CALLS: dict[str, Callable[[Store, Lease], Awaitable[object]]] = {
     "renew": lambda store, lease: store.renew(lease),
@@ -25,25 +23,15 @@ CALLS: dict[str, Callable[[Store, Lease], Awaitable[object]]] = {
 
 
 @pytest.fixture
-def server(tmp_path: Path, missing_part: MissingPart) -> Iterator[RedisServer]:
-    """One of its own: it is killed."""
-    binary = find_server()
-    if binary is None:
-        missing_part("redis", "no server, and no package that carries one")
-    with running_server(binary, tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
-async def backend(server: RedisServer) -> AsyncIterator[RedisBackend]:
-    opened = await open_backend(server)
+async def backend(own_redis: RedisServer) -> AsyncIterator[RedisBackend]:
+    opened = await open_backend(own_redis)
     yield opened
     await opened.close()
 
 
-async def open_backend(server: RedisServer, partitions: int | None = 1) -> RedisBackend:
+async def open_backend(own_redis: RedisServer, partitions: int | None = 1) -> RedisBackend:
     return await RedisBackend.open(
-        server.url, clock=RealClock(), ids=RealIds(), partitions=partitions
+        own_redis.url, clock=RealClock(), ids=RealIds(), partitions=partitions
     )
 
 
@@ -58,10 +46,10 @@ async def until_it_answers(backend: RedisBackend) -> None:
 
 @pytest.mark.parametrize("call", CALLS)
 async def test_a_lease_of_before_a_restart_is_refused(
-    server: RedisServer, backend: RedisBackend, call: str
+    own_redis: RedisServer, backend: RedisBackend, call: str
 ) -> None:
     lease = await backend.store.acquire(0, "one")
-    server.restart()
+    own_redis.restart()
     await until_it_answers(backend)
 
     with pytest.raises(FencedError):
@@ -73,11 +61,11 @@ async def test_a_lease_of_before_a_restart_is_refused(
 
 
 async def test_a_lease_of_before_a_restart_can_be_given_back_and_taken_anew(
-    server: RedisServer, backend: RedisBackend
+    own_redis: RedisServer, backend: RedisBackend
 ) -> None:
     await backend.mailbox.send([message("a")])
     lease = await backend.store.acquire(0, "one")
-    server.restart()
+    own_redis.restart()
     await until_it_answers(backend)
 
     await backend.store.release(lease)
@@ -89,10 +77,10 @@ async def test_a_lease_of_before_a_restart_can_be_given_back_and_taken_anew(
 
 
 async def test_every_call_to_a_server_that_is_gone_is_a_store_error(
-    server: RedisServer, backend: RedisBackend
+    own_redis: RedisServer, backend: RedisBackend
 ) -> None:
     lease = await backend.store.acquire(0, "one")
-    server.kill()
+    own_redis.kill()
 
     calls = [call(backend.store, lease) for call in CALLS.values()]
     calls += [
@@ -184,12 +172,12 @@ async def test_a_claim_whose_answer_is_lost_is_given_up_after_two_beats(
 
 
 async def test_the_number_of_partitions_is_fixed(
-    server: RedisServer, backend: RedisBackend
+    own_redis: RedisServer, backend: RedisBackend
 ) -> None:
     with pytest.raises(InputError, match="the store has 1 partitions"):
-        await open_backend(server, partitions=2)
+        await open_backend(own_redis, partitions=2)
 
-    second = await open_backend(server, partitions=None)
+    second = await open_backend(own_redis, partitions=None)
     assert list(await second.store.partitions()) == [0]
     await second.close()
 
