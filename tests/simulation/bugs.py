@@ -30,8 +30,7 @@ from runnel.engine.orchestrator.owner import Owner
 from runnel.engine.services.reaper import Reaper
 from runnel.engine.worker.slots import Slots
 from runnel.ports.store import Commit, Header, InboxEntry, Lease, LeaseRecord
-from runnel.testing.simulation.faults import Fault
-from runnel.testing.simulation.server import Server, StreamStore
+from runnel.testing.simulation.server import StreamStore
 
 Patch = pytest.MonkeyPatch
 Bug = Callable[[Patch], None]
@@ -313,11 +312,6 @@ def listed_as_completed(patch: Patch) -> None:
     patch.setattr(batch_module, "header_of", header)
 
 
-def lease_survives_the_stores_crash(patch: Patch) -> None:
-    """An owner goes on with what it had read before the store forgot it."""
-    patch.setattr(Server, "void_leases", lambda _self, _state: None)
-
-
 def _cut(patch: Patch, into: Callable[[Commit], tuple[Commit, Commit]]) -> None:
     seal = Batch.seal
 
@@ -339,13 +333,6 @@ def _without(commit: Commit, field: str) -> Commit:
     default = None if field == "consumed" else ()
     return msgspec.structs.replace(commit, **{field: default})
 
-
-# Those that show only in a rare coincidence: which faults make it less rare.
-FOCUS: dict[Bug, frozenset[Fault]] = {
-    lease_survives_the_stores_crash: frozenset(
-        {Fault.ROLLBACK, Fault.PAUSE, Fault.SLOW, Fault.REORDER}
-    ),
-}
 
 ALL: tuple[Bug, ...] = (
     ack_before_commit,
@@ -371,7 +358,6 @@ ALL: tuple[Bug, ...] = (
     created_twice,
     lost_task_issued_under_its_old_token,
     unread_part_of_a_batch_is_consumed,
-    lease_survives_the_stores_crash,
     every_worker_has_its_own_rate,
     timers_fire_early,
     worker_has_too_many_slots,

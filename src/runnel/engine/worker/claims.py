@@ -40,7 +40,10 @@ class ClaimLoop:
         claimed = await self._claim()
         if not claimed:
             return 0
-        runs = [self._held.add(task) for task in claimed]
+        # A store that was set back hands out again what is running here: one run is enough.
+        runs = [self._held.add(task) for task in claimed if self._held.find(task.token) is None]
+        if not runs:
+            return 0
         wanted = await self._start_check(runs)
         self._slots.put(wanted)
         return len(wanted)

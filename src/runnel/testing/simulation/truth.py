@@ -88,6 +88,7 @@ class Truth(Watcher):
         self.limits: dict[str, Limit] = {}
         self.leases: dict[int, Lease] = {}
         self.broken: Broken | None = None
+        self.was_set_back = False
         self.tally = tally
         self.tell = tell
         self._make_checks = make_checks
@@ -146,6 +147,7 @@ class Truth(Watcher):
     def restored(self) -> None:
         """Follows the histories from their beginning: what was lost never happened."""
         self.tell("THE STORE IS SET BACK")
+        self.was_set_back = True
         self.executions, self.limits = {}, {}
         self._checks = self._make_checks(self)
         for partition in self.server.state.partitions:

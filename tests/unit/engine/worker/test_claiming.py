@@ -119,6 +119,28 @@ async def test_a_task_that_the_start_check_refuses_does_not_run(stage: Stage) ->
     assert len(stage.told.named("task.refused")) == 1
 
 
+async def test_a_task_that_is_handed_out_again_while_it_runs_is_run_once(stage: Stage) -> None:
+    """By a store that was set back to before the first claim."""
+    tasks, may_end = recorded(stage), asyncio.Event()
+
+    async def hold(config: Any, ctx: Context) -> None:
+        await may_end.wait()
+
+    stage.handlers.register("hold", hold)
+    task = stage.task("hold")
+    await stage.issue(task)
+
+    async with stage.working(concurrency=2):
+        await eventually(lambda: len(stage.told.begun) == 1)
+        claims = len(tasks.limits)
+        await stage.issue(task)
+        await eventually(lambda: len(tasks.limits) > claims)
+        may_end.set()
+        await stage.results(1)
+
+    assert stage.told.begun == [task.token]
+
+
 async def test_only_the_named_queues_are_served(stage: Stage) -> None:
     await stage.issue(stage.task("output", {"q": 1}, queue="tasks:far"))
 

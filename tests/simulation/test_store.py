@@ -1,0 +1,62 @@
+"""A simulated store that comes back from a crash as it was a moment ago."""
+
+import asyncio
+from random import Random
+
+import pytest
+
+from runnel.errors import FencedError
+from runnel.ports.backend import Backend
+from runnel.ports.store import Commit, CommitLimits, Lease
+from runnel.testing.clock import FakeClock, FakeIds
+from runnel.testing.simulation.backend import SimulatedBackend
+from runnel.testing.simulation.faults import Tally
+from runnel.testing.simulation.network import Network
+from runnel.testing.simulation.process import Process
+from runnel.testing.simulation.server import Server, Watcher
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server(FakeClock(), FakeIds(), Watcher(), partitions=1, limits=CommitLimits())
+
+
+@pytest.fixture
+async def backend(server: Server) -> Backend:
+    network = Network(server, Random(0), frozenset(), Tally(), latency_s=0.0)
+    return SimulatedBackend(Process("test", asyncio.get_running_loop()), network, server)
+
+
+async def use(backend: Backend, call: str, lease: Lease) -> None:
+    store = backend.store
+    if call == "commit":
+        await store.commit(lease, Commit(sequence=1))
+    elif call == "renew":
+        await store.renew(lease)
+    else:
+        await store.read_inbox(lease, limit=1, wait_s=0)
+
+
+@pytest.mark.parametrize("call", ["commit", "renew", "read_inbox"])
+async def test_no_lease_survives_a_crash_of_the_store(
+    server: Server, backend: Backend, call: str
+) -> None:
+    lease = await backend.store.acquire(0, "one")
+    server.restore(server.snapshot())
+
+    with pytest.raises(FencedError):
+        await use(backend, call, lease)
+
+
+async def test_who_held_it_is_still_seen_and_can_be_taken_over(
+    server: Server, backend: Backend
+) -> None:
+    await backend.store.acquire(0, "one")
+    server.restore(server.snapshot())
+
+    record = await backend.store.observe(0)
+    lease = await backend.store.acquire(0, "two", over=record)
+
+    assert record is not None
+    assert record.owner == "one"
+    assert lease.epoch > record.epoch
