@@ -1,9 +1,11 @@
 """Where the servers' programs are: on this machine, or inside a package that carries them."""
 
+import atexit
 import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -64,6 +66,11 @@ def find_binary(product: Product, *, user: str | None = None) -> Binary:
     for path in _candidates(product):
         try:
             return _checked(path, product, user)
+        except _UnreachableError:
+            try:
+                return _checked(_copied(path), product, user)
+            except _RefusedError as error:
+                refused.append(f"{path} {error}")
         except _RefusedError as error:
             refused.append(f"{path} {error}")
     raise NoServerBinaryError(product.title, refused=refused)
@@ -71,6 +78,10 @@ def find_binary(product: Product, *, user: str | None = None) -> Binary:
 
 class _RefusedError(Exception):
     """Why a program that was found can't be used."""
+
+
+class _UnreachableError(_RefusedError):
+    """It lies in a folder that the user may not enter."""
 
 
 def _candidates(product: Product) -> Iterator[Path]:
@@ -99,6 +110,17 @@ def _carried(product: Product) -> Iterator[Path]:
             yield Path(str(file.locate())).resolve()
 
 
+def _copied(path: Path) -> Path:
+    """Of a whole installation, to where everybody may go: a virtual environment of root is often
+    in a private folder. It takes 0.3 to 0.8 s, once in a process, and is removed at its end.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="runnel-programs-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder.chmod(0o755)
+    shutil.copytree(path.parent.parent, folder / "copy", symlinks=True)
+    return folder / "copy" / path.parent.name / path.name
+
+
 def _checked(path: Path, product: Product, user: str | None) -> Binary:
     for each in (path, *(path.parent / name for name in product.companions)):
         if not os.access(each, os.X_OK):
@@ -115,6 +137,6 @@ def _answer(path: Path, user: str | None) -> str:
     try:
         return run_as(user, [str(path), "--version"]).stdout.strip()
     except PermissionError as error:
-        raise _RefusedError(f"can't be run by user {user or os.geteuid()}") from error
+        raise _UnreachableError(f"can't be run by user {user or os.geteuid()}") from error
     except (OSError, subprocess.SubprocessError) as error:
         raise _RefusedError(f"does not run: {error}") from error
