@@ -24,16 +24,21 @@ async def recover(owner: Owner, store: Store, telemetry: Telemetry) -> int:
     for _ in range(DRAIN_TICKS_MAX):
         if not await owner.tick(0):
             break
-    running = [*running, *sorted(owner.repeated.difference(running))]
-    for start in range(0, len(running), EXECUTIONS_AT_ONCE):
+    seen = set(running)
+    waiting = [*running, *sorted(owner.repeated.difference(seen))]
+    while waiting:
+        seen.update(waiting)
         commands: list[Command] = []
-        for execution_id in running[start : start + EXECUTIONS_AT_ONCE]:
+        for execution_id in waiting[:EXECUTIONS_AT_ONCE]:
             commands += await _commands_for(owner, store, telemetry, execution_id)
         await owner.submit(commands)
+        # A parent makes its child again: one that exists may not have been listed as running.
+        found = sorted(owner.repeated.difference(seen))
+        waiting = waiting[EXECUTIONS_AT_ONCE:] + found
     keys = await store.keys_of(owner.lease.partition)
     await owner.submit([ResumeLimit(key=key) for key in keys])
     owner.repeated.clear()
-    return len(running)
+    return len(seen)
 
 
 async def _commands_for(

@@ -1,11 +1,14 @@
 """After a takeover, whatever a lost part of a decision has left behind is put right."""
 
 import pytest
+from msgspec.structs import replace
 
 from runnel.core.codec import encode_entry
 from runnel.core.commands import AcquireLimit
 from runnel.core.events import LimitHeld, LimitReleased
 from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, Token
+from runnel.core.states import ExecutionState
+from runnel.core.workflow import encode_workflow, hash_workflow
 from runnel.engine.orchestrator.recovery import recover
 from runnel.ports.store import Commit, History
 from tests.driver import node, workflow
@@ -63,3 +66,27 @@ async def test_a_key_that_is_held_stays_held() -> None:
     await owner.submit([AcquireLimit(key="k", limit=1, holder=other)])
     assert list(await stage.backend.store.keys_of(0)) == ["k"]
     assert len(await stage.backend.tasks.claim("w", None, limit=9, wait_s=0)) == 1
+
+
+async def test_a_child_that_was_not_listed_yet_is_recovered_with_its_parent() -> None:
+    """Of a decision in several commits, the history was stored, the header and the task not."""
+    stage = Stage()
+    inner = workflow(node("inner"))
+    definition = hash_workflow(inner), encode_workflow(inner)
+    await stage.backend.archive.put_definition(inner.name, *definition)
+    await stage.create(workflow(node("n", handler="workflow", child=inner)))
+    former = await stage.owner()
+    await former.tick(0)
+    await stage.backend.store.release(former.lease)
+    state = stage.backend.state
+    child = ExecutionId("x1.n.1")
+    state.headers[child] = replace(state.headers[child], state=ExecutionState.PENDING)
+    (queued,) = await stage.backend.tasks.claim("gone", None, limit=9, wait_s=0)
+    state.board.drop(queued.token)
+
+    owner = await stage.owner()
+    await recover(owner, stage.backend.store, stage.told)
+
+    (again,) = await stage.backend.tasks.claim("w", None, limit=9, wait_s=0)
+    assert again.token.execution_id == child
+    assert again.token.attempt == 2
