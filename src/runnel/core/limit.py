@@ -58,7 +58,7 @@ class _LimitTurn:
         if holder in self.limit.waiters:
             return
         older = self.limit.by_ref.get(ref_of(holder))
-        if older is not None:
+        if older is not None and older.attempt <= holder.attempt:
             self.release(older)
         self._emit(LimitQueued(holder=holder, limit=command.limit))
 
@@ -92,10 +92,10 @@ def evolve_limit(limit: Limit, event: LimitEvent) -> None:
         case LimitHeld():
             limit.waiters.pop(event.holder, None)
             limit.holders[event.holder] = event.limit
-            limit.by_ref[ref_of(event.holder)] = event.holder
+            _note(limit, event.holder)
         case LimitQueued():
             limit.waiters[event.holder] = event.limit
-            limit.by_ref[ref_of(event.holder)] = event.holder
+            _note(limit, event.holder)
         case LimitReleased():
             limit.holders.pop(event.holder, None)
             limit.waiters.pop(event.holder, None)
@@ -103,6 +103,12 @@ def evolve_limit(limit: Limit, event: LimitEvent) -> None:
                 del limit.by_ref[ref_of(event.holder)]
         case _:
             assert_never(event)
+
+
+def _note(limit: Limit, holder: Token) -> None:
+    known = limit.by_ref.get(ref_of(holder))
+    if known is None or known.attempt <= holder.attempt:
+        limit.by_ref[ref_of(holder)] = holder
 
 
 def replay_limit(key: str, entries: Iterable[bytes]) -> Limit:

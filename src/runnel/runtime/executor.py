@@ -99,14 +99,19 @@ async def _until_finished(engine: Engine, execution_id: ExecutionId, live: LiveE
         try:
             await live.finished.wait()
         except asyncio.CancelledError:
-            command = CancelExecution(execution_id=execution_id, reason="execute was cancelled")
-            patience = Patience(engine.clock, engine.hub, engine.name)
-            await patience.until_done(lambda: engine.backend.mailbox.send([command]), "cancel")
+            cancelling = group.create_task(_cancel(engine, execution_id))
             await live.finished.wait()
+            cancelling.cancel()  # its engine may have ended before it heard of it
             raise
         finally:
             following.cancel()
             await live.quiet.wait()
+
+
+async def _cancel(engine: Engine, execution_id: ExecutionId) -> None:
+    command = CancelExecution(execution_id=execution_id, reason="execute was cancelled")
+    patience = Patience(engine.clock, engine.hub, engine.name)
+    await patience.until_done(lambda: engine.backend.mailbox.send([command]), "cancel")
 
 
 async def _follow(engine: Engine, execution_id: ExecutionId, live: LiveExecution) -> None:

@@ -75,6 +75,14 @@ def test_a_new_attempt_replaces_the_one_before() -> None:
     assert list(limit.holders) == [holder("a", attempt=2)]
 
 
+def test_an_old_attempt_that_asks_late_does_not_take_the_place_of_a_newer_one() -> None:
+    limit = Limit("k")
+    acquire(limit, holder("a", attempt=2))
+
+    assert acquire(limit, holder("a", attempt=1)) == []
+    assert list(limit.holders) == [holder("a", attempt=2)]
+
+
 def test_after_a_takeover_all_holders_are_told_and_no_waiter() -> None:
     limit = Limit("k")
     for name in "abc":

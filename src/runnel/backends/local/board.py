@@ -125,8 +125,8 @@ class TaskBoard:
             return self.ready.pop(wanted, limit)
         if not trials.has_died(suspect):
             return [] if self._is_beginning else self._try(suspect)
-        if trials.is_overdue and not self._is_running:
-            return self._try(suspect)
+        if trials.is_overdue:
+            return [] if self._is_beginning else self._try(suspect)
         entries = self.ready.pop(wanted, limit)
         trials.overtake(len(entries))
         if entries or self._is_running or not is_quiet:

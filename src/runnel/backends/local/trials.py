@@ -15,7 +15,8 @@ from collections.abc import Collection
 from runnel.backends.local.queues import Entry
 from runnel.core.ids import Ref, ref_of
 
-# So many tasks may begin before one that has died on trial; then it is next when nothing runs.
+# So many tasks may begin before one that has died on trial; then it is next, beside what runs for
+# long, as in a first trial: it must not wait for ever, nor anybody for it.
 OVERTAKERS_MAX = 1_000
 # When nothing has come for so long, a recovery has issued what it had to, results are committed.
 QUIET_S = 0.05
