@@ -123,9 +123,7 @@ class TaskBoard:
         suspect = trials.find(wanted)
         if suspect is None:
             return self.ready.pop(wanted, limit)
-        if not trials.has_died(suspect):
-            return [] if self._is_beginning else self._try(suspect)
-        if trials.is_overdue:
+        if not trials.has_died(suspect) or trials.is_overdue:
             return [] if self._is_beginning else self._try(suspect)
         entries = self.ready.pop(wanted, limit)
         trials.overtake(len(entries))

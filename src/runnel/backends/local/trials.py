@@ -7,7 +7,7 @@ dies instead, the suspect is to blame, and nothing that ran beside it.
 
 A first trial comes before everything else, and takes a moment at most. One that has died on trial
 is tried again after everything else, when nothing runs at all: what a killer could disturb has
-ended before it gets another chance.
+ended before it gets another chance. Only when very many have overtaken it, it need not be alone.
 """
 
 from collections.abc import Collection
