@@ -29,6 +29,7 @@ async def submit_many(engine: Engine, count: int) -> list[ExecutionId]:
 
 async def test_engines_share_the_tasks_of_one_store(url: str, tmp_path: Path) -> None:
     works = [Work(), Work(), Work()]
+    gates = [work.gate("a") for work in works]
     async with AsyncExitStack() as stack:
         engines = [
             await stack.enter_async_context(
@@ -37,6 +38,10 @@ async def test_engines_share_the_tasks_of_one_store(url: str, tmp_path: Path) ->
             for work in works
         ]
         ids = await submit_many(engines[-1], 60)
+        for work in works:
+            await work.entered["a"].wait()
+        for gate in gates:
+            gate.set()
         views = await asyncio.gather(*[end_of(engines[-1], each) for each in ids])
 
     assert {str(view.status) for view in views} == {"COMPLETED"}

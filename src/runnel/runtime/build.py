@@ -12,6 +12,11 @@ from runnel.runtime.engine import Engine, World
 from runnel.runtime.names import engine_name
 from runnel.settings import Settings
 
+# An embedded engine's tasks are its own worker's: it may claim more than run at once. A claim, a
+# start check and a report are then shared by more tasks: with SQLite and 4 slots 2,894 diamonds/s
+# instead of 2,154 (medians of five, alternating).
+CLAIM_AHEAD = 60
+
 
 async def build_engine(
     settings: Settings,
@@ -33,6 +38,7 @@ async def build_engine(
         settings,
         rate_limits=rate_limits,
         name=engine_name(world.ids.nonce()),
+        claim_ahead=CLAIM_AHEAD,
     )
 
 
@@ -45,4 +51,11 @@ def build_memory_engine(
     """Nothing is kept when the process ends: for tests, and for WorkflowExecutor."""
     world = World(RealClock(), RealIds())
     backend = MemoryBackend(world.clock, world.ids)
-    return Engine(backend, handlers or builtin_registry(), world, settings, rate_limits=rate_limits)
+    return Engine(
+        backend,
+        handlers or builtin_registry(),
+        world,
+        settings,
+        rate_limits=rate_limits,
+        claim_ahead=CLAIM_AHEAD,
+    )
