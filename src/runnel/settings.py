@@ -21,7 +21,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_interval_s: float = 5.0
     shutdown_timeout_s: float = 30.0
     lease_s: float = 10.0
-    losses_max: int = 100
+    losses_max: int = 10
     keeps_exhausted: bool = False
     cached_executions_max: int = 5_000
 

@@ -109,6 +109,8 @@ def wait_text(run: NodeRun) -> str | None:
             return f"concurrency key '{run.key}'"
         case Wait.RETRY:
             return "its next attempt"
+        case Wait.CRASH:
+            return f"its next attempt ({run.detail})"
         case Wait.RATE_LIMIT:
             return f"its turn ({run.detail})"
         case Wait.SLOT:

@@ -11,7 +11,7 @@ from tests.e2e.program import Program
 
 pytestmark = pytest.mark.e2e
 
-LIMIT = 2
+LIMIT = 3
 KILLED = 9
 STEPS = """
 import os
@@ -77,15 +77,15 @@ def test_a_node_that_kills_its_process_at_once_fails_at_the_limit(program: Progr
 
 
 def test_neighbours_of_a_killer_end_before_it_is_found_out(program: Program) -> None:
-    nodes = [deadly("killer"), working("quick"), working("slow", seconds=0.4)]
+    nodes = [working("early"), deadly("killer"), working("late"), working("after", "early", "late")]
 
-    codes = crash(program, *nodes, working("after", "quick", "slow"))
+    codes = crash(program, *nodes)
 
     assert codes == [KILLED] * (LIMIT + 1) + [1]
     assert states(program) == {
+        "early": "COMPLETED",
         "killer": "FAILED",
-        "quick": "COMPLETED",
-        "slow": "COMPLETED",
+        "late": "COMPLETED",
         "after": "COMPLETED",
     }
     assert Counter(program.log.read_text().split())["after"] == 1
@@ -94,10 +94,10 @@ def test_neighbours_of_a_killer_end_before_it_is_found_out(program: Program) -> 
 def test_a_killer_that_needs_a_key_is_found_out_too(program: Program) -> None:
     keyed = {**deadly("killer"), "concurrency_key": "k"}
 
-    codes = crash(program, keyed, working("slow", seconds=1.0))
+    codes = crash(program, keyed, {**working("other"), "concurrency_key": "k"})
 
     assert codes[-1] == 1
-    assert states(program) == {"killer": "FAILED", "slow": "COMPLETED"}
+    assert states(program) == {"killer": "FAILED", "other": "COMPLETED"}
 
 
 def test_two_killers_are_told_apart_from_their_neighbours(program: Program) -> None:

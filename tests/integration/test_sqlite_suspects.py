@@ -1,14 +1,11 @@
-"""Tasks that ran when their process died: its successor knows of them, and tries them."""
+"""Tasks that ran when their process died: its successor knows of them."""
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
-from runnel.backends.local.trials import QUIET_S
 from runnel.backends.sqlite import SqliteBackend
-from runnel.core.commands import TaskStarted
 from runnel.ports.store import Commit
 from runnel.testing.clock import FakeClock, FakeIds
 from runnel.testing.conformance.suite import Owner
@@ -36,11 +33,17 @@ async def open_backend(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Open]:
 
 
 async def begin(backend: SqliteBackend, *names: str, partition: int = 0) -> Owner:
-    """Owns the partition and has these begun, of which no note is in any history yet."""
+    """Owns the partition and has these begun, of which no note is in any history yet.
+
+    One more is claimed and started with them, and stands behind them in line.
+    """
     owner = Owner(backend.store, await backend.store.acquire(partition, "one"))
-    await owner.commit(Commit(sequence=0, tasks=[task(name) for name in names]))
+    claimed = [*names, "ahead"]
+    await owner.commit(Commit(sequence=0, tasks=[task(name) for name in claimed]))
     await backend.tasks.claim("w", None, limit=9, wait_s=0)
-    await backend.tasks.start("w", [token(name) for name in names], now=1.0)
+    await backend.tasks.start("w", [token(name) for name in claimed], now=1.0)
+    for name in names:
+        backend.tasks.begin(token(name))
     return owner
 
 
@@ -58,11 +61,11 @@ async def test_the_successor_knows_what_was_running(open_backend: Open) -> None:
 
     second = await open_backend("two")
     await second.store.acquire(0, "two")
-    asked = [token("ended"), token("running"), token("queued")]
+    asked = [token("ended"), token("running"), token("queued"), token("ahead")]
 
     unknown = await second.store.unknown_tasks(0, asked)
 
-    assert unknown == dict(zip(asked, [None, True, None], strict=True))
+    assert unknown == dict(zip(asked, [None, True, None, None], strict=True))
 
 
 async def test_each_partition_has_its_own(open_backend: Open) -> None:
@@ -90,54 +93,3 @@ async def test_a_partition_that_is_given_back_leaves_nobody_suspected(
     await first.store.acquire(0, "one")
     assert await first.store.unknown_tasks(0, [token("a")]) == {token("a"): None}
     assert (existed, (tmp_path / "p0.running").exists()) == (True, False)
-
-
-async def test_a_suspect_begins_alone_in_the_next_process(
-    open_backend: Open, clock: FakeClock
-) -> None:
-    first = await open_backend("one")
-    await begin(first, "a", "b")
-    die(first, 0)
-    second = await open_backend("two")
-    owner = Owner(second.store, await second.store.acquire(0, "two"))
-    again = [task(name, attempt=2) for name in ("a", "b", "c")]
-    await owner.commit(Commit(sequence=0, tasks=again, dropped=[token("a"), token("b")]))
-
-    begun = [await claim(second, clock)]
-    await second.tasks.report("w", [done("a", attempt=2)])
-    begun.append(await claim(second, clock))
-    await second.tasks.report("w", [done("b", attempt=2)])
-    begun.append(await claim(second, clock))
-
-    assert begun == [["a"], ["b"], ["c"]]
-
-
-async def test_a_trial_in_one_partition_excuses_what_ran_in_another(
-    open_backend: Open, clock: FakeClock
-) -> None:
-    first = await open_backend("one")
-    await begin(first, "killer", partition=0)
-    die(first, 0)
-    second = await open_backend("two")
-    await begin(second, "long", partition=1)
-    started = TaskStarted(token=token("long"), worker="w", started_at=1.0)
-    await second.tasks.report("w", [started])
-    owner = Owner(second.store, await second.store.acquire(0, "two"))
-    again = task("killer", attempt=2)
-    await owner.commit(Commit(sequence=0, tasks=[again], dropped=[token("killer")]))
-    await claim(second, clock)
-    await second.tasks.start("w", [again.token], now=1.0)
-    die(second, 0, 1)
-
-    third = await open_backend("three")
-    for partition in (0, 1):
-        await third.store.acquire(partition, "three")
-
-    assert await third.store.unknown_tasks(0, [again.token]) == {again.token: True}
-    assert await third.store.unknown_tasks(1, [token("long")]) == {token("long"): False}
-
-
-async def claim(backend: SqliteBackend, clock: FakeClock) -> list[str]:
-    claiming = asyncio.ensure_future(backend.tasks.claim("w", None, limit=9, wait_s=1.0))
-    await clock.advance(QUIET_S * 2)
-    return [each.token.node_id for each in await claiming]

@@ -6,6 +6,7 @@ from runnel.core.events import Wait
 from runnel.core.states import NodeState
 
 _WAITS = {
+    Wait.CRASH: "its next attempt ({detail})",
     Wait.CHILD: "child execution {detail}",
     Wait.LIMIT: "concurrency key '{detail}'",
     Wait.RATE_LIMIT: "its turn ({detail})",

@@ -16,6 +16,7 @@ class Wait(StrEnum):
     """What a WAITING node waits for."""
 
     RETRY = "retry"
+    CRASH = "crash"
     RATE_LIMIT = "rate limit"
     SLEEP = "sleep"
     SIGNAL = "signal"

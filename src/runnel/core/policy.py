@@ -11,7 +11,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     `window` bounds the tasks of one execution (and the items of one map) that are out at once.
     """
 
-    losses_max: int = 5
+    losses_max: int = 10
     window: int = 1_000
     inline_bytes_max: int = INLINE_BYTES_MAX
     map_items_max: int = 1_000_000

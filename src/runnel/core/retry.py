@@ -10,6 +10,10 @@ from runnel.core.ids import Token
 NOT_RETRYABLE = frozenset(
     {"ValueError", "TypeError", "KeyError", "AttributeError", "JSONDecodeError", "DecodeError"}
 )
+# Tasks that a dying worker ran are suspects, the killer and its neighbours alike: from the second
+# death on each comes back at a moment of its own within so long, doubled by every further death.
+CRASH_SPREAD_S = 2.0
+CRASH_SPREAD_S_MAX = 60.0
 TRACEBACK_CHARS_MAX = 8_000
 MESSAGE_CHARS_MAX = 2_000
 
@@ -65,6 +69,17 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         except OverflowError:
             return self.max_delay
         return min(self.max_delay, grown)
+
+
+def delay_after_crash(losses: int, token: Token) -> float:
+    """Seconds to wait after the `losses`-th worker (1-based) has died with this task.
+
+    The first death costs nothing: almost always it says nothing about the task.
+    """
+    if losses <= 1:
+        return 0.0
+    doublings = min(losses - 2, 10)  # enough for the longest, and no overflow
+    return min(CRASH_SPREAD_S_MAX, CRASH_SPREAD_S * 2.0**doublings) * _fraction(token)
 
 
 def _fraction(token: Token) -> float:

@@ -256,6 +256,13 @@ class TaskQueue(Protocol):
     async def start(self, worker: str, tokens: Sequence[Token], *, now: float) -> Sequence[bool]:
         """The start check: False for each claimed task that is no longer to be run (it is gone)."""
 
+    def begin(self, token: Token) -> None:
+        """The code of a started task begins, perhaps behind others that were started with it.
+
+        For stores in the worker's own process, whose successor wants to know what ran when it
+        died. Any other store has nothing to do: this never waits.
+        """
+
     async def report(self, worker: str, reports: Sequence[Command]) -> Sequence[bool]:
         """Acknowledges each task and puts the report into its inbox, as one step.
 

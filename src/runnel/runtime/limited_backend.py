@@ -48,6 +48,9 @@ class LimitedTasks:
     async def start(self, worker: str, tokens: Sequence[Token], *, now: float) -> Sequence[bool]:
         return await self._tasks.start(worker, tokens, now=now)
 
+    def begin(self, token: Token) -> None:
+        self._tasks.begin(token)
+
     async def report(self, worker: str, reports: Sequence[Command]) -> Sequence[bool]:
         return await self._tasks.report(worker, reports)
 

@@ -13,7 +13,7 @@ from runnel.backends.sqlite.running_file import (
     SLOTS,
     RunningFile,
 )
-from runnel.core.ids import Token, ref_of
+from runnel.core.ids import Token
 from runnel.testing.conformance.values import token
 
 A, B, C = token("a"), token("b"), token("c")
@@ -45,41 +45,6 @@ def test_what_has_begun_and_not_ended_is_found_by_the_next_process(path: Path) -
     found = RunningFile(path)
 
     assert [found.has_killed(each) for each in (A, B, C)] == [True, None, True]
-    assert found.suspects == {ref_of(A): False, ref_of(C): False}
-
-
-def test_what_has_run_for_a_while_may_be_the_killer_and_is_no_suspect(path: Path) -> None:
-    former = RunningFile(path)
-    former.note(former.begin(A))
-    former.begin(B)
-
-    found = RunningFile(path)
-
-    assert [found.has_killed(each) for each in (A, B)] == [True, True]
-    assert found.suspects == {ref_of(B): False}
-
-
-def test_when_one_was_on_trial_nobody_else_is_to_blame(path: Path) -> None:
-    second = after_a_kill(path, A, B)
-    second.note(second.begin(C))
-    second.set_trial(is_on=True)
-    second.begin_trial(token("a", attempt=2))
-
-    third = RunningFile(path)
-
-    tokens = (token("a", attempt=2), B, C)
-    assert [third.has_killed(each) for each in tokens] == [True, False, False]
-    assert third.suspects == {ref_of(A): True, ref_of(B): False}
-
-
-def test_a_trial_excuses_only_those_who_ran_beside_it(path: Path) -> None:
-    second = after_a_kill(path, A)
-    second.set_trial(is_on=True)
-    second.begin_trial(token("a", attempt=2))
-    third = RunningFile(path)
-    third.begin(B)
-
-    assert blamed(path, B) == [True]
 
 
 def test_there_is_no_file_before_the_first_start_nor_after_a_good_end(path: Path) -> None:
@@ -93,18 +58,6 @@ def test_there_is_no_file_before_the_first_start_nor_after_a_good_end(path: Path
     assert [*existed, path.exists()] == [False, True, False]
 
 
-def test_a_good_end_leaves_the_suspects_that_have_not_begun_again(path: Path) -> None:
-    second = after_a_kill(path, A, B)
-    second.set_trial(is_on=True)
-    second.begin_trial(token("a", attempt=2))
-    second.begin(C)
-
-    second.close()
-
-    assert RunningFile(path).suspects == {ref_of(B): False}
-    assert blamed(path, token("a", attempt=2), B, C) == [None, True, None]
-
-
 def test_a_full_file_takes_no_more_until_one_ends(path: Path) -> None:
     running = RunningFile(path)
     marks = [running.begin(token(f"n{number}")) for number in range(SLOTS)]
@@ -114,13 +67,6 @@ def test_a_full_file_takes_no_more_until_one_ends(path: Path) -> None:
 
     assert sorted(marks) == list(MARKS)
     assert (refused, running.begin(A)) == (NO_MARK, marks[7])
-
-
-def test_a_suspect_always_finds_room_for_its_trial(path: Path) -> None:
-    second = after_a_kill(path, *(token(f"n{number}") for number in range(SLOTS)))
-
-    assert second.begin(A) == NO_MARK
-    assert second.begin_trial(token("n5", attempt=2)) != NO_MARK
 
 
 def test_the_longest_name_that_fits_is_kept_and_a_longer_one_is_not(path: Path) -> None:
@@ -139,7 +85,7 @@ def test_the_longest_name_that_fits_is_kept_and_a_longer_one_is_not(path: Path) 
     [
         pytest.param(b"", id="empty"),
         pytest.param(MAGIC.ljust(FILE_BYTES - 1, b"\0"), id="its maker died"),
-        pytest.param(MAGIC.replace(b"1", b"0").ljust(FILE_BYTES, b"\0"), id="an older format"),
+        pytest.param(MAGIC.replace(b"2", b"1").ljust(FILE_BYTES, b"\0"), id="an older format"),
         pytest.param(b'b["x1","a",-1,1,"n"]\n' * 9_000, id="something else"),
     ],
 )
@@ -150,7 +96,7 @@ def test_a_file_of_another_format_is_replaced(path: Path, content: bytes) -> Non
     before = found.has_killed(A)
     found.begin(A)
 
-    assert (before, found.suspects) == (None, {})
+    assert before is None
     assert blamed(path, A) == [True]
 
 
@@ -171,8 +117,9 @@ def test_a_torn_slot_is_free(path: Path, slot: bytes) -> None:
 
     found = RunningFile(path)
 
-    assert list(found.suspects) == [ref_of(A)]
-    assert found.begin(B) == MARKS[1]
+    assert (found.has_killed(A), found.has_killed(B)) == (True, None)
+    assert found.begin(B) == MARKS[0]
+    assert found.begin(C) == MARKS[1]
 
 
 def test_where_no_file_can_be_made_tasks_run_unmarked(tmp_path: Path) -> None:
@@ -180,16 +127,3 @@ def test_where_no_file_can_be_made_tasks_run_unmarked(tmp_path: Path) -> None:
 
     assert [running.begin(A), running.begin(B)] == [NO_MARK, NO_MARK]
     running.close()
-
-
-@pytest.mark.parametrize(
-    ("unfinished", "kept"), [(None, [A, B]), ({A.execution_id}, [A, B]), (set[str](), [])]
-)
-def test_suspects_of_an_execution_that_has_ended_are_forgotten_at_a_good_end(
-    path: Path, unfinished: set[str] | None, kept: list[Token]
-) -> None:
-    second = after_a_kill(path, A, B)
-
-    second.close(unfinished)
-
-    assert set(RunningFile(path).suspects) == {ref_of(each) for each in kept}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runnel.core.retry import RetryPolicy
+from runnel.core.retry import CRASH_SPREAD_S, CRASH_SPREAD_S_MAX, RetryPolicy
 from runnel.core.run_when import RunWhen, SkipReason
 from runnel.core.states import ExecutionState as X
 from runnel.core.states import NodeState as S
@@ -230,10 +230,47 @@ def test_a_task_that_keeps_killing_its_workers_is_set_aside() -> None:
 
     for _ in range(driver.policy.losses_max + 1):
         driver.lose("a", was_started=True)
+        driver.advance(CRASH_SPREAD_S_MAX)
 
     assert driver.root.state is X.FAILED
     assert "workers died" in str(driver.root.nodes[0].error)
     assert len(driver.dead_letters) == 1
+
+
+def test_neighbours_that_die_together_twice_come_back_apart() -> None:
+    """A killer and three tasks that ran beside it: nobody can tell yet which one it is."""
+    names = ["a", "b", "c", "d"]
+    driver = Driver(workflow(*map(node, names))).start()
+
+    for _ in range(2):
+        assert {driver.states()[name] for name in names} == {S.QUEUED}
+        for name in names:
+            driver.lose(name, was_started=True)
+
+    waits = [run.due - driver.now for run in driver.root.nodes if run.due is not None]
+    assert {driver.states()[name] for name in names} == {S.WAITING}
+    assert len(set(waits)) == len(names)
+    assert 0 < min(waits) < max(waits) < CRASH_SPREAD_S
+    driver.advance(CRASH_SPREAD_S)
+    for name in names:
+        driver.finish(name)
+    assert driver.root.state is X.COMPLETED
+
+
+def test_a_task_with_a_key_gives_it_back_while_it_waits_after_a_crash() -> None:
+    keyed = node("a", concurrency_key="k")
+    driver = Driver(workflow(keyed, node("b", "c", concurrency_key="k"), node("c")))
+    driver.start()
+
+    for _ in range(2):
+        driver.lose("a", was_started=True)
+    driver.finish("c")
+
+    assert (driver.states()["a"], driver.states()["b"]) == (S.WAITING, S.QUEUED)
+    driver.finish("b")
+    driver.advance(CRASH_SPREAD_S)
+    driver.finish("a")
+    assert driver.root.state is X.COMPLETED
 
 
 def test_tasks_lost_before_they_started_are_no_crash_loop() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, Token
-from runnel.core.retry import ErrorInfo, RetryPolicy
+from runnel.core.retry import ErrorInfo, RetryPolicy, delay_after_crash
 
 TOKEN = Token(ExecutionId("e"), NodeId("n"), NO_ITEM, 1, Nonce("x"))
 
@@ -32,6 +32,21 @@ def test_jitter_adds_up_to_half_and_depends_on_the_ids_alone() -> None:
     assert all(10 <= delay < 15 for delay in delays)
     assert max(delays) - min(delays) > 4
     assert delays == [policy.delay_after(1, token) for token in tokens]
+
+
+@pytest.mark.parametrize(
+    ("losses", "least", "most"),
+    [(1, 0, 0), (2, 0, 2), (3, 0, 4), (6, 0, 32), (7, 0, 60), (10**6, 0, 60)],
+)
+def test_the_second_death_and_those_after_it_spread_the_suspects(
+    losses: int, least: float, most: float
+) -> None:
+    tokens = [Token(ExecutionId(f"e{i}"), NodeId("n"), NO_ITEM, 1, Nonce("x")) for i in range(200)]
+
+    delays = [delay_after_crash(losses, token) for token in tokens]
+
+    assert all(least <= delay <= most for delay in delays)
+    assert max(delays) - min(delays) >= 0.9 * most
 
 
 def test_an_enormous_base_does_not_overflow() -> None:

@@ -1,16 +1,14 @@
 """Which tasks exist, who holds them, and what each worker last said."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import count
-from math import inf
 
 from runnel.backends.local.marks import NO_MARK, Marks
 from runnel.backends.local.queues import Entry, ReadyQueues
-from runnel.backends.local.trials import QUIET_S, Trials
-from runnel.core.commands import Command, TaskDeferred, TaskLost
+from runnel.core.commands import Command, TaskLost
 from runnel.core.effects import Task
 from runnel.core.ids import Token
 from runnel.ports.store import WorkerRecord
@@ -43,14 +41,13 @@ class TaskBoard:
         self._entries: dict[Token, Entry] = {}
         self._workers: dict[str, Worker] = {}
         self._marks: dict[int, Marks] = {}
-        self._trials = Trials()
         # One counter for all: a worker that comes back never shows a number seen before.
         self._signs = count(1)
 
     def copy(self, deliver: Deliver) -> "TaskBoard":
         """All that it knows, and nobody who waits: for a store that can be set back.
 
-        Not its marks and suspects: a store that keeps those outlives its process, and has a file.
+        Not its marks: a store that keeps those outlives its process, and has a file.
         """
         board = TaskBoard(deliver)
         board._signs = copy(self._signs)
@@ -66,17 +63,13 @@ class TaskBoard:
         return board
 
     def adopt(self, partition: int, marks: Marks) -> None:
-        """From now on its tasks leave a mark while they run; its suspects will be tried."""
+        """From now on its tasks leave a mark while they run."""
         self._marks[partition] = marks
-        self._trials.suspects.update(marks.suspects)
 
     def issue(self, partition: int, task: Task) -> None:
         entry = Entry(task, partition)
         self._entries[task.token] = entry
-        if self._trials.suspects and self._trials.add(entry):
-            self.ready.wake()
-        else:
-            self.ready.push(entry)
+        self.ready.push(entry)
 
     def drop(self, token: Token) -> None:
         entry = self._remove(token)
@@ -87,12 +80,10 @@ class TaskBoard:
 
     def drop_partition(self, partition: int) -> None:
         """Its tasks are nobody's any more: whoever runs one is told to stop."""
-        marks = self._marks.pop(partition, None)
+        self._marks.pop(partition, None)
         gone = [token for token, entry in self._entries.items() if entry.partition == partition]
         for token in gone:
             self.drop(token)
-        for ref in () if marks is None else marks.suspects:
-            self._trials.suspects.pop(ref, None)
 
     def count(self) -> int:
         return len(self._entries)
@@ -105,31 +96,6 @@ class TaskBoard:
         if found is None:
             found = self._workers[name] = Worker(next(self._signs))
         return found
-
-    def quiet_s(self, wanted: Collection[str] | None) -> float:
-        """After so long without a new task `take` may find a suspect; inf when there is none."""
-        is_next = self._trials.find(wanted) is not None and not self._is_running
-        return QUIET_S if is_next else inf
-
-    def take(
-        self, wanted: Collection[str] | None, limit: int, *, is_quiet: bool = False
-    ) -> list[Entry]:
-        """What a worker may begin now; `is_quiet` when nothing has come for `quiet_s`."""
-        trials = self._trials
-        if not trials.suspects:
-            return self.ready.pop(wanted, limit)
-        if trials.on_trial is not None:
-            return []
-        suspect = trials.find(wanted)
-        if suspect is None:
-            return self.ready.pop(wanted, limit)
-        if not trials.has_died(suspect) or trials.is_overdue:
-            return [] if self._is_beginning else self._try(suspect)
-        entries = self.ready.pop(wanted, limit)
-        trials.overtake(len(entries))
-        if entries or self._is_running or not is_quiet:
-            return entries
-        return self._try(suspect)
 
     def hand_over(self, name: str, entries: Iterable[Entry]) -> list[Task]:
         worker = self.worker(name)
@@ -145,14 +111,15 @@ class TaskBoard:
         entry = self.held_by(name, token)
         if entry is None:
             return False
-        if entry.is_started:
-            return True
         entry.is_started = True
-        marks = self._marks.get(entry.partition)
-        if marks is not None:
-            is_trial = entry is self._trials.on_trial
-            entry.mark = marks.begin_trial(token) if is_trial else marks.begin(token)
         return True
+
+    def begin(self, token: Token) -> None:
+        """Its code runs from now on: not at once after `start`, behind others that were claimed."""
+        entry = self._entries.get(token)
+        marks = None if entry is None else self._marks.get(entry.partition)
+        if entry is not None and marks is not None and entry.mark == NO_MARK:
+            entry.mark = marks.begin(token)
 
     def held_by(self, name: str, token: Token) -> Entry | None:
         entry = self._entries.get(token)
@@ -160,21 +127,11 @@ class TaskBoard:
 
     def end(self, entry: Entry, report: Command) -> None:
         """The acknowledgement and the report are one step."""
-        if entry is self._trials.on_trial and not isinstance(report, (TaskLost, TaskDeferred)):
-            self._trials.clear(entry)
-            self._tell_trial()
         self._remove(entry.task.token)
         self._deliver(entry.partition, report)
 
     def note(self, entry: Entry, report: Command) -> None:
-        entry.is_noted = True
-        if entry.mark != NO_MARK:
-            self._marks[entry.partition].note(entry.mark)
-        if entry is self._trials.on_trial:
-            self._trials.clear(entry)
-            self._tell_trial()
-        elif self._trials.suspects:
-            self.ready.wake()
+        """It goes on."""
         self._deliver(entry.partition, report)
 
     def beat(self, name: str, holds: Sequence[Token]) -> list[Token]:
@@ -218,27 +175,6 @@ class TaskBoard:
             if worker.is_known
         ]
 
-    @property
-    def _is_running(self) -> bool:
-        return any(worker.held for worker in self._workers.values())
-
-    @property
-    def _is_beginning(self) -> bool:
-        """Whether something runs, or is about to, that has not run for a moment yet."""
-        held = [entry for worker in self._workers.values() for entry in worker.held.values()]
-        return not all(entry.is_noted for entry in held)
-
-    def _try(self, suspect: Entry) -> list[Entry]:
-        self._trials.begin(suspect)
-        self._tell_trial()
-        return [suspect]
-
-    def _tell_trial(self) -> None:
-        """What may begin has changed, and who is to blame should this process die now."""
-        for marks in self._marks.values():
-            marks.set_trial(is_on=self._trials.on_trial is not None)
-        self.ready.wake()
-
     def _lose_missing(self, worker: Worker, listed: set[Token]) -> None:
         for token, entry in list(worker.held.items()):
             entry.beats_missed = 0 if token in listed else entry.beats_missed + 1
@@ -260,7 +196,4 @@ class TaskBoard:
         worker = None if entry.worker is None else self._workers.get(entry.worker)
         if worker is not None:
             worker.held.pop(token, None)
-        if self._trials.suspects:
-            self._trials.leave(entry)
-            self._tell_trial()
         return entry

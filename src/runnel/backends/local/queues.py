@@ -13,16 +13,12 @@ from runnel.core.ids import Token
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A task that the board knows: queued until a worker claims it.
-
-    It `is_noted` once its worker has said that it runs for longer than a moment.
-    """
+    """A task that the board knows: queued until a worker claims it."""
 
     task: Task
     partition: int
     worker: str | None = None
     is_started: bool = False
-    is_noted: bool = False
     mark: int = NO_MARK
     beats_missed: int = 0
 
@@ -80,11 +76,6 @@ class ReadyQueues:
             yield waiter.event
         finally:
             del self._waiters[waiter]
-
-    def wake(self) -> None:
-        """Lets everybody who waits look again: what may be handed out has changed."""
-        for waiter in self._waiters:
-            waiter.event.set()
 
     def _pop_one(self, name: str) -> Entry:
         queue = self._queues.pop(name)

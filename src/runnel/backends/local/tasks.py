@@ -29,20 +29,22 @@ class LocalTasks:
     ) -> Sequence[Task]:
         wanted = None if queues is None else frozenset(queues)
         board = self._board
-        entries = board.take(wanted, limit)
+        entries = board.ready.pop(wanted, limit)
         if not entries and wait_s > 0:
             deadline = self._clock.monotonic() + wait_s
             with board.ready.waiting(wanted) as arrived:
                 # Another worker may have been faster: then this one goes on waiting.
                 while not entries and (left_s := deadline - self._clock.monotonic()) > 0:
                     arrived.clear()
-                    wait_s = min(left_s, board.quiet_s(wanted))
-                    is_woken = await self._clock.wait(arrived, wait_s)
-                    entries = board.take(wanted, limit, is_quiet=not is_woken)
+                    await self._clock.wait(arrived, left_s)
+                    entries = board.ready.pop(wanted, limit)
         return board.hand_over(worker, entries)
 
     async def start(self, worker: str, tokens: Sequence[Token], *, now: float) -> Sequence[bool]:
         return [self._board.start(worker, token) for token in tokens]
+
+    def begin(self, token: Token) -> None:
+        self._board.begin(token)
 
     async def report(self, worker: str, reports: Sequence[Command]) -> Sequence[bool]:
         return [self._report(worker, report) for report in reports]

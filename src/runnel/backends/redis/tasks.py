@@ -46,6 +46,9 @@ class RedisTasks:
         held = self._keys.held + worker
         return [*map(bool, await self._lines.run("start", [held], [*map(encode, tokens)]))]
 
+    def begin(self, token: Token) -> None:
+        """The server knows of the start, and lives on when a worker dies."""
+
     async def report(self, worker: str, reports: Sequence[Command]) -> Sequence[bool]:
         args: list[Arg] = []
         for report in reports:

@@ -188,14 +188,7 @@ class Leases:
             self._limit_mail.leave(partition, owned.inbox.unconsumed())
         self._board.drop_partition(partition)
         if owned is not None:
-            owned.running.close(self._unfinished(partition) if owned.running.suspects else None)
-
-    def _unfinished(self, partition: int) -> set[str] | None:
-        """None when that can't be told."""
-        try:
-            return {row[0] for row in self._reader.rows("list_running", (partition,))}
-        except StoreError:
-            return None
+            owned.running.close()
 
     async def _find_home(self) -> int:
         known = [row[0] for row in self._reader.rows("list_partitions")]

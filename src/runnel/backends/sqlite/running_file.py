@@ -12,26 +12,24 @@ Nothing here needs a checksum: a slot counts only if it is, with its nonce, a to
 
 import mmap
 import os
-from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from runnel.backends.local.marks import NO_MARK
-from runnel.core.ids import Ref, Token, ref_of
+from runnel.core.ids import Token
 
 # The last character is the version: a file with another one is not read.
-MAGIC = b"runnel running 1"
+MAGIC = b"runnel running 2"
 SLOTS = 128
 SLOT_BYTES = 512
 FILE_BYTES = SLOT_BYTES * (1 + SLOTS)
-# A mark is where its slot begins; the magic and the byte behind it have the place of the first.
+# A mark is where its slot begins; the magic has the place of the first.
 MARKS = range(SLOT_BYTES, FILE_BYTES, SLOT_BYTES)
-TRIAL_AT = len(MAGIC)
 
 # The first byte of a slot, written after the token and the end of the line that follow it.
-_FREE, _BEGUN, _NOTED, _TRIED = 0, ord("b"), ord("n"), ord("t")
+_FREE, _BEGUN = 0, ord("b")
 
 _NO_MEMORY = bytearray()
 
@@ -40,17 +38,9 @@ _decode = msgspec.json.Decoder(Token).decode
 
 
 class RunningFile:
-    """`suspects` had just begun when the former owner died, True for one that was on trial.
-
-    Their slots are kept until they begin again, so that no further death makes them forgotten.
-    """
-
     def __init__(self, path: Path) -> None:
-        self.suspects: dict[Ref, bool] = {}
         self._path = path
-        self._died: dict[Token, bool] = {}
-        self._was_trial = False
-        self._reserved: dict[Ref, int] = {}
+        self._died: set[Token] = set()
         self._free: list[int] = []
         self._memory: mmap.mmap | bytearray = _NO_MEMORY
         self._may_make = True
@@ -59,15 +49,10 @@ class RunningFile:
             self._read(found)
 
     def has_killed(self, token: Token) -> bool | None:
-        """Whether this attempt may have killed the former owner; None when nothing is known.
-
-        When a suspect was on trial, it was that one and none of those that ran beside it.
-        """
-        if self._was_trial:
-            return self._died.get(token, False)
+        """True for an attempt that ran when the former owner died; None when nothing is known."""
         return True if token in self._died else None
 
-    def begin(self, token: Token, state: int = _BEGUN) -> int:
+    def begin(self, token: Token) -> int:
         """The mark to end it by; NO_MARK when there is no room: then its death is not counted."""
         line = _encode(token) + b"\n"
         if len(line) >= SLOT_BYTES or not (self._free or self._make()):
@@ -75,55 +60,25 @@ class RunningFile:
         mark = self._free.pop()
         memory = self._memory
         memory[mark + 1 : mark + 1 + len(line)] = line
-        memory[mark] = state
+        memory[mark] = _BEGUN
         return mark
-
-    def begin_trial(self, token: Token) -> int:
-        self._give_up_slot(ref_of(token))
-        return self.begin(token, _TRIED)
-
-    def note(self, mark: int) -> None:
-        """It has run for a while: its start is in the history, and it is no suspect any more."""
-        self._memory[mark] = _NOTED
 
     def end(self, mark: int) -> None:
         self._memory[mark] = _FREE
         self._free.append(mark)
 
-    def set_trial(self, *, is_on: bool) -> None:
-        if self._memory is not _NO_MEMORY:
-            self._memory[TRIAL_AT] = is_on
-
-    def _give_up_slot(self, ref: Ref) -> None:
-        """That which is kept for a suspect; the next to begin gets it."""
-        mark = self._reserved.pop(ref, NO_MARK)
-        if mark != NO_MARK:
-            self.end(mark)
-
-    def close(self, unfinished: Collection[str] | None = None) -> None:
-        """Leaves nothing behind but the suspects that have not begun again.
-
-        `unfinished` are the executions that still run: suspects of others are never tried. Without
-        it all are kept.
-        """
+    def close(self) -> None:
+        """Leaves nothing behind: nothing runs any more, and nobody has died."""
         memory, self._memory = self._memory, _NO_MEMORY
         self._free.clear()
         self._may_make = False
         if isinstance(memory, bytearray):
             return
-        memory[TRIAL_AT] = False
-        kept = {
-            mark
-            for ref, mark in self._reserved.items()
-            if unfinished is None or ref.execution_id in unfinished
-        }
         for mark in MARKS:
-            if mark not in kept:
-                memory[mark] = _FREE
+            memory[mark] = _FREE
         memory.close()
-        if not kept:
-            with suppress(OSError):  # an empty one that stays is read as empty
-                self._path.unlink(missing_ok=True)
+        with suppress(OSError):  # an empty one that stays is read as empty
+            self._path.unlink(missing_ok=True)
 
     def _make(self) -> bool:
         """False when all slots are taken, or when no file can be made; that is tried once."""
@@ -135,17 +90,11 @@ class RunningFile:
         return bool(self._free)
 
     def _read(self, memory: mmap.mmap) -> None:
-        self._was_trial = bool(memory[TRIAL_AT])
-        memory[TRIAL_AT] = False
         for mark in reversed(MARKS):
-            token, state = _token_at(memory, mark), memory[mark]
+            token = _token_at(memory, mark)
             if token is not None:
-                self._died[token] = state == _TRIED
-            if token is None or state == _NOTED or ref_of(token) in self._reserved:
-                self._free.append(mark)
-                continue
-            self._reserved[ref_of(token)] = mark
-            self.suspects[ref_of(token)] = state == _TRIED
+                self._died.add(token)
+            self._free.append(mark)
 
 
 def _token_at(memory: mmap.mmap, mark: int) -> Token | None:

@@ -32,7 +32,7 @@ from runnel.core.events import (
 )
 from runnel.core.execution import NodeRun
 from runnel.core.ids import NO_ITEM, Token
-from runnel.core.retry import ErrorInfo
+from runnel.core.retry import ErrorInfo, delay_after_crash
 from runnel.core.run_when import SkipReason
 from runnel.core.states import IN_FLIGHT, ExecutionState, NodeState
 from runnel.core.values import Value
@@ -128,6 +128,14 @@ def on_task_lost(turn: Turn, command: TaskLost) -> None:
         fail_attempt(turn, index, run, failed, diagnosis="it kept killing its workers")
         return
     turn.release(index, token.item, run)
+    delay = delay_after_crash(run.losses, token) if command.was_started else 0.0
+    if delay:
+        due, count = turn.now + delay, f"{run.losses} workers died with it"
+        turn.emit(
+            NodeWaits(node=token.node_id, item=token.item, wait=Wait.CRASH, due=due, detail=count)
+        )
+        turn.set_timer(index, token.item, TimerKind.RETRY, due=due, attempt=token.attempt)
+        return
     if not run.key:
         queue_task(turn, index, token.item, attempt=run.attempt + 1, nonce=turn.moment.nonce)
         return
@@ -192,7 +200,7 @@ def on_timer_fired(turn: Turn, command: TimerFired) -> None:
         return
     if run.state is not NodeState.WAITING or run.wait is None:
         return
-    if run.wait in (Wait.RETRY, Wait.RATE_LIMIT):
+    if run.wait in (Wait.RETRY, Wait.CRASH, Wait.RATE_LIMIT):
         make_ready(turn, index, command.ref.item)
     elif run.wait in (Wait.SLEEP, Wait.SIGNAL):
         end_wait(turn, index, run)

@@ -15,6 +15,7 @@ from runnel.core.scope import Values
 
 TIMER_OF_WAIT = {
     Wait.RETRY: TimerKind.RETRY,
+    Wait.CRASH: TimerKind.RETRY,
     Wait.RATE_LIMIT: TimerKind.RATE_LIMIT,
     Wait.SLEEP: TimerKind.SLEEP,
     Wait.SIGNAL: TimerKind.SIGNAL,

@@ -51,6 +51,7 @@ class Runners:
         self._deadlines = deadlines
         self._rate_limits = rate_limits
         self._clock = around.clock
+        self._tasks = around.tasks
         self._telemetry = around.telemetry
         self._worker = around.worker
         self._grace_s = grace_s
@@ -176,6 +177,7 @@ class Runners:
                 deferred = await self._admit(run)
                 if deferred is not None or run.is_parked:
                     return deferred
+            self._tasks.begin(run.token)
             run.started_at = self._clock.now()
             self._telemetry.started(run.token, self._worker, run.started_at)
             output = await self._attempts.output(run)

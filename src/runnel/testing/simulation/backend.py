@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
+from runnel.core.ids import Token
 from runnel.ports.archive import Archive
 from runnel.ports.blobs import BlobStore
 from runnel.ports.store import Commit, InboxEntry, Lease, Mailbox, Position, Store, TaskQueue
@@ -18,7 +19,7 @@ class SimulatedBackend:
         line = _Line(process, network, server)
         self.store: Store = cast("Store", _RemoteStore(line))
         self.mailbox: Mailbox = cast("Mailbox", _Remote(line, "mailbox"))
-        self.tasks: TaskQueue = cast("TaskQueue", _Remote(line, "tasks"))
+        self.tasks: TaskQueue = cast("TaskQueue", _RemoteTasks(line, "tasks"))
         self.archive: Archive = cast("Archive", _Remote(line, "archive"))
         self.blobs: BlobStore = server.blobs
 
@@ -59,6 +60,11 @@ class _Remote:
             return await self._line.call(self._part, name, *args, **named)
 
         return call
+
+
+class _RemoteTasks(_Remote):
+    def begin(self, token: Token) -> None:
+        """The store lives on when a worker dies."""
 
 
 class _RemoteStore(_Remote):

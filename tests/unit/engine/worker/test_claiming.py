@@ -14,7 +14,7 @@ from runnel.engine.worker import reports
 from runnel.errors import StoreError
 from runnel.ports.store import TaskQueue
 from runnel.testing.clock import FakeClock, settle
-from tests.unit.engine.worker.stage import Stage
+from tests.unit.engine.worker.stage import WAIT_S, Stage
 from tests.waiting import eventually
 
 
@@ -26,6 +26,8 @@ class Recorded:
         self.limits: list[int] = []
         self.report_sizes: list[int] = []
         self.beats: list[list[Token]] = []
+        self.started: list[Token] = []
+        self.begun: list[Token] = []
         self.failures: dict[str, int] = {}
         self.refuses: set[Token] = set()
         self.drops: list[Token] = []
@@ -45,6 +47,7 @@ class Recorded:
 
     async def start(self, worker: str, tokens: Sequence[Token], *, now: float) -> Sequence[bool]:
         answers = await self._tasks.start(worker, tokens, now=now)
+        self.started += tokens
         return [
             answer and token not in self.refuses
             for token, answer in zip(tokens, answers, strict=True)
@@ -55,6 +58,10 @@ class Recorded:
         self.report_sizes.append(len(reports))
         await self.report_gate.wait()
         return await self._tasks.report(worker, reports)
+
+    def begin(self, token: Token) -> None:
+        self.begun.append(token)
+        self._tasks.begin(token)
 
     async def beat(self, worker: str, holds: Sequence[Token]) -> Sequence[Token]:
         self.beats.append(list(holds))
@@ -104,6 +111,30 @@ async def test_never_more_tasks_run_than_there_are_slots_over_all_queues(stage: 
         await stage.results(40)
 
     assert most == 3
+
+
+async def test_a_task_that_was_claimed_ahead_has_not_begun(stage: Stage) -> None:
+    """Should the process die in the code of the one before it, it is no suspect."""
+    tasks, is_held, may_end = recorded(stage), asyncio.Event(), asyncio.Event()
+
+    async def hold(config: Any, ctx: Context) -> None:
+        if config["holds"]:
+            is_held.set()
+            await may_end.wait()
+
+    stage.handlers.register("hold", hold)
+    issued = [stage.task("hold", {"holds": number == 5}) for number in range(10)]
+    await stage.issue(*issued)
+
+    async with stage.working(concurrency=1, claim_ahead=60):
+        await asyncio.wait_for(is_held.wait(), WAIT_S)
+        begun, started = list(tasks.begun), list(tasks.started)
+        may_end.set()
+        await stage.results(10)
+
+    tokens = [task.token for task in issued]
+    assert (begun, started) == (tokens[:6], tokens)
+    assert tasks.begun == tokens
 
 
 async def test_a_task_that_the_start_check_refuses_does_not_run(stage: Stage) -> None:

@@ -9,7 +9,7 @@ from runnel.core.ids import NO_ITEM, Token
 from runnel.core.states import IN_FLIGHT, ExecutionState, NodeState
 from runnel.testing.simulation.truth import Check, Step
 
-_TIMED = frozenset({Wait.RETRY, Wait.RATE_LIMIT, Wait.SLEEP})
+_TIMED = frozenset({Wait.RETRY, Wait.CRASH, Wait.RATE_LIMIT, Wait.SLEEP})
 
 
 class Stuck(Check):

@@ -5,7 +5,7 @@ from runnel.core.execution import Execution
 from runnel.core.ids import NO_ITEM
 from runnel.testing.simulation.truth import Check
 
-_TIMED = frozenset({Wait.RETRY, Wait.RATE_LIMIT, Wait.SLEEP})
+_TIMED = frozenset({Wait.RETRY, Wait.CRASH, Wait.RATE_LIMIT, Wait.SLEEP})
 
 
 class Timers(Check):
