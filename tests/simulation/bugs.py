@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from runnel.backends.local.board import TaskBoard
+from runnel.backends.local.queues import ReadyQueues
 from runnel.backends.local.tasks import LocalTasks
 from runnel.backends.local.timers import LocalTimers
 from runnel.backends.memory_state import Partition
@@ -193,13 +194,8 @@ def nothing_is_recovered(patch: Patch) -> None:
     patch.setattr(orchestrator_module, "recover", blind)
 
 
-def start_check_skipped(patch: Patch) -> None:
-    async def start(
-        _self: LocalTasks, _worker: str, tokens: Sequence[Token], *, now: float
-    ) -> Sequence[bool]:
-        return [True] * len(tokens)
-
-    patch.setattr(LocalTasks, "start", start)
+def dropped_tasks_stay_in_their_queue(patch: Patch) -> None:
+    patch.setattr(ReadyQueues, "discard", lambda _self, _entry: None)
 
 
 def dropped_code_is_not_told(patch: Patch) -> None:
@@ -352,7 +348,7 @@ ALL: tuple[Bug, ...] = (
     limit_given_to_all,
     retry_counted_twice,
     nothing_is_recovered,
-    start_check_skipped,
+    dropped_tasks_stay_in_their_queue,
     dropped_code_is_not_told,
     cancelled_task_stays_queued,
     created_twice,

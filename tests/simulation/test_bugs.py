@@ -6,7 +6,7 @@ from runnel.testing.simulation.plan import make_plan
 from runnel.testing.simulation.world import simulate
 from tests.simulation import bugs
 
-SEEDS_MAX = 100
+SEEDS_MAX = 300
 
 
 @pytest.mark.parametrize("bug", bugs.ALL, ids=lambda bug: bug.__name__)

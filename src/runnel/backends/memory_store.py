@@ -95,6 +95,9 @@ class MemoryStore:
     async def load(self, aggregate_id: str) -> Sequence[bytes]:
         return tuple(self._state.histories.get(aggregate_id, ()))
 
+    async def load_many(self, aggregate_ids: Sequence[str]) -> Sequence[Sequence[bytes]]:
+        return [await self.load(each) for each in aggregate_ids]
+
     async def running(self, partition: int) -> Sequence[ExecutionId]:
         found = [
             header

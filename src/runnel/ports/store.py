@@ -202,6 +202,9 @@ class Store(Protocol):
     async def load(self, aggregate_id: str) -> Sequence[bytes]:
         """All history entries of an aggregate in order; empty when there is none."""
 
+    async def load_many(self, aggregate_ids: Sequence[str]) -> Sequence[Sequence[bytes]]:
+        """What `load` gives for each of them; as one call where a call is dear."""
+
     async def running(self, partition: int) -> Sequence[ExecutionId]:
         """Executions of the partition that are RUNNING, oldest first: what a new owner looks at."""
 
@@ -249,9 +252,19 @@ class TaskQueue(Protocol):
     """The worker's side of a store."""
 
     async def claim(
-        self, worker: str, queues: Sequence[str] | None, *, limit: int, wait_s: float
+        self,
+        worker: str,
+        queues: Sequence[str] | None,
+        *,
+        limit: int,
+        wait_s: float,
+        starts: bool = False,
     ) -> Sequence[Task]:
-        """Up to `limit` tasks, fair over the queues (None = all), waiting for the first."""
+        """Up to `limit` tasks, fair over the queues (None = all), waiting for the first.
+
+        None of them was dropped before: what is no longer to be run is not handed out. With
+        `starts` they are started by the same step, as if `start` was called with all of them.
+        """
 
     async def start(self, worker: str, tokens: Sequence[Token], *, now: float) -> Sequence[bool]:
         """The start check: False for each claimed task that is no longer to be run (it is gone)."""

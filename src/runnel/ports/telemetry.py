@@ -8,7 +8,6 @@ from runnel.core.ids import Token
 from runnel.ports.store import Header
 
 TASK_STARTED = "task.started"
-TASK_REFUSED = "task.refused"
 TASK_LOST = "task.lost"
 REPORT_REFUSED = "report.refused"
 PARTITION_ACQUIRED = "partition.acquired"

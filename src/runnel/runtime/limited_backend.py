@@ -41,9 +41,15 @@ class LimitedTasks:
         return self._limiters[tag].take(wait_s_max=wait_s_max)
 
     async def claim(
-        self, worker: str, queues: Sequence[str] | None, *, limit: int, wait_s: float
+        self,
+        worker: str,
+        queues: Sequence[str] | None,
+        *,
+        limit: int,
+        wait_s: float,
+        starts: bool = False,
     ) -> Sequence[Task]:
-        return await self._tasks.claim(worker, queues, limit=limit, wait_s=wait_s)
+        return await self._tasks.claim(worker, queues, limit=limit, wait_s=wait_s, starts=starts)
 
     async def start(self, worker: str, tokens: Sequence[Token], *, now: float) -> Sequence[bool]:
         return await self._tasks.start(worker, tokens, now=now)

@@ -97,11 +97,12 @@ class TaskBoard:
             found = self._workers[name] = Worker(next(self._signs))
         return found
 
-    def hand_over(self, name: str, entries: Iterable[Entry]) -> list[Task]:
+    def hand_over(self, name: str, entries: Iterable[Entry], *, starts: bool) -> list[Task]:
         worker = self.worker(name)
         tasks: list[Task] = []
         for entry in entries:
             entry.worker = name
+            entry.is_started = starts
             worker.held[entry.task.token] = entry
             tasks.append(entry.task)
         worker.is_known = worker.is_known or bool(tasks)
@@ -179,7 +180,7 @@ class TaskBoard:
         for token, entry in list(worker.held.items()):
             entry.beats_missed = 0 if token in listed else entry.beats_missed + 1
             if entry.beats_missed >= BEATS_MISSED_MAX:
-                self._lose(entry, "its worker lives and does not hold it")
+                self._lose(entry, "its worker lives and does not hold it", is_crash=False)
 
     def _lose(self, entry: Entry, reason: str, *, is_crash: bool = True) -> None:
         was_started = is_crash and entry.is_started

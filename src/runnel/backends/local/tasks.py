@@ -25,7 +25,13 @@ class LocalTasks:
         self._take_token = take_token
 
     async def claim(
-        self, worker: str, queues: Sequence[str] | None, *, limit: int, wait_s: float
+        self,
+        worker: str,
+        queues: Sequence[str] | None,
+        *,
+        limit: int,
+        wait_s: float,
+        starts: bool = False,
     ) -> Sequence[Task]:
         wanted = None if queues is None else frozenset(queues)
         board = self._board
@@ -38,7 +44,7 @@ class LocalTasks:
                     arrived.clear()
                     await self._clock.wait(arrived, left_s)
                     entries = board.ready.pop(wanted, limit)
-        return board.hand_over(worker, entries)
+        return board.hand_over(worker, entries, starts=starts)
 
     async def start(self, worker: str, tokens: Sequence[Token], *, now: float) -> Sequence[bool]:
         return [self._board.start(worker, token) for token in tokens]

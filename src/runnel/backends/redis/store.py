@@ -24,6 +24,9 @@ from runnel.ports.store import (
     WorkerRecord,
 )
 
+# The server does nothing else meanwhile.
+LOADED_AT_ONCE = 100
+
 
 class RedisStore:
     def __init__(
@@ -128,6 +131,13 @@ class RedisStore:
             "LRANGE", self._keys.history + aggregate_id, 0, -1
         )
         return entries
+
+    async def load_many(self, aggregate_ids: Sequence[str]) -> Sequence[Sequence[bytes]]:
+        found: list[Sequence[bytes]] = []
+        for first in range(0, len(aggregate_ids), LOADED_AT_ONCE):
+            ids = aggregate_ids[first : first + LOADED_AT_ONCE]
+            found += await self._lines.run("load", [self._keys.history], ids)
+        return found
 
     async def running(self, partition: int) -> Sequence[ExecutionId]:
         found = await self._lines.call("ZRANGE", f"{self._keys.running}{partition}", 0, -1)

@@ -31,11 +31,17 @@ class RedisTasks:
         self._dropped_read: dict[str, Position] = {}
 
     async def claim(
-        self, worker: str, queues: Sequence[str] | None, *, limit: int, wait_s: float
+        self,
+        worker: str,
+        queues: Sequence[str] | None,
+        *,
+        limit: int,
+        wait_s: float,
+        starts: bool = False,
     ) -> Sequence[Task]:
         deadline = self._clock.monotonic() + wait_s
         while True:
-            tasks, news = await self._take(worker, queues, limit)
+            tasks, news = await self._take(worker, queues, limit, starts=starts)
             left_s = deadline - self._clock.monotonic()
             if tasks or wait_s <= 0 or left_s <= 0:
                 return tasks
@@ -76,7 +82,7 @@ class RedisTasks:
                 worker,
                 "" if read is None else behind_position(read),
                 BEATS_MISSED_MAX,
-                *lost_around("its worker lives and does not hold it"),
+                *lost_around("its worker lives and does not hold it", is_crash=False)[:2],
                 *map(encode, holds),
             ],
         )
@@ -112,7 +118,7 @@ class RedisTasks:
         return float(await self._lines.run("take_token", [self._keys.bucket + tag], args))
 
     async def _take(
-        self, worker: str, queues: Sequence[str] | None, limit: int
+        self, worker: str, queues: Sequence[str] | None, limit: int, *, starts: bool
     ) -> tuple[list[Task], list[str]]:
         """Tasks; or, without any, what to wait for: streams, and the last entry of each."""
         keys = self._keys
@@ -128,7 +134,7 @@ class RedisTasks:
                 keys.signs,
                 keys.tasks,
             ],
-            [worker, limit, int(queues is None), *order],
+            [worker, limit, int(queues is None), int(starts), *order],
         )
         self._rotation.served([name.decode() for name in served])
         if queues is None:

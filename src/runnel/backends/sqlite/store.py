@@ -100,6 +100,9 @@ class SqliteStore:
             return ()
         return [row[0] for row in self._reader.rows("load_history", (aggregate_id,))]
 
+    async def load_many(self, aggregate_ids: Sequence[str]) -> Sequence[Sequence[bytes]]:
+        return [await self.load(each) for each in aggregate_ids]
+
     async def running(self, partition: int) -> Sequence[ExecutionId]:
         return [row[0] for row in self._reader.rows("list_running", (partition,))]
 

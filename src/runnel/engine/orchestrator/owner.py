@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -83,6 +83,7 @@ class Owner:
         is_busy = bool(timers or self._own)
         entries = await self._read(0 if is_busy else await self._bounded_by_timers(wait_s))
         own, self._own = self._own, deque()
+        await self.prefetch(_executions_of(entries))
         self._begin_batch()
         for command in own:
             await self._handle(command)
@@ -99,6 +100,10 @@ class Owner:
         """Decides commands that this owner found out by itself (a recovery); committed at once."""
         self._own.extend(commands)
         await self.tick(0)
+
+    async def prefetch(self, execution_ids: Iterable[str]) -> None:
+        """They are about to be needed: loaded together, not one by one."""
+        await self._aggregates.prefetch(execution_ids)
 
     async def in_flight(self, execution_id: ExecutionId) -> dict[Token, bool]:
         """What the execution believes to be out, and whether it is known to have started."""
@@ -349,6 +354,16 @@ class Owner:
     def _new_moment(self) -> Moment:
         nonce = Nonce(self._parts.ids.nonce())
         return Moment(self._batch.now, nonce, self._blobs, self._parts.policy)
+
+
+def _executions_of(entries: Sequence[InboxEntry]) -> Iterable[str]:
+    """Each once, in the order in which they are needed."""
+    commands = (entry.command for entry in entries)
+    return dict.fromkeys(
+        aggregate_of(command)
+        for command in commands
+        if command is not None and not isinstance(command, LimitCommand)
+    )
 
 
 def _without_execution(command: Command) -> Decision:

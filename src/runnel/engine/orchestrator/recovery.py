@@ -29,6 +29,7 @@ async def recover(owner: Owner, store: Store, telemetry: Telemetry) -> int:
     while waiting:
         seen.update(waiting)
         commands: list[Command] = []
+        await owner.prefetch(waiting[:EXECUTIONS_AT_ONCE])
         for execution_id in waiting[:EXECUTIONS_AT_ONCE]:
             commands += await _commands_for(owner, store, telemetry, execution_id)
         await owner.submit(commands)

@@ -1,14 +1,13 @@
-"""The claim loop: as many tasks as there are free slots, the start check, then they run."""
+"""The claim loop: as many tasks as there are free slots; then they run."""
 
 import asyncio
 from collections.abc import Sequence
 
 from runnel.core.effects import Task
 from runnel.engine.worker.reports import Reporter
-from runnel.engine.worker.runs import Held, Run
+from runnel.engine.worker.runs import Held
 from runnel.engine.worker.slots import Slots
 from runnel.engine.worker.surroundings import Surroundings
-from runnel.ports.telemetry import TASK_REFUSED
 
 # A claim that finds nothing waits in the store, not here: this is only how long one call lasts.
 CLAIM_WAIT_S = 30.0
@@ -42,11 +41,8 @@ class ClaimLoop:
             return 0
         # A store that was set back hands out again what is running here: one run is enough.
         runs = [self._held.add(task) for task in claimed if self._held.find(task.token) is None]
-        if not runs:
-            return 0
-        wanted = await self._start_check(runs)
-        self._slots.put(wanted)
-        return len(wanted)
+        self._slots.put(runs)
+        return len(runs)
 
     def stop(self) -> None:
         """Claims nothing more; a batch that is claimed already still starts."""
@@ -63,35 +59,9 @@ class ClaimLoop:
             limit = await self._slots.wait_claimable()
             return await around.patience.until_done(
                 lambda: around.tasks.claim(
-                    around.worker, self._queues, limit=limit, wait_s=CLAIM_WAIT_S
+                    around.worker, self._queues, limit=limit, wait_s=CLAIM_WAIT_S, starts=True
                 ),
                 "claim",
             )
         finally:
             self._waiting = None
-
-    async def _start_check(self, runs: Sequence[Run]) -> Sequence[Run]:
-        tokens = [run.token for run in runs]
-        around = self._around
-        now = around.clock.now()
-        answers = await around.patience.until_done(
-            lambda: around.tasks.start(around.worker, tokens, now=now), "start"
-        )
-        if all(answers):
-            return runs
-        for run, is_wanted in zip(runs, answers, strict=True):
-            if not is_wanted:
-                self._refused(run)
-        return [run for run, is_wanted in zip(runs, answers, strict=True) if is_wanted]
-
-    def _refused(self, run: Run) -> None:
-        run.is_over = True
-        token = run.token
-        self._held.forget(token)
-        self._around.telemetry.event(
-            TASK_REFUSED,
-            worker=self._around.worker,
-            execution_id=token.execution_id,
-            node_id=token.node_id,
-            attempt=token.attempt,
-        )

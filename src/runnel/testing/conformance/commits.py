@@ -111,6 +111,17 @@ class CommitRules(Suite):
 
         assert len(await store.load(ROOT)) == 1
 
+    async def test_many_histories_are_loaded_at_once(self, store: Store, owner: Owner) -> None:
+        ids = [f"{ROOT}.n{number}" for number in range(250)]
+        histories = [History(aggregate_id=each, entry=each.encode()) for each in ids[::2]]
+
+        await owner.commit(Commit(sequence=0, histories=histories))
+
+        found = [list(entries) for entries in await store.load_many(ids)]
+        assert found[::2] == [[each.encode()] for each in ids[::2]]
+        assert not any(found[1::2])
+        assert list(await store.load_many([])) == []
+
     async def test_history_is_loaded_in_the_order_it_was_committed(
         self, store: Store, owner: Owner
     ) -> None:

@@ -87,7 +87,17 @@ class WorkerRules(Suite):
 
         assert was_started(await owner.commands()) == {"a": True, "b": False}
 
-    async def test_a_task_lost_by_missing_beats_tells_whether_it_had_started(
+    async def test_tasks_that_start_with_their_claim_have_started(
+        self, store: Store, tasks: TaskQueue, owner: Owner
+    ) -> None:
+        await owner.commit(Commit(sequence=0, tasks=[task("a"), task("b")]))
+        await tasks.claim("w", None, limit=5, wait_s=0, starts=True)
+
+        await lose(store, tasks, "w")
+
+        assert was_started(await owner.commands()) == {"a": True, "b": True}
+
+    async def test_a_task_lost_by_missing_beats_has_killed_nobody(
         self, tasks: TaskQueue, owner: Owner
     ) -> None:
         await owner.commit(Commit(sequence=0, tasks=[task("a"), task("b")]))
@@ -97,7 +107,7 @@ class WorkerRules(Suite):
         for _ in range(2):
             await tasks.beat("w", [])
 
-        assert was_started(await owner.commands()) == {"a": True, "b": False}
+        assert was_started(await owner.commands()) == {"a": False, "b": False}
 
     async def test_a_lost_task_is_known_until_its_loss_is_consumed(
         self, store: Store, tasks: TaskQueue, owner: Owner

@@ -16,6 +16,7 @@ from runnel.backends.memory_archive import MemoryArchive
 from runnel.backends.memory_state import MemoryState
 from runnel.backends.memory_store import MemoryMailbox, MemoryStore
 from runnel.core.commands import Command
+from runnel.core.effects import Task
 from runnel.core.ids import Token
 from runnel.errors import FencedError
 from runnel.ports.clock import Clock, Ids
@@ -87,6 +88,20 @@ class WatchedTasks(LocalTasks):
             if is_wanted:
                 self.watcher.started(worker, token)
         return answers
+
+    async def claim(
+        self,
+        worker: str,
+        queues: Sequence[str] | None,
+        *,
+        limit: int,
+        wait_s: float,
+        starts: bool = False,
+    ) -> Sequence[Task]:
+        tasks = await super().claim(worker, queues, limit=limit, wait_s=wait_s, starts=starts)
+        for task in tasks if starts else ():
+            self.watcher.started(worker, task.token)
+        return tasks
 
     async def report(self, worker: str, reports: Sequence[Command]) -> Sequence[bool]:
         answers = await super().report(worker, reports)

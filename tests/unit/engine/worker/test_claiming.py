@@ -29,29 +29,28 @@ class Recorded:
         self.started: list[Token] = []
         self.begun: list[Token] = []
         self.failures: dict[str, int] = {}
-        self.refuses: set[Token] = set()
         self.drops: list[Token] = []
         self.empty_claims = 0
         self.report_gate = asyncio.Event()
         self.report_gate.set()
 
     async def claim(
-        self, worker: str, queues: Sequence[str] | None, *, limit: int, wait_s: float
+        self,
+        worker: str,
+        queues: Sequence[str] | None,
+        *,
+        limit: int,
+        wait_s: float,
+        starts: bool = False,
     ) -> Sequence[Task]:
         self._maybe_fail("claim")
         self.limits.append(limit)
         if self.empty_claims:
             self.empty_claims -= 1
             return ()
-        return await self._tasks.claim(worker, queues, limit=limit, wait_s=wait_s)
-
-    async def start(self, worker: str, tokens: Sequence[Token], *, now: float) -> Sequence[bool]:
-        answers = await self._tasks.start(worker, tokens, now=now)
-        self.started += tokens
-        return [
-            answer and token not in self.refuses
-            for token, answer in zip(tokens, answers, strict=True)
-        ]
+        tasks = await self._tasks.claim(worker, queues, limit=limit, wait_s=wait_s, starts=starts)
+        self.started += [task.token for task in tasks if starts]
+        return tasks
 
     async def report(self, worker: str, reports: Sequence[Command]) -> Sequence[bool]:
         self._maybe_fail("report")
@@ -135,19 +134,6 @@ async def test_a_task_that_was_claimed_ahead_has_not_begun(stage: Stage) -> None
     tokens = [task.token for task in issued]
     assert (begun, started) == (tokens[:6], tokens)
     assert tasks.begun == tokens
-
-
-async def test_a_task_that_the_start_check_refuses_does_not_run(stage: Stage) -> None:
-    stale, wanted = stage.task("output", {"is": "stale"}), stage.task("output", {"is": "wanted"})
-    recorded(stage).refuses.add(stale.token)
-    await stage.issue(stale, wanted)
-
-    async with stage.working():
-        [completed] = await stage.results(1)
-
-    assert completed.token == wanted.token
-    assert stage.told.begun == [wanted.token]
-    assert len(stage.told.named("task.refused")) == 1
 
 
 async def test_a_task_that_is_handed_out_again_while_it_runs_is_run_once(stage: Stage) -> None:

@@ -180,16 +180,18 @@ async def test_a_worker_that_is_cancelled_does_not_wait_for_its_threads(stage: S
     assert [type(each) for each in await stage.read_reports()] == [TaskLost]
 
 
-async def test_a_worker_that_is_cancelled_between_claim_and_start_loses_what_it_claimed(
+async def test_a_worker_that_is_cancelled_while_it_claims_loses_what_it_claimed(
     frozen: Stage,
 ) -> None:
-    claimed = asyncio.Event()
+    claimed, claim = asyncio.Event(), frozen.backend.tasks.claim
 
-    async def endless(*_arguments: object, **_named: object) -> Any:
+    async def late(*arguments: Any, **named: Any) -> Any:
+        tasks = await claim(*arguments, **named)
         claimed.set()
         await asyncio.Event().wait()
+        return tasks
 
-    frozen.backend.tasks.start = endless  # type: ignore[method-assign]  # a fault
+    frozen.backend.tasks.claim = late  # type: ignore[method-assign]  # a fault
     task = frozen.task("output")
     await frozen.issue(task)
     async with asyncio.timeout(5), asyncio.TaskGroup() as group:

@@ -2,12 +2,11 @@
 -- KEYS  1 workers  2 signs  3 held by this worker  4 out  5 dropped of this worker
 --       and the prefix 6 inbox
 -- ARGV  1 worker  2 the first dropped entry it has not read ('' for all)  3 beats missed at most
---       4 TaskLost up to its token  5 its rest if it was started  6 its rest if not
---       then the tokens that it holds
+--       4 TaskLost up to its token  5 its rest; then the tokens that it holds
 -- Returns which of those, by number, it does not hold.
 local listed = {}
-for at = 7, #ARGV do
-  listed[ARGV[at]] = at - 6
+for at = 6, #ARGV do
+  listed[ARGV[at]] = at - 5
 end
 redis.call('HSET', KEYS[1], ARGV[1], redis.call('INCR', KEYS[2]))
 if ARGV[2] ~= '' then
@@ -21,8 +20,7 @@ for at = 1, #held, 2 do
   is_held[token] = true
   local now_missed = listed[token] and 0 or tonumber(missed) + 1
   if now_missed >= tonumber(ARGV[3]) then
-    local rest = started == '1' and ARGV[5] or ARGV[6]
-    redis.call('XADD', KEYS[6] .. partition, '*', 'm', ARGV[4] .. token .. rest)
+    redis.call('XADD', KEYS[6] .. partition, '*', 'm', ARGV[4] .. token .. ARGV[5])
     lost[#lost + 1] = token
   elseif now_missed ~= tonumber(missed) then
     changed[#changed + 1] = token
@@ -34,9 +32,9 @@ call_many('HDEL', KEYS[3], lost)
 call_many('HDEL', KEYS[4], lost)
 
 local unknown = {}
-for at = 7, #ARGV do
+for at = 6, #ARGV do
   if not is_held[ARGV[at]] then
-    unknown[#unknown + 1] = at - 6
+    unknown[#unknown + 1] = at - 5
   end
 end
 return unknown

@@ -3,10 +3,10 @@
 -- KEYS  1 queues  2 new queues  3 out  4 held by this worker  5 workers  6 signs
 --       and the prefix 7 tasks
 -- ARGV  1 worker  2 how many at most  3 '1' for all queues, those that are not named too
---       then the names of queues
+--       4 '1' if they start, else '0'; then the names of queues
 -- Returns {{task...}, {queue served...}, {queue...}, {last entry of each, and of new queues}}: the
 -- last two are for waiting, and empty when there was a task.
-local names = tail(ARGV, 4)
+local names = tail(ARGV, 5)
 if ARGV[3] == '1' and redis.call('SCARD', KEYS[1]) ~= #names then
   local known = {}
   for _, name in ipairs(names) do
@@ -36,7 +36,7 @@ local function take(name, most)
     out[#out + 1] = fields[2]
     out[#out + 1] = 'w' .. ARGV[1]
     held[#held + 1] = fields[2]
-    held[#held + 1] = fields[4] .. ' 00'
+    held[#held + 1] = fields[4] .. ' ' .. ARGV[4] .. '0'
   end
   call_many('XDEL', key, ids)
   left = left - #ids
