@@ -3,6 +3,7 @@
 import zlib
 from dataclasses import dataclass, field
 
+from runnel.backends.local.attendance import LocalAttendance
 from runnel.backends.local.board import TaskBoard
 from runnel.backends.local.inbox import LocalInbox
 from runnel.backends.local.timers import LocalTimers
@@ -51,6 +52,7 @@ class MemoryState:
     def __init__(self, partitions: int) -> None:
         self.partitions = [Partition(number) for number in range(partitions)]
         self.board = TaskBoard(self.deliver)
+        self.attendance = LocalAttendance()
         self.histories: dict[str, list[bytes]] = {}
         self.headers: dict[ExecutionId, Header] = {}
         self.definitions: dict[DefinitionHash, Definition] = {}

@@ -10,6 +10,7 @@ from runnel.core.states import ExecutionState
 from runnel.errors import FencedError, LeaseHeldError
 from runnel.ports.clock import Clock, Ids
 from runnel.ports.store import (
+    Attendance,
     Commit,
     CommitLimits,
     InboxEntry,
@@ -21,6 +22,8 @@ from runnel.ports.store import (
 
 
 class MemoryStore:
+    fails_together = False
+
     def __init__(self, state: MemoryState, *, clock: Clock, ids: Ids, limits: CommitLimits) -> None:
         self.limits = limits
         self._state = state
@@ -61,6 +64,12 @@ class MemoryStore:
         if found.is_held_by(lease):
             found.lease = None
             found.inbox.arrived.set()
+
+    async def attend(self, owner: str) -> Sequence[Attendance]:
+        return self._state.attendance.attend(owner)
+
+    async def depart(self, owner: str, *, counter: int | None = None) -> None:
+        self._state.attendance.depart(owner, counter)
 
     async def commit(self, lease: Lease, commit: Commit) -> None:
         partition = self._owned(lease)

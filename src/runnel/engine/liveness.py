@@ -5,6 +5,11 @@ from typing import Generic, TypeVar
 
 from runnel.ports.clock import Clock
 
+LOOKS_PER_TIMEOUT = 6
+# The last sign is seen at most one look after it was given, and found to be old at most one look
+# after it is: 3.5 + 2 of 6 looks leave half a look for the looking itself.
+LOOKS_UNTIL_DEAD = 3.5
+
 Who = TypeVar("Who", bound=Hashable)
 Sign = TypeVar("Sign")
 
@@ -13,22 +18,25 @@ class Liveness(Generic[Who, Sign]):
     """A sign is anything that the living change: no clock but the observer's takes part.
 
     So neither clocks that differ nor an observer that slept for a while make anybody dead who
-    has moved since the observer last looked.
+    has moved since the observer last looked. Whoever gives a sign every `look_s` and is looked
+    at every `look_s` is found dead at most `timeout_s` after its last sign, and not before it
+    has missed three.
     """
 
     def __init__(self, clock: Clock, timeout_s: float) -> None:
+        self.look_s = timeout_s / LOOKS_PER_TIMEOUT
         self._clock = clock
-        self._timeout_s = timeout_s
+        self._still_s = LOOKS_UNTIL_DEAD * self.look_s
         self._seen: dict[Who, tuple[Sign, float]] = {}
 
     def is_dead(self, who: Who, sign: Sign) -> bool:
-        """True once the same sign has been seen for `timeout_s`."""
+        """True once the same sign has been seen for long enough."""
         now = self._clock.monotonic()
         known = self._seen.get(who)
         if known is None or known[0] != sign:
             self._seen[who] = (sign, now)
             return False
-        return now - known[1] >= self._timeout_s
+        return now - known[1] >= self._still_s
 
     def forget_all_but(self, known: "set[Who]") -> None:
         for who in self._seen.keys() - known:

@@ -46,6 +46,13 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     """The sequence of the last commit when the lease was acquired."""
 
 
+class Attendance(msgspec.Struct, frozen=True, kw_only=True):
+    """An orchestrator as the others see it: alive while `counter` changes, as a lease is."""
+
+    owner: str
+    counter: int
+
+
 class InboxEntry(msgspec.Struct, frozen=True, kw_only=True):
     """`command` is None when the message can't be read: `body` and `problem` say why."""
 
@@ -152,6 +159,9 @@ class Store(Protocol):
     """
 
     limits: CommitLimits
+    fails_together: bool
+    """Whether partitions of one process share what a call that failed may have changed: then all
+    of them have to be given up and loaded again, not only the one that failed."""
 
     async def partitions(self) -> Sequence[int]:
         """All partitions that exist, owned or not."""
@@ -177,6 +187,15 @@ class Store(Protocol):
 
     async def release(self, lease: Lease) -> None:
         """Gives the partition back; not an error when it is already somebody else's."""
+
+    async def attend(self, owner: str) -> Sequence[Attendance]:
+        """Says that an orchestrator lives; returns all that have said so and not departed."""
+
+    async def depart(self, owner: str, *, counter: int | None = None) -> None:
+        """The orchestrator ends: it is not listed any more until it attends again.
+
+        With `counter` somebody else says so, and nothing happens when that is not its last sign.
+        """
 
     async def commit(self, lease: Lease, commit: Commit) -> None:
         """Writes all of it, or nothing.

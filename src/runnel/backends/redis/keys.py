@@ -27,6 +27,9 @@ class Keys:
         # set: concurrency keys that have a history
         self.limits = tag + "limits:"
 
+        # hash: orchestrator to the number of its last sign of life
+        self.orchestrators = tag + "orchestrators"
+
         # -- of an aggregate
         # list: its entries, oldest first
         self.history = tag + "history:"

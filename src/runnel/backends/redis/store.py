@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from runnel.backends.local.bounds import check_bounds
+from runnel.backends.redis.attendance import RedisAttendance
 from runnel.backends.redis.commits import commit_args, commit_keys
 from runnel.backends.redis.inbox import entries_of, unread_reports
 from runnel.backends.redis.keys import Keys
@@ -15,6 +16,7 @@ from runnel.backends.redis.values import decode_timer_key, encode
 from runnel.core.ids import ExecutionId, Token
 from runnel.errors import BrokenInvariantError, FencedError
 from runnel.ports.store import (
+    Attendance,
     Commit,
     CommitLimits,
     InboxEntry,
@@ -29,6 +31,8 @@ LOADED_AT_ONCE = 100
 
 
 class RedisStore:
+    fails_together = False
+
     def __init__(
         self,
         lines: Lines,
@@ -45,6 +49,7 @@ class RedisStore:
         self._layout = layout
         self._leases = leases
         self._losses = losses
+        self._attendance = RedisAttendance(lines, keys)
         self._commit_keys = [commit_keys(keys, number) for number in range(layout.partitions)]
 
     async def partitions(self) -> Sequence[int]:
@@ -69,6 +74,12 @@ class RedisStore:
 
     async def release(self, lease: Lease) -> None:
         await self._leases.release(lease)
+
+    async def attend(self, owner: str) -> Sequence[Attendance]:
+        return await self._attendance.attend(owner)
+
+    async def depart(self, owner: str, *, counter: int | None = None) -> None:
+        await self._attendance.depart(owner, counter)
 
     async def commit(self, lease: Lease, commit: Commit) -> None:
         check_bounds(commit, self.limits)

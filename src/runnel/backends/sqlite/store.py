@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from runnel.backends.local.attendance import LocalAttendance
 from runnel.backends.local.board import TaskBoard
 from runnel.backends.local.bounds import check_bounds
 from runnel.backends.sqlite.commits import Commits
@@ -13,6 +14,7 @@ from runnel.backends.sqlite.routes import Routes
 from runnel.core.ids import ExecutionId, Token
 from runnel.ports.clock import Clock
 from runnel.ports.store import (
+    Attendance,
     Commit,
     CommitLimits,
     InboxEntry,
@@ -27,6 +29,14 @@ SWEEP_S = 1.0
 
 
 class SqliteStore:
+    """Who takes part is known within one process only: embedded, nobody shares partitions.
+
+    Concurrency keys are in the memory of the process, for all its partitions: so they fail
+    together.
+    """
+
+    fails_together = True
+
     def __init__(
         self,
         *,
@@ -49,6 +59,7 @@ class SqliteStore:
         self._leases = leases
         self._commits = commits
         self._routes = routes
+        self._attendance = LocalAttendance()
 
     async def partitions(self) -> Sequence[int]:
         return [row[0] for row in self._reader.rows("list_partitions")]
@@ -70,6 +81,12 @@ class SqliteStore:
 
     async def release(self, lease: Lease) -> None:
         await self._leases.release(lease)
+
+    async def attend(self, owner: str) -> Sequence[Attendance]:
+        return self._attendance.attend(owner)
+
+    async def depart(self, owner: str, *, counter: int | None = None) -> None:
+        self._attendance.depart(owner, counter)
 
     async def commit(self, lease: Lease, commit: Commit) -> None:
         check_bounds(commit, self.limits)

@@ -4,41 +4,65 @@ import asyncio
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
 
-from runnel.engine.liveness import Liveness
 from runnel.engine.orchestrator.aggregates import Graphs
+from runnel.engine.orchestrator.lease_watch import LeaseWatch
 from runnel.engine.orchestrator.owner import Owner
 from runnel.engine.orchestrator.parts import Parts
 from runnel.engine.orchestrator.recovery import recover
 from runnel.errors import FencedError, LeaseHeldError, PartitionUnavailableError, StoreError
 from runnel.ports import telemetry as names
-from runnel.ports.store import Lease, LeaseRecord
+from runnel.ports.store import Lease
 
 Wanted = Callable[[], Awaitable[Sequence[int]]]
+Leave = Callable[[], Awaitable[None]]
+
+# Under steady traffic an inbox is never empty; what is left in it is the next owner's.
+DRAIN_TICKS_MAX = 100
 
 
 class Orchestrator:
     """`wanted` names the partitions that this orchestrator should own, as of now.
 
-    `recovered` is set once all that the first look acquired has been brought to life; a look that
-    a StoreError ends does not count.
+    What it owns and no longer wants is given up, one at a time, after the commit under way. A
+    partition whose owner has died is acquired at most `lease_s` later. `leave` is called when it
+    is to stop, before it gives back what it has. `recovered` is set once all that the first look
+    acquired has been brought to life; a look that a StoreError ends does not count.
     """
 
-    def __init__(self, parts: Parts, *, name: str, wanted: Wanted, lease_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        *,
+        name: str,
+        wanted: Wanted,
+        leave: Leave | None = None,
+        lease_s: float = 10.0,
+        watch: LeaseWatch | None = None,
+    ) -> None:
         self.recovered = asyncio.Event()
         self._parts = parts
         self._name = name
         self._wanted = wanted
-        self._lease_s = lease_s
+        self._leave = leave
+        self._watch = watch or LeaseWatch(parts.store, parts.clock, lease_s)
         self._graphs = Graphs(parts.archive)
         self._owned: dict[int, Lease] = {}
         self._owners: dict[int, Owner] = {}
         self._recovering: set[int] = set()
+        self._leaving: set[int] = set()
         self._has_looked = False
         self._unreleased: list[Lease] = []
-        self._liveness: Liveness[int, LeaseRecord] = Liveness(parts.clock, lease_s)
 
     def owns(self, partition: int) -> bool:
         return partition in self._owned
+
+    def owners(self) -> Sequence[Owner]:
+        """Of the partitions that are owned and recovered."""
+        return [
+            owner
+            for partition, owner in self._owners.items()
+            if partition not in self._recovering and partition not in self._leaving
+        ]
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until stopped; then every partition is committed to its last entry and released."""
@@ -50,15 +74,18 @@ class Orchestrator:
                 except StoreError as error:
                     self._parts.telemetry.event(names.STORE_FAILED, error=str(error))
                 self._tell_recovered()
-                await self._parts.clock.wait(stop, self._lease_s / 3)
+                await self._parts.clock.wait(stop, self._watch.look_s)
             self._halt_all()
+            await self._say_goodbye()
 
     async def _tick(self, group: asyncio.TaskGroup, stop: asyncio.Event) -> None:
         unreleased, self._unreleased = self._unreleased, []
         for given_up in unreleased:
             await self._release(given_up)
         await self._renew()
-        for partition in await self._wanted():
+        wanted = await self._wanted()
+        self._give_up_one(wanted)
+        for partition in wanted:
             if partition not in self._owned:
                 lease = await self._try_to_acquire(partition)
                 if lease is not None:
@@ -73,17 +100,26 @@ class Orchestrator:
             except FencedError:
                 self._owned.pop(partition, None)
 
+    def _give_up_one(self, wanted: Sequence[int]) -> None:
+        """The next one follows when this one is given back."""
+        if self._leaving & self._owners.keys():
+            return
+        for partition in sorted(self._owners.keys() - set(wanted)):
+            self._leaving.add(partition)
+            self._owners[partition].halt()
+            return
+
     async def _try_to_acquire(self, partition: int) -> Lease | None:
-        """A free one at once; a held one when its counter has not moved for `lease_s`.
+        """A free one at once; a held one when its lease has not been renewed for too long.
 
         One that can't be had (its lock file is another user's, say) does not keep the others away.
         """
         store = self._parts.store
         try:
-            record = await store.observe(partition)
-            if record is not None and not self._liveness.is_dead(partition, record):
+            sight = await self._watch.look(partition)
+            if not sight.is_takeable:
                 return None
-            return await store.acquire(partition, self._name, over=record)
+            return await store.acquire(partition, self._name, over=sight.lease)
         except LeaseHeldError:
             return None
         except PartitionUnavailableError as error:
@@ -104,15 +140,13 @@ class Orchestrator:
             self._tell_recovered()
             if not stop.is_set():
                 await owner.run()
-            while await owner.tick(0):
-                pass
+            await self._drain(owner)
         except FencedError as error:
             self._tell_lost(lease, str(error))
         except StoreError as error:
-            # What this partition shares with the others here (concurrency keys) may be lost with
-            # it: all of them begin anew, as after a restart of the process.
             self._tell_lost(lease, str(error))
-            self._halt_all()
+            if parts.store.fails_together:
+                self._halt_all()
         except Exception as error:  # noqa: BLE001 - a bug: one partition must not end the others
             self._tell_lost(lease, "".join(traceback.format_exception(error)))
         finally:
@@ -121,8 +155,25 @@ class Orchestrator:
             if self._owners.get(lease.partition) is owner:
                 del self._owners[lease.partition]
             self._recovering.discard(lease.partition)
+            self._leaving.discard(lease.partition)
             self._tell_recovered()
             await self._release(lease)
+
+    async def _drain(self, owner: Owner) -> None:
+        """What has come is committed, unless another orchestrator waits for the partition."""
+        if owner.lease.partition in self._leaving:
+            return
+        for _ in range(DRAIN_TICKS_MAX):
+            if not await owner.tick(0):
+                return
+
+    async def _say_goodbye(self) -> None:
+        if self._leave is None:
+            return
+        try:
+            await self._leave()
+        except StoreError as error:
+            self._parts.telemetry.event(names.STORE_FAILED, error=str(error))
 
     def _halt_all(self) -> None:
         for owner in self._owners.values():

@@ -10,6 +10,7 @@ A backend's test file is one class with one fixture:
 The backend has one partition, or gives each process one of its own; asyncio_mode is "auto".
 """
 
+from runnel.testing.conformance.attendance import AttendanceRules
 from runnel.testing.conformance.blobs import BlobRules
 from runnel.testing.conformance.claims import ClaimRules
 from runnel.testing.conformance.commits import CommitRules
@@ -33,6 +34,7 @@ class StoreConformance(
     PoisonRules,
     TimerRules,
     LeaseRules,
+    AttendanceRules,
     ClaimRules,
     ReportRules,
     WorkerRules,

@@ -76,6 +76,7 @@ class _RemoteStore(_Remote):
     def __init__(self, line: _Line) -> None:
         super().__init__(line, "store")
         self.limits = line.server.limits
+        self.fails_together = line.server.machine.store.fails_together
         self._read: dict[str, Position] = {}
         self._due: dict[str, float | None] = {}
 

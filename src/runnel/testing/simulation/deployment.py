@@ -10,8 +10,8 @@ from runnel.core.events import AnyEvent
 from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, Token
 from runnel.core.json_types import Json
 from runnel.core.policy import Policy
-from runnel.engine.orchestrator.orchestrator import Orchestrator
 from runnel.engine.orchestrator.parts import Parts
+from runnel.engine.orchestrator.shares import sharing_orchestrator
 from runnel.engine.services.reaper import Reaper
 from runnel.engine.worker import Worker
 from runnel.handlers import builtin_registry
@@ -110,9 +110,7 @@ class Deployment:
             cached_executions_max=2,
             idle_s_max=IDLE_S,
         )
-        orchestrator = Orchestrator(
-            parts, name=process.name, wanted=backend.store.partitions, lease_s=LEASE_S
-        )
+        orchestrator = sharing_orchestrator(parts, name=process.name, lease_s=LEASE_S)
         reaper = Reaper(
             backend.store, backend.tasks, process.clock, telemetry, dead_after_s=DEAD_AFTER_S
         )

@@ -209,5 +209,6 @@ def copy_state(state: MemoryState) -> MemoryState:
     copied.board = state.board.copy(copied.deliver)
     copied.histories = {id_: list(entries) for id_, entries in state.histories.items()}
     copied.headers = dict(state.headers)
+    copied.attendance = state.attendance.copy()
     copied.dead_letters = list(state.dead_letters)
     return copied

@@ -1,0 +1,99 @@
+"""One process of a deployment on Redis: `orchestrator` or `worker`, the server's URL, a name.
+
+It says each thing that telemetry is told, by name; SIGTERM ends it in good order. Times are those
+of a deployment of three-second leases, so that a test need not wait for long.
+"""
+
+import asyncio
+import signal
+import sys
+
+from runnel.authoring.context import Context
+from runnel.authoring.registry import HandlerRegistry
+from runnel.backends.redis import RedisBackend
+from runnel.core.json_types import Json
+from runnel.engine.orchestrator.parts import Parts
+from runnel.engine.orchestrator.shares import sharing_orchestrator
+from runnel.engine.services.reaper import Reaper
+from runnel.engine.worker import Worker
+from runnel.runtime.clock import RealClock, RealIds
+
+LEASE_S = 3.0
+DEAD_AFTER_S = 3.0
+BEAT_S = 0.4
+PARTITIONS = 8
+
+
+class Told:
+    """Says each event and the partition, worker or orchestrator that it is about."""
+
+    def event(self, name: str, **fields: object) -> None:
+        about = [fields[key] for key in ("partition", "worker", "orchestrator") if key in fields]
+        say(" ".join([name, *map(str, about)]))
+
+    def committed(self, *_args: object) -> None:
+        """Too many to be said."""
+
+    def started(self, *_args: object) -> None:
+        """The handler says so itself."""
+
+
+async def main(role: str, url: str, name: str) -> None:
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    backend = await RedisBackend.open(url, clock=RealClock(), ids=RealIds(), partitions=PARTITIONS)
+    await (orchestrate if role == "orchestrator" else work)(backend, name, stop)
+    await backend.close()
+    say("ended")
+
+
+async def orchestrate(backend: RedisBackend, name: str, stop: asyncio.Event) -> None:
+    clock, told = RealClock(), Told()
+    parts = Parts(
+        store=backend.store,
+        archive=backend.archive,
+        blobs=backend.blobs,
+        clock=clock,
+        ids=RealIds(),
+        telemetry=told,
+    )
+    orchestrator = sharing_orchestrator(parts, name=name, lease_s=LEASE_S)
+    reaper = Reaper(backend.store, backend.tasks, clock, told, dead_after_s=DEAD_AFTER_S)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(orchestrator.run(stop))
+        group.create_task(reaper.run(stop))
+
+
+async def work(backend: RedisBackend, name: str, stop: asyncio.Event) -> None:
+    worker = Worker(
+        backend.tasks,
+        backend.blobs,
+        handlers(name),
+        RealClock(),
+        Told(),
+        name=name,
+        beat_s=BEAT_S,
+        shutdown_s=0.2,
+    )
+    await worker.run(stop)
+
+
+def handlers(worker: str) -> HandlerRegistry:
+    registry = HandlerRegistry()
+
+    async def call(config: Json, ctx: Context) -> Json:
+        say(f"begun {ctx.node_id}")
+        await RealClock().sleep(float(config["seconds"]))
+        return worker
+
+    registry.register("work", call)
+    return registry
+
+
+def say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

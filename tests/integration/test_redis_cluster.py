@@ -1,0 +1,209 @@
+"""Orchestrators and workers as processes of their own, on one server: killed, paused, ended."""
+
+import asyncio
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from runnel.backends.redis import RedisBackend
+from runnel.client import Client
+from runnel.core.ids import ExecutionId
+from runnel.core.states import EXECUTION_FINAL
+from runnel.core.workflow import Workflow
+from runnel.runtime.clock import RealClock, RealIds
+from runnel.runtime.hub import Hub
+from tests.driver import node, workflow
+from tests.engines import empty_redis
+from tests.integration.cluster_process import DEAD_AFTER_S, LEASE_S, PARTITIONS
+
+SCRIPT = Path(__file__).with_name("cluster_process.py")
+DEADLINE_S = 20.0
+# Keys that say who lives and who owns what; all others are the state of executions.
+NOT_STATE = (":partition:", ":orchestrators", ":signs", ":workers")
+
+pytestmark = pytest.mark.slow
+
+
+class Member:
+    """A process, and all the lines that it has said so far."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.lines: list[str] = []
+        self._news = asyncio.Event()
+
+    async def listen(self) -> None:
+        assert self.process.stdout is not None
+        async for line in self.process.stdout:
+            self.lines.append(line.decode().strip())
+            self._news.set()
+
+    async def said(self, *lines: str) -> None:
+        """Until it has said each of them, or more of them than are named."""
+        wanted = Counter(lines)
+        async with asyncio.timeout(DEADLINE_S):
+            while wanted - Counter(self.lines):
+                self._news.clear()
+                await self._news.wait()
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    async def kill(self) -> None:
+        self.process.kill()
+        await self.process.wait()
+
+
+class Cluster:
+    def __init__(self, url: str, backend: RedisBackend, stack: AsyncExitStack) -> None:
+        self.backend = backend
+        self.client = Client(backend, RealClock(), RealIds(), ending_of=Hub().ending)
+        self._url = url
+        self._stack = stack
+
+    async def start(self, role: str, name: str) -> Member:
+        return await self._stack.enter_async_context(_started(role, self._url, name))
+
+    async def owners(self) -> Counter[str]:
+        return Counter([await self._owner(number) for number in range(PARTITIONS)])
+
+    async def owned_by(self, name: str) -> list[int]:
+        return [number for number in range(PARTITIONS) if await self._owner(number) == name]
+
+    async def _owner(self, partition: int) -> str:
+        record = await self.backend.store.observe(partition)
+        return "nobody" if record is None else record.owner
+
+    async def until_owned(self, expected: Callable[[Counter[str]], bool]) -> float:
+        """How long it took."""
+        clock = RealClock()
+        began = clock.monotonic()
+        async with asyncio.timeout(DEADLINE_S):
+            while not expected(await self.owners()):
+                await clock.sleep(0.01)
+        return clock.monotonic() - began
+
+    async def submit(self, definition: Workflow, count: int) -> list[ExecutionId]:
+        return [await self.client.submit(definition) for _ in range(count)]
+
+    async def ends(self, ids: list[ExecutionId]) -> Counter[str]:
+        """How many have ended in each state, once all have."""
+        clock = RealClock()
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                headers = [await self.backend.archive.get_header(each) for each in ids]
+                states = [header.state for header in headers if header is not None]
+                if all(state in EXECUTION_FINAL for state in states):
+                    return Counter(map(str, states))
+                await clock.sleep(0.01)
+
+    async def state(self) -> dict[bytes, bytes]:
+        """All that is stored of executions and tasks."""
+        call = self.backend.lines.call
+        keys = [
+            key
+            for key in sorted(await call("KEYS", "*"))
+            if not any(part in key.decode() for part in NOT_STATE)
+        ]
+        return {key: await call("DUMP", key) for key in keys}
+
+
+@asynccontextmanager
+async def _started(role: str, url: str, name: str) -> AsyncIterator[Member]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.integration.cluster_process", role, url, name, stdout=PIPE
+    )
+    member = Member(process)
+    listening = asyncio.create_task(member.listen())
+    try:
+        yield member
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        await listening
+
+
+@pytest.fixture
+async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+    url = empty_redis(request)
+    backend = await RedisBackend.open(url, clock=RealClock(), ids=RealIds(), partitions=PARTITIONS)
+    async with AsyncExitStack() as stack:
+        yield Cluster(url, backend, stack)
+    await backend.close()
+
+
+def is_even(owners: Counter[str]) -> bool:
+    return owners == {"one": PARTITIONS // 2, "two": PARTITIONS // 2}
+
+
+async def test_a_killed_orchestrator_is_replaced_within_its_lease(cluster: Cluster) -> None:
+    one = await cluster.start("orchestrator", "one")
+    await cluster.start("orchestrator", "two")
+    await cluster.until_owned(is_even)
+
+    await one.kill()
+    took_s = await cluster.until_owned(lambda owners: owners == {"two": PARTITIONS})
+
+    assert took_s <= LEASE_S
+
+
+async def test_an_orchestrator_that_ends_gives_its_partitions_back_at_once(
+    cluster: Cluster,
+) -> None:
+    one = await cluster.start("orchestrator", "one")
+    await cluster.start("orchestrator", "two")
+    await cluster.until_owned(is_even)
+
+    one.send(signal.SIGTERM)
+    took_s = await cluster.until_owned(lambda owners: owners == {"two": PARTITIONS})
+
+    assert took_s <= LEASE_S / 2
+    assert await one.process.wait() == 0
+
+
+async def test_a_paused_orchestrator_that_comes_back_writes_no_byte_of_state(
+    cluster: Cluster,
+) -> None:
+    nap = workflow(node("nap", handler="sleep", config={"seconds": 3}))
+    one = await cluster.start("orchestrator", "one")
+    await cluster.until_owned(lambda owners: owners == {"one": PARTITIONS})
+    ids = await cluster.submit(nap, 20)
+    await cluster.start("orchestrator", "two")
+    await cluster.until_owned(lambda owners: owners["two"] > 0)
+
+    one.send(signal.SIGSTOP)
+    ones = await cluster.owned_by("one")
+    ended = await cluster.ends(ids)
+    before = await cluster.state()
+    one.send(signal.SIGCONT)
+    await one.said(*[f"partition.lost {number}" for number in ones])
+    await cluster.until_owned(is_even)
+
+    assert ended == {"COMPLETED": len(ids)}
+    assert len(ones) >= PARTITIONS // 2
+    assert await cluster.state() == before
+
+
+async def test_what_a_killed_worker_ran_begins_again_within_the_timeout(cluster: Cluster) -> None:
+    long = workflow(node("long", handler="work", config={"seconds": 2}))
+    await cluster.start("orchestrator", "one")
+    first = await cluster.start("worker", "first")
+    ids = await cluster.submit(long, 1)
+    await first.said("begun long")
+    second = await cluster.start("worker", "second")
+
+    await first.kill()
+    clock = RealClock()
+    killed_at = clock.monotonic()
+    await second.said("begun long")
+    took_s = clock.monotonic() - killed_at
+
+    assert took_s <= DEAD_AFTER_S
+    assert await cluster.ends(ids) == {"COMPLETED": 1}
