@@ -6,19 +6,12 @@ from runnel.backends.local.bounds import check_bounds
 from runnel.backends.memory_state import MemoryState, Partition
 from runnel.core.commands import LIMIT_PREFIX, Command
 from runnel.core.ids import ExecutionId, Token
+from runnel.core.retry import ErrorInfo
 from runnel.core.states import ExecutionState
 from runnel.errors import FencedError, LeaseHeldError
 from runnel.ports.clock import Clock, Ids
-from runnel.ports.store import (
-    Attendance,
-    Commit,
-    CommitLimits,
-    InboxEntry,
-    Lease,
-    LeaseRecord,
-    TimerSet,
-    WorkerRecord,
-)
+from runnel.ports.registry import Attendance, QueueRecord, WorkerRecord
+from runnel.ports.store import Commit, CommitLimits, InboxEntry, Lease, LeaseRecord, TimerSet
 
 
 class MemoryStore:
@@ -133,6 +126,16 @@ class MemoryStore:
 
     async def lose_tasks_of(self, judged: WorkerRecord) -> int:
         return self._state.board.lose_dead(judged)
+
+    async def reject_tasks(
+        self, queue: str, error: ErrorInfo, *, waiting_s: float, limit: int
+    ) -> int:
+        before = self._clock.now() - waiting_s
+        return self._state.board.reject(queue, error, issued_before=before, limit=limit)
+
+    async def forget_queue(self, judged: QueueRecord) -> bool:
+        """An empty queue is nothing here."""
+        return True
 
     def _owned(self, lease: Lease) -> Partition:
         partition = self._state.partitions[lease.partition]

@@ -13,7 +13,9 @@ import msgspec
 from runnel.core.commands import Command, CreateExecution
 from runnel.core.effects import DeadLetter, Task, TimerKey
 from runnel.core.ids import ExecutionId, Token
+from runnel.core.retry import ErrorInfo
 from runnel.core.states import ExecutionState
+from runnel.ports.registry import Attendance, QueueRecord, WorkerAbout, WorkerRecord
 
 Position = NewType("Position", str)
 
@@ -44,13 +46,6 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     nonce: str
     sequence: int
     """The sequence of the last commit when the lease was acquired."""
-
-
-class Attendance(msgspec.Struct, frozen=True, kw_only=True):
-    """An orchestrator as the others see it: alive while `counter` changes, as a lease is."""
-
-    owner: str
-    counter: int
 
 
 class InboxEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -240,11 +235,22 @@ class Store(Protocol):
         None when the store does not know more than the history.
         """
 
-    async def lose_tasks_of(self, judged: "WorkerRecord") -> int:
+    async def lose_tasks_of(self, judged: WorkerRecord) -> int:
         """A worker is dead: each task it holds becomes TaskLost in its inbox; returns how many.
 
         None when it has given a sign of life since: its record is not `judged` any more.
         """
+
+    async def reject_tasks(
+        self, queue: str, error: ErrorInfo, *, waiting_s: float, limit: int
+    ) -> int:
+        """Fails tasks that have waited in the queue for at least `waiting_s`, the oldest first.
+
+        Each is taken out and reported as TaskFailed in one step; returns how many, `limit` at most.
+        """
+
+    async def forget_queue(self, judged: QueueRecord) -> bool:
+        """Removes what is stored of an empty queue; False when a task has come since."""
 
 
 class Mailbox(Protocol):
@@ -259,12 +265,6 @@ class Mailbox(Protocol):
 
 class Claim(msgspec.Struct, frozen=True):
     task: Task
-
-
-class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
-    worker: str
-    counter: int
-    holds: int
 
 
 class TaskQueue(Protocol):
@@ -302,7 +302,9 @@ class TaskQueue(Protocol):
         TaskStarted is a note: it does not end the claim.
         """
 
-    async def beat(self, worker: str, holds: Sequence[Token]) -> Sequence[Token]:
+    async def beat(
+        self, worker: str, holds: Sequence[Token], *, about: WorkerAbout | None = None
+    ) -> Sequence[Token]:
         """Says that the worker lives and which tasks it holds; returns those it should stop.
 
         A task claimed by this worker and missing from `holds` in two beats is lost: its claim
@@ -319,11 +321,15 @@ class TaskQueue(Protocol):
         not killed by its tasks, so this counts towards no crash loop.
         """
 
-    async def workers(self) -> Sequence[WorkerRecord]:
+    async def workers(self, *, with_dead: bool = False) -> Sequence[WorkerRecord]:
         """Every worker that has claimed or beaten, for whoever judges which are dead.
 
-        One that left, or whose tasks were lost by `lose_tasks_of`, is no longer listed.
+        One that left, or whose tasks were lost by `lose_tasks_of`, is no longer listed; but for the
+        latter `with_dead`: the last hundred, unless they have come back.
         """
+
+    async def queues(self) -> Sequence[QueueRecord]:
+        """By name: those in which a task waits, and those that had one and were not forgotten."""
 
     async def take_token(
         self, tag: str, *, rate_per_second: float, burst: int, wait_s_max: float

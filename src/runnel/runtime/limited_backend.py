@@ -6,7 +6,8 @@ from runnel.core.commands import Command
 from runnel.core.effects import Task
 from runnel.core.ids import Token
 from runnel.ports.backend import Backend
-from runnel.ports.store import TaskQueue, WorkerRecord
+from runnel.ports.registry import QueueRecord, WorkerAbout, WorkerRecord
+from runnel.ports.store import TaskQueue
 from runnel.runtime.rate_limiter import TokenBucketRateLimiter
 
 Limiters = Mapping[str, TokenBucketRateLimiter]
@@ -60,8 +61,10 @@ class LimitedTasks:
     async def report(self, worker: str, reports: Sequence[Command]) -> Sequence[bool]:
         return await self._tasks.report(worker, reports)
 
-    async def beat(self, worker: str, holds: Sequence[Token]) -> Sequence[Token]:
-        return await self._tasks.beat(worker, holds)
+    async def beat(
+        self, worker: str, holds: Sequence[Token], *, about: WorkerAbout | None = None
+    ) -> Sequence[Token]:
+        return await self._tasks.beat(worker, holds, about=about)
 
     async def wait_dropped(self, worker: str, *, wait_s: float) -> Sequence[Token]:
         return await self._tasks.wait_dropped(worker, wait_s=wait_s)
@@ -69,5 +72,8 @@ class LimitedTasks:
     async def leave(self, worker: str) -> None:
         await self._tasks.leave(worker)
 
-    async def workers(self) -> Sequence[WorkerRecord]:
-        return await self._tasks.workers()
+    async def workers(self, *, with_dead: bool = False) -> Sequence[WorkerRecord]:
+        return await self._tasks.workers(with_dead=with_dead)
+
+    async def queues(self) -> Sequence[QueueRecord]:
+        return await self._tasks.queues()

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from copy import copy
 from itertools import count
 
-from runnel.ports.store import Attendance
+from runnel.ports.registry import Attendance
 
 
 class LocalAttendance:

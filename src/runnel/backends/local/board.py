@@ -6,14 +6,18 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import count
 
+import msgspec
+
 from runnel.backends.local.marks import NO_MARK, Marks
 from runnel.backends.local.queues import Entry, ReadyQueues
-from runnel.core.commands import Command, TaskLost
+from runnel.core.commands import Command, TaskFailed, TaskLost
 from runnel.core.effects import Task
 from runnel.core.ids import Token
-from runnel.ports.store import WorkerRecord
+from runnel.core.retry import ErrorInfo
+from runnel.ports.registry import WorkerAbout, WorkerRecord
 
 BEATS_MISSED_MAX = 2
+DEAD_LISTED_MAX = 100
 
 Deliver = Callable[[int, Command], None]
 
@@ -27,6 +31,8 @@ class Worker:
 
     counter: int
     is_known: bool = False
+    about: WorkerAbout | None = None
+    seen_at: float = 0.0
     held: dict[Token, Entry] = field(default_factory=dict)
     dropped: dict[Token, bool] = field(default_factory=dict)
     told: asyncio.Event = field(default_factory=asyncio.Event)
@@ -40,6 +46,7 @@ class TaskBoard:
         self._deliver = deliver
         self._entries: dict[Token, Entry] = {}
         self._workers: dict[str, Worker] = {}
+        self._dead: dict[str, WorkerRecord] = {}
         self._marks: dict[int, Marks] = {}
         # One counter for all: a worker that comes back never shows a number seen before.
         self._signs = count(1)
@@ -53,7 +60,8 @@ class TaskBoard:
         board._signs = copy(self._signs)
         for name, worker in self._workers.items():
             dropped = dict(worker.dropped)
-            board._workers[name] = Worker(worker.counter, worker.is_known, dropped=dropped)
+            board._workers[name] = replace(worker, held={}, dropped=dropped, told=asyncio.Event())
+        board._dead.update(self._dead)
         for token, entry in self._entries.items():
             kept = board._entries[token] = replace(entry)
             if kept.worker is None:
@@ -135,10 +143,19 @@ class TaskBoard:
         """It goes on."""
         self._deliver(entry.partition, report)
 
-    def beat(self, name: str, holds: Sequence[Token]) -> list[Token]:
+    def beat(
+        self,
+        name: str,
+        holds: Sequence[Token],
+        *,
+        about: WorkerAbout | None = None,
+        now: float = 0.0,
+    ) -> list[Token]:
         worker = self.worker(name)
         worker.counter = next(self._signs)
         worker.is_known = True
+        worker.about, worker.seen_at = about, now
+        self._dead.pop(name, None)
         listed = set(holds)
         self._lose_missing(worker, listed)
         for token in [token for token in worker.dropped if token not in listed]:
@@ -152,6 +169,9 @@ class TaskBoard:
         worker = self._workers.get(judged.worker)
         if worker is None or worker.counter != judged.counter:
             return 0
+        self._dead[judged.worker] = msgspec.structs.replace(judged, is_dead=True, holds=0)
+        while len(self._dead) > DEAD_LISTED_MAX:
+            del self._dead[next(iter(self._dead))]
         return self.lose_all(judged.worker, "its worker is dead")
 
     def lose_all(self, name: str, reason: str, *, is_crash: bool = True) -> int:
@@ -169,12 +189,27 @@ class TaskBoard:
         worker.told.set()
         return len(held)
 
-    def records(self) -> list[WorkerRecord]:
-        return [
-            WorkerRecord(worker=name, counter=worker.counter, holds=len(worker.held))
+    def records(self, now: float, *, with_dead: bool = False) -> list[WorkerRecord]:
+        living = [
+            WorkerRecord(
+                worker=name,
+                counter=worker.counter,
+                holds=len(worker.held),
+                about=worker.about,
+                silent_s=now - worker.seen_at,
+            )
             for name, worker in self._workers.items()
             if worker.is_known
         ]
+        return [*living, *self._dead.values()] if with_dead else living
+
+    def reject(self, queue: str, error: ErrorInfo, *, issued_before: float, limit: int) -> int:
+        """Fails tasks that nobody has claimed, the oldest first; returns how many."""
+        waiting = self.ready.waiting_in(queue)
+        old = [entry for entry in waiting if entry.task.issued_at <= issued_before][:limit]
+        for entry in old:
+            self.end(entry, TaskFailed(token=entry.task.token, error=error))
+        return len(old)
 
     def _lose_missing(self, worker: Worker, listed: set[Token]) -> None:
         for token, entry in list(worker.held.items()):

@@ -64,6 +64,13 @@ class ReadyQueues:
             if not queue:
                 del self._queues[entry.task.queue]
 
+    def names(self) -> list[str]:
+        """Of the queues in which something waits."""
+        return sorted(self._queues)
+
+    def waiting_in(self, queue: str) -> list[Entry]:
+        return list(self._queues.get(queue, {}).values())
+
     def __len__(self) -> int:
         return sum(map(len, self._queues.values()))
 

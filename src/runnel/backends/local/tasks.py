@@ -9,7 +9,7 @@ from runnel.core.effects import Task
 from runnel.core.ids import Token
 from runnel.errors import BrokenInvariantError
 from runnel.ports.clock import Clock
-from runnel.ports.store import WorkerRecord
+from runnel.ports.registry import QueueRecord, WorkerAbout, WorkerRecord
 
 
 class TakeToken(Protocol):
@@ -55,8 +55,10 @@ class LocalTasks:
     async def report(self, worker: str, reports: Sequence[Command]) -> Sequence[bool]:
         return [self._report(worker, report) for report in reports]
 
-    async def beat(self, worker: str, holds: Sequence[Token]) -> Sequence[Token]:
-        return self._board.beat(worker, holds)
+    async def beat(
+        self, worker: str, holds: Sequence[Token], *, about: WorkerAbout | None = None
+    ) -> Sequence[Token]:
+        return self._board.beat(worker, holds, about=about, now=self._clock.monotonic())
 
     async def wait_dropped(self, worker: str, *, wait_s: float) -> Sequence[Token]:
         record = self._board.worker(worker)
@@ -70,8 +72,17 @@ class LocalTasks:
     async def leave(self, worker: str) -> None:
         self._board.lose_all(worker, "its worker ended", is_crash=False)
 
-    async def workers(self) -> Sequence[WorkerRecord]:
-        return self._board.records()
+    async def workers(self, *, with_dead: bool = False) -> Sequence[WorkerRecord]:
+        return self._board.records(self._clock.monotonic(), with_dead=with_dead)
+
+    async def queues(self) -> Sequence[QueueRecord]:
+        """An empty queue is nothing here."""
+        now, ready = self._clock.now(), self._board.ready
+        found = ((name, ready.waiting_in(name)) for name in ready.names())
+        return [
+            QueueRecord(queue=name, depth=len(waiting), waits_s=now - waiting[0].task.issued_at)
+            for name, waiting in found
+        ]
 
     async def take_token(
         self, tag: str, *, rate_per_second: float, burst: int, wait_s_max: float

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from runnel.backends.redis.keys import Keys
 from runnel.backends.redis.lines import Lines
-from runnel.ports.store import Attendance
+from runnel.ports.registry import Attendance
 
 
 class RedisAttendance:

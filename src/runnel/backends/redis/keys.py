@@ -35,7 +35,7 @@ class Keys:
         self.history = tag + "history:"
 
         # -- of tasks and workers
-        # set: every queue that ever had a task; stream: a note for each new one, to wake waiters
+        # set: every queue that had a task lately; stream: a note for each new one, to wake waiters
         self.queues = tag + "queues"
         self.new_queues = tag + "new-queues"
         # stream per queue, of tasks that nobody has claimed: t = token, p = partition, b = task
@@ -50,6 +50,10 @@ class Keys:
         # hash: worker to the number of its last sign of life; the number that was given last
         self.workers = tag + "workers"
         self.signs = tag + "signs"
+        # hash: worker to "<time of its last beat> <what it says of itself>"; stream of the last
+        # that were found dead: w = worker, a = the same
+        self.about = tag + "about"
+        self.dead = tag + "dead"
         # string per tag, gone when the bucket is full: the time at which it will be
         self.bucket = tag + "bucket:"
 

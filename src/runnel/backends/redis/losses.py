@@ -1,8 +1,10 @@
-"""What becomes of the tasks of a worker that is gone."""
+"""What becomes of the tasks of a worker that is gone, or that was never there."""
 
+from runnel.backends.local.board import DEAD_LISTED_MAX
 from runnel.backends.redis.keys import Keys
-from runnel.backends.redis.lines import Lines
-from runnel.backends.redis.values import lost_around
+from runnel.backends.redis.lines import Arg, Lines
+from runnel.backends.redis.values import failed_around, lost_around
+from runnel.core.retry import ErrorInfo
 
 
 class Losses:
@@ -18,11 +20,27 @@ class Losses:
         keys = self._keys
         count: int = await self._lines.run(
             "lose",
-            [keys.workers, keys.held + worker, keys.out, keys.dropped + worker, keys.inbox],
+            [
+                keys.workers,
+                keys.held + worker,
+                keys.out,
+                keys.dropped + worker,
+                keys.about,
+                keys.dead,
+                keys.inbox,
+            ],
             [
                 worker,
                 "" if judged is None else judged,
                 *lost_around(reason, is_crash=judged is not None),
+                DEAD_LISTED_MAX,
             ],
         )
+        return count
+
+    async def reject(self, queue: str, error: ErrorInfo, *, waiting_s: float, limit: int) -> int:
+        """Tasks that nobody has claimed for so long fail."""
+        keys = [self._keys.tasks + queue, self._keys.out, self._keys.inbox]
+        args: list[Arg] = [int(waiting_s * 1_000), limit, *failed_around(error)]
+        count: int = await self._lines.run("reject", keys, args)
         return count

@@ -5,7 +5,7 @@ from itertools import count
 
 
 class Rotation:
-    """Knows every queue that this client has ever met."""
+    """Knows the queues that this client has met and that there still are."""
 
     def __init__(self) -> None:
         self._turns = count(1)
@@ -21,5 +21,5 @@ class Rotation:
             self._last[name] = next(self._turns)
 
     def known(self, names: Iterable[str]) -> None:
-        for name in names:
-            self._last.setdefault(name, 0)
+        """These, and no others, are there."""
+        self._last = {name: self._last.get(name, 0) for name in names}

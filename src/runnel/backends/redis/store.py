@@ -14,17 +14,10 @@ from runnel.backends.redis.lines import Lines, OtherRunError
 from runnel.backends.redis.losses import Losses
 from runnel.backends.redis.values import decode_timer_key, encode
 from runnel.core.ids import ExecutionId, Token
+from runnel.core.retry import ErrorInfo
 from runnel.errors import BrokenInvariantError, FencedError
-from runnel.ports.store import (
-    Attendance,
-    Commit,
-    CommitLimits,
-    InboxEntry,
-    Lease,
-    LeaseRecord,
-    TimerSet,
-    WorkerRecord,
-)
+from runnel.ports.registry import Attendance, QueueRecord, WorkerRecord
+from runnel.ports.store import Commit, CommitLimits, InboxEntry, Lease, LeaseRecord, TimerSet
 
 # The server does nothing else meanwhile.
 LOADED_AT_ONCE = 100
@@ -173,6 +166,15 @@ class RedisStore:
 
     async def lose_tasks_of(self, judged: WorkerRecord) -> int:
         return await self._losses.lose(judged.worker, "its worker is dead", judged=judged.counter)
+
+    async def reject_tasks(
+        self, queue: str, error: ErrorInfo, *, waiting_s: float, limit: int
+    ) -> int:
+        return await self._losses.reject(queue, error, waiting_s=waiting_s, limit=limit)
+
+    async def forget_queue(self, judged: QueueRecord) -> bool:
+        keys = [self._keys.queues, self._keys.tasks + judged.queue]
+        return bool(await self._lines.run("forget_queue", keys, [judged.queue, judged.last]))
 
     async def _run(self, lease: Lease, name: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
         """Refused before it is sent when the server has restarted since the lease was acquired."""

@@ -10,13 +10,15 @@ from runnel.backends.redis.lines import Arg, Lines
 from runnel.backends.redis.losses import Losses
 from runnel.backends.redis.rotation import Rotation
 from runnel.backends.redis.values import decode_task, decode_token, encode, lost_around
+from runnel.backends.redis.worker_records import worker_records
 from runnel.core.codec import encode_message
 from runnel.core.commands import TASK_ENDINGS, Command, TaskStarted
 from runnel.core.effects import Task
 from runnel.core.ids import Token
 from runnel.errors import BrokenInvariantError
 from runnel.ports.clock import Clock
-from runnel.ports.store import Position, WorkerRecord
+from runnel.ports.registry import QueueRecord, WorkerAbout, WorkerRecord
+from runnel.ports.store import Position
 
 DROPPED_AT_ONCE = 1_000
 
@@ -65,7 +67,9 @@ class RedisTasks:
         keys = [self._keys.held + worker, self._keys.out, self._keys.inbox]
         return [*map(bool, await self._lines.run("report", keys, args))]
 
-    async def beat(self, worker: str, holds: Sequence[Token]) -> Sequence[Token]:
+    async def beat(
+        self, worker: str, holds: Sequence[Token], *, about: WorkerAbout | None = None
+    ) -> Sequence[Token]:
         keys = self._keys
         read = self._dropped_read.get(worker)
         unheld = await self._lines.run(
@@ -76,6 +80,7 @@ class RedisTasks:
                 keys.held + worker,
                 keys.out,
                 keys.dropped + worker,
+                keys.about,
                 keys.inbox,
             ],
             [
@@ -83,6 +88,7 @@ class RedisTasks:
                 "" if read is None else behind_position(read),
                 BEATS_MISSED_MAX,
                 *lost_around("its worker lives and does not hold it", is_crash=False)[:2],
+                b"" if about is None else encode(about),
                 *map(encode, holds),
             ],
         )
@@ -104,12 +110,22 @@ class RedisTasks:
         self._dropped_read.pop(worker, None)
         await self._losses.lose(worker, "its worker ended")
 
-    async def workers(self) -> Sequence[WorkerRecord]:
-        found = await self._lines.run("workers", [self._keys.workers, self._keys.held], [])
-        return [
-            WorkerRecord(worker=worker.decode(), counter=int(counter), holds=holds)
-            for worker, counter, holds in found
+    async def workers(self, *, with_dead: bool = False) -> Sequence[WorkerRecord]:
+        keys = self._keys
+        now, living, dead = await self._lines.run(
+            "workers", [keys.workers, keys.about, keys.dead, keys.held], [int(with_dead)]
+        )
+        return worker_records(int(now), living, dead)
+
+    async def queues(self) -> Sequence[QueueRecord]:
+        found = await self._lines.run("queues", [self._keys.queues, self._keys.tasks], [])
+        records = [
+            QueueRecord(
+                queue=name.decode(), depth=depth, waits_s=waits_ms / 1_000, last=last.decode()
+            )
+            for name, depth, waits_ms, last in found
         ]
+        return sorted(records, key=lambda record: record.queue)
 
     async def take_token(
         self, tag: str, *, rate_per_second: float, burst: int, wait_s_max: float
@@ -137,7 +153,7 @@ class RedisTasks:
             [worker, limit, int(queues is None), int(starts), *order],
         )
         self._rotation.served([name.decode() for name in served])
-        if queues is None:
+        if queues is None and not bodies:
             self._rotation.known(name.decode() for name in names)
         streams = [*(keys.tasks + name.decode() for name in names), keys.new_queues]
         return [*map(decode_task, bodies)], [*streams, *(each.decode() for each in positions)]

@@ -3,9 +3,10 @@
 import msgspec
 
 from runnel.core.codec import encode_message
-from runnel.core.commands import Command, CreateExecution, TaskLost
+from runnel.core.commands import Command, CreateExecution, TaskFailed, TaskLost
 from runnel.core.effects import DeadLetter, Task, TimerKey
 from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, Token
+from runnel.core.retry import ErrorInfo
 from runnel.ports.store import Header, pending_header
 
 _encoder = msgspec.json.Encoder()
@@ -35,6 +36,13 @@ def lost_around(reason: str, *, is_crash: bool = True) -> tuple[bytes, bytes, by
     started = encode_message(TaskLost(token=_SOME, reason=reason, was_started=is_crash))
     before, _, rest = not_started.partition(encode(_SOME))
     return before, started.partition(encode(_SOME))[2], rest
+
+
+def failed_around(error: ErrorInfo) -> tuple[bytes, bytes]:
+    """The message TaskFailed up to its token, and its rest."""
+    message = encode_message(TaskFailed(token=_SOME, error=error))
+    before, _, rest = message.partition(encode(_SOME))
+    return before, rest
 
 
 def message_args(partition: int, command: Command) -> tuple[str | bytes | int | float, ...]:

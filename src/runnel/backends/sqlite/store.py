@@ -12,17 +12,10 @@ from runnel.backends.sqlite.partition import Owned, OwnedPartitions
 from runnel.backends.sqlite.reader import Reader
 from runnel.backends.sqlite.routes import Routes
 from runnel.core.ids import ExecutionId, Token
+from runnel.core.retry import ErrorInfo
 from runnel.ports.clock import Clock
-from runnel.ports.store import (
-    Attendance,
-    Commit,
-    CommitLimits,
-    InboxEntry,
-    Lease,
-    LeaseRecord,
-    TimerSet,
-    WorkerRecord,
-)
+from runnel.ports.registry import Attendance, QueueRecord, WorkerRecord
+from runnel.ports.store import Commit, CommitLimits, InboxEntry, Lease, LeaseRecord, TimerSet
 
 # How long a message from another process may lie unseen when its ring was missed.
 SWEEP_S = 1.0
@@ -139,6 +132,16 @@ class SqliteStore:
 
     async def lose_tasks_of(self, judged: WorkerRecord) -> int:
         return self._board.lose_dead(judged)
+
+    async def reject_tasks(
+        self, queue: str, error: ErrorInfo, *, waiting_s: float, limit: int
+    ) -> int:
+        before = self._clock.now() - waiting_s
+        return self._board.reject(queue, error, issued_before=before, limit=limit)
+
+    async def forget_queue(self, judged: QueueRecord) -> bool:
+        """An empty queue is nothing here."""
+        return True
 
     def _take(self, owned: Owned, limit: int) -> Sequence[InboxEntry]:
         entries = owned.inbox.take(limit)

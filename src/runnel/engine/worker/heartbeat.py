@@ -1,10 +1,12 @@
 """Two loops towards the store: this worker lives and holds these; which of them should stop?"""
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 from runnel.core.ids import Token
 from runnel.engine.worker.runs import Held
 from runnel.engine.worker.surroundings import Surroundings
+from runnel.ports.registry import WorkerAbout
 
 # Dropped tokens come at once; this is only how long one call lasts.
 DROPPED_WAIT_S = 30.0
@@ -13,24 +15,41 @@ StopDropped = Callable[[Sequence[Token]], None]
 
 
 class Heartbeat:
+    """Every beat says what the worker is: the store may have forgotten it meanwhile."""
+
     def __init__(
-        self, around: Surroundings, held: Held, stop_dropped: StopDropped, *, beat_s: float
+        self,
+        around: Surroundings,
+        held: Held,
+        stop_dropped: StopDropped,
+        *,
+        about: WorkerAbout,
+        beat_s: float,
     ) -> None:
+        self.about = about
         self._around = around
         self._held = held
         self._stop_dropped = stop_dropped
         self._beat_s = beat_s
+        self._is_early = asyncio.Event()
+
+    def tell(self, about: WorkerAbout) -> None:
+        """The worker is not what it was: said at once, not with the next beat."""
+        self.about = about
+        self._is_early.set()
 
     async def beat(self) -> None:
         """Ends when it is cancelled."""
         while True:
+            self._is_early.clear()
             await self.tick()
-            await self._around.clock.sleep(self._beat_s)
+            await self._around.clock.wait(self._is_early, self._beat_s)
 
     async def tick(self) -> int:
         around = self._around
         dropped = await around.patience.until_done(
-            lambda: around.tasks.beat(around.worker, self._held.tokens()), "beat"
+            lambda: around.tasks.beat(around.worker, self._held.tokens(), about=self.about),
+            "beat",
         )
         self._stop_dropped(dropped)
         return len(dropped)

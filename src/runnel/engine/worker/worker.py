@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
+from msgspec.structs import replace
+
 from runnel.authoring.context import Measurement
 from runnel.core.effects import Task
 from runnel.core.ids import Token
@@ -28,6 +30,7 @@ from runnel.engine.worker.threads import Threads
 from runnel.errors import InputError, StoreError
 from runnel.ports.blobs import BlobStore
 from runnel.ports.clock import Clock
+from runnel.ports.registry import WorkerAbout
 from runnel.ports.store import TaskQueue
 from runnel.ports.telemetry import (
     HANDLER_METRIC,
@@ -46,8 +49,9 @@ class Worker:
 
     Up to `claim_ahead` more may be claimed while tasks end at once: right only where nobody else
     could run them in the meantime.
-    `grace_s` is how long a handler may go on after it was cancelled, before it is ended by
-    force. A worker is run once.
+    `about` is what the registry shows of it; queues, concurrency and the time of its start are
+    filled in. `grace_s` is how long a handler may go on after it was cancelled, before it is ended
+    by force. A worker is run once.
     """
 
     def __init__(
@@ -63,7 +67,8 @@ class Worker:
         claim_ahead: int = 0,
         queues: Sequence[str] | None = None,
         rate_limits: Mapping[str, RateLimit] | None = None,
-        beat_s: float = 5.0,
+        about: WorkerAbout | None = None,
+        beat_s: float = 2.0,
         shutdown_s: float = 30.0,
         grace_s: float = 5.0,
     ) -> None:
@@ -89,7 +94,17 @@ class Worker:
             patience=Patience(clock, telemetry, name),
         )
         self._reporter = Reporter(around, self._held)
-        self._heartbeat = Heartbeat(around, self._held, self._stop_dropped, beat_s=beat_s)
+        self._heartbeat = Heartbeat(
+            around,
+            self._held,
+            self._stop_dropped,
+            about=replace(
+                about or WorkerAbout(),
+                queues=None if queues is None else tuple(queues),
+                concurrency=concurrency,
+            ),
+            beat_s=beat_s,
+        )
         self._claims = ClaimLoop(
             around, self._slots, self._reporter, held=self._held, queues=queues
         )
@@ -120,6 +135,8 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
         self._runners.open(asyncio.current_task())
+        started_at = self._clock.now()
+        self._heartbeat.about = replace(self._heartbeat.about, started_at=started_at)
         try:
             await self._work(stop, stop_now or asyncio.Event())
         finally:
@@ -162,6 +179,7 @@ class Worker:
         self, claims: asyncio.Task[None], stop_now: asyncio.Event, group: asyncio.TaskGroup
     ) -> None:
         self._telemetry.event(SHUTDOWN_STARTED, worker=self.name, holds=self.holds)
+        self._heartbeat.tell(replace(self._heartbeat.about, is_draining=True))
         self._claims.stop()
         await asyncio.wait([claims])
         self._runners.drain()

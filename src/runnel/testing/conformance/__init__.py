@@ -20,6 +20,7 @@ from runnel.testing.conformance.leases import LeaseRules
 from runnel.testing.conformance.poison import PoisonRules
 from runnel.testing.conformance.queries import QueryRules
 from runnel.testing.conformance.rates import RateRules
+from runnel.testing.conformance.registry import RegistryRules
 from runnel.testing.conformance.reports import ReportRules
 from runnel.testing.conformance.timers import TimerRules
 from runnel.testing.conformance.workers import WorkerRules
@@ -38,6 +39,7 @@ class StoreConformance(
     ClaimRules,
     ReportRules,
     WorkerRules,
+    RegistryRules,
     QueryRules,
     BlobRules,
     RateRules,

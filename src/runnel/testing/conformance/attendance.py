@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from runnel.ports.store import Attendance, Store
+from runnel.ports.registry import Attendance
+from runnel.ports.store import Store
 from runnel.testing.conformance.suite import Suite
 
 

@@ -1,7 +1,8 @@
 """A task whose worker is gone, or does not know of it, is lost: once, and to its owner."""
 
 from runnel.core.commands import Command, TaskLost
-from runnel.ports.store import Commit, Store, TaskQueue, WorkerRecord
+from runnel.ports.registry import WorkerRecord
+from runnel.ports.store import Commit, Store, TaskQueue
 from runnel.testing.conformance.claims import claim, start
 from runnel.testing.conformance.reports import issue_and_claim
 from runnel.testing.conformance.suite import Owner, Suite

@@ -12,6 +12,7 @@ from runnel.core.effects import Task
 from runnel.core.ids import Token
 from runnel.engine.worker import reports
 from runnel.errors import StoreError
+from runnel.ports.registry import WorkerAbout
 from runnel.ports.store import TaskQueue
 from runnel.testing.clock import FakeClock, settle
 from tests.unit.engine.worker.stage import WAIT_S, Stage
@@ -62,9 +63,11 @@ class Recorded:
         self.begun.append(token)
         self._tasks.begin(token)
 
-    async def beat(self, worker: str, holds: Sequence[Token]) -> Sequence[Token]:
+    async def beat(
+        self, worker: str, holds: Sequence[Token], *, about: WorkerAbout | None = None
+    ) -> Sequence[Token]:
         self.beats.append(list(holds))
-        return [*await self._tasks.beat(worker, holds), *self.drops]
+        return [*await self._tasks.beat(worker, holds, about=about), *self.drops]
 
     def _maybe_fail(self, call: str) -> None:
         if self.failures.get(call, 0):
@@ -244,8 +247,9 @@ async def test_each_beat_names_what_is_held(frozen: Stage, clock: FakeClock) -> 
         go.set()
         await frozen.results(1)
         await clock.advance(5)
+        beats = list(tasks.beats)
 
-    assert tasks.beats == [[], [task.token], []]
+    assert beats == [[], [task.token], []]
 
 
 async def test_a_task_that_is_dropped_while_it_waits_for_a_slot_never_runs(stage: Stage) -> None:

@@ -1,14 +1,16 @@
 -- A worker lives and names what it holds; what it misses twice is lost.
--- KEYS  1 workers  2 signs  3 held by this worker  4 out  5 dropped of this worker
---       and the prefix 6 inbox
+-- KEYS  1 workers  2 signs  3 held by this worker  4 out  5 dropped of this worker  6 about
+--       and the prefix 7 inbox
 -- ARGV  1 worker  2 the first dropped entry it has not read ('' for all)  3 beats missed at most
---       4 TaskLost up to its token  5 its rest; then the tokens that it holds
+--       4 TaskLost up to its token  5 its rest  6 what the worker says of itself
+--       then the tokens that it holds
 -- Returns which of those, by number, it does not hold.
 local listed = {}
-for at = 6, #ARGV do
-  listed[ARGV[at]] = at - 5
+for at = 7, #ARGV do
+  listed[ARGV[at]] = at - 6
 end
 redis.call('HSET', KEYS[1], ARGV[1], redis.call('INCR', KEYS[2]))
+redis.call('HSET', KEYS[6], ARGV[1], redis.call('TIME')[1] .. ' ' .. ARGV[6])
 if ARGV[2] ~= '' then
   redis.call('XTRIM', KEYS[5], 'MINID', '=', ARGV[2])
 end
@@ -20,7 +22,7 @@ for at = 1, #held, 2 do
   is_held[token] = true
   local now_missed = listed[token] and 0 or tonumber(missed) + 1
   if now_missed >= tonumber(ARGV[3]) then
-    redis.call('XADD', KEYS[6] .. partition, '*', 'm', ARGV[4] .. token .. ARGV[5])
+    redis.call('XADD', KEYS[7] .. partition, '*', 'm', ARGV[4] .. token .. ARGV[5])
     lost[#lost + 1] = token
   elseif now_missed ~= tonumber(missed) then
     changed[#changed + 1] = token
@@ -32,9 +34,9 @@ call_many('HDEL', KEYS[3], lost)
 call_many('HDEL', KEYS[4], lost)
 
 local unknown = {}
-for at = 6, #ARGV do
+for at = 7, #ARGV do
   if not is_held[ARGV[at]] then
-    unknown[#unknown + 1] = at - 5
+    unknown[#unknown + 1] = at - 6
   end
 end
 return unknown

@@ -14,13 +14,18 @@ if ARGV[3] == '1' and redis.call('SCARD', KEYS[1]) ~= #names then
   end
   -- Those that are not named were never served: they come first.
   local new = {}
+  local is_there = {}
   for _, name in ipairs(redis.call('SMEMBERS', KEYS[1])) do
+    is_there[name] = true
     if not known[name] then
       new[#new + 1] = name
     end
   end
+  -- One that is not there any more has been forgotten, because it was empty for long.
   for _, name in ipairs(names) do
-    new[#new + 1] = name
+    if is_there[name] then
+      new[#new + 1] = name
+    end
   end
   names = new
 end
@@ -72,17 +77,6 @@ if #bodies > 0 then
   return {bodies, served, {}, {}}
 end
 
-local function last_entry(key)
-  if redis.call('EXISTS', key) == 0 then
-    return '0-0'
-  end
-  local about = redis.call('XINFO', 'STREAM', key)
-  for at = 1, #about, 2 do
-    if about[at] == 'last-generated-id' then
-      return about[at + 1]
-    end
-  end
-end
 local positions = {}
 for number, name in ipairs(names) do
   positions[number] = last_entry(KEYS[7] .. name)

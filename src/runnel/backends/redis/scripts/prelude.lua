@@ -31,6 +31,19 @@ local function tail(values, first)
   return found
 end
 
+-- The id of the last entry that a stream ever had.
+local function last_entry(key)
+  if redis.call('EXISTS', key) == 0 then
+    return '0-0'
+  end
+  local about = redis.call('XINFO', 'STREAM', key)
+  for at = 1, #about, 2 do
+    if about[at] == 'last-generated-id' then
+      return about[at + 1]
+    end
+  end
+end
+
 -- What a worker's hash says of a task: partition, '1' when it was started, beats missed.
 local function parse_held(value)
   return string.match(value, '^(%d+) (%d)(%d)$')

@@ -1,0 +1,70 @@
+"""Who takes part, and what waits for whom, as an observer sees it in the store.
+
+Nobody is alive because it says when it last was: a counter changes, on the observer's own clock.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Attendance(msgspec.Struct, frozen=True, kw_only=True):
+    """An orchestrator as the others see it: alive while `counter` changes, as a lease is."""
+
+    owner: str
+    counter: int
+
+
+class WorkerState(StrEnum):
+    ALIVE = "alive"
+    DRAINING = "draining"
+    DEAD = "dead"
+
+
+class WorkerAbout(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a worker says of itself; `queues` None means all."""
+
+    host: str = ""
+    pid: int = 0
+    queues: tuple[str, ...] | None = None
+    handlers: tuple[str, ...] = ()
+    concurrency: int = 0
+    started_at: float = 0.0
+    version: str = ""
+    is_draining: bool = False
+
+    def serves(self, queue: str) -> bool:
+        """Whether it will claim what comes into this queue."""
+        return not self.is_draining and (self.queues is None or queue in self.queues)
+
+
+class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker as an observer sees it: alive while `counter` changes, as a lease is.
+
+    `about` is None until it has beaten; `silent_s` is how long ago it did, on the store's clock.
+    """
+
+    worker: str
+    counter: int
+    holds: int
+    about: WorkerAbout | None = None
+    silent_s: float = 0.0
+    is_dead: bool = False
+
+    @property
+    def state(self) -> WorkerState:
+        if self.is_dead:
+            return WorkerState.DEAD
+        is_draining = self.about is not None and self.about.is_draining
+        return WorkerState.DRAINING if is_draining else WorkerState.ALIVE
+
+
+class QueueRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """`depth` tasks wait, the oldest since `waits_s` on the store's clock; `last` is the last one's
+    name, which changes with every task that comes.
+    """
+
+    queue: str
+    depth: int
+    waits_s: float = 0.0
+    last: str = ""
