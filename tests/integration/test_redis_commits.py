@@ -11,7 +11,7 @@ from runnel.errors import BrokenInvariantError, FencedError
 from runnel.ports.store import Commit, History, Lease, Position
 from runnel.runtime.clock import RealClock, RealIds
 from runnel.runtime.servers import RedisServer
-from runnel.testing.conformance.values import ROOT, message, task, timer, timer_key, token
+from runnel.testing.conformance.values import ROOT, letter, message, task, timer, timer_key, token
 from tests.redis_server import empty
 
 # A check of commit.lua, and a commit that only this check keeps out.
@@ -137,3 +137,44 @@ def writes(sequence: int) -> Commit:
 
 def changed(text: str) -> Script:
     return scripts.script_of("commit", text)
+
+
+async def test_a_dead_letter_has_the_fields_of_its_task_and_what_was_wrong(
+    backend: RedisBackend,
+) -> None:
+    lease = await backend.store.acquire(0, "one")
+
+    await backend.store.commit(lease, Commit(sequence=1, dead_letters=[letter("a")]))
+
+    [[_, fields]] = await backend.lines.call("XRANGE", f"{backend.keys.letters}default", "-", "+")
+    found = dict(zip(fields[::2], fields[1::2], strict=True))
+    assert found.pop(b"letter")
+    assert found == {
+        b"execution_id": b"x1",
+        b"node_id": b"a",
+        b"item": b"-1",
+        b"attempt": b"1",
+        b"handler": b"h",
+        b"config": b'{"big":12345678901234567890,"empty":[]}',
+        b"reason": b"failed",
+        b"original_message_id": b'["x1","a",-1,1,"n"]',
+        b"error": b"ValueError: no",
+        b"rejected_at": b"1.0",
+    }
+
+
+async def test_the_dead_letters_of_a_queue_are_bounded_and_the_newest_are_kept(
+    backend: RedisBackend, shared_redis: RedisServer
+) -> None:
+    few = await RedisBackend.open(
+        shared_redis.url, clock=RealClock(), ids=RealIds(), letters_max=100
+    )
+    lease = await few.store.acquire(0, "one")
+    letters = [letter(f"n{number}", rejected_at=float(number)) for number in range(1_000)]
+
+    await few.store.commit(lease, Commit(sequence=1, dead_letters=letters))
+
+    await few.close()
+    found = await backend.archive.list_dead_letters(limit=1_000)
+    assert 100 <= len(found) <= 200
+    assert found[0].token.node_id == "n999"

@@ -19,6 +19,7 @@ from runnel.ports.store import CommitLimits, Mailbox, Store, TaskQueue
 
 PREFIX = "runnel"
 CALL_S = 5.0
+LETTERS_MAX = 10_000
 _LIMITS = CommitLimits()
 
 
@@ -34,6 +35,7 @@ class RedisBackend:
         clock: Clock,
         ids: Ids,
         limits: CommitLimits = _LIMITS,
+        letters_max: int = LETTERS_MAX,
     ) -> None:
         self.lines = lines
         self.keys = keys
@@ -41,7 +43,13 @@ class RedisBackend:
         self._leases = Leases(lines, keys, ids)
         losses = Losses(lines, keys)
         self.store: Store = RedisStore(
-            lines, keys, layout, leases=self._leases, losses=losses, limits=limits
+            lines,
+            keys,
+            layout,
+            leases=self._leases,
+            losses=losses,
+            limits=limits,
+            letters_max=letters_max,
         )
         self.mailbox: Mailbox = RedisMailbox(lines, keys, layout)
         self.tasks: TaskQueue = RedisTasks(lines, keys, clock, losses)
@@ -59,10 +67,12 @@ class RedisBackend:
         prefix: str = PREFIX,
         call_s: float = CALL_S,
         limits: CommitLimits = _LIMITS,
+        letters_max: int = LETTERS_MAX,
     ) -> Self:
         """`partitions` is for a store that is opened for the first time: it can't be changed.
 
-        Without it, the stored number is taken. A call that takes longer than `call_s` fails.
+        Without it, the stored number is taken. A call that takes longer than `call_s` fails. Each
+        queue keeps about `letters_max` dead letters: the oldest go first.
         """
         lines, keys = Lines(url, clock, call_s=call_s), Keys(prefix)
         try:
@@ -70,7 +80,9 @@ class RedisBackend:
         except BaseException:
             await lines.close()
             raise
-        return cls(lines, keys, layout, clock=clock, ids=ids, limits=limits)
+        return cls(
+            lines, keys, layout, clock=clock, ids=ids, limits=limits, letters_max=letters_max
+        )
 
     async def claim_home(self, owner: str) -> int:
         """The lowest free partition, or 0: where an execution goes is decided by its id alone."""

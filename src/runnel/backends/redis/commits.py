@@ -36,7 +36,7 @@ def commit_keys(keys: Keys, partition: int) -> list[str]:
     ]
 
 
-def commit_args(layout: Layout, lease: Lease, commit: Commit) -> list[Arg]:
+def commit_args(layout: Layout, lease: Lease, commit: Commit, *, letters_max: int) -> list[Arg]:
     consumed = commit.consumed or ""
     behind = behind_position(commit.consumed) if commit.consumed else ""
     args: list[Arg] = [lease.epoch, lease.nonce, commit.sequence, lease.partition, consumed, behind]
@@ -59,7 +59,7 @@ def commit_args(layout: Layout, lease: Lease, commit: Commit) -> list[Arg]:
         args += message_args(layout.route(aggregate_of(command)), command)
     args.append(len(commit.dead_letters))
     for letter in commit.dead_letters:
-        args += _letter(letter)
+        args += _letter(letter, letters_max)
     return args
 
 
@@ -82,6 +82,24 @@ def _timer(timer: TimerSet) -> Sequence[Arg]:
     return encode(timer.key), repr(timer.due), timer.attempt
 
 
-def _letter(letter: DeadLetter) -> Sequence[Arg]:
-    token, error = encode(letter.token), str(letter.error)
-    return letter.queue, token, error, repr(letter.rejected_at), encode(letter)
+def _letter(letter: DeadLetter, letters_max: int) -> Sequence[Arg]:
+    """The original fields are for whoever looks at the stream; Runnel itself reads the letter.
+
+    A task is known by its token: its entry was gone when it was claimed.
+    """
+    token = letter.token
+    return (
+        letter.queue,
+        letters_max,
+        encode(letter),
+        token.execution_id,
+        token.node_id,
+        token.item,
+        token.attempt,
+        letter.handler,
+        bytes(letter.config),
+        letter.reason,
+        encode(token),
+        str(letter.error),
+        repr(letter.rejected_at),
+    )

@@ -35,11 +35,13 @@ class RedisStore:
         leases: Leases,
         losses: Losses,
         limits: CommitLimits,
+        letters_max: int,
     ) -> None:
         self.limits = limits
         self._lines = lines
         self._keys = keys
         self._layout = layout
+        self._letters_max = letters_max
         self._leases = leases
         self._losses = losses
         self._attendance = RedisAttendance(lines, keys)
@@ -83,7 +85,10 @@ class RedisStore:
             holding.is_due_known = False
         keys = self._commit_keys[lease.partition]
         is_written, *found = await self._run(
-            lease, "commit", keys, commit_args(self._layout, lease, commit)
+            lease,
+            "commit",
+            keys,
+            commit_args(self._layout, lease, commit, letters_max=self._letters_max),
         )
         if not is_written:
             raise _refused(lease, commit, *found)

@@ -8,7 +8,7 @@
 --       histories (aggregate, entry), headers (id, header, created_at, is running), closed (id),
 --       tasks (queue, token, task), dropped (token), timers cleared (key), timers set (key, due,
 --       attempt), messages (partition, message, then of an execution that it makes: id, header,
---       created_at), letters (queue, token, error, rejected_at, letter)
+--       created_at), letters (queue, how many it keeps, letter, and ten fields of it)
 -- Returns {1}, or {0, the current epoch, whether the nonce is the current one, the last sequence}.
 local now = redis.call('HMGET', KEYS[1], 'epoch', 'nonce', 'sequence')
 local last = tonumber(now[3] or '0')
@@ -123,13 +123,15 @@ for at = first, last_item, 5 do
   end
 end
 
-first, last_item = items(5)
-for at = first, last_item, 5 do
+first, last_item = items(13)
+for at = first, last_item, 13 do
   local queue = ARGV[at]
   redis.call('SADD', KEYS[12], queue)
   redis.call(
-    'XADD', KEYS[18] .. queue, '*', 'original_message_id', ARGV[at + 1], 'error', ARGV[at + 2],
-    'rejected_at', ARGV[at + 3], 'letter', ARGV[at + 4])
+    'XADD', KEYS[18] .. queue, 'MAXLEN', '~', ARGV[at + 1], '*', 'execution_id', ARGV[at + 3],
+    'node_id', ARGV[at + 4], 'item', ARGV[at + 5], 'attempt', ARGV[at + 6], 'handler', ARGV[at + 7],
+    'config', ARGV[at + 8], 'reason', ARGV[at + 9], 'original_message_id', ARGV[at + 10],
+    'error', ARGV[at + 11], 'rejected_at', ARGV[at + 12], 'letter', ARGV[at + 2])
 end
 
 redis.call('HSET', KEYS[1], 'sequence', ARGV[3])
