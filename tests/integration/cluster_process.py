@@ -1,10 +1,12 @@
 """One process of a deployment on Redis: `orchestrator` or `worker`, the server's URL, a name.
 
+A worker may be given the queues that it serves.
 It says each thing that telemetry is told, by name; SIGTERM ends it in good order. Times are those
 of a deployment of three-second leases, so that a test need not wait for long.
 """
 
 import asyncio
+import os
 import signal
 import sys
 
@@ -15,12 +17,18 @@ from runnel.core.json_types import Json
 from runnel.engine.orchestrator.parts import Parts
 from runnel.engine.orchestrator.shares import sharing_orchestrator
 from runnel.engine.services.reaper import Reaper
+from runnel.engine.services.unserved import Unserved
+from runnel.engine.services.watchdog import Watchdog
 from runnel.engine.worker import Worker
+from runnel.ports.registry import WorkerAbout
 from runnel.runtime.clock import RealClock, RealIds
 
 LEASE_S = 3.0
 DEAD_AFTER_S = 3.0
 BEAT_S = 0.4
+UNSERVED_S = 3.0
+SWEEP_S = 0.3
+REPAIR_AFTER_S = 1.0
 PARTITIONS = 8
 
 
@@ -38,11 +46,14 @@ class Told:
         """The handler says so itself."""
 
 
-async def main(role: str, url: str, name: str) -> None:
+async def main(role: str, url: str, name: str, *queues: str) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     backend = await RedisBackend.open(url, clock=RealClock(), ids=RealIds(), partitions=PARTITIONS)
-    await (orchestrate if role == "orchestrator" else work)(backend, name, stop)
+    if role == "orchestrator":
+        await orchestrate(backend, name, stop)
+    else:
+        await work(backend, name, queues, stop)
     await backend.close()
     say("ended")
 
@@ -59,12 +70,16 @@ async def orchestrate(backend: RedisBackend, name: str, stop: asyncio.Event) -> 
     )
     orchestrator = sharing_orchestrator(parts, name=name, lease_s=LEASE_S)
     reaper = Reaper(backend.store, backend.tasks, clock, told, dead_after_s=DEAD_AFTER_S)
+    unserved = Unserved(backend.store, backend.tasks, clock, told, unserved_s=UNSERVED_S)
+    watchdog = Watchdog(parts, orchestrator, sweep_s=SWEEP_S, repair_after_s=REPAIR_AFTER_S)
     async with asyncio.TaskGroup() as group:
-        group.create_task(orchestrator.run(stop))
-        group.create_task(reaper.run(stop))
+        for service in (orchestrator, reaper, unserved, watchdog):
+            group.create_task(service.run(stop))
 
 
-async def work(backend: RedisBackend, name: str, stop: asyncio.Event) -> None:
+async def work(
+    backend: RedisBackend, name: str, queues: tuple[str, ...], stop: asyncio.Event
+) -> None:
     worker = Worker(
         backend.tasks,
         backend.blobs,
@@ -72,6 +87,8 @@ async def work(backend: RedisBackend, name: str, stop: asyncio.Event) -> None:
         RealClock(),
         Told(),
         name=name,
+        queues=queues or None,
+        about=WorkerAbout(host="here", pid=os.getpid(), handlers=("work",)),
         beat_s=BEAT_S,
         shutdown_s=0.2,
     )

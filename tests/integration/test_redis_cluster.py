@@ -7,7 +7,6 @@ from asyncio.subprocess import PIPE, Process
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 
 import pytest
 
@@ -22,10 +21,9 @@ from tests.driver import node, workflow
 from tests.engines import empty_redis
 from tests.integration.cluster_process import DEAD_AFTER_S, LEASE_S, PARTITIONS
 
-SCRIPT = Path(__file__).with_name("cluster_process.py")
 DEADLINE_S = 20.0
 # Keys that say who lives and who owns what; all others are the state of executions.
-NOT_STATE = (":partition:", ":orchestrators", ":signs", ":workers")
+NOT_STATE = (":partition:", ":orchestrators", ":signs")
 
 pytestmark = pytest.mark.slow
 
@@ -67,8 +65,18 @@ class Cluster:
         self._url = url
         self._stack = stack
 
-    async def start(self, role: str, name: str) -> Member:
-        return await self._stack.enter_async_context(_started(role, self._url, name))
+    async def start(self, role: str, name: str, *queues: str) -> Member:
+        return await self._stack.enter_async_context(_started(role, self._url, name, *queues))
+
+    async def until_workers(self, expected: dict[str, str]) -> None:
+        clock = RealClock()
+        async with asyncio.timeout(DEADLINE_S):
+            while await self._workers() != expected:
+                await clock.sleep(0.01)
+
+    async def _workers(self) -> dict[str, str]:
+        found = await self.backend.tasks.workers(with_dead=True)
+        return {record.worker: str(record.state) for record in found}
 
     async def owners(self) -> Counter[str]:
         return Counter([await self._owner(number) for number in range(PARTITIONS)])
@@ -115,9 +123,9 @@ class Cluster:
 
 
 @asynccontextmanager
-async def _started(role: str, url: str, name: str) -> AsyncIterator[Member]:
+async def _started(*args: str) -> AsyncIterator[Member]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.integration.cluster_process", role, url, name, stdout=PIPE
+        sys.executable, "-m", "tests.integration.cluster_process", *args, stdout=PIPE
     )
     member = Member(process)
     listening = asyncio.create_task(member.listen())
@@ -207,3 +215,54 @@ async def test_what_a_killed_worker_ran_begins_again_within_the_timeout(cluster:
 
     assert took_s <= DEAD_AFTER_S
     assert await cluster.ends(ids) == {"COMPLETED": 1}
+
+
+async def test_a_task_that_no_worker_serves_is_set_aside_and_its_node_fails(
+    cluster: Cluster,
+) -> None:
+    lonely = workflow(node("a", handler="work", queue="gpu", config={"seconds": 0}))
+    await cluster.start("orchestrator", "one")
+    await cluster.start("worker", "w", "tasks:work")
+
+    ids = await cluster.submit(lonely, 3)
+    ended = await cluster.ends(ids)
+
+    letters = await cluster.backend.archive.list_dead_letters()
+    assert ended == {"FAILED": 3}
+    assert sorted(letter.token.execution_id for letter in letters) == sorted(ids)
+    assert {letter.queue for letter in letters} == {"tasks:gpu"}
+    assert all("no handler registered for 'tasks:gpu'" in str(each.error) for each in letters)
+
+
+async def test_a_task_that_is_gone_from_the_server_is_found_and_issued_again(
+    cluster: Cluster,
+) -> None:
+    one = await cluster.start("orchestrator", "one")
+    ids = await cluster.submit(workflow(node("a", config={"seconds": 0})), 1)
+    keys, call = cluster.backend.keys, cluster.backend.lines.call
+    async with asyncio.timeout(DEADLINE_S):
+        while not await call("HLEN", keys.out):
+            await RealClock().sleep(0.01)
+
+    await call("DEL", keys.out, f"{keys.tasks}tasks:work")
+    await one.said("execution.repaired")
+    await cluster.start("worker", "w")
+
+    assert await cluster.ends(ids) == {"COMPLETED": 1}
+
+
+async def test_the_registry_shows_a_worker_from_its_start_to_its_end(cluster: Cluster) -> None:
+    await cluster.start("orchestrator", "one")
+    leaves = await cluster.start("worker", "leaves")
+    dies = await cluster.start("worker", "dies", "tasks:work", "tasks:gpu")
+    await cluster.until_workers({"leaves": "alive", "dies": "alive"})
+    records = {each.worker: each for each in await cluster.backend.tasks.workers()}
+
+    leaves.send(signal.SIGTERM)
+    await dies.kill()
+    await cluster.until_workers({"dies": "dead"})
+
+    about = records["dies"].about
+    assert about is not None
+    assert (about.pid, about.queues) == (dies.process.pid, ("tasks:work", "tasks:gpu"))
+    assert (about.concurrency, about.handlers) == (4, ("work",))

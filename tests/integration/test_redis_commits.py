@@ -178,3 +178,21 @@ async def test_the_dead_letters_of_a_queue_are_bounded_and_the_newest_are_kept(
     found = await backend.archive.list_dead_letters(limit=1_000)
     assert 100 <= len(found) <= 200
     assert found[0].token.node_id == "n999"
+
+
+async def test_an_inbox_tells_for_how_long_its_first_entry_is_unread(
+    backend: RedisBackend,
+) -> None:
+    key = f"{backend.keys.inbox}0"
+    seconds, _ = await backend.lines.call("TIME")
+    await backend.lines.call("XADD", key, f"{(int(seconds) - 100) * 1_000}-0", "m", b"old")
+    await backend.lines.call("XADD", key, "*", "m", b"new")
+
+    with_old = await backend.store.unread_s(0)
+    await backend.lines.call("XTRIM", key, "MAXLEN", 1)
+    with_new = await backend.store.unread_s(0)
+    await backend.lines.call("XTRIM", key, "MAXLEN", 0)
+
+    assert 100 <= with_old < 110
+    assert 0 <= with_new < 10
+    assert await backend.store.unread_s(0) == 0

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from runnel.backends.local.bounds import check_bounds
 from runnel.backends.memory_state import MemoryState, Partition
 from runnel.core.commands import LIMIT_PREFIX, Command
+from runnel.core.effects import TimerKey
 from runnel.core.ids import ExecutionId, Token
 from runnel.core.retry import ErrorInfo
 from runnel.core.states import ExecutionState
@@ -123,6 +124,13 @@ class MemoryStore:
         reported = self._state.partitions[partition].inbox.reported()
         board = self._state.board
         return {token: None for token in tokens if token not in reported and not board.knows(token)}
+
+    async def unset_timers(self, partition: int, keys: Sequence[TimerKey]) -> Sequence[TimerKey]:
+        timers = self._state.partitions[partition].timers
+        return [key for key in keys if key not in timers]
+
+    async def unread_s(self, partition: int) -> float:
+        return 0.0
 
     async def lose_tasks_of(self, judged: WorkerRecord) -> int:
         return self._state.board.lose_dead(judged)

@@ -235,6 +235,15 @@ class Store(Protocol):
         None when the store does not know more than the history.
         """
 
+    async def unset_timers(self, partition: int, keys: Sequence[TimerKey]) -> Sequence[TimerKey]:
+        """Those of the keys for which no timer is set."""
+
+    async def unread_s(self, partition: int) -> float:
+        """How long the oldest entry of the inbox has been unread, on the store's clock.
+
+        0 when there is none, or when the store keeps no time of arrival.
+        """
+
     async def lose_tasks_of(self, judged: WorkerRecord) -> int:
         """A worker is dead: each task it holds becomes TaskLost in its inbox; returns how many.
 

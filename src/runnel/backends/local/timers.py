@@ -36,6 +36,9 @@ class LocalTimers:
     def clear(self, key: TimerKey) -> None:
         self._current.pop(key, None)
 
+    def __contains__(self, key: TimerKey) -> bool:
+        return key in self._current
+
     def next_due(self) -> float | None:
         self._skip_stale()
         return self._heap[0][0] if self._heap else None

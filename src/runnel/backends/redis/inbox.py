@@ -29,6 +29,16 @@ async def unread_reports(lines: Lines, key: str) -> set[Token]:
     return found
 
 
+async def unread_s(lines: Lines, key: str) -> float:
+    """Since the first entry that no commit has consumed; 0 without any."""
+    first = await lines.call("XRANGE", key, "-", "+", "COUNT", 1)
+    if not first:
+        return 0.0
+    seconds, microseconds = await lines.call("TIME")
+    arrived_ms = int(first[0][0].partition(b"-")[0])
+    return max(0.0, int(seconds) + int(microseconds) / 1e6 - arrived_ms / 1e3)
+
+
 def _entry(position: bytes, fields: Sequence[bytes]) -> InboxEntry:
     """One that can't be read keeps its place."""
     place, body = Position(position.decode()), fields[1]

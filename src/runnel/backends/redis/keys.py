@@ -34,7 +34,24 @@ class Keys:
         # list: its entries, oldest first
         self.history = tag + "history:"
 
-        # -- of tasks and workers
+        # -- of what lasts
+        # hash: execution id to header; sorted sets: ids by created_at, and ids by name
+        self.headers = tag + "headers"
+        self.listed = tag + "listed"
+        self.ids = tag + "ids"
+        # stream per queue of dead letters; set: the queues that have one
+        self.letters = tag + "dlq:"
+        self.letter_queues = tag + "dlqs"
+        # hash per content hash: name, version, document; hash: name to its last version
+        self.definition = tag + "definition:"
+        self.versions = tag + "versions"
+        # string per blob; sorted set: their keys by name
+        self.blob = tag + "blob:"
+        self.blobs = tag + "blobs"
+        self._name_tasks(tag)
+
+    def _name_tasks(self, tag: str) -> None:
+        """Of tasks and workers."""
         # set: every queue that had a task lately; stream: a note for each new one, to wake waiters
         self.queues = tag + "queues"
         self.new_queues = tag + "new-queues"
@@ -56,18 +73,3 @@ class Keys:
         self.dead = tag + "dead"
         # string per tag, gone when the bucket is full: the time at which it will be
         self.bucket = tag + "bucket:"
-
-        # -- of what lasts
-        # hash: execution id to header; sorted sets: ids by created_at, and ids by name
-        self.headers = tag + "headers"
-        self.listed = tag + "listed"
-        self.ids = tag + "ids"
-        # stream per queue of dead letters; set: the queues that have one
-        self.letters = tag + "dlq:"
-        self.letter_queues = tag + "dlqs"
-        # hash per content hash: name, version, document; hash: name to its last version
-        self.definition = tag + "definition:"
-        self.versions = tag + "versions"
-        # string per blob; sorted set: their keys by name
-        self.blob = tag + "blob:"
-        self.blobs = tag + "blobs"

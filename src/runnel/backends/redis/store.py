@@ -6,13 +6,14 @@ from typing import Any
 from runnel.backends.local.bounds import check_bounds
 from runnel.backends.redis.attendance import RedisAttendance
 from runnel.backends.redis.commits import commit_args, commit_keys
-from runnel.backends.redis.inbox import entries_of, unread_reports
+from runnel.backends.redis.inbox import entries_of, unread_reports, unread_s
 from runnel.backends.redis.keys import Keys
 from runnel.backends.redis.layout import Layout
 from runnel.backends.redis.leases import Leases, fenced, fenced_by_restart, run_of
 from runnel.backends.redis.lines import Lines, OtherRunError
 from runnel.backends.redis.losses import Losses
 from runnel.backends.redis.values import decode_timer_key, encode
+from runnel.core.effects import TimerKey
 from runnel.core.ids import ExecutionId, Token
 from runnel.core.retry import ErrorInfo
 from runnel.errors import BrokenInvariantError, FencedError
@@ -168,6 +169,16 @@ class RedisStore:
             return {}
         reported = await unread_reports(self._lines, f"{self._keys.inbox}{partition}")
         return {token: None for token in missing if token not in reported}
+
+    async def unset_timers(self, partition: int, keys: Sequence[TimerKey]) -> Sequence[TimerKey]:
+        if not keys:
+            return ()
+        attempts = f"{self._keys.attempts}{partition}"
+        found = await self._lines.call("HMGET", attempts, *map(encode, keys))
+        return [key for key, attempt in zip(keys, found, strict=True) if attempt is None]
+
+    async def unread_s(self, partition: int) -> float:
+        return await unread_s(self._lines, f"{self._keys.inbox}{partition}")
 
     async def lose_tasks_of(self, judged: WorkerRecord) -> int:
         return await self._losses.lose(judged.worker, "its worker is dead", judged=judged.counter)

@@ -11,6 +11,7 @@ from runnel.backends.sqlite.limits import Limits, is_limit
 from runnel.backends.sqlite.partition import Owned, OwnedPartitions
 from runnel.backends.sqlite.reader import Reader
 from runnel.backends.sqlite.routes import Routes
+from runnel.core.effects import TimerKey
 from runnel.core.ids import ExecutionId, Token
 from runnel.core.retry import ErrorInfo
 from runnel.ports.clock import Clock
@@ -129,6 +130,13 @@ class SqliteStore:
             for token in tokens
             if token not in reported and not self._board.knows(token)
         }
+
+    async def unset_timers(self, partition: int, keys: Sequence[TimerKey]) -> Sequence[TimerKey]:
+        owned = self._owned.by_number.get(partition)
+        return [key for key in keys if owned is None or key not in owned.timers]
+
+    async def unread_s(self, partition: int) -> float:
+        return 0.0
 
     async def lose_tasks_of(self, judged: WorkerRecord) -> int:
         return self._board.lose_dead(judged)

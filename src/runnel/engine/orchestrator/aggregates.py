@@ -11,11 +11,11 @@ from runnel.core.events import ExecutionCreated
 from runnel.core.evolve import replay
 from runnel.core.execution import Execution
 from runnel.core.graph import Graph
-from runnel.core.ids import DefinitionHash
+from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.limit import Limit, replay_limit
 from runnel.core.workflow import decode_workflow
 from runnel.engine.blob_cache import BlobCache
-from runnel.errors import BrokenInvariantError
+from runnel.errors import BrokenInvariantError, RunnelError, StoreError
 from runnel.ports.archive import Archive
 from runnel.ports.store import Store
 
@@ -106,7 +106,7 @@ class Aggregates:
         if excess <= 0:
             return
         looked_at = islice(self._executions.items(), LOOKED_AT_MAX)
-        idle = (id_ for id_, execution in looked_at if _is_idle(execution))
+        idle = (id_ for id_, execution in looked_at if is_idle(execution))
         for execution_id in list(islice(idle, excess)):
             del self._executions[execution_id]
 
@@ -119,6 +119,28 @@ class Aggregates:
             return None
         graph = await self._graphs.get(_definition_of(entries[0]))
         return replay(entries, lambda _hash: graph)
+
+    async def glance(self, execution_ids: Sequence[ExecutionId]) -> list[Execution]:
+        """For reading only, and at once: as they are in memory, or else as they are stored.
+
+        It leaves no trace here. One that can't be read is left out.
+        """
+        missing = [each for each in execution_ids if each not in self._executions]
+        stored = await self._store.load_many(missing) if missing else ()
+        replayed = [await self._replayed(entries) for entries in stored]
+        known = [self._executions.get(each) for each in execution_ids]
+        return [each for each in (*known, *replayed) if each is not None]
+
+    async def _replayed(self, entries: Sequence[bytes]) -> Execution | None:
+        if not entries:
+            return None
+        try:
+            graph = await self._graphs.get(_definition_of(entries[0]))
+            return replay(entries, lambda _hash: graph)
+        except StoreError:
+            raise
+        except RunnelError:
+            return None
 
     async def _load(self, execution_id: str) -> Execution | None:
         execution = await self.bare(execution_id)
@@ -134,7 +156,7 @@ def _definition_of(entry: bytes) -> DefinitionHash:
     return first.definition
 
 
-def _is_idle(execution: Execution) -> bool:
+def is_idle(execution: Execution) -> bool:
     """Nothing about it is known in memory only."""
     is_joining = any(found.is_joining for found in execution.maps.values())
     return not (

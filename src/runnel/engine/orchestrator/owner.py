@@ -22,6 +22,7 @@ from runnel.core.commands import (
 from runnel.core.decide import Moment, create, decide
 from runnel.core.decision import NOTHING, Decision
 from runnel.core.effects import LoadBlob, PutDeadLetter, StoreOutput, Tell
+from runnel.core.execution import Execution
 from runnel.core.ids import ExecutionId, Nonce, Ref, Token, root_of
 from runnel.core.limit import decide_limit
 from runnel.core.retry import ErrorInfo
@@ -72,6 +73,10 @@ class Owner:
     def halt(self) -> None:
         """Ends `run` after the batch under way, and a wait for the inbox at once."""
         self._is_halted = True
+        self._wake()
+
+    def _wake(self) -> None:
+        """Ends a wait for the inbox."""
         # Once: of two cancels, the second would count as somebody else's.
         if self._reading is not None and not self._is_woken:
             self._is_woken = True
@@ -100,6 +105,17 @@ class Owner:
         """Decides commands that this owner found out by itself (a recovery); committed at once."""
         self._own.extend(commands)
         await self.tick(0)
+
+    def ask(self, commands: Iterable[Command]) -> None:
+        """Has them decided by the next batch, which begins at once: for whoever found something
+        out beside this owner.
+        """
+        self._own.extend(commands)
+        self._wake()
+
+    async def look_at(self, execution_ids: Sequence[ExecutionId]) -> list[Execution]:
+        """As they are in memory, or else as they are stored: to be read only, and at once."""
+        return await self._aggregates.glance(execution_ids)
 
     async def prefetch(self, execution_ids: Iterable[str]) -> None:
         """They are about to be needed: loaded together, not one by one."""

@@ -94,16 +94,9 @@ class Worker:
             patience=Patience(clock, telemetry, name),
         )
         self._reporter = Reporter(around, self._held)
+        said = replace(about or WorkerAbout(), queues=_names(queues), concurrency=concurrency)
         self._heartbeat = Heartbeat(
-            around,
-            self._held,
-            self._stop_dropped,
-            about=replace(
-                about or WorkerAbout(),
-                queues=None if queues is None else tuple(queues),
-                concurrency=concurrency,
-            ),
-            beat_s=beat_s,
+            around, self._held, self._stop_dropped, about=said, beat_s=beat_s
         )
         self._claims = ClaimLoop(
             around, self._slots, self._reporter, held=self._held, queues=queues
@@ -275,3 +268,7 @@ class Worker:
             execution_id=task.token.execution_id,
             node_id=task.token.node_id,
         )
+
+
+def _names(queues: Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if queues is None else tuple(queues)

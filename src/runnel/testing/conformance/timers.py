@@ -87,6 +87,19 @@ class TimerRules(Suite):
     ) -> None:
         assert await store.next_due(owner.lease) is None
 
+    async def test_a_timer_that_is_not_set_is_known_as_such(
+        self, store: Store, owner: Owner
+    ) -> None:
+        timers = [timer("a", due=1.0), timer("b", due=2.0)]
+        await owner.commit(Commit(sequence=0, timers_set=timers))
+        await owner.commit(Commit(sequence=0, timers_cleared=[timer_key("b")]))
+        keys = [timer_key(name) for name in "abc"]
+
+        unset = await store.unset_timers(owner.partition, keys)
+
+        assert list(unset) == [timer_key("b"), timer_key("c")]
+        assert list(await store.unset_timers(owner.partition, [])) == []
+
 
 async def due(owner: Owner, now: float) -> list[str]:
     found = await owner.store.due_timers(owner.lease, now, limit=ALL)

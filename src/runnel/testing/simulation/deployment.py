@@ -13,6 +13,7 @@ from runnel.core.policy import Policy
 from runnel.engine.orchestrator.parts import Parts
 from runnel.engine.orchestrator.shares import sharing_orchestrator
 from runnel.engine.services.reaper import Reaper
+from runnel.engine.services.watchdog import Watchdog
 from runnel.engine.worker import Worker
 from runnel.handlers import builtin_registry
 from runnel.ports import telemetry as names
@@ -21,7 +22,7 @@ from runnel.testing.clock import FakeIds
 from runnel.testing.simulation.backend import SimulatedBackend
 from runnel.testing.simulation.broken import Broken
 from runnel.testing.simulation.network import Network
-from runnel.testing.simulation.plan import SKEW_S_MAX, Plan
+from runnel.testing.simulation.plan import SKEW_S_MAX, TROUBLE_S, Plan
 from runnel.testing.simulation.process import Process
 from runnel.testing.simulation.script import WORK, output_of
 from runnel.testing.simulation.truth import Truth
@@ -30,10 +31,13 @@ LEASE_S = 3.0
 BEAT_S = 1.0
 DEAD_AFTER_S = 3.0
 SHUTDOWN_S = 1.0
+SWEEP_S = 4.0
+REPAIR_AFTER_S = 15.0
 IDLE_S = 5.0
 # Losses are the simulation's own doing: they must not end a node whose script says otherwise.
 POLICY = Policy(losses_max=10_000, window=3, inline_bytes_max=100)
-_BUGS = frozenset({names.COMMAND_POISONED, names.MESSAGE_UNREADABLE})
+# The watchdog is a net that nothing should ever fall into.
+_BUGS = frozenset({names.COMMAND_POISONED, names.MESSAGE_UNREADABLE, names.EXECUTION_REPAIRED})
 
 
 class Deployment:
@@ -114,9 +118,13 @@ class Deployment:
         reaper = Reaper(
             backend.store, backend.tasks, process.clock, telemetry, dead_after_s=DEAD_AFTER_S
         )
+        watchdog = Watchdog(
+            parts, orchestrator, sweep_s=SWEEP_S, repair_after_s=REPAIR_AFTER_S, stale_s=TROUBLE_S
+        )
         async with asyncio.TaskGroup() as group:
             group.create_task(orchestrator.run(stop))
             group.create_task(reaper.run(stop))
+            group.create_task(watchdog.run(stop))
 
     async def _work(self, process: Process, backend: SimulatedBackend, stop: asyncio.Event) -> None:
         worker = Worker(

@@ -1,0 +1,193 @@
+"""What a running execution waits for and nobody has is found, and put right once it is sure."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from runnel.core.ids import ExecutionId
+from runnel.core.states import ExecutionState
+from runnel.core.workflow import Workflow, encode_workflow, hash_workflow
+from runnel.engine.orchestrator.orchestrator import Orchestrator
+from runnel.engine.services.watchdog import Watchdog
+from runnel.errors import StoreError
+from runnel.testing.clock import settle
+from tests.driver import node, workflow
+from tests.unit.engine.orchestrator.stage import Stage
+
+REPAIR_AFTER_S = 60.0
+CHILD = workflow(node("inner"))
+WORK = workflow(node("a"))
+NAP = workflow(node("nap", handler="sleep", config={"seconds": 1_000}))
+TIMED = replace(workflow(node("a")), timeout_seconds=1_000.0)
+PARENT = workflow(node("c", handler="workflow", child=CHILD))
+KEYED = workflow(node("one", concurrency_key="k"), node("two", concurrency_key="k"))
+SIGNALLED = workflow(node("s", handler="wait_for_signal", config={"signal": "go"}))
+
+
+def lose_the_tasks(kennel: "Kennel") -> None:
+    state = kennel.state
+    for token in list(state.board._entries):  # noqa: SLF001 - what no rule allows
+        state.board.drop(token)
+
+
+def lose_the_timers(kennel: "Kennel") -> None:
+    state = kennel.state
+    for timer in state.partitions[0].timers.all():
+        state.partitions[0].timers.clear(timer.key)
+
+
+def lose_the_child(kennel: "Kennel") -> None:
+    for name in [name for name in kennel.state.headers if "." in name]:
+        del kennel.state.headers[name]
+
+
+def lose_the_key(kennel: "Kennel") -> None:
+    del kennel.state.histories["limit:k"]
+    [owner] = kennel.orchestrator.owners()
+    owner._aggregates.forget("limit:k")  # noqa: SLF001 - as the owner of another partition would
+
+
+Sabotage = Callable[["Kennel"], None]
+
+
+class Kennel:
+    def __init__(self, stage: Stage, orchestrator: Orchestrator) -> None:
+        self.stage = stage
+        self.orchestrator = orchestrator
+        self.state = stage.backend.state
+        self.dog = Watchdog(stage.parts, orchestrator, repair_after_s=REPAIR_AFTER_S)
+        self.never = asyncio.Event()
+
+    async def begin(self, definition: Workflow) -> ExecutionId:
+        hash_, document = hash_workflow(CHILD), encode_workflow(CHILD)
+        await self.stage.backend.archive.put_definition("child", hash_, document)
+        execution_id = await self.stage.create(definition)
+        await settle()
+        return execution_id
+
+    async def sweep_after(self, seconds: float) -> int:
+        await self.stage.clock.advance(seconds)
+        repaired = await self.dog.sweep(self.never)
+        await settle()
+        return repaired
+
+
+@pytest.mark.parametrize(
+    ("definition", "sabotage", "problem"),
+    [
+        (WORK, lose_the_tasks, "a task is lost"),
+        (NAP, lose_the_timers, "a timer is not set"),
+        (TIMED, lose_the_timers, "a timer is not set"),
+        (PARENT, lose_the_child, "it waits for x1.c.1, which is not running"),
+        (KEYED, lose_the_key, "two is not in line for the key 'k'"),
+    ],
+    ids=["task", "timer", "time limit", "child", "key"],
+)
+async def test_what_is_missing_for_long_enough_is_repaired_once(
+    definition: Workflow, sabotage: Sabotage, problem: str
+) -> None:
+    stage = Stage()
+    async with stage.orchestrating() as orchestrator:
+        kennel = Kennel(stage, orchestrator)
+        await kennel.begin(definition)
+        sabotage(kennel)
+        early = [await kennel.sweep_after(0), await kennel.sweep_after(REPAIR_AFTER_S - 1)]
+        on_time = await kennel.sweep_after(1)
+        later = [await kennel.sweep_after(15) for _ in range(10)]
+
+    told = [fields["problem"] for fields in stage.told.named("execution.repaired")]
+    assert early == [0, 0]
+    assert on_time >= 1
+    assert problem in told
+    assert sum(later) == 0
+    assert kennel.dog.repaired == on_time == len(told)
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [WORK, NAP, TIMED, PARENT, KEYED, SIGNALLED],
+    ids=["task", "timer", "time limit", "child", "key", "signal"],
+)
+async def test_what_has_something_under_way_is_left_alone(definition: Workflow) -> None:
+    stage = Stage()
+    async with stage.orchestrating() as orchestrator:
+        kennel = Kennel(stage, orchestrator)
+        await kennel.begin(definition)
+        found = [await kennel.sweep_after(15) for _ in range(10)]
+
+    assert found == [0] * 10
+    assert stage.told.named("execution.repaired") == []
+
+
+async def test_what_is_missing_now_and_then_is_left_alone() -> None:
+    stage = Stage()
+    async with stage.orchestrating() as orchestrator:
+        kennel = Kennel(stage, orchestrator)
+        await kennel.begin(NAP)
+        [timer] = kennel.state.partitions[0].timers.all()
+        found = []
+        for _ in range(5):
+            lose_the_timers(kennel)
+            found.append(await kennel.sweep_after(REPAIR_AFTER_S / 2))
+            kennel.state.partitions[0].timers.set(timer)
+            found.append(await kennel.sweep_after(REPAIR_AFTER_S / 2))
+
+    assert found == [0] * 10
+
+
+async def test_an_execution_that_has_ended_and_is_still_listed_as_running_is_corrected() -> None:
+    stage = Stage()
+    async with stage.orchestrating() as orchestrator:
+        kennel = Kennel(stage, orchestrator)
+        execution_id = await kennel.begin(NAP)
+        running = kennel.state.headers[execution_id]
+        await stage.clock.advance(1_100)
+        kennel.state.headers[execution_id] = running
+        await kennel.sweep_after(0)
+        repaired = await kennel.sweep_after(REPAIR_AFTER_S)
+
+    assert repaired == 1
+    assert (await stage.header(execution_id)).state is ExecutionState.COMPLETED
+
+
+async def test_an_entry_that_lies_unread_for_too_long_raises_an_alarm() -> None:
+    stage = Stage(partitions=2)
+    store = stage.backend.store
+
+    async def unread_s(partition: int) -> float:
+        return 31.0 if partition == 1 else 29.0
+
+    store.unread_s = unread_s  # type: ignore[method-assign]  # the memory keeps no such time
+    async with stage.orchestrating() as orchestrator:
+        kennel = Kennel(stage, orchestrator)
+        await kennel.sweep_after(0)
+
+    assert stage.told.named("inbox.stale") == [{"partition": 1, "unread_s": 31.0}]
+
+
+async def test_a_sweep_that_the_store_fails_is_tried_again() -> None:
+    stage = Stage()
+    store = stage.backend.store
+    running, calls = store.running, 0
+
+    async with stage.orchestrating() as orchestrator:
+        await settle()
+
+        async def fails_once(partition: int) -> object:
+            nonlocal calls
+            calls += 1
+            if calls == 1:
+                raise StoreError("away")
+            return await running(partition)
+
+        store.running = fails_once  # type: ignore[method-assign,assignment]  # a fault
+        dog = Watchdog(stage.parts, orchestrator)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(dog.run(stage.stop))
+            await stage.clock.advance(16)
+            stage.stop.set()
+
+    assert calls == 2
+    assert [fields["call"] for fields in stage.told.named("store.failed")] == ["sweep"]
