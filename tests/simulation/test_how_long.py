@@ -16,7 +16,7 @@ STEP_S = 2.0
 FAULT_AT = 2.5
 FOREVER_S = 12.0
 # Two looks: one that sees the last sign of life, one that finds it unchanged.
-LOOKS_S = 2 * LEASE_S / 3
+LOOKS_S = 2 * LEASE_S / 6
 OWNER, WORKER = 0, 2
 
 
@@ -76,12 +76,12 @@ def undisturbed_s() -> float:
     return finished(run_with(None, target=0))
 
 
-def test_a_dead_owner_is_replaced_when_its_lease_is_over() -> None:
+def test_a_dead_owner_is_replaced_within_its_lease() -> None:
     run = run_with(Fault.CRASH, target=OWNER)
 
     taken_over_s = when(run, "owns partition 0, epoch 2") - FAULT_AT
 
-    assert LEASE_S - LOOKS_S <= taken_over_s <= LEASE_S + LOOKS_S
+    assert LEASE_S / 2 <= taken_over_s <= LEASE_S
 
 
 def test_an_owner_that_ends_in_good_order_is_replaced_at_the_next_look() -> None:
@@ -109,7 +109,7 @@ def test_what_a_dead_worker_ran_begins_again_when_its_silence_is_noticed(
 
     held_up_s = finished(run) - undisturbed_s
 
-    assert held_up_s <= DEAD_AFTER_S + LOOKS_S + STEP_S
+    assert held_up_s <= DEAD_AFTER_S + STEP_S
 
 
 @pytest.mark.parametrize("worker", [WORKER, WORKER + 1])
