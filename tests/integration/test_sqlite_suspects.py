@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from runnel.backends.sqlite import SqliteBackend
+from runnel.ports.registry import WorkerAbout
 from runnel.ports.store import Commit
 from runnel.testing.clock import FakeClock, FakeIds
 from runnel.testing.conformance.suite import Owner
@@ -66,6 +67,21 @@ async def test_the_successor_knows_what_was_running(open_backend: Open) -> None:
     unknown = await second.store.unknown_tasks(0, asked)
 
     assert unknown == dict(zip(asked, [None, True, None, None], strict=True))
+
+
+async def test_nothing_is_suspected_of_the_end_of_a_process_that_drained(
+    open_backend: Open,
+) -> None:
+    first = await open_backend("one")
+    await begin(first, "a")
+    held = [token("a"), token("ahead")]
+    await first.tasks.beat("w", held, about=WorkerAbout(is_draining=True))
+    die(first, 0)
+
+    second = await open_backend("two")
+    await second.store.acquire(0, "two")
+
+    assert await second.store.unknown_tasks(0, held) == dict.fromkeys(held, False)
 
 
 async def test_each_partition_has_its_own(open_backend: Open) -> None:

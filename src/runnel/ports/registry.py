@@ -52,6 +52,11 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     is_dead: bool = False
 
     @property
+    def is_crash(self) -> bool:
+        """Whether, should it be dead, its tasks may have killed it: not while it drains."""
+        return self.about is None or not self.about.is_draining
+
+    @property
     def state(self) -> WorkerState:
         if self.is_dead:
             return WorkerState.DEAD

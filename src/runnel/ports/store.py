@@ -247,7 +247,8 @@ class Store(Protocol):
     async def lose_tasks_of(self, judged: WorkerRecord) -> int:
         """A worker is dead: each task it holds becomes TaskLost in its inbox; returns how many.
 
-        None when it has given a sign of life since: its record is not `judged` any more.
+        None when it has given a sign of life since: its record is not `judged` any more. Unless
+        that `is_crash`, no task counts as started, as with `leave`.
         """
 
     async def reject_tasks(

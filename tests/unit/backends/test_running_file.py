@@ -9,7 +9,6 @@ from runnel.backends.sqlite.running_file import (
     FILE_BYTES,
     MAGIC,
     MARKS,
-    SLOT_BYTES,
     SLOTS,
     RunningFile,
 )
@@ -69,15 +68,32 @@ def test_a_full_file_takes_no_more_until_one_ends(path: Path) -> None:
     assert (refused, running.begin(A)) == (NO_MARK, marks[7])
 
 
-def test_the_longest_name_that_fits_is_kept_and_a_longer_one_is_not(path: Path) -> None:
-    rest = len(b'b["x1","",-1,1,"n"]\n')
-    fits, too_long = (token("n" * (SLOT_BYTES - rest + extra)) for extra in (0, 1))
+def test_a_token_of_any_length_is_kept(path: Path) -> None:
+    long = token("ж" * 10_000)
+
+    after_a_kill(path, long)
+
+    assert blamed(path, long, A) == [True, None]
+
+
+def test_nobody_is_to_blame_for_the_end_of_a_process_that_was_told_to_end(path: Path) -> None:
+    former = RunningFile(path)
+    former.begin(A)
+    former.excuse()
+
+    found = RunningFile(path)
+    found.begin(C)
+
+    assert [found.has_killed(each) for each in (A, B)] == [False, False]
+    assert blamed(path, C) == [True]
+
+
+def test_an_excuse_without_a_file_makes_none(path: Path) -> None:
     running = RunningFile(path)
 
-    marks = [running.begin(each) for each in (fits, too_long, A)]
+    running.excuse()
 
-    assert (marks[0] != NO_MARK, marks[1]) == (True, NO_MARK)
-    assert blamed(path, fits, too_long, A) == [True, None, True]
+    assert not path.exists()
 
 
 @pytest.mark.parametrize(
@@ -85,7 +101,7 @@ def test_the_longest_name_that_fits_is_kept_and_a_longer_one_is_not(path: Path) 
     [
         pytest.param(b"", id="empty"),
         pytest.param(MAGIC.ljust(FILE_BYTES - 1, b"\0"), id="its maker died"),
-        pytest.param(MAGIC.replace(b"2", b"1").ljust(FILE_BYTES, b"\0"), id="an older format"),
+        pytest.param(MAGIC.replace(b"3", b"2").ljust(FILE_BYTES, b"\0"), id="an older format"),
         pytest.param(b'b["x1","a",-1,1,"n"]\n' * 9_000, id="something else"),
     ],
 )
@@ -100,26 +116,17 @@ def test_a_file_of_another_format_is_replaced(path: Path, content: bytes) -> Non
     assert blamed(path, A) == [True]
 
 
-@pytest.mark.parametrize(
-    "slot",
-    [
-        pytest.param(b'b["x1","a",-1,', id="half a token"),
-        pytest.param(b'b["x1","a",-1,1]\n', id="a field is missing"),
-        pytest.param(b'b["x1","\xff",-1,1,"n"]\n', id="no text"),
-        pytest.param(b"b", id="only the state"),
-    ],
-)
-def test_a_torn_slot_is_free(path: Path, slot: bytes) -> None:
-    after_a_kill(path, A)
+@pytest.mark.parametrize("torn", [b"", b"\0" * 16, b"\xff" * 7])
+def test_a_torn_slot_belongs_to_nobody(path: Path, torn: bytes) -> None:
+    after_a_kill(path, A, B)
     content = bytearray(path.read_bytes())
-    content[MARKS[1] : MARKS[1] + len(slot)] = slot
+    content[MARKS[1] + 1 : MARKS[1] + 1 + len(torn)] = torn
     path.write_bytes(content)
 
     found = RunningFile(path)
 
-    assert (found.has_killed(A), found.has_killed(B)) == (True, None)
-    assert found.begin(B) == MARKS[0]
-    assert found.begin(C) == MARKS[1]
+    assert (found.has_killed(A), found.has_killed(B)) == (True, None if torn else True)
+    assert [found.begin(B), found.begin(C)] == [MARKS[0], MARKS[1]]
 
 
 def test_where_no_file_can_be_made_tasks_run_unmarked(tmp_path: Path) -> None:

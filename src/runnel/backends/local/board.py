@@ -155,6 +155,9 @@ class TaskBoard:
         worker.counter = next(self._signs)
         worker.is_known = True
         worker.about, worker.seen_at = about, now
+        if about is not None and about.is_draining:
+            for marks in self._marks.values():
+                marks.excuse()
         self._dead.pop(name, None)
         listed = set(holds)
         self._lose_missing(worker, listed)
@@ -172,7 +175,7 @@ class TaskBoard:
         self._dead[judged.worker] = msgspec.structs.replace(judged, is_dead=True, holds=0)
         while len(self._dead) > DEAD_LISTED_MAX:
             del self._dead[next(iter(self._dead))]
-        return self.lose_all(judged.worker, "its worker is dead")
+        return self.lose_all(judged.worker, "its worker is dead", is_crash=judged.is_crash)
 
     def lose_all(self, name: str, reason: str, *, is_crash: bool = True) -> int:
         """Forgets the worker; each task it held becomes TaskLost.

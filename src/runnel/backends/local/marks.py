@@ -14,3 +14,6 @@ class Marks(Protocol):
         """The mark of an attempt that begins; NO_MARK when none can be made."""
 
     def end(self, mark: int) -> None: ...
+
+    def excuse(self) -> None:
+        """The process was told to end: should it die from now on, nothing that runs is to blame."""

@@ -5,6 +5,7 @@ from runnel.backends.redis.keys import Keys
 from runnel.backends.redis.lines import Arg, Lines
 from runnel.backends.redis.values import failed_around, lost_around
 from runnel.core.retry import ErrorInfo
+from runnel.ports.registry import WorkerRecord
 
 
 class Losses:
@@ -12,7 +13,7 @@ class Losses:
         self._lines = lines
         self._keys = keys
 
-    async def lose(self, worker: str, reason: str, *, judged: int | None = None) -> int:
+    async def lose(self, worker: str, reason: str, *, judged: WorkerRecord | None = None) -> int:
         """With `judged`, none when the worker has given another sign of life than that one.
 
         Without, it has said goodbye: then none of its tasks counts as started.
@@ -31,8 +32,8 @@ class Losses:
             ],
             [
                 worker,
-                "" if judged is None else judged,
-                *lost_around(reason, is_crash=judged is not None),
+                "" if judged is None else judged.counter,
+                *lost_around(reason, is_crash=judged is not None and judged.is_crash),
                 DEAD_LISTED_MAX,
             ],
         )

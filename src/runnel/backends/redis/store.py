@@ -181,7 +181,7 @@ class RedisStore:
         return await unread_s(self._lines, f"{self._keys.inbox}{partition}")
 
     async def lose_tasks_of(self, judged: WorkerRecord) -> int:
-        return await self._losses.lose(judged.worker, "its worker is dead", judged=judged.counter)
+        return await self._losses.lose(judged.worker, "its worker is dead", judged=judged)
 
     async def reject_tasks(
         self, queue: str, error: ErrorInfo, *, waiting_s: float, limit: int

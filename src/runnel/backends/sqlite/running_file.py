@@ -1,18 +1,20 @@
 """Which attempts have begun, in a file that is mapped into memory and outlives its process.
 
-An attempt is in it from its start to its end. Whoever owns the partition next, and so knows that
-the former owner is dead, finds in it what that process was running when it died. Writing is a
-copy within memory: no system call, no fsync. So it survives the death of the process and not that
-of the machine, which is all it is for: a task can kill the one, hardly the other. One begin and
-one end take 0.6 µs together.
+An attempt is in it from its begin until its report is taken. Whoever owns the partition next, and
+so knows that the former owner is dead, finds in it what that process was running when it died.
+Writing is a copy within memory: no system call, no fsync. So it survives the death of the process
+and not that of the machine, which is all it is for: a task can kill the one, hardly the other.
+One begin and one end take 1.0 µs together.
 
-There is one file per partition, made at the first start: the partition's lock guards it too.
-Nothing here needs a checksum: a slot counts only if it is, with its nonce, a token in flight.
+There is one file per partition, made at the first begin: the partition's lock guards it too. An
+attempt is there as the digest of its token, nonce and all, so whatever else stands in a slot (half
+of a digest, one of an older life) belongs to nothing that is in flight, and counts for nothing.
 """
 
 import mmap
 import os
 from contextlib import suppress
+from hashlib import blake2b
 from pathlib import Path
 
 import msgspec
@@ -21,26 +23,29 @@ from runnel.backends.local.marks import NO_MARK
 from runnel.core.ids import Token
 
 # The last character is the version: a file with another one is not read.
-MAGIC = b"runnel running 2"
-SLOTS = 128
-SLOT_BYTES = 512
+MAGIC = b"runnel running 3"
+# Behind the magic: not zero once the process was told to end.
+EXCUSED_AT = len(MAGIC)
+DIGEST_BYTES = 16
+SLOT_BYTES = 32
+SLOTS = 2_047
 FILE_BYTES = SLOT_BYTES * (1 + SLOTS)
-# A mark is where its slot begins; the magic has the place of the first.
+# A mark is where its slot begins; the magic and the excuse have the place of the first.
 MARKS = range(SLOT_BYTES, FILE_BYTES, SLOT_BYTES)
 
-# The first byte of a slot, written after the token and the end of the line that follow it.
-_FREE, _BEGUN = 0, ord("b")
+# The first byte of a slot, written after the digest that follows it.
+_FREE, _BEGUN = 0, 1
 
 _NO_MEMORY = bytearray()
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Token).decode
 
 
 class RunningFile:
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._died: set[Token] = set()
+        self._died: set[bytes] = set()
+        self._was_excused = False
         self._free: list[int] = []
         self._memory: mmap.mmap | bytearray = _NO_MEMORY
         self._may_make = True
@@ -49,23 +54,31 @@ class RunningFile:
             self._read(found)
 
     def has_killed(self, token: Token) -> bool | None:
-        """True for an attempt that ran when the former owner died; None when nothing is known."""
-        return True if token in self._died else None
+        """True for an attempt that ran when the former owner died; None when nothing is known.
+
+        False for all when that one was told to end: then it was not they that ended it.
+        """
+        if self._was_excused:
+            return False
+        return True if _digest(token) in self._died else None
 
     def begin(self, token: Token) -> int:
         """The mark to end it by; NO_MARK when there is no room: then its death is not counted."""
-        line = _encode(token) + b"\n"
-        if len(line) >= SLOT_BYTES or not (self._free or self._make()):
+        if not (self._free or self._make()):
             return NO_MARK
         mark = self._free.pop()
         memory = self._memory
-        memory[mark + 1 : mark + 1 + len(line)] = line
+        memory[mark + 1 : mark + 1 + DIGEST_BYTES] = _digest(token)
         memory[mark] = _BEGUN
         return mark
 
     def end(self, mark: int) -> None:
         self._memory[mark] = _FREE
         self._free.append(mark)
+
+    def excuse(self) -> None:
+        if self._memory is not _NO_MEMORY:
+            self._memory[EXCUSED_AT] = 1
 
     def close(self) -> None:
         """Leaves nothing behind: nothing runs any more, and nobody has died."""
@@ -74,8 +87,7 @@ class RunningFile:
         self._may_make = False
         if isinstance(memory, bytearray):
             return
-        for mark in MARKS:
-            memory[mark] = _FREE
+        memory[EXCUSED_AT:] = bytes(FILE_BYTES - EXCUSED_AT)
         memory.close()
         with suppress(OSError):  # an empty one that stays is read as empty
             self._path.unlink(missing_ok=True)
@@ -90,22 +102,16 @@ class RunningFile:
         return bool(self._free)
 
     def _read(self, memory: mmap.mmap) -> None:
-        for mark in reversed(MARKS):
-            token = _token_at(memory, mark)
-            if token is not None:
-                self._died.add(token)
-            self._free.append(mark)
+        self._was_excused = bool(memory[EXCUSED_AT])
+        memory[EXCUSED_AT] = 0
+        self._died.update(
+            memory[mark + 1 : mark + 1 + DIGEST_BYTES] for mark in MARKS if memory[mark] != _FREE
+        )
+        self._free.extend(reversed(MARKS))
 
 
-def _token_at(memory: mmap.mmap, mark: int) -> Token | None:
-    """None for a free slot, and for one whose writer died before it was done."""
-    if memory[mark] == _FREE:
-        return None
-    line, _, _ = memory[mark + 1 : mark + SLOT_BYTES].partition(b"\n")
-    try:
-        return _decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
+def _digest(token: Token) -> bytes:
+    return blake2b(_encode(token), digest_size=DIGEST_BYTES).digest()
 
 
 def _open(path: Path) -> mmap.mmap | None:

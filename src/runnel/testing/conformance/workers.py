@@ -1,7 +1,7 @@
 """A task whose worker is gone, or does not know of it, is lost: once, and to its owner."""
 
 from runnel.core.commands import Command, TaskLost
-from runnel.ports.registry import WorkerRecord
+from runnel.ports.registry import WorkerAbout, WorkerRecord
 from runnel.ports.store import Commit, Store, TaskQueue
 from runnel.testing.conformance.claims import claim, start
 from runnel.testing.conformance.reports import issue_and_claim
@@ -87,6 +87,17 @@ class WorkerRules(Suite):
         await lose(store, tasks, "w")
 
         assert was_started(await owner.commands()) == {"a": True, "b": False}
+
+    async def test_what_a_worker_holds_that_dies_while_it_drains_does_not_count_as_started(
+        self, store: Store, tasks: TaskQueue, owner: Owner
+    ) -> None:
+        await owner.commit(Commit(sequence=0, tasks=[task("a")]))
+        await tasks.claim("w", None, limit=5, wait_s=0, starts=True)
+        await tasks.beat("w", [token("a")], about=WorkerAbout(is_draining=True))
+
+        await lose(store, tasks, "w")
+
+        assert was_started(await owner.commands()) == {"a": False}
 
     async def test_tasks_that_start_with_their_claim_have_started(
         self, store: Store, tasks: TaskQueue, owner: Owner
