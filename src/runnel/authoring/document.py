@@ -4,8 +4,11 @@ Only the shape is judged here: the keys, and what each value may be. Whether the
 for `runnel.core.validation`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from runnel.authoring.children import Children, Origin, Resolve
 from runnel.authoring.fields import without_defaults
@@ -17,6 +20,7 @@ from runnel.core.checks.json_values import json_problems
 from runnel.core.checks.wording import quoted, shown
 from runnel.core.ids import NodeId
 from runnel.core.json_types import Json
+from runnel.core.retry import RetryPolicy
 from runnel.core.workflow import CHILD_WORKFLOW, Node, Workflow
 from runnel.errors import InvalidWorkflowError
 
@@ -28,8 +32,11 @@ def read_document(
     directory: Path | None = None,
     file: Path | None = None,
     resolve: Resolve | None = None,
+    retry: RetryPolicy | None = None,
 ) -> Workflow:
     """Raises InvalidWorkflowError; `source` is what it calls the document.
+
+    `retry` fills in what the nodes, those of child workflows too, do not say about theirs.
 
     Files of child workflows are looked for from `directory`, by default that of `file`, the
     document's own; a document with neither (it came over the network) can't name files. Without
@@ -45,7 +52,7 @@ def read_document(
             place.refuse(problem)
         if not place.problems:
             origin = Origin(directory=directory, trail=trail)
-            workflow = _Reader(resolve).workflow(data, place, origin)
+            workflow = _Reader(resolve, retry or RetryPolicy()).workflow(data, place, origin)
     except TooManyProblemsError:
         workflow = None
     if workflow is None:
@@ -54,8 +61,9 @@ def read_document(
 
 
 class _Reader:
-    def __init__(self, resolve: Resolve | None) -> None:
+    def __init__(self, resolve: Resolve | None, retry: RetryPolicy) -> None:
         self._children = Children(self.workflow, resolve)
+        self._retry = retry
 
     def workflow(self, data: Json, place: Place, origin: Origin) -> Workflow | None:
         """None when there are problems, here or anywhere before."""
@@ -76,11 +84,16 @@ class _Reader:
             found = NODE_TABLE.read(value, below)
             if found.get("handler") == CHILD_WORKFLOW:
                 found |= self._children.of(found, below.key("config"), origin)
+            found["retry"] = self._policy(found.get("retry", {}))
             if "id" in found and "handler" in found:
                 nodes.append(Node(**without_defaults(Node, found)))
                 if "dependencies" in found:
                     stated.add(found["id"])
         return nodes, frozenset(stated)
+
+    def _policy(self, said: Mapping[str, Any]) -> RetryPolicy:
+        """One object for all nodes that say nothing: most do not."""
+        return msgspec.structs.replace(self._retry, **said) if said else self._retry
 
 
 def _entries(data: Json, place: Place) -> Iterator[tuple[Place, Json]]:

@@ -11,14 +11,12 @@ from runnel.authoring.fields import (
     Wrong,
     number,
     plain,
-    without_defaults,
 )
 from runnel.authoring.literals import as_expression
 from runnel.authoring.place import Place
 from runnel.core.checks.values import NAME, NODE, RETRY, Check
 from runnel.core.checks.wording import shown
 from runnel.core.json_types import Json
-from runnel.core.retry import RetryPolicy
 from runnel.core.run_when import RunWhen
 
 OBJECT = Check("an object", lambda value: isinstance(value, dict))
@@ -50,15 +48,13 @@ RETRY_TABLE = Table(
 )
 
 
-def _retry(value: Json, place: Place) -> RetryPolicy | Wrong:
+def _retry(value: Json, place: Place) -> Mapping[str, Any]:
+    """Only what is said: the rest of the policy is not known here."""
     if value is False:
-        return RetryPolicy(max_retries=0)
-    found: Mapping[str, Any]
+        return {"max_retries": 0}
     if isinstance(value, int) and value is not True:
-        found = {"max_retries": plain(RETRY["max_retries"])(value, place)}
-    else:
-        found = RETRY_TABLE.read(value, place)
-    return RetryPolicy(**without_defaults(RetryPolicy, found))
+        return {"max_retries": plain(RETRY["max_retries"])(value, place)}
+    return RETRY_TABLE.read(value, place)
 
 
 def _condition(value: Json, place: Place) -> Any:

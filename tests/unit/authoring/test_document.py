@@ -238,3 +238,32 @@ def test_after_a_hundred_problems_the_rest_is_only_mentioned() -> None:
 
     assert len(caught.value.problems) == PROBLEMS_MAX + 1
     assert caught.value.problems[-1] == ("there are more than these 100 problems; mend these first")
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({}, RetryPolicy(max_retries=7, initial_delay=0.5)),
+        ({"retry": 2}, RetryPolicy(max_retries=2, initial_delay=0.5)),
+        ({"retry": {"max_delay": 9}}, RetryPolicy(max_retries=7, initial_delay=0.5, max_delay=9.0)),
+        ({"retry": {"max_retries": 3}}, RetryPolicy(initial_delay=0.5)),
+        ({"retry": False}, RetryPolicy(max_retries=0, initial_delay=0.5)),
+    ],
+)
+def test_what_a_node_does_not_say_about_retries_is_filled_in(
+    said: dict[str, Any], expected: RetryPolicy
+) -> None:
+    child = {"nodes": [{"id": "b", "handler": "output", **said}]}
+    document = {
+        "name": "w",
+        "nodes": [
+            {"id": "a", "handler": "output", **said},
+            {"id": "c", "handler": "workflow", "config": {"definition": child}},
+        ],
+    }
+
+    workflow = read_document(document, retry=RetryPolicy(max_retries=7, initial_delay=0.5))
+
+    assert workflow.nodes[0].retry == expected
+    assert workflow.nodes[1].child is not None
+    assert workflow.nodes[1].child.nodes[0].retry == expected
