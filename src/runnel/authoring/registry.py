@@ -58,6 +58,16 @@ class HandlerRegistry:
             )
         self._handlers[name] = Handler(name=name, plan=plan, source=source)
 
+    def include(self, other: "HandlerRegistry") -> None:
+        """Adds all handlers of another registry; the same one twice is one.
+
+        Raises InputError when another handler has the name.
+        """
+        for handler in other._handlers.values():  # noqa: SLF001  # of its own kind
+            known = self._handlers.get(handler.name)
+            if known is None or known.source != handler.source:
+                self.register_plan(handler.name, handler.plan, source=handler.source)
+
     def get(self, name: str) -> Handler:
         """Raises HandlerNotFoundError, which names those that there are."""
         try:

@@ -1,0 +1,74 @@
+"""User code for a worker, by the name that `--app` gives: a module, or a registry in one."""
+
+import importlib
+import sys
+from pathlib import Path
+
+from runnel.authoring.registry import HandlerRegistry
+from runnel.errors import InputError
+
+EXAMPLE = "'my_app:handlers' with 'handlers = HandlerRegistry()' in my_app.py"
+
+
+class AppError(InputError):
+    """What `--app` names can't be used."""
+
+    code = "bad_app"
+
+
+def load_app(name: str) -> HandlerRegistry:
+    """The registry `module:name`, or the only one that `module` holds.
+
+    Imports with the working directory on the path; raises AppError in one sentence.
+    """
+    module_name, separator, attribute = name.partition(":")
+    if not module_name or (separator and not attribute):
+        raise AppError(f"--app: expected MODULE or MODULE:NAME, got '{name}'; such as {EXAMPLE}")
+    module = _import(module_name)
+    if separator:
+        return _named(module, module_name, attribute)
+    found = {id(each): each for each in vars(module).values() if isinstance(each, HandlerRegistry)}
+    if len(found) != 1:
+        many = "no HandlerRegistry" if not found else f"{len(found)} of them"
+        raise AppError(
+            f"--app: expected one HandlerRegistry in module '{module_name}', found {many}; "
+            f"name it: {EXAMPLE}"
+        )
+    return next(iter(found.values()))
+
+
+def _import(module: str) -> object:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        missing = error.name or module
+        is_itself = missing == module or module.startswith(f"{missing}.")
+        why = "" if is_itself else f", which '{module}' imports"
+        raise AppError(
+            f"--app: there is no module '{missing}'{why}; it was looked for in {here}, in "
+            "PYTHONPATH and in what is installed"
+        ) from error
+    except Exception as error:
+        raise AppError(
+            f"--app: importing '{module}' raised {type(error).__name__}: {error}"
+        ) from error
+
+
+def _named(module: object, module_name: str, attribute: str) -> HandlerRegistry:
+    found = module
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise AppError(
+                f"--app: module '{module_name}' has no '{attribute}'; expected a HandlerRegistry, "
+                f"such as {EXAMPLE}"
+            )
+        found = getattr(found, part)
+    if not isinstance(found, HandlerRegistry):
+        raise AppError(
+            f"--app: expected '{module_name}:{attribute}' to be a HandlerRegistry, "
+            f"got a {type(found).__name__}"
+        )
+    return found

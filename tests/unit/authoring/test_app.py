@@ -1,0 +1,82 @@
+"""`--app`: a registry of the user's own, or one sentence that says what is wrong."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from runnel.authoring.app import AppError, load_app
+from runnel.authoring.registry import HandlerRegistry
+from runnel.errors import InputError
+from runnel.handlers import builtin_registry
+
+APP = """
+from runnel import HandlerRegistry
+handlers = HandlerRegistry()
+alias = handlers
+
+@handlers.handler("resize")
+def resize(config, ctx):
+    return config
+
+class Holder:
+    inner = handlers
+not_a_registry = 7
+"""
+FILES = {
+    "one_app": APP,
+    "two_apps": "from runnel import HandlerRegistry\na, b = HandlerRegistry(), HandlerRegistry()",
+    "no_app": "x = 1",
+    "raising_app": "raise ValueError('not today')",
+    "needing_app": "import something_that_is_not_there",
+}
+
+
+@pytest.fixture(autouse=True)
+def apps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in FILES.items():
+        (tmp_path / f"{name}.py").write_text(text)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["one_app:handlers", "one_app:Holder.inner", "one_app"])
+def test_a_registry_is_found_by_its_name_or_alone_in_its_module(name: str) -> None:
+    assert load_app(name).names() == ["resize"]
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("", "--app: expected MODULE or MODULE:NAME, got ''"),
+        ("one_app:", "--app: expected MODULE or MODULE:NAME, got 'one_app:'"),
+        ("nowhere:x", "--app: there is no module 'nowhere'; it was looked for in "),
+        ("needing_app", "'something_that_is_not_there', which 'needing_app' imports; "),
+        ("raising_app", "--app: importing 'raising_app' raised ValueError: not today"),
+        ("one_app:nothing", "--app: module 'one_app' has no 'nothing'; expected a HandlerRegistry"),
+        ("one_app:not_a_registry", "to be a HandlerRegistry, got a int"),
+        ("no_app", "expected one HandlerRegistry in module 'no_app', found no HandlerRegistry"),
+        ("two_apps", "expected one HandlerRegistry in module 'two_apps', found 2 of them"),
+    ],
+)
+def test_a_wrong_app_gets_a_sentence(name: str, sentence: str) -> None:
+    with pytest.raises(AppError) as raised:
+        load_app(name)
+
+    assert sentence in str(raised.value)
+
+
+def test_a_registry_takes_in_another_and_refuses_a_name_that_means_two_things() -> None:
+    mine = HandlerRegistry()
+    mine.register("resize", lambda config, _ctx: config)
+    both = builtin_registry()
+    both.include(mine)
+    both.include(mine)
+    both.include(builtin_registry())
+    other = HandlerRegistry()
+    other.register("python", lambda config, _ctx: config)
+
+    assert {"resize", "python"} <= set(both.names())
+    with pytest.raises(InputError, match="'python' is registered already"):
+        both.include(other)
