@@ -63,6 +63,20 @@ class PayloadError(InputError):
     code = "bad_payload"
 
 
+class MissingExtraError(InputError):
+    """A part of Runnel whose packages are not installed."""
+
+    code = "missing_extra"
+
+    def __init__(self, what: str, extra: str, *, missing: str) -> None:
+        super().__init__(
+            f"{what} needs the package '{missing}', which is not installed: "
+            f"`pip install 'runnel[{extra}]'`"
+        )
+        self.extra = extra
+        self.missing = missing
+
+
 class HandlerNotFoundError(RunnelError):
     """No handler of that name is registered in this worker."""
 
@@ -155,6 +169,17 @@ class StoreError(RunnelError):
 
     retryable = True
     code = "store"
+
+
+class NoServerError(StoreError):
+    """A server that the settings name can't be used; `address` is without its password."""
+
+    code = "no_server"
+
+    def __init__(self, kind: str, address: str, *, reason: str, remedy: str) -> None:
+        super().__init__(f"can't use the {kind} at {address}: {reason.rstrip('.')}; {remedy}")
+        self.kind = kind
+        self.address = address
 
 
 class FencedError(StoreError):

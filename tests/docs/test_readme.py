@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from runnel import settings
-
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BROKEN = """\
@@ -72,24 +70,6 @@ def test_the_python_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         exec(compile(program, "README.md", "exec"), {})
 
     assert printed.getvalue().split() == ["COMPLETED", "2"]
-
-
-def test_every_setting_is_in_the_readme_and_nothing_else_is() -> None:
-    section = README.partition("## Settings")[2]
-
-    assert set(re.findall(r"^\| `([A-Z_]+)`", section, re.MULTILINE)) == set(settings.VARIABLES)
-
-
-@pytest.mark.parametrize("variable", settings.VARIABLES)
-def test_every_setting_is_read(variable: str) -> None:
-    field, _ = settings.VARIABLES[variable]
-    source = "".join(
-        path.read_text(encoding="utf-8")
-        for path in (ROOT / "src/runnel").rglob("*.py")
-        if path.name != "settings.py"
-    )
-
-    assert f"settings.{field}" in source, f"{variable} is read by nothing"
 
 
 def test_both_commands_are_make_targets_and_ci_calls_the_second() -> None:

@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+from runnel.settings import VARIABLES
+
 DEADLINE_S = 20.0
 
 STEPS = """
@@ -22,6 +24,12 @@ def note(file, text):
         print(text, file=log)
     print("said by user code")
     return text
+
+async def until(file, gate):
+    note(file, "begun")
+    while not Path(gate).exists():
+        await asyncio.sleep(0.02)
+    note(file, "ended")
 
 async def hold(file):
     note(file, "held")
@@ -77,6 +85,19 @@ FLOWS: dict[str, dict[str, Any]] = {
             {"id": "after", "handler": "output", "dependencies": ["hold"]},
         ]
     },
+    "gated": {
+        "nodes": [
+            {
+                "id": "first",
+                "handler": "python",
+                "config": {
+                    "function": "steps:until",
+                    "args": {"file": "{{ input.file }}", "gate": "{{ input.gate }}"},
+                },
+            },
+            {"id": "last", "handler": "output", "dependencies": ["first"]},
+        ]
+    },
     "tidied": {
         "nodes": [
             {"id": "approve", "handler": "wait_for_signal", "config": {"signal": "approve"}},
@@ -124,9 +145,9 @@ class Program:
             check=False,
         )
 
-    def documents(self, *arguments: str) -> list[dict[str, Any]]:
+    def documents(self, *arguments: str, **environment: str) -> list[dict[str, Any]]:
         """What a command prints with --json, one object per line."""
-        done = self.run(*arguments, "--json")
+        done = self.run(*arguments, "--json", **environment)
         if done.returncode not in {0, 1}:
             raise AssertionError(done.stderr)
         return [json.loads(line) for line in done.stdout.splitlines()]
@@ -135,12 +156,12 @@ class Program:
         return [sys.executable, "-m", "runnel", *arguments]
 
     @contextlib.asynccontextmanager
-    async def running(self, *arguments: str) -> AsyncIterator["Running"]:
+    async def running(self, *arguments: str, **environment: str) -> AsyncIterator["Running"]:
         """In the background; killed at the end if it still runs."""
         process = await asyncio.create_subprocess_exec(
             *self.command(*arguments),
             cwd=self.folder,
-            env=clean_environment(),
+            env=clean_environment(**environment),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
@@ -172,6 +193,13 @@ class Running:
                     return self.lines[-1]
         raise AssertionError(f"it never said '{text}', only: {self.lines}")
 
+    async def prints(self) -> str:
+        """The next line of stdout."""
+        if self._process.stdout is None:
+            raise AssertionError("stdout is not read")
+        async with asyncio.timeout(DEADLINE_S):
+            return (await self._process.stdout.readline()).decode().rstrip()
+
     def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
@@ -184,6 +212,6 @@ class Running:
 
 def clean_environment(**extra: str) -> dict[str, str]:
     """As it is, without what would change how the program looks or where it stores."""
-    unwanted = {"RUNNEL_DATA_DIR", "RUNNEL_DEBUG", "NO_COLOR", "FORCE_COLOR", "COLUMNS"}
+    unwanted = {"RUNNEL_DEBUG", "NO_COLOR", "FORCE_COLOR", "COLUMNS", *VARIABLES}
     kept = {key: value for key, value in os.environ.items() if key not in unwanted}
     return {**kept, **extra}

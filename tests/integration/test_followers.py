@@ -130,7 +130,7 @@ async def test_a_resume_ends_when_another_process_ended_the_execution(
     )
     try:
         progress = Progress.of(await engine.client.load(execution_id))
-        attendance = Attendance(engine, Silence(), shutdown_s=0.1)
+        attendance = Attendance(engine, Silence(), farewell="stopping")
         attendance.follow(progress)
         async with asyncio.TaskGroup() as group:
             group.create_task(attend(attendance, adopts=True))
@@ -183,7 +183,7 @@ async def test_a_run_ends_when_only_a_part_of_its_last_batch_was_stored() -> Non
     backend.store.commit = commit  # type: ignore[method-assign]  # a fault
     await engine.claim_home()
     progress = Progress(await engine.client.submit(NAP), NAP)
-    attendance = Attendance(engine, Silence(), shutdown_s=0.1)
+    attendance = Attendance(engine, Silence(), farewell="stopping")
     attendance.follow(progress)
     large = workflow(*(node(f"n{number}") for number in range(20)))
     other = await engine.client.submit(large, is_held=True)

@@ -1,42 +1,66 @@
-"""Settings: every mistake is named, with what was expected."""
+"""Settings: every mistake is named, with what was expected; secrets are never repeated."""
 
 from pathlib import Path
 
 import pytest
 
-from runnel.settings import Settings, SettingsError, read_settings
+from runnel.core.retry import RetryPolicy
+from runnel.errors import InputError
+from runnel.runtime.addresses import redis_address, redis_shown, secrets_of
+from runnel.settings import Settings, SettingsError, look_alikes, read, read_settings, shown
 
+EVERYTHING: dict[str, tuple[str, dict[str, object]]] = {
+    "RUNNEL_ENV": ("prod", {"environment": "prod"}),
+    "RUNNEL_LOG_FORMAT": ("human", {"log_format": "human"}),
+    "RUNNEL_LOG_LEVEL": ("debug", {"log_level": "debug"}),
+    "RUNNEL_DATA_DIR": ("/tmp/x", {"data_dir": Path("/tmp/x")}),
+    "RUNNEL_DURABILITY": ("power", {"durability": "power"}),
+    "RUNNEL_CRASH_LOOP_LIMIT": ("9", {"losses_max": 9}),
+    "RUNNEL_CACHED_EXECUTIONS": ("10", {"cached_executions_max": 10}),
+    "RUNNEL_PARTITIONS": ("64", {"partitions": 64}),
+    "REDIS_URL": ("rediss://h:1/2", {"redis_url": "rediss://h:1/2"}),
+    "REDIS_HOST": ("h", {"redis_host": "h"}),
+    "REDIS_PORT": ("6380", {"redis_port": 6380}),
+    "REDIS_DB": ("3", {"redis_db": 3}),
+    "REDIS_USERNAME": ("ada", {"redis_username": "ada"}),
+    "REDIS_PASSWORD": ("geheim", {"redis_password": "geheim"}),
+    "REDIS_MAX_CONNECTIONS": ("7", {"redis_connections_max": 7}),
+    "REDIS_SOCKET_TIMEOUT": ("2.5", {"redis_timeout_s": 2.5}),
+    "REDIS_STREAM_BLOCK_MS": ("250", {"redis_block_s": 0.25}),
+    "WORKER_CONCURRENCY": ("64", {"worker_concurrency": 64}),
+    "WORKER_HEARTBEAT_INTERVAL": ("0.5", {"heartbeat_interval_s": 0.5}),
+    "WORKER_HEARTBEAT_TIMEOUT": ("3", {"heartbeat_timeout_s": 3.0}),
+    "WORKER_GRACEFUL_SHUTDOWN_TIMEOUT": ("0", {"shutdown_timeout_s": 0.0}),
+    "ORCHESTRATOR_LEASE_TIMEOUT": ("4", {"lease_s": 4.0}),
+    "DLQ_POLICY": ("all", {"keeps_exhausted": True}),
+}
+RETRY = {
+    "RETRY_MAX_RETRIES": "0",
+    "RETRY_INITIAL_DELAY": "0.1",
+    "RETRY_MAX_DELAY": "5",
+    "RETRY_EXPONENTIAL_BASE": "1.5",
+    "RETRY_JITTER": "no",
+}
 NOT_SECONDS = "expected a number of seconds of at least 0.1, got "
+NOT_REDIS = "expected a URL such as redis://host:6379/0, got "
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:
     assert read_settings({}) == Settings()
+    assert read_settings({"REDIS_URL": "", "WORKER_CONCURRENCY": ""}) == Settings()
 
 
 def test_every_variable_is_taken() -> None:
-    found = read_settings(
-        {
-            "RUNNEL_DATA_DIR": "/tmp/x",
-            "RUNNEL_DURABILITY": "power",
-            "WORKER_CONCURRENCY": "64",
-            "WORKER_HEARTBEAT_INTERVAL": "0.5",
-            "WORKER_GRACEFUL_SHUTDOWN_TIMEOUT": "0",
-            "RUNNEL_CRASH_LOOP_LIMIT": "9",
-            "RUNNEL_CACHED_EXECUTIONS": "10",
-            "DLQ_POLICY": "all",
-        }
-    )
+    found = read_settings({name: text for name, (text, _) in EVERYTHING.items()} | RETRY)
 
-    assert found == Settings(
-        data_dir=Path("/tmp/x"),
-        durability="power",
-        worker_concurrency=64,
-        heartbeat_interval_s=0.5,
-        shutdown_timeout_s=0.0,
-        losses_max=9,
-        cached_executions_max=10,
-        keeps_exhausted=True,
+    fields: dict[str, object] = {}
+    for _, expected in EVERYTHING.values():
+        fields |= expected
+    policy = RetryPolicy(
+        max_retries=0, initial_delay=0.1, max_delay=5.0, exponential_base=1.5, jitter=False
     )
+    assert found == Settings(**fields, retry=policy)  # type: ignore[arg-type]  # a table of all
+    assert {line.variable for line in shown(read({}))} == set(EVERYTHING) | set(RETRY)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +73,17 @@ def test_every_variable_is_taken() -> None:
         ("WORKER_HEARTBEAT_INTERVAL", "nan", NOT_SECONDS + "'nan'"),
         ("WORKER_HEARTBEAT_INTERVAL", "inf", NOT_SECONDS + "'inf'"),
         ("RUNNEL_DURABILITY", "disk", "expected 'process' or 'power', got 'disk'"),
+        ("RUNNEL_ENV", "production", "expected 'dev', 'test' or 'prod', got 'production'"),
         ("DLQ_POLICY", "none", "expected 'non_retryable' or 'all', got 'none'"),
+        ("RETRY_JITTER", "maybe", "expected 'true' or 'false', got 'maybe'"),
+        ("RETRY_EXPONENTIAL_BASE", "0.5", "expected a number of at least 1, got '0.5'"),
+        ("REDIS_PORT", "0", "expected a whole number from 1 to 65535, got '0'"),
+        ("REDIS_PORT", "tcp://1:2", "expected a whole number from 1 to 65535, got 'tcp://1:2'"),
+        ("REDIS_STREAM_BLOCK_MS", "0.5", "expected a whole number of at least 10, got '0.5'"),
+        ("REDIS_HOST", " h", "expected a text without blanks around it, got ' h'"),
+        ("REDIS_URL", "localhost", NOT_REDIS + "'localhost'"),
+        ("REDIS_URL", "http://:geheim@h", NOT_REDIS + "'http://***@h'"),
+        ("REDIS_URL", "redis://:ge/heim@h", NOT_REDIS + "'redis://***@h'"),
     ],
 )
 def test_a_mistake_is_named_with_what_was_expected(variable: str, text: str, sentence: str) -> None:
@@ -64,3 +98,84 @@ def test_all_mistakes_come_at_once() -> None:
         read_settings({"WORKER_CONCURRENCY": "x", "DLQ_POLICY": "y"})
 
     assert len(raised.value.problems) == 2
+
+
+def test_settings_that_do_not_fit_together_are_named_at_once() -> None:
+    beats = {"WORKER_HEARTBEAT_INTERVAL": "2", "WORKER_HEARTBEAT_TIMEOUT": "3"}
+    delays = {"RETRY_INITIAL_DELAY": "90"}
+    with pytest.raises(SettingsError) as raised:
+        read_settings(beats | delays)
+
+    assert raised.value.problems == (
+        "WORKER_HEARTBEAT_TIMEOUT: expected at least 2 times WORKER_HEARTBEAT_INTERVAL (2), got 3",
+        "RETRY_MAX_DELAY: expected at least RETRY_INITIAL_DELAY (90), got 60",
+    )
+
+
+def test_a_shorter_timeout_alone_means_faster_beats() -> None:
+    assert read_settings({"WORKER_HEARTBEAT_TIMEOUT": "3"}).heartbeat_interval_s == 1.0
+    assert read_settings({"WORKER_HEARTBEAT_TIMEOUT": "60"}).heartbeat_interval_s == 5.0
+
+
+def test_what_is_set_wins_over_the_environments_default() -> None:
+    found = read_settings({"RUNNEL_ENV": "test", "RUNNEL_LOG_LEVEL": "debug"})
+
+    assert (found.log_level, found.lease_s) == ("debug", 3.0)
+
+
+@pytest.mark.parametrize(
+    ("environ", "address"),
+    [
+        ({}, "redis://localhost:6379/0"),
+        ({"REDIS_HOST": "h", "REDIS_PORT": "1", "REDIS_DB": "2"}, "redis://h:1/2"),
+        ({"REDIS_HOST": "::1"}, "redis://[::1]:6379/0"),
+        ({"REDIS_PASSWORD": "a/b"}, "redis://:a%2Fb@localhost:6379/0"),
+        ({"REDIS_USERNAME": "u", "REDIS_PASSWORD": "p"}, "redis://u:p@localhost:6379/0"),
+        ({"REDIS_URL": "redis://x/5", "REDIS_HOST": "h", "REDIS_PORT": "1"}, "redis://x/5"),
+    ],
+)
+def test_the_url_wins_over_host_and_port(environ: dict[str, str], address: str) -> None:
+    assert redis_address(read_settings(environ)) == address
+
+
+def test_in_production_no_server_is_guessed() -> None:
+    with pytest.raises(InputError) as raised:
+        redis_address(read_settings({"RUNNEL_ENV": "prod"}))
+
+    assert "expected the URL of a Redis server (or REDIS_HOST and the like)" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"REDIS_PASSWORD": "ge/heim"},
+        {"REDIS_URL": "redis://ada:ge%2Fheim@h/0"},
+    ],
+)
+def test_no_secret_is_shown(environ: dict[str, str]) -> None:
+    reading = read(environ)
+
+    text = " ".join([redis_shown(reading.settings), *(line.value for line in shown(reading))])
+    assert "heim" not in text
+    assert "***" in text
+    assert "ge/heim" in secrets_of(reading.settings)
+
+
+def test_a_value_is_shown_with_its_source() -> None:
+    lines = {
+        line.variable: (line.value, line.source)
+        for line in shown(read({"RUNNEL_ENV": "prod", "REDIS_STREAM_BLOCK_MS": "250"}))
+    }
+
+    assert lines["REDIS_STREAM_BLOCK_MS"] == ("250", "environment")
+    assert lines["RUNNEL_LOG_FORMAT"] == ("json", "RUNNEL_ENV=prod")
+    assert lines["WORKER_CONCURRENCY"] == ("4", "default")
+
+
+def test_a_slip_in_a_name_is_noticed_and_other_names_are_not() -> None:
+    environ = {"REDIS_PROT": "1", "REDIS_PORT_6379_TCP": "x", "WORKER_CONCURENCY": "4", "HOME": "/"}
+
+    assert look_alikes(environ) == [
+        "REDIS_PROT is not a setting; did you mean REDIS_PORT?",
+        "WORKER_CONCURENCY is not a setting; did you mean WORKER_CONCURRENCY?",
+    ]

@@ -4,34 +4,55 @@ import asyncio
 import os
 import signal
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from runnel.cli.folding import fold
 from runnel.cli.logs import show_logs
 from runnel.cli.progress import Progress
 from runnel.cli.watching import View
+from runnel.client import Client
 from runnel.core.ids import NO_ITEM, ExecutionId
 from runnel.engine.worker.patience import Patience
-from runnel.runtime.engine import Adopts, Engine
-from runnel.runtime.hub import Happened, Started
+from runnel.ports.clock import Clock
+from runnel.runtime.engine import Adopts, Stops
+from runnel.runtime.hub import Happened, Hub, Started
+from runnel.settings import Settings
 
 REFRESH_S = 0.1
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SIGNAL_EXIT = 128
 
 
+class Attended(Protocol):
+    """An engine of this process, or whatever tells of the executions of others as it would."""
+
+    name: str
+    client: Client
+    hub: Hub
+    clock: Clock
+    stops: Stops
+
+    @property
+    def recovered(self) -> asyncio.Event: ...
+
+    async def run(self, *, adopts: Adopts = False) -> None: ...
+
+
 class Attendance:
     """The executions that are waited for; `signal` is the number of the one that came first.
+
+    `farewell` is said then.
 
     The first signal stops gently, the second cancels what still runs, the third ends the process
     without a word: what is stored is safe at any moment.
     """
 
-    def __init__(self, engine: Engine, view: View, *, shutdown_s: float) -> None:
+    def __init__(self, engine: Attended, view: View, *, farewell: str) -> None:
         self.signal: int | None = None
         self.followed: dict[str, Progress] = {}
         self._engine = engine
         self._view = view
-        self._shutdown_s = shutdown_s
+        self._farewell = farewell
         self._signals = 0
         self._is_complete = True
         self._patience = Patience(engine.clock, engine.hub, engine.name)
@@ -115,6 +136,8 @@ class Attendance:
                 progress.start(what.token.node_id, what.token.attempt, what.at)
         else:
             progress = self.followed.get(what.execution_id)
+            if progress is not None and progress.is_final:
+                return  # what the store said last is all there is to say
             if progress is not None:
                 fold(progress, what.at, what.events)
         if progress is not None:
@@ -128,10 +151,7 @@ class Attendance:
         self._signals += 1
         if self._signals == 1:
             self.signal = number
-            self._view.say(
-                f"stopping: what runs may finish within {self._shutdown_s:g} s; "
-                "interrupt again to stop at once"
-            )
+            self._view.say(self._farewell)
             self._engine.stops.gently.set()
         elif self._signals == 2:  # noqa: PLR2004  # first, second, third
             self._view.say("stopping at once")
@@ -139,3 +159,11 @@ class Attendance:
         else:
             self._view.end()
             os._exit(SIGNAL_EXIT + number)
+
+
+def farewell(settings: Settings) -> str:
+    """What an engine of this process does at the first signal."""
+    return (
+        f"stopping: what runs may finish within {settings.shutdown_timeout_s:g} s; "
+        "interrupt again to stop at once"
+    )

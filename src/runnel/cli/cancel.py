@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from runnel.cli import exits
-from runnel.cli.options import DataDir, Id
+from runnel.cli.options import DataDir, Id, Place, RedisUrl
 
 if TYPE_CHECKING:
     from runnel.core.execution import Execution
@@ -28,6 +28,7 @@ def cancel(
         bool, typer.Option("--force", help="Also end its clean-up nodes.")
     ] = False,
     data_dir: DataDir = None,
+    redis_url: RedisUrl = None,
 ) -> int:
     """Cancel an execution, whichever process runs it, or none.
 
@@ -35,18 +36,20 @@ def cancel(
     """
     import asyncio
 
-    print(asyncio.run(_cancel(execution_id, data_dir, reason=reason, is_forced=is_forced)))
+    place = Place(data_dir, redis_url)
+    print(asyncio.run(_cancel(execution_id, place, reason=reason, is_forced=is_forced)))
     return exits.OK
 
 
-async def _cancel(text: str, data_dir: DataDir, *, reason: str, is_forced: bool) -> str:
+async def _cancel(text: str, place: Place, *, reason: str, is_forced: bool) -> str:
     from runnel.cli.finding import find
     from runnel.cli.hints import Hints
     from runnel.cli.options import configure
     from runnel.core.ids import root_of
     from runnel.runtime.look import looking
 
-    settings = configure(data_dir)
+    settings = configure(place)
+    hints = Hints(place, settings.has_redis)
     async with looking(settings) as look:
         execution_id = await find(look, text)
         is_owned = await look.owner_of(execution_id) is not None
@@ -57,12 +60,14 @@ async def _cancel(text: str, data_dir: DataDir, *, reason: str, is_forced: bool)
         return f"execution {execution_id} is {header.state.lower()}"
     if is_owned:
         return f"execution {execution_id} is being cancelled by the process that runs it"
+    if settings.has_redis:
+        return f"execution {execution_id} {UNAPPLIED}; go on with: {hints.revive()}"
     execution = await _apply(settings, partition, execution_id)
     if execution.is_final:
         return f"execution {execution_id} is {execution.state.lower()}"
     is_applied = execution.outcome is not None
     what = "is cancelled, but its clean-up has to run" if is_applied else UNAPPLIED
-    hint = Hints(data_dir).resume(root_of(execution_id))
+    hint = hints.revive(root_of(execution_id))
     return f"execution {execution_id} {what}; go on with: {hint}"
 
 

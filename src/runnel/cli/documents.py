@@ -3,22 +3,31 @@
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from runnel.core.graph import Graph
 from runnel.core.workflow import CORE_HANDLERS, Node, Workflow
+
+if TYPE_CHECKING:
+    from runnel.settings import Settings
 
 # A label that tells `resume` where the functions next to the file are.
 SOURCE_LABEL = "runnel.source"
 
 
-def load_graph(path: Path) -> Graph:
-    """Raises InvalidWorkflowError with all problems, handlers that do not exist among them."""
+def load_graph(path: Path, settings: "Settings") -> Graph:
+    """Raises InvalidWorkflowError with all problems, handlers that do not exist among them.
+
+    What a node's `retry` does not say is what the settings say now: that stays with it.
+    """
     from runnel.authoring.load import load_file
     from runnel.core.validation import find_problems
     from runnel.errors import InvalidWorkflowError
 
-    workflow = load_file(path)
-    problems = [*find_problems(workflow), *_handler_problems(workflow)]
+    workflow = load_file(path, retry=settings.retry)
+    problems = list(find_problems(workflow))
+    if not settings.has_redis:  # the workers of a server may have handlers of their own
+        problems += _handler_problems(workflow)
     if problems:
         raise InvalidWorkflowError(problems, source=str(path))
     return Graph(workflow)

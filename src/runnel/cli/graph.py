@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from runnel.cli import exits
-from runnel.cli.options import File
+from runnel.cli.options import File, Place
 
 COLUMNS_WITHOUT_TERMINAL = 100
 
@@ -24,8 +24,9 @@ def graph(
 ) -> int:
     """Draw a workflow: what runs after what, and what runs in parallel."""
     from runnel.cli.documents import load_graph
+    from runnel.cli.options import configure
 
-    found = load_graph(file)
+    found = load_graph(file, configure(Place()))
     if as_json:
         from runnel.cli.drawing.data import graph_document
         from runnel.cli.words import compact

@@ -1,17 +1,33 @@
-"""Commands to copy: what a person can type next, for the data directory that they named."""
+"""Commands to copy: what a person can type next, for the place that they named."""
 
 import shlex
 from dataclasses import dataclass
-from pathlib import Path
+
+from runnel.cli.options import Place
+
+NOWHERE = Place()
 
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """`data_dir` is None when the command line did not name one: then the next need not either."""
+    """`place` is empty when the command line did not name one: then the next need not either.
 
-    data_dir: Path | None = None
+    On servers (`is_remote`) nothing is resumed: orchestrators take up what is unfinished.
+    """
 
-    def resume(self, execution_id: str = "") -> str:
+    place: Place = NOWHERE
+    is_remote: bool = False
+
+    def revive(self, execution_id: str = "") -> str:
+        """For an execution that no process runs."""
+        if self.is_remote:
+            return self._command("orchestrator")
+        return self._command("resume", execution_id)
+
+    def return_to(self, execution_id: str = "") -> str:
+        """For somebody who stopped to attend before the end."""
+        if self.is_remote:
+            return self._command("watch", execution_id) if execution_id else self._command("list")
         return self._command("resume", execution_id)
 
     def signal(self, execution_id: str, name: str) -> str:
@@ -21,5 +37,13 @@ class Hints:
         return self._command("show", execution_id)
 
     def _command(self, *words: str) -> str:
-        where = [] if self.data_dir is None else ["--data-dir", str(self.data_dir)]
-        return shlex.join(["runnel", *(word for word in words if word), *where])
+        return shlex.join(["runnel", *(word for word in words if word), *self._where()])
+
+    def _where(self) -> list[str]:
+        if self.place.data_dir is not None:
+            return ["--data-dir", str(self.place.data_dir)]
+        if self.place.redis_url is not None:
+            from runnel.settings.parsers import without_password
+
+            return ["--redis-url", without_password(self.place.redis_url)]
+        return []

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from runnel.cli import exits
-from runnel.cli.options import AsJson, DataDir, Id
+from runnel.cli.options import AsJson, DataDir, Id, Place, RedisUrl
 
 if TYPE_CHECKING:
     from runnel.core.json_types import Json
@@ -15,11 +15,17 @@ VALUE_CHARS_MAX = 100
 _HIDDEN = frozenset({"node", "item", "nonce", "execution_id", "definition", "signal_id"})
 
 
-def history(execution_id: Id, *, as_json: AsJson = False, data_dir: DataDir = None) -> int:
+def history(
+    execution_id: Id,
+    *,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    redis_url: RedisUrl = None,
+) -> int:
     """Print everything that happened to an execution, in order."""
     import asyncio
 
-    events = asyncio.run(_load(execution_id, data_dir))
+    events = asyncio.run(_load(execution_id, Place(data_dir, redis_url)))
     if as_json:
         from runnel.cli.words import compact
         from runnel.views import moment
@@ -31,12 +37,12 @@ def history(execution_id: Id, *, as_json: AsJson = False, data_dir: DataDir = No
     return exits.OK
 
 
-async def _load(text: str, data_dir: DataDir) -> "list[HistoryView]":
+async def _load(text: str, place: Place) -> "list[HistoryView]":
     from runnel.cli.finding import find
     from runnel.cli.options import configure
     from runnel.runtime.look import looking
 
-    async with looking(configure(data_dir)) as look:
+    async with looking(configure(place)) as look:
         return await look.client.history(await find(look, text))
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from runnel.cli import exits
-from runnel.cli.options import AsJson, DataDir
+from runnel.cli.options import AsJson, DataDir, Place, RedisUrl
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +34,7 @@ def list_executions(
     ] = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
+    redis_url: RedisUrl = None,
 ) -> int:
     """List executions, the newest first."""
     import asyncio
@@ -48,7 +49,8 @@ def list_executions(
         with_children=with_children,
         limit=limit,
     )
-    settings = configure(data_dir)
+    place = Place(data_dir, redis_url)
+    settings = configure(place)
     if not has_data(settings):
         print(NoDataError(settings.data_dir), file=sys.stderr)
         return exits.OK
@@ -56,7 +58,8 @@ def list_executions(
         from runnel.cli.hints import Hints
         from runnel.cli.stuck import print_stuck
 
-        asyncio.run(print_stuck(settings, wanted, Hints(data_dir), as_json=as_json))
+        hints = Hints(place, settings.has_redis)
+        asyncio.run(print_stuck(settings, wanted, hints, as_json=as_json))
         return exits.OK
     headers, now = asyncio.run(_load(settings, wanted))
     if as_json:

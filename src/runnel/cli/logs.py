@@ -18,8 +18,10 @@ class _Stderr(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         node = getattr(record, "node_id", None)
+        fields: dict[str, object] = getattr(record, "fields", {})
+        told = " ".join([self.format(record), *(f"{key}={fields[key]}" for key in fields)])
         prefix = record.levelname.lower() if node is None else f"{node}: {record.levelname.lower()}"
         try:
-            print(f"{prefix}: {self.format(record)}", file=sys.stderr, flush=True)
+            print(f"{prefix}: {told}", file=sys.stderr, flush=True)
         except (OSError, ValueError):
             self.handleError(record)

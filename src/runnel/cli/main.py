@@ -13,16 +13,22 @@ import typer
 
 from runnel.cli import exits
 from runnel.cli.cancel import cancel
+from runnel.cli.config import config
+from runnel.cli.dev import dev
+from runnel.cli.doctor import doctor
 from runnel.cli.failures import tell
 from runnel.cli.graph import graph
 from runnel.cli.history import history
 from runnel.cli.listing import list_executions
+from runnel.cli.orchestrator import orchestrator
 from runnel.cli.resume import resume
 from runnel.cli.run import run
 from runnel.cli.show import show
 from runnel.cli.signal import signal
 from runnel.cli.streams import make_printable
 from runnel.cli.validate import validate
+from runnel.cli.watch import watch
+from runnel.cli.worker import worker
 
 app = typer.Typer(
     name="runnel",
@@ -59,7 +65,7 @@ def root(
         bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)
     ] = False,
 ) -> None:
-    """Run workflows: durable, in parallel, on this machine.
+    """Run workflows: durable, in parallel, on this machine or on servers.
 
     A run that was interrupted or killed goes on where it was: [bold]runnel resume[/bold]
     """
@@ -81,14 +87,21 @@ def version() -> int:
 
 
 _WRITE, _RUN, _ACT = "Write workflows", "Run them", "Look and act"
+_SERVE = "Run them on servers"
 
 for _command, _panel, _example in (
     (run, _RUN, "runnel run report.yaml --input year=2026"),
     (resume, _RUN, "runnel resume @last"),
     (validate, _WRITE, "runnel validate report.yaml"),
     (graph, _WRITE, "runnel graph report.yaml --mermaid > report.mmd"),
+    (orchestrator, _SERVE, "runnel orchestrator --redis-url redis://localhost:6379/0"),
+    (worker, _SERVE, "runnel worker --queues python --concurrency 16"),
+    (dev, _SERVE, "runnel dev --with-servers"),
+    (doctor, _SERVE, "runnel doctor"),
+    (config, _SERVE, "RUNNEL_ENV=prod runnel config"),
     (list_executions, _ACT, "runnel list --status failed --limit 5"),
     (show, _ACT, "runnel show @last"),
+    (watch, _ACT, "runnel watch @last"),
     (history, _ACT, "runnel history @last"),
     (signal, _ACT, "runnel signal @last approve --payload by=ada"),
     (cancel, _ACT, "runnel cancel 01m7gj --reason 'wrong file'"),

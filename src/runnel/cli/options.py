@@ -1,7 +1,7 @@
 """Options that several commands share, and the settings that they change."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
 
 import typer
 
@@ -28,20 +28,49 @@ DataDir: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+RedisUrl: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--redis-url",
+        metavar="URL",
+        help="The Redis server to use instead of a data directory. "
+        "[dim]\\[default: $REDIS_URL, or $REDIS_HOST and the like][/dim]",
+        show_default=False,
+    ),
+]
 AsJson: TypeAlias = Annotated[
     bool, typer.Option("--json", help="Print one JSON object per line, for programs.")
 ]
 
 
-def configure(data_dir: Path | None, *, concurrency: int | None = None) -> "Settings":
-    """The settings of the environment, with what the command line says about them."""
+class Place(NamedTuple):
+    """Where the command line says that executions are: not both; neither asks the environment."""
+
+    data_dir: Path | None = None
+    redis_url: str | None = None
+
+
+def configure(place: Place, *, concurrency: int | None = None) -> "Settings":
+    """The settings of the environment, with what the command line says about them.
+
+    A data directory that is named here wins over a Redis that is set there.
+    """
     import msgspec
 
-    from runnel.settings import read_settings
+    from runnel.errors import InputError
+    from runnel.settings import VARIABLES, SettingsError, adjusted, read_settings
 
-    changes: dict[str, object] = {}
-    if data_dir is not None:
-        changes["data_dir"] = data_dir
-    if concurrency is not None:
-        changes["worker_concurrency"] = concurrency
-    return msgspec.structs.replace(read_settings(), **changes)
+    if place.data_dir is not None and place.redis_url is not None:
+        raise InputError("--data-dir and --redis-url are two places; give only one of them")
+    settings = adjusted(read_settings(), worker_concurrency=concurrency)
+    if place.data_dir is not None:
+        without = {"redis_url": None, "redis_host": None}
+        return msgspec.structs.replace(settings, data_dir=place.data_dir, **without)
+    if place.redis_url is not None:
+        variable = VARIABLES["REDIS_URL"]
+        try:
+            return adjusted(settings, redis_url=variable.parse(place.redis_url))
+        except ValueError as error:
+            got = variable.hide(place.redis_url)
+            raise SettingsError([f"--redis-url: expected {error}, got '{got}'"]) from error
+    return settings

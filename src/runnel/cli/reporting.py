@@ -4,7 +4,7 @@ import sys
 from typing import TextIO
 
 from runnel.cli import exits
-from runnel.cli.attending import SIGNAL_EXIT, Attendance
+from runnel.cli.attending import SIGNAL_EXIT, Attendance, Attended
 from runnel.cli.hints import Hints
 from runnel.cli.progress import Progress
 from runnel.cli.sentences import outcome
@@ -12,12 +12,11 @@ from runnel.cli.watching import is_live
 from runnel.cli.words import compact, pretty
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
-from runnel.runtime.engine import Engine
 from runnel.views import document_of
 
 
 async def report(
-    engine: Engine, attendance: Attendance, hints: Hints, *, out: TextIO, as_json: bool
+    engine: Attended, attendance: Attendance, hints: Hints, *, out: TextIO, as_json: bool
 ) -> int:
     """Results on `out`, sentences on stderr; returns the exit code."""
     for progress in attendance.followed.values():
@@ -30,12 +29,13 @@ async def report(
     left = [each for each in attendance.followed.values() if not each.is_final]
     if attendance.signal is not None and not attendance.is_over:
         which = left[0].execution_id if len(left) == 1 else ""
-        _say(f"interrupted; go on with: {hints.resume(which)}")
+        how = "it goes on; watch" if hints.is_remote else "go on"
+        _say(f"interrupted; {how} with: {hints.return_to(which)}")
         return SIGNAL_EXIT + attendance.signal
     return max((exits.OF_STATE[each.state] for each in attendance.followed.values()), default=0)
 
 
-async def _tell(engine: Engine, progress: Progress, hints: Hints, out: TextIO) -> None:
+async def _tell(engine: Attended, progress: Progress, hints: Hints, out: TextIO) -> None:
     if progress.state is ExecutionState.COMPLETED:
         if not is_live():  # the last frame has said so
             _say(outcome(progress, engine.clock.now()))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from runnel.cli import exits
-from runnel.cli.options import AsJson, DataDir
+from runnel.cli.options import AsJson, DataDir, Place, RedisUrl
 from runnel.cli.run import Concurrency
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def resume(
     concurrency: Concurrency = None,
     as_json: AsJson = False,
     data_dir: DataDir = None,
+    redis_url: RedisUrl = None,
 ) -> int:
     """Go on with what was interrupted or killed: one execution, or all unfinished ones.
 
@@ -39,22 +40,27 @@ def resume(
     from runnel.cli.hints import Hints
     from runnel.cli.options import configure
     from runnel.cli.streams import results
+    from runnel.errors import InputError
     from runnel.runtime.look import has_data
 
-    settings = configure(data_dir, concurrency=concurrency)
+    place = Place(data_dir, redis_url)
+    settings = configure(place, concurrency=concurrency)
+    if settings.has_redis:
+        raise InputError(
+            "nothing has to be resumed on servers: orchestrators take up what is unfinished by "
+            "themselves; 'runnel watch ID' follows an execution"
+        )
     if execution_id is None and not has_data(settings):
         print(f"nothing to resume: there is no data in '{settings.data_dir}'", file=sys.stderr)
         return exits.OK
     with results() as out:
-        return asyncio.run(
-            _resume(execution_id, settings, Hints(data_dir), out=out, as_json=as_json)
-        )
+        return asyncio.run(_resume(execution_id, settings, Hints(place), out=out, as_json=as_json))
 
 
 async def _resume(
     text: str | None, settings: "Settings", hints: "Hints", *, out: "TextIO", as_json: bool
 ) -> int:
-    from runnel.cli.attending import Attendance
+    from runnel.cli.attending import Attendance, farewell
     from runnel.cli.documents import make_importable
     from runnel.cli.reporting import report
     from runnel.cli.takeover import Takeover, survey
@@ -69,9 +75,7 @@ async def _resume(
     make_importable(found.folders)
     engine = await build_engine(settings)
     try:
-        attendance = Attendance(
-            engine, open_view(engine.clock, hints), shutdown_s=settings.shutdown_timeout_s
-        )
+        attendance = Attendance(engine, open_view(engine.clock, hints), farewell=farewell(settings))
         takeover = Takeover(engine, attendance, found)
         await attendance.run(adopts=found.adopts, recovered=takeover.follow)
         takeover.tell_rest()

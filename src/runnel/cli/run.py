@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from runnel.cli.options import DataDir, File
+from runnel.cli.options import DataDir, File, Place, RedisUrl
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -66,8 +66,11 @@ def run(
     concurrency: Concurrency = None,
     as_json: AsJsonResult = False,
     data_dir: DataDir = None,
+    redis_url: RedisUrl = None,
 ) -> int:
     """Run a workflow, and show how it goes.
+
+    With a Redis server it is run by the workers there, and this command watches.
 
     The result goes to stdout, everything else to stderr.
 
@@ -84,24 +87,24 @@ def run(
     from runnel.cli.options import configure
     from runnel.cli.streams import results
 
-    settings = configure(data_dir, concurrency=concurrency)
-    workflow = load_graph(file).workflow
+    place = Place(data_dir, redis_url)
+    settings = configure(place, concurrency=concurrency)
+    hints = Hints(place, settings.has_redis)
+    workflow = load_graph(file, settings).workflow
     value = read_input(input_file, assignments or [])
     check_input(workflow, value)
+    own_labels = read_labels(labels or [])
+    if settings.has_redis:
+        wanted = Submission(workflow, value, own_labels)
+        with results() as out:
+            return asyncio.run(_hand_over(wanted, settings, hints, out=out, as_json=as_json))
     folder = file.parent.resolve()
-    own_labels = {**read_labels(labels or []), SOURCE_LABEL: str(folder)}
+    own_labels[SOURCE_LABEL] = str(folder)
     make_importable([folder])
     with results() as out:
         check_functions(workflow, file)
-        return asyncio.run(
-            _run(
-                Submission(workflow, value, own_labels),
-                settings,
-                Hints(data_dir),
-                out=out,
-                as_json=as_json,
-            )
-        )
+        wanted = Submission(workflow, value, own_labels)
+        return asyncio.run(_run(wanted, settings, hints, out=out, as_json=as_json))
 
 
 class Submission(NamedTuple):
@@ -114,7 +117,7 @@ async def _run(
     wanted: Submission, settings: "Settings", hints: "Hints", *, out: "TextIO", as_json: bool
 ) -> int:
     """Submits before the engine runs: so its id is known before anything can happen to it."""
-    from runnel.cli.attending import Attendance
+    from runnel.cli.attending import Attendance, farewell
     from runnel.cli.progress import Progress
     from runnel.cli.reporting import report
     from runnel.cli.watching import open_view
@@ -127,9 +130,25 @@ async def _run(
             wanted.workflow, wanted.input, labels=wanted.labels
         )
         view = open_view(engine.clock, hints)
-        attendance = Attendance(engine, view, shutdown_s=settings.shutdown_timeout_s)
+        attendance = Attendance(engine, view, farewell=farewell(settings))
         attendance.follow(Progress(execution_id, wanted.workflow))
         await attendance.run()
         return await report(engine, attendance, hints, out=out, as_json=as_json)
     finally:
         await engine.backend.close()
+
+
+async def _hand_over(
+    wanted: Submission, settings: "Settings", hints: "Hints", *, out: "TextIO", as_json: bool
+) -> int:
+    """To the workers of a server."""
+    from runnel.cli.onlooking import onlook
+    from runnel.runtime.addresses import redis_shown
+    from runnel.runtime.look import looking
+
+    async with looking(settings) as look:
+        execution_id = await look.client.submit(wanted.workflow, wanted.input, labels=wanted.labels)
+        lead = f"submitted to {redis_shown(settings)}: workers run it, this command only watches"
+        return await onlook(
+            look, execution_id, settings, hints, lead=lead, out=out, as_json=as_json
+        )

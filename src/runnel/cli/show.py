@@ -3,17 +3,23 @@
 from typing import TYPE_CHECKING
 
 from runnel.cli import exits
-from runnel.cli.options import AsJson, DataDir, Id
+from runnel.cli.options import AsJson, DataDir, Id, Place, RedisUrl
 
 if TYPE_CHECKING:
     from runnel.views import ExecutionView
 
 
-def show(execution_id: Id, *, as_json: AsJson = False, data_dir: DataDir = None) -> int:
+def show(
+    execution_id: Id,
+    *,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    redis_url: RedisUrl = None,
+) -> int:
     """Show one execution: its nodes, input, output and error."""
     import asyncio
 
-    view, now = asyncio.run(_load(execution_id, data_dir))
+    view, now = asyncio.run(_load(execution_id, Place(data_dir, redis_url)))
     if as_json:
         from runnel.cli.words import compact
         from runnel.views import document_of
@@ -26,10 +32,10 @@ def show(execution_id: Id, *, as_json: AsJson = False, data_dir: DataDir = None)
     return exits.OK
 
 
-async def _load(text: str, data_dir: DataDir) -> "tuple[ExecutionView, float]":
+async def _load(text: str, place: Place) -> "tuple[ExecutionView, float]":
     from runnel.cli.finding import find
     from runnel.cli.options import configure
     from runnel.runtime.look import looking
 
-    async with looking(configure(data_dir)) as look:
+    async with looking(configure(place)) as look:
         return await look.client.get(await find(look, text)), look.clock.now()

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from runnel.cli import exits
-from runnel.cli.options import DataDir, Id
+from runnel.cli.options import DataDir, Id, Place, RedisUrl
 
 if TYPE_CHECKING:
     from runnel.core.json_types import Json
@@ -26,6 +26,7 @@ def signal(
         ),
     ] = None,
     data_dir: DataDir = None,
+    redis_url: RedisUrl = None,
 ) -> int:
     """Send a signal to an execution, for instance an approval.
 
@@ -33,7 +34,8 @@ def signal(
     """
     import asyncio
 
-    asyncio.run(_send(execution_id, name, read_payload(payload or []), data_dir))
+    place = Place(data_dir, redis_url)
+    asyncio.run(_send(execution_id, name, read_payload(payload or []), place))
     return exits.OK
 
 
@@ -57,7 +59,7 @@ def read_payload(words: list[str]) -> "Json":
     return parse_assignments(words)
 
 
-async def _send(text: str, name: str, payload: "Json", data_dir: DataDir) -> None:
+async def _send(text: str, name: str, payload: "Json", place: Place) -> None:
     from runnel.cli.finding import find
     from runnel.cli.hints import Hints
     from runnel.cli.options import configure
@@ -66,10 +68,12 @@ async def _send(text: str, name: str, payload: "Json", data_dir: DataDir) -> Non
 
     if not name.strip():
         raise InputError("expected the name of a signal, got an empty text")
-    async with looking(configure(data_dir)) as look:
+    settings = configure(place)
+    async with looking(settings) as look:
         execution_id = await find(look, text)
         is_owned = await look.owner_of(execution_id) is not None
         await look.client.signal(execution_id, name, payload)
     print(f"signal '{name}' sent to execution {execution_id}")
     if not is_owned:
-        print(f"no process runs it now; go on with: {Hints(data_dir).resume(execution_id)}")
+        hint = Hints(place, settings.has_redis).revive(execution_id)
+        print(f"no process runs it now; go on with: {hint}")

@@ -36,6 +36,7 @@ class Stuck(msgspec.Struct, frozen=True, kw_only=True):
     status: ExecutionState
     waits: tuple[Waits, ...]
     is_owned: bool
+    owner: str | None
     pid: int | None
     commands: tuple[str, ...]
     """What a person can type to make it go on; empty when it goes on by itself."""
@@ -68,6 +69,7 @@ async def _diagnose(look: Look, execution_id: ExecutionId, hints: Hints) -> Stuc
         status=execution.state,
         waits=waits,
         is_owned=record is not None,
+        owner=None if record is None else record.owner,
         pid=None if record is None else pid_of(record.owner),
         commands=commands_for(execution_id, waits, hints, is_owned=record is not None),
     )
@@ -79,7 +81,7 @@ def commands_for(
     signals = dict.fromkeys(each.signal for each in waits if each.signal is not None)
     commands = [hints.signal(execution_id, name) for name in signals]
     if not is_owned:
-        commands.append(hints.resume(execution_id))
+        commands.append(hints.revive(execution_id))
     return tuple(commands)
 
 
@@ -147,7 +149,7 @@ def _print(each: Stuck, now: float) -> None:
 def _owner(each: Stuck) -> str:
     if not each.is_owned:
         return "no process runs it"
-    return "another process runs it" if each.pid is None else f"run by process {each.pid}"
+    return f"run by {each.owner}" if each.pid is None else f"run by process {each.pid}"
 
 
 def _times(wait: Waits, now: float) -> str:

@@ -1,14 +1,15 @@
 """`runnel validate FILE`"""
 
 from runnel.cli import exits
-from runnel.cli.options import File
+from runnel.cli.options import File, Place
 
 
 def validate(file: File) -> int:
     """Check a workflow file: all its problems at once, or "ok"."""
     from runnel.cli.documents import load_graph
+    from runnel.cli.options import configure
     from runnel.cli.words import count
 
-    graph = load_graph(file)
+    graph = load_graph(file, configure(Place()))
     print(f"ok: {count(len(graph), 'node')}, {count(len(graph.layers()), 'layer')}")
     return exits.OK

@@ -7,6 +7,14 @@ from runnel.core.events import AnyEvent
 from runnel.core.ids import Token
 from runnel.ports.store import Header
 
+EXECUTION_STARTED = "execution.started"
+EXECUTION_FINISHED = "execution.finished"
+EXECUTION_FAILED = "execution.failed"
+NODE_SETTLED = "node.settled"
+SETTING_UNKNOWN = "setting.unknown"
+STORE_OPENED = "store.opened"
+PROCESS_STARTED = "process.started"
+PROCESS_ENDED = "process.ended"
 TASK_STARTED = "task.started"
 TASK_LOST = "task.lost"
 REPORT_REFUSED = "report.refused"

@@ -1,15 +1,23 @@
 """The only place that chooses and wires parts."""
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
 from runnel.authoring.registry import HandlerRegistry
 from runnel.backends.memory import MemoryBackend
+from runnel.core.policy import Policy
 from runnel.core.workflow import RateLimit
+from runnel.engine.orchestrator.orchestrator import Orchestrator
+from runnel.engine.orchestrator.parts import Parts
+from runnel.engine.services.reaper import Reaper
+from runnel.engine.worker import Worker
 from runnel.handlers import builtin_registry
+from runnel.ports.backend import Backend
+from runnel.ports.telemetry import Telemetry
 from runnel.runtime.clock import RealClock, RealIds
 from runnel.runtime.engine import Engine, World
-from runnel.runtime.names import engine_name
+from runnel.runtime.names import engine_name, role_name
+from runnel.runtime.roles import OrchestratorRole, Service, WorkerRole
+from runnel.runtime.stores import open_sqlite
 from runnel.settings import Settings
 
 # An embedded engine's tasks are its own worker's: it may claim more than run at once. A claim, a
@@ -25,14 +33,9 @@ async def build_engine(
     rate_limits: Mapping[str, RateLimit] | None = None,
 ) -> Engine:
     """An engine on the data dir of the settings; SQLite, durable."""
-    from runnel.backends.sqlite import SqliteBackend
-
     world = World(RealClock(), RealIds())
-    backend = await SqliteBackend.open(
-        Path(settings.data_dir), clock=world.clock, ids=world.ids, durability=settings.durability
-    )
     return Engine(
-        backend,
+        await open_sqlite(settings, world.clock, world.ids),
         handlers or builtin_registry(),
         world,
         settings,
@@ -50,12 +53,74 @@ def build_memory_engine(
 ) -> Engine:
     """Nothing is kept when the process ends: for tests, and for WorkflowExecutor."""
     world = World(RealClock(), RealIds())
-    backend = MemoryBackend(world.clock, world.ids)
     return Engine(
-        backend,
+        MemoryBackend(world.clock, world.ids),
         handlers or builtin_registry(),
         world,
         settings,
         rate_limits=rate_limits,
         claim_ahead=CLAIM_AHEAD,
     )
+
+
+def build_orchestrator(
+    settings: Settings, backend: Backend, world: World, telemetry: Telemetry
+) -> OrchestratorRole:
+    """Decides for partitions of a server that it shares with other processes."""
+    name = role_name("orchestrator", world.ids.nonce())
+    parts = Parts(
+        store=backend.store,
+        archive=backend.archive,
+        blobs=backend.blobs,
+        clock=world.clock,
+        ids=world.ids,
+        telemetry=telemetry,
+        policy=Policy(losses_max=settings.losses_max, keeps_exhausted=settings.keeps_exhausted),
+        cached_executions_max=settings.cached_executions_max,
+        idle_s_max=settings.redis_block_s,
+    )
+    orchestrator = Orchestrator(
+        parts, name=name, wanted=backend.store.partitions, lease_s=settings.lease_s
+    )
+    return OrchestratorRole(name, orchestrator, _services(settings, backend, world, telemetry))
+
+
+def build_worker(
+    settings: Settings,
+    backend: Backend,
+    world: World,
+    telemetry: Telemetry,
+    *,
+    handlers: HandlerRegistry,
+    queues: Sequence[str] | None = None,
+) -> WorkerRole:
+    """Runs tasks of a server: of all queues, or of those that are named."""
+    name = role_name("worker", world.ids.nonce())
+    worker = Worker(
+        backend.tasks,
+        backend.blobs,
+        handlers,
+        world.clock,
+        telemetry,
+        name=name,
+        concurrency=settings.worker_concurrency,
+        queues=queues,
+        beat_s=settings.heartbeat_interval_s,
+        shutdown_s=settings.shutdown_timeout_s,
+    )
+    return WorkerRole(name, worker)
+
+
+def _services(
+    settings: Settings, backend: Backend, world: World, telemetry: Telemetry
+) -> Sequence[Service]:
+    """Everything that an orchestrator's process does besides deciding."""
+    return [
+        Reaper(
+            backend.store,
+            backend.tasks,
+            world.clock,
+            telemetry,
+            dead_after_s=settings.heartbeat_timeout_s,
+        ),
+    ]

@@ -1,6 +1,5 @@
 """Telemetry inside one process: log lines, and word to whoever watches an execution."""
 
-import logging
 from collections.abc import Callable, Sequence
 from weakref import WeakValueDictionary
 
@@ -12,18 +11,8 @@ from runnel.core.ids import Token
 from runnel.core.states import EXECUTION_FINAL
 from runnel.ports import telemetry as names
 from runnel.ports.store import Header
+from runnel.telemetry.logs import LogTelemetry
 
-_log = logging.getLogger("runnel")
-_WARNINGS = frozenset(
-    {
-        names.COMMAND_POISONED,
-        names.MESSAGE_UNREADABLE,
-        names.PARTITION_LOST,
-        names.STORE_FAILED,
-        names.THREAD_ABANDONED,
-        names.WORKER_DEAD,
-    }
-)
 # Around these, somebody else may end the executions that are waited for here, or have ended them.
 _TIMES_TO_LOOK = frozenset(
     {names.PARTITION_ACQUIRED, names.PARTITION_LOST, names.PARTITION_RELEASED}
@@ -49,6 +38,7 @@ class Hub:
     """Implements the Telemetry port. Watchers are called on the loop and must not block."""
 
     def __init__(self) -> None:
+        self._logs = LogTelemetry()
         self._watchers: list[Watcher] = []
         # Weak: an entry is gone when nobody waits for that execution any more.
         self._endings: WeakValueDictionary[str, Ending] = WeakValueDictionary()
@@ -57,10 +47,7 @@ class Hub:
         if name in _TIMES_TO_LOOK:
             for ending in self._endings.values():
                 ending.news.set()
-        level = logging.WARNING if name in _WARNINGS else logging.DEBUG
-        if _log.isEnabledFor(level):
-            shown = " ".join(f"{key}={value}" for key, value in fields.items())
-            _log.log(level, "%s %s", name, shown)
+        self._logs.event(name, **fields)
 
     def committed(
         self, execution_id: str, at: float, events: Sequence[AnyEvent], header: Header | None
@@ -76,6 +63,10 @@ class Hub:
     def started(self, token: Token, worker: str, at: float) -> None:
         for watcher in self._watchers:
             watcher(Started(token, worker, at))
+
+    def awaited(self) -> list[str]:
+        """The executions whose ending somebody waits for."""
+        return list(self._endings)
 
     def watch(self, watcher: Watcher) -> Callable[[], None]:
         """Returns the function that ends the watch."""

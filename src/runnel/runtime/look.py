@@ -5,15 +5,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from runnel.backends.sqlite import SqliteBackend
 from runnel.backends.sqlite.database import FILE_NAME
-from runnel.client import Client, Ending
+from runnel.client import Client
 from runnel.core.ids import ExecutionId
 from runnel.errors import InputError
 from runnel.ports.backend import Backend
 from runnel.ports.clock import Clock
 from runnel.ports.store import LeaseRecord
 from runnel.runtime.clock import RealClock, RealIds
+from runnel.runtime.hub import Hub
+from runnel.runtime.stores import open_backend
 from runnel.settings import Settings
 
 
@@ -32,9 +33,12 @@ class NoDataError(InputError):
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Look:
+    """`hub` tells the client how executions end, if somebody tells the hub: see `Remote`."""
+
     client: Client
     backend: Backend
     clock: Clock
+    hub: Hub
 
     async def owner_of(self, execution_id: ExecutionId) -> LeaseRecord | None:
         """None when no living process has it."""
@@ -43,7 +47,8 @@ class Look:
 
 
 def has_data(settings: Settings) -> bool:
-    return (Path(settings.data_dir) / FILE_NAME).is_file()
+    """Always on a server: nothing has to be made there before one can look."""
+    return settings.has_redis or (Path(settings.data_dir) / FILE_NAME).is_file()
 
 
 @asynccontextmanager
@@ -51,12 +56,10 @@ async def looking(settings: Settings) -> AsyncIterator[Look]:
     """Raises NoDataError instead of making an empty data directory."""
     if not has_data(settings):
         raise NoDataError(Path(settings.data_dir))
-    clock, ids = RealClock(), RealIds()
-    backend = await SqliteBackend.open(
-        Path(settings.data_dir), clock=clock, ids=ids, durability=settings.durability
-    )
+    clock, ids, hub = RealClock(), RealIds(), Hub()
+    backend = await open_backend(settings, clock, ids)
     try:
-        client = Client(backend, clock, ids, ending_of=lambda _id: Ending())
-        yield Look(client=client, backend=backend, clock=clock)
+        client = Client(backend, clock, ids, ending_of=hub.ending)
+        yield Look(client=client, backend=backend, clock=clock, hub=hub)
     finally:
         await backend.close()

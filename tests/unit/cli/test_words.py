@@ -7,6 +7,7 @@ import pytest
 from runnel.cli import exits
 from runnel.cli.hints import Hints
 from runnel.cli.inputs import read_input, read_labels
+from runnel.cli.options import Place
 from runnel.cli.signal import read_payload
 from runnel.cli.stuck import Waits, commands_for
 from runnel.cli.words import count, duration, short, shown_labels, some
@@ -54,8 +55,16 @@ def test_labels_of_runnel_itself_are_not_shown() -> None:
 
 
 def test_a_hint_names_the_data_dir_only_when_the_user_did() -> None:
-    assert Hints().resume("e1") == "runnel resume e1"
-    assert Hints(Path("my data")).resume() == "runnel resume --data-dir 'my data'"
+    assert Hints().revive("e1") == "runnel resume e1"
+    assert Hints(Place(Path("my data"))).revive() == "runnel resume --data-dir 'my data'"
+
+
+def test_on_servers_nothing_is_resumed() -> None:
+    hints = Hints(Place(redis_url="redis://:geheim@host/0"), is_remote=True)
+
+    assert hints.revive("e1") == "runnel orchestrator --redis-url 'redis://***@host/0'"
+    assert hints.return_to("e1") == "runnel watch e1 --redis-url 'redis://***@host/0'"
+    assert Hints(is_remote=True).return_to() == "runnel list"
 
 
 def test_an_engine_is_named_after_its_process() -> None:

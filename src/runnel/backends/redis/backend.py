@@ -7,7 +7,7 @@ from runnel.backends.redis.blobs import RedisBlobs
 from runnel.backends.redis.keys import Keys
 from runnel.backends.redis.layout import Layout, open_layout
 from runnel.backends.redis.leases import Leases
-from runnel.backends.redis.lines import Lines
+from runnel.backends.redis.lines import BLOCK_S, CALLS_MAX, Lines
 from runnel.backends.redis.losses import Losses
 from runnel.backends.redis.mailbox import RedisMailbox
 from runnel.backends.redis.store import RedisStore
@@ -66,15 +66,19 @@ class RedisBackend:
         partitions: int | None = None,
         prefix: str = PREFIX,
         call_s: float = CALL_S,
+        calls_max: int = CALLS_MAX,
+        block_s: float = BLOCK_S,
         limits: CommitLimits = _LIMITS,
         letters_max: int = LETTERS_MAX,
     ) -> Self:
         """`partitions` is for a store that is opened for the first time: it can't be changed.
 
-        Without it, the stored number is taken. A call that takes longer than `call_s` fails. Each
-        queue keeps about `letters_max` dead letters: the oldest go first.
+        Without it, the stored number is taken. A call that takes longer than `call_s` fails; at
+        most `calls_max` are under way at a time, and each wait, of at most `block_s`, has a
+        connection besides. Each queue keeps about `letters_max` dead letters: the oldest go first.
         """
-        lines, keys = Lines(url, clock, call_s=call_s), Keys(prefix)
+        lines = Lines(url, clock, call_s=call_s, calls_max=calls_max, block_s=block_s)
+        keys = Keys(prefix)
         try:
             layout = await open_layout(lines, keys, partitions)
         except BaseException:

@@ -23,7 +23,8 @@ Reply: TypeAlias = Any
 """What Redis answers: its shape is that of the command."""
 
 # Short calls at a time: the server does one after the other anyway.
-LINES_MAX = 16
+CALLS_MAX = 16
+BLOCK_S = 30.0
 # A wait that the server should have ended by now is ended here.
 LATE_S = 0.05
 # As much as the loop takes at once: a larger write may have to wait for the server to read.
@@ -81,13 +82,22 @@ class Line:
 class Lines:
     """Raises StoreError for whatever goes wrong on the way, and never a redis-py exception."""
 
-    def __init__(self, url: str, clock: Clock, *, call_s: float) -> None:
+    def __init__(
+        self,
+        url: str,
+        clock: Clock,
+        *,
+        call_s: float,
+        calls_max: int = CALLS_MAX,
+        block_s: float = BLOCK_S,
+    ) -> None:
         self._clock = clock
         self._call_s = call_s
+        self._block_s = block_s
         self._kind, self._settings = _parse(url)
         self._idle: list[Line] = []
         self._idle_waiters: list[Line] = []
-        self._room = asyncio.Semaphore(LINES_MAX)
+        self._room = asyncio.Semaphore(calls_max)
 
     async def run_id(self) -> str:
         """Of the server as it is now."""
@@ -106,10 +116,11 @@ class Lines:
         return await self._call(under, name, command, script)
 
     async def wait(self, *args: Arg, wait_s: float, under: str | None = None) -> Reply:
-        """A command that blocks for up to `wait_s` (None then); its last part is not `BLOCK`.
+        """A command that blocks for up to `wait_s`, and at most `block_s`: then it gives None.
 
         `BLOCK` and the milliseconds are put behind the first argument.
         """
+        wait_s = min(wait_s, self._block_s)
         blocking = (args[0], "BLOCK", max(1, ceil(wait_s * 1_000)), *args[1:])
         line: Line | None = None
         try:
@@ -213,5 +224,8 @@ def _parse(url: str) -> tuple[type[AbstractConnection], Mapping[str, Any]]:
     try:
         settings: dict[str, Any] = dict(parse_url(url))
     except ValueError as error:
-        raise InputError(f"expected the URL of a Redis server, got '{url}': {error}") from error
+        # Without the URL, and without what it was taken for: either may hold the password.
+        raise InputError(
+            "expected the URL of a Redis server, such as redis://host:6379/0, got another text"
+        ) from error
     return settings.pop("connection_class", Connection), settings

@@ -1,0 +1,71 @@
+"""`runnel dev`"""
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from runnel.cli.options import Place, RedisUrl
+from runnel.cli.run import Concurrency
+from runnel.cli.worker import App
+
+if TYPE_CHECKING:
+    from runnel.settings import Settings
+
+
+def dev(
+    *,
+    with_servers: Annotated[
+        bool,
+        typer.Option(
+            "--with-servers", help="Start a private Redis for it, gone when this command ends."
+        ),
+    ] = False,
+    app: App = None,
+    concurrency: Concurrency = None,
+    redis_url: RedisUrl = None,
+) -> int:
+    """Try the server set-up on one machine: an orchestrator and a worker in one process.
+
+    Prints what to set in another terminal, so that [bold]runnel run[/bold] there hands its work
+    over to them. Ctrl-C ends everything.
+    """
+    from runnel.cli.options import configure
+    from runnel.errors import InputError
+    from runnel.settings import adjusted
+
+    settings = configure(Place(redis_url=redis_url), concurrency=concurrency)
+    if not with_servers:
+        if not settings.has_redis:
+            raise InputError(
+                "runnel dev needs a Redis: give --with-servers for a private one, or --redis-url"
+            )
+        return _serve(settings, app)
+    if redis_url is not None:
+        raise InputError("--with-servers and --redis-url are two servers; give only one of them")
+    from runnel.runtime.servers import RedisServer
+
+    with RedisServer() as server:
+        print("in another terminal:", file=sys.stderr)
+        print(f"export REDIS_URL={server.url}", flush=True)
+        return _serve(adjusted(settings, redis_url=server.url), app)
+
+
+def _serve(settings: "Settings", app: str | None) -> int:
+    import asyncio
+
+    from runnel.cli.serving import handlers_of, serve
+    from runnel.runtime.build import build_orchestrator, build_worker
+    from runnel.runtime.roles import BothRoles
+
+    handlers = handlers_of(app)
+    return asyncio.run(
+        serve(
+            settings,
+            "dev",
+            lambda backend, world, telemetry: BothRoles(
+                build_orchestrator(settings, backend, world, telemetry),
+                build_worker(settings, backend, world, telemetry, handlers=handlers),
+            ),
+        )
+    )

@@ -1,0 +1,45 @@
+"""Follows an execution that other processes run, until it is final or the user has seen enough."""
+
+from typing import TextIO
+
+from runnel.cli.attending import Attendance
+from runnel.cli.hints import Hints
+from runnel.cli.progress import Progress
+from runnel.cli.reporting import report
+from runnel.cli.watching import open_view
+from runnel.core.ids import ExecutionId
+from runnel.core.states import EXECUTION_FINAL
+from runnel.runtime.absence import Absence
+from runnel.runtime.look import Look
+from runnel.runtime.remote import Remote
+from runnel.settings import Settings
+
+FAREWELL = "stopping to watch; the execution goes on"
+
+
+async def onlook(
+    look: Look,
+    execution_id: ExecutionId,
+    settings: Settings,
+    hints: Hints,
+    *,
+    lead: str = "",
+    out: TextIO,
+    as_json: bool,
+) -> int:
+    """Says `lead` first; returns the exit code, as that of a run in this process."""
+    execution = await look.client.load(execution_id)
+    view = open_view(look.clock, hints)
+    if lead:
+        view.say(lead)
+    absence = Absence(look.backend, look.clock, settings) if settings.has_redis else None
+    remote = Remote(look, absence=absence, say=view.say)
+    attendance = Attendance(remote, view, farewell=FAREWELL)
+    # One that is under way is told from its beginning, event by event.
+    is_over = execution.state in EXECUTION_FINAL
+    progress = (
+        Progress.of(execution) if is_over else Progress(execution_id, execution.graph.workflow)
+    )
+    attendance.follow(progress)
+    await attendance.run()
+    return await report(remote, attendance, hints, out=out, as_json=as_json)

@@ -1,0 +1,27 @@
+"""`runnel orchestrator`"""
+
+from runnel.cli.options import Place, RedisUrl
+
+
+def orchestrator(*, redis_url: RedisUrl = None) -> int:
+    """Decide what runs next, for executions on a Redis server.
+
+    Any number of them share the work, and take over from one that dies. A first SIGTERM or Ctrl-C
+    ends it in good order, a second at once. It logs to stderr.
+    """
+    import asyncio
+
+    from runnel.cli.options import configure
+    from runnel.cli.serving import serve
+    from runnel.runtime.build import build_orchestrator
+
+    settings = configure(Place(redis_url=redis_url))
+    return asyncio.run(
+        serve(
+            settings,
+            "orchestrator",
+            lambda backend, world, telemetry: build_orchestrator(
+                settings, backend, world, telemetry
+            ),
+        )
+    )

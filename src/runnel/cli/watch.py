@@ -1,0 +1,53 @@
+"""`runnel watch ID`"""
+
+from typing import TYPE_CHECKING
+
+from runnel.cli.options import DataDir, Id, Place, RedisUrl
+from runnel.cli.run import AsJsonResult
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+
+def watch(
+    execution_id: Id,
+    *,
+    as_json: AsJsonResult = False,
+    data_dir: DataDir = None,
+    redis_url: RedisUrl = None,
+) -> int:
+    """Follow an execution that another process runs, until it is final.
+
+    Exit code as that of [bold]run[/bold]; interrupting it leaves the execution alone.
+    """
+    import asyncio
+
+    from runnel.cli.streams import results
+
+    with results() as out:
+        return asyncio.run(
+            _watch(execution_id, Place(data_dir, redis_url), out=out, as_json=as_json)
+        )
+
+
+async def _watch(text: str, place: Place, *, out: "TextIO", as_json: bool) -> int:
+    from runnel.cli.finding import find
+    from runnel.cli.hints import Hints
+    from runnel.cli.onlooking import onlook
+    from runnel.cli.options import configure
+    from runnel.core.states import EXECUTION_FINAL
+    from runnel.runtime.look import looking
+
+    settings = configure(place)
+    hints = Hints(place, settings.has_redis)
+    async with looking(settings) as look:
+        execution_id = await find(look, text)
+        execution = await look.client.load(execution_id)
+        is_owned = await look.owner_of(execution_id) is not None
+        lead = ""
+        if not is_owned and execution.state not in EXECUTION_FINAL:
+            hint = hints.revive(execution_id)
+            lead = f"no process runs it now; go on with: {hint}"
+        return await onlook(
+            look, execution_id, settings, hints, lead=lead, out=out, as_json=as_json
+        )

@@ -1,0 +1,59 @@
+"""`runnel worker`"""
+
+from typing import Annotated, TypeAlias
+
+import typer
+
+from runnel.cli.options import Place, RedisUrl
+from runnel.cli.run import Concurrency
+
+Queues: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME,NAME",
+        help="Only tasks of these queues; a node's queue is its handler's name, unless it says "
+        "another.",
+        show_default=False,
+    ),
+]
+App: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODULE:NAME",
+        help="Your own handlers: a HandlerRegistry, looked for from the working directory.",
+        show_default=False,
+    ),
+]
+
+
+def worker(
+    *,
+    queues: Queues = None,
+    app: App = None,
+    concurrency: Concurrency = None,
+    redis_url: RedisUrl = None,
+) -> int:
+    """Run tasks that are queued on a Redis server.
+
+    Functions of the handler [bold]python[/bold] are imported from the working directory,
+    PYTHONPATH, or what is installed. A first SIGTERM or Ctrl-C lets running tasks finish, a second
+    ends them. It logs to stderr.
+    """
+    import asyncio
+
+    from runnel.cli.options import configure
+    from runnel.cli.serving import handlers_of, queues_of, serve
+    from runnel.runtime.build import build_worker
+
+    settings = configure(Place(redis_url=redis_url), concurrency=concurrency)
+    handlers = handlers_of(app)
+    wanted = queues_of(queues)
+    return asyncio.run(
+        serve(
+            settings,
+            "worker",
+            lambda backend, world, telemetry: build_worker(
+                settings, backend, world, telemetry, handlers=handlers, queues=wanted
+            ),
+        )
+    )

@@ -1,0 +1,58 @@
+"""Whether anybody is there who decides and who works, as an onlooker can tell from the store."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from runnel.core.ids import ExecutionId
+from runnel.engine.liveness import Liveness
+from runnel.ports.backend import Backend
+from runnel.ports.clock import Clock
+from runnel.ports.store import LeaseRecord
+from runnel.settings import Settings
+
+Say: TypeAlias = Callable[[str], None]
+
+# Long enough for whoever is just being started.
+MOMENT_S = 2.0
+LOOK_EVERY_S = 1.0
+
+NO_ORCHESTRATOR = "no orchestrator is alive: start one with 'runnel orchestrator'"
+NO_WORKER = "no worker is alive: start one with 'runnel worker'"
+
+
+class Absence:
+    """Says once what is missing, after a moment; and again after it has been there meanwhile."""
+
+    def __init__(self, backend: Backend, clock: Clock, settings: Settings) -> None:
+        self._backend = backend
+        self._clock = clock
+        self._owners: Liveness[int, LeaseRecord] = Liveness(clock, settings.lease_s)
+        self._workers: Liveness[str, int] = Liveness(clock, settings.heartbeat_timeout_s)
+        self._since = clock.monotonic()
+        self._looked_at = float("-inf")
+        self._said: frozenset[str] = frozenset()
+
+    async def tell(self, execution_id: ExecutionId, say: Say) -> None:
+        """To be called now and then while the execution does not move."""
+        now = self._clock.monotonic()
+        if now - self._looked_at < LOOK_EVERY_S:
+            return
+        self._looked_at = now
+        missing = await self._missing(execution_id)
+        if now - self._since < MOMENT_S:
+            return
+        for sentence in missing:
+            if sentence not in self._said:
+                say(sentence)
+        self._said = frozenset(missing)
+
+    async def _missing(self, execution_id: ExecutionId) -> list[str]:
+        store = self._backend.store
+        partition = await store.route(execution_id)
+        record = await store.observe(partition)
+        is_owned = record is not None and not self._owners.is_dead(partition, record)
+        workers = await self._backend.tasks.workers()
+        # Each one is looked at, so that each one's silence is counted.
+        alive = [each for each in workers if not self._workers.is_dead(each.worker, each.counter)]
+        missing = [] if is_owned else [NO_ORCHESTRATOR]
+        return missing if alive else [*missing, NO_WORKER]

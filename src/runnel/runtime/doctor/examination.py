@@ -1,0 +1,33 @@
+"""Looks at everything that the settings name."""
+
+import os
+import sqlite3
+from pathlib import Path
+
+from runnel.backends.sqlite.database import FILE_NAME
+from runnel.ports.clock import Clock, Ids
+from runnel.runtime.doctor.findings import Finding, bad, ok, warn
+from runnel.runtime.doctor.redis_findings import examine_redis
+from runnel.settings import Settings, look_alikes
+
+
+async def examine(settings: Settings, clock: Clock, ids: Ids) -> list[Finding]:
+    """Changes nothing, and makes nothing that is not there."""
+    findings = [ok("settings", f"RUNNEL_ENV={settings.environment}"), *_slips()]
+    if settings.has_redis or settings.environment == "prod":
+        return [*findings, *await examine_redis(settings, clock, ids)]
+    return [*findings, ok("SQLite", sqlite3.sqlite_version), _data_dir(settings)]
+
+
+def _slips() -> list[Finding]:
+    return [warn("settings", each, "correct the name, or remove it") for each in look_alikes()]
+
+
+def _data_dir(settings: Settings) -> Finding:
+    folder = Path(settings.data_dir)
+    parent = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        remedy = "name another one with RUNNEL_DATA_DIR or --data-dir"
+        return bad("data directory", f"'{folder}': '{parent}' can't be written to", remedy)
+    has_data = (folder / FILE_NAME).is_file()
+    return ok("data directory", f"'{folder}'" + ("" if has_data else ", made by the first run"))

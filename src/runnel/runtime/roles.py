@@ -1,0 +1,64 @@
+"""What a process on servers does: decide (orchestrator), run tasks (worker), or both."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+from runnel.engine.orchestrator.orchestrator import Orchestrator
+from runnel.engine.worker import Worker
+from runnel.runtime.engine import Stops
+
+
+class Service(Protocol):
+    """A duty besides deciding; see `engine/services`. Any number of processes may have it."""
+
+    async def run(self, stop: asyncio.Event) -> None: ...
+
+
+class Role(Protocol):
+    name: str
+
+    async def run(self, stops: Stops) -> None:
+        """Until `stops.gently`: what was begun is ended in order, or at once with `stops.now`."""
+
+
+class OrchestratorRole:
+    """The services outlive the orchestrator: they see its last commit."""
+
+    def __init__(self, name: str, orchestrator: Orchestrator, services: Sequence[Service]) -> None:
+        self.name = name
+        self._orchestrator = orchestrator
+        self._services = services
+
+    async def run(self, stops: Stops) -> None:
+        is_decided = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            for service in self._services:
+                group.create_task(service.run(is_decided))
+            await self._orchestrator.run(stops.gently)
+            is_decided.set()
+
+
+class WorkerRole:
+    def __init__(self, name: str, worker: Worker) -> None:
+        self.name = name
+        self._worker = worker
+
+    async def run(self, stops: Stops) -> None:
+        await self._worker.run(stops.gently, stops.now)
+
+
+class BothRoles:
+    """One after the other when they end: the reports of the worker are decided before."""
+
+    def __init__(self, orchestrator: OrchestratorRole, worker: WorkerRole) -> None:
+        self.name = f"{orchestrator.name} {worker.name}"
+        self._orchestrator = orchestrator
+        self._worker = worker
+
+    async def run(self, stops: Stops) -> None:
+        drained = Stops(asyncio.Event(), stops.now)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._orchestrator.run(drained))
+            await self._worker.run(stops)
+            drained.gently.set()

@@ -1,0 +1,100 @@
+"""Every setting with its default; what differs by environment; what must fit together."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from runnel.core.retry import RetryPolicy
+
+Durability: TypeAlias = Literal["process", "power"]
+Environment: TypeAlias = Literal["dev", "test", "prod"]
+LogFormat: TypeAlias = Literal["auto", "human", "json"]
+LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
+
+# Below this, one beat that comes late makes a worker dead.
+BEATS_PER_TIMEOUT_MIN = 2
+BEATS_PER_TIMEOUT = 3
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Which environment variable sets a field is in `variables.VARIABLES`.
+
+    `redis_url` and `redis_host` are None when nobody has set them: then the command line works on
+    the data directory.
+    """
+
+    environment: Environment = "dev"
+    log_format: LogFormat = "auto"
+    log_level: LogLevel = "info"
+
+    data_dir: Path = Path(".runnel")
+    durability: Durability = "process"
+
+    worker_concurrency: int = 4
+    heartbeat_interval_s: float = 5.0
+    heartbeat_timeout_s: float = 15.0
+    shutdown_timeout_s: float = 30.0
+
+    lease_s: float = 10.0
+    losses_max: int = 10
+    keeps_exhausted: bool = False
+    cached_executions_max: int = 5_000
+    retry: RetryPolicy = RetryPolicy()
+
+    redis_url: str | None = None
+    redis_host: str | None = None
+    redis_port: int = 6379
+    redis_db: int = 0
+    redis_username: str | None = None
+    redis_password: str | None = None
+    redis_connections_max: int = 50
+    redis_timeout_s: float = 10.0
+    redis_block_s: float = 5.0
+    partitions: int | None = None
+
+    @property
+    def has_redis(self) -> bool:
+        return self.redis_url is not None or self.redis_host is not None
+
+
+# The fields in which an environment differs from the defaults above.
+ENVIRONMENTS: Mapping[Environment, Mapping[str, object]] = {
+    "dev": {},
+    "test": {
+        "log_level": "warning",
+        "heartbeat_interval_s": 1.0,
+        "heartbeat_timeout_s": 3.0,
+        "lease_s": 3.0,
+        "shutdown_timeout_s": 5.0,
+    },
+    "prod": {"log_format": "json"},
+}
+
+
+def derived(values: Mapping[str, object], given: frozenset[str]) -> dict[str, object]:
+    """Who shortens the timeout alone means the beats too: a third of it, unless they are given."""
+    timeout_s = values.get("heartbeat_timeout_s")
+    if "heartbeat_timeout_s" not in given or "heartbeat_interval_s" in given:
+        return {}
+    default_s = values.get("heartbeat_interval_s", Settings().heartbeat_interval_s)
+    if not isinstance(timeout_s, float) or not isinstance(default_s, float):
+        return {}
+    return {"heartbeat_interval_s": min(default_s, timeout_s / BEATS_PER_TIMEOUT)}
+
+
+def misfits(settings: Settings) -> Iterator[str]:
+    """One sentence for each pair of settings that does not fit together."""
+    beat_s, dead_s = settings.heartbeat_interval_s, settings.heartbeat_timeout_s
+    if dead_s < BEATS_PER_TIMEOUT_MIN * beat_s:
+        yield (
+            f"WORKER_HEARTBEAT_TIMEOUT: expected at least {BEATS_PER_TIMEOUT_MIN} times "
+            f"WORKER_HEARTBEAT_INTERVAL ({beat_s:g}), got {dead_s:g}"
+        )
+    retry = settings.retry
+    if retry.max_delay < retry.initial_delay:
+        yield (
+            f"RETRY_MAX_DELAY: expected at least RETRY_INITIAL_DELAY "
+            f"({retry.initial_delay:g}), got {retry.max_delay:g}"
+        )

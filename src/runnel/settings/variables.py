@@ -1,0 +1,106 @@
+"""The table of all settings: environment variable, field, what it may be, how it is shown."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from runnel.settings.parsers import (
+    MILLISECONDS,
+    PORT_MAX,
+    Parse,
+    milliseconds,
+    number,
+    one_of,
+    seconds,
+    truth,
+    url,
+    whole,
+    without_password,
+    word,
+)
+
+HIDDEN = "***"
+
+
+def plain(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def secret(value: object) -> str:
+    return HIDDEN if value else ""
+
+
+class Variable(msgspec.Struct, frozen=True):
+    """`field` may lead into a part of the settings: `retry.max_retries`.
+
+    `show` gives the text of a value as `runnel config` prints it, without secrets.
+    """
+
+    field: str
+    parse: Parse
+    show: Callable[[object], str] = plain
+
+    def hide(self, text: str) -> str:
+        """The text as a message may repeat it."""
+        return self.show(text) if self.show is secret else without_password(text)
+
+
+def _or(otherwise: str) -> Callable[[object], str]:
+    return lambda value: otherwise if value is None else plain(value)
+
+
+def _alike(*values: str) -> Parse:
+    return one_of({value: value for value in values})
+
+
+def _shown_url(value: object) -> str:
+    return "" if value is None else without_password(str(value))
+
+
+def _shown_milliseconds(value: object) -> str:
+    return f"{float(str(value)) * MILLISECONDS:g}"
+
+
+def _shown_policy(value: object) -> str:
+    return "all" if value else "non_retryable"
+
+
+VARIABLES: Mapping[str, Variable] = {
+    "RUNNEL_ENV": Variable("environment", _alike("dev", "test", "prod")),
+    "RUNNEL_LOG_FORMAT": Variable("log_format", _alike("auto", "human", "json")),
+    "RUNNEL_LOG_LEVEL": Variable("log_level", _alike("debug", "info", "warning", "error")),
+    "RUNNEL_DATA_DIR": Variable("data_dir", Path),
+    "RUNNEL_DURABILITY": Variable("durability", _alike("process", "power")),
+    "RUNNEL_CRASH_LOOP_LIMIT": Variable("losses_max", whole(1)),
+    "RUNNEL_CACHED_EXECUTIONS": Variable("cached_executions_max", whole(1)),
+    "RUNNEL_PARTITIONS": Variable("partitions", whole(1, 4_096), _or("16 for a new store")),
+    "REDIS_URL": Variable(
+        "redis_url", url(("redis", "rediss", "unix"), "redis://host:6379/0"), _shown_url
+    ),
+    "REDIS_HOST": Variable("redis_host", word),
+    "REDIS_PORT": Variable("redis_port", whole(1, PORT_MAX)),
+    "REDIS_DB": Variable("redis_db", whole(0)),
+    "REDIS_USERNAME": Variable("redis_username", word),
+    "REDIS_PASSWORD": Variable("redis_password", str, secret),
+    "REDIS_MAX_CONNECTIONS": Variable("redis_connections_max", whole(1)),
+    "REDIS_SOCKET_TIMEOUT": Variable("redis_timeout_s", seconds(0.1)),
+    "REDIS_STREAM_BLOCK_MS": Variable("redis_block_s", milliseconds(10), _shown_milliseconds),
+    "WORKER_CONCURRENCY": Variable("worker_concurrency", whole(1)),
+    "WORKER_HEARTBEAT_INTERVAL": Variable("heartbeat_interval_s", seconds(0.1)),
+    "WORKER_HEARTBEAT_TIMEOUT": Variable("heartbeat_timeout_s", seconds(0.3)),
+    "WORKER_GRACEFUL_SHUTDOWN_TIMEOUT": Variable("shutdown_timeout_s", seconds(0)),
+    "ORCHESTRATOR_LEASE_TIMEOUT": Variable("lease_s", seconds(0.5)),
+    "RETRY_MAX_RETRIES": Variable("retry.max_retries", whole(0)),
+    "RETRY_INITIAL_DELAY": Variable("retry.initial_delay", seconds(0)),
+    "RETRY_MAX_DELAY": Variable("retry.max_delay", seconds(0)),
+    "RETRY_EXPONENTIAL_BASE": Variable("retry.exponential_base", number(1)),
+    "RETRY_JITTER": Variable("retry.jitter", truth),
+    "DLQ_POLICY": Variable(
+        "keeps_exhausted", one_of({"non_retryable": False, "all": True}), _shown_policy
+    ),
+}

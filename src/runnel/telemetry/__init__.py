@@ -1,0 +1,1 @@
+"""What the engine tells an operator, made visible: log lines."""

@@ -1,0 +1,33 @@
+"""How loud each event is: what somebody must look at is a warning, what is one of many is not."""
+
+import logging
+from collections.abc import Mapping
+
+from runnel.ports import telemetry as names
+
+_LOUD = (
+    names.COMMAND_POISONED,
+    names.MESSAGE_UNREADABLE,
+    names.PARTITION_LOST,
+    names.STORE_FAILED,
+    names.THREAD_ABANDONED,
+    names.WORKER_DEAD,
+    names.EXECUTION_FAILED,
+    names.SETTING_UNKNOWN,
+)
+_QUIET = (
+    names.TASK_STARTED,
+    names.TASK_LOST,
+    names.REPORT_REFUSED,
+    names.HANDLER_METRIC,
+    names.NODE_SETTLED,
+    names.EXECUTION_STARTED,
+)
+LEVELS: Mapping[str, int] = {
+    **dict.fromkeys(_LOUD, logging.WARNING),
+    **dict.fromkeys(_QUIET, logging.DEBUG),
+}
+
+
+def level_of(name: str) -> int:
+    return LEVELS.get(name, logging.INFO)

@@ -1,0 +1,48 @@
+"""Keeps secrets out of log lines, whoever puts them there."""
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+HIDDEN = "***"
+# Shorter ones would be found in innocent words, and guessed anyway.
+SECRET_CHARS_MIN = 4
+_NAMES = re.compile(
+    r"passw(or)?d|passphrase|secret|authorization|credential|private_?key|api_?key"
+    r"|(access|auth|api|bearer|refresh)_?token",
+    re.IGNORECASE,
+)
+_IN_URL = re.compile(r"(?<=://)[^\s@'\"]+@")
+
+
+@lru_cache(maxsize=1_000)
+def _is_secret(name: str) -> bool:
+    return _NAMES.search(name) is not None
+
+
+class Redactor:
+    """Hides known secrets wherever they appear, what a URL names before its host, and each value
+    whose name says that it is a secret.
+    """
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        # The longest first: one may be part of another.
+        known = sorted({each for each in secrets if len(each) >= SECRET_CHARS_MIN}, key=len)
+        self._known = re.compile("|".join(map(re.escape, reversed(known)))) if known else None
+
+    def text(self, text: str) -> str:
+        if self._known is not None:
+            text = self._known.sub(HIDDEN, text)
+        return _IN_URL.sub(f"{HIDDEN}@", text) if "://" in text else text
+
+    def value(self, name: str, value: object) -> object:
+        """Numbers and truths as they are, everything else as text or as what holds texts."""
+        if _is_secret(name):
+            return HIDDEN
+        if value is None or isinstance(value, bool | int | float):
+            return value
+        if isinstance(value, dict):
+            return {str(key): self.value(str(key), each) for key, each in value.items()}
+        if isinstance(value, list | tuple | set | frozenset):
+            return [self.value("", each) for each in value]
+        return self.text(str(value))

@@ -1,0 +1,52 @@
+"""docs/settings.md lists every setting with its default, and something reads each."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from runnel.settings import VARIABLES, Reading, read, shown
+from runnel.settings.model import ENVIRONMENTS
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/settings.md").read_text(encoding="utf-8")
+SOURCE = "".join(
+    path.read_text(encoding="utf-8")
+    for path in (ROOT / "src/runnel").rglob("*.py")
+    if "settings" not in path.parts
+)
+
+
+def rows(section: str) -> list[list[str]]:
+    text = PAGE.partition(f"## {section}\n")[2].partition("\n## ")[0]
+    lines = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("| `")]
+    return [[cell.strip() for cell in cells] for cells in lines]
+
+
+def test_every_setting_is_listed_with_its_default_and_nothing_else_is() -> None:
+    listed = {cells[0].strip("`"): cells[1] for cells in rows("Every setting")}
+
+    assert listed == {line.variable: line.value for line in shown(read({}))}
+
+
+@pytest.mark.parametrize("variable", VARIABLES)
+def test_every_setting_is_read(variable: str) -> None:
+    field = VARIABLES[variable].field.partition(".")[0]
+
+    assert re.search(rf"\bsettings\.{field}\b", SOURCE), f"{variable} is read by nothing"
+
+
+def test_the_differences_between_environments_are_listed() -> None:
+    names = ["dev", "test", "prod"]
+    values = {name: {line.variable: line.value for line in shown(_of(name))} for name in names}
+    listed = {cells[0].strip("`"): cells[1:] for cells in rows("The environment")}
+
+    by_field = {each.field: name for name, each in VARIABLES.items()}
+    differing = {by_field[field] for found in ENVIRONMENTS.values() for field in found}
+    assert {name for name in listed if name in VARIABLES} == differing
+    for variable in differing:
+        assert listed[variable] == [values[name][variable] for name in names]
+
+
+def _of(environment: str) -> Reading:
+    return read({"RUNNEL_ENV": environment})

@@ -1,0 +1,63 @@
+"""`runnel dev --with-servers`: everything on one machine, and nothing left when it ends."""
+
+import asyncio
+import os
+import signal
+import socket
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from runnel.runtime.servers import RedisServer
+from runnel.runtime.servers.guardian import children_of
+from tests.conftest import MissingPart
+from tests.e2e.program import Program
+from tests.servers import need
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.e2e
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def is_alive(pid: int) -> bool:
+    with suppress(ProcessLookupError):
+        os.kill(pid, 0)
+        return True
+    return False
+
+
+def answers(url: str) -> bool:
+    parts = urlsplit(url)
+    with suppress(ConnectionRefusedError), socket.create_connection((parts.hostname, parts.port)):
+        return True
+    return False
+
+
+async def test_the_demo_runs_on_private_servers_that_end_with_the_command(
+    tmp_path: Path, missing_part: MissingPart
+) -> None:
+    need(RedisServer, missing_part)
+    program = Program(tmp_path)
+    demo = (EXAMPLES / "demo_steps.py").read_text()
+    (tmp_path / "demo_steps.py").write_text(demo)
+    async with program.running("dev", "--with-servers") as dev:
+        variable, _, url = (await dev.prints()).removeprefix("export ").partition("=")
+        await dev.says("process.started")
+        servers = children_of(dev.pid)
+        done = await asyncio.to_thread(
+            program.run, "run", str(EXAMPLES / "demo.yaml"), **{variable: url}
+        )
+        was_answering = answers(url)
+        dev.send(signal.SIGINT)
+        code, _, _ = await dev.ends()
+
+    assert (variable, done.returncode, was_answering) == ("REDIS_URL", 0, True)
+    assert '"dearest": "elderberry"' in done.stdout
+    assert code == 0
+    assert servers
+    await eventually(lambda: not any(map(is_alive, servers)))
+    assert not answers(url)
+    assert not (tmp_path / ".runnel").exists()

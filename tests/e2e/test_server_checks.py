@@ -1,0 +1,199 @@
+"""What is wrong with settings or servers is said in one sentence each, by every command alike."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from runnel.cli.main import run_command
+from runnel.runtime.servers import RedisServer, redis_wire
+from runnel.settings import VARIABLES
+
+pytestmark = pytest.mark.e2e
+
+URL = "a URL such as redis://host:6379/0"
+REMEDY = "start it, or correct REDIS_URL (or REDIS_HOST, REDIS_PORT, REDIS_PASSWORD)"
+
+NOT_A_PORT = "REDIS_PORT: expected a whole number from 1 to 65535"
+NOT_A_NUMBER = "WORKER_CONCURRENCY: expected a whole number of at least 1"
+UNNAMED = (
+    "REDIS_URL: expected the URL of a Redis server (or REDIS_HOST and the like), got nothing; "
+    "with RUNNEL_ENV=prod it is never guessed"
+)
+LOOKED_FOR = "it was looked for in <here>, in PYTHONPATH and in what is installed"
+
+WRONG_SETTINGS = [
+    (
+        "worker",
+        {"WORKER_CONCURRENCY": "none", "REDIS_PORT": "70000"},
+        f"{NOT_A_PORT}, got '70000'\n{NOT_A_NUMBER}, got 'none'",
+    ),
+    ("orchestrator", {"REDIS_URL": "h:6379"}, f"REDIS_URL: expected {URL}, got 'h:6379'"),
+    (
+        "orchestrator --redis-url amqp://me:geheim@h",
+        {},
+        f"--redis-url: expected {URL}, got 'amqp://***@h'",
+    ),
+    (
+        "orchestrator",
+        {"RUNNEL_ENV": "prod"},
+        UNNAMED,
+    ),
+    (
+        "config",
+        {"WORKER_HEARTBEAT_INTERVAL": "9"},
+        "WORKER_HEARTBEAT_TIMEOUT: expected at least 2 times WORKER_HEARTBEAT_INTERVAL (9), got 15",
+    ),
+    (
+        "list --data-dir x --redis-url redis://h",
+        {},
+        "--data-dir and --redis-url are two places; give only one of them",
+    ),
+    (
+        "worker --queues a,,b",
+        {},
+        "--queues: expected names with commas between them, got 'a,,b'",
+    ),
+    (
+        "worker --app nowhere:app",
+        {},
+        f"--app: there is no module 'nowhere'; {LOOKED_FOR}",
+    ),
+    (
+        "dev",
+        {},
+        "runnel dev needs a Redis: give --with-servers for a private one, or --redis-url",
+    ),
+    (
+        "dev --with-servers --redis-url redis://h",
+        {},
+        "--with-servers and --redis-url are two servers; give only one of them",
+    ),
+]
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(("arguments", "environ", "sentence"), WRONG_SETTINGS)
+def test_wrong_settings_are_answered_with_a_sentence(
+    arguments: str,
+    environ: dict[str, str],
+    sentence: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, text in environ.items():
+        monkeypatch.setenv(name, text)
+
+    code = run_command(arguments.split())
+
+    said = capsys.readouterr().err.replace(str(Path.cwd()), "<here>")
+    assert (code, said) == (2, f"error: {sentence}\n")
+    assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["orchestrator", "worker", "list", "show @last"])
+def test_a_server_that_is_not_there_is_named_without_its_password(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("REDIS_URL", "redis://:geheim@127.0.0.1:1/0")
+
+    code = run_command(command.split())
+
+    (said,) = capsys.readouterr().err.splitlines()
+    assert code == 1
+    assert said.startswith("error: can't use the Redis at redis://***@127.0.0.1:1/0: Error 111")
+    assert said.endswith(REMEDY)
+
+
+def test_a_wrong_password_is_named(
+    shared_redis: RedisServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("REDIS_HOST", "127.0.0.1")
+    monkeypatch.setenv("REDIS_PORT", str(shared_redis.port))
+    monkeypatch.setenv("REDIS_PASSWORD", "geheim")
+
+    assert run_command(["list"]) == 1
+    said = capsys.readouterr().err
+    assert "WRONGPASS" in said or "invalid" in said
+    assert "geheim" not in said
+
+
+def test_config_shows_every_setting_and_no_secret(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("REDIS_URL", "redis://:geheim@h/0")
+    monkeypatch.setenv("REDIS_PASSWORD", "geheim")
+    monkeypatch.setenv("REDIS_HOTS", "h")
+
+    assert run_command(["config", "--json"]) == 0
+    printed = capsys.readouterr()
+    values = json.loads(printed.out)
+    assert values.keys() == VARIABLES.keys()
+    assert (values["REDIS_URL"], values["REDIS_PASSWORD"]) == ("redis://***@h/0", "***")
+    assert printed.err == "warning: REDIS_HOTS is not a setting; did you mean REDIS_HOST?\n"
+    assert run_command(["config"]) == 0
+    assert "geheim" not in capsys.readouterr().out
+
+
+def test_the_doctor_finds_nothing_bad_in_a_data_directory(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run_command(["doctor"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["ok"] * 3
+    assert list(Path().iterdir()) == []
+
+
+def configure(server: RedisServer, name: str, value: str) -> None:
+    password = server.url.split("@")[0].rpartition(":")[2]
+    assert redis_wire.ask(server.port, password, f"CONFIG SET {name} {value}") == "OK"
+
+
+def doctor(server: RedisServer, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, str]]:
+    """The exit code, and what was found by what it is about; the verdict first."""
+    code = run_command(["doctor", "--json", "--redis-url", server.url])
+    findings = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    return code, {each["about"]: f"{each['verdict']} {each['found']}" for each in findings}
+
+
+def test_the_doctor_names_what_a_redis_would_lose(
+    own_redis: RedisServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, found = doctor(own_redis, capsys)
+    assert (good, found["append-only file"]) == (0, "ok on, appendfsync everysec")
+    assert found["partitions"] == "ok none yet: the first process of Runnel makes them"
+
+    configure(own_redis, "appendonly", "no")
+    configure(own_redis, "maxmemory-policy", "allkeys-lru")
+    configure(own_redis, "maxmemory", "1mb")
+
+    code, found = doctor(own_redis, capsys)
+    assert code == 1
+    assert found["append-only file"] == "bad off"
+    assert found["maxmemory-policy"] == "bad allkeys-lru"
+    assert found["memory"].startswith("warn ")
+
+
+def test_a_warning_of_the_doctor_counts_in_production(
+    own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure(own_redis, "appendfsync", "no")
+
+    assert doctor(own_redis, capsys)[0] == 0
+    monkeypatch.setenv("RUNNEL_ENV", "prod")
+    code, found = doctor(own_redis, capsys)
+    assert (code, found["append-only file"]) == (1, "warn on, appendfsync no")
+
+
+def test_the_doctor_tells_of_a_server_that_is_not_there(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run_command(["doctor", "--redis-url", "redis://:geheim@127.0.0.1:1/0"]) == 1
+    said = capsys.readouterr().out
+    assert "bad  Redis     redis://***@127.0.0.1:1/0: Error 111" in said
+    assert REMEDY in said

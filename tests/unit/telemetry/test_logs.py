@@ -1,0 +1,196 @@
+"""Log lines: an event with its ids, in two forms, and never a secret."""
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from runnel.core.events import AnyEvent, ExecutionStarted, NodeCompleted, NodeFailed
+from runnel.core.ids import ExecutionId, NodeId, Nonce, Token
+from runnel.core.retry import ErrorInfo
+from runnel.core.states import ExecutionState
+from runnel.core.values import EMPTY_OBJECT
+from runnel.ports import telemetry as names
+from runnel.ports.store import Header
+from runnel.telemetry.lines import HumanLine, JsonLine
+from runnel.telemetry.logs import LogTelemetry
+from runnel.telemetry.output import write_logs
+from runnel.telemetry.redaction import Redactor
+
+TOKEN = Token(
+    execution_id=ExecutionId("e1"), node_id=NodeId("a"), item=3, attempt=2, nonce=Nonce("n")
+)
+
+
+class Kept(logging.Handler):
+    def __init__(self, formatter: logging.Formatter) -> None:
+        super().__init__()
+        self.setFormatter(formatter)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(self.format(record))
+
+    @property
+    def documents(self) -> list[dict[str, object]]:
+        return [json.loads(line) for line in self.lines]
+
+
+@pytest.fixture
+def kept() -> Iterator[Kept]:
+    handler = Kept(JsonLine(Redactor(["geheim"]), {"role": "worker"}))
+    logger = logging.getLogger("runnel")
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    yield handler
+    logger.removeHandler(handler)
+    logger.setLevel(logging.NOTSET)
+
+
+def header(state: ExecutionState, **fields: object) -> Header:
+    return Header(
+        execution_id=ExecutionId("e1"),
+        workflow="w",
+        version=1,
+        definition="d",
+        state=state,
+        created_at=1.0,
+        started_at=2.0,
+        finished_at=3.5,
+        **fields,  # type: ignore[arg-type]  # a few fields by name
+    )
+
+
+def test_an_event_is_one_json_object_with_its_name_its_fields_and_its_process(kept: Kept) -> None:
+    LogTelemetry().event(names.PARTITION_ACQUIRED, partition=3, epoch=7)
+
+    (line,) = kept.documents
+    assert str(line.pop("at")).endswith("Z")
+    assert line == {
+        "level": "info",
+        "event": "partition.acquired",
+        "partition": 3,
+        "epoch": 7,
+        "role": "worker",
+    }
+
+
+def test_a_task_is_told_with_execution_and_node(kept: Kept) -> None:
+    LogTelemetry().started(TOKEN, "worker-1", 1.0)
+
+    (line,) = kept.documents
+    ids = {key: line[key] for key in ("execution_id", "node_id", "item", "attempt")}
+    assert ids == {"execution_id": "e1", "node_id": "a", "item": 3, "attempt": 2}
+    assert (line["event"], line["level"]) == ("task.started", "debug")
+
+
+def test_the_end_of_an_execution_is_told_and_a_failure_is_a_warning(kept: Kept) -> None:
+    logs = LogTelemetry()
+    logs.committed("e1", 3.5, [], header(ExecutionState.COMPLETED))
+    logs.committed("e1", 3.5, [], header(ExecutionState.FAILED, error="ValueError: it broke"))
+
+    done, failed = kept.documents
+    assert (done["event"], done["level"], done["took_s"]) == ("execution.finished", "info", 1.5)
+    assert (failed["event"], failed["level"]) == ("execution.failed", "warning")
+    assert failed["error"] == "ValueError: it broke"
+
+
+def test_every_settled_node_is_told_at_debug_level(kept: Kept) -> None:
+    error = ErrorInfo(type="ValueError", message="it broke")
+    events: list[AnyEvent] = [
+        ExecutionStarted(),
+        NodeCompleted(node=NodeId("a"), output=EMPTY_OBJECT),
+        NodeFailed(node=NodeId("b"), item=4, error=error),
+    ]
+    LogTelemetry().committed("e1", 1.0, events, None)
+
+    assert [(line["event"], line.get("node_id"), line.get("item")) for line in kept.documents] == [
+        ("execution.started", None, None),
+        ("node.settled", "a", None),
+        ("node.settled", "b", 4),
+    ]
+
+
+def test_what_user_code_logs_keeps_its_ids(kept: Kept) -> None:
+    ids = {"execution_id": "e1", "node_id": "a", "item_index": None}
+    logging.getLogger("runnel.handler.python").info("half of it", extra=ids)
+
+    (line,) = kept.documents
+    del line["at"]
+    assert line == {
+        "level": "info",
+        "message": "half of it",
+        "execution_id": "e1",
+        "node_id": "a",
+        "logger": "runnel.handler.python",
+        "role": "worker",
+    }
+
+
+SECRETS = [
+    ("message", "connect to redis://ada:xyz@host/0", "connect to redis://***@host/0"),
+    ("message", "the word is geheim", "the word is ***"),
+    ("password", "anything", "***"),
+    ("api_key", "anything", "***"),
+    ("config", {"db": {"Passwd": "x", "port": 5}}, {"db": {"Passwd": "***", "port": 5}}),
+    ("urls", ["http://a:b@c", "geheim"], ["http://***@c", "***"]),
+    ("token", "fencing-7", "fencing-7"),
+    ("count", 7, 7),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "expected"), SECRETS)
+def test_secrets_are_hidden_by_value_by_name_and_in_urls(
+    kept: Kept, name: str, value: object, expected: object
+) -> None:
+    LogTelemetry().event(names.STORE_FAILED, error="x", **{name: value})
+
+    (line,) = kept.documents
+    assert line[name] == expected
+
+
+def test_a_traceback_holds_no_secret(kept: Kept) -> None:
+    try:
+        raise ValueError("geheim")
+    except ValueError:
+        logging.getLogger("runnel").exception("it failed")
+
+    (line,) = kept.documents
+    assert "ValueError: ***" in str(line["traceback"])
+    assert "geheim" not in kept.lines[0].replace('raise ValueError("geheim")', "")
+
+
+def test_what_json_does_not_know_is_written_as_text(kept: Kept) -> None:
+    LogTelemetry().event(names.STORE_FAILED, error=ValueError("x"), where={1: {2}})
+
+    (line,) = kept.documents
+    assert (line["error"], line["where"]) == ("x", {"1": [2]})
+
+
+def test_a_person_reads_time_level_name_and_fields() -> None:
+    record = logging.makeLogRecord(
+        {"levelname": "WARNING", "event": "worker.dead", "fields": {"worker": "w", "lost": 2}}
+    )
+    line = HumanLine(Redactor()).format(record)
+
+    assert line[9:] == "warning worker.dead worker=w lost=2"
+
+
+@pytest.mark.parametrize(("format_", "is_json"), [("auto", True), ("json", True), ("human", False)])
+def test_logs_go_to_stderr_in_the_form_that_is_asked_for(
+    format_: str, is_json: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    try:
+        write_logs(format_=format_, level="info")  # type: ignore[arg-type]  # from a table
+        logging.getLogger("mine").info("hello")
+        logging.getLogger("mine").debug("too quiet")
+    finally:
+        root.handlers[:] = before
+        root.setLevel(level)
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("{") is is_json
+    assert "hello" in line
