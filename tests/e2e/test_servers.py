@@ -3,197 +3,189 @@
 import asyncio
 import json
 import signal
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+import subprocess
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from runnel.cli.main import run_command
 from runnel.runtime.servers import RedisServer
-from tests.e2e.program import Program, Running
+from tests.e2e.program import Program, Running, clean_environment
 from tests.redis_server import empty
 
 pytestmark = pytest.mark.e2e
 
 
 class Site:
-    """A folder with workflows, and processes that share the server."""
+    """A folder with workflows, and processes that share a server."""
 
-    def __init__(self, program: Program, url: str) -> None:
-        self.program = program
+    def __init__(self, folder: Path, url: str) -> None:
+        self.program = Program(folder)
+        self.log = self.program.log
+        self.gate = folder / "gate"
         self.environment = {"REDIS_URL": url, "RUNNEL_ENV": "test", "RUNNEL_LOG_LEVEL": "info"}
 
-    def process(self, *arguments: str) -> Any:
+    def process(self, *arguments: str) -> AbstractAsyncContextManager[Running]:
         return self.program.running(*arguments, **self.environment)
 
-    def run(self, *arguments: str) -> Any:
-        return self.program.run(*arguments, **self.environment)
+    def gated(self) -> AbstractAsyncContextManager[Running]:
+        """A run whose first node, of the handler python, ends when the gate is there."""
+        words = ("-i", f"file={self.log}", "-i", f"gate={self.gate}")
+        return self.process("run", "gated.json", *words)
 
-    def documents(self, *arguments: str) -> list[dict[str, Any]]:
-        return self.program.documents(*arguments, **self.environment)
+    async def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return await asyncio.to_thread(self.program.run, *arguments, **self.environment)
 
-    @asynccontextmanager
-    async def staffed(self, *, queues: str | None = None) -> AsyncIterator[list[Running]]:
-        """An orchestrator and a worker, both ready."""
-        chosen = [] if queues is None else ["--queues", queues]
-        async with AsyncExitStack() as stack:
-            running = [
-                await stack.enter_async_context(self.process("orchestrator")),
-                await stack.enter_async_context(self.process("worker", *chosen)),
-            ]
-            for each in running:
-                await each.says("process.started")
-            yield running
+
+class Desk:
+    """Commands that ask and leave, called in this process: that saves starting one for each."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    async def ask(self, *arguments: str) -> str:
+        code = await asyncio.to_thread(run_command, arguments)
+        printed = self._capsys.readouterr()
+        assert code in {0, 1}, printed.err
+        return printed.out
+
+    async def document(self, *arguments: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((await self.ask(*arguments, "--json")).splitlines()[0])
+        return found
 
 
 @pytest.fixture
-def site(tmp_path: Path, shared_redis: RedisServer) -> Site:
+def desk(capsys: pytest.CaptureFixture[str]) -> Desk:
+    return Desk(capsys)
+
+
+@pytest.fixture(scope="module")
+def orchestrator_log(
+    tmp_path_factory: pytest.TempPathFactory, shared_redis: RedisServer
+) -> Iterator[Path]:
+    """One orchestrator serves the tests of this file; what it logs is in the file."""
     empty(shared_redis)
-    return Site(Program(tmp_path), shared_redis.url)
+    folder = tmp_path_factory.mktemp("orchestrator")
+    site = Site(folder, shared_redis.url)
+    log = folder / "orchestrator.log"
+    with log.open("w") as stderr:
+        process = subprocess.Popen(
+            site.program.command("orchestrator"),
+            cwd=folder,
+            env=clean_environment(**site.environment),
+            stderr=stderr,
+        )
+    yield log
+    process.terminate()
+    assert process.wait(10) == 0
 
 
-async def test_a_run_is_handed_over_and_watched(site: Site) -> None:
-    async with site.staffed() as (orchestrator, _):
-        done = await asyncio.to_thread(site.run, "run", "chain.json", "--input", "x=5")
-        ended = json.loads(await orchestrator.says("execution.finished"))
+@pytest.fixture
+def site(
+    tmp_path: Path,
+    shared_redis: RedisServer,
+    orchestrator_log: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Site:
+    """With the orchestrator of this file, and no worker."""
+    monkeypatch.setenv("REDIS_URL", shared_redis.url)
+    return Site(tmp_path, shared_redis.url)
+
+
+@pytest.fixture
+def empty_site(tmp_path: Path, own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """With neither."""
+    monkeypatch.setenv("REDIS_URL", own_redis.url)
+    return Site(tmp_path, own_redis.url)
+
+
+async def test_a_run_is_handed_over_and_all_commands_see_it(
+    site: Site, desk: Desk, orchestrator_log: Path
+) -> None:
+    async with site.process("worker"):
+        done = await site.run("run", "chain.json", "--input", "x=5")
+        failed = await site.run("run", "failing.json")
+    listed = await desk.document("list")
+    seen = await desk.document("show", "@last")
+    told = await desk.ask("history", "@last")
 
     host = site.environment["REDIS_URL"].rpartition("@")[2]
     lines = done.stderr.splitlines()
     assert lines[0] == f"submitted to redis://***@{host}: workers run it, this command only watches"
-    assert "b: completed in 0.0 s" in lines
+    assert any(line.startswith("b: completed in") for line in lines)
     assert (done.returncode, json.loads(done.stdout)) == (0, {"y": 5})
-    assert ended["execution_id"] == lines[1].split()[1]
+    assert (failed.returncode, listed["status"], seen["status"]) == (1, "FAILED", "FAILED")
+    assert "a: failed: ValueError: it broke" in failed.stderr.splitlines()
+    assert "ValueError: it broke" in told
     assert not (site.program.folder / ".runnel").exists()
-
-
-async def test_the_other_commands_work_the_same(site: Site) -> None:
-    async with site.staffed():
-        failed = await asyncio.to_thread(site.run, "run", "failing.json")
-        (listed,) = await asyncio.to_thread(site.documents, "list")
-        (seen,) = await asyncio.to_thread(site.documents, "show", "@last")
-        watched = await asyncio.to_thread(site.run, "watch", "@last")
-        told = await asyncio.to_thread(site.run, "history", "@last")
-
-    assert failed.returncode == watched.returncode == 1
-    assert listed["status"] == seen["status"] == "FAILED"
-    assert "ValueError: it broke" in failed.stderr
-    assert "ValueError: it broke" in told.stdout
+    logged = [json.loads(line) for line in orchestrator_log.read_text().splitlines()]
+    ended = [line["execution_id"] for line in logged if line["event"] == "execution.finished"]
+    assert lines[1].split()[1] in ended
 
 
 async def test_a_worker_that_drains_ends_what_it_has_begun(site: Site) -> None:
-    log, gate = site.program.log, site.program.folder / "gate"
-    arguments = ("run", "gated.json", "-i", f"file={log}", "-i", f"gate={gate}")
-    async with site.staffed() as (_, worker), site.process(*arguments) as caller:
+    async with site.process("worker") as worker, site.gated() as caller:
         await caller.says("first: started")
         worker.send(signal.SIGTERM)
         stopping = json.loads(await worker.says("shutdown.started"))
-        gate.touch()
+        site.gate.touch()
         code, _, _ = await worker.ends()
         async with site.process("worker"):
             outcome, _, _ = await caller.ends()
 
     assert (code, stopping["holds"], outcome) == (0, 1, 0)
-    assert log.read_text().split() == ["begun", "ended"]
+    assert site.log.read_text().split() == ["begun", "ended"]
 
 
 async def test_a_second_signal_ends_a_worker_at_once_and_another_one_does_its_tasks(
     site: Site,
 ) -> None:
-    log, gate = site.program.log, site.program.folder / "gate"
-    arguments = ("run", "gated.json", "-i", f"file={log}", "-i", f"gate={gate}")
-    async with site.staffed() as (_, worker), site.process(*arguments) as caller:
+    async with site.process("worker") as worker, site.gated() as caller:
         await caller.says("first: started")
         worker.send(signal.SIGTERM)
         await worker.says("shutdown.started")
         worker.send(signal.SIGINT)
         code, _, _ = await worker.ends()
-        gate.touch()
+        site.gate.touch()
         async with site.process("worker"):
             outcome, _, _ = await caller.ends()
 
     assert (code, outcome) == (130, 0)
-    assert log.read_text().split() == ["begun", "begun", "ended"]
+    assert site.log.read_text().split() == ["begun", "begun", "ended"]
 
 
-async def test_a_worker_takes_tasks_of_its_queues_only(site: Site) -> None:
-    log, gate = site.program.log, site.program.folder / "gate"
-    gate.touch()
-    arguments = ("run", "gated.json", "-i", f"file={log}", "-i", f"gate={gate}")
-    async with site.staffed(queues="python"), site.process(*arguments) as caller:
+async def test_a_worker_takes_tasks_of_its_queues_only(site: Site, desk: Desk) -> None:
+    site.gate.touch()
+    async with site.process("worker", "--queues", "python") as worker, site.gated() as caller:
         await caller.says("first: completed")
-        # A second execution: its first node is done by the same worker, after the first one's
-        # last node was there to be taken.
-        async with site.process(*arguments) as other:
-            await other.says("first: completed")
-        (seen,) = await asyncio.to_thread(site.documents, "list", "--limit", "1")
+        # Drained: so it has had every chance to take the last node, which waits in its queue.
+        worker.send(signal.SIGTERM)
+        await worker.ends()
+        seen = await desk.document("show", "@last")
         async with site.process("worker", "--queues", "output,tasks:input"):
             code, _, _ = await caller.ends()
 
-    assert (seen["status"], code) == ("RUNNING", 0)
-
-
-async def test_an_orchestrator_gives_its_partitions_back_when_it_ends(site: Site) -> None:
-    async with site.staffed() as (orchestrator, _):
-        await orchestrator.says("partition.acquired")
-        orchestrator.send(signal.SIGTERM)
-        code, _, log = await orchestrator.ends()
-        judged = await asyncio.to_thread(site.run, "doctor")
-
-    released = [line for line in log.splitlines() if "partition.released" in line]
-    assert (code, len(released)) == (0, 16)
-    assert "16 of 16 partitions have no living owner" in judged.stdout
-
-
-async def test_a_caller_is_told_when_nobody_is_there_to_work(site: Site) -> None:
-    async with site.process("run", "chain.json") as caller:
-        no_orchestrator = await caller.says("no orchestrator is alive")
-        no_worker = await caller.says("no worker is alive")
-        async with site.staffed():
-            code, _, _ = await caller.ends()
-
-    assert no_orchestrator.endswith("start one with 'runnel orchestrator'")
-    assert no_worker.endswith("start one with 'runnel worker'")
+    assert seen["nodes"]["last"]["state"] == "QUEUED"
     assert code == 0
 
 
 async def test_who_stops_watching_leaves_the_execution_alone(site: Site) -> None:
-    log, gate = site.program.log, site.program.folder / "gate"
-    arguments = ("run", "gated.json", "-i", f"file={log}", "-i", f"gate={gate}")
-    async with site.staffed():
-        async with site.process(*arguments) as caller:
+    async with site.process("worker"):
+        async with site.gated() as caller:
             await caller.says("first: started")
             caller.send(signal.SIGINT)
             code, _, said = await caller.ends()
-        gate.touch()
-        watched = await asyncio.to_thread(site.run, "watch", "@last")
+        async with site.process("watch", "@last") as watcher:
+            await watcher.says("first: started")
+            site.gate.touch()
+            outcome, _, _ = await watcher.ends()
 
-    assert code == 130
+    assert (code, outcome) == (130, 0)
     assert "interrupted; it goes on; watch with: runnel watch " in said
-    assert watched.returncode == 0
-    assert log.read_text().split() == ["begun", "ended"]
-
-
-async def test_signals_and_cancels_wait_for_an_orchestrator(site: Site) -> None:
-    async with site.process("run", "tidied.json") as caller:
-        await caller.says("execution ")
-        signalled = await asyncio.to_thread(site.run, "signal", "@last", "approve")
-        cancelled = await asyncio.to_thread(site.run, "cancel", "@last", "--force")
-        stuck = await asyncio.to_thread(site.run, "list", "--stuck")
-        async with site.staffed():
-            code, _, _ = await caller.ends()
-
-    assert "no process runs it now; go on with: runnel orchestrator" in signalled.stdout
-    assert "as soon as a process runs it; go on with: runnel orchestrator" in cancelled.stdout
-    assert "no process runs it" in stuck.stdout
-    assert code in {0, 1}
-
-
-def test_resuming_is_not_needed_on_servers(site: Site) -> None:
-    done = site.run("resume")
-
-    assert done.returncode == 2
-    assert "orchestrators take up what is unfinished by themselves" in done.stderr
+    assert site.log.read_text().split() == ["begun", "ended"]
 
 
 async def test_own_handlers_come_with_the_app(site: Site) -> None:
@@ -207,12 +199,57 @@ async def test_own_handlers_come_with_the_app(site: Site) -> None:
     )
     flow = {"name": "priced", "nodes": [{"id": "a", "handler": "price", "config": {"of": 21}}]}
     (site.program.folder / "priced.json").write_text(json.dumps(flow))
-    async with (
-        site.process("orchestrator"),
-        site.process("worker", "--app", "shop:handlers") as worker,
-    ):
-        done = await asyncio.to_thread(site.run, "run", "priced.json", "--json")
+    async with site.process("worker", "--app", "shop:handlers") as worker:
+        done = await site.run("run", "priced.json", "--json")
         said = json.loads(await worker.says("priced"))
 
     assert json.loads(done.stdout)["nodes"]["a"]["output"] == 42
     assert (said["node_id"], said["logger"]) == ("a", "runnel.handler.price")
+
+
+async def test_an_orchestrator_gives_its_partitions_back_when_it_ends(
+    empty_site: Site, desk: Desk
+) -> None:
+    async with empty_site.process("orchestrator") as orchestrator:
+        await orchestrator.says('"partition":15')
+        orchestrator.send(signal.SIGTERM)
+        code, _, log = await orchestrator.ends()
+
+    assert (code, log.count("partition.released")) == (0, 16)
+    assert "16 of 16 partitions have no living owner" in await desk.ask("doctor")
+
+
+async def test_a_caller_is_told_when_nobody_is_there_to_work(empty_site: Site) -> None:
+    async with empty_site.process("run", "chain.json") as caller:
+        no_orchestrator = await caller.says("no orchestrator is alive")
+        no_worker = await caller.says("no worker is alive")
+        async with empty_site.process("orchestrator"), empty_site.process("worker"):
+            code, _, _ = await caller.ends()
+
+    assert no_orchestrator.endswith("start one with 'runnel orchestrator'")
+    assert no_worker.endswith("start one with 'runnel worker'")
+    assert code == 0
+
+
+async def test_signals_and_cancels_wait_for_an_orchestrator(empty_site: Site, desk: Desk) -> None:
+    async with empty_site.process("run", "tidied.json") as caller:
+        await caller.says("execution ")
+        signalled = await desk.ask("signal", "@last", "approve")
+        cancelled = await desk.ask("cancel", "@last", "--force")
+        stuck = await desk.ask("list", "--stuck")
+        async with empty_site.process("orchestrator"):
+            code, _, _ = await caller.ends()
+
+    assert "no process runs it now; go on with: runnel orchestrator" in signalled
+    assert "as soon as a process runs it; go on with: runnel orchestrator" in cancelled
+    assert "no process runs it" in stuck
+    assert code == 1
+
+
+def test_resuming_is_not_needed_on_servers(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("REDIS_HOST", "nowhere.example")
+
+    assert run_command(["resume"]) == 2
+    assert "orchestrators take up what is unfinished by themselves" in capsys.readouterr().err

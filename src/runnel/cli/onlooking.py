@@ -8,7 +8,6 @@ from runnel.cli.progress import Progress
 from runnel.cli.reporting import report
 from runnel.cli.watching import open_view
 from runnel.core.ids import ExecutionId
-from runnel.core.states import EXECUTION_FINAL
 from runnel.runtime.absence import Absence
 from runnel.runtime.look import Look
 from runnel.runtime.remote import Remote
@@ -35,11 +34,7 @@ async def onlook(
     absence = Absence(look.backend, look.clock, settings) if settings.has_redis else None
     remote = Remote(look, absence=absence, say=view.say)
     attendance = Attendance(remote, view, farewell=FAREWELL)
-    # One that is under way is told from its beginning, event by event.
-    is_over = execution.state in EXECUTION_FINAL
-    progress = (
-        Progress.of(execution) if is_over else Progress(execution_id, execution.graph.workflow)
-    )
-    attendance.follow(progress)
+    # From its beginning, event by event; or, when it has ended meanwhile, as it ended.
+    attendance.follow(Progress(execution_id, execution.graph.workflow))
     await attendance.run()
     return await report(remote, attendance, hints, out=out, as_json=as_json)
