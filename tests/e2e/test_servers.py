@@ -157,19 +157,35 @@ async def test_a_second_signal_ends_a_worker_at_once_and_another_one_does_its_ta
     assert site.log.read_text().split() == ["begun", "begun", "ended"]
 
 
-async def test_a_worker_takes_tasks_of_its_queues_only(site: Site, desk: Desk) -> None:
-    site.gate.touch()
-    async with site.process("worker", "--queues", "python") as worker, site.gated() as caller:
+async def test_a_worker_takes_tasks_of_its_queues_only(empty_site: Site, desk: Desk) -> None:
+    empty_site.gate.touch()
+    async with (
+        empty_site.process("orchestrator"),
+        empty_site.process("worker", "--queues", "python") as worker,
+        empty_site.gated() as caller,
+    ):
         await caller.says("first: completed")
+        listed = await desk.document("workers")
+        nobody = await caller.says("no worker that is alive takes tasks")
         # Drained: so it has had every chance to take the last node, which waits in its queue.
         worker.send(signal.SIGTERM)
         await worker.ends()
         seen = await desk.document("show", "@last")
-        async with site.process("worker", "--queues", "output,tasks:input"):
+        waiting = await desk.ask("queues")
+        gone = await desk.ask("workers")
+        async with empty_site.process("worker", "--queues", "output,tasks:input"):
             code, _, _ = await caller.ends()
 
     assert seen["nodes"]["last"]["state"] == "QUEUED"
+    assert nobody.endswith("of the queue 'tasks:output'")
+    assert (listed["state"], listed["queues"]) == ("alive", ["tasks:python"])
+    assert (listed["pid"], listed["concurrency"]) == (worker.pid, 4)
+    assert "output" in waiting
+    assert "no worker takes them" in waiting
+    assert gone == "no workers; start one with: runnel worker\n"
     assert code == 0
+    assert "forgotten" in await desk.ask("trim")
+    assert "no queues" in await desk.ask("queues")
 
 
 async def test_who_stops_watching_leaves_the_execution_alone(site: Site) -> None:

@@ -32,6 +32,8 @@ EVERYTHING: dict[str, tuple[str, dict[str, object]]] = {
     "WORKER_HEARTBEAT_TIMEOUT": ("3", {"heartbeat_timeout_s": 3.0}),
     "WORKER_GRACEFUL_SHUTDOWN_TIMEOUT": ("0", {"shutdown_timeout_s": 0.0}),
     "ORCHESTRATOR_LEASE_TIMEOUT": ("4", {"lease_s": 4.0}),
+    "UNSERVED_TIMEOUT": ("7", {"unserved_s": 7.0}),
+    "DLQ_MAX_LENGTH": ("5", {"letters_max": 5}),
     "DLQ_POLICY": ("all", {"keeps_exhausted": True}),
 }
 RETRY = {
@@ -41,6 +43,13 @@ RETRY = {
     "RETRY_EXPONENTIAL_BASE": "1.5",
     "RETRY_JITTER": "no",
 }
+STALE = {
+    "STALE_TIMEOUT_INPUT": "1",
+    "STALE_TIMEOUT_OUTPUT": "2",
+    "STALE_TIMEOUT_CALL_EXTERNAL_SERVICE": "3",
+    "STALE_TIMEOUT_LLM_SERVICE": "4",
+}
+BEAT = "WORKER_HEARTBEAT_INTERVAL"
 NOT_SECONDS = "expected a number of seconds of at least 0.1, got "
 NOT_REDIS = "expected a URL such as redis://host:6379/0, got "
 
@@ -51,7 +60,7 @@ def test_an_empty_environment_gives_the_defaults() -> None:
 
 
 def test_every_variable_is_taken() -> None:
-    found = read_settings({name: text for name, (text, _) in EVERYTHING.items()} | RETRY)
+    found = read_settings({name: text for name, (text, _) in EVERYTHING.items()} | RETRY | STALE)
 
     fields: dict[str, object] = {}
     for _, expected in EVERYTHING.values():
@@ -59,8 +68,25 @@ def test_every_variable_is_taken() -> None:
     policy = RetryPolicy(
         max_retries=0, initial_delay=0.1, max_delay=5.0, exponential_base=1.5, jitter=False
     )
+    fields["stale_s"] = {
+        "input": 1.0,
+        "output": 2.0,
+        "call_external_service": 3.0,
+        "llm_service": 4.0,
+    }
     assert found == Settings(**fields, retry=policy)  # type: ignore[arg-type]  # a table of all
-    assert {line.variable for line in shown(read({}))} == set(EVERYTHING) | set(RETRY)
+    assert {line.variable for line in shown(read({}))} == {*EVERYTHING, *RETRY, *STALE}
+
+
+def test_any_handler_may_have_a_stale_timeout() -> None:
+    reading = read({"STALE_TIMEOUT_RESIZE": "7"})
+
+    assert reading.settings.stale_s["resize"] == 7.0
+    assert reading.settings.stale_s["output"] == 30.0
+    line = shown(reading)[-1]
+    assert (line.variable, line.value, line.source) == ("STALE_TIMEOUT_RESIZE", "7", "environment")
+    with pytest.raises(SettingsError, match="STALE_TIMEOUT_RESIZE: expected a number of seconds"):
+        read({"STALE_TIMEOUT_RESIZE": "soon"})
 
 
 @pytest.mark.parametrize(
@@ -107,14 +133,14 @@ def test_settings_that_do_not_fit_together_are_named_at_once() -> None:
         read_settings(beats | delays)
 
     assert raised.value.problems == (
-        "WORKER_HEARTBEAT_TIMEOUT: expected at least 2 times WORKER_HEARTBEAT_INTERVAL (2), got 3",
+        f"WORKER_HEARTBEAT_TIMEOUT: expected at least 3.5 times {BEAT} (2), got 3",
         "RETRY_MAX_DELAY: expected at least RETRY_INITIAL_DELAY (90), got 60",
     )
 
 
 def test_a_shorter_timeout_alone_means_faster_beats() -> None:
-    assert read_settings({"WORKER_HEARTBEAT_TIMEOUT": "3"}).heartbeat_interval_s == 1.0
-    assert read_settings({"WORKER_HEARTBEAT_TIMEOUT": "60"}).heartbeat_interval_s == 5.0
+    assert read_settings({"WORKER_HEARTBEAT_TIMEOUT": "4.5"}).heartbeat_interval_s == 1.0
+    assert read_settings({"WORKER_HEARTBEAT_TIMEOUT": "60"}).heartbeat_interval_s == 2.0
 
 
 def test_what_is_set_wins_over_the_environments_default() -> None:

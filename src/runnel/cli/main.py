@@ -21,14 +21,17 @@ from runnel.cli.graph import graph
 from runnel.cli.history import history
 from runnel.cli.listing import list_executions
 from runnel.cli.orchestrator import orchestrator
+from runnel.cli.queues import queues
 from runnel.cli.resume import resume
 from runnel.cli.run import run
 from runnel.cli.show import show
 from runnel.cli.signal import signal
 from runnel.cli.streams import make_printable
+from runnel.cli.trim import trim
 from runnel.cli.validate import validate
 from runnel.cli.watch import watch
 from runnel.cli.worker import worker
+from runnel.cli.workers import workers
 
 app = typer.Typer(
     name="runnel",
@@ -96,6 +99,9 @@ for _command, _panel, _example in (
     (graph, _WRITE, "runnel graph report.yaml --mermaid > report.mmd"),
     (orchestrator, _SERVE, "runnel orchestrator --redis-url redis://localhost:6379/0"),
     (worker, _SERVE, "runnel worker --queues python --concurrency 16"),
+    (workers, _SERVE, "runnel workers"),
+    (queues, _SERVE, "runnel queues --json"),
+    (trim, _SERVE, "runnel trim"),
     (dev, _SERVE, "runnel dev --with-servers"),
     (doctor, _SERVE, "runnel doctor"),
     (config, _SERVE, "RUNNEL_ENV=prod runnel config"),

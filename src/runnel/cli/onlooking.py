@@ -7,6 +7,7 @@ from runnel.cli.hints import Hints
 from runnel.cli.progress import Progress
 from runnel.cli.reporting import report
 from runnel.cli.watching import open_view
+from runnel.core.execution import Execution
 from runnel.core.ids import ExecutionId
 from runnel.runtime.absence import Absence
 from runnel.runtime.look import Look
@@ -31,10 +32,15 @@ async def onlook(
     view = open_view(look.clock, hints)
     if lead:
         view.say(lead)
-    absence = Absence(look.backend, look.clock, settings) if settings.has_redis else None
+    absence = _absence(look, execution, settings) if settings.has_redis else None
     remote = Remote(look, absence=absence, say=view.say)
     attendance = Attendance(remote, view, farewell=FAREWELL)
     # From its beginning, event by event; or, when it has ended meanwhile, as it ended.
     attendance.follow(Progress(execution_id, execution.graph.workflow))
     await attendance.run()
     return await report(remote, attendance, hints, out=out, as_json=as_json)
+
+
+def _absence(look: Look, execution: Execution, settings: Settings) -> Absence:
+    queues = frozenset(node.task_queue for node in execution.graph.workflow.nodes)
+    return Absence(look.backend, look.clock, settings, queues=queues)

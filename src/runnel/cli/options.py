@@ -50,6 +50,15 @@ class Place(NamedTuple):
     redis_url: str | None = None
 
 
+def configure_server(place: Place, *, concurrency: int | None = None) -> "Settings":
+    """As `configure`, for what makes sense on a server only: there is always one."""
+    from runnel.runtime.addresses import redis_address
+    from runnel.settings import adjusted
+
+    settings = configure(place, concurrency=concurrency)
+    return adjusted(settings, redis_url=redis_address(settings))
+
+
 def configure(place: Place, *, concurrency: int | None = None) -> "Settings":
     """The settings of the environment, with what the command line says about them.
 

@@ -11,11 +11,11 @@ def orchestrator(*, redis_url: RedisUrl = None) -> int:
     """
     import asyncio
 
-    from runnel.cli.options import configure
+    from runnel.cli.options import configure_server
     from runnel.cli.serving import serve
     from runnel.runtime.build import build_orchestrator
 
-    settings = configure(Place(redis_url=redis_url))
+    settings = configure_server(Place(redis_url=redis_url))
     return asyncio.run(
         serve(
             settings,

@@ -41,11 +41,11 @@ def worker(
     """
     import asyncio
 
-    from runnel.cli.options import configure
+    from runnel.cli.options import configure_server
     from runnel.cli.serving import handlers_of, queues_of, serve
     from runnel.runtime.build import build_worker
 
-    settings = configure(Place(redis_url=redis_url), concurrency=concurrency)
+    settings = configure_server(Place(redis_url=redis_url), concurrency=concurrency)
     handlers = handlers_of(app)
     wanted = queues_of(queues)
     return asyncio.run(

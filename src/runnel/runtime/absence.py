@@ -18,12 +18,19 @@ LOOK_EVERY_S = 1.0
 
 NO_ORCHESTRATOR = "no orchestrator is alive: start one with 'runnel orchestrator'"
 NO_WORKER = "no worker is alive: start one with 'runnel worker'"
+NOT_SERVED = "no worker that is alive takes tasks of the queue"
 
 
 class Absence:
-    """Says once what is missing, after a moment; and again after it has been there meanwhile."""
+    """Says once what is missing, after a moment; and again after it has been there meanwhile.
 
-    def __init__(self, backend: Backend, clock: Clock, settings: Settings) -> None:
+    `queues` are those that the execution may put tasks into.
+    """
+
+    def __init__(
+        self, backend: Backend, clock: Clock, settings: Settings, *, queues: frozenset[str]
+    ) -> None:
+        self._queues = queues
         self._backend = backend
         self._clock = clock
         self._owners: Liveness[int, LeaseRecord] = Liveness(clock, settings.lease_s)
@@ -55,4 +62,13 @@ class Absence:
         # Each one is looked at, so that each one's silence is counted.
         alive = [each for each in workers if not self._workers.is_dead(each.worker, each.counter)]
         missing = [] if is_owned else [NO_ORCHESTRATOR]
-        return missing if alive else [*missing, NO_WORKER]
+        if not alive:
+            return [*missing, NO_WORKER]
+        waiting = [each.queue for each in await self._backend.tasks.queues() if each.depth]
+        abouts = [each.about for each in alive if each.about is not None]
+        unserved = [
+            queue
+            for queue in self._queues.intersection(waiting)
+            if abouts and not any(about.serves(queue) for about in abouts)
+        ]
+        return [*missing, *(f"{NOT_SERVED} '{queue}'" for queue in sorted(unserved))]

@@ -1,21 +1,25 @@
 """The only place that chooses and wires parts."""
 
+import os
 from collections.abc import Mapping, Sequence
 
+from runnel import __version__
 from runnel.authoring.registry import HandlerRegistry
 from runnel.backends.memory import MemoryBackend
 from runnel.core.policy import Policy
 from runnel.core.workflow import RateLimit
-from runnel.engine.orchestrator.orchestrator import Orchestrator
 from runnel.engine.orchestrator.parts import Parts
+from runnel.engine.orchestrator.shares import sharing_orchestrator
 from runnel.engine.services.reaper import Reaper
+from runnel.engine.services.unserved import Unserved
 from runnel.engine.worker import Worker
 from runnel.handlers import builtin_registry
 from runnel.ports.backend import Backend
+from runnel.ports.registry import WorkerAbout
 from runnel.ports.telemetry import Telemetry
 from runnel.runtime.clock import RealClock, RealIds
 from runnel.runtime.engine import Engine, World
-from runnel.runtime.names import engine_name, role_name
+from runnel.runtime.names import engine_name, host_name, role_name
 from runnel.runtime.roles import OrchestratorRole, Service, WorkerRole
 from runnel.runtime.stores import open_sqlite
 from runnel.settings import Settings
@@ -79,9 +83,7 @@ def build_orchestrator(
         cached_executions_max=settings.cached_executions_max,
         idle_s_max=settings.redis_block_s,
     )
-    orchestrator = Orchestrator(
-        parts, name=name, wanted=backend.store.partitions, lease_s=settings.lease_s
-    )
+    orchestrator = sharing_orchestrator(parts, name=name, lease_s=settings.lease_s)
     return OrchestratorRole(name, orchestrator, _services(settings, backend, world, telemetry))
 
 
@@ -105,6 +107,12 @@ def build_worker(
         name=name,
         concurrency=settings.worker_concurrency,
         queues=queues,
+        about=WorkerAbout(
+            host=host_name(),
+            pid=os.getpid(),
+            handlers=tuple(handlers.names()),
+            version=__version__,
+        ),
         beat_s=settings.heartbeat_interval_s,
         shutdown_s=settings.shutdown_timeout_s,
     )
@@ -122,5 +130,12 @@ def _services(
             world.clock,
             telemetry,
             dead_after_s=settings.heartbeat_timeout_s,
+        ),
+        Unserved(
+            backend.store,
+            backend.tasks,
+            world.clock,
+            telemetry,
+            unserved_s=settings.unserved_s,
         ),
     ]

@@ -15,8 +15,12 @@ def engine_name(nonce: str) -> str:
 
 def role_name(role: str, nonce: str) -> str:
     """`worker@host-4711-3fa9c1`: unique, also after a restart that gets the same process id."""
-    host = _UNFIT.sub("_", socket.gethostname()) or "host"
+    host = _UNFIT.sub("_", host_name()) or "host"
     return f"{role}@{host}-{os.getpid()}-{nonce[:6]}"
+
+
+def host_name() -> str:
+    return socket.gethostname()
 
 
 def pid_of(name: str) -> int | None:

@@ -42,6 +42,7 @@ async def open_redis(settings: Settings, clock: Clock, ids: Ids) -> "RedisBacken
             call_s=settings.redis_timeout_s,
             calls_max=settings.redis_connections_max,
             block_s=settings.redis_block_s,
+            letters_max=settings.letters_max,
         )
     except StoreError as error:
         reason = str(error.__cause__ or error)

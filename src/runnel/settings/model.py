@@ -13,9 +13,17 @@ Environment: TypeAlias = Literal["dev", "test", "prod"]
 LogFormat: TypeAlias = Literal["auto", "human", "json"]
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 
-# Below this, one beat that comes late makes a worker dead.
-BEATS_PER_TIMEOUT_MIN = 2
-BEATS_PER_TIMEOUT = 3
+# Judged after 7/12 of the timeout (`engine.liveness`): with fewer, one late beat makes it dead.
+BEATS_PER_TIMEOUT_MIN = 3.5
+BEATS_PER_TIMEOUT = 4.5
+
+# How long a task of a handler may wait in its queue before that is remarkable (document 000).
+STALE_S: Mapping[str, float] = {
+    "input": 30.0,
+    "output": 30.0,
+    "call_external_service": 120.0,
+    "llm_service": 180.0,
+}
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,8 +41,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     durability: Durability = "process"
 
     worker_concurrency: int = 4
-    heartbeat_interval_s: float = 5.0
-    heartbeat_timeout_s: float = 15.0
+    heartbeat_interval_s: float = 2.0
+    heartbeat_timeout_s: float = 9.0
     shutdown_timeout_s: float = 30.0
 
     lease_s: float = 10.0
@@ -53,6 +61,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     redis_timeout_s: float = 10.0
     redis_block_s: float = 5.0
     partitions: int | None = None
+    letters_max: int = 10_000
+    unserved_s: float = 60.0
+    stale_s: Mapping[str, float] = msgspec.field(default_factory=lambda: dict(STALE_S))
 
     @property
     def has_redis(self) -> bool:
@@ -64,7 +75,7 @@ ENVIRONMENTS: Mapping[Environment, Mapping[str, object]] = {
     "dev": {},
     "test": {
         "log_level": "warning",
-        "heartbeat_interval_s": 1.0,
+        "heartbeat_interval_s": 0.5,
         "heartbeat_timeout_s": 3.0,
         "lease_s": 3.0,
         "shutdown_timeout_s": 5.0,
@@ -74,7 +85,7 @@ ENVIRONMENTS: Mapping[Environment, Mapping[str, object]] = {
 
 
 def derived(values: Mapping[str, object], given: frozenset[str]) -> dict[str, object]:
-    """Who shortens the timeout alone means the beats too: a third of it, unless they are given."""
+    """Who shortens the timeout alone means the beats too, unless they are given."""
     timeout_s = values.get("heartbeat_timeout_s")
     if "heartbeat_timeout_s" not in given or "heartbeat_interval_s" in given:
         return {}
@@ -89,7 +100,7 @@ def misfits(settings: Settings) -> Iterator[str]:
     beat_s, dead_s = settings.heartbeat_interval_s, settings.heartbeat_timeout_s
     if dead_s < BEATS_PER_TIMEOUT_MIN * beat_s:
         yield (
-            f"WORKER_HEARTBEAT_TIMEOUT: expected at least {BEATS_PER_TIMEOUT_MIN} times "
+            f"WORKER_HEARTBEAT_TIMEOUT: expected at least {BEATS_PER_TIMEOUT_MIN:g} times "
             f"WORKER_HEARTBEAT_INTERVAL ({beat_s:g}), got {dead_s:g}"
         )
     retry = settings.retry

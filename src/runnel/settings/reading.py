@@ -9,7 +9,7 @@ import msgspec
 
 from runnel.errors import InputError
 from runnel.settings.model import ENVIRONMENTS, Environment, Settings, derived, misfits
-from runnel.settings.variables import VARIABLES
+from runnel.settings.variables import VARIABLES, variable_of
 
 ENVIRONMENT = "RUNNEL_ENV"
 PREFIXES = tuple(sorted({name.partition("_")[0] + "_" for name in VARIABLES}))
@@ -41,9 +41,10 @@ def read(environ: Mapping[str, str] | None = None) -> Reading:
     found = os.environ if environ is None else environ
     given: dict[str, object] = {}
     problems: list[str] = []
-    for name, variable in VARIABLES.items():
-        text = found.get(name, "")
-        if text:
+    others = sorted(found.keys() - VARIABLES.keys())
+    for name in (*VARIABLES, *others):
+        text, variable = found.get(name, ""), variable_of(name)
+        if text and variable is not None:
             try:
                 given[name] = variable.parse(text)
             except ValueError as error:
@@ -64,7 +65,7 @@ def look_alikes(environ: Mapping[str, str] | None = None) -> list[str]:
     found = os.environ if environ is None else environ
     sentences = []
     for name in sorted(found):
-        if name.startswith(PREFIXES) and name not in VARIABLES:
+        if name.startswith(PREFIXES) and variable_of(name) is None:
             close = difflib.get_close_matches(name, VARIABLES, n=1, cutoff=LIKENESS_MIN)
             if close:
                 sentences.append(f"{name} is not a setting; did you mean {close[0]}?")
@@ -75,17 +76,29 @@ def _settings(given: Mapping[str, object]) -> Settings:
     environment: Any = given.get(ENVIRONMENT, Settings().environment)
     values: dict[str, Any] = dict(ENVIRONMENTS[_known(environment)])
     parts: dict[str, dict[str, Any]] = {}
+    fields = {name: _field(name) for name in given}
     for name, value in given.items():
-        holder, _, field = VARIABLES[name].field.rpartition(".")
+        holder, _, field = fields[name].rpartition(".")
         (parts.setdefault(holder, {}) if holder else values)[field] = value
     for holder, changes in parts.items():
-        values[holder] = msgspec.structs.replace(getattr(Settings(), holder), **changes)
-    fields = frozenset(VARIABLES[name].field for name in given)
-    settings = Settings(**(values | derived(values, fields)))
+        values[holder] = _with(getattr(Settings(), holder), changes)
+    settings = Settings(**(values | derived(values, frozenset(fields.values()))))
     problems = list(misfits(settings))
     if problems:
         raise SettingsError(problems)
     return settings
+
+
+def _field(name: str) -> str:
+    variable = variable_of(name)
+    return "" if variable is None else variable.field
+
+
+def _with(part: Any, changes: dict[str, Any]) -> Any:
+    """A part of the settings is a struct, or values by name."""
+    if isinstance(part, msgspec.Struct):
+        return msgspec.structs.replace(part, **changes)
+    return {**part, **changes}
 
 
 def _known(environment: Any) -> Environment:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 
+from runnel.settings.model import STALE_S
 from runnel.settings.parsers import (
     MILLISECONDS,
     PORT_MAX,
@@ -21,6 +22,8 @@ from runnel.settings.parsers import (
 )
 
 HIDDEN = "***"
+# Followed by the name of any handler.
+STALE = "STALE_TIMEOUT_"
 
 
 def plain(value: object) -> str:
@@ -36,7 +39,7 @@ def secret(value: object) -> str:
 
 
 class Variable(msgspec.Struct, frozen=True):
-    """`field` may lead into a part of the settings: `retry.max_retries`.
+    """`field` may lead into a part of the settings: `retry.max_retries`, `stale_s.output`.
 
     `show` gives the text of a value as `runnel config` prints it, without secrets.
     """
@@ -70,6 +73,14 @@ def _shown_policy(value: object) -> str:
     return "all" if value else "non_retryable"
 
 
+def _stale_name(handler: str) -> str:
+    return f"{STALE}{handler.upper()}"
+
+
+def _stale(handler: str) -> Variable:
+    return Variable(f"stale_s.{handler}", seconds(1))
+
+
 VARIABLES: Mapping[str, Variable] = {
     "RUNNEL_ENV": Variable("environment", _alike("dev", "test", "prod")),
     "RUNNEL_LOG_FORMAT": Variable("log_format", _alike("auto", "human", "json")),
@@ -100,7 +111,18 @@ VARIABLES: Mapping[str, Variable] = {
     "RETRY_MAX_DELAY": Variable("retry.max_delay", seconds(0)),
     "RETRY_EXPONENTIAL_BASE": Variable("retry.exponential_base", number(1)),
     "RETRY_JITTER": Variable("retry.jitter", truth),
+    "UNSERVED_TIMEOUT": Variable("unserved_s", seconds(1)),
+    **{_stale_name(handler): _stale(handler) for handler in STALE_S},
+    "DLQ_MAX_LENGTH": Variable("letters_max", whole(1)),
     "DLQ_POLICY": Variable(
         "keeps_exhausted", one_of({"non_retryable": False, "all": True}), _shown_policy
     ),
 }
+
+
+def variable_of(name: str) -> Variable | None:
+    """Those of the table, and the timeout of any handler; None for what is no setting."""
+    known = VARIABLES.get(name)
+    if known is None and name.startswith(STALE) and name != STALE:
+        return _stale(name.removeprefix(STALE).lower())
+    return known

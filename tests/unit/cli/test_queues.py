@@ -1,0 +1,65 @@
+"""What `runnel workers` and `runnel queues` make of what the store shows."""
+
+import pytest
+
+from runnel.cli.queues import lines_of
+from runnel.cli.workers import state_of
+from runnel.ports.registry import QueueRecord, WorkerAbout, WorkerRecord
+from runnel.settings import Settings
+
+SETTINGS = Settings(heartbeat_timeout_s=9.0, unserved_s=60.0)
+
+
+def worker(*queues: str, silent_s: float = 0.0, **fields: bool) -> WorkerRecord:
+    is_dead = fields.pop("is_dead", False)
+    about = WorkerAbout(queues=queues or None, **fields)  # type: ignore[arg-type]  # is_draining
+    return WorkerRecord(
+        worker="w", counter=1, holds=0, about=about, silent_s=silent_s, is_dead=is_dead
+    )
+
+
+@pytest.mark.parametrize(
+    ("record", "state"),
+    [
+        (worker(), "alive"),
+        (worker(is_draining=True), "draining"),
+        (worker(silent_s=10.0), "silent"),
+        (worker(silent_s=10.0, is_dead=True), "dead"),
+    ],
+)
+def test_a_worker_is_alive_draining_silent_or_dead(record: WorkerRecord, state: str) -> None:
+    assert state_of(record, SETTINGS) == state
+
+
+@pytest.mark.parametrize(
+    ("name", "waiting", "workers", "serving", "problem"),
+    [
+        ("output", (3, 1.0), [worker()], 1, ""),
+        ("output", (3, 31.0), [worker()], 1, "the oldest waits for more than 30 s"),
+        ("mine", (3, 1e6), [worker()], 1, ""),
+        (
+            "output",
+            (3, 1.0),
+            [worker("tasks:python")],
+            0,
+            "no worker takes them: they fail after 60",
+        ),
+        ("output", (3, 1.0), [worker(is_draining=True)], 0, "no worker takes them"),
+        ("output", (3, 1.0), [worker(silent_s=99.0), worker()], 1, ""),
+        ("output", (0, 0.0), [], 0, ""),
+    ],
+)
+def test_a_queue_is_marked_when_its_tasks_wait_in_vain_or_too_long(
+    name: str,
+    waiting: tuple[int, float],
+    workers: list[WorkerRecord],
+    serving: int,
+    problem: str,
+) -> None:
+    record = QueueRecord(queue=f"tasks:{name}", depth=waiting[0], waits_s=waiting[1])
+
+    (line,) = lines_of([record], workers, SETTINGS)
+
+    assert (line.queue, line.waiting, line.workers) == (name, waiting[0], serving)
+    assert line.problem.startswith(problem)
+    assert bool(line.problem) is bool(problem)
