@@ -8,10 +8,12 @@ from runnel.authoring.registry import HandlerRegistry
 from runnel.backends.memory import MemoryBackend
 from runnel.core.policy import Policy
 from runnel.core.workflow import RateLimit
+from runnel.engine.orchestrator.orchestrator import Orchestrator
 from runnel.engine.orchestrator.parts import Parts
 from runnel.engine.orchestrator.shares import sharing_orchestrator
 from runnel.engine.services.reaper import Reaper
 from runnel.engine.services.unserved import Unserved
+from runnel.engine.services.watchdog import Watchdog
 from runnel.engine.worker import Worker
 from runnel.handlers import builtin_registry
 from runnel.ports.backend import Backend
@@ -84,7 +86,7 @@ def build_orchestrator(
         idle_s_max=settings.redis_block_s,
     )
     orchestrator = sharing_orchestrator(parts, name=name, lease_s=settings.lease_s)
-    return OrchestratorRole(name, orchestrator, _services(settings, backend, world, telemetry))
+    return OrchestratorRole(name, orchestrator, _services(settings, backend, parts, orchestrator))
 
 
 def build_worker(
@@ -120,22 +122,18 @@ def build_worker(
 
 
 def _services(
-    settings: Settings, backend: Backend, world: World, telemetry: Telemetry
+    settings: Settings, backend: Backend, parts: Parts, orchestrator: Orchestrator
 ) -> Sequence[Service]:
     """Everything that an orchestrator's process does besides deciding."""
+    around = (backend.store, backend.tasks, parts.clock, parts.telemetry)
     return [
-        Reaper(
-            backend.store,
-            backend.tasks,
-            world.clock,
-            telemetry,
-            dead_after_s=settings.heartbeat_timeout_s,
-        ),
-        Unserved(
-            backend.store,
-            backend.tasks,
-            world.clock,
-            telemetry,
-            unserved_s=settings.unserved_s,
+        Reaper(*around, dead_after_s=settings.heartbeat_timeout_s),
+        Unserved(*around, unserved_s=settings.unserved_s),
+        Watchdog(
+            parts,
+            orchestrator,
+            sweep_s=settings.sweep_s,
+            repair_after_s=settings.repair_after_s,
+            stale_s=settings.unread_s,
         ),
     ]

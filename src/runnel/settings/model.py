@@ -46,6 +46,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     shutdown_timeout_s: float = 30.0
 
     lease_s: float = 10.0
+    sweep_s: float = 15.0
+    repair_after_s: float = 60.0
+    unread_s: float = 30.0
     losses_max: int = 10
     keeps_exhausted: bool = False
     cached_executions_max: int = 5_000

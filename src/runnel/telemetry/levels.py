@@ -12,6 +12,10 @@ _LOUD = (
     names.STORE_FAILED,
     names.THREAD_ABANDONED,
     names.WORKER_DEAD,
+    names.ORCHESTRATOR_DEAD,
+    names.TASKS_UNSERVED,
+    names.EXECUTION_REPAIRED,
+    names.INBOX_STALE,
     names.EXECUTION_FAILED,
     names.SETTING_UNKNOWN,
 )
