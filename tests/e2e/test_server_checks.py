@@ -51,6 +51,11 @@ WRONG_SETTINGS = [
         "--data-dir and --redis-url are two places; give only one of them",
     ),
     (
+        "run any.yaml --concurrency 8",
+        {"REDIS_HOST": "h"},
+        "--concurrency: on a server it is that of each worker; give it to 'runnel worker'",
+    ),
+    (
         "worker --queues a,,b",
         {},
         "--queues: expected names with commas between them, got 'a,,b'",

@@ -29,10 +29,10 @@ def load_app(name: str) -> HandlerRegistry:
         return _named(module, module_name, attribute)
     found = {id(each): each for each in vars(module).values() if isinstance(each, HandlerRegistry)}
     if len(found) != 1:
-        many = "no HandlerRegistry" if not found else f"{len(found)} of them"
+        many = f"{len(found)}; name one" if found else "none; make one"
         raise AppError(
-            f"--app: expected one HandlerRegistry in module '{module_name}', found {many}; "
-            f"name it: {EXAMPLE}"
+            f"--app: expected one HandlerRegistry in module '{module_name}', found {many}: "
+            f"{EXAMPLE} (functions of the handler 'python' need no --app)"
         )
     return next(iter(found.values()))
 

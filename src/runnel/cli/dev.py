@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from runnel.cli.options import Place, RedisUrl
+from runnel.cli.options import Place, ServerUrl
 from runnel.cli.run import Concurrency
 from runnel.cli.worker import App
 
@@ -23,12 +23,13 @@ def dev(
     ] = False,
     app: App = None,
     concurrency: Concurrency = None,
-    redis_url: RedisUrl = None,
+    redis_url: ServerUrl = None,
 ) -> int:
     """Try the server set-up on one machine: an orchestrator and a worker in one process.
 
-    Prints what to set in another terminal, so that [bold]runnel run[/bold] there hands its work
-    over to them. Ctrl-C ends everything.
+    Prints what to set in another terminal: [bold]runnel run[/bold] there hands its work to them.
+
+    Ctrl-C ends everything.
     """
     from runnel.cli.options import configure
     from runnel.errors import InputError

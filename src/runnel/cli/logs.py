@@ -14,13 +14,22 @@ def show_logs() -> None:
 
 
 class _Stderr(logging.Handler):
-    """Looks stderr up for each line: while a live view is open, it is another one."""
+    """Looks stderr up for each line: while a live view is open, it is another one.
+
+    An event that repeats itself, as a store that does not answer, is told once.
+    """
+
+    _last = ""
 
     def emit(self, record: logging.LogRecord) -> None:
         node = getattr(record, "node_id", None)
         fields: dict[str, object] = getattr(record, "fields", {})
         told = " ".join([self.format(record), *(f"{key}={fields[key]}" for key in fields)])
         prefix = record.levelname.lower() if node is None else f"{node}: {record.levelname.lower()}"
+        is_repeated = told == self._last and hasattr(record, "event")
+        self._last = told
+        if is_repeated:
+            return
         try:
             print(f"{prefix}: {told}", file=sys.stderr, flush=True)
         except (OSError, ValueError):

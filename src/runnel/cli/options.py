@@ -38,6 +38,16 @@ RedisUrl: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+ServerUrl: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--redis-url",
+        metavar="URL",
+        help="The Redis server. "
+        "[dim]\\[default: $REDIS_URL, or $REDIS_HOST and the like, or localhost][/dim]",
+        show_default=False,
+    ),
+]
 AsJson: TypeAlias = Annotated[
     bool, typer.Option("--json", help="Print one JSON object per line, for programs.")
 ]

@@ -1,13 +1,14 @@
 """`runnel orchestrator`"""
 
-from runnel.cli.options import Place, RedisUrl
+from runnel.cli.options import Place, ServerUrl
 
 
-def orchestrator(*, redis_url: RedisUrl = None) -> int:
+def orchestrator(*, redis_url: ServerUrl = None) -> int:
     """Decide what runs next, for executions on a Redis server.
 
-    Any number of them share the work, and take over from one that dies. A first SIGTERM or Ctrl-C
-    ends it in good order, a second at once. It logs to stderr.
+    Any number of them share the work, and take over from one that dies.
+
+    SIGTERM or Ctrl-C ends it in good order, a second one at once. It logs to stderr.
     """
     import asyncio
 

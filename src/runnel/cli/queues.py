@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, NamedTuple
 
 from runnel.cli import exits
-from runnel.cli.options import AsJson, Place, RedisUrl
+from runnel.cli.options import AsJson, Place, ServerUrl
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,11 +22,10 @@ class Line(NamedTuple):
     problem: str
 
 
-def queues(*, as_json: AsJson = False, redis_url: RedisUrl = None) -> int:
+def queues(*, as_json: AsJson = False, redis_url: ServerUrl = None) -> int:
     """List the queues of a server: how many tasks wait, since when, and who takes them.
 
-    A queue is marked when no worker takes its tasks, and when its oldest task waits for longer
-    than STALE_TIMEOUT_<HANDLER>.
+    Marked: a queue whose tasks no worker takes, or whose oldest one waits too long.
     """
     import asyncio
 

@@ -86,10 +86,15 @@ def run(
     from runnel.cli.inputs import read_input, read_labels
     from runnel.cli.options import configure
     from runnel.cli.streams import results
+    from runnel.errors import InputError
 
     place = Place(data_dir, redis_url)
     settings = configure(place, concurrency=concurrency)
     hints = Hints(place, settings.has_redis)
+    if settings.has_redis and concurrency is not None:
+        raise InputError(
+            "--concurrency: on a server it is that of each worker; give it to 'runnel worker'"
+        )
     workflow = load_graph(file, settings).workflow
     value = read_input(input_file, assignments or [])
     check_input(workflow, value)

@@ -3,17 +3,16 @@
 from typing import TYPE_CHECKING
 
 from runnel.cli import exits
-from runnel.cli.options import Place, RedisUrl
+from runnel.cli.options import Place, ServerUrl
 
 if TYPE_CHECKING:
     from runnel.settings import Settings
 
 
-def trim(*, redis_url: RedisUrl = None) -> int:
+def trim(*, redis_url: ServerUrl = None) -> int:
     """Remove from a server what nobody needs any more: the names of empty queues.
 
-    Nothing has to be trimmed regularly: tasks leave their queue when a worker claims them, and
-    orchestrators forget what has been empty for ten minutes. Tasks are never removed.
+    Tasks are never removed. Orchestrators do this by themselves, ten minutes later.
     """
     import asyncio
 

@@ -4,7 +4,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from runnel.cli.options import Place, RedisUrl
+from runnel.cli.options import Place, ServerUrl
 from runnel.cli.run import Concurrency
 
 Queues: TypeAlias = Annotated[
@@ -31,13 +31,13 @@ def worker(
     queues: Queues = None,
     app: App = None,
     concurrency: Concurrency = None,
-    redis_url: RedisUrl = None,
+    redis_url: ServerUrl = None,
 ) -> int:
     """Run tasks that are queued on a Redis server.
 
-    Functions of the handler [bold]python[/bold] are imported from the working directory,
-    PYTHONPATH, or what is installed. A first SIGTERM or Ctrl-C lets running tasks finish, a second
-    ends them. It logs to stderr.
+    Functions of the handler [bold]python[/bold] are looked for in the working directory first.
+
+    SIGTERM or Ctrl-C lets running tasks finish, a second one ends them. It logs to stderr.
     """
     import asyncio
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from runnel.cli import exits
-from runnel.cli.options import AsJson, Place, RedisUrl
+from runnel.cli.options import AsJson, Place, ServerUrl
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 _STYLES = {"alive": "green", "draining": "yellow", "silent": "yellow", "dead": "red"}
 
 
-def workers(*, as_json: AsJson = False, redis_url: RedisUrl = None) -> int:
+def workers(*, as_json: AsJson = False, redis_url: ServerUrl = None) -> int:
     """List the workers of a server: what each one takes, how much it has, how it is.
 
-    [bold]silent[/bold]: no heartbeat for WORKER_HEARTBEAT_TIMEOUT; [bold]dead[/bold]: its tasks
-    were given to others. One that ended in good order is not listed.
+    [bold]silent[/bold]: no heartbeat for WORKER_HEARTBEAT_TIMEOUT.
+
+    [bold]dead[/bold]: its tasks were given to others. One that ended in good order is not listed.
     """
     import asyncio
 

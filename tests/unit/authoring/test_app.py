@@ -56,8 +56,8 @@ def test_a_registry_is_found_by_its_name_or_alone_in_its_module(name: str) -> No
         ("raising_app", "--app: importing 'raising_app' raised ValueError: not today"),
         ("one_app:nothing", "--app: module 'one_app' has no 'nothing'; expected a HandlerRegistry"),
         ("one_app:not_a_registry", "to be a HandlerRegistry, got a int"),
-        ("no_app", "expected one HandlerRegistry in module 'no_app', found no HandlerRegistry"),
-        ("two_apps", "expected one HandlerRegistry in module 'two_apps', found 2 of them"),
+        ("no_app", "expected one HandlerRegistry in module 'no_app', found none; make one"),
+        ("two_apps", "expected one HandlerRegistry in module 'two_apps', found 2; name one"),
     ],
 )
 def test_a_wrong_app_gets_a_sentence(name: str, sentence: str) -> None:
