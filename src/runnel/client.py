@@ -219,7 +219,7 @@ class Client:
     async def history(self, execution_id: ExecutionId) -> list[HistoryView]:
         """Empty before the owner of its partition has seen it; raises NotFoundError."""
         _check_id(execution_id)
-        entries = await self._backend.store.load(execution_id)
+        entries = await self._backend.archive.load(execution_id)
         if not entries:
             await self._header(execution_id)
         return history_of(entries)
@@ -240,7 +240,7 @@ class Client:
         """The state as it is stored; raises NotFoundError."""
         header = await self._header(execution_id)
         graph = await self._definitions.graph(DefinitionHash(header.definition))
-        entries = await self._backend.store.load(execution_id)
+        entries = await self._backend.archive.load(execution_id)
         return replay(entries, lambda _hash: graph) or _not_begun(header, graph)
 
     async def _header(self, execution_id: ExecutionId) -> Header:
@@ -254,7 +254,7 @@ class Client:
         """As it is stored once the partition's owner has taken the execution up."""
         deadline = self._clock.monotonic() + TAKEN_UP_S
         while True:
-            entries = await self._backend.store.load(held.id)
+            entries = await self._backend.archive.load(held.id)
             execution = replay(entries, lambda _hash: held.graph)
             if execution is not None:
                 value = execution.input

@@ -217,6 +217,20 @@ class PartitionUnavailableError(StoreError):
         self.reason = reason
 
 
+class ArchiveBehindError(StoreError):
+    """More commits wait for the archive than the store may keep: nothing new is taken on."""
+
+    code = "archive_behind"
+
+    def __init__(self, partition: int, found: int) -> None:
+        super().__init__(
+            f"the archive is behind: {found:,} commits of partition {partition} wait for it, and "
+            "none is thrown away; look whether PostgreSQL runs and has room, then try again"
+        )
+        self.partition = partition
+        self.found = found
+
+
 class CommitTooLargeError(StoreError):
     """A commit over the store's bounds: the orchestrator must cut it before it sends it."""
 

@@ -28,6 +28,9 @@ class MemoryArchive:
     async def get_header(self, execution_id: ExecutionId) -> Header | None:
         return self._state.headers.get(execution_id)
 
+    async def load(self, execution_id: ExecutionId) -> Sequence[bytes]:
+        return tuple(self._state.histories.get(execution_id, ()))
+
     async def list_headers(self, wanted: ExecutionFilter) -> Sequence[Header]:
         headers = self._state.headers
         after = None if wanted.after is None else headers.get(wanted.after)

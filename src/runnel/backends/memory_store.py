@@ -50,6 +50,9 @@ class MemoryStore:
         found.inbox.rewind()
         return found.lease
 
+    async def restore(self, lease: Lease) -> Lease:
+        return lease
+
     async def renew(self, lease: Lease) -> None:
         self._owned(lease).counter += 1
 

@@ -36,6 +36,9 @@ class Archive(Protocol):
 
     async def get_header(self, execution_id: ExecutionId) -> Header | None: ...
 
+    async def load(self, execution_id: ExecutionId) -> Sequence[bytes]:
+        """All history entries in order, whether it runs or ended long ago; empty without any."""
+
     async def list_headers(self, wanted: ExecutionFilter) -> Sequence[Header]:
         """Newest first, by (created_at, id)."""
 

@@ -177,6 +177,14 @@ class Store(Protocol):
         commit of a former owner is refused.
         """
 
+    async def restore(self, lease: Lease) -> Lease:
+        """What a new owner does first: the store gets back what only the archive has of it.
+
+        Returns the lease at the sequence behind which its commits go on; a store that is its own
+        archive returns it as it is. Raises PartitionUnavailableError while the archive can't be
+        asked about a store that may have lost something.
+        """
+
     async def renew(self, lease: Lease) -> None:
         """Moves the counter; raises FencedError when the lease is not the current one."""
 

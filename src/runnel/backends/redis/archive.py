@@ -34,9 +34,23 @@ class RedisArchive:
             return None
         return Definition(hash=hash_, name=name.decode(), version=int(version), document=document)
 
+    async def keep_definition(self, definition: Definition, *, keep_s: int) -> None:
+        """As another archive has it, for so long at least."""
+        key = self._keys.definition + definition.hash
+        version = str(definition.version)
+        fields = ("name", definition.name, "version", version, "document", definition.document)
+        await self._lines.call("HSET", key, *fields)
+        await self._lines.call("EXPIRE", key, keep_s)
+
     async def get_header(self, execution_id: ExecutionId) -> Header | None:
         found = await self._lines.call("HGET", self._keys.headers, execution_id)
         return None if found is None else decode_header(found)
+
+    async def load(self, execution_id: ExecutionId) -> Sequence[bytes]:
+        entries: list[bytes] = await self._lines.call(
+            "LRANGE", self._keys.history + execution_id, 0, -1
+        )
+        return entries
 
     async def list_headers(self, wanted: ExecutionFilter) -> Sequence[Header]:
         """Reads page after page until enough are wanted: there is no index of states."""

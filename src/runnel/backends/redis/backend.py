@@ -10,6 +10,7 @@ from runnel.backends.redis.leases import Leases
 from runnel.backends.redis.lines import BLOCK_S, CALLS_MAX, Lines
 from runnel.backends.redis.losses import Losses
 from runnel.backends.redis.mailbox import RedisMailbox
+from runnel.backends.redis.rescue import NO_ARCHIVE, Rescue
 from runnel.backends.redis.store import RedisStore
 from runnel.backends.redis.tasks import RedisTasks
 from runnel.ports.archive import Archive
@@ -20,6 +21,9 @@ from runnel.ports.store import CommitLimits, Mailbox, Store, TaskQueue
 PREFIX = "runnel"
 CALL_S = 5.0
 LETTERS_MAX = 10_000
+# Commits that a partition keeps for its archive at most: with PostgreSQL down for longer than
+# that takes, deciding stops.
+JOURNAL_ENTRIES_MAX = 100_000
 _LIMITS = CommitLimits()
 
 
@@ -36,10 +40,12 @@ class RedisBackend:
         ids: Ids,
         limits: CommitLimits = _LIMITS,
         letters_max: int = LETTERS_MAX,
+        journal_entries_max: int = JOURNAL_ENTRIES_MAX,
+        rescue: Rescue = NO_ARCHIVE,
     ) -> None:
         self.lines = lines
         self.keys = keys
-        self._layout = layout
+        self.layout = layout
         self._leases = Leases(lines, keys, ids)
         losses = Losses(lines, keys)
         self.store: Store = RedisStore(
@@ -50,6 +56,9 @@ class RedisBackend:
             losses=losses,
             limits=limits,
             letters_max=letters_max,
+            clock=clock,
+            journal_entries_max=journal_entries_max,
+            rescue=rescue,
         )
         self.mailbox: Mailbox = RedisMailbox(lines, keys, layout)
         self.tasks: TaskQueue = RedisTasks(lines, keys, clock, losses)
@@ -90,7 +99,7 @@ class RedisBackend:
 
     async def claim_home(self, owner: str) -> int:
         """The lowest free partition, or 0: where an execution goes is decided by its id alone."""
-        for partition in range(self._layout.partitions):
+        for partition in range(self.layout.partitions):
             if await self._leases.observe(partition) is None:
                 return partition
         return 0

@@ -33,14 +33,20 @@ def commit_keys(keys: Keys, partition: int) -> list[str]:
         keys.dropped,
         keys.letters,
         f"{keys.limits}{partition}",
+        f"{keys.journal}{partition}",
+        f"{keys.ended}{partition}",
+        f"{keys.ended_below}{partition}",
     ]
 
 
-def commit_args(layout: Layout, lease: Lease, commit: Commit, *, letters_max: int) -> list[Arg]:
+def commit_args(
+    layout: Layout, lease: Lease, commit: Commit, *, letters_max: int, journal_entries_max: int
+) -> list[Arg]:
     consumed = commit.consumed or ""
     behind = behind_position(commit.consumed) if commit.consumed else ""
     args: list[Arg] = [lease.epoch, lease.nonce, commit.sequence, lease.partition, consumed, behind]
-    args += (LIMIT_PREFIX, len(commit.histories))
+    args += (LIMIT_PREFIX, journal_entries_max if layout.is_journaled else 0)
+    args.append(len(commit.histories))
     for history in commit.histories:
         args += (history.aggregate_id, history.entry)
     args.append(len(commit.headers))
@@ -70,8 +76,16 @@ def behind_position(position: Position) -> str:
 
 
 def _header(header: Header) -> Sequence[Arg]:
-    is_running = int(header.state is ExecutionState.RUNNING)
-    return header.execution_id, encode(header), repr(header.created_at), is_running
+    return header.execution_id, encode(header), repr(header.created_at), header_kind(header)
+
+
+def header_kind(header: Header) -> str:
+    """As the scripts take it: running, pending, final, or final child."""
+    if header.state is ExecutionState.RUNNING:
+        return "r"
+    if header.state is ExecutionState.PENDING:
+        return "p"
+    return "f" if header.parent_id is None else "c"
 
 
 def _task(task: Task) -> Sequence[Arg]:

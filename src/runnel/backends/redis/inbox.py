@@ -17,6 +17,10 @@ def entries_of(stream: Sequence[Any]) -> list[InboxEntry]:
     return [_entry(position, fields) for position, fields in stream]
 
 
+def is_behind(position: Position, other: Position) -> bool:
+    return _order(position) > _order(other)
+
+
 async def unread_reports(lines: Lines, key: str) -> set[Token]:
     """Tokens of the endings that no commit has consumed: what is consumed is trimmed."""
     found: set[Token] = set()
@@ -46,3 +50,8 @@ def _entry(position: bytes, fields: Sequence[bytes]) -> InboxEntry:
         return InboxEntry(position=place, command=decode_message(body))
     except UnreadableFormatError as error:
         return InboxEntry(position=place, command=None, body=body, problem=str(error))
+
+
+def _order(position: Position) -> tuple[int, int]:
+    milliseconds, _, number = position.partition("-")
+    return int(milliseconds), int(number)

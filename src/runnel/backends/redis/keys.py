@@ -11,11 +11,12 @@ class Keys:
 
     def __init__(self, prefix: str, shard: int = 0) -> None:
         tag = f"{prefix}:{{s{shard}}}:"
-        # hash: shards, partitions, format
+        # hash: shards, partitions, and of a store with an archive: incarnation
         self.layout = tag + "layout"
 
         # -- of a partition
-        # hash: owner, epoch, nonce, counter, sequence, cursor
+        # hash: owner, epoch, nonce, counter, sequence, cursor; `verified` is the life of the server
+        # in which the partition was last compared with the archive
         self.partition = tag + "partition:"
         # stream: m = the message as `codec` wrote it
         self.inbox = tag + "inbox:"
@@ -26,6 +27,12 @@ class Keys:
         self.running = tag + "running:"
         # set: concurrency keys that have a history
         self.limits = tag + "limits:"
+        # of a store with an archive. Stream: `<sequence>-0` is what that commit wrote, with the
+        # fields h<aggregate> = history entry, x = header, c = aggregate closed, d = dead letter
+        self.journal = tag + "journal:"
+        # sorted sets: final executions by the sequence that made them so, roots and children
+        self.ended = tag + "ended:"
+        self.ended_below = tag + "ended-below:"
 
         # hash: orchestrator to the number of its last sign of life
         self.orchestrators = tag + "orchestrators"

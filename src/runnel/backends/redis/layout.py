@@ -16,6 +16,12 @@ PARTITIONS_DEFAULT = 16
 
 class Layout(msgspec.Struct, frozen=True):
     partitions: int
+    incarnation: str = ""
+    """Names the archive that belongs to this store; empty for a store without one."""
+
+    @property
+    def is_journaled(self) -> bool:
+        return self.incarnation != ""
 
     def route(self, aggregate_id: str) -> int:
         """The same in every process and version: a tree of children lives with its root."""
@@ -27,11 +33,42 @@ class Layout(msgspec.Struct, frozen=True):
 async def open_layout(lines: Lines, keys: Keys, partitions: int | None) -> Layout:
     """Raises InputError when the store is divided otherwise than `partitions` says."""
     wanted = PARTITIONS_DEFAULT if partitions is None else partitions
-    shards, found = map(int, await lines.run("open", [keys.layout], [SHARDS, wanted]))
-    if shards != SHARDS:
-        raise InputError(f"the store has {shards} shards, this Runnel knows stores of {SHARDS}")
-    if partitions not in (None, found):
+    shards, found, incarnation = await lines.run("open", [keys.layout], [SHARDS, wanted])
+    _check_shards(int(shards))
+    if partitions not in (None, int(found)):
         raise InputError(
-            f"the store has {found} partitions, which can't be changed; expected {partitions}"
+            f"the store has {int(found)} partitions, which can't be changed; expected {partitions}"
         )
-    return Layout(found)
+    return Layout(int(found), (incarnation or b"").decode())
+
+
+async def adopt_layout(lines: Lines, keys: Keys, wanted: Layout) -> None:
+    """Gives an empty store the layout of its archive; raises InputError for any other than that."""
+    found = await lines.run(
+        "adopt",
+        [keys.layout, keys.partition],
+        [SHARDS, wanted.partitions, wanted.incarnation],
+    )
+    if not found:
+        raise InputError(
+            "this Redis holds executions that were never archived, the archive belongs to another "
+            "one: name an empty Redis, or another REDIS_PREFIX"
+        )
+    shards, partitions, incarnation = found
+    _check_shards(int(shards))
+    if incarnation.decode() != wanted.incarnation:
+        raise InputError(
+            f"this Redis belongs to the archive '{incarnation.decode()}', PostgreSQL is "
+            f"'{wanted.incarnation}': name the two that belong together, or an empty Redis, which "
+            "is then filled from the archive"
+        )
+    if int(partitions) != wanted.partitions:
+        raise InputError(
+            f"Redis has {int(partitions)} partitions, its archive {wanted.partitions}: "
+            "one of them is a copy of another store"
+        )
+
+
+def _check_shards(found: int) -> None:
+    if found != SHARDS:
+        raise InputError(f"the store has {found} shards, this Runnel knows stores of {SHARDS}")

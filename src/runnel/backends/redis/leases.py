@@ -6,9 +6,9 @@ from runnel.backends.redis.keys import Keys
 from runnel.backends.redis.lines import Lines, OtherRunError
 from runnel.errors import FencedError, LeaseHeldError, StoreError
 from runnel.ports.clock import Ids
-from runnel.ports.store import Lease, LeaseRecord
+from runnel.ports.store import Lease, LeaseRecord, Position
 
-BEGINNING = "0-0"
+BEGINNING = Position("0-0")
 _RUN = "@"
 
 
@@ -17,7 +17,7 @@ class Holding:
     """The reader's place in the inbox; the earliest timer, which only the owner changes."""
 
     partition: int
-    position: str = BEGINNING
+    position: Position = BEGINNING
     next_due: float | None = None
     is_due_known: bool = False
     is_current: bool = True
@@ -46,14 +46,16 @@ class Leases:
             partition=partition, owner=owner.decode(), epoch=int(epoch), counter=int(counter or 0)
         )
 
-    async def acquire(self, partition: int, owner: str, *, over: LeaseRecord | None) -> Lease:
+    async def acquire(
+        self, partition: int, owner: str, *, over: LeaseRecord | None, epoch_min: int = 0
+    ) -> Lease:
         run_id = await self._lines.run_id()
         nonce = f"{self._ids.nonce()}{_RUN}{run_id}"
         judged = ("", "", "") if over is None else (over.owner, over.epoch, over.counter)
         key = f"{self._keys.partition}{partition}"
         try:
             is_taken, *found = await self._lines.run(
-                "acquire", [key], [owner, nonce, *judged], under=run_id
+                "acquire", [key], [owner, nonce, *judged, epoch_min], under=run_id
             )
         except OtherRunError as error:
             raise StoreError("Redis restarted while a lease was acquired: try again") from error
@@ -61,7 +63,7 @@ class Leases:
             raise LeaseHeldError(partition, found[0].decode())
         epoch, sequence, cursor = found
         self._forget(partition)
-        self._holdings[nonce] = Holding(partition, position=cursor.decode())
+        self._holdings[nonce] = Holding(partition, position=Position(cursor.decode()))
         return Lease(
             partition=partition, owner=owner, epoch=epoch, nonce=nonce, sequence=int(sequence)
         )

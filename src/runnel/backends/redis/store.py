@@ -6,22 +6,37 @@ from typing import Any
 from runnel.backends.local.bounds import check_bounds
 from runnel.backends.redis.attendance import RedisAttendance
 from runnel.backends.redis.commits import commit_args, commit_keys
-from runnel.backends.redis.inbox import entries_of, unread_reports, unread_s
+from runnel.backends.redis.inbox import entries_of, is_behind, unread_reports, unread_s
 from runnel.backends.redis.keys import Keys
 from runnel.backends.redis.layout import Layout
 from runnel.backends.redis.leases import Leases, fenced, fenced_by_restart, run_of
 from runnel.backends.redis.lines import Lines, OtherRunError
 from runnel.backends.redis.losses import Losses
+from runnel.backends.redis.rescue import NO_ARCHIVE, Rescue
 from runnel.backends.redis.values import decode_timer_key, encode
 from runnel.core.effects import TimerKey
 from runnel.core.ids import ExecutionId, Token
 from runnel.core.retry import ErrorInfo
-from runnel.errors import BrokenInvariantError, FencedError
+from runnel.errors import ArchiveBehindError, BrokenInvariantError, FencedError
+from runnel.ports.clock import Clock
 from runnel.ports.registry import Attendance, QueueRecord, WorkerRecord
-from runnel.ports.store import Commit, CommitLimits, InboxEntry, Lease, LeaseRecord, TimerSet
+from runnel.ports.store import (
+    Commit,
+    CommitLimits,
+    InboxEntry,
+    Lease,
+    LeaseRecord,
+    Position,
+    TimerSet,
+)
 
 # The server does nothing else meanwhile.
 LOADED_AT_ONCE = 100
+# What commit.lua answers.
+REFUSED, WRITTEN = 0, 1
+# How often, and for how long, a commit waits for room in the journal.
+LOOK_AGAIN_S = 0.1
+ROOM_WITHIN_S = 5.0
 
 
 class RedisStore:
@@ -37,6 +52,9 @@ class RedisStore:
         losses: Losses,
         limits: CommitLimits,
         letters_max: int,
+        clock: Clock,
+        journal_entries_max: int,
+        rescue: Rescue = NO_ARCHIVE,
     ) -> None:
         self.limits = limits
         self._lines = lines
@@ -46,6 +64,9 @@ class RedisStore:
         self._leases = leases
         self._losses = losses
         self._attendance = RedisAttendance(lines, keys)
+        self._clock = clock
+        self._journal_entries_max = journal_entries_max
+        self._rescue = rescue
         self._commit_keys = [commit_keys(keys, number) for number in range(layout.partitions)]
 
     async def partitions(self) -> Sequence[int]:
@@ -60,7 +81,11 @@ class RedisStore:
     async def acquire(
         self, partition: int, owner: str, *, over: LeaseRecord | None = None
     ) -> Lease:
-        return await self._leases.acquire(partition, owner, over=over)
+        epoch_min = await self._rescue.epoch_min(partition)
+        return await self._leases.acquire(partition, owner, over=over, epoch_min=epoch_min)
+
+    async def restore(self, lease: Lease) -> Lease:
+        return await self._rescue.restore(lease)
 
     async def renew(self, lease: Lease) -> None:
         try:
@@ -84,15 +109,28 @@ class RedisStore:
             _check_read(commit.consumed, holding.position)
         if commit.timers_set or commit.timers_cleared:
             holding.is_due_known = False
-        keys = self._commit_keys[lease.partition]
-        is_written, *found = await self._run(
+        args = commit_args(
+            self._layout,
             lease,
-            "commit",
-            keys,
-            commit_args(self._layout, lease, commit, letters_max=self._letters_max),
+            commit,
+            letters_max=self._letters_max,
+            journal_entries_max=self._journal_entries_max,
         )
-        if not is_written:
+        answer, *found = await self._when_there_is_room(lease, args)
+        if answer == REFUSED:
             raise _refused(lease, commit, *found)
+        if answer != WRITTEN:
+            raise ArchiveBehindError(lease.partition, int(found[0]))
+
+    async def _when_there_is_room(self, lease: Lease, args: Sequence[Any]) -> Any:
+        """A commit that finds the journal full has written nothing: it may be sent again."""
+        keys = self._commit_keys[lease.partition]
+        deadline = self._clock.monotonic() + ROOM_WITHIN_S
+        while True:
+            reply = await self._run(lease, "commit", keys, args)
+            if reply[0] in (REFUSED, WRITTEN) or self._clock.monotonic() > deadline:
+                return reply
+            await self._clock.sleep(LOOK_AGAIN_S)
 
     async def read_inbox(self, lease: Lease, *, limit: int, wait_s: float) -> Sequence[InboxEntry]:
         holding = self._leases.holding(lease)
@@ -200,15 +238,10 @@ class RedisStore:
             raise fenced_by_restart(lease) from error
 
 
-def _check_read(consumed: str | None, read: str) -> None:
+def _check_read(consumed: Position | None, read: Position) -> None:
     """Raises BrokenInvariantError for a position behind the last one that was read."""
-    if consumed is not None and _order(consumed) > _order(read):
+    if consumed is not None and is_behind(consumed, read):
         raise BrokenInvariantError(f"inbox position {consumed} was never read")
-
-
-def _order(position: str) -> tuple[int, int]:
-    milliseconds, _, number = position.partition("-")
-    return int(milliseconds), int(number)
 
 
 def _refused(

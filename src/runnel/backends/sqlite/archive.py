@@ -38,6 +38,9 @@ class SqliteArchive:
         rows = self._reader.rows("get_header", (execution_id,))
         return header_of(rows[0]) if rows else None
 
+    async def load(self, execution_id: ExecutionId) -> Sequence[bytes]:
+        return [row[0] for row in self._reader.rows("load_history", (execution_id,))]
+
     async def list_headers(self, wanted: ExecutionFilter) -> Sequence[Header]:
         values: dict[str, Column] = {
             "workflow": wanted.workflow,

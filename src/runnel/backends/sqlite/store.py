@@ -70,6 +70,9 @@ class SqliteStore:
         """`over` changes nothing: the kernel frees the lock of whoever is dead, and only then."""
         return await self._leases.acquire(partition, owner)
 
+    async def restore(self, lease: Lease) -> Lease:
+        return lease
+
     async def renew(self, lease: Lease) -> None:
         await self._leases.renew(lease)
 

@@ -64,6 +64,10 @@ class Orchestrator:
             if partition not in self._recovering and partition not in self._leaving
         ]
 
+    def leases(self) -> Sequence[Lease]:
+        """Of the partitions that it owns now."""
+        return list(self._owned.values())
+
     async def run(self, stop: asyncio.Event) -> None:
         """Until stopped; then every partition is committed to its last entry and released."""
         async with asyncio.TaskGroup() as group:
@@ -129,19 +133,20 @@ class Orchestrator:
     async def _own(self, lease: Lease, stop: asyncio.Event) -> None:
         """Gives the partition up on any error: whoever acquires it next loads what is stored."""
         parts = self._parts
-        owner = Owner(parts, self._graphs, lease)
         parts.telemetry.event(
             names.PARTITION_ACQUIRED, partition=lease.partition, epoch=lease.epoch
         )
-        self._owners[lease.partition] = owner
+        owner: Owner | None = None
         try:
+            owner = Owner(parts, self._graphs, await parts.store.restore(lease))
+            self._owners[lease.partition] = owner
             await recover(owner, parts.store, parts.telemetry)
             self._recovering.discard(lease.partition)
             self._tell_recovered()
             if not stop.is_set():
                 await owner.run()
             await self._drain(owner)
-        except FencedError as error:
+        except (FencedError, PartitionUnavailableError) as error:
             self._tell_lost(lease, str(error))
         except StoreError as error:
             self._tell_lost(lease, str(error))
@@ -152,7 +157,7 @@ class Orchestrator:
         finally:
             if self._owned.get(lease.partition) is lease:
                 del self._owned[lease.partition]
-            if self._owners.get(lease.partition) is owner:
+            if owner is not None and self._owners.get(lease.partition) is owner:
                 del self._owners[lease.partition]
             self._recovering.discard(lease.partition)
             self._leaving.discard(lease.partition)

@@ -86,6 +86,9 @@ class _RemoteStore(_Remote):
     async def route(self, aggregate_id: str) -> int:
         return self._line.server.state.route(aggregate_id)
 
+    async def restore(self, lease: Lease) -> Lease:
+        return lease
+
     async def read_inbox(self, lease: Lease, *, limit: int, wait_s: float) -> Sequence[InboxEntry]:
         after = self._read.get(lease.nonce)
         entries: Sequence[InboxEntry] = await self._line.call(

@@ -1,6 +1,7 @@
 -- Takes a partition that is free, or whose lease is still the one that was judged.
 -- KEYS  1 partition
 -- ARGV  1 owner  2 nonce  3 owner judged dead ('' for none)  4 its epoch  5 its counter
+--       6 the least epoch to take
 -- Returns {1, epoch, sequence, cursor}, or {0, the owner}.
 local now = redis.call('HMGET', KEYS[1], 'owner', 'epoch', 'counter', 'sequence', 'cursor')
 if now[1] then
@@ -9,6 +10,6 @@ if now[1] then
     return {0, now[1]}
   end
 end
-local epoch = redis.call('HINCRBY', KEYS[1], 'epoch', 1)
-redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'nonce', ARGV[2])
+local epoch = math.max(tonumber(now[2] or '0') + 1, tonumber(ARGV[6]))
+redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'nonce', ARGV[2], 'epoch', epoch)
 return {1, epoch, now[4] or '0', now[5] or '0-0'}

@@ -2,26 +2,68 @@
 -- KEYS  1 partition  2 its inbox  3 its timers  4 their attempts  5 its running executions  6 out
 --       7 queues  8 new queues  9 headers  10 listed  11 ids  12 queues with dead letters
 --       and the prefixes 13 history  14 tasks  15 inbox  16 held  17 dropped  18 letters
---       and 19 the partition's concurrency keys that have a history
+--       and 19 the partition's concurrency keys that have a history, 20 its journal, 21 its final
+--       roots, 22 its final children
 -- ARGV  1 epoch  2 nonce  3 sequence  4 partition number  5 position consumed ('' for none)
---       6 the position behind it  7 how the id of a concurrency key begins; then nine lists, each its length in items and the items:
---       histories (aggregate, entry), headers (id, header, created_at, is running), closed (id),
+--       6 the position behind it  7 how the id of a concurrency key begins  8 how many entries the
+--       journal may have (0: there is none); then nine lists, each its length in items and the items:
+--       histories (aggregate, entry), headers (id, header, created_at, kind), closed (id),
 --       tasks (queue, token, task), dropped (token), timers cleared (key), timers set (key, due,
 --       attempt), messages (partition, message, then of an execution that it makes: id, header,
 --       created_at), letters (queue, how many it keeps, letter, and ten fields of it)
--- Returns {1}, or {0, the current epoch, whether the nonce is the current one, the last sequence}.
+--       A header's kind: r running, p pending, f final, c final child.
+-- Returns {1}, or {0, the current epoch, whether the nonce is the current one, the last sequence}, or
+-- {2, its length} when the journal is full.
 local now = redis.call('HMGET', KEYS[1], 'epoch', 'nonce', 'sequence')
 local last = tonumber(now[3] or '0')
 if now[1] ~= ARGV[1] or now[2] ~= ARGV[2] or last + 1 ~= tonumber(ARGV[3]) then
   return {0, now[1] or '0', now[2] == ARGV[2] and 1 or 0, last}
 end
 
-local place = 8
--- The first and the last argument of the next list.
-local function items(width)
+local journal_max = tonumber(ARGV[8])
+if journal_max > 0 then
+  local length = redis.call('XLEN', KEYS[20])
+  if length >= journal_max then
+    return {2, length}
+  end
+end
+
+-- The first and the last argument of each list.
+local lists, place = {}, 9
+for number, width in ipairs({2, 4, 1, 3, 1, 1, 3, 5, 13}) do
   local first = place + 1
   place = first + tonumber(ARGV[place]) * width
-  return first, place - 1
+  lists[number] = {first, place - 1}
+end
+local next_list = 0
+local function items()
+  next_list = next_list + 1
+  return lists[next_list][1], lists[next_list][2]
+end
+
+-- The first write: a server that refuses it has written nothing of the commit.
+if journal_max > 0 then
+  local fields = {}
+  for at = lists[1][1], lists[1][2], 2 do
+    fields[#fields + 1] = 'h' .. ARGV[at]
+    fields[#fields + 1] = ARGV[at + 1]
+  end
+  for at = lists[2][1], lists[2][2], 4 do
+    fields[#fields + 1] = 'x'
+    fields[#fields + 1] = ARGV[at + 1]
+  end
+  for at = lists[3][1], lists[3][2] do
+    fields[#fields + 1] = 'c'
+    fields[#fields + 1] = ARGV[at]
+  end
+  for at = lists[9][1], lists[9][2], 13 do
+    fields[#fields + 1] = 'd'
+    fields[#fields + 1] = ARGV[at + 2]
+  end
+  if #fields == 0 then
+    fields = {'-', ''}
+  end
+  redis.call('XADD', KEYS[20], ARGV[3] .. '-0', unpack(fields))
 end
 
 local function index_execution(id, created_at)
@@ -29,7 +71,7 @@ local function index_execution(id, created_at)
   redis.call('ZADD', KEYS[11], 0, id)
 end
 
-local first, last_item = items(2)
+local first, last_item = items()
 for at = first, last_item, 2 do
   local id = ARGV[at]
   redis.call('RPUSH', KEYS[13] .. id, ARGV[at + 1])
@@ -38,20 +80,25 @@ for at = first, last_item, 2 do
   end
 end
 
-first, last_item = items(4)
+first, last_item = items()
 for at = first, last_item, 4 do
-  local id, created_at = ARGV[at], ARGV[at + 2]
+  local id, created_at, kind = ARGV[at], ARGV[at + 2], ARGV[at + 3]
   if redis.call('HSET', KEYS[9], id, ARGV[at + 1]) == 1 then
     index_execution(id, created_at)
   end
-  if ARGV[at + 3] == '1' then
+  if kind == 'r' then
     redis.call('ZADD', KEYS[5], created_at, id)
   else
     redis.call('ZREM', KEYS[5], id)
   end
+  if journal_max > 0 and kind == 'f' then
+    redis.call('ZADD', KEYS[21], ARGV[3], id)
+  elseif journal_max > 0 and kind == 'c' then
+    redis.call('ZADD', KEYS[22], ARGV[3], id)
+  end
 end
 
-first, last_item = items(1)
+first, last_item = items()
 for at = first, last_item do
   redis.call('DEL', KEYS[13] .. ARGV[at])
   redis.call('SREM', KEYS[19], string.sub(ARGV[at], #ARGV[7] + 1))
@@ -59,7 +106,7 @@ end
 
 -- Issued before dropped: a task that is issued and dropped by one commit ends dropped.
 local issued, seen = {}, {}
-first, last_item = items(3)
+first, last_item = items()
 for at = first, last_item, 3 do
   local queue, token = ARGV[at], ARGV[at + 1]
   if not seen[queue] then
@@ -76,7 +123,7 @@ end
 call_many('HSET', KEYS[6], issued)
 
 local dropped = {}
-first, last_item = items(1)
+first, last_item = items()
 for at = first, last_item do
   dropped[#dropped + 1] = ARGV[at]
 end
@@ -96,7 +143,7 @@ call_many('HDEL', KEYS[6], dropped)
 
 -- Cleared before set: a timer that one commit clears and sets ends set.
 local cleared = {}
-first, last_item = items(1)
+first, last_item = items()
 for at = first, last_item do
   cleared[#cleared + 1] = ARGV[at]
 end
@@ -104,7 +151,7 @@ call_many('ZREM', KEYS[3], cleared)
 call_many('HDEL', KEYS[4], cleared)
 
 local due, attempts = {}, {}
-first, last_item = items(3)
+first, last_item = items()
 for at = first, last_item, 3 do
   due[#due + 1] = ARGV[at + 1]
   due[#due + 1] = ARGV[at]
@@ -114,7 +161,7 @@ end
 call_many('ZADD', KEYS[3], due)
 call_many('HSET', KEYS[4], attempts)
 
-first, last_item = items(5)
+first, last_item = items()
 for at = first, last_item, 5 do
   redis.call('XADD', KEYS[15] .. ARGV[at], '*', 'm', ARGV[at + 1])
   local id = ARGV[at + 2]
@@ -123,7 +170,7 @@ for at = first, last_item, 5 do
   end
 end
 
-first, last_item = items(13)
+first, last_item = items()
 for at = first, last_item, 13 do
   local queue = ARGV[at]
   redis.call('SADD', KEYS[12], queue)

@@ -3,4 +3,4 @@
 -- ARGV  1 shards  2 partitions
 redis.call('HSETNX', KEYS[1], 'shards', ARGV[1])
 redis.call('HSETNX', KEYS[1], 'partitions', ARGV[2])
-return redis.call('HMGET', KEYS[1], 'shards', 'partitions')
+return redis.call('HMGET', KEYS[1], 'shards', 'partitions', 'incarnation')

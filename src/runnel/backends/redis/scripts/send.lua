@@ -1,8 +1,15 @@
 -- Puts messages into inboxes; an execution that one of them makes is listed from then on.
 -- KEYS  1 headers  2 listed  3 ids, and the prefix 4 inbox
--- ARGV  of each message: partition, message, then of an execution that it makes (or '' each): id,
---       header, created_at
-for at = 1, #ARGV, 5 do
+-- ARGV  1 the latest time on the server's clock ('' for any), then of each message: partition,
+--       message, and of an execution that it makes (or '' each): id, header, created_at
+-- Returns 1, or 0 when it came too late.
+if ARGV[1] ~= '' then
+  local time = redis.call('TIME')
+  if tonumber(time[1]) + tonumber(time[2]) / 1e6 > tonumber(ARGV[1]) then
+    return 0
+  end
+end
+for at = 2, #ARGV, 5 do
   redis.call('XADD', KEYS[4] .. ARGV[at], '*', 'm', ARGV[at + 1])
   local id = ARGV[at + 2]
   if id ~= '' and redis.call('HSETNX', KEYS[1], id, ARGV[at + 3]) == 1 then

@@ -1,0 +1,143 @@
+"""All ports of a Redis and the PostgreSQL that belongs to it, opened and closed together."""
+
+from typing import Self
+
+from runnel.backends.archived.archive import ArchivedArchive
+from runnel.backends.archived.blobs import ArchivedBlobs
+from runnel.backends.archived.mailbox import ArchivedMailbox
+from runnel.backends.archived.rescue import ArchiveRescue
+from runnel.backends.archived.room import Room
+from runnel.backends.postgres import (
+    Database,
+    PostgresArchive,
+    PostgresBlobs,
+    PostgresLedger,
+    PostgresRetention,
+)
+from runnel.backends.postgres.database import SCHEMA
+from runnel.backends.postgres.lost import Lost
+from runnel.backends.postgres.meta import open_meta
+from runnel.backends.redis import RedisBackend
+from runnel.backends.redis.archive import RedisArchive
+from runnel.backends.redis.backend import CALL_S, JOURNAL_ENTRIES_MAX, PREFIX
+from runnel.backends.redis.blobs import RedisBlobs
+from runnel.backends.redis.journal import RedisJournal
+from runnel.backends.redis.keys import Keys
+from runnel.backends.redis.layout import PARTITIONS_DEFAULT, Layout, adopt_layout
+from runnel.backends.redis.lines import Lines
+from runnel.backends.redis.mailbox import RedisMailbox
+from runnel.backends.redis.server_time import ServerTime
+from runnel.ports.archive import Archive
+from runnel.ports.blobs import BlobStore
+from runnel.ports.clock import Clock, Ids
+from runnel.ports.journal import Journal
+from runnel.ports.ledger import Ledger
+from runnel.ports.retention import Retention
+from runnel.ports.store import CommitLimits, Mailbox, Store, TaskQueue
+
+_LIMITS = CommitLimits()
+
+
+class ArchivedBackend:
+    """`open` is how to make one. `journal`, `ledger` and the two kinds of blobs are for the
+    archiver, without which the journal fills up and deciding stops.
+    """
+
+    def __init__(
+        self,
+        redis: RedisBackend,
+        database: Database,
+        *,
+        rescue: ArchiveRescue,
+        clock: Clock,
+        journal_entries_max: int,
+    ) -> None:
+        lines, keys, layout = redis.lines, redis.keys, redis.layout
+        ledger = PostgresLedger(database)
+        self.redis = redis
+        self.database = database
+        self.rescue = rescue
+        self.journal: Journal = RedisJournal(lines, keys)
+        self.ledger: Ledger = ledger
+        self.hot_blobs: BlobStore = RedisBlobs(lines, keys)
+        self.cold_blobs: BlobStore = PostgresBlobs(database)
+        self.retention: Retention = PostgresRetention(database)
+        self.store: Store = redis.store
+        self.tasks: TaskQueue = redis.tasks
+        self.archive: Archive = ArchivedArchive(
+            RedisArchive(lines, keys), PostgresArchive(database)
+        )
+        self.blobs: BlobStore = ArchivedBlobs(self.hot_blobs, self.cold_blobs)
+        self.mailbox: Mailbox = ArchivedMailbox(
+            RedisMailbox(lines, keys, layout),
+            ledger,
+            layout,
+            hot_blobs=self.hot_blobs,
+            cold_blobs=self.cold_blobs,
+            server_time=ServerTime(lines, clock),
+            room=Room(self.journal, clock, journal_entries_max=journal_entries_max),
+        )
+
+    @classmethod
+    async def open(
+        cls,
+        redis_url: str,
+        postgres_url: str,
+        *,
+        clock: Clock,
+        ids: Ids,
+        partitions: int | None = None,
+        prefix: str = PREFIX,
+        schema: str = SCHEMA,
+        call_s: float = CALL_S,
+        limits: CommitLimits = _LIMITS,
+        journal_entries_max: int = JOURNAL_ENTRIES_MAX,
+    ) -> Self:
+        """`partitions` is for a store that is opened for the first time: it can't be changed.
+
+        Raises InputError for a Redis and a PostgreSQL that do not belong together.
+        """
+        database = await Database.open(postgres_url, schema=schema)
+        lines, keys = Lines(redis_url, clock, call_s=call_s), Keys(prefix)
+        try:
+            meta = await open_meta(
+                database,
+                incarnation=ids.nonce() + ids.nonce(),
+                partitions=partitions or PARTITIONS_DEFAULT,
+                is_fixed=partitions is not None,
+            )
+            layout = Layout(meta.partitions, meta.incarnation)
+            await adopt_layout(lines, keys, layout)
+        except BaseException:
+            await lines.close()
+            await database.close()
+            raise
+        rescue = ArchiveRescue(
+            lines,
+            keys,
+            layout,
+            ledger=PostgresLedger(database),
+            lost=Lost(database),
+            hot_blobs=RedisBlobs(lines, keys),
+            cold_blobs=PostgresBlobs(database),
+        )
+        redis = RedisBackend(
+            lines,
+            keys,
+            layout,
+            clock=clock,
+            ids=ids,
+            limits=limits,
+            journal_entries_max=journal_entries_max,
+            rescue=rescue,
+        )
+        return cls(
+            redis, database, rescue=rescue, clock=clock, journal_entries_max=journal_entries_max
+        )
+
+    async def claim_home(self, owner: str) -> int:
+        return await self.redis.claim_home(owner)
+
+    async def close(self) -> None:
+        await self.redis.close()
+        await self.database.close()

@@ -1,0 +1,187 @@
+"""A Redis that was wiped or set back gets what its archive has of each partition."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from runnel.backends.postgres.ledger import PostgresLedger
+from runnel.backends.postgres.lost import Archived, Lost
+from runnel.backends.redis.commits import header_kind
+from runnel.backends.redis.journal import RedisJournal
+from runnel.backends.redis.keys import Keys
+from runnel.backends.redis.layout import Layout, adopt_layout
+from runnel.backends.redis.leases import fenced, fenced_by_restart, run_of
+from runnel.backends.redis.lines import Arg, Lines, OtherRunError
+from runnel.backends.redis.values import encode
+from runnel.core.codec import encode_message
+from runnel.core.commands import LIMIT_PREFIX
+from runnel.core.ids import ExecutionId, root_of
+from runnel.core.states import EXECUTION_FINAL
+from runnel.errors import FencedError, PartitionUnavailableError, StoreError
+from runnel.ports.blobs import BlobStore
+from runnel.ports.store import Lease
+
+# What one script writes at most.
+PART_ENTRIES = 1_000
+PART_BYTES = 1_000_000
+RESENT_AT_ONCE = 500
+RESENT_MAX = 100_000
+
+
+class ArchiveRescue:
+    """A partition is compared with the archive once in each life of the server.
+
+    While Redis lives it loses nothing, so partitions change hands without PostgreSQL; after a
+    restart, a failover or a wipe none can be had before it was compared.
+    """
+
+    def __init__(
+        self,
+        lines: Lines,
+        keys: Keys,
+        layout: Layout,
+        *,
+        ledger: PostgresLedger,
+        lost: Lost,
+        hot_blobs: BlobStore,
+        cold_blobs: BlobStore,
+    ) -> None:
+        self._lines = lines
+        self._keys = keys
+        self._layout = layout
+        self._ledger = ledger
+        self._lost = lost
+        self._hot_blobs = hot_blobs
+        self._cold_blobs = cold_blobs
+        self._journal = RedisJournal(lines, keys)
+
+    async def epoch_min(self, partition: int) -> int:
+        """Epochs were set back with Redis: the next one has to be above the archive's."""
+        if await self._is_verified(partition, await self._lines.run_id()):
+            return 0
+        await adopt_layout(self._lines, self._keys, self._layout)
+        try:
+            return (await self._ledger.cursor(partition)).epoch + 1
+        except StoreError as error:
+            raise _unavailable(partition, error) from error
+
+    async def restore(self, lease: Lease) -> Lease:
+        if await self._is_verified(lease.partition, run_of(lease)):
+            return lease
+        try:
+            archived = await self._ledger.claim(lease.partition, lease.epoch)
+            if archived > lease.sequence:
+                await self._write_back(lease)
+            sequence = max(archived, lease.sequence)
+            await self._resend(lease)
+            await self._fenced(lease, "verify", [], [sequence, run_of(lease)])
+        except OtherRunError as error:
+            raise fenced_by_restart(lease) from error
+        except FencedError:
+            raise
+        except StoreError as error:
+            raise _unavailable(lease.partition, error) from error
+        return msgspec.structs.replace(lease, sequence=sequence)
+
+    async def _write_back(self, lease: Lease) -> None:
+        """Whole histories, so that it can be done again; the sequence comes last.
+
+        Of a Redis that was wiped, what is final stays in the archive. Of one that was set back, it
+        has to be told: there it still runs.
+        """
+        if lease.sequence:
+            ids = await self._lost.touched(lease.partition, after=lease.sequence)
+        else:
+            ids = await self._lost.unfinished(lease.partition)
+        roots: set[ExecutionId] = set()
+        async for archived in self._lost.executions(ids):
+            await self._restore_execution(lease, archived)
+            if archived.header.state not in EXECUTION_FINAL:
+                roots.add(root_of(archived.header.execution_id))
+        for root in sorted(roots):
+            await self._restore_blobs(root)
+        await self._restore_limits(lease)
+
+    async def _restore_execution(self, lease: Lease, archived: Archived) -> None:
+        header = archived.header
+        about: list[Arg] = [
+            encode(header),
+            repr(header.created_at),
+            header_kind(header),
+            archived.sequence,
+        ]
+        await self._restore_history(lease, header.execution_id, archived.entries, about)
+
+    async def _restore_limits(self, lease: Lease) -> None:
+        keys = [f"{self._keys.limits}{lease.partition}", self._keys.history]
+        await self._fenced(lease, "forget_keys", keys, [LIMIT_PREFIX])
+        for id_, entries in (await self._lost.limits(lease.partition)).items():
+            await self._restore_history(lease, id_, entries, ["", "0", "", 0])
+
+    async def _restore_history(
+        self, lease: Lease, id_: str, entries: Sequence[bytes], about: Sequence[Arg]
+    ) -> None:
+        number, keys = lease.partition, self._keys
+        names = [
+            f"{keys.running}{number}",
+            keys.headers,
+            keys.listed,
+            keys.ids,
+            f"{keys.limits}{number}",
+            f"{keys.ended}{number}",
+            f"{keys.ended_below}{number}",
+            keys.history + id_,
+        ]
+        name = id_.removeprefix(LIMIT_PREFIX) if about[0] == "" else id_
+        is_first = 1
+        for part in _parts(entries):
+            await self._fenced(lease, "restore", names, [name, is_first, *about, *part])
+            is_first = 0
+
+    async def _restore_blobs(self, root: ExecutionId) -> None:
+        for key in await self._lost.blobs_of(root):
+            await self._hot_blobs.put(key, await self._cold_blobs.get(key))
+
+    async def _resend(self, lease: Lease) -> None:
+        """At once: what Redis has lost of its inbox, nobody else knows of."""
+        found = await self._ledger.unapplied(lease.partition, idle_s=0, limit=RESENT_MAX)
+        unread = await self._journal.unread(lease.partition) if found else set()
+        commands = [command for command in found if encode_message(command) not in unread]
+        for first in range(0, len(commands), RESENT_AT_ONCE):
+            await self._journal.resend(lease, commands[first : first + RESENT_AT_ONCE])
+
+    async def _is_verified(self, partition: int, run_id: str) -> bool:
+        key = f"{self._keys.partition}{partition}"
+        found: bytes | None = await self._lines.call("HGET", key, "verified")
+        return found == run_id.encode()
+
+    async def _fenced(
+        self, lease: Lease, name: str, keys: Sequence[str], args: Sequence[Arg]
+    ) -> None:
+        partition = f"{self._keys.partition}{lease.partition}"
+        is_held, *found = await self._lines.run(
+            name, [partition, *keys], [lease.epoch, lease.nonce, *args], under=run_of(lease)
+        )
+        if not is_held:
+            raise fenced(lease, epoch=int(found[0]))
+
+
+def _parts(entries: Sequence[bytes]) -> Sequence[Sequence[bytes]]:
+    """One at least, so that an execution without a history gets its header."""
+    parts: list[list[bytes]] = [[]]
+    size = 0
+    for entry in entries:
+        if parts[-1] and (len(parts[-1]) == PART_ENTRIES or size + len(entry) > PART_BYTES):
+            parts.append([])
+            size = 0
+        parts[-1].append(entry)
+        size += len(entry)
+    return parts
+
+
+def _unavailable(partition: int, error: Exception) -> PartitionUnavailableError:
+    return PartitionUnavailableError(
+        partition,
+        "Redis has begun a new life, and what it may have lost can't be asked of the archive "
+        f"({error})",
+    )

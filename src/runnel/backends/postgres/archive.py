@@ -1,0 +1,83 @@
+"""Definitions, executions to list and read, and dead letters."""
+
+from collections.abc import Sequence
+from math import inf
+
+import msgspec
+
+from runnel.backends.postgres.database import Database
+from runnel.backends.postgres.queries import SQL
+from runnel.backends.postgres.rows import header_of, storable
+from runnel.core.effects import DeadLetter
+from runnel.core.ids import DefinitionHash, ExecutionId
+from runnel.core.states import ExecutionState
+from runnel.ports.archive import Definition, ExecutionFilter
+from runnel.ports.store import Header
+
+_letters = msgspec.json.Decoder(DeadLetter)
+# Behind every text that begins with a prefix.
+LAST_CHARACTER = "\U0010ffff"
+_STATES = [state.value for state in ExecutionState]
+
+
+class PostgresArchive:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def put_definition(self, name: str, hash_: DefinitionHash, document: bytes) -> int:
+        known = await self._database.row("get_version", hash_)
+        if known is not None:
+            return int(known[0])
+        kept = storable(name)
+        async with self._database.transaction() as connection:
+            await connection.execute(SQL["lock_definitions"], kept)
+            version = await connection.fetchval(SQL["get_version"], hash_)
+            if version is None:
+                version = await connection.fetchval(SQL["add_definition"], hash_, kept, document)
+        return int(version)
+
+    async def get_definition(self, hash_: DefinitionHash) -> Definition | None:
+        row = await self._database.row("get_definition", hash_)
+        if row is None:
+            return None
+        return Definition(hash=hash_, name=row[0], version=row[1], document=row[2])
+
+    async def get_header(self, execution_id: ExecutionId) -> Header | None:
+        row = await self._database.row("get_header", storable(execution_id))
+        return None if row is None else header_of(row)
+
+    async def load(self, execution_id: ExecutionId) -> Sequence[bytes]:
+        rows = await self._database.rows("load_history", storable(execution_id))
+        return [row[0] for row in rows]
+
+    async def list_headers(self, wanted: ExecutionFilter) -> Sequence[Header]:
+        created_at, id_ = inf, ""
+        if wanted.after is not None:
+            place = await self._database.row("get_place", storable(wanted.after))
+            if place is None:
+                return ()
+            created_at, id_ = place[0], wanted.after
+        values: list[object] = [
+            [True, False] if wanted.with_children else [True],
+            [state.value for state in set(wanted.states)] or _STATES,
+            created_at,
+            id_,
+            wanted.limit,
+        ]
+        if wanted.workflow is None:
+            rows = await self._database.rows("list_headers", *values)
+        else:
+            workflow = storable(wanted.workflow)
+            rows = await self._database.rows("list_headers_of", *values, workflow)
+        return [header_of(row) for row in rows]
+
+    async def find_ids(self, prefix: str, *, limit: int = 2) -> Sequence[ExecutionId]:
+        first = storable(prefix)
+        rows = await self._database.rows(
+            "find_ids", first, first + LAST_CHARACTER, "." in prefix, limit
+        )
+        return [ExecutionId(row[0]) for row in rows]
+
+    async def list_dead_letters(self, *, limit: int = 50) -> Sequence[DeadLetter]:
+        rows = await self._database.rows("list_dead_letters", limit)
+        return [_letters.decode(row[0]) for row in rows]

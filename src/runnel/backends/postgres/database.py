@@ -1,0 +1,99 @@
+"""Connections to the server: a pool, and its errors put into words."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Self
+
+import asyncpg
+
+from runnel.backends.postgres.migrations import migrate, quoted
+from runnel.backends.postgres.queries import SQL
+from runnel.errors import InputError, StoreError
+
+SCHEMA = "runnel"
+CALL_S = 10.0
+CONNECTIONS_MAX = 10
+
+Row = Sequence[Any]
+Connection = Any
+"""asyncpg has no types of its own."""
+
+
+class Database:
+    """Raises StoreError for whatever goes wrong on the way, and never asyncpg's own."""
+
+    def __init__(self, pool: Any) -> None:
+        self._pool = pool
+
+    @classmethod
+    async def open(
+        cls,
+        url: str,
+        *,
+        schema: str = SCHEMA,
+        call_s: float = CALL_S,
+        connections_max: int = CONNECTIONS_MAX,
+    ) -> Self:
+        """Brings the schema up to date first; a call that takes longer than `call_s` fails."""
+        with _Words():
+            try:
+                pool = await asyncpg.create_pool(
+                    url,
+                    min_size=0,
+                    max_size=connections_max,
+                    command_timeout=call_s,
+                    timeout=call_s,
+                    server_settings={"search_path": quoted(schema), "application_name": "runnel"},
+                )
+            except ValueError as error:
+                raise InputError(f"expected the URL of a PostgreSQL server: {error}") from error
+            try:
+                async with pool.acquire() as connection:
+                    await migrate(connection, schema)
+            except BaseException:
+                await pool.close()
+                raise
+        return cls(pool)
+
+    async def rows(self, name: str, *values: object) -> Sequence[Row]:
+        with _Words():
+            found: Sequence[Row] = await self._pool.fetch(SQL[name], *values)
+            return found
+
+    async def row(self, name: str, *values: object) -> Row | None:
+        found = await self.rows(name, *values)
+        return found[0] if found else None
+
+    async def run(self, name: str, *values: object) -> int:
+        """How many rows it changed."""
+        with _Words():
+            return changed(await self._pool.execute(SQL[name], *values))
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        """All or nothing; whether it was committed is not known when leaving the block fails."""
+        with _Words():
+            async with self._pool.acquire() as connection, connection.transaction():
+                yield connection
+
+    async def close(self) -> None:
+        """Without waiting for a server that may be gone."""
+        self._pool.terminate()
+
+
+def changed(status: str) -> int:
+    """`DELETE 7` is 7."""
+    return int(status.rpartition(" ")[2])
+
+
+class _Words:
+    """Errors of the driver leave as StoreError."""
+
+    def __enter__(self) -> None:
+        """Nothing to begin."""
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(
+            error, asyncpg.PostgresError | asyncpg.InterfaceError | OSError | TimeoutError
+        ):
+            raise StoreError(f"PostgreSQL: {type(error).__name__}: {error}") from error

@@ -1,0 +1,62 @@
+"""Brings a database to the newest schema: under a lock, each step in a transaction of its own."""
+
+from pathlib import Path
+from typing import Any
+
+from runnel.errors import InputError
+
+_FOLDER = Path(__file__).with_name("migrations")
+_FRESH = Path(__file__).with_name("schema.sql")
+# Any number will do, as long as every Runnel takes the same one.
+_LOCK = 7_245_001
+
+
+def migrations() -> dict[int, str]:
+    """By number: `0001_initial.sql` is 1."""
+    found = sorted(_FOLDER.glob("*.sql"))
+    return {int(path.name.partition("_")[0]): path.read_text(encoding="utf-8") for path in found}
+
+
+async def migrate(connection: Any, schema: str, *, is_stepwise: bool = False) -> int:
+    """The version that the schema has now; raises InputError for one of a later Runnel.
+
+    A database without any version gets the newest schema at once, unless `is_stepwise`.
+    """
+    name = quoted(schema)
+    steps = migrations()
+    await connection.execute("SELECT pg_advisory_lock($1)", _LOCK)
+    try:
+        await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {name}")
+        await connection.execute(
+            f"CREATE TABLE IF NOT EXISTS {name}.versions ("
+            "version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())"
+        )
+        found = await connection.fetchval(f"SELECT max(version) FROM {name}.versions") or 0  # noqa: S608  # quoted
+        if found > max(steps):
+            raise InputError(
+                f"the archive has schema version {found}, this Runnel knows up to {max(steps)}: "
+                "upgrade Runnel"
+            )
+        if found == 0 and not is_stepwise:
+            await _apply(connection, name, _FRESH.read_text(encoding="utf-8"), sorted(steps))
+            return max(steps)
+        for version in sorted(steps):
+            if version > found:
+                await _apply(connection, name, steps[version], [version])
+        return max(steps)
+    finally:
+        await connection.execute("SELECT pg_advisory_unlock($1)", _LOCK)
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+async def _apply(connection: Any, name: str, text: str, versions: list[int]) -> None:
+    async with connection.transaction():
+        await connection.execute(f"SET LOCAL search_path TO {name}")
+        await connection.execute(text)
+        await connection.executemany(
+            f"INSERT INTO {name}.versions (version) VALUES ($1)",  # noqa: S608  # quoted
+            [(version,) for version in versions],
+        )

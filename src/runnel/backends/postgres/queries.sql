@@ -1,0 +1,251 @@
+-- get_meta: which pair of Redis and PostgreSQL this is
+SELECT incarnation, partitions FROM meta;
+
+-- add_meta: for a database that is opened for the first time; somebody else may be faster
+INSERT INTO meta (incarnation, partitions) VALUES ($1, $2) ON CONFLICT DO NOTHING;
+
+-- add_cursors: one for each partition
+INSERT INTO cursors (partition) SELECT generate_series(0, $1::integer - 1) ON CONFLICT DO NOTHING;
+
+-- get_cursor: how far a partition is archived
+SELECT sequence, epoch FROM cursors WHERE partition = $1;
+
+-- claim_cursor: from now on, nobody of a lower epoch archives this partition
+UPDATE cursors SET epoch = $2 WHERE partition = $1 AND epoch < $2 RETURNING sequence;
+
+-- move_cursor: the compare-and-set that makes each commit archived once
+UPDATE cursors SET sequence = $4, epoch = $2
+WHERE partition = $1 AND epoch <= $2 AND sequence = $3
+RETURNING sequence;
+
+-- put_headers: new executions, or the fields that may change of known ones
+INSERT INTO executions (
+    id, partition, is_root, workflow, version, definition, state,
+    created_at, started_at, finished_at, parent_id, labels, error
+)
+SELECT id, partition, parent_id IS NULL, workflow, version, definition, state,
+    created_at, started_at, finished_at, parent_id, labels, error
+FROM unnest(
+    $1::text[], $2::integer[], $3::text[], $4::integer[], $5::text[], $6::text[],
+    $7::float8[], $8::float8[], $9::float8[], $10::text[], $11::text[], $12::text[]
+) AS given (
+    id, partition, workflow, version, definition, state,
+    created_at, started_at, finished_at, parent_id, labels, error
+)
+ON CONFLICT (id) DO UPDATE SET
+    workflow = excluded.workflow,
+    version = excluded.version,
+    definition = excluded.definition,
+    state = excluded.state,
+    created_at = excluded.created_at,
+    started_at = excluded.started_at,
+    finished_at = excluded.finished_at,
+    labels = excluded.labels,
+    error = excluded.error;
+
+-- add_headers: executions that their owner has not seen yet; known ones are left as they are
+INSERT INTO executions (
+    id, partition, is_root, workflow, version, definition, state,
+    created_at, started_at, finished_at, parent_id, labels, error
+)
+SELECT id, partition, parent_id IS NULL, workflow, version, definition, state,
+    created_at, started_at, finished_at, parent_id, labels, error
+FROM unnest(
+    $1::text[], $2::integer[], $3::text[], $4::integer[], $5::text[], $6::text[],
+    $7::float8[], $8::float8[], $9::float8[], $10::text[], $11::text[], $12::text[]
+) AS given (
+    id, partition, workflow, version, definition, state,
+    created_at, started_at, finished_at, parent_id, labels, error
+)
+ON CONFLICT (id) DO NOTHING;
+
+-- put_nodes: what the events of a batch say of each node; nothing new of a column is NULL
+INSERT INTO node_executions AS known (
+    execution_id, node_id, item, state, attempts, worker,
+    queued_at, started_at, finished_at, error
+)
+SELECT * FROM unnest(
+    $1::text[], $2::text[], $3::integer[], $4::text[], $5::integer[], $6::text[],
+    $7::float8[], $8::float8[], $9::float8[], $10::text[]
+)
+ON CONFLICT (execution_id, node_id, item) DO UPDATE SET
+    state = excluded.state,
+    attempts = greatest(known.attempts, excluded.attempts),
+    worker = coalesce(excluded.worker, known.worker),
+    queued_at = coalesce(excluded.queued_at, known.queued_at),
+    started_at = coalesce(excluded.started_at, known.started_at),
+    finished_at = excluded.finished_at,
+    error = CASE WHEN excluded.state = 'COMPLETED' THEN NULL
+        ELSE coalesce(excluded.error, known.error) END;
+
+-- close_limits: keys that nobody holds or waits for any more
+DELETE FROM limit_log WHERE aggregate_id = ANY ($1::text[]);
+
+-- apply_commands: an event shows that they had their effect
+UPDATE commands SET applied_at = clock_timestamp()
+FROM unnest($1::text[], $2::text[], $3::text[]) AS given (execution_id, kind, key)
+WHERE commands.execution_id = given.execution_id
+    AND commands.kind = given.kind
+    AND commands.key = given.key
+    AND applied_at IS NULL;
+
+-- apply_all_commands: their execution is final, so they can't have another effect
+UPDATE commands SET applied_at = clock_timestamp()
+WHERE execution_id = ANY ($1::text[]) AND applied_at IS NULL;
+
+-- add_commands: what callers ask for
+INSERT INTO commands (partition, execution_id, kind, key, body)
+SELECT * FROM unnest($1::integer[], $2::text[], $3::text[], $4::text[], $5::bytea[]);
+
+-- take_unapplied: what was sent a while ago and has had no effect yet, to be sent again
+UPDATE commands SET sent_at = clock_timestamp()
+FROM (
+    SELECT id FROM commands
+    WHERE partition = $1 AND applied_at IS NULL
+        AND sent_at <= clock_timestamp() - make_interval(secs => $2::float8)
+    ORDER BY id LIMIT $3
+) AS late
+WHERE commands.id = late.id
+RETURNING commands.id, body;
+
+-- get_version: of content that is stored already
+SELECT version FROM definitions WHERE hash = $1;
+
+-- lock_definitions: versions are given one after the other
+SELECT pg_advisory_xact_lock(hashtextextended('runnel definition ' || $1::text, 0));
+
+-- add_definition: under the next version of its name
+INSERT INTO definitions (hash, name, version, document)
+SELECT $1::text, $2::text, coalesce(max(version), 0) + 1, $3::bytea
+FROM definitions WHERE name = $2::text
+RETURNING version;
+
+-- get_definition: by content
+SELECT name, version, document FROM definitions WHERE hash = $1;
+
+-- get_header: one execution
+SELECT id, workflow, version, definition, state,
+    created_at, started_at, finished_at, parent_id, labels, error
+FROM executions WHERE id = $1;
+
+-- get_place: where an execution stands in lists
+SELECT created_at FROM executions WHERE id = $1;
+
+-- list_headers: one page, newest first: one look into the index for each state, then the newest
+SELECT found.*
+FROM unnest($1::boolean[]) AS roots (is_root)
+CROSS JOIN unnest($2::text[]) AS states (state)
+CROSS JOIN LATERAL (
+    SELECT id, workflow, version, definition, executions.state,
+        created_at, started_at, finished_at, parent_id, labels, error
+    FROM executions
+    WHERE executions.is_root = roots.is_root AND executions.state = states.state
+        AND (created_at, id) < ($3::float8, $4::text)
+    ORDER BY created_at DESC, id DESC
+    LIMIT $5
+) AS found
+ORDER BY created_at DESC, id DESC
+LIMIT $5;
+
+-- list_headers_of: the same of one workflow
+SELECT found.*
+FROM unnest($1::boolean[]) AS roots (is_root)
+CROSS JOIN unnest($2::text[]) AS states (state)
+CROSS JOIN LATERAL (
+    SELECT id, workflow, version, definition, executions.state,
+        created_at, started_at, finished_at, parent_id, labels, error
+    FROM executions
+    WHERE executions.is_root = roots.is_root AND executions.state = states.state
+        AND (created_at, id) < ($3::float8, $4::text)
+        AND workflow = $6
+    ORDER BY created_at DESC, id DESC
+    LIMIT $5
+) AS found
+ORDER BY created_at DESC, id DESC
+LIMIT $5;
+
+-- find_ids: ids between the prefix and the last one that begins with it
+SELECT id FROM executions
+WHERE id >= $1 AND id < $2 AND ($3 OR strpos(id, '.') = 0)
+ORDER BY id
+LIMIT $4;
+
+-- load_history: all of one execution, in order
+SELECT entry FROM audit_log WHERE aggregate_id = $1 ORDER BY sequence, ordinal;
+
+-- list_nodes: the nodes of one execution, by id and item
+SELECT node_id, item, state, attempts, worker, queued_at, started_at, finished_at, error
+FROM node_executions
+WHERE execution_id = $1 AND (node_id, item) > ($2, $3)
+ORDER BY node_id, item
+LIMIT $4;
+
+-- list_dead_letters: newest first
+SELECT body FROM dead_letters
+ORDER BY rejected_at DESC, partition DESC, sequence DESC, ordinal DESC
+LIMIT $1;
+
+-- put_blob: whole
+INSERT INTO blobs (key, data) VALUES ($1, $2)
+ON CONFLICT (key) DO UPDATE SET data = excluded.data;
+
+-- get_blob: by key
+SELECT data FROM blobs WHERE key = $1;
+
+-- delete_blobs: those between the prefix and the last one that begins with it
+DELETE FROM blobs WHERE key >= $1 AND key < $2;
+
+-- list_blobs: keys between two
+SELECT key FROM blobs WHERE key >= $1 AND key < $2 ORDER BY key;
+
+-- list_touched: executions that a commit behind this one changed
+SELECT DISTINCT aggregate_id FROM audit_log WHERE partition = $1 AND sequence > $2;
+
+-- list_unfinished: executions of a partition that are not final
+SELECT id FROM executions
+WHERE partition = $1 AND state IN ('PENDING', 'RUNNING')
+ORDER BY id;
+
+-- list_trees: these roots and all executions below them
+SELECT found.id
+FROM unnest($1::text[]) AS roots (id)
+CROSS JOIN LATERAL (
+    SELECT id FROM executions WHERE executions.id = roots.id
+    UNION ALL
+    SELECT id FROM executions
+    WHERE executions.id >= roots.id || '.' AND executions.id < roots.id || '/'
+) AS found;
+
+-- get_headers: these executions
+SELECT id, workflow, version, definition, state,
+    created_at, started_at, finished_at, parent_id, labels, error
+FROM executions WHERE id = ANY ($1::text[]) ORDER BY created_at, id;
+
+-- load_histories: of these executions, each in order
+SELECT aggregate_id, sequence, entry FROM audit_log
+WHERE aggregate_id = ANY ($1::text[])
+ORDER BY aggregate_id, sequence, ordinal;
+
+-- list_limits: the concurrency keys of a partition that somebody holds or waits for
+SELECT aggregate_id, entry FROM limit_log WHERE partition = $1 ORDER BY sequence, ordinal;
+
+-- take_finished: roots that ended in this state before then; others may be deleting, too
+SELECT id FROM executions
+WHERE is_root AND state = $1 AND finished_at < $2
+ORDER BY finished_at LIMIT $3
+FOR UPDATE SKIP LOCKED;
+
+-- delete_nodes: of a tree
+DELETE FROM node_executions WHERE execution_id = $1 OR (execution_id >= $2 AND execution_id < $3);
+
+-- delete_audit_log: of a tree
+DELETE FROM audit_log WHERE aggregate_id = $1 OR (aggregate_id >= $2 AND aggregate_id < $3);
+
+-- delete_commands: of a tree
+DELETE FROM commands WHERE execution_id = $1 OR (execution_id >= $2 AND execution_id < $3);
+
+-- delete_dead_letters: of a tree
+DELETE FROM dead_letters WHERE execution_id = $1 OR (execution_id >= $2 AND execution_id < $3);
+
+-- delete_executions: of a tree
+DELETE FROM executions WHERE id = $1 OR (id >= $2 AND id < $3);

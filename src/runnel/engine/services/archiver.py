@@ -1,0 +1,193 @@
+"""Brings every commit of the partitions that are owned here into the archive."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+
+from runnel.core.codec import decode_entry
+from runnel.core.values import Value
+from runnel.errors import BrokenInvariantError, FencedError, NotFoundError, StoreError
+from runnel.ports import telemetry as names
+from runnel.ports.blobs import BlobStore
+from runnel.ports.clock import Clock
+from runnel.ports.journal import Journal, JournalEntry
+from runnel.ports.ledger import Ledger
+from runnel.ports.store import Lease, Position
+from runnel.ports.telemetry import Telemetry
+
+COMMITS_MAX = 100
+RESEND_AFTER_S = 10.0
+RESENT_MAX = 500
+# How an entry that refers to a blob looks from outside: few do, and only those are decoded.
+BLOB_MARK = b'"blob":'
+
+
+class Archiver:
+    """The archive is at most `flush_s` behind while it can be reached; `archive.late` is told once
+    it is `alarm_s` behind.
+
+    Any number may run, each for the partitions of its own `leases`: a commit is archived once. An
+    execution leaves the store `keep_s` after its end was archived, and what a caller asked for
+    without any effect is sent again.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        ledger: Ledger,
+        clock: Clock,
+        telemetry: Telemetry,
+        *,
+        hot_blobs: BlobStore,
+        cold_blobs: BlobStore,
+        leases: Callable[[], Sequence[Lease]],
+        flush_s: float = 0.5,
+        alarm_s: float = 10.0,
+        keep_s: float = 60.0,
+    ) -> None:
+        self._journal = journal
+        self._ledger = ledger
+        self._clock = clock
+        self._telemetry = telemetry
+        self._hot_blobs = hot_blobs
+        self._cold_blobs = cold_blobs
+        self._leases = leases
+        self._flush_s = flush_s
+        self._alarm_s = alarm_s
+        self._keep_s = keep_s
+        self._progress: dict[str, _Progress] = {}
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until stopped; the partitions that are still owned then are archived once more."""
+        while not stop.is_set():
+            if await self.tick() < COMMITS_MAX:
+                await self._clock.wait(stop, self._flush_s)
+        await self.tick()
+
+    async def tick(self) -> int:
+        """One batch of each partition; returns how many commits it archived."""
+        leases = self._leases()
+        current = {lease.nonce for lease in leases}
+        for nonce in self._progress.keys() - current:
+            del self._progress[nonce]
+        return sum([await self._visit(lease) for lease in leases])
+
+    async def _visit(self, lease: Lease) -> int:
+        """What goes wrong with one partition is no reason to leave the others."""
+        progress = self._progress.get(lease.nonce)
+        if progress is None:
+            progress = self._progress[lease.nonce] = _Progress(self._clock.monotonic())
+        error = ""
+        count = 0
+        try:
+            count = await self._archive(lease, progress)
+            await self._resend(lease, progress)
+            await self._forget(lease, progress)
+        except FencedError:
+            # Somebody else's partition by now: its lease will leave our list.
+            progress.archived = None
+        except (StoreError, BrokenInvariantError) as problem:
+            progress.archived = None
+            error = str(problem)
+        self._tell(lease, progress, error)
+        return count
+
+    async def _archive(self, lease: Lease, progress: "_Progress") -> int:
+        if progress.archived is None:
+            progress.archived = (await self._ledger.cursor(lease.partition)).sequence
+        looked_at = self._clock.monotonic()
+        after = progress.archived
+        entries = await self._journal.read(lease, after=after, limit=COMMITS_MAX)
+        if entries:
+            await self._copy_blobs(entries)
+            await self._ledger.append(lease.partition, entries, after=after, epoch=lease.epoch)
+            progress.archived = entries[-1].sequence
+            await self._journal.trim(lease, upto=progress.archived)
+        if len(entries) < COMMITS_MAX:
+            progress.caught_up_at = looked_at
+        return len(entries)
+
+    async def _copy_blobs(self, entries: Sequence[JournalEntry]) -> None:
+        """Before the events that refer to them; one that is gone is missed by whoever reads it."""
+        for key in dict.fromkeys(_blobs_in(entries)):
+            try:
+                data = await self._hot_blobs.get(key)
+            except NotFoundError as error:
+                self._telemetry.event(names.STORE_FAILED, call="archive", error=str(error))
+            else:
+                await self._cold_blobs.put(key, data)
+
+    async def _resend(self, lease: Lease, progress: "_Progress") -> None:
+        now = self._clock.monotonic()
+        if now < progress.resend_at:
+            return
+        progress.resend_at = now + RESEND_AFTER_S / 2
+        commands = await self._ledger.unapplied(
+            lease.partition, idle_s=RESEND_AFTER_S, limit=RESENT_MAX
+        )
+        await self._journal.resend(lease, commands)
+        for command in commands:
+            self._telemetry.event(names.COMMAND_RESENT, command=type(command).__name__)
+
+    async def _forget(self, lease: Lease, progress: "_Progress") -> None:
+        """What was archived long enough ago, once all that had come by then was read."""
+        now = self._clock.monotonic()
+        progress.note_archived(now, every_s=self._keep_s / 10)
+        if progress.read is None:
+            upto = progress.archived_before(now - self._keep_s)
+            if upto is None:
+                return
+            progress.read = upto, await self._journal.inbox_end(lease.partition)
+        upto, position = progress.read
+        if await self._journal.forget(lease, upto=upto, read=position) == 0:
+            progress.read = None
+
+    def _tell(self, lease: Lease, progress: "_Progress", error: str) -> None:
+        now = self._clock.monotonic()
+        lag_s = now - progress.caught_up_at
+        if lag_s <= self._alarm_s:
+            if progress.told_at is not None:
+                self._telemetry.event(names.ARCHIVE_CAUGHT_UP, partition=lease.partition)
+            progress.told_at = None
+        elif progress.told_at is None or now - progress.told_at >= self._alarm_s:
+            progress.told_at = now
+            self._telemetry.event(
+                names.ARCHIVE_LATE, partition=lease.partition, lag_s=lag_s, error=error
+            )
+
+
+class _Progress:
+    """How far one lease has got; `archived` None is asked of the archive."""
+
+    __slots__ = ("archived", "caught_up_at", "marks", "read", "resend_at", "told_at")
+
+    def __init__(self, now: float) -> None:
+        self.archived: int | None = None
+        self.caught_up_at = now
+        self.told_at: float | None = None
+        self.resend_at = now
+        self.marks: deque[tuple[float, int]] = deque()
+        self.read: tuple[int, Position] | None = None
+
+    def note_archived(self, now: float, *, every_s: float) -> None:
+        is_due = not self.marks or now - self.marks[-1][0] >= every_s
+        if self.archived is not None and is_due:
+            self.marks.append((now, self.archived))
+
+    def archived_before(self, then: float) -> int | None:
+        """How far it was then; None when that is not known any more, or was told before."""
+        found = None
+        while self.marks and self.marks[0][0] <= then:
+            found = self.marks.popleft()[1]
+        return found
+
+
+def _blobs_in(entries: Sequence[JournalEntry]) -> Iterator[str]:
+    for entry in entries:
+        for history in entry.histories:
+            if BLOB_MARK in history.entry:
+                for event in decode_entry(history.entry).events:
+                    for name in event.__struct_fields__:
+                        value = getattr(event, name)
+                        if isinstance(value, Value) and value.blob is not None:
+                            yield value.blob

@@ -1,0 +1,32 @@
+"""Redis and PostgreSQL together keep the promises of the ports, on real servers."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from runnel.runtime.hub import Hub
+from runnel.runtime.servers import PostgresServer, RedisServer
+from runnel.testing.archived_harness import ArchivedHarness
+from runnel.testing.clock import FakeClock, FakeIds
+from runnel.testing.conformance import StoreConformance
+from runnel.testing.harness import Harness
+from tests.archived import empty_archive, open_archived
+from tests.redis_server import empty
+
+SCHEMA = "conformance"
+
+
+class TestArchived(StoreConformance):
+    @pytest.fixture
+    async def harness(
+        self,
+        shared_redis: RedisServer,
+        shared_postgres: PostgresServer,
+        clock: FakeClock,
+        ids: FakeIds,
+    ) -> AsyncIterator[Harness]:
+        await empty_archive(shared_postgres, SCHEMA)
+        empty(shared_redis)
+        backend = await open_archived(shared_redis, shared_postgres, clock, ids, schema=SCHEMA)
+        yield ArchivedHarness(backend, clock, Hub())
+        await backend.close()
