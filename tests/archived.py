@@ -1,13 +1,27 @@
 """Backends of two real servers, for tests."""
 
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from itertools import count
+from typing import Any
 
 import asyncpg
 
 from runnel.backends.archived import ArchivedBackend
+from runnel.core.ids import ExecutionId
+from runnel.core.workflow import Workflow
+from runnel.engine.services.archiver import Archiver
 from runnel.ports.clock import Clock, Ids
+from runnel.runtime.clock import RealClock, RealIds
+from runnel.runtime.engine import Engine, World, running
 from runnel.runtime.servers import PostgresServer, RedisServer
+from runnel.settings import Settings
+from tests.engines import DEADLINE_S, Work, registry
 from tests.redis_server import empty
+
+LEASE_S = 0.5
+PARTITIONS = 4
 
 _numbers = count(1)
 
@@ -53,3 +67,86 @@ async def open_archived(
         schema=schema or fresh_schema(),
         journal_entries_max=journal_entries_max,
     )
+
+
+class ArchivedEngine:
+    """An engine with an archiver, and what tests look at."""
+
+    def __init__(self, engine: Engine, backend: ArchivedBackend, archiver: Archiver) -> None:
+        self.engine = engine
+        self.client = engine.client
+        self.backend = backend
+        self.archiver = archiver
+
+    async def submit_all(self, definitions: Sequence[Workflow]) -> list[ExecutionId]:
+        return list(
+            await asyncio.gather(
+                *[self.client.submit(each, {"items": [1, 2, 3, 4]}) for each in definitions]
+            )
+        )
+
+    async def ends(self, ids: Sequence[ExecutionId]) -> list[str]:
+        """The final states."""
+        waits = [self.client.wait(each, timeout_s=DEADLINE_S) for each in ids]
+        return [str(header.state) for header in await asyncio.gather(*waits)]
+
+    async def archive_all(self) -> None:
+        """Until nothing waits for the archive."""
+        async with asyncio.timeout(DEADLINE_S):
+            while sum([await self.backend.journal.length(each) for each in range(PARTITIONS)]):
+                await self.backend.ledger.cursor(0)
+
+
+@asynccontextmanager
+async def archived_engine(
+    redis: RedisServer,
+    postgres: PostgresServer,
+    work: Work,
+    *,
+    schema: str | None = None,
+    keep_s: float = 60.0,
+    flush_s: float = 0.05,
+    alarm_s: float = 10.0,
+    resend_s: float = 10.0,
+    journal_entries_max: int = 1_000,
+) -> AsyncIterator[ArchivedEngine]:
+    """Owns every partition that nobody else does; a lease is half a second."""
+    clock, ids = RealClock(), RealIds()
+    backend = await open_archived(
+        redis,
+        postgres,
+        clock,
+        ids,
+        partitions=PARTITIONS,
+        schema=schema,
+        journal_entries_max=journal_entries_max,
+    )
+    settings = Settings(
+        lease_s=LEASE_S, worker_concurrency=16, shutdown_timeout_s=0.2, heartbeat_interval_s=0.3
+    )
+    engine = Engine(backend, registry(work), World(clock, ids), settings)
+    archiver = Archiver(
+        backend.journal,
+        backend.ledger,
+        clock,
+        engine.hub,
+        hot_blobs=backend.hot_blobs,
+        cold_blobs=backend.cold_blobs,
+        leases=engine.leases,
+        flush_s=flush_s,
+        alarm_s=alarm_s,
+        keep_s=keep_s,
+        resend_s=resend_s,
+    )
+    stop = asyncio.Event()
+    async with running(engine, adopts=True), asyncio.TaskGroup() as group:
+        group.create_task(archiver.run(stop))
+        try:
+            yield ArchivedEngine(engine, backend, archiver)
+        finally:
+            stop.set()
+
+
+async def rows(backend: ArchivedBackend, statement: str, *values: object) -> list[tuple[Any, ...]]:
+    async with backend.database.transaction() as connection:
+        return [tuple(row) for row in await connection.fetch(statement, *values)]

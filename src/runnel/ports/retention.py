@@ -9,5 +9,5 @@ class Retention(Protocol):
     async def delete_finished(self, state: ExecutionState, *, before: float, limit: int) -> int:
         """Deletes root executions that ended in this state before then, with all their children.
 
-        At most `limit`, those that ended first; returns how many.
+        At most `limit`, the oldest first, and none of which a child still runs; returns how many.
         """

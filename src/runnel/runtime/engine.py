@@ -16,6 +16,7 @@ from runnel.engine.orchestrator.parts import Parts
 from runnel.engine.worker import Worker
 from runnel.ports.backend import Backend
 from runnel.ports.clock import Clock, Ids
+from runnel.ports.store import Lease
 from runnel.runtime.hub import Hub
 from runnel.settings import Settings
 
@@ -100,6 +101,10 @@ class Engine:
 
     def _owns(self, partition: int) -> bool:
         return self._orchestrator.owns(partition)
+
+    def leases(self) -> Sequence[Lease]:
+        """Of the partitions that this engine owns now."""
+        return self._orchestrator.leases()
 
     @property
     def recovered(self) -> asyncio.Event:

@@ -1,9 +1,11 @@
 """A Redis that was wiped or set back gets what its archive has of each partition."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 import msgspec
 
+from runnel.backends.archived.queued import queued_tokens
 from runnel.backends.postgres.ledger import PostgresLedger
 from runnel.backends.postgres.lost import Archived, Lost
 from runnel.backends.redis.commits import header_kind
@@ -12,12 +14,17 @@ from runnel.backends.redis.keys import Keys
 from runnel.backends.redis.layout import Layout, adopt_layout
 from runnel.backends.redis.leases import fenced, fenced_by_restart, run_of
 from runnel.backends.redis.lines import Arg, Lines, OtherRunError
-from runnel.backends.redis.values import encode
-from runnel.core.codec import encode_message
-from runnel.core.commands import LIMIT_PREFIX
-from runnel.core.ids import ExecutionId, root_of
+from runnel.backends.redis.values import decode_token, encode
+from runnel.core.codec import decode_message, encode_message
+from runnel.core.commands import LIMIT_PREFIX, CreateExecution
+from runnel.core.ids import ExecutionId, Token, root_of
 from runnel.core.states import EXECUTION_FINAL
-from runnel.errors import FencedError, PartitionUnavailableError, StoreError
+from runnel.errors import (
+    FencedError,
+    PartitionUnavailableError,
+    StoreError,
+    UnreadableFormatError,
+)
 from runnel.ports.blobs import BlobStore
 from runnel.ports.store import Lease
 
@@ -25,6 +32,7 @@ from runnel.ports.store import Lease
 PART_ENTRIES = 1_000
 PART_BYTES = 1_000_000
 RESENT_AT_ONCE = 500
+SCANNED_AT_ONCE = 1_000
 RESENT_MAX = 100_000
 
 
@@ -87,20 +95,42 @@ class ArchiveRescue:
         """Whole histories, so that it can be done again; the sequence comes last.
 
         Of a Redis that was wiped, what is final stays in the archive. Of one that was set back, it
-        has to be told: there it still runs.
+        has to be told: there it still runs, or waits in the inbox to be made.
         """
         if lease.sequence:
             ids = await self._lost.touched(lease.partition, after=lease.sequence)
         else:
-            ids = await self._lost.unfinished(lease.partition)
+            unread = await self._journal.unread(lease.partition)
+            ids = await self._lost.unfinished(lease.partition, also=_made_by(unread))
         roots: set[ExecutionId] = set()
+        current: set[Token] = set()
         async for archived in self._lost.executions(ids):
             await self._restore_execution(lease, archived)
             if archived.header.state not in EXECUTION_FINAL:
                 roots.add(root_of(archived.header.execution_id))
+                current |= queued_tokens(archived.header.execution_id, archived.entries)
         for root in sorted(roots):
             await self._restore_blobs(root)
         await self._restore_limits(lease)
+        await self._drop_tasks(lease, set(ids), current)
+
+    async def _drop_tasks(self, lease: Lease, ids: set[ExecutionId], current: set[Token]) -> None:
+        """Tasks that were queued then, and are settled or replaced by what was written back."""
+        stale: list[bytes] = []
+        cursor = b"0"
+        while True:
+            cursor, found = await self._lines.call(
+                "HSCAN", self._keys.out, cursor, "COUNT", SCANNED_AT_ONCE
+            )
+            for encoded in found[::2]:
+                token = decode_token(encoded)
+                if token.execution_id in ids and token not in current:
+                    stale.append(encoded)
+            if cursor == b"0":
+                break
+        keys = [self._keys.out, self._keys.tasks, self._keys.held, self._keys.dropped]
+        for first in range(0, len(stale), SCANNED_AT_ONCE):
+            await self._fenced(lease, "drop", keys, stale[first : first + SCANNED_AT_ONCE])
 
     async def _restore_execution(self, lease: Lease, archived: Archived) -> None:
         header = archived.header
@@ -177,6 +207,16 @@ def _parts(entries: Sequence[bytes]) -> Sequence[Sequence[bytes]]:
         parts[-1].append(entry)
         size += len(entry)
     return parts
+
+
+def _made_by(messages: Iterable[bytes]) -> set[ExecutionId]:
+    found: set[ExecutionId] = set()
+    for message in messages:
+        with suppress(UnreadableFormatError):
+            command = decode_message(message)
+            if isinstance(command, CreateExecution):
+                found.add(command.execution_id)
+    return found
 
 
 def _unavailable(partition: int, error: Exception) -> PartitionUnavailableError:

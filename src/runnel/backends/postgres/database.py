@@ -36,22 +36,21 @@ class Database:
     ) -> Self:
         """Brings the schema up to date first; a call that takes longer than `call_s` fails."""
         with _Words():
-            try:
-                pool = await asyncpg.create_pool(
-                    url,
-                    min_size=0,
-                    max_size=connections_max,
-                    command_timeout=call_s,
-                    timeout=call_s,
-                    server_settings={"search_path": quoted(schema), "application_name": "runnel"},
-                )
-            except ValueError as error:
-                raise InputError(f"expected the URL of a PostgreSQL server: {error}") from error
+            pool = await asyncpg.create_pool(
+                url,
+                min_size=0,
+                max_size=connections_max,
+                command_timeout=call_s,
+                timeout=call_s,
+                server_settings={"search_path": quoted(schema), "application_name": "runnel"},
+            )
             try:
                 async with pool.acquire() as connection:
                     await migrate(connection, schema)
+            except asyncpg.ClientConfigurationError as error:
+                raise InputError(f"expected the URL of a PostgreSQL server: {error}") from error
             except BaseException:
-                await pool.close()
+                pool.terminate()
                 raise
         return cls(pool)
 

@@ -1,6 +1,6 @@
 """What the archive knows of a partition that its Redis may have lost."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from itertools import groupby
 
 import msgspec
@@ -30,14 +30,16 @@ class Lost:
         rows = await self._database.rows("list_touched", partition, after)
         return sorted(ExecutionId(row[0]) for row in rows)
 
-    async def unfinished(self, partition: int) -> Sequence[ExecutionId]:
-        """Whole trees in which something is not final.
+    async def unfinished(
+        self, partition: int, *, also: Collection[ExecutionId] = ()
+    ) -> Sequence[ExecutionId]:
+        """Whole trees in which something is not final, and those that were asked for.
 
         A child that ended is part of it: its parent may not have heard of that, and would make
         it again.
         """
         rows = await self._database.rows("list_unfinished", partition)
-        roots = sorted({root_of(ExecutionId(row[0])) for row in rows})
+        roots = sorted({root_of(id_) for id_ in (*(row[0] for row in rows), *also)})
         found = await self._database.rows("list_trees", roots)
         return sorted(ExecutionId(row[0]) for row in found)
 

@@ -30,6 +30,7 @@ from runnel.core.events import (
     RetryPlanned,
     SignalReceived,
     TaskWasLost,
+    Wait,
 )
 from runnel.core.ids import NO_ITEM
 from runnel.core.states import EXECUTION_FINAL, NODE_FINAL, NodeState
@@ -53,6 +54,7 @@ _NODE_EVENTS = (
     TaskWasLost,
     NodeWaits,
 )
+_CORE_WAITS = frozenset({Wait.SLEEP, Wait.SIGNAL, Wait.CHILD})
 _STATES: dict[type, NodeState] = {
     NodeQueued: NodeState.QUEUED,
     NodeStarted: NodeState.RUNNING,
@@ -166,16 +168,18 @@ class Projection:
         row.finished_at = at if row.state in NODE_FINAL else None
         row.attempts = max(row.attempts, getattr(event, "attempt", None) or 0)
         if isinstance(event, NodeQueued):
-            row.queued_at = at
+            row.queued_at, row.started_at, row.worker = at, None, None
         elif isinstance(event, MapStarted):
-            row.started_at = at
+            row.started_at, row.attempts = at, 1
+        elif isinstance(event, NodeWaits) and event.wait in _CORE_WAITS:
+            row.queued_at, row.started_at, row.worker = at, at, None
         elif isinstance(event, NodeFailed | RetryPlanned):
             row.error = storable(str(event.error))
         elif isinstance(event, TaskWasLost | NodeCancelled):
             row.error = storable(event.reason)
         if isinstance(event, NodeStarted | NodeCompleted | NodeFailed | NodeSkipped):
-            row.worker = storable(event.worker) or row.worker
-            row.started_at = event.started_at or row.started_at
+            row.worker = row.worker or storable(event.worker) or None
+            row.started_at = row.started_at or event.started_at
         if row.state is NodeState.COMPLETED:
             row.error = None
 

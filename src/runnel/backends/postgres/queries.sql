@@ -59,7 +59,7 @@ FROM unnest(
 )
 ON CONFLICT (id) DO NOTHING;
 
--- put_nodes: what the events of a batch say of each node; nothing new of a column is NULL
+-- put_nodes: what a batch says of each node; a new attempt (queued_at) begins without a worker
 INSERT INTO node_executions AS known (
     execution_id, node_id, item, state, attempts, worker,
     queued_at, started_at, finished_at, error
@@ -71,9 +71,11 @@ SELECT * FROM unnest(
 ON CONFLICT (execution_id, node_id, item) DO UPDATE SET
     state = excluded.state,
     attempts = greatest(known.attempts, excluded.attempts),
-    worker = coalesce(excluded.worker, known.worker),
+    worker = CASE WHEN excluded.queued_at IS NULL
+        THEN coalesce(known.worker, excluded.worker) ELSE excluded.worker END,
     queued_at = coalesce(excluded.queued_at, known.queued_at),
-    started_at = coalesce(excluded.started_at, known.started_at),
+    started_at = CASE WHEN excluded.queued_at IS NULL
+        THEN coalesce(known.started_at, excluded.started_at) ELSE excluded.started_at END,
     finished_at = excluded.finished_at,
     error = CASE WHEN excluded.state = 'COMPLETED' THEN NULL
         ELSE coalesce(excluded.error, known.error) END;
@@ -99,14 +101,13 @@ SELECT * FROM unnest($1::integer[], $2::text[], $3::text[], $4::text[], $5::byte
 
 -- take_unapplied: what was sent a while ago and has had no effect yet, to be sent again
 UPDATE commands SET sent_at = clock_timestamp()
-FROM (
+WHERE id = ANY (ARRAY(
     SELECT id FROM commands
     WHERE partition = $1 AND applied_at IS NULL
         AND sent_at <= clock_timestamp() - make_interval(secs => $2::float8)
     ORDER BY id LIMIT $3
-) AS late
-WHERE commands.id = late.id
-RETURNING commands.id, body;
+))
+RETURNING id, body;
 
 -- get_version: of content that is stored already
 SELECT version FROM definitions WHERE hash = $1;
@@ -229,9 +230,14 @@ ORDER BY aggregate_id, sequence, ordinal;
 -- list_limits: the concurrency keys of a partition that somebody holds or waits for
 SELECT aggregate_id, entry FROM limit_log WHERE partition = $1 ORDER BY sequence, ordinal;
 
--- take_finished: roots that ended in this state before then; others may be deleting, too
-SELECT id FROM executions
+-- take_finished: roots that ended in this state before then, and of which nothing runs any more
+SELECT id FROM executions AS root
 WHERE is_root AND state = $1 AND finished_at < $2
+    AND NOT EXISTS (
+        SELECT 1 FROM executions AS child
+        WHERE child.id >= root.id || '.' AND child.id < root.id || '/'
+            AND child.state IN ('PENDING', 'RUNNING')
+    )
 ORDER BY finished_at LIMIT $3
 FOR UPDATE SKIP LOCKED;
 

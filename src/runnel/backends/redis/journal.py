@@ -138,6 +138,7 @@ class RedisJournal:
         self, lease: Lease, name: str, keys: Sequence[str], args: Sequence[Any]
     ) -> Sequence[Any]:
         partition = f"{self._keys.partition}{lease.partition}"
+        found: list[Any]
         try:
             is_held, *found = await self._lines.run(
                 name, [partition, *keys], [lease.epoch, lease.nonce, *args], under=run_of(lease)

@@ -26,12 +26,14 @@ from runnel.backends.sqlite.messages import Messages, SqliteMailbox
 from runnel.backends.sqlite.partition import OwnedPartitions
 from runnel.backends.sqlite.rates import SqliteBuckets
 from runnel.backends.sqlite.reader import Reader
+from runnel.backends.sqlite.retention import SqliteRetention
 from runnel.backends.sqlite.routes import Routes
 from runnel.backends.sqlite.store import SqliteStore
 from runnel.backends.sqlite.writer import Writer
 from runnel.ports.archive import Archive
 from runnel.ports.blobs import BlobStore
 from runnel.ports.clock import Clock, Ids
+from runnel.ports.retention import Retention
 from runnel.ports.store import CommitLimits, Mailbox, Store, TaskQueue
 
 _LIMITS = CommitLimits()
@@ -46,6 +48,7 @@ class SqliteBackend:
     archive: Archive
     blobs: BlobStore
     leases: Leases
+    retention: Retention
 
     def __init__(self, writer: Writer, reader: Reader, ringer: Ringer) -> None:
         self._writer = writer
@@ -73,6 +76,7 @@ class SqliteBackend:
         backend = cls(writer, reader, ringer)
         backend._wire(data_dir, clock=clock, ids=ids, limits=limits)
         backend.blobs = FileBlobs(data_dir / "blobs", survives_power_loss=durability == "power")
+        backend.retention = SqliteRetention(writer, backend.blobs)
         writer.start()
         return backend
 

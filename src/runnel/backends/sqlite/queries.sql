@@ -159,3 +159,30 @@ SELECT full_at FROM buckets WHERE tag = ?;
 -- put_bucket: after a token was taken
 INSERT INTO buckets (tag, full_at) VALUES (?, ?)
 ON CONFLICT DO UPDATE SET full_at = excluded.full_at;
+
+-- list_finished: roots that ended in this state before then, and of which nothing runs any more
+SELECT id FROM executions AS root
+WHERE state = :state AND finished_at < :before AND parent_id IS NULL
+    AND NOT EXISTS (
+        SELECT 1 FROM executions AS child
+        WHERE child.id >= root.id || '.' AND child.id < root.id || '/'
+            AND child.state IN ('PENDING', 'RUNNING')
+    )
+ORDER BY created_at
+LIMIT :limit;
+
+-- list_tree: an execution and all below it
+SELECT id FROM executions WHERE id = :root OR (id >= :first AND id < :end);
+
+-- delete_histories: of a tree
+DELETE FROM history
+WHERE aggregate_id = :root OR (aggregate_id >= :first AND aggregate_id < :end);
+
+-- delete_letters: of a tree
+DELETE FROM dead_letters
+WHERE json_extract(CAST(body AS TEXT), '$.token[0]') = :root
+    OR (json_extract(CAST(body AS TEXT), '$.token[0]') >= :first
+        AND json_extract(CAST(body AS TEXT), '$.token[0]') < :end);
+
+-- delete_executions: of a tree
+DELETE FROM executions WHERE id = :root OR (id >= :first AND id < :end);

@@ -133,13 +133,14 @@ class Orchestrator:
     async def _own(self, lease: Lease, stop: asyncio.Event) -> None:
         """Gives the partition up on any error: whoever acquires it next loads what is stored."""
         parts = self._parts
-        parts.telemetry.event(
-            names.PARTITION_ACQUIRED, partition=lease.partition, epoch=lease.epoch
-        )
         owner: Owner | None = None
         try:
             owner = Owner(parts, self._graphs, await parts.store.restore(lease))
             self._owners[lease.partition] = owner
+            # Not before: what was restored may be what somebody waits for.
+            parts.telemetry.event(
+                names.PARTITION_ACQUIRED, partition=lease.partition, epoch=lease.epoch
+            )
             await recover(owner, parts.store, parts.telemetry)
             self._recovering.discard(lease.partition)
             self._tell_recovered()

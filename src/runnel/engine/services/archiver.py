@@ -16,7 +16,6 @@ from runnel.ports.store import Lease, Position
 from runnel.ports.telemetry import Telemetry
 
 COMMITS_MAX = 100
-RESEND_AFTER_S = 10.0
 RESENT_MAX = 500
 # How an entry that refers to a blob looks from outside: few do, and only those are decoded.
 BLOB_MARK = b'"blob":'
@@ -27,8 +26,8 @@ class Archiver:
     it is `alarm_s` behind.
 
     Any number may run, each for the partitions of its own `leases`: a commit is archived once. An
-    execution leaves the store `keep_s` after its end was archived, and what a caller asked for
-    without any effect is sent again.
+    execution leaves the store `keep_s` after its end was archived, and what a caller asked for is
+    sent again while it has had no effect for `resend_s`.
     """
 
     def __init__(
@@ -44,6 +43,7 @@ class Archiver:
         flush_s: float = 0.5,
         alarm_s: float = 10.0,
         keep_s: float = 60.0,
+        resend_s: float = 10.0,
     ) -> None:
         self._journal = journal
         self._ledger = ledger
@@ -55,6 +55,7 @@ class Archiver:
         self._flush_s = flush_s
         self._alarm_s = alarm_s
         self._keep_s = keep_s
+        self._resend_s = resend_s
         self._progress: dict[str, _Progress] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -94,7 +95,10 @@ class Archiver:
 
     async def _archive(self, lease: Lease, progress: "_Progress") -> int:
         if progress.archived is None:
-            progress.archived = (await self._ledger.cursor(lease.partition)).sequence
+            archived = (await self._ledger.cursor(lease.partition)).sequence
+            # What was archived before may have come back with a store that was set back.
+            await self._journal.trim(lease, upto=archived)
+            progress.archived = archived
         looked_at = self._clock.monotonic()
         after = progress.archived
         entries = await self._journal.read(lease, after=after, limit=COMMITS_MAX)
@@ -121,9 +125,9 @@ class Archiver:
         now = self._clock.monotonic()
         if now < progress.resend_at:
             return
-        progress.resend_at = now + RESEND_AFTER_S / 2
+        progress.resend_at = now + self._resend_s / 2
         commands = await self._ledger.unapplied(
-            lease.partition, idle_s=RESEND_AFTER_S, limit=RESENT_MAX
+            lease.partition, idle_s=self._resend_s, limit=RESENT_MAX
         )
         await self._journal.resend(lease, commands)
         for command in commands:

@@ -127,19 +127,7 @@ first, last_item = items()
 for at = first, last_item do
   dropped[#dropped + 1] = ARGV[at]
 end
-for number, where in ipairs(get_many(KEYS[6], dropped)) do
-  local token = dropped[number]
-  if where and string.sub(where, 1, 1) == 'q' then
-    local entry, queue = string.match(where, '^q(%S+) (.*)$')
-    redis.call('XDEL', KEYS[14] .. queue, entry)
-  elseif where then
-    local worker = string.sub(where, 2)
-    redis.call('HDEL', KEYS[16] .. worker, token)
-    -- Bounded, should its worker never ask: a beat tells it the same.
-    redis.call('XADD', KEYS[17] .. worker, 'MAXLEN', '~', '10000', '*', 't', token)
-  end
-end
-call_many('HDEL', KEYS[6], dropped)
+drop_tasks(KEYS[6], KEYS[14], KEYS[16], KEYS[17], dropped)
 
 -- Cleared before set: a timer that one commit clears and sets ends set.
 local cleared = {}

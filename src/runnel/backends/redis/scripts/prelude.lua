@@ -48,3 +48,20 @@ end
 local function parse_held(value)
   return string.match(value, '^(%d+) (%d)(%d)$')
 end
+
+-- Queued tasks leave their stream, claimed ones their worker, which is told.
+local function drop_tasks(out, tasks, held, told, tokens)
+  for number, where in ipairs(get_many(out, tokens)) do
+    local token = tokens[number]
+    if where and string.sub(where, 1, 1) == 'q' then
+      local entry, queue = string.match(where, '^q(%S+) (.*)$')
+      redis.call('XDEL', tasks .. queue, entry)
+    elseif where then
+      local worker = string.sub(where, 2)
+      redis.call('HDEL', held .. worker, token)
+      -- Bounded, should its worker never ask: a beat tells it the same.
+      redis.call('XADD', told .. worker, 'MAXLEN', '~', '10000', '*', 't', token)
+    end
+  end
+  call_many('HDEL', out, tokens)
+end

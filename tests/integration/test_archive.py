@@ -1,0 +1,122 @@
+"""What ran on Redis is in PostgreSQL: all of it, once, and as it was."""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import pytest
+
+from runnel.core.ids import NO_ITEM, ExecutionId
+from runnel.core.retry import RetryPolicy
+from runnel.core.states import NodeState
+from runnel.core.workflow import OnFailure, Workflow
+from runnel.ports.archive import ExecutionFilter
+from runnel.runtime.servers import PostgresServer, RedisServer
+from tests.archived import ArchivedEngine, archived_engine, rows
+from tests.driver import node, workflow
+from tests.engines import Work
+
+QUICK = RetryPolicy(max_retries=2, initial_delay=0.01, jitter=False)
+CHILD = workflow(node("x"), node("y", "x"))
+LARGE = "l" * 300_000
+
+MIXED: list[Workflow] = [
+    workflow(node("a"), node("b", "a"), node("c", "b")),
+    workflow(node("a"), node("b", "a"), node("c", "a"), node("d", "b", "c")),
+    workflow(node("a"), node("m", "a", for_each="input.items", config={"v": "{{ item }}"})),
+    workflow(node("a"), node("broken", "a"), node("c", "broken")),
+    workflow(
+        node("a"),
+        node("broken", "a"),
+        node("c", "a"),
+        on_failure=OnFailure.CONTINUE,
+    ),
+    workflow(node("flaky", retry=QUICK), node("b", "flaky")),
+    workflow(node("a"), node("w", "a", handler="workflow", child=CHILD)),
+    workflow(node("k", concurrency_key="one", concurrency_limit=1)),
+]
+
+
+@pytest.fixture
+def work() -> Work:
+    return Work()
+
+
+@pytest.fixture
+async def running(
+    shared_redis: RedisServer, shared_postgres: PostgresServer, work: Work
+) -> AsyncIterator[ArchivedEngine]:
+    async with archived_engine(shared_redis, shared_postgres, work) as opened:
+        yield opened
+
+
+async def test_the_archive_has_all_that_redis_has_and_each_commit_once(
+    running: ArchivedEngine, work: Work
+) -> None:
+    work.failures["broken"] = [ValueError("no")] * 60
+    work.failures["flaky"] = [RuntimeError("again")] * 20
+    ids = await running.submit_all(MIXED * 25)
+
+    states = Counter(await running.ends(ids))
+    await running.archive_all()
+
+    assert states == {"COMPLETED": 150, "FAILED": 50}
+    await check_headers(running, count=len(ids) + 25)
+    await check_log(running)
+    for execution_id in ids:
+        await check_nodes(running, execution_id)
+    assert await rows(
+        running.backend, "SELECT count(*) FROM commands WHERE applied_at IS NULL"
+    ) == [(0,)]
+    assert await rows(running.backend, "SELECT count(*) FROM limit_log") == [(0,)]
+
+
+async def check_headers(running: ArchivedEngine, *, count: int) -> None:
+    wanted = ExecutionFilter(with_children=True, limit=1_000)
+    archived = await running.backend.archive.list_headers(wanted)
+    kept = [await running.backend.redis.archive.get_header(each.execution_id) for each in archived]
+
+    assert len(archived) == count
+    assert kept == list(archived)
+
+
+async def check_log(running: ArchivedEngine) -> None:
+    """Every history as Redis has it, and no commit of a partition left out."""
+    found = await rows(
+        running.backend, "SELECT aggregate_id, entry FROM audit_log ORDER BY sequence, ordinal"
+    )
+    histories: dict[str, list[bytes]] = {}
+    for aggregate_id, entry in found:
+        histories.setdefault(aggregate_id, []).append(entry)
+    for execution_id, entries in histories.items():
+        assert entries == list(await running.backend.store.load(execution_id))
+    for number in await running.backend.store.partitions():
+        cursor = await running.backend.ledger.cursor(number)
+        assert await running.backend.journal.length(number) == 0
+        key = f"{running.backend.redis.keys.partition}{number}"
+        sequence = await running.backend.redis.lines.call("HGET", key, "sequence")
+        assert cursor.sequence == int(sequence or 0)
+
+
+async def check_nodes(running: ArchivedEngine, execution_id: ExecutionId) -> None:
+    """Each row says what the replayed execution says."""
+    execution = await running.client.load(execution_id)
+    archived = {
+        (node_id, item): (state, attempts, started_at, finished_at, error)
+        for node_id, item, state, attempts, started_at, finished_at, error in await rows(
+            running.backend,
+            "SELECT node_id, item, state, attempts, started_at, finished_at, error "
+            "FROM node_executions WHERE execution_id = $1",
+            execution_id,
+        )
+    }
+    for compiled, run in zip(execution.graph.nodes, execution.nodes, strict=True):
+        if run.state is NodeState.CANCELLED and not run.attempt:
+            continue  # it never began
+        state, attempts, started_at, finished_at, error = archived[compiled.node.id, NO_ITEM]
+        assert (state, attempts) == (run.state, run.attempt)
+        assert (started_at, finished_at) == (run.started_at, run.finished_at)
+        if run.state is NodeState.FAILED:
+            assert error == str(run.error)
+        if compiled.index in execution.maps:
+            items = [item for node_id, item in archived if node_id == compiled.node.id]
+            assert sorted(items) == [NO_ITEM, 0, 1, 2, 3]

@@ -1,0 +1,253 @@
+"""PostgreSQL gone for a while, Redis wiped, Redis set back: nothing that was promised is lost."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from runnel.backends.postgres import PostgresLedger
+from runnel.core.commands import CreateExecution
+from runnel.core.ids import DefinitionHash, ExecutionId
+from runnel.errors import FencedError, PartitionUnavailableError, StoreError
+from runnel.ports.store import Commit, History
+from runnel.runtime.clock import RealClock, RealIds
+from runnel.runtime.servers import PostgresServer, RedisServer
+from tests.archived import ArchivedEngine, archived_engine, fresh_schema, open_archived, rows
+from tests.driver import node, workflow
+from tests.engines import Work
+
+CHAIN = workflow(node("a"), node("b", "a"), node("c", "b"))
+DIAMOND = workflow(node("a"), node("b", "a"), node("c", "a"), node("d", "b", "c"))
+LARGE = workflow(node("a", config={"text": "l" * 300_000}), node("b", "a"), node("c", "b"))
+
+
+async def check_once(running: ArchivedEngine, ids: list[ExecutionId]) -> None:
+    """Every node settled once, by the audit log alone; and nothing waits for the archive."""
+    await running.archive_all()
+    found = await rows(
+        running.backend,
+        "SELECT aggregate_id, convert_from(entry, 'UTF8') FROM audit_log",
+    )
+    settled = Counter(
+        (id_, kind)
+        for id_, entry in found
+        for kind in ("ExecutionCreated", "ExecutionFinished")
+        for _ in range(entry.count(f'"type":"{kind}"'))
+    )
+    assert {settled[id_, "ExecutionFinished"] for id_ in ids} == {1}
+    assert {settled[id_, "ExecutionCreated"] for id_ in ids} == {1}
+    assert await rows(
+        running.backend, "SELECT count(*) FROM commands WHERE applied_at IS NULL"
+    ) == [(0,)]
+
+
+async def test_executions_go_on_without_postgres_and_are_archived_later(
+    shared_redis: RedisServer, own_postgres: PostgresServer
+) -> None:
+    work = Work()
+    gate = work.gate("b")
+    async with archived_engine(shared_redis, own_postgres, work) as running:
+        ids = await running.submit_all([CHAIN, DIAMOND] * 10)
+        await work.entered["b"].wait()
+        await asyncio.to_thread(own_postgres.kill)
+        gate.set()
+
+        assert set(await running.ends(ids)) == {"COMPLETED"}
+        with pytest.raises(StoreError, match="PostgreSQL"):
+            await running.client.submit(CHAIN)
+
+        await asyncio.to_thread(own_postgres.start)
+        later = await running.client.submit(CHAIN)
+        assert await running.ends([later]) == ["COMPLETED"]
+        await check_once(running, [*ids, later])
+
+
+async def test_a_wiped_redis_is_filled_from_the_archive(
+    own_redis: RedisServer, shared_postgres: PostgresServer
+) -> None:
+    work = Work()
+    async with archived_engine(own_redis, shared_postgres, work) as running:
+        past = await running.submit_all([CHAIN, LARGE] * 3)
+        await running.ends(past)
+        gate = work.gate("b")
+        ids = await running.submit_all([CHAIN, DIAMOND, LARGE] * 10)
+        held = await running.client.submit(CHAIN, is_held=True)
+        await work.entered["b"].wait()
+        await running.archive_all()
+
+        await asyncio.to_thread(own_redis.wipe)
+        gate.set()
+
+        assert set(await running.ends(ids)) == {"COMPLETED"}
+        assert str((await running.client.get(past[0])).status) == "COMPLETED"
+        await running.client.trigger(held)
+        assert await running.ends([held]) == ["COMPLETED"]
+        await check_once(running, [*past, *ids, held])
+    assert work.calls.count("c") >= len(past) + len(ids) + 1
+
+
+async def test_what_was_submitted_survives_a_wipe_at_once(
+    own_redis: RedisServer, shared_postgres: PostgresServer
+) -> None:
+    async with archived_engine(own_redis, shared_postgres, Work(), flush_s=1) as running:
+        ids = await running.submit_all([CHAIN] * 10)
+
+        await asyncio.to_thread(own_redis.wipe)
+
+        assert set(await running.ends(ids)) == {"COMPLETED"}
+        await check_once(running, ids)
+
+
+@pytest.mark.parametrize("is_queued", [True, False])
+async def test_a_redis_that_was_set_back_is_rolled_forward(
+    own_redis: RedisServer, shared_postgres: PostgresServer, is_queued: bool
+) -> None:
+    """The tasks of then are held by a worker, or more than it can take."""
+    work = Work()
+    gate = work.gate("b")
+    async with archived_engine(own_redis, shared_postgres, work) as running:
+        ids = await running.submit_all([CHAIN] * (40 if is_queued else 10))
+        await work.entered["b"].wait()
+        copy = await asyncio.to_thread(own_redis.save_aof)
+        gate.set()
+        await running.ends(ids)
+        late = await running.submit_all([DIAMOND] * 5)
+        await running.ends(late)
+        await running.archive_all()
+
+        await asyncio.to_thread(own_redis.restore_aof, copy)
+        new = await running.submit_all([DIAMOND] * 5)
+
+        assert set(await running.ends([*ids, *late, *new])) == {"COMPLETED"}
+        await check_once(running, [*ids, *late, *new])
+        redis = running.backend.redis
+        assert await redis.lines.call("HLEN", redis.keys.out) == 0
+        assert await redis.lines.call("XLEN", f"{redis.keys.tasks}default") == 0
+
+
+async def test_a_former_archiver_of_a_redis_that_was_set_back_writes_nothing(
+    own_redis: RedisServer, shared_postgres: PostgresServer
+) -> None:
+    schema = fresh_schema()
+    former, later = [
+        await open_archived(own_redis, shared_postgres, RealClock(), RealIds(), schema=schema)
+        for _ in range(2)
+    ]
+    copy = await asyncio.to_thread(own_redis.save_aof)
+    lease = await former.store.restore(await former.store.acquire(0, "former"))
+    await former.store.commit(
+        lease, Commit(sequence=1, histories=[History(aggregate_id="x", entry=b"old")])
+    )
+    entries = await former.journal.read(lease, after=0, limit=10)
+    await asyncio.to_thread(own_redis.restore_aof, copy)
+
+    current = await later.store.restore(await later.store.acquire(0, "later"))
+    await later.store.commit(
+        current, Commit(sequence=1, histories=[History(aggregate_id="x", entry=b"new")])
+    )
+    with pytest.raises(FencedError):
+        await former.ledger.append(0, entries, after=0, epoch=lease.epoch)
+    with pytest.raises(FencedError):
+        await former.journal.read(lease, after=0, limit=10)
+    fresh = await later.journal.read(current, after=0, limit=10)
+    await later.ledger.append(0, fresh, after=0, epoch=current.epoch)
+
+    assert current.epoch > lease.epoch
+    assert await rows(later, "SELECT entry FROM audit_log") == [(b"new",)]
+    await former.close()
+    await later.close()
+
+
+async def test_the_same_commit_is_not_archived_twice(
+    shared_redis: RedisServer, shared_postgres: PostgresServer
+) -> None:
+    backend = await open_archived(shared_redis, shared_postgres, RealClock(), RealIds())
+    lease = await backend.store.restore(await backend.store.acquire(0, "one"))
+    await backend.store.commit(
+        lease, Commit(sequence=1, histories=[History(aggregate_id="x", entry=b"e")])
+    )
+    entries = await backend.journal.read(lease, after=0, limit=10)
+    await backend.ledger.append(0, entries, after=0, epoch=lease.epoch)
+
+    with pytest.raises(FencedError):
+        await backend.ledger.append(0, entries, after=0, epoch=lease.epoch)
+
+    assert await rows(backend, "SELECT entry FROM audit_log") == [(b"e",)]
+    await backend.close()
+
+
+async def test_a_restarted_redis_needs_its_archive_and_a_living_one_does_not(
+    own_redis: RedisServer, own_postgres: PostgresServer
+) -> None:
+    backend = await open_archived(own_redis, own_postgres, RealClock(), RealIds())
+    lease = await backend.store.restore(await backend.store.acquire(0, "one"))
+    await backend.store.release(lease)
+    await asyncio.to_thread(own_postgres.kill)
+
+    lease = await backend.store.restore(await backend.store.acquire(0, "two"))
+    await backend.store.release(lease)
+    await asyncio.to_thread(own_redis.restart)
+    with pytest.raises(PartitionUnavailableError, match="can't be asked of the archive"):
+        await backend.store.acquire(0, "three")
+
+    assert lease.epoch == 2
+    await backend.close()
+
+
+async def test_what_was_recorded_and_never_sent_is_sent_by_the_owner(
+    shared_redis: RedisServer, shared_postgres: PostgresServer
+) -> None:
+    """As when its caller died between PostgreSQL and Redis."""
+    async with archived_engine(shared_redis, shared_postgres, Work(), resend_s=0.1) as running:
+        known = await running.client.submit(CHAIN)
+        header = await running.client.wait(known)
+        id_ = ExecutionId("x1")
+        command = CreateExecution(
+            execution_id=id_,
+            workflow=header.workflow,
+            definition=DefinitionHash(header.definition),
+            version=1,
+            created_at=1.0,
+        )
+        partition = await running.backend.store.route(id_)
+
+        await PostgresLedger(running.backend.database).record([(partition, command)])
+
+        assert await running.ends([id_]) == ["COMPLETED"]
+
+
+async def test_what_is_final_and_archived_leaves_redis_and_can_still_be_read(
+    shared_redis: RedisServer, shared_postgres: PostgresServer
+) -> None:
+    child = workflow(node("x", config={"text": "l" * 300_000}))
+    parent = workflow(node("a"), node("w", "a", handler="workflow", child=child), node("b", "w"))
+    async with archived_engine(shared_redis, shared_postgres, Work(), keep_s=0.1) as running:
+        ids = await running.submit_all([LARGE, parent])
+        await running.ends(ids)
+        keys = running.backend.redis.keys
+        left = 1
+
+        async def count() -> None:
+            nonlocal left
+            sizes = [
+                await running.backend.redis.lines.call(*asked)
+                for asked in (
+                    ("HLEN", keys.headers),
+                    ("ZCARD", keys.listed),
+                    ("ZCARD", keys.ids),
+                    ("ZCARD", keys.blobs),
+                )
+            ]
+            left = sum(sizes)
+
+        async with asyncio.timeout(10):
+            while left:
+                await count()
+        views = [await running.client.get(each) for each in ids]
+
+        assert await running.backend.redis.lines.call("KEYS", keys.history + "*") == []
+        assert await running.backend.redis.lines.call("KEYS", keys.blob + "*") == []
+        assert {str(view.status) for view in views} == {"COMPLETED"}
+        assert views[0].nodes["a"].output == {"text": "l" * 300_000}
+        assert views[1].nodes["w"].output == {"text": "l" * 300_000}
+        assert len(await running.client.history(ids[0])) > 5

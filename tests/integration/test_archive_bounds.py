@@ -1,0 +1,219 @@
+"""What is refused: servers that do not belong together, and more than can be archived."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from runnel.backends.archived import ArchivedBackend
+from runnel.backends.redis import RedisBackend
+from runnel.backends.redis.mailbox import RedisMailbox
+from runnel.core.commands import CreateExecution
+from runnel.core.ids import DefinitionHash, ExecutionId
+from runnel.core.values import blob
+from runnel.engine.services.archiver import Archiver
+from runnel.errors import ArchiveBehindError, BrokenInvariantError, InputError
+from runnel.ports.store import Commit, Lease
+from runnel.runtime.clock import RealClock, RealIds
+from runnel.runtime.hub import Hub
+from runnel.runtime.servers import PostgresServer, RedisServer
+from runnel.testing.clock import FakeClock, FakeIds
+from runnel.testing.conformance.values import header, message
+from tests.archived import fresh_schema, open_archived, rows
+from tests.redis_server import empty
+
+MOST = 10
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+async def backend(
+    shared_redis: RedisServer, shared_postgres: PostgresServer, clock: FakeClock
+) -> AsyncIterator[ArchivedBackend]:
+    opened = await open_archived(
+        shared_redis, shared_postgres, clock, FakeIds(), journal_entries_max=MOST
+    )
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def lease(backend: ArchivedBackend) -> Lease:
+    return await backend.store.restore(await backend.store.acquire(0, "one"))
+
+
+def archiver_of(backend: ArchivedBackend, clock: FakeClock, lease: Lease) -> Archiver:
+    return Archiver(
+        backend.journal,
+        backend.ledger,
+        clock,
+        Hub(),
+        hot_blobs=backend.hot_blobs,
+        cold_blobs=backend.cold_blobs,
+        leases=lambda: [lease],
+    )
+
+
+def creation(id_: str = "x1") -> CreateExecution:
+    return CreateExecution(
+        execution_id=ExecutionId(id_),
+        workflow="w",
+        definition=DefinitionHash("d"),
+        version=1,
+        created_at=1.0,
+    )
+
+
+async def fill(backend: ArchivedBackend, lease: Lease, upto: int) -> None:
+    for sequence in range(1, upto + 1):
+        await backend.store.commit(lease, Commit(sequence=sequence))
+
+
+async def test_new_executions_are_refused_before_deciding_stops(
+    backend: ArchivedBackend, lease: Lease
+) -> None:
+    await fill(backend, lease, MOST * 8 // 10)
+
+    with pytest.raises(ArchiveBehindError, match="the archive is behind: 8 commits"):
+        await backend.mailbox.send([creation()])
+    await backend.mailbox.send([message("of one that runs")])
+    await backend.store.commit(lease, Commit(sequence=9))
+
+    assert await backend.archive.get_header(ExecutionId("x1")) is None
+    assert await rows(backend, "SELECT kind FROM commands") == [("CancelExecution",)]
+
+
+async def test_a_commit_waits_for_room_in_the_journal_and_nothing_is_thrown_away(
+    backend: ArchivedBackend, lease: Lease, clock: FakeClock
+) -> None:
+    await fill(backend, lease, MOST)
+    archiver = archiver_of(backend, clock, lease)
+
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(
+            backend.store.commit(lease, Commit(sequence=MOST + 1, headers=[header()]))
+        )
+        await clock.until_asleep()
+        assert await backend.journal.length(0) == MOST
+        await archiver.tick()
+        await clock.advance(1)
+        await waiting
+
+    assert await backend.journal.length(0) == 1
+    assert (await backend.ledger.cursor(0)).sequence == MOST
+
+
+async def test_a_commit_that_finds_no_room_is_given_up_unwritten(
+    backend: ArchivedBackend, lease: Lease, clock: FakeClock
+) -> None:
+    await fill(backend, lease, MOST)
+
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(refusal(backend, lease))
+        while not waiting.done():
+            await clock.advance(1)
+            await asyncio.sleep(0)
+
+    assert waiting.result() == MOST
+    assert await backend.archive.get_header(header().execution_id) is None
+
+
+async def refusal(backend: ArchivedBackend, lease: Lease) -> int:
+    with pytest.raises(ArchiveBehindError) as refused:
+        await backend.store.commit(lease, Commit(sequence=MOST + 1, headers=[header()]))
+    return refused.value.found
+
+
+async def test_a_message_that_comes_too_late_is_left_to_the_owner(
+    backend: ArchivedBackend,
+) -> None:
+    sent = await RedisMailbox(
+        backend.redis.lines, backend.redis.keys, backend.redis.layout
+    ).deliver([creation()], before=1.0)
+
+    assert not sent
+    assert await backend.redis.archive.get_header(ExecutionId("x1")) is None
+
+
+async def test_a_large_input_is_archived_with_the_command(backend: ArchivedBackend) -> None:
+    await backend.blobs.put("x1/input/1", b"large")
+    command = creation()
+    with_blob = CreateExecution(
+        **{name: getattr(command, name) for name in CreateExecution.__struct_fields__}
+        | {"input": blob("x1/input/1", 5)}
+    )
+
+    await backend.mailbox.send([with_blob])
+
+    assert await backend.cold_blobs.get("x1/input/1") == b"large"
+
+
+async def test_a_redis_of_another_archive_is_refused(
+    shared_redis: RedisServer, shared_postgres: PostgresServer, backend: ArchivedBackend
+) -> None:
+    with pytest.raises(InputError, match="this Redis belongs to the archive"):
+        await open_archived(
+            shared_redis, shared_postgres, RealClock(), RealIds(), schema=fresh_schema()
+        )
+
+
+async def test_a_redis_that_was_used_without_an_archive_is_refused(
+    shared_redis: RedisServer, shared_postgres: PostgresServer
+) -> None:
+    empty(shared_redis)
+    plain = await RedisBackend.open(
+        shared_redis.url, clock=RealClock(), ids=RealIds(), partitions=1
+    )
+    await plain.store.commit(await plain.store.acquire(0, "one"), Commit(sequence=1))
+    await plain.close()
+
+    with pytest.raises(InputError, match="executions that were never archived"):
+        await open_archived(
+            shared_redis, shared_postgres, RealClock(), RealIds(), schema=fresh_schema()
+        )
+
+
+async def test_an_archive_keeps_its_number_of_partitions(
+    shared_redis: RedisServer, shared_postgres: PostgresServer
+) -> None:
+    schema = fresh_schema()
+    empty(shared_redis)
+    first = await open_archived(
+        shared_redis, shared_postgres, RealClock(), RealIds(), partitions=3, schema=schema
+    )
+    await first.close()
+
+    with pytest.raises(InputError, match="the archive has 3 partitions"):
+        await open_archived(
+            shared_redis, shared_postgres, RealClock(), RealIds(), partitions=4, schema=schema
+        )
+    second = await open_archived(
+        shared_redis, shared_postgres, RealClock(), RealIds(), partitions=None, schema=schema
+    )
+    assert list(await second.store.partitions()) == [0, 1, 2]
+    await second.close()
+
+
+async def test_a_process_without_the_archive_writes_the_journal_too(
+    shared_redis: RedisServer, backend: ArchivedBackend
+) -> None:
+    plain = await RedisBackend.open(shared_redis.url, clock=RealClock(), ids=RealIds())
+
+    await plain.store.commit(await plain.store.acquire(0, "one"), Commit(sequence=1))
+
+    assert await backend.journal.length(0) == 1
+    await plain.close()
+
+
+async def test_a_gap_in_the_journal_is_a_broken_invariant(
+    backend: ArchivedBackend, lease: Lease
+) -> None:
+    await fill(backend, lease, 3)
+    await backend.journal.trim(lease, upto=2)
+
+    with pytest.raises(BrokenInvariantError, match="goes on with commit 3, the archive with 1"):
+        await backend.journal.read(lease, after=0, limit=10)

@@ -1,0 +1,205 @@
+"""The tables: migrations lead to the schema, and every statement finds its rows by an index."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from runnel.backends.postgres import Database, PostgresRetention
+from runnel.backends.postgres.migrations import migrate, migrations
+from runnel.backends.postgres.queries import SQL
+from runnel.core.states import ExecutionState
+from runnel.errors import InputError, StoreError
+from runnel.runtime.servers import PostgresServer
+from tests.archived import fresh_schema
+
+EXECUTIONS = 3_000
+NODES = 4
+SHAPE = """
+SELECT 'column', c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull,
+    pg_get_expr(d.adbin, d.adrelid)
+FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
+LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
+WHERE c.relnamespace = to_regnamespace($1) AND c.relkind = 'r'
+UNION ALL
+SELECT 'index', tablename, indexname, replace(indexdef, $1 || '.', ''), NULL, NULL
+FROM pg_indexes WHERE schemaname = replace($1, '"', '')
+UNION ALL
+SELECT 'constraint', conrelid::regclass::text, conname, pg_get_constraintdef(oid), NULL, NULL
+FROM pg_constraint WHERE connamespace = to_regnamespace($1) AND contype <> 'n'
+ORDER BY 1, 2, 3
+"""
+FILL = f"""
+INSERT INTO executions
+SELECT 'x' || lpad(n::text, 6, '0'), n % 16, true, 'w' || n % 50, 1, 'hash',
+    (ARRAY['COMPLETED', 'FAILED', 'CANCELLED', 'COMPLETED', 'RUNNING'])[1 + n % 5],
+    n, n, CASE WHEN n % 5 < 4 THEN n + 1 END, NULL, '{{}}', NULL
+FROM generate_series(1, {EXECUTIONS}) AS n;
+INSERT INTO node_executions
+SELECT id, 'n' || k, -1, 'COMPLETED', 1, 'w', 1, 1, 1, NULL
+FROM executions, generate_series(1, {NODES}) AS k;
+INSERT INTO audit_log
+SELECT partition, row_number() OVER (PARTITION BY partition ORDER BY id, k), 0, id, '[]'
+FROM executions, generate_series(1, {NODES}) AS k;
+INSERT INTO limit_log
+SELECT partition, created_at, 0, 'limit:' || workflow || id, '[]' FROM executions;
+INSERT INTO commands (partition, execution_id, kind, key, body, applied_at)
+SELECT partition, id, 'CreateExecution', '', '', CASE WHEN state <> 'RUNNING' THEN now() END
+FROM executions;
+INSERT INTO dead_letters SELECT partition, created_at, 0, id, 'q', created_at, '' FROM executions;
+INSERT INTO blobs SELECT id || '/a', '' FROM executions;
+INSERT INTO definitions SELECT md5(id), id, 1, '' FROM executions;
+"""  # numbers of ours
+IDS = ["x000007", "x000008"]
+# What each statement is given; the ones that only ever see a handful of rows are left out.
+GIVEN: dict[str, tuple[object, ...]] = {
+    "apply_commands": (IDS, ["CreateExecution"] * 2, ["", ""]),
+    "apply_all_commands": (IDS,),
+    "close_limits": (["limit:w1x000001"],),
+    "take_unapplied": (3, 0.0, 500),
+    "get_version": ("hash",),
+    "get_definition": ("hash",),
+    "get_header": ("x000007",),
+    "get_headers": (IDS,),
+    "get_place": ("x000007",),
+    "list_headers": ([True], ["COMPLETED", "FAILED"], 1e9, "", 50),
+    "list_headers_of": ([True, False], ["COMPLETED", "FAILED"], 1e9, "", 50, "w7"),
+    "find_ids": ("x0000", "x0000\U0010ffff", False, 2),
+    "load_history": ("x000007",),
+    "load_histories": (IDS,),
+    "list_nodes": ("x000007", "", -2, 100),
+    "list_dead_letters": (50,),
+    "get_blob": ("x000007/a",),
+    "delete_blobs": ("x000007", "x000007\U0010ffff"),
+    "list_blobs": ("x000007.", "x0000070"),
+    "list_touched": (3, 740),
+    "list_unfinished": (3,),
+    "list_trees": (IDS,),
+    "list_limits": (3,),
+    "take_finished": ("FAILED", 100.0, 10),
+    "delete_nodes": ("x000007", "x000007.", "x000007/"),
+    "delete_audit_log": ("x000007", "x000007.", "x000007/"),
+    "delete_commands": ("x000007", "x000007.", "x000007/"),
+    "delete_dead_letters": ("x000007", "x000007.", "x000007/"),
+    "delete_executions": ("x000007", "x000007.", "x000007/"),
+}
+# One row for the whole store, one for each partition; and writes, whose keys are indexes.
+SMALL = {
+    "get_meta",
+    "add_meta",
+    "add_cursors",
+    "get_cursor",
+    "claim_cursor",
+    "move_cursor",
+    "put_headers",
+    "add_headers",
+    "put_nodes",
+    "add_commands",
+    "lock_definitions",
+    "add_definition",
+    "put_blob",
+}
+
+
+@pytest.fixture
+async def connection(shared_postgres: PostgresServer) -> AsyncIterator[Any]:
+    opened = await asyncpg.connect(shared_postgres.url)
+    yield opened
+    await opened.close()
+
+
+async def test_the_migrations_lead_to_the_schema_of_a_new_database(connection: Any) -> None:
+    stepwise, fresh = fresh_schema(), fresh_schema()
+
+    versions = [
+        await migrate(connection, stepwise, is_stepwise=True),
+        await migrate(connection, fresh),
+        await migrate(connection, fresh),
+    ]
+    shapes = []
+    for schema in (stepwise, fresh):
+        await connection.execute(f'SET search_path TO "{schema}"')
+        rows = await connection.fetch(SHAPE, f'"{schema}"')
+        shapes.append([tuple(row) for row in rows])
+
+    assert set(versions) == {max(migrations())}
+    assert shapes[0] == shapes[1]
+    assert len(shapes[0]) > 80
+
+
+async def test_migrations_are_numbered_without_a_gap() -> None:
+    assert list(migrations()) == list(range(1, len(migrations()) + 1))
+
+
+async def test_a_schema_of_a_later_version_is_refused(
+    connection: Any, shared_postgres: PostgresServer
+) -> None:
+    schema = fresh_schema()
+    await migrate(connection, schema)
+    await connection.execute(f'INSERT INTO "{schema}".versions VALUES (999)')
+
+    with pytest.raises(InputError, match="schema version 999"):
+        await Database.open(shared_postgres.url, schema=schema)
+
+
+async def test_every_statement_finds_its_rows_by_an_index(connection: Any) -> None:
+    schema = fresh_schema()
+    await migrate(connection, schema)
+    await connection.execute(f'SET search_path TO "{schema}"')
+    await connection.execute(FILL)
+    await connection.execute("ANALYZE")
+
+    scans = {}
+    for name, values in GIVEN.items():
+        rows = await connection.fetch(f"EXPLAIN {SQL[name]}", *values)
+        plan = "\n".join(row[0] for row in rows)
+        if "Seq Scan" in plan or "Index" not in plan:
+            scans[name] = plan
+
+    assert scans == {}
+    assert set(GIVEN) | SMALL == set(SQL)
+
+
+async def test_a_batch_of_what_ended_long_ago_is_deleted_with_all_that_belongs_to_it(
+    connection: Any, shared_postgres: PostgresServer
+) -> None:
+    schema = fresh_schema()
+    database = await Database.open(shared_postgres.url, schema=schema)
+    await connection.execute(f'SET search_path TO "{schema}"')
+    await connection.execute(FILL)
+    await connection.execute(
+        "UPDATE executions SET id = 'x000001.a.1', is_root = false WHERE id = 'x000006'"
+    )
+    retention = PostgresRetention(database)
+
+    deleted = await retention.delete_finished(ExecutionState.FAILED, before=30.0, limit=5)
+
+    left = await connection.fetch(
+        "SELECT id FROM executions WHERE state = 'FAILED' ORDER BY finished_at LIMIT 1"
+    )
+    counts = [
+        await connection.fetchval(f"SELECT count(*) FROM {table}")
+        for table in ("node_executions", "audit_log", "commands", "dead_letters", "blobs")
+    ]
+    assert deleted == 5
+    assert left[0][0] == "x000031"
+    assert counts == [
+        (EXECUTIONS - 5) * NODES,
+        (EXECUTIONS - 5) * NODES,
+        EXECUTIONS - 5,
+        EXECUTIONS - 5,
+        EXECUTIONS - 5,
+    ]
+    assert await retention.delete_finished(ExecutionState.CANCELLED, before=0.5, limit=5) == 0
+    await database.close()
+
+
+async def test_a_server_that_is_not_there_is_a_store_error() -> None:
+    with pytest.raises(StoreError, match="PostgreSQL: "):
+        await Database.open("postgresql://nobody@127.0.0.1:1/none")
+
+
+async def test_a_url_that_is_none_is_refused() -> None:
+    with pytest.raises(InputError, match="expected the URL"):
+        await Database.open("http://somewhere")

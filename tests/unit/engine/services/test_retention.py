@@ -1,0 +1,54 @@
+"""What ended is deleted after as many days as its state has, and kept without a number."""
+
+import asyncio
+
+from runnel.core.states import ExecutionState
+from runnel.engine.services.retention import BATCH, LOOK_S, RetentionService
+from runnel.errors import StoreError
+from runnel.ports import telemetry as names
+from runnel.testing.clock import FakeClock
+from tests.unit.engine.services.test_archiver import Told
+
+S = ExecutionState
+
+
+class FakeRetention:
+    def __init__(self, left: int) -> None:
+        self.left = left
+        self.asked: list[tuple[ExecutionState, float]] = []
+        self.problem: StoreError | None = None
+
+    async def delete_finished(self, state: ExecutionState, *, before: float, limit: int) -> int:
+        self.asked.append((state, before))
+        if self.problem is not None:
+            raise self.problem
+        deleted = min(limit, self.left)
+        self.left -= deleted
+        return deleted
+
+
+async def test_only_states_with_a_number_of_days_are_deleted() -> None:
+    clock, retention, told = FakeClock(now=864_000.0), FakeRetention(3), Told()
+    service = RetentionService(retention, clock, told, days={S.FAILED: 2, S.COMPLETED: 0.5})
+
+    assert await service.tick() == 3
+
+    assert retention.asked == [(S.FAILED, 691_200.0), (S.COMPLETED, 820_800.0)]
+    assert told.events == [names.RETENTION_DELETED]
+
+
+async def test_it_goes_on_at_once_while_there_is_more_and_waits_then() -> None:
+    clock, retention, told = FakeClock(), FakeRetention(2 * BATCH + 1), Told()
+    service = RetentionService(retention, clock, told, days={S.FAILED: 1})
+    stop = asyncio.Event()
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(service.run(stop))
+        await clock.until_asleep()
+        asked = len(retention.asked)
+        retention.problem = StoreError("gone")
+        await clock.advance(LOOK_S)
+        stop.set()
+
+    assert (retention.left, asked) == (0, 4)
+    assert told.events == [names.RETENTION_DELETED] * 3 + [names.STORE_FAILED]
