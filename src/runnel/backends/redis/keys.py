@@ -15,8 +15,7 @@ class Keys:
         self.layout = tag + "layout"
 
         # -- of a partition
-        # hash: owner, epoch, nonce, counter, sequence, cursor; `verified` is the life of the server
-        # in which the partition was last compared with the archive
+        # hash: owner, epoch, nonce, counter, sequence, cursor, verified (run_id: see rescue.py)
         self.partition = tag + "partition:"
         # stream: m = the message as `codec` wrote it
         self.inbox = tag + "inbox:"
@@ -27,8 +26,7 @@ class Keys:
         self.running = tag + "running:"
         # set: concurrency keys that have a history
         self.limits = tag + "limits:"
-        # of a store with an archive. Stream: `<sequence>-0` is what that commit wrote, with the
-        # fields h<aggregate> = history entry, x = header, c = aggregate closed, d = dead letter
+        # stream by sequence: h<aggregate> = entry, x = header, c = closed aggregate, d = letter
         self.journal = tag + "journal:"
         # sorted sets: final executions by the sequence that made them so, roots and children
         self.ended = tag + "ended:"
