@@ -11,6 +11,7 @@ _LOUD = (
     names.PARTITION_LOST,
     names.STORE_FAILED,
     names.THREAD_ABANDONED,
+    names.ARCHIVE_LATE,
     names.WORKER_DEAD,
     names.ORCHESTRATOR_DEAD,
     names.TASKS_UNSERVED,
