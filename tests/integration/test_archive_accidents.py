@@ -15,6 +15,7 @@ from runnel.runtime.servers import PostgresServer, RedisServer
 from tests.archived import ArchivedEngine, archived_engine, fresh_schema, open_archived, rows
 from tests.driver import node, workflow
 from tests.engines import Work
+from tests.redis_server import empty
 
 CHAIN = workflow(node("a"), node("b", "a"), node("c", "b"))
 DIAMOND = workflow(node("a"), node("b", "a"), node("c", "a"), node("d", "b", "c"))
@@ -251,3 +252,42 @@ async def test_what_is_final_and_archived_leaves_redis_and_can_still_be_read(
         assert views[0].nodes["a"].output == {"text": "l" * 300_000}
         assert views[1].nodes["w"].output == {"text": "l" * 300_000}
         assert len(await running.client.history(ids[0])) > 5
+
+
+async def test_an_engine_begins_without_postgres_on_a_redis_that_has_lived_on(
+    shared_redis: RedisServer, own_postgres: PostgresServer
+) -> None:
+    schema = fresh_schema()
+    empty(shared_redis)
+    work = Work()
+    gate = work.gate("b")
+    async with archived_engine(shared_redis, own_postgres, work, schema=schema) as running:
+        ids = await running.submit_all([CHAIN, DIAMOND])
+        await work.entered["b"].wait()
+    await asyncio.to_thread(own_postgres.kill)
+    gate.set()
+
+    async with archived_engine(shared_redis, own_postgres, work, schema=schema) as running:
+        assert set(await running.ends(ids)) == {"COMPLETED"}
+        await asyncio.to_thread(own_postgres.start)
+        await check_once(running, ids)
+
+
+async def test_concurrency_keys_are_held_again_after_a_wipe(
+    own_redis: RedisServer, shared_postgres: PostgresServer
+) -> None:
+    work = Work()
+    gate = work.gate("k")
+    keyed = workflow(node("k", concurrency_key="one\0key", concurrency_limit=2))
+    async with archived_engine(own_redis, shared_postgres, work) as running:
+        ids = await running.submit_all([keyed] * 10)
+        await work.entered["k"].wait()
+        await running.archive_all()
+
+        await asyncio.to_thread(own_redis.wipe)
+        gate.set()
+
+        assert set(await running.ends(ids)) == {"COMPLETED"}
+        await check_once(running, ids)
+        assert await rows(running.backend, "SELECT * FROM limit_log") == []
+    assert work.running_most <= 4

@@ -140,7 +140,17 @@ async def test_a_schema_of_a_later_version_is_refused(
     await connection.execute(f'INSERT INTO "{schema}".versions VALUES (999)')
 
     with pytest.raises(InputError, match="schema version 999"):
-        await Database.open(shared_postgres.url, schema=schema)
+        await prepared(shared_postgres.url, schema)
+
+
+async def prepared(url: str, schema: str = "runnel") -> Database:
+    database = await Database.open(url, schema=schema)
+    try:
+        await database.prepare()
+    except BaseException:
+        await database.close()
+        raise
+    return database
 
 
 async def test_every_statement_finds_its_rows_by_an_index(connection: Any) -> None:
@@ -165,7 +175,7 @@ async def test_a_batch_of_what_ended_long_ago_is_deleted_with_all_that_belongs_t
     connection: Any, shared_postgres: PostgresServer
 ) -> None:
     schema = fresh_schema()
-    database = await Database.open(shared_postgres.url, schema=schema)
+    database = await prepared(shared_postgres.url, schema)
     await connection.execute(f'SET search_path TO "{schema}"')
     await connection.execute(FILL)
     await connection.execute(
@@ -197,9 +207,9 @@ async def test_a_batch_of_what_ended_long_ago_is_deleted_with_all_that_belongs_t
 
 async def test_a_server_that_is_not_there_is_a_store_error() -> None:
     with pytest.raises(StoreError, match="PostgreSQL: "):
-        await Database.open("postgresql://nobody@127.0.0.1:1/none")
+        await prepared("postgresql://nobody@127.0.0.1:1/none")
 
 
 async def test_a_url_that_is_none_is_refused() -> None:
     with pytest.raises(InputError, match="expected the URL"):
-        await Database.open("http://somewhere")
+        await prepared("http://somewhere")

@@ -30,5 +30,5 @@ class Ledger(Protocol):
     async def unapplied(self, partition: int, *, idle_s: float, limit: int) -> Sequence[Command]:
         """What callers asked for, oldest first, that no archived event shows the effect of.
 
-        Each is told again after `idle_s` at the earliest.
+        Each is told again after `idle_s`, then twice that, and so on; with 0, all are told.
         """

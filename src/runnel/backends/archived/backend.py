@@ -23,10 +23,16 @@ from runnel.backends.redis.backend import CALL_S, JOURNAL_ENTRIES_MAX, PREFIX
 from runnel.backends.redis.blobs import RedisBlobs
 from runnel.backends.redis.journal import RedisJournal
 from runnel.backends.redis.keys import Keys
-from runnel.backends.redis.layout import PARTITIONS_DEFAULT, Layout, adopt_layout
+from runnel.backends.redis.layout import (
+    PARTITIONS_DEFAULT,
+    Layout,
+    adopt_layout,
+    find_layout,
+)
 from runnel.backends.redis.lines import Lines
 from runnel.backends.redis.mailbox import RedisMailbox
 from runnel.backends.redis.server_time import ServerTime
+from runnel.errors import StoreError
 from runnel.ports.archive import Archive
 from runnel.ports.blobs import BlobStore
 from runnel.ports.clock import Clock, Ids
@@ -95,19 +101,13 @@ class ArchivedBackend:
     ) -> Self:
         """`partitions` is for a store that is opened for the first time: it can't be changed.
 
-        Raises InputError for a Redis and a PostgreSQL that do not belong together.
+        Raises InputError for a Redis and a PostgreSQL that do not belong together. While PostgreSQL
+        can't be reached, a Redis that has an archive is taken at its word.
         """
         database = await Database.open(postgres_url, schema=schema)
         lines, keys = Lines(redis_url, clock, call_s=call_s), Keys(prefix)
         try:
-            meta = await open_meta(
-                database,
-                incarnation=ids.nonce() + ids.nonce(),
-                partitions=partitions or PARTITIONS_DEFAULT,
-                is_fixed=partitions is not None,
-            )
-            layout = Layout(meta.partitions, meta.incarnation)
-            await adopt_layout(lines, keys, layout)
+            layout = await _open_layout(lines, keys, database, ids=ids, partitions=partitions)
         except BaseException:
             await lines.close()
             await database.close()
@@ -141,3 +141,23 @@ class ArchivedBackend:
     async def close(self) -> None:
         await self.redis.close()
         await self.database.close()
+
+
+async def _open_layout(
+    lines: Lines, keys: Keys, database: Database, *, ids: Ids, partitions: int | None
+) -> Layout:
+    try:
+        meta = await open_meta(
+            database,
+            incarnation=ids.nonce() + ids.nonce(),
+            partitions=partitions or PARTITIONS_DEFAULT,
+            is_fixed=partitions is not None,
+        )
+    except StoreError:
+        known = await find_layout(lines, keys)
+        if known is None or partitions not in (None, known.partitions):
+            raise
+        return known
+    layout = Layout(meta.partitions, meta.incarnation)
+    await adopt_layout(lines, keys, layout)
+    return layout

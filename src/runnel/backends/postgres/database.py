@@ -1,5 +1,6 @@
 """Connections to the server: a pool, and its errors put into words."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Self
@@ -22,8 +23,11 @@ Connection = Any
 class Database:
     """Raises StoreError for whatever goes wrong on the way, and never asyncpg's own."""
 
-    def __init__(self, pool: Any) -> None:
+    def __init__(self, pool: Any, schema: str) -> None:
         self._pool = pool
+        self._schema = schema
+        self._turn = asyncio.Lock()
+        self._is_prepared = False
 
     @classmethod
     async def open(
@@ -34,27 +38,36 @@ class Database:
         call_s: float = CALL_S,
         connections_max: int = CONNECTIONS_MAX,
     ) -> Self:
-        """Brings the schema up to date first; a call that takes longer than `call_s` fails."""
-        with _Words():
-            pool = await asyncpg.create_pool(
-                url,
-                min_size=0,
-                max_size=connections_max,
-                command_timeout=call_s,
-                timeout=call_s,
-                server_settings={"search_path": quoted(schema), "application_name": "runnel"},
-            )
-            try:
-                async with pool.acquire() as connection:
-                    await migrate(connection, schema)
-            except asyncpg.ClientConfigurationError as error:
-                raise InputError(f"expected the URL of a PostgreSQL server: {error}") from error
-            except BaseException:
-                pool.terminate()
-                raise
-        return cls(pool)
+        """Connects with the first call; one that takes longer than `call_s` fails."""
+        pool = await asyncpg.create_pool(
+            url,
+            min_size=0,
+            max_size=connections_max,
+            command_timeout=call_s,
+            timeout=call_s,
+            server_settings={"search_path": quoted(schema), "application_name": "runnel"},
+        )
+        return cls(pool, schema)
+
+    async def prepare(self) -> None:
+        """Brings the schema up to date, once; every other call does so by itself.
+
+        Raises InputError for a URL that is none, and for a schema of a later version.
+        """
+        if self._is_prepared:
+            return
+        async with self._turn:
+            with _Words():
+                try:
+                    async with self._pool.acquire() as connection:
+                        await migrate(connection, self._schema)
+                except asyncpg.ClientConfigurationError as error:
+                    message = f"expected the URL of a PostgreSQL server: {error}"
+                    raise InputError(message) from error
+            self._is_prepared = True
 
     async def rows(self, name: str, *values: object) -> Sequence[Row]:
+        await self.prepare()
         with _Words():
             found: Sequence[Row] = await self._pool.fetch(SQL[name], *values)
             return found
@@ -65,12 +78,14 @@ class Database:
 
     async def run(self, name: str, *values: object) -> int:
         """How many rows it changed."""
+        await self.prepare()
         with _Words():
             return changed(await self._pool.execute(SQL[name], *values))
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
         """All or nothing; whether it was committed is not known when leaving the block fails."""
+        await self.prepare()
         with _Words():
             async with self._pool.acquire() as connection, connection.transaction():
                 yield connection

@@ -99,12 +99,13 @@ WHERE execution_id = ANY ($1::text[]) AND applied_at IS NULL;
 INSERT INTO commands (partition, execution_id, kind, key, body)
 SELECT * FROM unnest($1::integer[], $2::text[], $3::text[], $4::text[], $5::bytea[]);
 
--- take_unapplied: what was sent a while ago and has had no effect yet, to be sent again
+-- take_unapplied: what was sent a while ago and has had no effect yet; the pause doubles each time
 UPDATE commands SET sent_at = clock_timestamp()
 WHERE id = ANY (ARRAY(
     SELECT id FROM commands
     WHERE partition = $1 AND applied_at IS NULL
-        AND sent_at <= clock_timestamp() - make_interval(secs => $2::float8)
+        AND ($2::float8 = 0 OR clock_timestamp() - sent_at
+            >= greatest(make_interval(secs => $2::float8), sent_at - recorded_at))
     ORDER BY id LIMIT $3
 ))
 RETURNING id, body;

@@ -42,6 +42,12 @@ async def open_layout(lines: Lines, keys: Keys, partitions: int | None) -> Layou
     return Layout(int(found), (incarnation or b"").decode())
 
 
+async def find_layout(lines: Lines, keys: Keys) -> Layout | None:
+    """That of a store with an archive; None for any other."""
+    partitions, incarnation = await lines.call("HMGET", keys.layout, "partitions", "incarnation")
+    return None if incarnation is None else Layout(int(partitions), incarnation.decode())
+
+
 async def adopt_layout(lines: Lines, keys: Keys, wanted: Layout) -> None:
     """Gives an empty store the layout of its archive; raises InputError for any other than that."""
     found = await lines.run(

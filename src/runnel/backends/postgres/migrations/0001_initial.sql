@@ -93,6 +93,7 @@ CREATE TABLE commands (
     kind text NOT NULL,
     key text NOT NULL,
     body bytea NOT NULL,
+    recorded_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     sent_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     applied_at timestamptz
 );
