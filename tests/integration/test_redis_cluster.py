@@ -24,6 +24,8 @@ from tests.integration.cluster_process import DEAD_AFTER_S, LEASE_S, PARTITIONS
 DEADLINE_S = 20.0
 # Keys that say who lives and who owns what; all others are the state of executions.
 NOT_STATE = (":partition:", ":orchestrators", ":signs")
+# What is known of executions that have ended, and of their definitions.
+LASTS = {"definition", "headers", "history", "ids", "layout", "listed", "versions"}
 
 pytestmark = pytest.mark.slow
 
@@ -266,3 +268,25 @@ async def test_the_registry_shows_a_worker_from_its_start_to_its_end(cluster: Cl
     assert about is not None
     assert (about.pid, about.queues) == (dies.process.pid, ("tasks:work", "tasks:gpu"))
     assert (about.concurrency, about.handlers) == (4, ("work",))
+
+
+async def test_nothing_is_left_of_those_who_took_part(cluster: Cluster) -> None:
+    one = await cluster.start("orchestrator", "one")
+    worker = await cluster.start("worker", "w")
+    gone = await cluster.start("worker", "gone")
+    quick = workflow(node("a", config={"seconds": 0}), node("b", "a", config={"seconds": 0}))
+    ended = await cluster.ends(await cluster.submit(quick, 20))
+    await gone.kill()
+    await one.said("worker.dead gone")
+
+    for member in (worker, one):
+        member.send(signal.SIGTERM)
+        assert await member.process.wait() == 0
+
+    left = {key.decode().split(":")[2] for key in await cluster.state()}
+    assert ended == {"COMPLETED": 20}
+    assert await cluster.owners() == {"nobody": PARTITIONS}
+    assert left == LASTS | {"dead", "inbox", "new-queues", "queues", "tasks"}
+    assert {await cluster.backend.store.unread_s(number) for number in range(PARTITIONS)} == {0.0}
+    assert await cluster.backend.lines.call("KEYS", "*:orchestrators") == []
+    assert {each.depth for each in await cluster.backend.tasks.queues()} == {0}

@@ -28,7 +28,9 @@ from runnel.engine.orchestrator import orchestrator as orchestrator_module
 from runnel.engine.orchestrator.aggregates import Aggregates
 from runnel.engine.orchestrator.batch import Batch
 from runnel.engine.orchestrator.owner import Owner
+from runnel.engine.orchestrator.shares import FairShare
 from runnel.engine.services.reaper import Reaper
+from runnel.engine.services.watchdog import Watchdog
 from runnel.engine.worker.slots import Slots
 from runnel.ports.store import Commit, Header, InboxEntry, Lease, LeaseRecord
 from runnel.testing.simulation.server import StreamStore
@@ -308,6 +310,20 @@ def listed_as_completed(patch: Patch) -> None:
     patch.setattr(batch_module, "header_of", header)
 
 
+def the_dead_keep_their_share(patch: Patch) -> None:
+    """Whoever has attended once counts for ever: nobody takes what the dead had."""
+
+    async def everybody(self: FairShare) -> set[str]:
+        return {each.owner for each in await self._store.attend(self._name)}
+
+    patch.setattr(FairShare, "_living", everybody)
+
+
+def the_watchdog_is_too_quick(patch: Patch) -> None:
+    """What is on its way is taken for lost."""
+    patch.setattr(Watchdog, "_is_overdue", lambda _self, _problem: True)
+
+
 def _cut(patch: Patch, into: Callable[[Commit], tuple[Commit, Commit]]) -> None:
     seal = Batch.seal
 
@@ -359,4 +375,6 @@ ALL: tuple[Bug, ...] = (
     worker_has_too_many_slots,
     slots_of_an_execution_are_not_counted,
     listed_as_completed,
+    the_dead_keep_their_share,
+    the_watchdog_is_too_quick,
 )
