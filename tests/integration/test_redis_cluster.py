@@ -193,11 +193,12 @@ async def test_a_paused_orchestrator_that_comes_back_writes_no_byte_of_state(
     ended = await cluster.ends(ids)
     before = await cluster.state()
     one.send(signal.SIGCONT)
-    await one.said(*[f"partition.lost {number}" for number in ones])
+    await one.said(*[f"partition.released {number}" for number in ones])
     await cluster.until_owned(is_even)
+    lost = [number for number in ones if f"partition.lost {number}" in one.lines]
 
     assert ended == {"COMPLETED": len(ids)}
-    assert len(ones) >= PARTITIONS // 2
+    assert len(lost) >= len(ones) - 1 >= PARTITIONS // 2 - 1  # one may have been given up just then
     assert await cluster.state() == before
 
 
