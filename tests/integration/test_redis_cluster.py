@@ -1,6 +1,7 @@
 """Orchestrators and workers as processes of their own, on one server: killed, paused, ended."""
 
 import asyncio
+import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
@@ -21,7 +22,10 @@ from tests.driver import node, workflow
 from tests.engines import empty_redis
 from tests.integration.cluster_process import DEAD_AFTER_S, LEASE_S, PARTITIONS
 
-DEADLINE_S = 20.0
+FACTOR = float(os.environ.get("RUNNEL_BUDGET_FACTOR", "1"))
+DEADLINE_S = 30.0 * FACTOR
+# How late a process may be on a machine that is busy; 20 kills took 1.7 to 2.6 s of the 3 s.
+LATE_S = 1.0 * FACTOR
 # Keys that say who lives and who owns what; all others are the state of executions.
 NOT_STATE = (":partition:", ":orchestrators", ":signs")
 # What is known of executions that have ended, and of their definitions.
@@ -161,7 +165,7 @@ async def test_a_killed_orchestrator_is_replaced_within_its_lease(cluster: Clust
     await one.kill()
     took_s = await cluster.until_owned(lambda owners: owners == {"two": PARTITIONS})
 
-    assert took_s <= LEASE_S
+    assert took_s <= LEASE_S + LATE_S
 
 
 async def test_an_orchestrator_that_ends_gives_its_partitions_back_at_once(
@@ -174,7 +178,7 @@ async def test_an_orchestrator_that_ends_gives_its_partitions_back_at_once(
     one.send(signal.SIGTERM)
     took_s = await cluster.until_owned(lambda owners: owners == {"two": PARTITIONS})
 
-    assert took_s <= LEASE_S / 2
+    assert took_s <= LEASE_S / 2 + LATE_S
     assert await one.process.wait() == 0
 
 
@@ -216,7 +220,7 @@ async def test_what_a_killed_worker_ran_begins_again_within_the_timeout(cluster:
     await second.said("begun long")
     took_s = clock.monotonic() - killed_at
 
-    assert took_s <= DEAD_AFTER_S
+    assert took_s <= DEAD_AFTER_S + LATE_S
     assert await cluster.ends(ids) == {"COMPLETED": 1}
 
 

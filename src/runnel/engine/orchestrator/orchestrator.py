@@ -49,7 +49,8 @@ class Orchestrator:
         self._owned: dict[int, Lease] = {}
         self._owners: dict[int, Owner] = {}
         self._recovering: set[int] = set()
-        self._leaving: set[int] = set()
+        # Nonces of leases that are given up, or gone: nothing more is read for them.
+        self._leaving: set[str] = set()
         self._has_looked = False
         self._unreleased: list[Lease] = []
 
@@ -61,7 +62,7 @@ class Orchestrator:
         return [
             owner
             for partition, owner in self._owners.items()
-            if partition not in self._recovering and partition not in self._leaving
+            if partition not in self._recovering and owner.lease.nonce not in self._leaving
         ]
 
     def leases(self) -> Sequence[Lease]:
@@ -101,17 +102,29 @@ class Orchestrator:
         for partition, lease in list(self._owned.items()):
             try:
                 await self._parts.store.renew(lease)
-            except FencedError:
+            except FencedError as error:
                 self._owned.pop(partition, None)
+                self._disown(lease, str(error))
+
+    def _disown(self, lease: Lease, error: str) -> None:
+        """Its owner may not have noticed: reading, on a server, does not ask for the lease."""
+        owner = self._owners.get(lease.partition)
+        if owner is not None and owner.lease.nonce == lease.nonce:
+            self._tell_lost(lease, error)
+            self._leave_to_others(owner)
 
     def _give_up_one(self, wanted: Sequence[int]) -> None:
         """The next one follows when this one is given back."""
-        if self._leaving & self._owners.keys():
+        owners = self._owners
+        if any(owner.lease.nonce in self._leaving for owner in owners.values()):
             return
-        for partition in sorted(self._owners.keys() - set(wanted)):
-            self._leaving.add(partition)
-            self._owners[partition].halt()
+        for partition in sorted(owners.keys() - set(wanted)):
+            self._leave_to_others(owners[partition])
             return
+
+    def _leave_to_others(self, owner: Owner) -> None:
+        self._leaving.add(owner.lease.nonce)
+        owner.halt()
 
     async def _try_to_acquire(self, partition: int) -> Lease | None:
         """A free one at once; a held one when its lease has not been renewed for too long.
@@ -148,7 +161,8 @@ class Orchestrator:
                 await owner.run()
             await self._drain(owner)
         except (FencedError, PartitionUnavailableError) as error:
-            self._tell_lost(lease, str(error))
+            if lease.nonce not in self._leaving:
+                self._tell_lost(lease, str(error))
         except StoreError as error:
             self._tell_lost(lease, str(error))
             if parts.store.fails_together:
@@ -161,13 +175,13 @@ class Orchestrator:
             if owner is not None and self._owners.get(lease.partition) is owner:
                 del self._owners[lease.partition]
             self._recovering.discard(lease.partition)
-            self._leaving.discard(lease.partition)
+            self._leaving.discard(lease.nonce)
             self._tell_recovered()
             await self._release(lease)
 
     async def _drain(self, owner: Owner) -> None:
         """What has come is committed, unless another orchestrator waits for the partition."""
-        if owner.lease.partition in self._leaving:
+        if owner.lease.nonce in self._leaving:
             return
         for _ in range(DRAIN_TICKS_MAX):
             if not await owner.tick(0):

@@ -1,5 +1,6 @@
 """Leases: when a partition is taken, and when it is given up."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -7,12 +8,14 @@ import pytest
 
 from runnel.core.ids import ExecutionId
 from runnel.errors import FencedError, PartitionUnavailableError, StoreError
+from runnel.ports.store import InboxEntry, Lease
 from runnel.testing.clock import settle
 from tests.driver import node, workflow
 from tests.unit.engine.orchestrator.stage import LEASE_S, Stage
 
 NAP = workflow(node("nap", handler="sleep", config={"seconds": 60}))
 BEAT_S = LEASE_S / 3
+LOOK_S = LEASE_S / 6
 
 
 async def test_a_lease_is_left_alone_while_it_is_renewed_and_taken_when_it_is_not() -> None:
@@ -69,6 +72,27 @@ async def test_a_partition_that_another_has_taken_is_given_up() -> None:
     await store.renew(taken)  # ending does not take it from its new owner
 
 
+async def test_an_owner_whose_lease_is_gone_ends_although_nothing_comes_for_it() -> None:
+    stage = Stage()
+    store = stage.backend.store
+
+    async def unfenced(_lease: Lease, *, limit: int, wait_s: float) -> Sequence[InboxEntry]:
+        """As on a server: whoever reads there is not asked who it is."""
+        await stage.clock.wait(asyncio.Event(), wait_s)
+        return ()
+
+    store.read_inbox = unfenced  # type: ignore[method-assign,assignment]  # its first name
+    async with stage.orchestrating() as orchestrator:
+        await settle()
+        await store.acquire(0, "other", over=await store.observe(0))
+        await stage.clock.advance(BEAT_S)
+        owners = orchestrator.owners()
+        told = [name for name, _ in stage.told.events]
+
+    assert list(owners) == []
+    assert told == ["partition.acquired", "partition.lost", "partition.released"]
+
+
 async def test_a_renewal_that_is_refused_gives_the_partition_up_until_it_is_free_again() -> None:
     stage = Stage()
     store = stage.backend.store
@@ -78,9 +102,9 @@ async def test_a_renewal_that_is_refused_gives_the_partition_up_until_it_is_free
         store.renew = failing_once(  # type: ignore[method-assign]  # a fault
             store.renew, FencedError(0, held="epoch 1", current="epoch 2")
         )
-        await stage.clock.advance(BEAT_S)
+        await stage.clock.advance(LOOK_S)
         refused = not orchestrator.owns(0)
-        await stage.clock.advance(LEASE_S + 2 * BEAT_S)
+        await stage.clock.advance(LOOK_S)
         again = orchestrator.owns(0)
 
     assert (refused, again) == (True, True)
