@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from runnel.runtime.servers import RedisServer
+from runnel.runtime.servers import PostgresServer, RedisServer
 from runnel.runtime.servers.guardian import children_of
 from tests.conftest import MissingPart
 from tests.e2e.program import Program
@@ -40,24 +40,27 @@ async def test_the_demo_runs_on_private_servers_that_end_with_the_command(
     tmp_path: Path, missing_part: MissingPart
 ) -> None:
     need(RedisServer, missing_part)
+    need(PostgresServer, missing_part)
     program = Program(tmp_path)
     demo = (EXAMPLES / "demo_steps.py").read_text()
     (tmp_path / "demo_steps.py").write_text(demo)
     async with program.running("dev", "--with-servers") as dev:
-        variable, _, url = (await dev.prints()).removeprefix("export ").partition("=")
+        printed = (await dev.prints()).removeprefix("export ")
+        servers_set = dict(word.split("=", 1) for word in printed.split())
         await dev.says("process.started")
         servers = children_of(dev.pid)
         done = await asyncio.to_thread(
-            program.run, "run", str(EXAMPLES / "demo.yaml"), **{variable: url}
+            program.run, "run", str(EXAMPLES / "demo.yaml"), **servers_set
         )
-        was_answering = answers(url)
+        were_answering = [answers(url) for url in servers_set.values()]
         dev.send(signal.SIGINT)
         code, _, _ = await dev.ends()
 
-    assert (variable, done.returncode, was_answering) == ("REDIS_URL", 0, True)
+    assert list(servers_set) == ["REDIS_URL", "POSTGRES_URL"]
+    assert (done.returncode, were_answering) == (0, [True, True])
     assert '"dearest": "elderberry"' in done.stdout
     assert code == 0
     assert servers
     await eventually(lambda: not any(map(is_alive, servers)))
-    assert not answers(url)
+    assert not any(map(answers, servers_set.values()))
     assert not (tmp_path / ".runnel").exists()

@@ -26,7 +26,7 @@ class Site:
         self.program = Program(folder)
         self.log = self.program.log
         self.gate = folder / "gate"
-        self.environment = {"REDIS_URL": url, "RUNNEL_ENV": "test", "RUNNEL_LOG_LEVEL": "info"}
+        self.environment = {"REDIS_URL": url}
 
     def process(self, *arguments: str) -> AbstractAsyncContextManager[Running]:
         return self.program.running(*arguments, **self.environment)

@@ -6,7 +6,13 @@ import pytest
 
 from runnel.core.retry import RetryPolicy
 from runnel.errors import InputError
-from runnel.runtime.addresses import redis_address, redis_shown, secrets_of
+from runnel.runtime.addresses import (
+    postgres_address,
+    postgres_shown,
+    redis_address,
+    redis_shown,
+    secrets_of,
+)
 from runnel.settings import Settings, SettingsError, look_alikes, read, read_settings, shown
 
 EVERYTHING: dict[str, tuple[str, dict[str, object]]] = {
@@ -27,6 +33,18 @@ EVERYTHING: dict[str, tuple[str, dict[str, object]]] = {
     "REDIS_MAX_CONNECTIONS": ("7", {"redis_connections_max": 7}),
     "REDIS_SOCKET_TIMEOUT": ("2.5", {"redis_timeout_s": 2.5}),
     "REDIS_STREAM_BLOCK_MS": ("250", {"redis_block_s": 0.25}),
+    "REDIS_PREFIX": ("mine", {"redis_prefix": "mine"}),
+    "POSTGRES_URL": ("postgresql://p/d", {"postgres_url": "postgresql://p/d"}),
+    "POSTGRES_HOST": ("p", {"postgres_host": "p"}),
+    "POSTGRES_PORT": ("5433", {"postgres_port": 5433}),
+    "POSTGRES_DB": ("d", {"postgres_db": "d"}),
+    "POSTGRES_USER": ("ada", {"postgres_user": "ada"}),
+    "POSTGRES_PASSWORD": ("geheim", {"postgres_password": "geheim"}),
+    "POSTGRES_SCHEMA": ("s", {"postgres_schema": "s"}),
+    "POSTGRES_MAX_CONNECTIONS": ("3", {"postgres_connections_max": 3}),
+    "POSTGRES_TIMEOUT": ("2", {"postgres_timeout_s": 2.0}),
+    "ORCHESTRATOR_CHECKPOINT_INTERVAL": ("9", {"archive_alarm_s": 9.0}),
+    "ORCHESTRATOR_JOURNAL_MAX": ("500", {"journal_entries_max": 500}),
     "WORKER_CONCURRENCY": ("64", {"worker_concurrency": 64}),
     "WORKER_HEARTBEAT_INTERVAL": ("0.5", {"heartbeat_interval_s": 0.5}),
     "WORKER_HEARTBEAT_TIMEOUT": ("3", {"heartbeat_timeout_s": 3.0}),
@@ -53,7 +71,13 @@ STALE = {
     "STALE_TIMEOUT_LLM_SERVICE": "4",
 }
 BEAT = "WORKER_HEARTBEAT_INTERVAL"
+RETENTION = {
+    "RETENTION_COMPLETED_DAYS": "7",
+    "RETENTION_FAILED_DAYS": "0.5",
+    "RETENTION_CANCELLED_DAYS": "0",
+}
 NOT_SECONDS = "expected a number of seconds of at least 0.1, got "
+NOT_POSTGRES = "expected a URL such as postgresql://user@host:5432/runnel, got "
 NOT_REDIS = "expected a URL such as redis://host:6379/0, got "
 
 
@@ -63,7 +87,9 @@ def test_an_empty_environment_gives_the_defaults() -> None:
 
 
 def test_every_variable_is_taken() -> None:
-    found = read_settings({name: text for name, (text, _) in EVERYTHING.items()} | RETRY | STALE)
+    found = read_settings(
+        {name: text for name, (text, _) in EVERYTHING.items()} | RETRY | STALE | RETENTION
+    )
 
     fields: dict[str, object] = {}
     for _, expected in EVERYTHING.values():
@@ -71,6 +97,7 @@ def test_every_variable_is_taken() -> None:
     policy = RetryPolicy(
         max_retries=0, initial_delay=0.1, max_delay=5.0, exponential_base=1.5, jitter=False
     )
+    fields["retention_days"] = {"COMPLETED": 7.0, "FAILED": 0.5, "CANCELLED": 0.0}
     fields["stale_s"] = {
         "input": 1.0,
         "output": 2.0,
@@ -78,7 +105,12 @@ def test_every_variable_is_taken() -> None:
         "llm_service": 4.0,
     }
     assert found == Settings(**fields, retry=policy)  # type: ignore[arg-type]  # a table of all
-    assert {line.variable for line in shown(read({}))} == {*EVERYTHING, *RETRY, *STALE}
+    assert {line.variable for line in shown(read({}))} == {
+        *EVERYTHING,
+        *RETRY,
+        *STALE,
+        *RETENTION,
+    }
 
 
 def test_any_handler_may_have_a_stale_timeout() -> None:
@@ -110,6 +142,9 @@ def test_any_handler_may_have_a_stale_timeout() -> None:
         ("REDIS_PORT", "tcp://1:2", "expected a whole number from 1 to 65535, got 'tcp://1:2'"),
         ("REDIS_STREAM_BLOCK_MS", "0.5", "expected a whole number of at least 10, got '0.5'"),
         ("REDIS_HOST", " h", "expected a text without blanks around it, got ' h'"),
+        ("REDIS_PREFIX", "{a}", "expected a text without braces, got '{a}'"),
+        ("RETENTION_FAILED_DAYS", "-1", "expected a number of days of at least 0, got '-1'"),
+        ("POSTGRES_URL", "mysql://a:geheim@h", NOT_POSTGRES + "'mysql://***@h'"),
         ("REDIS_URL", "localhost", NOT_REDIS + "'localhost'"),
         ("REDIS_URL", "http://:geheim@h", NOT_REDIS + "'http://***@h'"),
         ("REDIS_URL", "redis://:ge/heim@h", NOT_REDIS + "'redis://***@h'"),
@@ -167,6 +202,21 @@ def test_the_url_wins_over_host_and_port(environ: dict[str, str], address: str) 
     assert redis_address(read_settings(environ)) == address
 
 
+@pytest.mark.parametrize(
+    ("environ", "address"),
+    [
+        ({"POSTGRES_HOST": "h"}, "postgresql://h:5432/runnel"),
+        (
+            {"POSTGRES_HOST": "h", "POSTGRES_USER": "u", "POSTGRES_PASSWORD": "a@b"},
+            "postgresql://u:a%40b@h:5432/runnel",
+        ),
+        ({"POSTGRES_URL": "postgresql://x/d", "POSTGRES_HOST": "h"}, "postgresql://x/d"),
+    ],
+)
+def test_the_archive_is_named_in_the_same_way(environ: dict[str, str], address: str) -> None:
+    assert postgres_address(read_settings(environ)) == address
+
+
 def test_in_production_no_server_is_guessed() -> None:
     with pytest.raises(InputError) as raised:
         redis_address(read_settings({"RUNNEL_ENV": "prod"}))
@@ -178,13 +228,16 @@ def test_in_production_no_server_is_guessed() -> None:
     "environ",
     [
         {"REDIS_PASSWORD": "ge/heim"},
+        {"POSTGRES_HOST": "h", "POSTGRES_PASSWORD": "ge/heim"},
+        {"POSTGRES_URL": "postgresql://ada:ge%2Fheim@h/d"},
         {"REDIS_URL": "redis://ada:ge%2Fheim@h/0"},
     ],
 )
 def test_no_secret_is_shown(environ: dict[str, str]) -> None:
     reading = read(environ)
 
-    text = " ".join([redis_shown(reading.settings), *(line.value for line in shown(reading))])
+    addresses = [redis_shown(reading.settings), postgres_shown(reading.settings)]
+    text = " ".join([*addresses, *(line.value for line in shown(reading))])
     assert "heim" not in text
     assert "***" in text
     assert "ge/heim" in secrets_of(reading.settings)

@@ -18,7 +18,8 @@ def dev(
     with_servers: Annotated[
         bool,
         typer.Option(
-            "--with-servers", help="Start a private Redis for it, gone when this command ends."
+            "--with-servers",
+            help="Start private servers, Redis and PostgreSQL, gone when this command ends.",
         ),
     ] = False,
     app: App = None,
@@ -44,19 +45,19 @@ def dev(
         return _serve(settings, app)
     if redis_url is not None:
         raise InputError("--with-servers and --redis-url are two servers; give only one of them")
-    from runnel.runtime.servers import RedisServer
+    from runnel.runtime.servers import PostgresServer, RedisServer
 
-    with RedisServer() as server:
+    with RedisServer() as redis, PostgresServer() as postgres:
         print("in another terminal:", file=sys.stderr)
-        print(f"export REDIS_URL={server.url}", flush=True)
-        return _serve(adjusted(settings, redis_url=server.url), app)
+        print(f"export REDIS_URL={redis.url} POSTGRES_URL={postgres.url}", flush=True)
+        servers = adjusted(settings, redis_url=redis.url, postgres_url=postgres.url)
+        return _serve(servers, app)
 
 
 def _serve(settings: "Settings", app: str | None) -> int:
     import asyncio
 
-    from runnel.cli.serving import handlers_of, serve
-    from runnel.runtime.build import build_orchestrator, build_worker
+    from runnel.cli.serving import handlers_of, orchestrating, serve, working
     from runnel.runtime.roles import BothRoles
 
     handlers = handlers_of(app)
@@ -64,9 +65,7 @@ def _serve(settings: "Settings", app: str | None) -> int:
         serve(
             settings,
             "dev",
-            lambda backend, world, telemetry: BothRoles(
-                build_orchestrator(settings, backend, world, telemetry),
-                build_worker(settings, backend, world, telemetry, handlers=handlers),
-            ),
+            lambda site: BothRoles(orchestrating(site), working(site, handlers)),
+            decides=True,
         )
     )

@@ -9,7 +9,7 @@ import typer
 
 from runnel.cli import exits
 from runnel.cli.streams import drop_output
-from runnel.errors import InputError, InvalidWorkflowError, RunnelError
+from runnel.errors import InputError, InvalidWorkflowError, RunnelError, StoreError
 
 # The base of Typer's usage errors is not part of its interface, and has moved between versions.
 UsageError = typer.BadParameter.__mro__[1]
@@ -31,7 +31,7 @@ def tell(error: BaseException) -> int:
     known = next((leaf for leaf in leaves(error) if isinstance(leaf, RunnelError)), None)
     if known is None:
         return _tell_bug(error)
-    _say(f"error: {_sentence(known)}")
+    _say(f"error: {_sentence(known)}{_hint(known)}")
     return exits.BAD_INPUT if isinstance(known, InputError) else exits.FAILED
 
 
@@ -49,6 +49,12 @@ def _sentence(error: RunnelError) -> str:
     if isinstance(error, InvalidWorkflowError) and len(error.problems) == 1:
         return f"{error.source}: {error.problems[0]}"
     return str(error)
+
+
+def _hint(error: RunnelError) -> str:
+    """A server that failed in the middle of something is looked at by the doctor."""
+    is_server = type(error) is StoreError and str(error).startswith(("Redis: ", "PostgreSQL: "))
+    return "; 'runnel doctor' looks at the servers" if is_server else ""
 
 
 def _usage(error: BaseException) -> str:

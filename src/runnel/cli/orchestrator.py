@@ -13,16 +13,7 @@ def orchestrator(*, redis_url: ServerUrl = None) -> int:
     import asyncio
 
     from runnel.cli.options import configure_server
-    from runnel.cli.serving import serve
-    from runnel.runtime.build import build_orchestrator
+    from runnel.cli.serving import orchestrating, serve
 
     settings = configure_server(Place(redis_url=redis_url))
-    return asyncio.run(
-        serve(
-            settings,
-            "orchestrator",
-            lambda backend, world, telemetry: build_orchestrator(
-                settings, backend, world, telemetry
-            ),
-        )
-    )
+    return asyncio.run(serve(settings, "orchestrator", orchestrating, decides=True))

@@ -46,10 +46,9 @@ def queues(*, as_json: AsJson = False, redis_url: ServerUrl = None) -> int:
 
 
 async def _load(settings: "Settings") -> "list[Line]":
-    from runnel.runtime.look import looking
+    from runnel.runtime.look import looking_at_tasks
 
-    async with looking(settings) as look:
-        tasks = look.backend.tasks
+    async with looking_at_tasks(settings) as (tasks, _):
         return lines_of(await tasks.queues(), await tasks.workers(), settings)
 
 

@@ -1,7 +1,7 @@
 """Runs a process with a role on servers, from the settings to its exit code."""
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from runnel.authoring.app import load_app
 from runnel.authoring.registry import HandlerRegistry
@@ -10,23 +10,48 @@ from runnel.handlers import builtin_registry
 from runnel.ports import telemetry as names
 from runnel.ports.backend import Backend
 from runnel.ports.telemetry import Telemetry
-from runnel.runtime.addresses import redis_shown, secrets_of
+from runnel.runtime.addresses import postgres_shown, redis_shown, secrets_of
+from runnel.runtime.build import build_orchestrator, build_worker
 from runnel.runtime.clock import RealClock, RealIds
 from runnel.runtime.engine import World
 from runnel.runtime.process import Process
-from runnel.runtime.roles import Role
-from runnel.runtime.stores import open_redis
+from runnel.runtime.roles import OrchestratorRole, Role, WorkerRole
+from runnel.runtime.stores import open_archived, open_redis, open_unarchived
 from runnel.settings import Settings, look_alikes
 from runnel.telemetry.logs import LogTelemetry
 from runnel.telemetry.output import write_logs
 
-Build: TypeAlias = Callable[[Backend, World, Telemetry], Role]
+if TYPE_CHECKING:
+    from runnel.backends.archived import ArchivedBackend
 
 
-async def serve(settings: Settings, role: str, build: Build) -> int:
-    """Until a signal; raises StoreError when the server can't be reached at the beginning."""
+class Site(NamedTuple):
+    """What a role is built on; `archived` is the backend again, if PostgreSQL belongs to it."""
+
+    settings: Settings
+    backend: Backend
+    archived: "ArchivedBackend | None"
+    world: World
+    telemetry: Telemetry
+
+
+Build: TypeAlias = Callable[[Site], Role]
+
+
+async def serve(settings: Settings, role: str, build: Build, *, decides: bool) -> int:
+    """Until a signal; raises NoServerError when a server can't be reached at the beginning.
+
+    Only a process that `decides` needs the archive.
+    """
     world = World(RealClock(), RealIds())
-    backend = await open_redis(settings, world.clock, world.ids)
+    archived: ArchivedBackend | None = None
+    backend: Backend
+    if decides and settings.has_postgres:
+        backend = archived = await open_archived(settings, world.clock, world.ids)
+    elif decides:
+        backend = await open_unarchived(settings, world.clock, world.ids)
+    else:
+        backend = await open_redis(settings, world.clock, world.ids)
     write_logs(
         format_=settings.log_format,
         level=settings.log_level,
@@ -36,10 +61,31 @@ async def serve(settings: Settings, role: str, build: Build) -> int:
     telemetry = LogTelemetry()
     for sentence in look_alikes():
         telemetry.event(names.SETTING_UNKNOWN, problem=sentence)
+    shown = {} if archived is None else {"postgres": postgres_shown(settings)}
     telemetry.event(
-        names.STORE_OPENED, redis=redis_shown(settings), environment=settings.environment
+        names.STORE_OPENED, redis=redis_shown(settings), environment=settings.environment, **shown
     )
-    return await Process(build(backend, world, telemetry), backend, telemetry).run()
+    site = Site(settings, backend, archived, world, telemetry)
+    return await Process(build(site), backend, telemetry).run()
+
+
+def orchestrating(site: Site) -> OrchestratorRole:
+    return build_orchestrator(
+        site.settings, site.backend, site.world, site.telemetry, archived=site.archived
+    )
+
+
+def working(
+    site: Site, handlers: HandlerRegistry, queues: Sequence[str] | None = None
+) -> WorkerRole:
+    return build_worker(
+        site.settings,
+        site.backend,
+        site.world,
+        site.telemetry,
+        handlers=handlers,
+        queues=queues,
+    )
 
 
 def handlers_of(app: str | None) -> HandlerRegistry:

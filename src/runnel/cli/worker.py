@@ -42,18 +42,11 @@ def worker(
     import asyncio
 
     from runnel.cli.options import configure_server
-    from runnel.cli.serving import handlers_of, queues_of, serve
-    from runnel.runtime.build import build_worker
+    from runnel.cli.serving import handlers_of, queues_of, serve, working
 
     settings = configure_server(Place(redis_url=redis_url), concurrency=concurrency)
     handlers = handlers_of(app)
     wanted = queues_of(queues)
     return asyncio.run(
-        serve(
-            settings,
-            "worker",
-            lambda backend, world, telemetry: build_worker(
-                settings, backend, world, telemetry, handlers=handlers, queues=wanted
-            ),
-        )
+        serve(settings, "worker", lambda site: working(site, handlers, wanted), decides=False)
     )

@@ -43,11 +43,11 @@ def state_of(record: "WorkerRecord", settings: "Settings") -> str:
 
 
 async def _load(settings: "Settings") -> "tuple[list[WorkerRecord], float]":
-    from runnel.runtime.look import looking
+    from runnel.runtime.look import looking_at_tasks
 
-    async with looking(settings) as look:
-        found = await look.backend.tasks.workers(with_dead=True)
-        return sorted(found, key=lambda each: (each.is_dead, each.worker)), look.clock.now()
+    async with looking_at_tasks(settings) as (tasks, clock):
+        found = await tasks.workers(with_dead=True)
+        return sorted(found, key=lambda each: (each.is_dead, each.worker)), clock.now()
 
 
 def _print_json(records: "Sequence[WorkerRecord]", settings: "Settings") -> None:

@@ -22,9 +22,7 @@ def redis_address(settings: Settings) -> str:
     host = settings.redis_host
     if host is None and settings.environment == "prod":
         raise SettingsError([UNNAMED])
-    user = quote(settings.redis_username or "", safe="")
-    secret = quote(settings.redis_password or "", safe="")
-    credentials = f"{user}:{secret}@" if user or secret else ""
+    credentials = _credentials(settings.redis_username, settings.redis_password)
     return f"redis://{credentials}{_host(host)}:{settings.redis_port}/{settings.redis_db}"
 
 
@@ -32,13 +30,33 @@ def redis_shown(settings: Settings) -> str:
     return without_password(redis_address(settings))
 
 
+def postgres_address(settings: Settings) -> str:
+    """The URL, with the password; `POSTGRES_URL` wins over host and port."""
+    if settings.postgres_url is not None:
+        return settings.postgres_url
+    credentials = _credentials(settings.postgres_user, settings.postgres_password)
+    place = f"{_host(settings.postgres_host)}:{settings.postgres_port}"
+    return f"postgresql://{credentials}{place}/{quote(settings.postgres_db, safe='')}"
+
+
+def postgres_shown(settings: Settings) -> str:
+    return without_password(postgres_address(settings))
+
+
 def secrets_of(settings: Settings) -> list[str]:
     """Everything that must never be printed, as it is written and as it is meant."""
-    found = [settings.redis_password]
-    if settings.redis_url is not None:
-        found.append(urlsplit(settings.redis_url).password)
+    found = [settings.redis_password, settings.postgres_password]
+    urls = (settings.redis_url, settings.postgres_url)
+    found += [urlsplit(url).password for url in urls if url is not None]
     given = [each for each in found if each]
     return [*given, *map(unquote, given)]
+
+
+def _credentials(user: str | None, password: str | None) -> str:
+    if not user and not password:
+        return ""
+    secret = "" if password is None else f":{quote(password, safe='')}"
+    return f"{quote(user or '', safe='')}{secret}@"
 
 
 def _host(host: str | None) -> str:

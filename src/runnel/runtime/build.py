@@ -2,16 +2,20 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from runnel import __version__
 from runnel.authoring.registry import HandlerRegistry
 from runnel.backends.memory import MemoryBackend
 from runnel.core.policy import Policy
+from runnel.core.states import ExecutionState
 from runnel.core.workflow import RateLimit
 from runnel.engine.orchestrator.orchestrator import Orchestrator
 from runnel.engine.orchestrator.parts import Parts
 from runnel.engine.orchestrator.shares import sharing_orchestrator
+from runnel.engine.services.archiver import Archiver
 from runnel.engine.services.reaper import Reaper
+from runnel.engine.services.retention import RetentionService
 from runnel.engine.services.unserved import Unserved
 from runnel.engine.services.watchdog import Watchdog
 from runnel.engine.worker import Worker
@@ -25,6 +29,9 @@ from runnel.runtime.names import engine_name, host_name, role_name
 from runnel.runtime.roles import OrchestratorRole, Service, WorkerRole
 from runnel.runtime.stores import open_sqlite
 from runnel.settings import Settings
+
+if TYPE_CHECKING:
+    from runnel.backends.archived import ArchivedBackend
 
 # An embedded engine's tasks are its own worker's: it may claim more than run at once. A claim, a
 # start check and a report are then shared by more tasks: with SQLite and 4 slots 2,894 diamonds/s
@@ -70,9 +77,17 @@ def build_memory_engine(
 
 
 def build_orchestrator(
-    settings: Settings, backend: Backend, world: World, telemetry: Telemetry
+    settings: Settings,
+    backend: Backend,
+    world: World,
+    telemetry: Telemetry,
+    *,
+    archived: "ArchivedBackend | None" = None,
 ) -> OrchestratorRole:
-    """Decides for partitions of a server that it shares with other processes."""
+    """Decides for partitions of a server that it shares with other processes.
+
+    `archived` is the backend again, if it has an archive to be kept up to date.
+    """
     name = role_name("orchestrator", world.ids.nonce())
     parts = Parts(
         store=backend.store,
@@ -86,7 +101,11 @@ def build_orchestrator(
         idle_s_max=settings.redis_block_s,
     )
     orchestrator = sharing_orchestrator(parts, name=name, lease_s=settings.lease_s)
-    return OrchestratorRole(name, orchestrator, _services(settings, backend, parts, orchestrator))
+    services = [
+        *_services(settings, backend, parts, orchestrator),
+        *([] if archived is None else _archiving(settings, archived, parts, orchestrator)),
+    ]
+    return OrchestratorRole(name, orchestrator, services)
 
 
 def build_worker(
@@ -136,4 +155,24 @@ def _services(
             repair_after_s=settings.repair_after_s,
             stale_s=settings.unread_s,
         ),
+    ]
+
+
+def _archiving(
+    settings: Settings, backend: "ArchivedBackend", parts: Parts, orchestrator: Orchestrator
+) -> Sequence[Service]:
+    """What it does besides where PostgreSQL keeps what Redis may forget."""
+    days = {ExecutionState(state): kept for state, kept in settings.retention_days.items()}
+    return [
+        Archiver(
+            backend.journal,
+            backend.ledger,
+            parts.clock,
+            parts.telemetry,
+            hot_blobs=backend.hot_blobs,
+            cold_blobs=backend.cold_blobs,
+            leases=orchestrator.leases,
+            alarm_s=settings.archive_alarm_s,
+        ),
+        RetentionService(backend.retention, parts.clock, parts.telemetry, days=days),
     ]

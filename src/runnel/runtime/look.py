@@ -11,10 +11,10 @@ from runnel.core.ids import ExecutionId
 from runnel.errors import InputError
 from runnel.ports.backend import Backend
 from runnel.ports.clock import Clock
-from runnel.ports.store import LeaseRecord
+from runnel.ports.store import LeaseRecord, TaskQueue
 from runnel.runtime.clock import RealClock, RealIds
 from runnel.runtime.hub import Hub
-from runnel.runtime.stores import open_backend
+from runnel.runtime.stores import open_backend, open_redis
 from runnel.settings import Settings
 
 
@@ -61,5 +61,16 @@ async def looking(settings: Settings) -> AsyncIterator[Look]:
     try:
         client = Client(backend, clock, ids, ending_of=hub.ending)
         yield Look(client=client, backend=backend, clock=clock, hub=hub)
+    finally:
+        await backend.close()
+
+
+@asynccontextmanager
+async def looking_at_tasks(settings: Settings) -> AsyncIterator[tuple[TaskQueue, Clock]]:
+    """Of a server: its archive is not needed for that, and may be down."""
+    clock = RealClock()
+    backend = await open_redis(settings, clock, RealIds())
+    try:
+        yield backend.tasks, clock
     finally:
         await backend.close()

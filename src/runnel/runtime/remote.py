@@ -52,8 +52,8 @@ class Remote:
             await self.clock.wait(self.stops.gently, pause_s)
 
     async def _tell(self, execution_id: ExecutionId) -> None:
-        store = self._look.backend.store
-        entries = await self._patience.until_done(lambda: store.load(execution_id), "load")
+        archive = self._look.backend.archive
+        entries = await self._patience.until_done(lambda: archive.load(execution_id), "load")
         known = self._read.get(execution_id, 0)
         for entry in map(decode_entry, entries[known:]):
             is_end = any(isinstance(event, ExecutionFinished) for event in entry.events)

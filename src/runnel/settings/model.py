@@ -60,10 +60,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     redis_db: int = 0
     redis_username: str | None = None
     redis_password: str | None = None
+    redis_prefix: str = "runnel"
     redis_connections_max: int = 50
     redis_timeout_s: float = 10.0
     redis_block_s: float = 5.0
     partitions: int | None = None
+
+    postgres_url: str | None = None
+    postgres_host: str | None = None
+    postgres_port: int = 5432
+    postgres_db: str = "runnel"
+    postgres_user: str | None = None
+    postgres_password: str | None = None
+    postgres_schema: str = "runnel"
+    postgres_connections_max: int = 10
+    postgres_timeout_s: float = 10.0
+    archive_alarm_s: float = 10.0
+    journal_entries_max: int = 100_000
+    retention_days: Mapping[str, float] = {}
+
     letters_max: int = 10_000
     unserved_s: float = 60.0
     stale_s: Mapping[str, float] = msgspec.field(default_factory=lambda: dict(STALE_S))
@@ -71,6 +86,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def has_redis(self) -> bool:
         return self.redis_url is not None or self.redis_host is not None
+
+    @property
+    def has_postgres(self) -> bool:
+        return self.postgres_url is not None or self.postgres_host is not None
 
 
 # The fields in which an environment differs from the defaults above.

@@ -77,6 +77,13 @@ def word(text: str) -> str:
     return text
 
 
+def prefix(text: str) -> str:
+    """In front of every key: braces would decide which server of a cluster has it."""
+    if set("{}") & set(word(text)):
+        raise ValueError("a text without braces")
+    return text
+
+
 def url(schemes: tuple[str, ...], example: str) -> Callable[[str], str]:
     """Checked for its shape only: whether anybody answers there is found out later."""
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 
+from runnel.core.states import EXECUTION_FINAL
 from runnel.settings.model import STALE_S
 from runnel.settings.parsers import (
     MILLISECONDS,
@@ -13,6 +14,7 @@ from runnel.settings.parsers import (
     milliseconds,
     number,
     one_of,
+    prefix,
     seconds,
     truth,
     url,
@@ -81,6 +83,10 @@ def _stale(handler: str) -> Variable:
     return Variable(f"stale_s.{handler}", seconds(1))
 
 
+def _kept(state: str) -> Variable:
+    return Variable(f"retention_days.{state}", number(0, "a number of days"), _or("for ever"))
+
+
 VARIABLES: Mapping[str, Variable] = {
     "RUNNEL_ENV": Variable("environment", _alike("dev", "test", "prod")),
     "RUNNEL_LOG_FORMAT": Variable("log_format", _alike("auto", "human", "json")),
@@ -98,9 +104,23 @@ VARIABLES: Mapping[str, Variable] = {
     "REDIS_DB": Variable("redis_db", whole(0)),
     "REDIS_USERNAME": Variable("redis_username", word),
     "REDIS_PASSWORD": Variable("redis_password", str, secret),
+    "REDIS_PREFIX": Variable("redis_prefix", prefix),
     "REDIS_MAX_CONNECTIONS": Variable("redis_connections_max", whole(1)),
     "REDIS_SOCKET_TIMEOUT": Variable("redis_timeout_s", seconds(0.1)),
     "REDIS_STREAM_BLOCK_MS": Variable("redis_block_s", milliseconds(10), _shown_milliseconds),
+    "POSTGRES_URL": Variable(
+        "postgres_url",
+        url(("postgres", "postgresql"), "postgresql://user@host:5432/runnel"),
+        _shown_url,
+    ),
+    "POSTGRES_HOST": Variable("postgres_host", word),
+    "POSTGRES_PORT": Variable("postgres_port", whole(1, PORT_MAX)),
+    "POSTGRES_DB": Variable("postgres_db", word),
+    "POSTGRES_USER": Variable("postgres_user", word),
+    "POSTGRES_PASSWORD": Variable("postgres_password", str, secret),
+    "POSTGRES_SCHEMA": Variable("postgres_schema", word),
+    "POSTGRES_MAX_CONNECTIONS": Variable("postgres_connections_max", whole(1)),
+    "POSTGRES_TIMEOUT": Variable("postgres_timeout_s", seconds(0.1)),
     "WORKER_CONCURRENCY": Variable("worker_concurrency", whole(1)),
     "WORKER_HEARTBEAT_INTERVAL": Variable("heartbeat_interval_s", seconds(0.1)),
     "WORKER_HEARTBEAT_TIMEOUT": Variable("heartbeat_timeout_s", seconds(0.3)),
@@ -109,6 +129,8 @@ VARIABLES: Mapping[str, Variable] = {
     "ORCHESTRATOR_STALE_CLAIM_INTERVAL": Variable("sweep_s", seconds(0.1)),
     "ORCHESTRATOR_RECOVERY_TIMEOUT": Variable("repair_after_s", seconds(1)),
     "ORCHESTRATOR_STALE_RESULT_TIMEOUT": Variable("unread_s", seconds(1)),
+    "ORCHESTRATOR_CHECKPOINT_INTERVAL": Variable("archive_alarm_s", seconds(1)),
+    "ORCHESTRATOR_JOURNAL_MAX": Variable("journal_entries_max", whole(100)),
     "RETRY_MAX_RETRIES": Variable("retry.max_retries", whole(0)),
     "RETRY_INITIAL_DELAY": Variable("retry.initial_delay", seconds(0)),
     "RETRY_MAX_DELAY": Variable("retry.max_delay", seconds(0)),
@@ -116,6 +138,7 @@ VARIABLES: Mapping[str, Variable] = {
     "RETRY_JITTER": Variable("retry.jitter", truth),
     "UNSERVED_TIMEOUT": Variable("unserved_s", seconds(1)),
     **{_stale_name(handler): _stale(handler) for handler in STALE_S},
+    **{f"RETENTION_{state}_DAYS": _kept(state) for state in sorted(EXECUTION_FINAL)},
     "DLQ_MAX_LENGTH": Variable("letters_max", whole(1)),
     "DLQ_POLICY": Variable(
         "keeps_exhausted", one_of({"non_retryable": False, "all": True}), _shown_policy

@@ -17,6 +17,7 @@ _LOUD = (
     names.TASKS_UNSERVED,
     names.EXECUTION_REPAIRED,
     names.INBOX_STALE,
+    names.ARCHIVE_LATE,
     names.EXECUTION_FAILED,
     names.SETTING_UNKNOWN,
 )

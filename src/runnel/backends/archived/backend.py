@@ -14,12 +14,13 @@ from runnel.backends.postgres import (
     PostgresLedger,
     PostgresRetention,
 )
-from runnel.backends.postgres.database import SCHEMA
+from runnel.backends.postgres.database import CALL_S as ARCHIVE_CALL_S
+from runnel.backends.postgres.database import CONNECTIONS_MAX, SCHEMA
 from runnel.backends.postgres.lost import Lost
 from runnel.backends.postgres.meta import open_meta
 from runnel.backends.redis import RedisBackend
 from runnel.backends.redis.archive import RedisArchive
-from runnel.backends.redis.backend import CALL_S, JOURNAL_ENTRIES_MAX, PREFIX
+from runnel.backends.redis.backend import CALL_S, JOURNAL_ENTRIES_MAX, LETTERS_MAX, PREFIX
 from runnel.backends.redis.blobs import RedisBlobs
 from runnel.backends.redis.journal import RedisJournal
 from runnel.backends.redis.keys import Keys
@@ -29,7 +30,7 @@ from runnel.backends.redis.layout import (
     adopt_layout,
     find_layout,
 )
-from runnel.backends.redis.lines import Lines
+from runnel.backends.redis.lines import BLOCK_S, CALLS_MAX, Lines
 from runnel.backends.redis.mailbox import RedisMailbox
 from runnel.backends.redis.server_time import ServerTime
 from runnel.errors import StoreError
@@ -96,31 +97,34 @@ class ArchivedBackend:
         prefix: str = PREFIX,
         schema: str = SCHEMA,
         call_s: float = CALL_S,
+        calls_max: int = CALLS_MAX,
+        block_s: float = BLOCK_S,
         limits: CommitLimits = _LIMITS,
+        letters_max: int = LETTERS_MAX,
         journal_entries_max: int = JOURNAL_ENTRIES_MAX,
+        archive_call_s: float = ARCHIVE_CALL_S,
+        archive_connections_max: int = CONNECTIONS_MAX,
     ) -> Self:
-        """`partitions` is for a store that is opened for the first time: it can't be changed.
+        """As `RedisBackend.open` and `Database.open`, whose bounds these are.
 
         Raises InputError for a Redis and a PostgreSQL that do not belong together. While PostgreSQL
         can't be reached, a Redis that has an archive is taken at its word.
         """
-        database = await Database.open(postgres_url, schema=schema)
-        lines, keys = Lines(redis_url, clock, call_s=call_s), Keys(prefix)
+        database = await Database.open(
+            postgres_url,
+            schema=schema,
+            call_s=archive_call_s,
+            connections_max=archive_connections_max,
+        )
+        lines = Lines(redis_url, clock, call_s=call_s, calls_max=calls_max, block_s=block_s)
+        keys = Keys(prefix)
         try:
             layout = await _open_layout(lines, keys, database, ids=ids, partitions=partitions)
         except BaseException:
             await lines.close()
             await database.close()
             raise
-        rescue = ArchiveRescue(
-            lines,
-            keys,
-            layout,
-            ledger=PostgresLedger(database),
-            lost=Lost(database),
-            hot_blobs=RedisBlobs(lines, keys),
-            cold_blobs=PostgresBlobs(database),
-        )
+        rescue = _rescue(lines, keys, layout, database)
         redis = RedisBackend(
             lines,
             keys,
@@ -128,6 +132,7 @@ class ArchivedBackend:
             clock=clock,
             ids=ids,
             limits=limits,
+            letters_max=letters_max,
             journal_entries_max=journal_entries_max,
             rescue=rescue,
         )
@@ -161,3 +166,15 @@ async def _open_layout(
     layout = Layout(meta.partitions, meta.incarnation)
     await adopt_layout(lines, keys, layout)
     return layout
+
+
+def _rescue(lines: Lines, keys: Keys, layout: Layout, database: Database) -> ArchiveRescue:
+    return ArchiveRescue(
+        lines,
+        keys,
+        layout,
+        ledger=PostgresLedger(database),
+        lost=Lost(database),
+        hot_blobs=RedisBlobs(lines, keys),
+        cold_blobs=PostgresBlobs(database),
+    )

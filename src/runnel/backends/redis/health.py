@@ -26,6 +26,8 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
     ahead_s: float
     partitions: int | None
     """None before the first process of Runnel has opened it."""
+    incarnation: str | None
+    """The archive that it belongs to; None without one."""
 
 
 class Health:
@@ -39,12 +41,17 @@ class Health:
         self._leases = Leases(self._lines, self._keys, ids)
         self._clock = clock
 
+    async def ping(self) -> None:
+        await self._lines.run_id()
+
     async def facts(self) -> ServerFacts:
         info = _parse(await self._lines.call("INFO"))
         is_valkey = "valkey_version" in info
         version = info["valkey_version"] if is_valkey else info.get("redis_version", "0.0")
         major, minor = (*map(int, version.split(".")[:2]), 0)[:2]
-        stored = await self._lines.call("HGET", self._keys.layout, "partitions")
+        stored, incarnation = await self._lines.call(
+            "HMGET", self._keys.layout, "partitions", "incarnation"
+        )
         return ServerFacts(
             product="Valkey" if is_valkey else "Redis",
             version=(major, minor),
@@ -57,6 +64,7 @@ class Health:
             memory_max_bytes=int(info.get("maxmemory", "0")),
             ahead_s=await self._ahead_s(),
             partitions=None if stored is None else int(stored),
+            incarnation=incarnation.decode() if incarnation else None,
         )
 
     async def owners(self, partitions: int) -> dict[int, LeaseRecord | None]:

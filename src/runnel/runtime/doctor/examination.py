@@ -7,6 +7,7 @@ from pathlib import Path
 from runnel.backends.sqlite.database import FILE_NAME
 from runnel.ports.clock import Clock, Ids
 from runnel.runtime.doctor.findings import Finding, bad, ok, warn
+from runnel.runtime.doctor.postgres_findings import examine_postgres
 from runnel.runtime.doctor.redis_findings import examine_redis
 from runnel.settings import Settings, look_alikes
 
@@ -15,7 +16,9 @@ async def examine(settings: Settings, clock: Clock, ids: Ids) -> list[Finding]:
     """Changes nothing, and makes nothing that is not there."""
     findings = [ok("settings", f"RUNNEL_ENV={settings.environment}"), *_slips()]
     if settings.has_redis or settings.environment == "prod":
-        return [*findings, *await examine_redis(settings, clock, ids)]
+        redis, incarnation = await examine_redis(settings, clock, ids)
+        archive = await examine_postgres(settings, clock, incarnation=incarnation)
+        return [*findings, *redis, *archive]
     return [*findings, ok("SQLite", sqlite3.sqlite_version), _data_dir(settings)]
 
 

@@ -1,19 +1,19 @@
 """What Runnel needs of a Redis server: that it forgets nothing, and that somebody decides."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from runnel.backends.redis.health import Health, ServerFacts
 from runnel.errors import InputError, StoreError
 from runnel.ports.clock import Clock, Ids
 from runnel.ports.store import LeaseRecord
 from runnel.runtime.addresses import redis_address, redis_shown
+from runnel.runtime.doctor.clocks import judged_clock
 from runnel.runtime.doctor.findings import Finding, bad, ok, warn
 from runnel.runtime.stores import REDIS_REMEDY
 from runnel.settings import Settings
 
 VERSION_MIN = (6, 2)
-AHEAD_S_WARN = 0.5
-AHEAD_S_BAD = 5.0
 MEMORY_SHARE_WARN = 0.8
 LOOK_EVERY_S = 0.2
 # Leases are renewed three times in their life: whoever has not by now is late.
@@ -22,21 +22,34 @@ SHOWN_MAX = 3
 MEGABYTE = 1_000_000
 
 
-async def examine_redis(settings: Settings, clock: Clock, ids: Ids) -> list[Finding]:
+class RedisVerdict(NamedTuple):
+    """`incarnation` is the archive that the server belongs to; None when it has none."""
+
+    findings: list[Finding]
+    incarnation: str | None = None
+
+
+async def examine_redis(settings: Settings, clock: Clock, ids: Ids) -> RedisVerdict:
     try:
         address = redis_shown(settings)
-        health = Health(redis_address(settings), clock, ids, call_s=settings.redis_timeout_s)
+        health = Health(
+            redis_address(settings),
+            clock,
+            ids,
+            prefix=settings.redis_prefix,
+            call_s=settings.redis_timeout_s,
+        )
     except InputError as error:
-        return [bad("Redis", str(error), "set REDIS_URL")]
+        return RedisVerdict([bad("Redis", str(error), "set REDIS_URL")])
     try:
         facts = await health.facts()
         findings = [ok("Redis", address), *_server(facts), _layout(facts, settings)]
         if facts.partitions is not None:
             findings.append(await _owners(health, facts.partitions, settings, clock))
-        return findings
+        return RedisVerdict(findings, facts.incarnation)
     except StoreError as error:
         reason = str(error.__cause__ or error).rstrip(".")
-        return [bad("Redis", f"{address}: {reason}", REDIS_REMEDY)]
+        return RedisVerdict([bad("Redis", f"{address}: {reason}", REDIS_REMEDY)])
     finally:
         await health.close()
 
@@ -56,7 +69,7 @@ def _server(facts: ServerFacts) -> Iterator[Finding]:
         remedy = "set 'maxmemory-policy noeviction': another one throws away what must be kept"
         yield bad("maxmemory-policy", facts.eviction or "unknown", remedy)
     yield _memory(facts)
-    yield _clock(facts.ahead_s)
+    yield judged_clock(facts.ahead_s)
 
 
 def _durability(facts: ServerFacts) -> Finding:
@@ -79,15 +92,6 @@ def _memory(facts: ServerFacts) -> Finding:
         remedy = "give it more: when it is full, nothing can be stored and all work stops"
         return warn("memory", found, remedy)
     return ok("memory", found)
-
-
-def _clock(ahead_s: float) -> Finding:
-    away_s = abs(ahead_s)
-    found = f"{away_s:.2f} s {'ahead of' if ahead_s > 0 else 'behind'} this machine"
-    remedy = "synchronise the clocks (NTP): timers and rate limits go by them"
-    if away_s > AHEAD_S_BAD:
-        return bad("clock", found, remedy)
-    return warn("clock", found, remedy) if away_s > AHEAD_S_WARN else ok("clock", found)
 
 
 def _layout(facts: ServerFacts, settings: Settings) -> Finding:

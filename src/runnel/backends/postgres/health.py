@@ -1,0 +1,60 @@
+"""What a PostgreSQL server tells about itself and about the archive in it; changes nothing."""
+
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from runnel.backends.postgres.migrations import migrations, quoted
+from runnel.errors import StoreError
+from runnel.ports.clock import Clock
+
+
+class ArchiveFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """`schema_version` and `incarnation` are None before an orchestrator has opened it.
+
+    `ahead_s` is how much later its clock is; `newest_version` is that of this Runnel.
+    """
+
+    version: int
+    version_text: str
+    schema_version: int | None
+    newest_version: int
+    incarnation: str | None
+    ahead_s: float
+
+
+async def archive_facts(url: str, clock: Clock, *, schema: str, call_s: float) -> ArchiveFacts:
+    """Raises StoreError when the server can't be used."""
+    try:
+        connection = await asyncpg.connect(url, timeout=call_s, command_timeout=call_s)
+        try:
+            return await _facts(connection, clock, schema)
+        finally:
+            connection.terminate()
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+        raise StoreError(f"PostgreSQL: {type(error).__name__}: {error}") from error
+
+
+async def _facts(connection: Any, clock: Clock, schema: str) -> ArchiveFacts:
+    before = clock.now()
+    there = float(await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())"))
+    middle = (before + clock.now()) / 2
+    has_archive = await connection.fetchval(
+        "SELECT count(*) = 2 FROM pg_tables "
+        "WHERE schemaname = $1 AND tablename IN ('versions', 'meta')",
+        schema,
+    )
+    version = incarnation = None
+    if has_archive:
+        version = await connection.fetchval(f"SELECT max(version) FROM {quoted(schema)}.versions")  # noqa: S608  # quoted
+        incarnation = await connection.fetchval(f"SELECT incarnation FROM {quoted(schema)}.meta")  # noqa: S608  # quoted
+    shown = await connection.fetchval("SHOW server_version")
+    return ArchiveFacts(
+        version=int(await connection.fetchval("SHOW server_version_num")) // 10_000,
+        version_text=str(shown).partition(" ")[0],
+        schema_version=version,
+        newest_version=max(migrations()),
+        incarnation=incarnation,
+        ahead_s=there - middle,
+    )

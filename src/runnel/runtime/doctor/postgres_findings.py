@@ -1,0 +1,64 @@
+"""What Runnel needs of a PostgreSQL server: that it is the archive of this Redis."""
+
+from collections.abc import Iterator
+
+from runnel.backends.postgres.health import ArchiveFacts, archive_facts
+from runnel.errors import StoreError
+from runnel.ports.clock import Clock
+from runnel.runtime.addresses import postgres_address, postgres_shown
+from runnel.runtime.doctor.clocks import judged_clock
+from runnel.runtime.doctor.findings import Finding, bad, ok, warn
+from runnel.runtime.stores import POSTGRES_REMEDY
+from runnel.settings import Settings
+
+VERSION_MIN = 14
+
+
+async def examine_postgres(
+    settings: Settings, clock: Clock, *, incarnation: str | None
+) -> list[Finding]:
+    """`incarnation` is the archive that Redis says it belongs to."""
+    if not settings.has_postgres and incarnation is not None:
+        remedy = "set POSTGRES_URL for everything but workers"
+        return [warn("archive", "this Redis has one, which is not named here", remedy)]
+    if not settings.has_postgres:
+        remedy = "set POSTGRES_URL: without it, a Redis that is lost takes everything with it"
+        return [warn("archive", "none", remedy)]
+    address = postgres_shown(settings)
+    try:
+        facts = await archive_facts(
+            postgres_address(settings),
+            clock,
+            schema=settings.postgres_schema,
+            call_s=settings.postgres_timeout_s,
+        )
+    except StoreError as error:
+        reason = str(error.__cause__ or error).rstrip(".")
+        return [bad("PostgreSQL", f"{address}: {reason}", POSTGRES_REMEDY)]
+    return [ok("PostgreSQL", address), *_server(facts), *_archive(facts, incarnation)]
+
+
+def _server(facts: ArchiveFacts) -> Iterator[Finding]:
+    if facts.version < VERSION_MIN:
+        remedy = f"upgrade: PostgreSQL {VERSION_MIN} or newer is needed"
+        yield bad("version", f"PostgreSQL {facts.version_text}", remedy)
+    else:
+        yield ok("version", f"PostgreSQL {facts.version_text}")
+    yield judged_clock(facts.ahead_s)
+
+
+def _archive(facts: ArchiveFacts, incarnation: str | None) -> Iterator[Finding]:
+    found, newest = facts.schema_version, facts.newest_version
+    if found is None:
+        yield ok("migrations", "none yet: the first orchestrator makes the tables")
+        return
+    if found > newest:
+        yield bad("migrations", f"{found}, this Runnel knows up to {newest}", "upgrade Runnel")
+    elif found < newest:
+        remedy = "the next orchestrator that starts applies the rest"
+        yield warn("migrations", f"{found} of {newest}", remedy)
+    else:
+        yield ok("migrations", f"{found} of {newest}")
+    if incarnation not in {None, facts.incarnation}:
+        remedy = "name the two that belong together, or an empty Redis to be filled from it"
+        yield bad("archive", "it belongs to another Redis", remedy)
