@@ -13,7 +13,7 @@ from typing import Any
 
 from runnel.settings import VARIABLES
 
-DEADLINE_S = 20.0
+DEADLINE_S = 20.0 * float(os.environ.get("RUNNEL_BUDGET_FACTOR", "1"))
 
 STEPS = """
 import asyncio

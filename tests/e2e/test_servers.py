@@ -184,7 +184,7 @@ async def test_a_worker_takes_tasks_of_its_queues_only(empty_site: Site, desk: D
     assert "no worker takes them" in waiting
     assert gone == "no workers; start one with: runnel worker\n"
     assert code == 0
-    assert "forgotten" in await desk.ask("trim")
+    assert "empty queue" in await desk.ask("trim")
     assert "no queues" in await desk.ask("queues")
 
 

@@ -35,10 +35,14 @@ async def examine_postgres(
     except StoreError as error:
         reason = str(error.__cause__ or error).rstrip(".")
         return [bad("PostgreSQL", f"{address}: {reason}", POSTGRES_REMEDY)]
-    return [ok("PostgreSQL", address), *_server(facts), *_archive(facts, incarnation)]
+    return [
+        ok("PostgreSQL", address),
+        *server_findings(facts),
+        *archive_findings(facts, incarnation),
+    ]
 
 
-def _server(facts: ArchiveFacts) -> Iterator[Finding]:
+def server_findings(facts: ArchiveFacts) -> Iterator[Finding]:
     if facts.version < VERSION_MIN:
         remedy = f"upgrade: PostgreSQL {VERSION_MIN} or newer is needed"
         yield bad("version", f"PostgreSQL {facts.version_text}", remedy)
@@ -47,7 +51,7 @@ def _server(facts: ArchiveFacts) -> Iterator[Finding]:
     yield judged_clock(facts.ahead_s)
 
 
-def _archive(facts: ArchiveFacts, incarnation: str | None) -> Iterator[Finding]:
+def archive_findings(facts: ArchiveFacts, incarnation: str | None) -> Iterator[Finding]:
     found, newest = facts.schema_version, facts.newest_version
     if found is None:
         yield ok("migrations", "none yet: the first orchestrator makes the tables")

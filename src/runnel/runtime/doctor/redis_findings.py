@@ -43,7 +43,7 @@ async def examine_redis(settings: Settings, clock: Clock, ids: Ids) -> RedisVerd
         return RedisVerdict([bad("Redis", str(error), "set REDIS_URL")])
     try:
         facts = await health.facts()
-        findings = [ok("Redis", address), *_server(facts), _layout(facts, settings)]
+        findings = [ok("Redis", address), *server_findings(facts), layout_finding(facts, settings)]
         if facts.partitions is not None:
             findings.append(await _owners(health, facts.partitions, settings, clock))
         return RedisVerdict(findings, facts.incarnation)
@@ -54,7 +54,7 @@ async def examine_redis(settings: Settings, clock: Clock, ids: Ids) -> RedisVerd
         await health.close()
 
 
-def _server(facts: ServerFacts) -> Iterator[Finding]:
+def server_findings(facts: ServerFacts) -> Iterator[Finding]:
     named = f"{facts.product} {facts.version_text}"
     if facts.version < VERSION_MIN and facts.product == "Redis":
         yield bad("version", named, "upgrade: Redis 6.2 or newer, or Valkey, is needed")
@@ -94,7 +94,7 @@ def _memory(facts: ServerFacts) -> Finding:
     return ok("memory", found)
 
 
-def _layout(facts: ServerFacts, settings: Settings) -> Finding:
+def layout_finding(facts: ServerFacts, settings: Settings) -> Finding:
     if facts.partitions is None:
         return ok("partitions", "none yet: the first process of Runnel makes them")
     if settings.partitions not in {None, facts.partitions}:
@@ -114,7 +114,7 @@ async def _owners(health: Health, partitions: int, settings: Settings, clock: Cl
         last = await health.owners(partitions)
         silent = [number for number in first if _is_silent(first[number], last[number])]
         if not silent or clock.monotonic() > end:
-            return _judged(last, silent)
+            return owners_finding(last, silent)
         await clock.sleep(LOOK_EVERY_S)
 
 
@@ -122,7 +122,7 @@ def _is_silent(before: LeaseRecord | None, now: LeaseRecord | None) -> bool:
     return before is not None and before == now
 
 
-def _judged(records: dict[int, LeaseRecord | None], silent: list[int]) -> Finding:
+def owners_finding(records: dict[int, LeaseRecord | None], silent: list[int]) -> Finding:
     free = [number for number, record in records.items() if record is None]
     owners = sorted({record.owner for record in records.values() if record is not None})
     idle = sorted({*free, *silent})

@@ -1,0 +1,54 @@
+"""An onlooker is told once what is missing, and only after a moment."""
+
+import pytest
+
+from runnel.backends.memory import MemoryBackend
+from runnel.core.ids import ExecutionId
+from runnel.ports.registry import WorkerAbout
+from runnel.runtime.absence import MOMENT_S, NO_ORCHESTRATOR, NO_WORKER, Absence
+from runnel.settings import Settings
+from runnel.testing.clock import FakeClock, FakeIds
+
+SETTINGS = Settings(lease_s=6.0, heartbeat_timeout_s=6.0)
+EXECUTION = ExecutionId("e1")
+
+
+class Scene:
+    """A store, an onlooker, and what it is told."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.backend = MemoryBackend(self.clock, FakeIds("store"))
+        self.said: list[str] = []
+        self._absence = Absence(
+            self.backend, self.clock, SETTINGS, queues=frozenset({"tasks:output"})
+        )
+
+    async def look(self, *, seconds: float) -> list[str]:
+        """What is said while so much time passes, one look a second."""
+        before = len(self.said)
+        for _ in range(int(seconds) + 1):
+            await self._absence.tell(EXECUTION, self.said.append)
+            await self.clock.advance(1.0)
+        return self.said[before:]
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+async def test_nobody_is_missed_before_a_moment_has_passed_and_then_once(scene: Scene) -> None:
+    assert await scene.look(seconds=MOMENT_S - 1) == []
+    assert await scene.look(seconds=5) == [NO_ORCHESTRATOR, NO_WORKER]
+    assert await scene.look(seconds=5) == []
+
+
+async def test_who_came_and_died_is_missed_again(scene: Scene) -> None:
+    await scene.look(seconds=3)
+    await scene.backend.store.acquire(await scene.backend.store.route(EXECUTION), "one")
+    await scene.backend.tasks.beat("worker", [], about=WorkerAbout())
+
+    assert await scene.look(seconds=1) == []
+    # Neither gives another sign.
+    assert await scene.look(seconds=7) == [NO_ORCHESTRATOR, NO_WORKER]

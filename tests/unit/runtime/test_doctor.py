@@ -1,0 +1,124 @@
+"""What the doctor makes of facts: a verdict for each, and what to do about what is not right."""
+
+import msgspec
+import pytest
+
+from runnel.backends.postgres.health import ArchiveFacts
+from runnel.backends.redis.health import ServerFacts
+from runnel.ports.store import LeaseRecord
+from runnel.runtime.doctor import postgres_findings
+from runnel.runtime.doctor.clocks import judged_clock
+from runnel.runtime.doctor.findings import Finding
+from runnel.runtime.doctor.redis_findings import layout_finding, owners_finding, server_findings
+from runnel.settings import Settings
+
+REDIS = ServerFacts(
+    product="Redis",
+    version=(7, 2),
+    version_text="7.2.4",
+    role="master",
+    has_aof=True,
+    fsync="everysec",
+    eviction="noeviction",
+    memory_used_bytes=1_000_000,
+    memory_max_bytes=0,
+    ahead_s=0.0,
+    partitions=16,
+    incarnation=None,
+)
+ARCHIVE = ArchiveFacts(
+    version=15,
+    version_text="15.4",
+    schema_version=2,
+    newest_version=2,
+    incarnation="abc",
+    ahead_s=0.0,
+)
+
+
+def unfit(findings: list[Finding]) -> list[tuple[str, str]]:
+    assert all(bool(each.remedy) is (each.verdict != "ok") for each in findings)
+    return [(str(each.verdict), each.about) for each in findings if each.verdict != "ok"]
+
+
+def test_a_server_as_it_should_be_gets_no_remedy() -> None:
+    assert unfit(list(server_findings(REDIS))) == []
+    assert unfit(list(postgres_findings.server_findings(ARCHIVE))) == []
+    assert unfit(list(postgres_findings.archive_findings(ARCHIVE, "abc"))) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"version": (6, 0)}, ("bad", "version")),
+        ({"role": "slave"}, ("bad", "role")),
+        ({"has_aof": False}, ("bad", "append-only file")),
+        ({"fsync": "no"}, ("warn", "append-only file")),
+        ({"eviction": "volatile-lru"}, ("bad", "maxmemory-policy")),
+        ({"memory_max_bytes": 1_100_000}, ("warn", "memory")),
+        ({"ahead_s": -0.6}, ("warn", "clock")),
+        ({"ahead_s": 6.0}, ("bad", "clock")),
+    ],
+)
+def test_what_redis_lacks_is_named(changes: dict[str, object], expected: tuple[str, str]) -> None:
+    facts = msgspec.structs.replace(REDIS, **changes)
+
+    assert unfit(list(server_findings(facts))) == [expected]
+
+
+def test_an_old_number_of_valkey_is_not_an_old_redis() -> None:
+    facts = msgspec.structs.replace(REDIS, product="Valkey", version=(1, 0))
+
+    assert unfit(list(server_findings(facts))) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "incarnation", "expected"),
+    [
+        ({"schema_version": None, "incarnation": None}, None, []),
+        ({"schema_version": 1}, "abc", [("warn", "migrations")]),
+        ({"schema_version": 3}, "abc", [("bad", "migrations")]),
+        ({}, "another", [("bad", "archive")]),
+        ({}, None, []),
+    ],
+)
+def test_an_archive_has_to_be_that_of_its_redis(
+    changes: dict[str, object], incarnation: str | None, expected: list[tuple[str, str]]
+) -> None:
+    facts = msgspec.structs.replace(ARCHIVE, **changes)
+
+    assert unfit(list(postgres_findings.archive_findings(facts, incarnation))) == expected
+
+
+def test_an_old_postgresql_is_named() -> None:
+    facts = msgspec.structs.replace(ARCHIVE, version=13)
+
+    assert unfit(list(postgres_findings.server_findings(facts))) == [("bad", "version")]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "verdict"),
+    [(None, 16, "ok"), (16, 16, "ok"), (8, 16, "bad"), (8, None, "ok")],
+)
+def test_the_number_of_partitions_is_that_of_the_store(
+    wanted: int | None, found: int | None, verdict: str
+) -> None:
+    facts = msgspec.structs.replace(REDIS, partitions=found)
+
+    assert layout_finding(facts, Settings(partitions=wanted)).verdict == verdict
+
+
+def test_partitions_without_a_living_owner_are_counted() -> None:
+    owned = {
+        number: LeaseRecord(partition=number, owner="one", epoch=1, counter=1) for number in (0, 1)
+    }
+
+    assert owners_finding({**owned}, []).found == "1: one"
+    some = owners_finding({**owned, 2: None, 3: None}, [1])
+    assert some.verdict == "warn"
+    assert some.found == "3 of 4 partitions have no living owner (1, 2, 3)"
+
+
+def test_a_clock_that_differs_says_in_which_direction() -> None:
+    assert judged_clock(0.1).found == "0.10 s ahead of this machine"
+    assert judged_clock(-7.0).found == "7.00 s behind this machine"
