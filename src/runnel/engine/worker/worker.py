@@ -18,6 +18,7 @@ from runnel.engine.worker.claims import ClaimLoop
 from runnel.engine.worker.deadlines import Deadlines
 from runnel.engine.worker.execute import Executor
 from runnel.engine.worker.heartbeat import Heartbeat
+from runnel.engine.worker.lasting_blobs import LastingBlobs
 from runnel.engine.worker.patience import Patience
 from runnel.engine.worker.processes import Processes
 from runnel.engine.worker.rate_limits import RateLimits
@@ -104,7 +105,7 @@ class Worker:
         self._runners = Runners(
             around,
             self._slots,
-            self._attempts(handlers, BlobCache(blobs)),
+            self._attempts(handlers, BlobCache(LastingBlobs(blobs, around.patience))),
             self._reporter,
             held=self._held,
             deadlines=self._deadlines,

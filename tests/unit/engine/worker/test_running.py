@@ -13,7 +13,7 @@ from runnel.authoring.context import Context
 from runnel.core.commands import TaskCompleted, TaskSkipped
 from runnel.core.ids import Token
 from runnel.core.values import BLOB_BYTES_MAX, INLINE_BYTES_MAX, blob
-from runnel.errors import Skip
+from runnel.errors import Skip, StoreError
 from tests.unit.engine.worker.stage import Stage
 
 
@@ -272,6 +272,35 @@ async def test_a_result_beyond_the_largest_blob_fails_in_one_sentence(stage: Sta
 
     assert "return where it is" in failed.error.message
     assert failed.error.retryable is False
+
+
+@pytest.mark.parametrize("call", ["put", "get"])
+async def test_a_store_of_blobs_that_is_away_is_no_failure_of_the_task(
+    stage: Stage, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await stage.backend.blobs.put("k1", b'"from a blob"')
+    errors = [StoreError("away")]
+    real = getattr(stage.backend.blobs, call)
+
+    async def away_once(*args: Any) -> Any:
+        if errors:
+            raise errors.pop()
+        return await real(*args)
+
+    monkeypatch.setattr(stage.backend.blobs, call, away_once)
+
+    task = stage.task(
+        "output",
+        {"x": "{{ far }}", "large": "x" * INLINE_BYTES_MAX},
+        inputs={"far": blob("k1", 13)},
+        parents=0,
+    )
+    async with stage.working():
+        await stage.issue(task)
+        (result,) = await stage.results()
+
+    assert isinstance(result, TaskCompleted)
+    assert stage.told.named("store.failed") == [{"worker": "w1", "call": call, "error": "away"}]
 
 
 async def test_blobs_are_loaded_for_templates_that_name_them_and_for_parents(stage: Stage) -> None:
