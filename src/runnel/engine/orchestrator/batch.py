@@ -48,6 +48,8 @@ class Batch:
         self.dropped: list[Token] = []
         self.timers: dict[TimerKey, SetTimer | None] = {}
         self.messages: list[Command] = []
+        self.cancels: list[Command] = []
+        """What children in this batch were told already; messages too if it has to be cut."""
         self.dead_letters: list[DeadLetter] = []
         self.afterwards: list[LoadBlob | StoreOutput] = []
         self._size = 0
@@ -195,9 +197,10 @@ class Batch:
         timers cleared before the history says why: a cancelled task might be started in between,
         and a finished execution is not looked at any more, while a running one gets both again. A
         header goes with the last part of its history, or a finished execution might be listed as
-        running for ever.
+        running for ever. That a child is cancelled is a message then, too: should only its parent
+        be written, which is not looked at any more, nobody else would tell it.
         """
-        for message in self.messages:
+        for message in (*self.cancels, *self.messages):
             yield [("messages", message)], 0
         for token in self.dropped:
             yield [("dropped", token)], 0

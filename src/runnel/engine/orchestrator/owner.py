@@ -8,6 +8,7 @@ import msgspec
 
 from runnel.core.commands import (
     BlobLoaded,
+    CancelExecution,
     Command,
     CreateExecution,
     FailExecution,
@@ -215,6 +216,8 @@ class Owner:
         is_same_tree = root_of(ExecutionId(target)) == root_of(ExecutionId(sender))
         if is_same_tree or await self._parts.store.route(target) == self.lease.partition:
             following.append(command)
+            if isinstance(command, CancelExecution):
+                self._batch.cancels.append(command)
         else:
             self._batch.messages.append(command)
 

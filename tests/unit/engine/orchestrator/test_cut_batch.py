@@ -1,8 +1,9 @@
 """A batch that is too large for one commit: the process may end between two of them."""
 
+from runnel.core.commands import CancelExecution
 from runnel.core.decision import Decision
 from runnel.core.effects import ClearTimer, DropTask, TimerKey, TimerKind
-from runnel.core.events import ExecutionFinished, NodeCancelled
+from runnel.core.events import Event, ExecutionClosing, ExecutionFinished, NodeCancelled
 from runnel.core.ids import ExecutionId, NodeId
 from runnel.core.states import ExecutionState
 from runnel.engine.orchestrator.batch import Batch
@@ -34,3 +35,31 @@ def test_tasks_are_dropped_before_the_history_says_why() -> None:
     dropped = [number for number, commit in enumerate(commits) if commit.dropped]
     assert len(commits) > 1
     assert max(dropped) <= min(told)
+
+
+def test_children_are_told_before_their_parent_is_over() -> None:
+    batch = Batch(1.0, CommitLimits(writes=1))
+    cancel = CancelExecution(execution_id=ExecutionId("x.child.1"))
+    ends: list[Event] = [
+        ExecutionClosing(outcome=ExecutionState.CANCELLED),
+        ExecutionFinished(state=ExecutionState.CANCELLED),
+    ]
+
+    batch.add("x", Decision(events=ends), None)
+    batch.cancels.append(cancel)
+    batch.add("x.child.1", Decision(events=ends), None)
+    first, second, third = batch.seal(1)
+
+    assert list(first.messages) == [cancel]
+    assert [history.aggregate_id for history in second.histories] == ["x"]
+    assert [history.aggregate_id for history in third.histories] == ["x.child.1"]
+
+
+def test_a_batch_in_one_commit_tells_nobody_what_it_does_itself() -> None:
+    batch = Batch(1.0, CommitLimits())
+    batch.cancels.append(CancelExecution(execution_id=ExecutionId("x.child.1")))
+
+    batch.add("x", Decision(events=[ExecutionFinished(state=ExecutionState.CANCELLED)]), None)
+    (commit,) = batch.seal(1)
+
+    assert not commit.messages
