@@ -15,10 +15,11 @@ from runnel.backends.memory_store import MemoryStore
 from runnel.core import decide as decide_package
 from runnel.core import evolve as evolve_module
 from runnel.core import limit as limit_module
-from runnel.core.commands import CreateExecution, SendSignal, TaskCompleted, TaskStarted
+from runnel.core.commands import CreateExecution, SendSignal, TaskCompleted, TaskFailed, TaskStarted
 from runnel.core.decide import flow, issue, lifecycle, mapping, task
 from runnel.core.decide.turn import Turn
 from runnel.core.decision import Decision
+from runnel.core.effects import Task
 from runnel.core.events import LimitHeld, RetryPlanned
 from runnel.core.execution import Execution
 from runnel.core.ids import Token
@@ -110,9 +111,17 @@ def late_report_accepted(patch: Patch) -> None:
             return entry is not None
         if entry is not None:
             self._board.end(entry, found)
-        elif isinstance(found, TaskCompleted):
-            self._board._deliver(0, found)
+        elif isinstance(found, TaskCompleted | TaskFailed):
+            self._board._deliver(partitions[found.token], found)
         return True
+
+    def remember(self: TaskBoard, partition: int, found: Task) -> None:
+        partitions[found.token] = partition
+        issue_task(self, partition, found)
+
+    partitions: dict[Token, int] = {}
+    issue_task = TaskBoard.issue
+    patch.setattr(TaskBoard, "issue", remember)
 
     patch.setattr(Turn, "current", current)
     patch.setattr(LocalTasks, "_report", report)

@@ -4,12 +4,15 @@ import pytest
 
 from runnel.testing.simulation.plan import make_plan
 from runnel.testing.simulation.world import simulate
-from tests.simulation import bugs
+from tests.simulation import bugs, rule_bugs, value_bugs
 
-SEEDS_MAX = 300
+SEEDS_MAX = 100
 
 
-@pytest.mark.parametrize("bug", bugs.ALL, ids=lambda bug: bug.__name__)
+ALL = (*bugs.ALL, *value_bugs.ALL, *rule_bugs.ALL)
+
+
+@pytest.mark.parametrize("bug", ALL, ids=lambda bug: bug.__name__)
 def test_a_bug_is_found(bug: bugs.Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     bug(monkeypatch)
 

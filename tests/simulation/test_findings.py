@@ -55,3 +55,12 @@ def test_seeds_that_did_little_prove_nothing() -> None:
 
     assert "takeovers: 0 in 100 seeds, expected at least 20 per 100" in idle
     assert "store rolled back: 0 in 100 seeds, expected at least 10 per 100" in idle
+    assert "joins: 0 in 100 seeds, expected at least 20 per 100" in idle
+
+
+def test_a_seed_that_proves_nothing_is_no_broken_invariant() -> None:
+    outcome = Outcome()
+    outcome.seeds = 100
+    outcome.idle_seeds = ["seed 7 proves nothing: only 3 steps and 0 commits"]
+
+    assert outcome.last_line() == "100 seeds (1 prove nothing), 0 faults, 0 broken invariants"

@@ -17,18 +17,21 @@ def main() -> int:
     for part in run_many(options.seed, options.count, processes=options.processes):
         for finding in part.findings:
             print(finding, flush=True)
+        for reason in part.idle_seeds:
+            print(reason, flush=True)
         outcome.add(part)
         if outcome.seeds % PROGRESS_EVERY == 0 and outcome.seeds < options.count:
             print(outcome.last_line(), flush=True)
     for name, count in outcome.tally.counts().items():
         print(f"  {name.replace('_', ' '):24} {count:>12,}")
-    for fault, count in sorted(outcome.tally.faults.items()):
-        print(f"  {fault:24} {count:>12,}")
+    for happened in (outcome.tally.features, outcome.tally.faults):
+        for what, count in sorted(happened.items()):
+            print(f"  {what:24} {count:>12,}")
     idle = outcome.idle()
     for problem in idle:
         print(f"too little: {problem}")
     print(outcome.last_line())
-    return 1 if outcome.findings or idle else 0
+    return 1 if outcome.findings or outcome.idle_seeds or idle else 0
 
 
 def _options() -> argparse.Namespace:

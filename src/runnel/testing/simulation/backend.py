@@ -21,7 +21,7 @@ class SimulatedBackend:
         self.mailbox: Mailbox = cast("Mailbox", _Remote(line, "mailbox"))
         self.tasks: TaskQueue = cast("TaskQueue", _RemoteTasks(line, "tasks"))
         self.archive: Archive = cast("Archive", _Remote(line, "archive"))
-        self.blobs: BlobStore = server.blobs
+        self.blobs: BlobStore = cast("BlobStore", _Remote(line, "blobs"))
 
     async def claim_home(self, owner: str) -> int:
         """Where an execution goes is decided by its id alone."""

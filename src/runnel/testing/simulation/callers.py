@@ -8,18 +8,25 @@ import asyncio
 from collections.abc import Iterator
 
 from runnel.client import Client, Ending
-from runnel.core.commands import CancelExecution, Command, CreateExecution, SendSignal
+from runnel.core.commands import (
+    CancelExecution,
+    Command,
+    CreateExecution,
+    SendSignal,
+    StartExecution,
+)
 from runnel.core.ids import ExecutionId
 from runnel.core.values import inline
 from runnel.core.workflow import hash_workflow
 from runnel.errors import NotFoundError, StoreError
 from runnel.testing.clock import FakeIds
 from runnel.testing.simulation.backend import SimulatedBackend
-from runnel.testing.simulation.plan import Order
+from runnel.testing.simulation.plan import Order, payload_of
 from runnel.testing.simulation.process import EPOCH, Process
 from runnel.testing.simulation.workload import SIGNAL
 
 AGAIN_S = 0.2
+REPEATED_AFTER_S = 0.7
 
 
 class Callers:
@@ -104,24 +111,25 @@ class _Letters:
 
 
 def _commands(order: Order) -> Iterator[tuple[float, Command]]:
+    id_ = order.execution_id
     created = CreateExecution(
-        execution_id=order.execution_id,
+        execution_id=id_,
         workflow=order.workflow.name,
         definition=hash_workflow(order.workflow),
         version=1,
-        input=inline({}),
+        input=inline(order.input),
+        is_held=order.start_at is not None,
         created_at=EPOCH + order.at,
     )
     yield order.at, created
+    if order.start_at is not None:
+        given = None if order.start_input is None else inline(order.start_input)
+        yield order.start_at, StartExecution(execution_id=id_, input=given)
     for number, at in enumerate(order.signals_at):
-        yield (
-            at,
-            SendSignal(
-                execution_id=order.execution_id,
-                name=SIGNAL,
-                payload=inline(number),
-                signal_id=f"s{number}",
-            ),
-        )
+        payload = inline(payload_of(id_, f"s{number}"))
+        signal = SendSignal(execution_id=id_, name=SIGNAL, payload=payload, signal_id=f"s{number}")
+        yield at, signal
+        if order.repeats_signals:
+            yield at + REPEATED_AFTER_S, signal
     if order.cancel_at is not None:
-        yield order.cancel_at, CancelExecution(execution_id=order.execution_id)
+        yield order.cancel_at, CancelExecution(execution_id=id_, is_forced=order.is_forced)

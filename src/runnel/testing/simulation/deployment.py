@@ -7,7 +7,8 @@ from random import Random
 from runnel.authoring.context import Context
 from runnel.authoring.registry import HandlerRegistry
 from runnel.core.events import AnyEvent
-from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, Token
+from runnel.core.execution import PENDING
+from runnel.core.ids import Token
 from runnel.core.json_types import Json
 from runnel.core.policy import Policy
 from runnel.engine.orchestrator.parts import Parts
@@ -15,6 +16,7 @@ from runnel.engine.orchestrator.shares import sharing_orchestrator
 from runnel.engine.services.reaper import Reaper
 from runnel.engine.services.watchdog import Watchdog
 from runnel.engine.worker import Worker
+from runnel.errors import Skip
 from runnel.handlers import builtin_registry
 from runnel.ports import telemetry as names
 from runnel.ports.store import Header
@@ -22,20 +24,22 @@ from runnel.testing.clock import FakeIds
 from runnel.testing.simulation.backend import SimulatedBackend
 from runnel.testing.simulation.broken import Broken
 from runnel.testing.simulation.network import Network
-from runnel.testing.simulation.plan import SKEW_S_MAX, TROUBLE_S, Plan
+from runnel.testing.simulation.plan import SILENCE_S, SKEW_S_MAX, TROUBLE_S, Plan
 from runnel.testing.simulation.process import Process
-from runnel.testing.simulation.script import WORK, output_of
-from runnel.testing.simulation.truth import Truth
+from runnel.testing.simulation.script import WORK, is_bad, output_of, skips
+from runnel.testing.simulation.truth import Given, Truth
 
-LEASE_S = 3.0
+LEASE_S = SILENCE_S
 BEAT_S = 1.0
-DEAD_AFTER_S = 3.0
+DEAD_AFTER_S = SILENCE_S
 SHUTDOWN_S = 1.0
 SWEEP_S = 4.0
 REPAIR_AFTER_S = 15.0
 IDLE_S = 5.0
-# Losses are the simulation's own doing: they must not end a node whose script says otherwise.
-POLICY = Policy(losses_max=10_000, window=3, inline_bytes_max=100)
+WINDOW = 3
+INLINE_BYTES_MAX = 100
+# How long a worker stays away that a task has taken down.
+AWAY_S = 1.0
 # The watchdog is a net that nothing should ever fall into.
 _BUGS = frozenset({names.COMMAND_POISONED, names.MESSAGE_UNREADABLE, names.EXECUTION_REPAIRED})
 
@@ -52,6 +56,12 @@ class Deployment:
         self._processes: dict[int, Process] = {}
         self._stops: dict[int, asyncio.Event] = {}
         self._births = 0
+        self._policy = Policy(
+            losses_max=plan.losses_max,
+            window=WINDOW,
+            inline_bytes_max=INLINE_BYTES_MAX,
+            keeps_exhausted=plan.keeps_exhausted,
+        )
 
     def start(self, place: int) -> None:
         self._births += 1
@@ -110,7 +120,7 @@ class Deployment:
             clock=process.clock,
             ids=FakeIds(process.name),
             telemetry=telemetry,
-            policy=POLICY,
+            policy=self._policy,
             cached_executions_max=2,
             idle_s_max=IDLE_S,
         )
@@ -145,26 +155,36 @@ class Deployment:
         truth = self._truth
 
         async def work(config: dict[str, Json], ctx: Context) -> Json:
-            item = NO_ITEM if ctx.item_index is None else ctx.item_index
-            token = Token(
-                ExecutionId(ctx.execution_id), NodeId(ctx.node_id), item, ctx.attempt, Nonce("")
+            task = ctx._task  # noqa: SLF001 - nonce and tag are no business of user code
+            token, run = task.token, truth.run_of(task.token) or PENDING
+            given = Given(
+                config.get("of"), dict(ctx.inputs), ctx.execution_input, task.resource_tag
             )
-            run = truth.run_of(token)
-            failures = 0 if run is None else run.failures
-            truth.begins(process.name, token)
+            truth.begins(process.name, token, given)
             try:
+                if run.losses < int(str(config.get("kills", 0))):
+                    self._take_down(process)
                 await process.clock.sleep(float(str(config["takes"])))
             finally:
                 truth.code[process.name].remove(token)
-            if failures < int(str(config["fails"])):
+            if run.failures < int(str(config["fails"])):
                 raise ConnectionError("the simulated network of the simulated user")
-            if config["bad"]:
+            if is_bad(config, ctx.execution_id):
                 raise ValueError("the script says so")
-            return output_of(config, ctx.node_id, ctx.item_index)
+            if skips(config, ctx.item_index):
+                raise Skip("the script says so")
+            return output_of(config, config.get("of"), ctx.node_id, ctx.item_index)
 
         registry = builtin_registry()
         registry.register(WORK, work)
         return registry
+
+    def _take_down(self, process: Process) -> None:
+        """The code that runs takes its worker with it, as a segmentation fault would."""
+        place = next(place for place, each in self._processes.items() if each is process)
+        self._truth.tally.killed_workers += 1
+        self.kill(place)
+        asyncio.get_running_loop().call_later(AWAY_S, self.revive, place)
 
 
 class _Telemetry:

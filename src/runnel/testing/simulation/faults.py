@@ -1,4 +1,4 @@
-"""What can go wrong, and how often it did."""
+"""What can go wrong, what a run uses of the engine, and how often both happened."""
 
 from collections import Counter
 from enum import StrEnum
@@ -20,11 +20,40 @@ class Fault(StrEnum):
     RESTART = "restart in good order"
 
 
+class Feature(StrEnum):
+    """What a run has used of the engine: what never happens is not shown to work."""
+
+    JOIN = "joins"
+    MAP = "maps"
+    MAP_OF_CHILDREN = "maps of children"
+    RETRY = "retries"
+    EXHAUSTED = "retries used up"
+    CHILD = "children"
+    CHILD_RETRY = "retries of children"
+    SIGNAL = "signals taken"
+    SIGNAL_TIMEOUT = "signals not in time"
+    CANCEL = "cancels"
+    FORCED_CANCEL = "forced cancels"
+    TIMEOUT = "executions out of time"
+    SLA = "SLAs missed"
+    HELD = "held executions started"
+    SKIP = "skips by a rule"
+    SKIP_BY_ITSELF = "skips by code"
+    KEY_WAIT = "keys waited for"
+    RATE_PARK = "rate tokens waited for"
+    RATE_WAIT = "tasks deferred by a rate"
+    CRASH_LOOP = "crash loops"
+    DEAD_LETTER = "dead letters"
+    LARGE = "large values put aside"
+    CALM = "runs without a fault"
+
+
 class Tally:
     """What one run did: a run that did nothing proves nothing."""
 
     def __init__(self) -> None:
         self.faults: Counter[Fault] = Counter()
+        self.features: Counter[Feature] = Counter()
         self.steps = 0
         self.commits = 0
         self.takeovers = 0
@@ -34,9 +63,12 @@ class Tally:
         self.late_calls = 0
         """Executed when their caller did not wait for them any more."""
         self.executions = 0
+        self.killed_workers = 0
+        """Taken down by a task that they ran."""
 
     def add(self, other: "Tally") -> None:
         self.faults.update(other.faults)
+        self.features.update(other.features)
         for name in COUNTED:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -53,4 +85,5 @@ COUNTED = (
     "refused_reports",
     "late_calls",
     "executions",
+    "killed_workers",
 )

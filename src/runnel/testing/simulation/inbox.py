@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from runnel.backends.local.inbox import VOLATILE, LocalInbox
-from runnel.core.commands import TASK_ENDINGS
+from runnel.core.codec import encode_message
+from runnel.core.commands import TASK_ENDINGS, Command
 from runnel.core.ids import Token
 from runnel.errors import BrokenInvariantError
 from runnel.ports.store import InboxEntry, Position
@@ -51,6 +52,10 @@ class StreamInbox(LocalInbox):
     def consume(self, position: Position | None) -> None:
         gone = len(self.up_to(position))
         del self.entries[:gone]
+
+    def put(self, command: Command, row: int = VOLATILE) -> None:
+        """Through the codec, as every message of a real store: what it does not keep is lost."""
+        self.put_raw(encode_message(command), row)
 
     def reported(self) -> set[Token]:
         return {

@@ -33,6 +33,9 @@ ODDS = {
     Fault.DUPLICATE: 0.03,
     Fault.DELAY: 0.02,
 }
+# A verdict is rare, and proves something only if what it is about moves while it is on its way.
+VERDICT = "lose_tasks_of"
+VERDICT_ODDS = 0.9
 
 
 class Network:
@@ -65,19 +68,24 @@ class Network:
         self._send(call)
         if self._has(Fault.DUPLICATE):
             self._send(call)
+        limit: asyncio.TimerHandle | None = None
         if name not in WAITING and not self.is_healed:
-            _after(CALL_TIMEOUT_S, call.fail, "no answer in time")
+            loop = asyncio.get_running_loop()
+            limit = loop.call_later(CALL_TIMEOUT_S, call.fail, "no answer in time")
         try:
             return await answer
         except asyncio.CancelledError:
             self._hang_up(call)
             raise
+        finally:
+            if limit is not None:
+                limit.cancel()
 
     def _send(self, call: "_Call") -> None:
         if call.process.is_cut_off or self._has(Fault.DROP):
             _after(self._chance.uniform(0, CALL_TIMEOUT_S), call.fail, "no answer")
         else:
-            latency_s = self._latency_s()
+            latency_s = self._latency_s(call.name)
             self._note_overtaking(call.process.name, latency_s)
             _after(latency_s, self._arrive, call)
 
@@ -85,6 +93,7 @@ class Network:
         """Not even the death of the caller stops what is on its way."""
         busy_s = self._server.slow_until - self._server.clock.monotonic()
         if busy_s > 0:
+            self._tally.faults[Fault.SLOW] += 1
             _after(busy_s, self._arrive, call)
             return
         if call.name in WAITING:
@@ -121,8 +130,8 @@ class Network:
             for task in call.serving:
                 task.cancel()
 
-    def _latency_s(self) -> float:
-        if self._has(Fault.DELAY):
+    def _latency_s(self, name: str = "") -> float:
+        if self._has(Fault.DELAY, odds=VERDICT_ODDS if name == VERDICT else None):
             return self._chance.uniform(0, SPIKE_S)
         if Fault.REORDER in self._faults and not self.is_healed:
             return self._chance.uniform(0, JITTER_S)
@@ -136,12 +145,12 @@ class Network:
         else:
             self._latest[process] = arrives
 
-    def _has(self, fault: Fault) -> bool:
+    def _has(self, fault: Fault, *, odds: float | None = None) -> bool:
         """By the odds; the first one at the first chance, so that no plan comes to nothing."""
         if self.is_healed or fault not in self._faults:
             return False
         is_due = not self._tally.faults[fault] and self._server.clock.monotonic() > SURELY_AFTER_S
-        if not is_due and self._chance.random() >= ODDS[fault]:
+        if not is_due and self._chance.random() >= (odds or ODDS[fault]):
             return False
         self._tally.faults[fault] += 1
         return True

@@ -1,54 +1,60 @@
 """What the nodes of a simulated workflow do: written in their config, so that the end is known."""
 
+import hashlib
 from typing import cast
 
 import msgspec
 
 from runnel.core.json_types import Json
-from runnel.core.workflow import Node, Workflow
+from runnel.core.states import NodeState
+from runnel.core.workflow import Node
 
 WORK = "work"
 LARGE_CHARS = 200
+ALL_ITEMS, ODD_ITEMS = "all", "odd"
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def work_config(
-    *, takes_s: float, fails: int = 0, is_bad: bool = False, is_large: bool = False
+    *, takes_s: float, fails: int = 0, is_bad: bool = False, is_large: bool = False, **more: Json
 ) -> dict[str, Json]:
-    """Fails `fails` times as a network does; then for good if it `is_bad`, else it succeeds."""
-    return {"takes": takes_s, "fails": fails, "bad": is_bad, "large": is_large}
+    """Fails `fails` times as a network does; then for good if it `is_bad`, else it succeeds.
+
+    More that a script may say: `of`, templates on whose values the output depends; `skips`, that
+    its code skips it, or every other item; `kills`, how many workers it takes down first;
+    `bad_children`, in how many attempts of its own execution, a child, it fails for good.
+    """
+    return {"takes": takes_s, "fails": fails, "bad": is_bad, "large": is_large, **more}
 
 
-def output_of(config: dict[str, Json], node_id: str, item: int | None) -> Json:
+def output_of(config: dict[str, Json], of: Json, node_id: str, item: int | None) -> Json:
+    """`of` is what the templates of the same name came to: another value gives another output."""
     text = node_id if item is None else f"{node_id}[{item}]"
+    if "of" in config:
+        text += ":" + hashlib.blake2b(_encode(of), digest_size=4).hexdigest()
     return text * LARGE_CHARS if config["large"] else text
 
 
-def will_succeed(node: Node) -> bool | None:
-    """None for what its script does not decide: a child, a signal, a sleep."""
-    if node.handler != WORK:
-        return None
-    if node.for_each is not None:
-        items = items_of(node)
-        if not items:
-            return None if items is None else True
+def skips(config: dict[str, Json], item: int | None) -> bool:
+    said = config.get("skips")
+    return said == ALL_ITEMS or (said == ODD_ITEMS and item is not None and item % 2 == 1)
+
+
+def is_bad(config: dict[str, Json], execution_id: str) -> bool:
+    """Fails for good, always or in the first few children of their parent's node."""
+    bad_children = cast("int", config.get("bad_children", 0))
+    is_child = "." in execution_id
+    attempt = int(execution_id.rpartition(".")[2]) if is_child else 0
+    return bool(config["bad"]) or 0 < attempt <= bad_children
+
+
+def state_of(node: Node, execution_id: str, *, items: int | None) -> NodeState:
+    """How a node that runs ends by its script; `items` is the length of its list, if it has one."""
+    if items == 0:
+        return NodeState.COMPLETED
     is_exhausted = cast("int", node.config["fails"]) > node.retry.max_retries
     hangs = cast("float", node.config["takes"]) > node.timeout_seconds
-    return not (is_exhausted or hangs or node.config["bad"])
-
-
-def expected_output(node: Node) -> Json:
-    items = items_of(node)
-    if items is None:
-        return output_of(node.config, node.id, None)
-    return [output_of(node.config, node.id, item) for item in range(len(items))]
-
-
-def items_of(node: Node) -> list[Json] | None:
-    """None for a list that is known only when it runs."""
-    if node.for_each is None or not node.for_each.startswith("["):
-        return None
-    return cast("list[Json]", msgspec.json.decode(node.for_each))
-
-
-def false_conditions(workflow: Workflow) -> set[str]:
-    return {node.id for node in workflow.nodes if node.condition == "false"}
+    if is_exhausted or hangs or is_bad(node.config, execution_id):
+        return NodeState.FAILED
+    return NodeState.SKIPPED if items is None and skips(node.config, None) else NodeState.COMPLETED

@@ -20,8 +20,19 @@ from runnel.core.effects import Task
 from runnel.core.ids import Token
 from runnel.errors import FencedError
 from runnel.ports.clock import Clock, Ids
-from runnel.ports.store import Commit, CommitLimits, InboxEntry, Lease, LeaseRecord, Position
+from runnel.ports.registry import WorkerRecord
+from runnel.ports.store import (
+    Commit,
+    CommitLimits,
+    InboxEntry,
+    Lease,
+    LeaseRecord,
+    Position,
+)
 from runnel.testing.simulation.inbox import StreamInbox
+
+_encode = msgspec.json.Encoder().encode
+_decode_task = msgspec.json.Decoder(Task).decode
 
 
 class Watcher:
@@ -36,6 +47,9 @@ class Watcher:
     def started(self, worker: str, token: Token) -> None: ...
 
     def reported(self, worker: str, report: Command, *, is_taken: bool) -> None: ...
+
+    def judged_dead(self, judged: WorkerRecord, *, sign: int, lost: int) -> None:
+        """`lost` tasks were taken from the worker, whose last sign of life is `sign`."""
 
     def rated(self, tag: str, at: float, *, rate_per_second: float, burst: int) -> None:
         """A rate token was given out, for a task that may begin at `at`."""
@@ -69,6 +83,12 @@ class StreamStore(MemoryStore):
         self._watcher.acquired(lease, over=over)
         return lease
 
+    async def lose_tasks_of(self, judged: WorkerRecord) -> int:
+        signs = {each.worker: each.counter for each in self._state.board.records(0.0)}
+        lost = await super().lose_tasks_of(judged)
+        self._watcher.judged_dead(judged, sign=signs.get(judged.worker, 0), lost=lost)
+        return lost
+
     async def commit(self, lease: Lease, commit: Commit) -> None:
         consumed = stream(self._state, lease.partition).up_to(commit.consumed)
         try:
@@ -80,6 +100,8 @@ class StreamStore(MemoryStore):
 
 
 class WatchedTasks(LocalTasks):
+    """Tasks leave as bytes, as they do where workers are other processes."""
+
     watcher: Watcher
 
     async def start(self, worker: str, tokens: Sequence[Token], *, now: float) -> Sequence[bool]:
@@ -101,7 +123,7 @@ class WatchedTasks(LocalTasks):
         tasks = await super().claim(worker, queues, limit=limit, wait_s=wait_s, starts=starts)
         for task in tasks if starts else ():
             self.watcher.started(worker, task.token)
-        return tasks
+        return [_decode_task(_encode(task)) for task in tasks]
 
     async def report(self, worker: str, reports: Sequence[Command]) -> Sequence[bool]:
         answers = await super().report(worker, reports)
@@ -125,8 +147,16 @@ class Machine:
     """The parts of the store over one state; another state means another machine."""
 
     def __init__(
-        self, state: MemoryState, watcher: Watcher, *, clock: Clock, ids: Ids, limits: CommitLimits
+        self,
+        state: MemoryState,
+        blobs: MemoryBlobs,
+        watcher: Watcher,
+        *,
+        clock: Clock,
+        ids: Ids,
+        limits: CommitLimits,
     ) -> None:
+        self.blobs = blobs
         self.store = StreamStore(state, watcher, clock=clock, ids=ids, limits=limits)
         self.mailbox = MemoryMailbox(state)
         self.tasks = WatchedTasks(state.board, clock, LocalBuckets(clock).take)
@@ -154,7 +184,12 @@ class Server:
 
     def _machine(self) -> Machine:
         return Machine(
-            self.state, self.watcher, clock=self.clock, ids=self._ids, limits=self.limits
+            self.state,
+            self.blobs,
+            self.watcher,
+            clock=self.clock,
+            ids=self._ids,
+            limits=self.limits,
         )
 
     def serve(self, work: Awaitable[None], on_lost: Callable[[], None]) -> "asyncio.Task[None]":
@@ -170,6 +205,14 @@ class Server:
 
     def snapshot(self) -> MemoryState:
         return copy_state(self.state)
+
+    def has_moved_since(self, earlier: MemoryState) -> bool:
+        """Whether going back to it would lose a commit or a message."""
+        return any(
+            now.sequence != then.sequence
+            or stream(self.state, now.number).entries != stream(earlier, now.number).entries
+            for now, then in zip(self.state.partitions, earlier.partitions, strict=True)
+        )
 
     def restore(self, earlier: MemoryState) -> None:
         """The machine died and came back as it was: every connection is lost."""

@@ -1,7 +1,10 @@
 """What the store shows, kept beside it: every commit is followed as it is made, and judged."""
 
+from bisect import bisect_right, insort
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from runnel.core.codec import decode_entry
 from runnel.core.commands import LIMIT_PREFIX, Command, TaskLost
@@ -10,13 +13,42 @@ from runnel.core.evolve import evolve
 from runnel.core.execution import Execution, NodeRun
 from runnel.core.graph import Graph
 from runnel.core.ids import DefinitionHash, Token
+from runnel.core.json_types import Json
 from runnel.core.limit import Limit, evolve_limit
 from runnel.core.workflow import decode_workflow
+from runnel.ports.registry import WorkerRecord
 from runnel.ports.store import Commit, InboxEntry, Lease, LeaseRecord
 from runnel.testing.simulation.broken import Broken
 from runnel.testing.simulation.faults import Tally
 from runnel.testing.simulation.inbox import StreamInbox
+from runnel.testing.simulation.plan import Order, Plan
 from runnel.testing.simulation.server import Server, Watcher, stream
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What user code found when it began."""
+
+    of: Json
+    """What the templates of its config came to."""
+    inputs: dict[str, Json]
+    execution_input: Json
+    tag: str | None
+    """The rate limit that its task names."""
+
+
+class Rates:
+    """Tokens that were given out, and code that has begun on them; a set-back changes neither."""
+
+    def __init__(self) -> None:
+        self.begun: Counter[str] = Counter()
+        self._tokens: dict[str, list[float]] = {}
+
+    def add(self, tag: str, at: float) -> None:
+        insort(self._tokens.setdefault(tag, []), at)
+
+    def due(self, tag: str, now: float) -> int:
+        return bisect_right(self._tokens.get(tag, []), now)
 
 
 @dataclass(slots=True)
@@ -52,7 +84,10 @@ class Check:
     def rated(self, tag: str, at: float, *, rate_per_second: float, burst: int) -> None:
         """The store has given out a rate token."""
 
-    def code_begins(self, worker: str, token: Token) -> None:
+    def lost(self, judged: WorkerRecord, *, sign: int, lost: int) -> None:
+        """The store has taken `lost` tasks from a worker that was `judged` to be dead."""
+
+    def code_begins(self, worker: str, token: Token, given: "Given") -> None:
         """User code of this attempt begins to run."""
 
     def ended(self) -> None:
@@ -61,6 +96,8 @@ class Check:
     def broken(self, problem: str) -> Broken:
         return Broken(self.name, problem)
 
+
+HOOKS = ("happening", "committed", "started", "rated", "lost", "code_begins", "ended")
 
 MakeChecks = Callable[["Truth"], list[Check]]
 Tell = Callable[[str], None]
@@ -74,16 +111,17 @@ class Truth(Watcher):
     def __init__(
         self,
         make_checks: MakeChecks,
+        plan: Plan,
         tally: Tally,
         tell: Tell,
-        *,
-        cuts_commits: bool = False,
-        concurrency: int = 1,
     ) -> None:
-        self.cuts_commits = cuts_commits
-        self.concurrency = concurrency
+        self.plan = plan
+        self.orders: dict[str, Order] = {order.execution_id: order for order in plan.orders}
+        self.cuts_commits = plan.cuts_commits
+        self.concurrency = plan.concurrency
         self.code: dict[str, list[Token]] = {}
         """User code that runs, by worker."""
+        self.rates = Rates()
         self.executions: dict[str, Execution] = {}
         self.limits: dict[str, Limit] = {}
         self.leases: dict[int, Lease] = {}
@@ -93,7 +131,7 @@ class Truth(Watcher):
         self.tell = tell
         self._make_checks = make_checks
         self._graphs: dict[DefinitionHash, Graph] = {}
-        self._checks = make_checks(self)
+        self._hooks = self._make_hooks()
 
     def inbox(self, partition: int) -> StreamInbox:
         return stream(self.server.state, partition)
@@ -127,11 +165,11 @@ class Truth(Watcher):
         known = frozenset(self.executions)
         step = Step(lease, commit, consumed, list(self._follow(commit)), before, known)
         self.tell(_story(step))
-        self._judge(lambda check: check.committed(step))
+        self._judge("committed", step)
 
     def started(self, worker: str, token: Token) -> None:
         self.tell(f"{worker} starts {_named(token)}")
-        self._judge(lambda check: check.started(token))
+        self._judge("started", token)
 
     def reported(self, worker: str, report: Command, *, is_taken: bool) -> None:
         self.tally.refused_reports += not is_taken
@@ -139,17 +177,19 @@ class Truth(Watcher):
         what = f"{type(report).__name__} of {_named(token)}" if token else type(report).__name__
         self.tell(f"{worker}: {what}{'' if is_taken else ' REFUSED'}")
 
+    def judged_dead(self, judged: WorkerRecord, *, sign: int, lost: int) -> None:
+        self._judge("lost", judged, sign=sign, lost=lost)
+
     def rated(self, tag: str, at: float, *, rate_per_second: float, burst: int) -> None:
-        self._judge(
-            lambda check: check.rated(tag, at, rate_per_second=rate_per_second, burst=burst)
-        )
+        self.rates.add(tag, at)
+        self._judge("rated", tag, at, rate_per_second=rate_per_second, burst=burst)
 
     def restored(self) -> None:
         """Follows the histories from their beginning: what was lost never happened."""
         self.tell("THE STORE IS SET BACK")
         self.was_set_back = True
         self.executions, self.limits = {}, {}
-        self._checks = self._make_checks(self)
+        self._hooks = self._make_hooks()
         for partition in self.server.state.partitions:
             if partition.lease is not None:
                 self.leases[partition.number] = partition.lease
@@ -162,26 +202,38 @@ class Truth(Watcher):
         """The first finding is kept: those that follow from it would only hide it."""
         self.broken = self.broken or broken
 
-    def begins(self, worker: str, token: Token) -> None:
+    def begins(self, worker: str, token: Token, given: Given) -> None:
         """User code begins to run; it leaves `code` when it ends."""
         self.code.setdefault(worker, []).append(token)
-        self._judge(lambda check: check.code_begins(worker, token))
+        self._judge("code_begins", worker, token, given)
 
     def end(self) -> None:
-        self._judge(lambda check: check.ended())
+        self._judge("ended")
 
     # -- following -----------------------------------------------------------------------------
 
-    def _judge(self, ask: Callable[[Check], None]) -> None:
+    def _judge(self, hook: str, *args: Any, **named: Any) -> None:
         if self.broken is not None:
             return
         try:
-            for check in self._checks:
-                ask(check)
+            for look in self._hooks[hook]:
+                look(*args, **named)
         except Broken as broken:
             self.found(broken)
         except Exception as error:  # noqa: BLE001 - a checker that can't judge has seen something
             self.found(Broken("simulator", f"a checker raised {error!r}"))
+
+    def _make_hooks(self) -> dict[str, list[Callable[..., None]]]:
+        """Without those that a check does not have: most of them look at one thing only."""
+        checks = self._make_checks(self)
+        return {
+            name: [
+                getattr(check, name)
+                for check in checks
+                if getattr(type(check), name) is not getattr(Check, name)
+            ]
+            for name in HOOKS
+        }
 
     def _follow(self, commit: Commit) -> Iterator[tuple[str, AnyEvent]]:
         for history in commit.histories:
@@ -208,7 +260,7 @@ class Truth(Watcher):
         self.executions[event.execution_id] = Execution(event, self._graph(event.definition))
 
     def _apply(self, execution: Execution, event: Event, at: float) -> None:
-        self._judge(lambda check: check.happening(execution, event, at))
+        self._judge("happening", execution, event, at)
         try:
             evolve(execution, event, at)
         except Exception as error:  # noqa: BLE001 - whatever it is, no such history can be told

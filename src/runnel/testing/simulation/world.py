@@ -15,6 +15,7 @@ from runnel.testing.simulation.callers import Callers
 from runnel.testing.simulation.checks import ALL
 from runnel.testing.simulation.deployment import Deployment
 from runnel.testing.simulation.faults import Fault, Tally
+from runnel.testing.simulation.features import Features
 from runnel.testing.simulation.loop import VirtualLoop
 from runnel.testing.simulation.network import Network
 from runnel.testing.simulation.plan import SKEW_S_MAX, TROUBLE_S, Act, Plan
@@ -25,7 +26,7 @@ from runnel.testing.simulation.truth import Truth
 # After the last fault: sleeps, retries, leases that run out, clocks that differ.
 REPAIRED_S = 400.0
 # What may still be under way when the last execution has ended: a release, a stop, a beat.
-REST_S = 5.0
+REST_S = 4.0
 # Those who wait for an execution of another process look every few seconds.
 WAITERS_S = 10.0
 LOOK_S = 0.5
@@ -78,11 +79,10 @@ class _World:
         loop.set_exception_handler(self._on_own_error)
         tally.executions = len(plan.orders)
         self._truth = Truth(
-            lambda truth: [check(truth) for check in ALL],
+            lambda truth: [Features(truth), *(check(truth) for check in ALL)],
+            plan,
             tally,
             self._tell,
-            cuts_commits=plan.cuts_commits,
-            concurrency=plan.concurrency,
         )
         self._server = Server(
             Process("store", loop).clock,
@@ -158,21 +158,28 @@ class _World:
     # -- faults --------------------------------------------------------------------------------
 
     def _act(self, act: Act) -> None:
-        loop, deployment = asyncio.get_running_loop(), self._deployment
-        self._run.tally.faults[act.fault] += 1
+        loop = asyncio.get_running_loop()
         self._tell(f"FAULT {act.fault} {act.target} for {act.lasts_s:.1f} s")
         if act.fault is Fault.ROLLBACK:
             earlier = self._server.snapshot()
             loop.call_later(act.lasts_s, self._set_back, earlier)
         elif act.fault is Fault.SLOW:
             self._server.slow_until = loop.time() + act.lasts_s
-        elif act.fault is Fault.CRASH:
+        else:
+            self._strike(act)
+
+    def _strike(self, act: Act) -> None:
+        """Counts if there is a process to be struck."""
+        loop, deployment = asyncio.get_running_loop(), self._deployment
+        process = deployment.process(act.target)
+        self._run.tally.faults[act.fault] += process is not None and not process.has_ended
+        if act.fault is Fault.CRASH:
             deployment.kill(act.target)
             loop.call_later(act.lasts_s, deployment.revive, act.target)
         elif act.fault is Fault.RESTART:
             deployment.stop(act.target)
             loop.call_later(act.lasts_s + 5.0, deployment.revive, act.target)
-        elif process := deployment.process(act.target):
+        elif process is not None:
             if act.fault is Fault.SKEW:
                 process.skew_s = self._skew.uniform(-SKEW_S_MAX, SKEW_S_MAX)
                 return
@@ -187,6 +194,7 @@ class _World:
         self._truth.found(Broken("simulator", f"{context.get('exception') or context}"))
 
     def _set_back(self, earlier: MemoryState) -> None:
+        self._run.tally.faults[Fault.ROLLBACK] += self._server.has_moved_since(earlier)
         self._server.restore(earlier)
         self._callers.send_again()
 

@@ -5,9 +5,12 @@ from collections import Counter
 from runnel.core.commands import TaskFailed
 from runnel.core.events import Event, NodeFailed, NodeQueued, NodeWaits, RetryPlanned, TaskWasLost
 from runnel.core.execution import Execution
-from runnel.testing.simulation.truth import Check, Step, Truth
+from runnel.core.ids import NO_ITEM, Token
+from runnel.testing.simulation.truth import Check, Given, Step, Truth
 
 _REASONS = (RetryPlanned, TaskWasLost, NodeWaits)
+# Errors that may be gone the next time.
+_PASSING = ("ConnectionError", "TaskTimeoutError")
 
 
 class Attempts(Check):
@@ -16,8 +19,17 @@ class Attempts(Check):
     def __init__(self, truth: Truth) -> None:
         super().__init__(truth)
         self._reasons: Counter[tuple[str, str, int]] = Counter()
+        self._begun: set[Token] = set()
+
+    def code_begins(self, worker: str, token: Token, given: Given) -> None:
+        """Once for each nonce, but for a store that has forgotten that it has begun."""
+        if token in self._begun and not self.truth.was_set_back:
+            raise self.broken(f"{worker} runs the code of {token} once more")
+        self._begun.add(token)
 
     def happening(self, execution: Execution, event: Event, at: float) -> None:
+        if isinstance(event, NodeFailed):
+            self._check_given_up(execution, event)
         if not isinstance(event, (*_REASONS, NodeQueued)):
             return
         key = (execution.id, event.node, event.item)
@@ -34,6 +46,16 @@ class Attempts(Check):
         most = execution.graph.nodes[index].node.retry.max_retries
         if run is not None and run.failures >= most:
             raise self.broken(f"{execution.id}/{event.node} is tried again after {most} retries")
+
+    def _check_given_up(self, execution: Execution, event: NodeFailed) -> None:
+        """What might have helped was tried as often as it may be; a map is judged by its items."""
+        index = execution.graph.index[event.node]
+        run, policy = execution.run(index, event.item), execution.graph.nodes[index].node.retry
+        is_map = index in execution.maps and event.item == NO_ITEM
+        helps = event.error.type in (*_PASSING, *policy.retry_on)
+        if helps and not is_map and run is not None and run.failures < policy.max_retries:
+            name = f"{execution.id}/{event.node}"
+            raise self.broken(f"{name} is given up after {run.failures} of {policy.max_retries}")
 
     def committed(self, step: Step) -> None:
         for entry in step.consumed:

@@ -6,7 +6,7 @@ from runnel.core.events import Wait
 from runnel.core.execution import Execution, NodeRun
 from runnel.core.ids import Token
 from runnel.core.states import IN_FLIGHT
-from runnel.testing.simulation.truth import Check, Step, Truth
+from runnel.testing.simulation.truth import Check, Given, Step, Truth
 
 # Times are sums of floats.
 ROUNDING_S = 1e-6
@@ -37,13 +37,24 @@ class Limits(Check):
         if not self.truth.cuts_commits:
             self._check_keys()
 
-    def code_begins(self, worker: str, token: Token) -> None:
+    def code_begins(self, worker: str, token: Token, given: Given) -> None:
         running = self.truth.code[worker]
         if len(running) > self.truth.concurrency:
             raise self.broken(f"{worker} runs {len(running)} at once: {running}")
+        self._check_rate(given.tag)
         # What the store forgot may be issued again before its first run is told to stop.
         if running.count(token) > 1 and not self.truth.was_set_back:
             raise self.broken(f"{worker} runs {token} twice at once")
+
+    def _check_rate(self, tag: str | None) -> None:
+        """Code with a tag takes a token, and waits until that is due."""
+        if tag is None:
+            return
+        rates = self.truth.rates
+        rates.begun[tag] += 1
+        due = rates.due(tag, self.truth.server.clock.monotonic() + ROUNDING_S)
+        if rates.begun[tag] > due:
+            raise self.broken(f"code for '{tag}' begins {rates.begun[tag]} times on {due} tokens")
 
     def _check_slots(self, execution: Execution) -> None:
         """Counted from the states of nodes and items, not by the counter that is judged."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from runnel.core.commands import AcquireLimit, ChildSettled, LimitGranted, limit_id
+from runnel.core.effects import TimerKind
 from runnel.core.events import Wait
 from runnel.core.execution import Execution, NodeRun
 from runnel.core.ids import NO_ITEM, Token
@@ -34,11 +35,31 @@ class Stuck(Check):
                 raise self.broken(f"{execution.id} is {execution.state} for ever: {states}")
 
     def _check(self, execution: Execution) -> None:
+        self._check_deadlines(execution)
         for token, run in _unsettled(execution):
             if run.state in IN_FLIGHT and not self._is_out(token):
                 raise self.broken(f"{token} is {run.state}, and nobody has it")
+            if run.wait is Wait.SIGNAL and run.due is not None and not self._has_timer(token):
+                raise self.broken(
+                    f"{token} waits for {run.detail} until {run.due}, without a timer"
+                )
             if run.state is NodeState.WAITING and not self._is_awaited(token, run):
                 raise self.broken(f"{token} waits for {run.wait} ({run.detail}), which is gone")
+
+    def _check_deadlines(self, execution: Execution) -> None:
+        workflow = execution.graph.workflow
+        wanted = set()
+        if workflow.timeout_seconds is not None and execution.outcome is None:
+            wanted.add(TimerKind.TIMEOUT)
+        if workflow.sla_seconds is not None and not execution.is_sla_missed:
+            wanted.add(TimerKind.SLA)
+        if not wanted:
+            return
+        number = self.truth.server.state.route(execution.id)
+        timers = self.truth.server.state.partitions[number].timers.all()
+        found = {timer.key.kind for timer in timers if timer.key.execution_id == execution.id}
+        if not wanted <= found:
+            raise self.broken(f"{execution.id} has timers {found}, expected {wanted}")
 
     def _is_out(self, token: Token) -> bool:
         state = self.truth.server.state

@@ -1,0 +1,274 @@
+"""Deliberate defects of rules: something is counted, taken, kept or begun that should not be."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec.structs import replace
+
+from runnel.backends.local.board import TaskBoard
+from runnel.backends.local.queues import Entry
+from runnel.core import decide as decide_package
+from runnel.core import evolve as evolve_module
+from runnel.core.commands import (
+    CancelExecution,
+    Command,
+    CreateExecution,
+    SendSignal,
+    TaskCompleted,
+    TaskLost,
+    TaskSkipped,
+)
+from runnel.core.decide import closing, lifecycle, task, waiting
+from runnel.core.decide.turn import Turn
+from runnel.core.effects import TimerKind
+from runnel.core.events import NodeFailed, TaskWasLost
+from runnel.core.execution import NodeRun
+from runnel.core.ids import Token
+from runnel.core.retry import ErrorInfo, RetryPolicy
+from runnel.core.values import NULL
+from runnel.core.workflow import RateLimit
+from runnel.engine.worker.rate_limits import RateLimits
+from runnel.engine.worker.runs import Run
+from runnel.engine.worker.slots import Slots
+from runnel.ports.registry import WorkerRecord
+from tests.simulation.bugs import Bug, Patch
+
+
+def newest_signal_first(patch: Patch) -> None:
+    real = waiting.take_signal
+
+    def newest(turn: Turn, index: int) -> None:
+        turn.execution.signals = dict(reversed(turn.execution.signals.items()))
+        real(turn, index)
+
+    patch.setattr(waiting, "take_signal", newest)
+
+
+def repeated_signal_is_taken_again(patch: Patch) -> None:
+    _before(
+        patch,
+        SendSignal,
+        lambda turn, command: turn.execution.signal_ids.discard(command.signal_id),
+    )
+
+
+def limit_of_a_signal_is_not_set(patch: Patch) -> None:
+    _without_timer(patch, TimerKind.SIGNAL)
+
+
+def signal_that_is_late_always_fails(patch: Patch) -> None:
+    """Whatever `on_timeout` says."""
+
+    def fail(turn: Turn, index: int, run: NodeRun) -> None:
+        if run.wait == "sleep":
+            end_wait(turn, index, run)
+        else:
+            closing.fail_node(turn, index, ErrorInfo(type="SignalTimeout", message=""))
+
+    end_wait = waiting.end_wait
+    patch.setattr(task, "end_wait", fail)
+
+
+def task_runs_twice(patch: Patch) -> None:
+    """What is claimed once stands in line twice."""
+    put = Slots.put
+
+    def twice(self: Slots, runs: Iterable[Run]) -> None:
+        runs = list(runs)
+        put(self, [*runs, *runs])
+
+    patch.setattr(Slots, "put", twice)
+
+
+def child_outlives_its_parent(patch: Patch) -> None:
+    tell = Turn.tell
+
+    def quiet(self: Turn, command: Command) -> None:
+        if not isinstance(command, CancelExecution):
+            tell(self, command)
+
+    patch.setattr(Turn, "tell", quiet)
+
+
+def force_spares_children(patch: Patch) -> None:
+    tell = Turn.tell
+
+    def gentle(self: Turn, command: Command) -> None:
+        if isinstance(command, CancelExecution):
+            command = replace(command, is_forced=False)
+        tell(self, command)
+
+    patch.setattr(Turn, "tell", gentle)
+
+
+def force_is_ignored(patch: Patch) -> None:
+    _changed(patch, CancelExecution, lambda command: replace(command, is_forced=False))
+
+
+def every_loss_is_a_crash(patch: Patch) -> None:
+    """Also that of a worker which lives, or has ended in good order."""
+
+    def lose(self: TaskBoard, entry: Entry, reason: str, *, is_crash: bool = True) -> None:
+        self.end(entry, TaskLost(token=entry.task.token, reason=reason, was_started=True))
+
+    patch.setattr(TaskBoard, "_lose", lose)
+
+
+def losses_are_not_counted(patch: Patch) -> None:
+    patch.setitem(evolve_module._APPLY, TaskWasLost, lambda _execution, _event, _at: None)
+
+
+def every_failure_is_a_dead_letter(patch: Patch) -> None:
+    real = closing.fail_attempt
+
+    def keep(
+        turn: Turn, index: int, run: NodeRun, failed: NodeFailed, *, diagnosis: str | None
+    ) -> None:
+        real(turn, index, run, failed, diagnosis=diagnosis or "failed")
+
+    patch.setattr(task, "fail_attempt", keep)
+
+
+def no_dead_letters(patch: Patch) -> None:
+    patch.setattr(closing, "_put_dead_letter", lambda *_args: None)
+
+
+def skip_by_code_is_a_success(patch: Patch) -> None:
+    on_completed = decide_package._HANDLERS[TaskCompleted]
+
+    def complete(turn: Turn, command: TaskSkipped) -> None:
+        on_completed(turn, TaskCompleted(token=command.token, output=NULL, worker=command.worker))
+
+    patch.setitem(decide_package._HANDLERS, TaskSkipped, complete)
+
+
+def held_execution_starts_at_once(patch: Patch) -> None:
+    _changed(patch, CreateExecution, lambda command: replace(command, is_held=False))
+
+
+def execution_has_no_time_limit(patch: Patch) -> None:
+    patch.setattr(task, "_time_out", lambda _turn: None)
+
+
+def sla_is_forgotten(patch: Patch) -> None:
+    real = lifecycle._set_execution_timers
+
+    def without_sla(turn: Turn) -> None:
+        real(turn)
+        turn.effects = [
+            each
+            for each in turn.effects
+            if getattr(getattr(each, "key", None), "kind", None) is not TimerKind.SLA
+        ]
+
+    patch.setattr(lifecycle, "_set_execution_timers", without_sla)
+
+
+def retry_on_is_ignored(patch: Patch) -> None:
+    real = RetryPolicy.is_retryable
+    patch.setattr(
+        RetryPolicy,
+        "is_retryable",
+        lambda self, error: real(replace(self, retry_on=()), error),
+    )
+
+
+def retries_follow_at_once(patch: Patch) -> None:
+    real = RetryPolicy.delay_after
+
+    def soon(self: RetryPolicy, failures: int, token: Token) -> float | None:
+        return None if real(self, failures, token) is None else 0.0
+
+    patch.setattr(RetryPolicy, "delay_after", soon)
+
+
+def gives_up_one_retry_early(patch: Patch) -> None:
+    real = RetryPolicy.delay_after
+    patch.setattr(
+        RetryPolicy, "delay_after", lambda self, failures, token: real(self, failures + 1, token)
+    )
+
+
+def rate_is_not_asked_for(patch: Patch) -> None:
+    patch.setattr(RateLimits, "limit_of", lambda _self, _task: None)
+
+
+def rate_token_is_not_waited_for(patch: Patch) -> None:
+    real = RateLimits.take
+
+    async def impatient(self: RateLimits, found: Any, limit: RateLimit, *, may_park: bool) -> float:
+        await real(self, found, limit, may_park=may_park)
+        return 0.0
+
+    patch.setattr(RateLimits, "take", impatient)
+
+
+def sign_of_life_after_the_verdict_is_ignored(patch: Patch) -> None:
+    """Who was judged to be dead is dead, though it has moved since."""
+
+    def lose_dead(self: TaskBoard, judged: WorkerRecord) -> int:
+        return self.lose_all(judged.worker, "its worker is dead")
+
+    patch.setattr(TaskBoard, "lose_dead", lose_dead)
+
+
+def long_tasks_are_lost(patch: Patch) -> None:
+    """What a worker says that it holds is not read: everything is done all the same, but twice."""
+    real = TaskBoard._lose_missing
+    patch.setattr(
+        TaskBoard, "_lose_missing", lambda self, worker, _listed: real(self, worker, set())
+    )
+
+
+def _before(patch: Patch, kind: type, do: Callable[[Turn, Any], None]) -> None:
+    handle = decide_package._HANDLERS[kind]
+
+    def both(turn: Turn, command: Any) -> None:
+        do(turn, command)
+        handle(turn, command)
+
+    patch.setitem(decide_package._HANDLERS, kind, both)
+
+
+def _changed(patch: Patch, kind: type, change: Callable[[Any], Any]) -> None:
+    handle = decide_package._HANDLERS[kind]
+    patch.setitem(
+        decide_package._HANDLERS, kind, lambda turn, command: handle(turn, change(command))
+    )
+
+
+def _without_timer(patch: Patch, kind: TimerKind) -> None:
+    set_timer = Turn.set_timer
+
+    def most(self: Turn, index: int, item: int, found: TimerKind, **fields: Any) -> None:
+        if found is not kind:
+            set_timer(self, index, item, found, **fields)
+
+    patch.setattr(Turn, "set_timer", most)
+
+
+ALL: tuple[Bug, ...] = (
+    newest_signal_first,
+    repeated_signal_is_taken_again,
+    limit_of_a_signal_is_not_set,
+    signal_that_is_late_always_fails,
+    task_runs_twice,
+    child_outlives_its_parent,
+    force_spares_children,
+    force_is_ignored,
+    every_loss_is_a_crash,
+    losses_are_not_counted,
+    every_failure_is_a_dead_letter,
+    no_dead_letters,
+    skip_by_code_is_a_success,
+    held_execution_starts_at_once,
+    execution_has_no_time_limit,
+    sla_is_forgotten,
+    retry_on_is_ignored,
+    retries_follow_at_once,
+    gives_up_one_retry_early,
+    rate_is_not_asked_for,
+    rate_token_is_not_waited_for,
+    sign_of_life_after_the_verdict_is_ignored,
+    long_tasks_are_lost,
+)

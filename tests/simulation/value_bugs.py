@@ -1,0 +1,141 @@
+"""Deliberate defects of values: everything ends as it should, with something else in it."""
+
+from typing import Any
+
+import msgspec
+
+from runnel.core import decide as decide_package
+from runnel.core.codec import encode_message
+from runnel.core.commands import SendSignal, StartExecution
+from runnel.core.decide import finishing, issue, mapping, task, waiting
+from runnel.core.decide.turn import Turn
+from runnel.core.effects import StoreOutput
+from runnel.core.ids import NodeId, Ref
+from runnel.core.json_types import Json
+from runnel.core.values import NULL, Value, from_bytes
+from runnel.engine.worker.configs import Config
+from runnel.testing.simulation import inbox as inbox_module
+from tests.simulation.bugs import Bug, Patch
+
+
+def items_are_swapped(patch: Patch) -> None:
+    real = issue.item_value
+
+    def swapped(turn: Turn, index: int, item: int) -> Json:
+        count = turn.execution.maps[index].count
+        return real(turn, index, count - 1 - item)
+
+    patch.setattr(issue, "item_value", swapped)
+
+
+def outputs_are_swapped(patch: Patch) -> None:
+    """A task that needs several outputs gets each under the name of another."""
+    real = issue._outputs
+
+    def swapped(turn: Turn, needs: tuple[int, ...]) -> dict[NodeId, Value]:
+        found = real(turn, needs)
+        return dict(zip(found, reversed(found.values()), strict=True))
+
+    patch.setattr(issue, "_outputs", swapped)
+
+
+def results_are_joined_backwards(patch: Patch) -> None:
+    real = mapping.join_inline
+    patch.setattr(mapping, "join_inline", lambda results: real(results[::-1]))
+
+
+def large_values_share_a_place(patch: Patch) -> None:
+    """What one execution gave replaces that of another with the same node."""
+
+    def shared(ref: Ref, _key: str, parts: list[Value]) -> StoreOutput:
+        return StoreOutput(ref, f"large/{ref.node_id}", parts)
+
+    patch.setattr(mapping, "StoreOutput", shared)
+    patch.setattr(finishing, "StoreOutput", shared)
+
+
+def config_is_resolved_once(patch: Patch) -> None:
+    """The next task of the same node finds the values of the last one."""
+    real = Config.resolve
+    resolved: dict[bytes, Json] = {}
+
+    def once(self: Config, scope: Any) -> Json:
+        if self._data not in resolved:
+            resolved[self._data] = real(self, scope)
+        return resolved[self._data]
+
+    patch.setattr(Config, "resolve", once)
+
+
+def child_gets_another_input(patch: Patch) -> None:
+    real = waiting.tell_child
+
+    def other(turn: Turn, index: int, item: int, child_input: Json) -> None:
+        real(turn, index, item, {**child_input, "n": -1})
+
+    patch.setattr(waiting, "tell_child", other)
+
+
+def output_of_a_child_is_lost(patch: Patch) -> None:
+    real = waiting.child_result
+
+    def nothing(command: Any) -> Any:
+        found = real(command)
+        return NULL if isinstance(found, Value) else found
+
+    patch.setattr(task, "child_result", nothing)
+
+
+def output_template_is_ignored(patch: Patch) -> None:
+    def leaves(turn: Turn) -> Value:
+        return from_bytes(msgspec.json.encode(finishing._leaves(turn)))
+
+    patch.setattr(finishing, "_output", leaves)
+
+
+def signal_comes_without_its_payload(patch: Patch) -> None:
+    on_signal = decide_package._HANDLERS[SendSignal]
+
+    def empty(turn: Turn, command: SendSignal) -> None:
+        on_signal(turn, msgspec.structs.replace(command, payload=NULL))
+
+    patch.setitem(decide_package._HANDLERS, SendSignal, empty)
+
+
+def input_of_the_start_is_ignored(patch: Patch) -> None:
+    on_start = decide_package._HANDLERS[StartExecution]
+
+    def bare(turn: Turn, command: StartExecution) -> None:
+        on_start(turn, msgspec.structs.replace(command, input=None))
+
+    patch.setitem(decide_package._HANDLERS, StartExecution, bare)
+
+
+def key_is_not_a_template(patch: Patch) -> None:
+    """Whatever its template comes to, every node waits for the same key."""
+    patch.setattr(issue, "_limit_key", lambda _turn, _index, _item: "one")
+
+
+def empty_lists_become_objects(patch: Patch) -> None:
+    """As they do in Lua's JSON."""
+    patch.setattr(
+        inbox_module,
+        "encode_message",
+        lambda command: encode_message(command).replace(b"[]", b"{}"),
+    )
+
+
+ALL: tuple[Bug, ...] = (
+    items_are_swapped,
+    outputs_are_swapped,
+    results_are_joined_backwards,
+    large_values_share_a_place,
+    config_is_resolved_once,
+    child_gets_another_input,
+    output_of_a_child_is_lost,
+    output_template_is_ignored,
+    signal_comes_without_its_payload,
+    input_of_the_start_is_ignored,
+    key_is_not_a_template,
+    empty_lists_become_objects,
+)
