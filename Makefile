@@ -14,7 +14,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 	--no-annotate
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test lint coverage format sim bench lock clean
+.PHONY: help setup demo check test lint coverage format sim chaos bench lock clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -40,6 +40,9 @@ coverage: setup ## the whole suite, with the lines and branches it leaves out
 
 sim: setup ## simulate: SEED=first COUNT=how many; the last line says what came of it
 	@$(BIN)/python -m runnel.testing.simulation --seed $(SEED) --count $(COUNT)
+
+chaos: setup ## kill, pause, wipe and set back a real deployment: SEED=... COUNT=how many executions
+	@$(BIN)/python -m tests.chaos --seed $(SEED) --executions $(COUNT)
 
 bench: setup ## measure, as bench/README.md describes
 	@$(BIN)/python -m bench

@@ -22,6 +22,7 @@ BUDGET_S = {
     "integration": 200,
     "simulation": 260,
     "e2e": 150,
+    "chaos": 120,
     "docs": 30,
 }
 MISSING = "missing part: "

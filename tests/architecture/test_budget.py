@@ -4,8 +4,8 @@ import pytest
 
 from tests.conftest import BUDGET_S, Ledger, part_of
 
-# Added up over all workers: seven and a half minutes on two cores.
-TOTAL_MAX_S = 900
+# Added up over all workers: nine minutes on two cores.
+TOTAL_MAX_S = 1_080
 
 
 def report(part: str, *, seconds: float, skipped: str | None = None) -> pytest.TestReport:
@@ -20,7 +20,7 @@ def report(part: str, *, seconds: float, skipped: str | None = None) -> pytest.T
     )
 
 
-def test_all_budgets_together_stay_under_eight_minutes_on_two_cores() -> None:
+def test_all_budgets_together_stay_under_ten_minutes_on_two_cores() -> None:
     assert sum(BUDGET_S.values()) <= TOTAL_MAX_S
 
 

@@ -15,6 +15,15 @@ SCHEMA = "runnel"
 CALL_S = 10.0
 CONNECTIONS_MAX = 10
 
+# The third comes of a connection that broke in the middle of a transaction.
+DRIVER_ERRORS = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+    TimeoutError,
+)
+
 Row = Sequence[Any]
 Connection = Any
 """asyncpg has no types of its own."""
@@ -107,7 +116,5 @@ class _Words:
         """Nothing to begin."""
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if isinstance(
-            error, asyncpg.PostgresError | asyncpg.InterfaceError | OSError | TimeoutError
-        ):
+        if isinstance(error, DRIVER_ERRORS):
             raise StoreError(f"PostgreSQL: {type(error).__name__}: {error}") from error

@@ -5,6 +5,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
+from runnel.backends.postgres.database import DRIVER_ERRORS
 from runnel.backends.postgres.migrations import migrations, quoted
 from runnel.errors import StoreError
 from runnel.ports.clock import Clock
@@ -32,7 +33,7 @@ async def archive_facts(url: str, clock: Clock, *, schema: str, call_s: float) -
             return await _facts(connection, clock, schema)
         finally:
             connection.terminate()
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+    except DRIVER_ERRORS as error:
         raise StoreError(f"PostgreSQL: {type(error).__name__}: {error}") from error
 
 

@@ -1,0 +1,35 @@
+"""A small deployment of real processes and servers goes on, whatever happens to its parts."""
+
+import asyncio
+
+import pytest
+
+from runnel.runtime.servers import PostgresServer, RedisServer
+from tests.chaos.run import Plan, run
+from tests.conftest import MissingPart
+from tests.servers import need
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
+
+
+@pytest.fixture(autouse=True)
+def servers(missing_part: MissingPart) -> None:
+    need(RedisServer, missing_part)
+    need(PostgresServer, missing_part)
+
+
+@pytest.mark.parametrize(
+    "troubles",
+    [
+        ("kill-worker", "kill-orchestrator", "kill-all-workers", "kill-orchestrator"),
+        ("pause-orchestrator", "pause-worker"),
+        ("restart-redis", "kill-redis", "restart-postgres"),
+        ("wipe-redis", "roll-redis-back"),
+    ],
+    ids="+".join,
+)
+def test_all_executions_end_as_they_should(troubles: tuple[str, ...]) -> None:
+    report = asyncio.run(run(Plan(seed=1, executions=120, troubles=troubles)))
+
+    assert report.submitted == 120
+    assert report.problems == [], report.text()
