@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import workloads
+from bench import servers, workloads
 from bench.floor import Floor
 from bench.workloads import Figures
 
@@ -40,7 +40,12 @@ def jobs(*, is_quick: bool) -> list[Job]:
             listed.append((name, lambda b=backend, s=slots: workloads.diamonds(b, s)))  # type: ignore[misc]
         listed.append((f"{backend} x4", lambda b=backend: workloads.chain(b, 4)))  # type: ignore[misc]
         listed.append((f"{backend} x4", lambda b=backend: workloads.fan(b, 4)))  # type: ignore[misc]
+    listed.append(("servers x4", lambda: servers.diamonds(4)))
+    listed.append(("servers x64", lambda: servers.diamonds(64)))
+    listed.append(("servers x4", lambda: servers.chain(4)))
     if not is_quick:
+        listed.append(("servers x4", servers.killed_workers))
+        listed.append(("servers", servers.takeovers))
         listed.append(("sqlite x4", lambda: workloads.maps("sqlite", 4)))
         listed.append(("sqlite x4", lambda: workloads.waiting("sqlite", 4)))
         listed.append(("cli", workloads.cold_start))

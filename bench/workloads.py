@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from runnel.authoring.context import Context
+from bench.app import noop
 from runnel.authoring.document import read_document
 from runnel.core.events import NodeWaits
 from runnel.core.json_types import Json
@@ -22,10 +22,6 @@ from runnel.runtime.hub import Happened, Started
 from runnel.settings import Settings
 
 Figures = dict[str, float]
-
-
-async def noop(_config: Json, _ctx: Context) -> None:
-    return None
 
 
 @asynccontextmanager

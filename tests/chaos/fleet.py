@@ -50,6 +50,9 @@ class Fleet:
                 stderr=log,
             )
 
+    def pid(self, place: str) -> int:
+        return self._processes[place].pid
+
     def kill(self, place: str) -> None:
         """As kill -9 does."""
         process = self._processes.pop(place)
