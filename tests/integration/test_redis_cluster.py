@@ -295,3 +295,36 @@ async def test_nothing_is_left_of_those_who_took_part(cluster: Cluster) -> None:
     assert {await cluster.backend.store.unread_s(number) for number in range(PARTITIONS)} == {0.0}
     assert await cluster.backend.lines.call("KEYS", "*:orchestrators") == []
     assert {each.depth for each in await cluster.backend.tasks.queues()} == {0}
+
+
+async def test_killed_workers_leave_nothing_unfinished(cluster: Cluster) -> None:
+    config = {"seconds": 0.02}
+    diamond = workflow(
+        node("a", config=config),
+        node("b", "a", config=config),
+        node("c", "a", config=config),
+        node("d", "b", "c", config=config),
+    )
+    await cluster.start("orchestrator", "one")
+    first = [await cluster.start("worker", f"first{number}") for number in range(2)]
+    ids = await cluster.submit(diamond, 100)
+    for worker in first:
+        await worker.said("begun d")
+
+    for worker in first:
+        await worker.kill()
+    for number in range(2):
+        await cluster.start("worker", f"second{number}")
+
+    assert await cluster.ends(ids) == {"COMPLETED": 100}
+
+
+async def test_what_runs_for_longer_than_the_timeout_is_executed_once(cluster: Cluster) -> None:
+    long = workflow(node("long", config={"seconds": 1.5 * DEAD_AFTER_S}))
+    await cluster.start("orchestrator", "one")
+    workers = [await cluster.start("worker", name) for name in ("w1", "w2")]
+
+    ended = await cluster.ends(await cluster.submit(long, 1))
+
+    assert ended == {"COMPLETED": 1}
+    assert sum(worker.lines.count("begun long") for worker in workers) == 1

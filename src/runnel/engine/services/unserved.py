@@ -19,9 +19,11 @@ FORGOTTEN_AFTER_S = 600.0
 class Unserved:
     """A task fails when it has waited for `unserved_s`, and no worker served its queue meanwhile.
 
-    What no worker is there for is mostly a name that is spelled wrong, or a deployment that forgot
-    something: a person has to look at it. Any number of these may run: a task fails once. A queue
-    that has been empty for `forgotten_after_s` is forgotten, so that names do not gather.
+    What other workers leave alone is mostly a name that is spelled wrong, or a deployment that
+    forgot something: a person has to look at it. While no worker lives at all, nothing is known
+    about names: then tasks wait, and an alarm is raised. Any number of these may run: a task fails
+    once. A queue that has been empty for `forgotten_after_s` is forgotten, so that names do not
+    gather.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class Unserved:
         self._unserved_s = unserved_s
         self._forgotten_after_s = forgotten_after_s
         self._unserved_since: dict[str, float] = {}
+        self._alone_since: float | None = None
         self._empty_since: dict[tuple[str, str], float] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -57,11 +60,24 @@ class Unserved:
         """Looks once; returns how many tasks have failed."""
         queues = await self._tasks.queues()
         workers = await self._tasks.workers()
+        self._look_for_workers(queues, workers)
         rejected = 0
         for record in self._overdue(queues, workers):
             rejected += await self._reject(record.queue)
         await self._forget_empty(queues)
         return rejected
+
+    def _look_for_workers(
+        self, queues: Sequence[QueueRecord], workers: Sequence[WorkerRecord]
+    ) -> None:
+        waiting = sum(record.depth for record in queues)
+        if workers or not waiting:
+            self._alone_since = None
+            return
+        now = self._clock.monotonic()
+        self._alone_since = now if self._alone_since is None else self._alone_since
+        if now - self._alone_since >= self._unserved_s:
+            self._telemetry.event(names.WORKERS_MISSING, waiting=waiting)
 
     def _overdue(
         self, queues: Sequence[QueueRecord], workers: Sequence[WorkerRecord]
@@ -69,7 +85,9 @@ class Unserved:
         """Queues with tasks that nobody has served for long enough, on this process's clock."""
         now = self._clock.monotonic()
         unserved = [
-            record for record in queues if record.depth and not _is_served(record.queue, workers)
+            record
+            for record in queues
+            if record.depth and workers and not _is_served(record.queue, workers)
         ]
         self._unserved_since = {
             record.queue: self._unserved_since.get(record.queue, now) for record in unserved

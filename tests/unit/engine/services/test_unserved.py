@@ -51,6 +51,7 @@ class Bench:
 async def test_a_task_that_no_worker_serves_fails_after_the_timeout_and_says_why() -> None:
     bench = Bench()
     await bench.issue()
+    await bench.beat(queues=("cpu",))
 
     counts = [await bench.unserved.tick()]
     for _ in range(2):
@@ -89,14 +90,28 @@ async def test_a_task_waits_as_long_as_a_live_worker_serves_its_queue(
     assert await bench.unserved.tick() == expected
 
 
+async def test_while_no_worker_lives_tasks_wait_and_an_alarm_is_raised() -> None:
+    bench = Bench()
+    await bench.issue()
+
+    counts = []
+    for _ in range(4):
+        counts.append(await bench.unserved.tick())
+        await bench.clock.advance(UNSERVED_S / 2)
+
+    assert counts == [0] * 4
+    assert bench.told.named("workers.missing") == [{"waiting": 1}] * 2
+
+
 async def test_the_time_begins_anew_when_a_worker_has_been_there() -> None:
     bench = Bench()
     await bench.issue()
+    await bench.beat(queues=("cpu",))
     await bench.unserved.tick()
     await bench.clock.advance(UNSERVED_S - 1)
     await bench.beat()
     await bench.unserved.tick()
-    await bench.backend.tasks.leave("w")
+    await bench.beat(queues=("cpu",))
     await bench.unserved.tick()
     await bench.clock.advance(UNSERVED_S - 1)
 
@@ -108,6 +123,7 @@ async def test_the_time_begins_anew_when_a_worker_has_been_there() -> None:
 async def test_of_several_that_look_one_fails_the_task() -> None:
     bench = Bench()
     await bench.issue()
+    await bench.beat(queues=("cpu",))
     all_of_them = [bench.unserved, bench.another(), bench.another()]
     for each in all_of_them:
         await each.tick()
