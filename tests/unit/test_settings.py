@@ -147,6 +147,8 @@ def test_any_handler_may_have_a_stale_timeout() -> None:
         ("POSTGRES_URL", "mysql://a:geheim@h", NOT_POSTGRES + "'mysql://***@h'"),
         ("REDIS_URL", "localhost", NOT_REDIS + "'localhost'"),
         ("REDIS_URL", "http://:geheim@h", NOT_REDIS + "'http://***@h'"),
+        ("REDIS_URL", "redis:geheim@h", NOT_REDIS + "'***@h'"),
+        ("REDIS_URL", "h:1?password=geheim", NOT_REDIS + "'h:1?***'"),
         ("REDIS_URL", "redis://:ge/heim@h", NOT_REDIS + "'redis://***@h'"),
     ],
 )

@@ -8,13 +8,13 @@ from pathlib import Path
 from runnel.backends.sqlite.database import FILE_NAME
 from runnel.client import Client
 from runnel.core.ids import ExecutionId
-from runnel.errors import InputError
+from runnel.errors import InputError, StoreError
 from runnel.ports.backend import Backend
 from runnel.ports.clock import Clock
 from runnel.ports.store import LeaseRecord, TaskQueue
 from runnel.runtime.clock import RealClock, RealIds
 from runnel.runtime.hub import Hub
-from runnel.runtime.stores import open_backend, open_redis
+from runnel.runtime.stores import open_backend, open_redis, server_failure
 from runnel.settings import Settings
 
 
@@ -61,6 +61,8 @@ async def looking(settings: Settings) -> AsyncIterator[Look]:
     try:
         client = Client(backend, clock, ids, ending_of=hub.ending)
         yield Look(client=client, backend=backend, clock=clock, hub=hub)
+    except StoreError as error:
+        raise server_failure(settings, error) from error
     finally:
         await backend.close()
 

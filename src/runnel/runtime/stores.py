@@ -112,6 +112,17 @@ async def _reach_redis(settings: Settings, clock: Clock, ids: Ids) -> None:
             await health.close()
 
 
+def server_failure(settings: Settings, error: StoreError) -> StoreError:
+    """With the address and what to do, when a server failed that the settings name."""
+    kind, _, reason = str(error).partition(": ")
+    if type(error) is not StoreError or kind not in _EXTRAS:
+        return error
+    is_redis = kind == "Redis"
+    address = redis_shown(settings) if is_redis else postgres_shown(settings)
+    remedy = REDIS_REMEDY if is_redis else POSTGRES_REMEDY
+    return NoServerError(kind, address, reason=reason, remedy=remedy)
+
+
 @contextmanager
 def _named(kind: str, address: str, remedy: str) -> Iterator[None]:
     """Errors while a server is opened name it; a package that is missing names its extra."""

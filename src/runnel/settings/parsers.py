@@ -1,6 +1,5 @@
 """What the text of an environment variable may be; each parser raises ValueError: "expected …"."""
 
-import re
 from collections.abc import Callable, Mapping
 from typing import TypeAlias, TypeVar
 from urllib.parse import urlsplit
@@ -10,7 +9,6 @@ Parse: TypeAlias = Callable[[str], object]
 
 PORT_MAX = 65_535
 MILLISECONDS = 1_000
-_BEFORE_HOST = re.compile(r"//.*@")
 _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -103,9 +101,14 @@ def url(schemes: tuple[str, ...], example: str) -> Callable[[str], str]:
 
 
 def without_password(text: str) -> str:
-    """A URL that may be shown: whoever it names before the host is hidden, however it is written.
+    """A URL that may be shown, however it is written: without what stands before the host, and
+    without its query, where a password may be too.
 
     >>> without_password("redis://:pa/ss@host:6379/0")
     'redis://***@host:6379/0'
     """
-    return _BEFORE_HOST.sub("//***@", text)
+    before, at, rest = text.rpartition("@")
+    place, mark, _ = rest.partition("?")
+    scheme, colon, _ = before.partition("://")
+    shown = f"{scheme}://" if colon else ""
+    return (f"{shown}***@" if at else "") + place + (f"{mark}***" if mark else "")

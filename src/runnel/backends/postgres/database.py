@@ -117,4 +117,5 @@ class _Words:
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if isinstance(error, DRIVER_ERRORS):
-            raise StoreError(f"PostgreSQL: {type(error).__name__}: {error}") from error
+            said = str(error) or "no answer in time"
+            raise StoreError(f"PostgreSQL: {type(error).__name__}: {said}") from error
