@@ -39,6 +39,7 @@ EXEMPT: dict[str, tuple[Rule, ...]] = {
     "runtime/host.py": (rules.tasks_in_groups,),
     # One store is opened, and the packages of another one need not be installed.
     "runtime/stores.py": (rules.imports_on_top,),
+    "runtime/doctor/examination.py": (rules.imports_on_top,),
     "__init__.py": (rules.imports_on_top,),  # public names are imported when they are used
     "testing/": (rules.no_assert,),  # the conformance suite is made of tests
     # It is the time, the chance and the processes that all other code is given, and it reports.

@@ -1,6 +1,8 @@
 """What is wrong with settings or servers is said in one sentence each, by every command alike."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -145,6 +147,33 @@ def test_config_shows_every_setting_and_no_secret(
     assert printed.err == "warning: REDIS_HOTS is not a setting; did you mean REDIS_HOST?\n"
     assert run_command(["config"]) == 0
     assert "geheim" not in capsys.readouterr().out
+
+
+WITHOUT_EXTRAS = [
+    ("doctor", 0, ""),
+    ("list", 0, ""),
+    ("doctor --redis-url redis://h", 1, "runnel[redis]"),
+    ("worker", 2, "Redis needs the package 'hiredis', which is not installed: `pip install "),
+    ("list --redis-url redis://h", 2, "runnel[redis]"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "code", "said"), WITHOUT_EXTRAS)
+def test_a_plain_install_works_without_the_packages_of_servers(
+    arguments: str, code: int, said: str
+) -> None:
+    program = (
+        "import sys\n"
+        "sys.modules.update(dict.fromkeys(['redis', 'hiredis', 'asyncpg']))\n"
+        "from runnel.cli.main import run_command\n"
+        f"sys.exit(run_command({arguments.split()}))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert (done.returncode, "bug" in done.stderr) == (code, False)
+    assert said in done.stdout + done.stderr
 
 
 def test_the_doctor_finds_nothing_bad_in_a_data_directory(

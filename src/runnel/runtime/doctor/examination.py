@@ -7,8 +7,6 @@ from pathlib import Path
 from runnel.backends.sqlite.database import FILE_NAME
 from runnel.ports.clock import Clock, Ids
 from runnel.runtime.doctor.findings import Finding, bad, ok, warn
-from runnel.runtime.doctor.postgres_findings import examine_postgres
-from runnel.runtime.doctor.redis_findings import examine_redis
 from runnel.settings import Settings, look_alikes
 
 
@@ -16,10 +14,39 @@ async def examine(settings: Settings, clock: Clock, ids: Ids) -> list[Finding]:
     """Changes nothing, and makes nothing that is not there."""
     findings = [ok("settings", f"RUNNEL_ENV={settings.environment}"), *_slips()]
     if settings.has_redis or settings.environment == "prod":
-        redis, incarnation = await examine_redis(settings, clock, ids)
-        archive = await examine_postgres(settings, clock, incarnation=incarnation)
-        return [*findings, *redis, *archive]
+        return [*findings, *await _servers(settings, clock, ids)]
     return [*findings, ok("SQLite", sqlite3.sqlite_version), _data_dir(settings)]
+
+
+async def _servers(settings: Settings, clock: Clock, ids: Ids) -> list[Finding]:
+    """Each is looked at only if its package is there."""
+    try:
+        from runnel.runtime.doctor.redis_findings import examine_redis
+
+        redis, incarnation = await examine_redis(settings, clock, ids)
+    except ModuleNotFoundError as error:
+        return [bad("Redis", f"the package '{error.name}' is missing", _install("redis"))]
+    if not settings.has_postgres:
+        return [*redis, _unnamed_archive(incarnation)]
+    try:
+        from runnel.runtime.doctor.postgres_findings import examine_postgres
+
+        return [*redis, *await examine_postgres(settings, clock, incarnation=incarnation)]
+    except ModuleNotFoundError as error:
+        missing = f"the package '{error.name}' is missing"
+        return [*redis, bad("PostgreSQL", missing, _install("postgres"))]
+
+
+def _unnamed_archive(incarnation: str | None) -> Finding:
+    if incarnation is not None:
+        remedy = "set POSTGRES_URL for everything but workers"
+        return warn("archive", "this Redis has one, which is not named here", remedy)
+    remedy = "set POSTGRES_URL: without it, a Redis that is lost takes everything with it"
+    return warn("archive", "none", remedy)
+
+
+def _install(extra: str) -> str:
+    return f"pip install 'runnel[{extra}]'"
 
 
 def _slips() -> list[Finding]:

@@ -18,12 +18,6 @@ async def examine_postgres(
     settings: Settings, clock: Clock, *, incarnation: str | None
 ) -> list[Finding]:
     """`incarnation` is the archive that Redis says it belongs to."""
-    if not settings.has_postgres and incarnation is not None:
-        remedy = "set POSTGRES_URL for everything but workers"
-        return [warn("archive", "this Redis has one, which is not named here", remedy)]
-    if not settings.has_postgres:
-        remedy = "set POSTGRES_URL: without it, a Redis that is lost takes everything with it"
-        return [warn("archive", "none", remedy)]
     address = postgres_shown(settings)
     try:
         facts = await archive_facts(
