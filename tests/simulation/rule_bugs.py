@@ -31,6 +31,8 @@ from runnel.engine.worker.rate_limits import RateLimits
 from runnel.engine.worker.runs import Run
 from runnel.engine.worker.slots import Slots
 from runnel.ports.registry import WorkerRecord
+from runnel.ports.store import Commit, Lease
+from runnel.testing.simulation.backend import _RemoteStore
 from tests.simulation.bugs import Bug, Patch
 
 
@@ -220,6 +222,18 @@ def long_tasks_are_lost(patch: Patch) -> None:
     )
 
 
+def some_commits_are_sent_again(patch: Patch) -> None:
+    """The second is refused, and everything is loaded anew: it ends well, at a price."""
+    commit = _RemoteStore.commit
+
+    async def twice(self: _RemoteStore, lease: Lease, found: Commit) -> None:
+        await commit(self, lease, found)
+        if found.sequence % 5 == 0:
+            await commit(self, lease, found)
+
+    patch.setattr(_RemoteStore, "commit", twice)
+
+
 def _before(patch: Patch, kind: type, do: Callable[[Turn, Any], None]) -> None:
     handle = decide_package._HANDLERS[kind]
 
@@ -271,4 +285,5 @@ ALL: tuple[Bug, ...] = (
     rate_token_is_not_waited_for,
     sign_of_life_after_the_verdict_is_ignored,
     long_tasks_are_lost,
+    some_commits_are_sent_again,
 )
