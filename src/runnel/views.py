@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from math import inf
 
 import msgspec
 
 from runnel.core.codec import decode_entry
 from runnel.core.events import AnyEvent, Wait
-from runnel.core.execution import Execution, NodeRun
+from runnel.core.execution import Execution, MapRun, NodeRun
 from runnel.core.json_types import Json
-from runnel.core.states import ExecutionState, NodeState
+from runnel.core.states import IN_FLIGHT, ExecutionState, NodeState
 from runnel.core.values import Value
 from runnel.ports.blobs import BlobStore
 
@@ -80,6 +81,7 @@ async def view_of(execution: Execution, blobs: BlobStore) -> ExecutionView:
 
 def _node_view(execution: Execution, index: int, run: NodeRun, output: Json) -> NodeView:
     found = execution.maps.get(index)
+    waiting = None if found is None else waiting_items(found)
     return NodeView(
         state=run.state,
         attempts=run.attempt,
@@ -88,8 +90,8 @@ def _node_view(execution: Execution, index: int, run: NodeRun, output: Json) -> 
         started_at=run.started_at,
         finished_at=run.finished_at,
         reason=run.reason or None,
-        waits_for=wait_text(run),
-        due=run.due,
+        waits_for=wait_text(run) or (None if waiting is None else waiting.text),
+        due=run.due if waiting is None else waiting.due,
         items_settled=found.settled if found else None,
         items=found.count if found else None,
         traceback=run.error.traceback if run.error and run.state is NodeState.FAILED else None,
@@ -117,6 +119,22 @@ def wait_text(run: NodeRun) -> str | None:
             return "a free slot (max_concurrency)"
         case Wait.SLEEP:
             return "the end of its sleep"
+
+
+class WaitingItems(msgspec.Struct, frozen=True):
+    text: str
+    due: float | None
+
+
+def waiting_items(found: MapRun) -> WaitingItems | None:
+    """What a map waits for that has no item under way; None when it has, or is done."""
+    runs = found.active
+    waiting = {item: text for item, run in runs.items() if (text := wait_text(run)) is not None}
+    if not waiting or any(run.state in IN_FLIGHT for run in runs.values()):
+        return None
+    first = min(waiting, key=lambda item: (runs[item].due or inf, item))
+    rest = f" (and {len(waiting) - 1:,} more)" if len(waiting) > 1 else ""
+    return WaitingItems(f"item {first}{rest}: {waiting[first]}", runs[first].due)
 
 
 def history_of(entries: Sequence[bytes]) -> list[HistoryView]:

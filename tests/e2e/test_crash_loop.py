@@ -72,7 +72,7 @@ def test_a_node_that_kills_its_process_at_once_fails_at_the_limit(program: Progr
 
     assert codes == [KILLED] * (LIMIT + 1) + [1]
     assert states(program) == {"killer": "FAILED"}
-    assert f"{LIMIT + 1} workers died while they ran this task" in error_of(program, "killer")
+    assert f"{LIMIT + 1} processes died while they ran this task" in error_of(program, "killer")
     assert list((program.folder / ".runnel").glob("*.running")) == []
 
 

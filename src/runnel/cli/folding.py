@@ -36,6 +36,8 @@ def _on_closing(progress: Progress, event: e.ExecutionClosing, at: float) -> Non
 def _on_queued(progress: Progress, event: e.NodeQueued, _at: float) -> None:
     if event.item == NO_ITEM:
         progress.queue(event.node, event.attempt)
+    else:
+        _end_wait_of_items(progress.lines[event.node])
 
 
 def _on_started(progress: Progress, event: e.NodeStarted, _at: float) -> None:
@@ -99,7 +101,12 @@ def _on_map_started(progress: Progress, event: e.MapStarted, at: float) -> None:
     progress.changed.append(line)
 
 
+def _end_wait_of_items(line: NodeLine) -> None:
+    line.detail, line.due = "", None
+
+
 def _settle_item(progress: Progress, line: NodeLine) -> None:
+    _end_wait_of_items(line)
     line.items_settled += 1
     progress.changed.append(line)
 

@@ -8,6 +8,7 @@ from runnel.core.execution import Execution, NodeRun
 from runnel.core.run_when import CLEAN_UP
 from runnel.core.states import EXECUTION_FINAL, NODE_FINAL, ExecutionState, NodeState
 from runnel.core.workflow import Workflow
+from runnel.views import waiting_items
 
 # What a person wants to see of a graph that is too large to be shown.
 ACTIVE = (NodeState.FAILED, NodeState.RUNNING, NodeState.WAITING)
@@ -15,7 +16,10 @@ ACTIVE = (NodeState.FAILED, NodeState.RUNNING, NodeState.WAITING)
 
 @dataclass(slots=True)
 class NodeLine:
-    """`note` is why it was skipped, failed or cancelled; `wait` and `detail` what it waits for."""
+    """`note` is why it was skipped, failed or cancelled; `wait` and `detail` what it waits for.
+
+    A map has `detail` and `due` while all of its items wait.
+    """
 
     node_id: str
     parents: tuple[str, ...] = ()
@@ -76,6 +80,9 @@ class Progress:
         for index, found in execution.maps.items():
             line = self.lines[execution.graph.nodes[index].node.id]
             line.items, line.items_settled = found.count, found.settled
+            waiting = waiting_items(found)
+            if waiting is not None:
+                line.detail, line.due = waiting.text, waiting.due
 
     @property
     def is_final(self) -> bool:
@@ -84,6 +91,11 @@ class Progress:
     @property
     def settled(self) -> int:
         return sum(self.counts[state] for state in NODE_FINAL)
+
+    def waiting(self) -> list[NodeLine]:
+        """Nodes that wait, and maps all of whose items do."""
+        maps = (line for line in self.active[NodeState.RUNNING].values() if line.detail)
+        return [*self.active[NodeState.WAITING].values(), *maps]
 
     def move(self, line: NodeLine, state: NodeState) -> None:
         self.counts[line.state] -= 1

@@ -6,7 +6,6 @@ from runnel.core.events import Wait
 from runnel.core.states import NodeState
 
 _WAITS = {
-    Wait.CRASH: "its next attempt ({detail})",
     Wait.CHILD: "child execution {detail}",
     Wait.LIMIT: "concurrency key '{detail}'",
     Wait.RATE_LIMIT: "its turn ({detail})",
@@ -21,6 +20,8 @@ def remark(line: NodeLine, now: float) -> str:
         return _waiting(line, now)
     if line.state in {NodeState.SKIPPED, NodeState.FAILED, NodeState.CANCELLED}:
         return line.note
+    if line.items is not None and line.detail:
+        return _waiting_items(line, now)
     if line.note and line.attempts > 1 and not line.is_final:
         return f"after {line.note}"
     return ""
@@ -34,7 +35,8 @@ def change(line: NodeLine, now: float) -> str:
             attempts = f", attempt {line.attempts}" if line.attempts > 1 else ""
             return f"{line.node_id}: completed in {_spent(line, now)}{attempts}"
         case NodeState.RUNNING if line.items is not None:
-            return f"{line.node_id}: {line.items_settled:,} of {line.items:,} items"
+            waits = f", {said}" if said else ""
+            return f"{line.node_id}: {line.items_settled:,} of {line.items:,} items{waits}"
         case NodeState.RUNNING:
             attempt = f", attempt {line.attempts}" if line.attempts > 1 else ""
             return f"{line.node_id}: started{attempt}"
@@ -71,14 +73,21 @@ def awaited_signal(line: NodeLine) -> str | None:
 
 def _waiting(line: NodeLine, now: float) -> str:
     left = "" if line.due is None else duration(line.due - now)
-    if line.wait is Wait.RETRY:
-        return f"attempt {line.attempts + 1} in {left or 'a moment'}, after {line.note}"
+    if line.wait in (Wait.RETRY, Wait.CRASH):
+        why = line.note if line.wait is Wait.RETRY else line.detail
+        return f"attempt {line.attempts + 1} in {left or 'a moment'}, after {why}"
     if line.wait is Wait.SLEEP:
         return f"sleeps for {left} more" if left else "sleeps"
     if line.wait is None:
         return "waits"
     limit = f" (at most {left} more)" if left and line.wait is Wait.SIGNAL else ""
     return f"waits for {_WAITS[line.wait].format(detail=line.detail)}{limit}"
+
+
+def _waiting_items(line: NodeLine, now: float) -> str:
+    """How long comes first: a narrow terminal cuts the rest off."""
+    left = "" if line.due is None else f"{duration(line.due - now)} more "
+    return f"waits {left}for {line.detail}"
 
 
 def _spent(line: NodeLine, now: float) -> str:

@@ -14,7 +14,7 @@ from runnel.ports.archive import ExecutionFilter
 from runnel.runtime.look import Look, looking
 from runnel.runtime.names import pid_of
 from runnel.settings import Settings
-from runnel.views import HistoryView, moment, wait_text
+from runnel.views import HistoryView, moment, wait_text, waiting_items
 
 WAITS_MAX = 10
 
@@ -62,7 +62,7 @@ async def print_stuck(
 async def _diagnose(look: Look, execution_id: ExecutionId, hints: Hints) -> Stuck:
     execution = await look.client.load(execution_id)
     record = await look.owner_of(execution_id)
-    waits = tuple(_waits(execution, await look.client.history(execution_id)))
+    waits = tuple(waits_of(execution, await look.client.history(execution_id)))
     return Stuck(
         execution_id=execution_id,
         workflow=execution.graph.workflow.name,
@@ -85,21 +85,23 @@ def commands_for(
     return tuple(commands)
 
 
-def _waits(execution: Execution, events: list[HistoryView]) -> list[Waits]:
+def waits_of(execution: Execution, events: list[HistoryView]) -> list[Waits]:
     """Unsettled nodes that have begun: the others wait for these."""
     since = {str(each.fields["node"]): each.at for each in events if "node" in each.fields}
     found = []
     for compiled, run in zip(execution.graph.nodes, execution.nodes, strict=True):
         if run.is_final or run.state is NodeState.PENDING:
             continue
-        text = wait_text(run) or _AT_WORK[run.state]
+        items = execution.maps.get(compiled.index)
+        waiting = None if items is None else waiting_items(items)
+        text = wait_text(run) or (waiting.text if waiting else _AT_WORK[run.state])
         found.append(
             Waits(
                 node=compiled.node.id,
                 state=run.state,
                 waits_for=text,
                 since=since.get(compiled.node.id),
-                due=run.due,
+                due=waiting.due if waiting else run.due,
                 signal=run.detail if text.startswith("signal ") else None,
             )
         )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from runnel.cli.hints import Hints
 from runnel.cli.progress import NodeLine, Progress
 from runnel.cli.sentences import awaited_signal, change
+from runnel.cli.words import count
 from runnel.core.states import NodeState
 from runnel.ports.clock import Clock
 
@@ -15,13 +16,15 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 EXECUTIONS_MAX = 8
+WAITS_MAX = 10
 STEPS_OF_MAP = 10
 
 
 class View(Protocol):
     """What follows executions; nothing that it does may stop them."""
 
-    def add(self, progress: Progress) -> None: ...
+    def add(self, progress: Progress) -> None:
+        """Shows also what it waits for, if it has begun before."""
 
     def changed(self, progress: Progress) -> None:
         """Shows what `progress.changed` holds, and clears it."""
@@ -55,17 +58,25 @@ class PlainView:
     def add(self, progress: Progress) -> None:
         self._names[progress.execution_id] = progress.name
         self.say(f"execution {progress.execution_id} of {progress.name}")
+        waiting = progress.waiting()
+        for line in waiting[:WAITS_MAX]:
+            self._tell(progress, line)
+        if len(waiting) > WAITS_MAX:
+            self.say(f"and {count(len(waiting) - WAITS_MAX, 'more node')} that wait")
 
     def changed(self, progress: Progress) -> None:
         lines, progress.changed = progress.changed, []
-        prefix = f"{progress.execution_id} " if len(self._names) > 1 else ""
         for line in {line.node_id: line for line in lines}.values():
             if self._is_worth_a_line(progress, line):
-                self.say(prefix + _one_line(change(line, self._clock.now())))
-                signal = awaited_signal(line)
-                if signal is not None:
-                    hint = self._hints.signal(progress.execution_id, signal)
-                    self.say(f"{prefix}{line.node_id}: go on with: {hint}")
+                self._tell(progress, line)
+
+    def _tell(self, progress: Progress, line: NodeLine) -> None:
+        prefix = f"{progress.execution_id} " if len(self._names) > 1 else ""
+        self.say(prefix + _one_line(change(line, self._clock.now())))
+        signal = awaited_signal(line)
+        if signal is not None:
+            hint = self._hints.signal(progress.execution_id, signal)
+            self.say(f"{prefix}{line.node_id}: go on with: {hint}")
 
     def refresh(self) -> None:
         """Nothing to redraw."""

@@ -69,6 +69,15 @@ def test_a_retry_tells_the_next_attempt_the_delay_and_the_error() -> None:
     assert said(found) == ["a: attempt 2 in 2.5 s, after ConnectionError: refused"]
 
 
+def test_a_wait_after_crashes_tells_the_next_attempt_the_delay_and_why() -> None:
+    found = progress()
+    crashed = e.NodeWaits(node=A, wait=e.Wait.CRASH, due=45.0, detail="2 processes died with it")
+
+    fold(found, 11.0, [queued(A, attempt=2), crashed])
+
+    assert said(found) == ["a: attempt 3 in 25 s, after 2 processes died with it"]
+
+
 def test_a_skip_tells_its_reason() -> None:
     found = progress()
 

@@ -233,7 +233,7 @@ def test_a_task_that_keeps_killing_its_workers_is_set_aside() -> None:
         driver.advance(CRASH_SPREAD_S_MAX)
 
     assert driver.root.state is X.FAILED
-    assert "workers died" in str(driver.root.nodes[0].error)
+    assert "processes died" in str(driver.root.nodes[0].error)
     assert len(driver.dead_letters) == 1
 
 

@@ -130,7 +130,7 @@ def on_task_lost(turn: Turn, command: TaskLost) -> None:
     turn.release(index, token.item, run)
     delay = delay_after_crash(run.losses, token) if command.was_started else 0.0
     if delay:
-        due, count = turn.now + delay, f"{run.losses} workers died with it"
+        due, count = turn.now + delay, f"{run.losses} processes died with it"
         turn.emit(
             NodeWaits(node=token.node_id, item=token.item, wait=Wait.CRASH, due=due, detail=count)
         )
@@ -242,7 +242,7 @@ def _retry_or_fail(turn: Turn, index: int, run: NodeRun, failed: NodeFailed) -> 
 def _crash_loop(run: NodeRun) -> ErrorInfo:
     return ErrorInfo(
         type="CrashLoop",
-        message=f"{run.losses} workers died while they ran this task",
+        message=f"{run.losses} processes died while they ran this task",
         retryable=False,
     )
 
