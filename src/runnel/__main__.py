@@ -1,6 +1,16 @@
-"""`python -m runnel`"""
+"""The program `runnel`, also as `python -m runnel`.
 
-from runnel.cli.main import main
+Its imports take a tenth of a second: interrupted meanwhile, it ends without a word.
+"""
+
+import sys
+
+try:
+    from runnel.cli.main import main
+except KeyboardInterrupt:
+    sys.exit(130)
+
+__all__ = ["main"]
 
 if __name__ == "__main__":
     main()

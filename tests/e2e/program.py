@@ -182,6 +182,11 @@ class Running:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def code(self) -> int | None:
+        """None while it runs."""
+        return self._process.returncode
+
     async def says(self, text: str) -> str:
         """Reads stderr up to the line that holds `text`."""
         if self._process.stderr is None:

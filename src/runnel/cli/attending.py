@@ -1,12 +1,11 @@
 """Runs an engine until the executions that somebody waits for are final, or the user stops it."""
 
 import asyncio
-import os
-import signal
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from runnel.cli.folding import fold
+from runnel.cli.interrupts import hearing
 from runnel.cli.logs import show_logs
 from runnel.cli.progress import Progress
 from runnel.cli.watching import View
@@ -19,8 +18,6 @@ from runnel.runtime.hub import Happened, Hub, Started
 from runnel.settings import Settings
 
 REFRESH_S = 0.1
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
-SIGNAL_EXIT = 128
 
 
 class Attended(Protocol):
@@ -76,17 +73,13 @@ class Attendance:
         """`recovered` is called when the engine has taken over what was free; it may `follow`."""
         show_logs()
         self._is_complete = recovered is None
-        loop = asyncio.get_running_loop()
-        for number in SIGNALS:
-            loop.add_signal_handler(number, self._on_signal, number)
         end_watch = self._engine.hub.watch(self._see)
-        try:
-            await self._run(adopts, recovered)
-        finally:
-            end_watch()
-            self._view.end()
-            for number in SIGNALS:
-                loop.remove_signal_handler(number)
+        with hearing(self._on_signal, at_last=self._view.end):
+            try:
+                await self._run(adopts, recovered)
+            finally:
+                end_watch()
+                self._view.end()
 
     async def _run(self, adopts: Adopts, recovered: Callable[[], Awaitable[None]] | None) -> None:
         ended = asyncio.Event()
@@ -153,12 +146,9 @@ class Attendance:
             self.signal = number
             self._view.say(self._farewell)
             self._engine.stops.gently.set()
-        elif self._signals == 2:  # noqa: PLR2004  # first, second, third
+        else:
             self._view.say("stopping at once")
             self._engine.stops.now.set()
-        else:
-            self._view.end()
-            os._exit(SIGNAL_EXIT + number)
 
 
 def farewell(settings: Settings) -> str:

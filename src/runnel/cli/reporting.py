@@ -4,8 +4,9 @@ import sys
 from typing import TextIO
 
 from runnel.cli import exits
-from runnel.cli.attending import SIGNAL_EXIT, Attendance, Attended
+from runnel.cli.attending import Attendance, Attended
 from runnel.cli.hints import Hints
+from runnel.cli.interrupts import SIGNAL_EXIT
 from runnel.cli.progress import Progress
 from runnel.cli.sentences import outcome
 from runnel.cli.watching import is_live
