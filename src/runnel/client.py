@@ -179,7 +179,9 @@ class Client:
     async def wait(self, execution_id: ExecutionId, *, timeout_s: float | None = None) -> Header:
         """The header once it is final; raises TimeoutError when that takes too long.
 
-        Raises NotFoundError at once for an id that no execution has.
+        Its children may still clean up then, when it failed or was cancelled: an engine that
+        ends now leaves them to the next one. Raises NotFoundError at once for an id that no
+        execution has.
         """
         _check_id(execution_id)
         deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s

@@ -1,13 +1,15 @@
-"""Runs an engine until the executions that somebody waits for are final, or the user stops it."""
+"""Runs an engine until the executions that somebody waits for are over, or the user stops it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from runnel.cli.folding import fold
 from runnel.cli.interrupts import hearing
 from runnel.cli.logs import show_logs
+from runnel.cli.offspring import Offspring
 from runnel.cli.progress import Progress
+from runnel.cli.sentences import clean_up
 from runnel.cli.watching import View
 from runnel.client import Client
 from runnel.core.ids import NO_ITEM, ExecutionId
@@ -38,7 +40,8 @@ class Attended(Protocol):
 class Attendance:
     """The executions that are waited for; `signal` is the number of the one that came first.
 
-    `farewell` is said then.
+    `farewell` is said then. An execution is over when it and its children are final, as far as
+    they are run here: a child may have to clean up after its parent has ended.
 
     The first signal stops gently, the second cancels what still runs, the third ends the process
     without a word: what is stored is safe at any moment.
@@ -53,19 +56,34 @@ class Attendance:
         self._signals = 0
         self._is_complete = True
         self._patience = Patience(engine.clock, engine.hub, engine.name)
+        self._offspring = Offspring()
+        self._under_way: dict[str, Progress] = {}
         self._group: asyncio.TaskGroup | None = None
         self._following: list[asyncio.Task[None]] = []
 
     def follow(self, progress: Progress) -> None:
         self.followed[progress.execution_id] = progress
+        self._under_way[progress.execution_id] = progress
         self._view.add(progress)
         if self._group is not None:
-            self._following.append(self._group.create_task(self._until_final(progress)))
+            self._following.append(self._group.create_task(self._until_over(progress)))
+
+    def expect(self, child: ExecutionId) -> None:
+        """A child that was made before, of an execution that is followed."""
+        self._offspring.add(child)
 
     @property
     def is_over(self) -> bool:
-        """Whether all are final, and no other will be added."""
-        return self._is_complete and all(each.is_final for each in self.followed.values())
+        """Whether all are over, and no other will be added."""
+        # The first one decides nearly always: what is over leaves `_under_way`.
+        return self._is_complete and not any(map(self._is_under_way, self._under_way.values()))
+
+    def left(self) -> Sequence[Progress]:
+        """Those that are not over."""
+        return [each for each in self._under_way.values() if self._is_under_way(each)]
+
+    def _is_under_way(self, progress: Progress) -> bool:
+        return not progress.is_final or self._offspring.has(ExecutionId(progress.execution_id))
 
     async def run(
         self, *, adopts: Adopts = False, recovered: Callable[[], Awaitable[None]] | None = None
@@ -86,7 +104,7 @@ class Attendance:
         async with asyncio.TaskGroup() as group:
             self._group = group
             self._following = [
-                group.create_task(self._until_final(each)) for each in self.followed.values()
+                group.create_task(self._until_over(each)) for each in self.followed.values()
             ]
             group.create_task(self._work(adopts, ended))
             if recovered is not None:
@@ -96,15 +114,27 @@ class Attendance:
             for following in self._following:
                 following.cancel()
 
-    async def _until_final(self, progress: Progress) -> None:
+    async def _until_over(self, progress: Progress) -> None:
         """The store has the last word: another process may have ended the execution."""
         client, execution_id = self._engine.client, ExecutionId(progress.execution_id)
-        await self._patience.until_done(lambda: client.wait(execution_id), "wait")
+        await self._until_final(execution_id)
         if not progress.is_final:
             ended = await self._patience.until_done(lambda: client.load(execution_id), "load")
             progress.catch_up(ended)
             self._view.changed(progress)
+        children = self._offspring.of(execution_id)
+        if children:
+            self._view.say(clean_up(progress, children))
+        while children:
+            await self._until_final(children[0])
+            self._offspring.end(children[0])
+            children = self._offspring.of(execution_id)
+        self._under_way.pop(execution_id)
         self._stop_if_over()
+
+    async def _until_final(self, execution_id: ExecutionId) -> None:
+        client = self._engine.client
+        await self._patience.until_done(lambda: client.wait(execution_id), "wait")
 
     async def _work(self, adopts: Adopts, ended: asyncio.Event) -> None:
         try:
@@ -128,6 +158,7 @@ class Attendance:
             if progress is not None and what.token.item == NO_ITEM:
                 progress.start(what.token.node_id, what.token.attempt, what.at)
         else:
+            self._offspring.see(what)
             progress = self.followed.get(what.execution_id)
             if progress is not None and progress.is_final:
                 return  # what the store said last is all there is to say

@@ -33,6 +33,10 @@ class Hints:
     def signal(self, execution_id: str, name: str) -> str:
         return self._command("signal", execution_id, name)
 
+    def end(self, execution_id: str) -> str:
+        """For an execution that nobody can go on with."""
+        return self._command("cancel", execution_id, "--force")
+
     def show(self, execution_id: str) -> str:
         return self._command("show", execution_id)
 

@@ -27,8 +27,8 @@ async def report(
         elif progress.is_final:
             await _tell(engine, progress, hints, out)
     out.flush()
-    left = [each for each in attendance.followed.values() if not each.is_final]
     if attendance.signal is not None and not attendance.is_over:
+        left = attendance.left()
         which = left[0].execution_id if len(left) == 1 else ""
         how = "it goes on; watch" if hints.is_remote else "go on"
         _say(f"interrupted; {how} with: {hints.return_to(which)}")

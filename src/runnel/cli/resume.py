@@ -33,7 +33,7 @@ def resume(
 ) -> int:
     """Go on with what was interrupted or killed: one execution, or all unfinished ones.
 
-    Nodes that are done are not run again.
+    Nodes that are done are not run again. What ran inside a program of yours is left to it.
     """
     import asyncio
 
@@ -63,11 +63,12 @@ async def _resume(
     from runnel.cli.attending import Attendance, farewell
     from runnel.cli.documents import make_importable
     from runnel.cli.reporting import report
-    from runnel.cli.takeover import Takeover, survey
+    from runnel.cli.survey import survey
+    from runnel.cli.takeover import Takeover
     from runnel.cli.watching import open_view
     from runnel.runtime.build import build_engine
 
-    found = await survey(settings, text)
+    found = await survey(settings, text, hints)
     if found.refusal is not None:
         sentence, code = found.refusal
         print(sentence, file=sys.stderr)

@@ -1,7 +1,9 @@
 """What is to be said about a node or an execution, in one short sentence."""
 
+from collections.abc import Sequence
+
 from runnel.cli.progress import NodeLine, Progress
-from runnel.cli.words import duration
+from runnel.cli.words import duration, some
 from runnel.core.events import Wait
 from runnel.core.states import NodeState
 
@@ -63,6 +65,13 @@ def outcome(progress: Progress, now: float) -> str:
     took = duration((progress.finished_at or now) - since)
     said = f": {' '.join(progress.error.split())}" if progress.error else ""
     return f"{progress.name} {progress.state.lower()} in {took}{said}"
+
+
+def clean_up(progress: Progress, children: Sequence[str]) -> str:
+    """Why there is something to wait for, although the execution is final."""
+    noun = "execution" if len(children) == 1 else "executions"
+    waits = f"waits for the clean-up of child {noun} {some(children, 3)}"
+    return f"{progress.name} {progress.state.lower()}, {waits}"
 
 
 def awaited_signal(line: NodeLine) -> str | None:

@@ -5,12 +5,13 @@ import msgspec
 from runnel.cli.hints import Hints
 from runnel.cli.looks import LOOKS
 from runnel.cli.tables import Cell, print_styled
+from runnel.cli.unfinished import OF_PROGRAM, Unfinished
 from runnel.cli.words import compact, count, duration
 from runnel.core.execution import Execution
-from runnel.core.ids import ExecutionId
 from runnel.core.json_types import Json
 from runnel.core.states import ExecutionState, NodeState
 from runnel.ports.archive import ExecutionFilter
+from runnel.ports.store import Header
 from runnel.runtime.look import Look, looking
 from runnel.runtime.names import pid_of
 from runnel.settings import Settings
@@ -38,16 +39,25 @@ class Stuck(msgspec.Struct, frozen=True, kw_only=True):
     is_owned: bool
     owner: str | None
     pid: int | None
+    is_of_program: bool
     commands: tuple[str, ...]
-    """What a person can type to make it go on; empty when it goes on by itself."""
+    """What a person can type to make it go on, or to end it when it `is_of_program` that has
+    died; empty when it goes on by itself.
+    """
 
 
 async def print_stuck(
     settings: Settings, wanted: ExecutionFilter, hints: Hints, *, as_json: bool
 ) -> None:
+    """Children only with `wanted.with_children`, and where they have outlived their root."""
     async with looking(settings) as look:
-        headers = await look.client.list_executions(wanted)
-        found = [await _diagnose(look, header.execution_id, hints) for header in headers]
+        unfinished = Unfinished(look)
+        found: list[Stuck] = []
+        async for header in unfinished.all(wanted):
+            if wanted.with_children or not await unfinished.is_part(header):
+                found.append(await _diagnose(look, header, unfinished, hints))
+            if len(found) == wanted.limit:
+                break
         now = look.clock.now()
     if as_json:
         for each in found:
@@ -59,10 +69,16 @@ async def print_stuck(
             _print(each, now)
 
 
-async def _diagnose(look: Look, execution_id: ExecutionId, hints: Hints) -> Stuck:
+async def _diagnose(look: Look, header: Header, unfinished: Unfinished, hints: Hints) -> Stuck:
+    execution_id = header.execution_id
     execution = await look.client.load(execution_id)
-    record = await look.owner_of(execution_id)
+    record = await unfinished.owner_of(header)
     waits = tuple(waits_of(execution, await look.client.history(execution_id)))
+    is_of_program = await unfinished.is_of_program(header)
+    if record is None and is_of_program:
+        commands: tuple[str, ...] = (hints.end(execution_id),)
+    else:
+        commands = commands_for(execution_id, waits, hints, is_owned=record is not None)
     return Stuck(
         execution_id=execution_id,
         workflow=execution.graph.workflow.name,
@@ -71,7 +87,8 @@ async def _diagnose(look: Look, execution_id: ExecutionId, hints: Hints) -> Stuc
         is_owned=record is not None,
         owner=None if record is None else record.owner,
         pid=None if record is None else pid_of(record.owner),
-        commands=commands_for(execution_id, waits, hints, is_owned=record is not None),
+        is_of_program=is_of_program,
+        commands=commands,
     )
 
 
@@ -144,8 +161,12 @@ def _print(each: Stuck, now: float) -> None:
         print(f"    and {count(len(each.waits) - WAITS_MAX, 'more node')}")
     if each.status is ExecutionState.PENDING:
         print("    · it was never started")
+    is_lost = each.is_of_program and not each.is_owned
+    if is_lost:
+        print(f"    · {OF_PROGRAM}")
     for command in each.commands:
-        print_styled([Cell("    go on with: ", "dim"), Cell(command, "cyan")])
+        lead = "end it with" if is_lost else "go on with"
+        print_styled([Cell(f"    {lead}: ", "dim"), Cell(command, "cyan")])
 
 
 def _owner(each: Stuck) -> str:

@@ -35,6 +35,7 @@ async def _watch(text: str, place: Place, *, out: "TextIO", as_json: bool) -> in
     from runnel.cli.hints import Hints
     from runnel.cli.onlooking import onlook
     from runnel.cli.options import configure
+    from runnel.cli.unfinished import OF_PROGRAM, is_of_program
     from runnel.core.states import EXECUTION_FINAL
     from runnel.runtime.look import looking
 
@@ -46,8 +47,11 @@ async def _watch(text: str, place: Place, *, out: "TextIO", as_json: bool) -> in
         is_owned = await look.owner_of(execution_id) is not None
         lead = ""
         if not is_owned and execution.state not in EXECUTION_FINAL:
-            hint = hints.revive(execution_id)
-            lead = f"no process runs it now; go on with: {hint}"
+            lead = f"no process runs it now; go on with: {hints.revive(execution_id)}"
+            if is_of_program(execution.graph.workflow):
+                lead = (
+                    f"no process runs it now; {OF_PROGRAM}; end it with: {hints.end(execution_id)}"
+                )
         return await onlook(
             look, execution_id, settings, hints, lead=lead, out=out, as_json=as_json
         )

@@ -27,8 +27,8 @@ class WorkflowExecutor:
 
     `rate_limiters` limit the steps that have their name as `resource_tag`; `retry` is for steps
     without a policy of their own. Results are handed from step to step as they are, of any type.
-    With `data_dir` everything is stored there as well, for `runnel list` and `runnel show`: then
-    the context and all results must be JSON. `clock` is for tests.
+    With `data_dir` everything is stored there as well, for `runnel list` and `runnel show`, not
+    to be resumed: then the context and all results must be JSON. `clock` is for tests.
     """
 
     def __init__(

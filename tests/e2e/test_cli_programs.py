@@ -1,0 +1,91 @@
+"""What a killed WorkflowExecutor leaves in a data directory is nobody else's to go on with."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.program import DEADLINE_S, Program, clean_environment
+
+pytestmark = pytest.mark.e2e
+
+KILLED = 9
+SCRIPT = """
+import asyncio
+import os
+from runnel import WorkflowDAG, WorkflowExecutor
+
+async def first(_ctx):
+    return 1
+
+async def die(_ctx):
+    os._exit(9)
+
+dag = WorkflowDAG("pipeline").add_step("first", first).add_step("last", die, depends_on=["first"])
+asyncio.run(WorkflowExecutor(data_dir=".runnel").execute(dag, {}))
+"""
+REASON = "it ran inside a program (WorkflowExecutor) and can't be resumed here"
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    """A data directory with an execution whose program was killed."""
+    program = Program(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        cwd=tmp_path,
+        env=clean_environment(),
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert done.returncode == KILLED
+    return program
+
+
+def test_stuck_says_that_it_cannot_be_resumed(program: Program) -> None:
+    [stuck] = program.documents("list", "--stuck")
+    shown = program.run("list", "--stuck").stdout
+
+    assert stuck["commands"] == [f"runnel cancel {stuck['execution_id']} --force"]
+    assert f"· {REASON}" in shown
+    assert "resume " not in shown
+
+
+def test_resume_leaves_it_alone(program: Program) -> None:
+    [left] = program.documents("list")
+
+    every = program.run("resume")
+    one = program.run("resume", "@last")
+
+    sentence = f"execution {left['execution_id']}: {REASON}; end it with: runnel cancel"
+    assert (every.returncode, one.returncode) == (0, 1)
+    assert every.stderr.startswith(sentence)
+    assert one.stderr.startswith(sentence)
+    assert program.documents("list")[0]["status"] == "RUNNING"
+
+
+async def test_who_watches_it_is_told_the_same(program: Program) -> None:
+    async with program.running("watch", "@last") as watching:
+        said = await watching.says("no process runs it now")
+
+    assert REASON in said
+
+
+async def test_resume_takes_over_the_others(program: Program) -> None:
+    async with program.running("run", "tidied.json") as running:
+        await running.says("approve: go on with")
+    program.run("signal", "@last", "approve")
+
+    program.run("resume")
+
+    states = {each["workflow"]: each["status"] for each in program.documents("list")}
+    assert states == {"tidied": "COMPLETED", "pipeline": "RUNNING"}
+
+
+def test_the_command_that_it_names_ends_it(program: Program) -> None:
+    [command] = program.documents("list", "--stuck")[0]["commands"]
+
+    program.run(*command.split()[1:])
+
+    assert program.documents("list")[0]["status"] == "CANCELLED"
