@@ -5,7 +5,10 @@ from runnel.cli.options import File, Place
 
 
 def validate(file: File) -> int:
-    """Check a workflow file: all its problems at once, or "ok"."""
+    """Check a workflow file: all its problems at once, or "ok".
+
+    Your functions are not imported: whether they exist is seen when it is run.
+    """
     from runnel.cli.documents import load_graph
     from runnel.cli.options import configure
     from runnel.cli.words import count

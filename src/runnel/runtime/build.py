@@ -64,7 +64,7 @@ def build_memory_engine(
     handlers: HandlerRegistry | None = None,
     rate_limits: Mapping[str, RateLimit] | None = None,
 ) -> Engine:
-    """Nothing is kept when the process ends: for tests, and for WorkflowExecutor."""
+    """Nothing is kept when the process ends: for tests."""
     world = World(RealClock(), RealIds())
     return Engine(
         MemoryBackend(world.clock, world.ids),
