@@ -1,0 +1,179 @@
+"""Deliberate defects in the Lua scripts: each breaks a rule of the conformance suite."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from runnel.backends.redis import RedisBackend
+from runnel.backends.redis.scripts import SCRIPTS, script_of
+from runnel.errors import FencedError, LeaseHeldError
+from runnel.runtime.servers import RedisServer
+from runnel.testing.clock import FakeClock, FakeIds
+from runnel.testing.conformance import StoreConformance as Rules
+from runnel.testing.conformance.reports import ENDS
+from runnel.testing.conformance.suite import Owner
+from runnel.testing.conformance.values import ROOT
+from runnel.testing.redis_harness import RedisHarness
+from tests.redis_server import empty
+
+Rule = Callable[..., Any]
+
+
+class Bug(msgspec.Struct, frozen=True):
+    """`before` stands once in the script, and becomes `after`."""
+
+    script: str
+    before: str
+    after: str
+    rule: Rule
+
+
+FENCE = "now[1] ~= ARGV[1] or now[2] ~= ARGV[2] or last + 1 ~= tonumber(ARGV[3])"
+
+BUGS = {
+    "no epoch check": Bug(
+        "commit",
+        FENCE,
+        "now[2] ~= ARGV[2] or last + 1 ~= tonumber(ARGV[3])",
+        Rules.test_a_commit_with_another_epoch_is_refused,
+    ),
+    "no nonce check": Bug(
+        "commit",
+        FENCE,
+        "now[1] ~= ARGV[1] or last + 1 ~= tonumber(ARGV[3])",
+        Rules.test_a_commit_of_an_owner_that_released_is_refused,
+    ),
+    "no sequence check": Bug(
+        "commit",
+        FENCE,
+        "now[1] ~= ARGV[1] or now[2] ~= ARGV[2]",
+        Rules.test_the_same_commit_twice_is_refused_the_second_time,
+    ),
+    "a gap in the sequence": Bug(
+        "commit",
+        "last + 1 ~= tonumber(ARGV[3])",
+        "last >= tonumber(ARGV[3])",
+        Rules.test_a_commit_that_leaves_a_sequence_out_is_refused,
+    ),
+    "the cursor outside the commit": Bug(
+        "commit",
+        "  redis.call('HSET', KEYS[1], 'cursor', ARGV[5])\n"
+        "  redis.call('XTRIM', KEYS[2], 'MINID', '=', ARGV[6])\n",
+        "",
+        Rules.test_each_message_is_consumed_once_over_many_owners,
+    ),
+    "consumes one too many": Bug(
+        "commit",
+        "redis.call('XTRIM', KEYS[2], 'MINID', '=', ARGV[6])",
+        "redis.call('DEL', KEYS[2])",
+        Rules.test_consuming_keeps_what_arrived_meanwhile,
+    ),
+    "a dropped task stays queued": Bug(
+        "commit",
+        "redis.call('XDEL', tasks .. queue, entry)",
+        "",
+        Rules.test_a_dropped_task_is_never_claimed,
+    ),
+    "a dropped task stays with its worker": Bug(
+        "commit",
+        "redis.call('HDEL', held .. worker, token)",
+        "",
+        Rules.test_a_report_with_an_old_token_is_refused,
+    ),
+    "timers are never cleared": Bug(
+        "commit",
+        "call_many('ZREM', KEYS[3], cleared)\ncall_many('HDEL', KEYS[4], cleared)\n",
+        "",
+        Rules.test_due_timers_stay_until_a_commit_clears_them,
+    ),
+    "a report without an acknowledgement": Bug(
+        "report",
+        "call_many('HDEL', KEYS[1], ended)",
+        "",
+        Rules.test_a_report_arrives_once_and_ends_the_claim,
+    ),
+    "an acknowledgement without a report": Bug(
+        "report",
+        "redis.call('XADD', KEYS[3] .. parse_held(value), '*', 'm', ARGV[at + 2])",
+        "",
+        Rules.test_a_report_arrives_once_and_ends_the_claim,
+    ),
+    "a task is handed out twice": Bug(
+        "claim",
+        "call_many('XDEL', key, ids)",
+        "",
+        Rules.test_a_task_is_claimed_by_one_worker_only,
+    ),
+    "a lost claim is never noticed": Bug(
+        "beat",
+        "now_missed >= tonumber(ARGV[3])",
+        "false",
+        Rules.test_a_task_missing_in_two_beats_is_lost,
+    ),
+    "a sign of life is overlooked": Bug(
+        "lose",
+        "redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2]",
+        "false",
+        Rules.test_a_worker_that_gave_a_sign_since_it_was_judged_loses_nothing,
+    ),
+    "a lease is taken from the living": Bug(
+        "acquire",
+        "if not is_judged then",
+        "if false then",
+        Rules.test_a_lease_that_has_changed_since_it_was_judged_dead_is_not_acquired,
+    ),
+    "a lease is renewed after it was lost": Bug(
+        "renew",
+        "if now[1] ~= ARGV[1] or now[2] ~= ARGV[2] then",
+        "if false then",
+        Rules.test_a_former_owner_does_not_renew,
+    ),
+}
+# What a rule that does not hold raises; the last two when the defect hits the rule's own steps.
+BROKEN = (AssertionError, pytest.fail.Exception, FencedError, LeaseHeldError)
+
+
+async def follow(rule: Rule, url: str) -> None:
+    clock, ids = FakeClock(), FakeIds()
+    backend = await RedisBackend.open(url, clock=clock, ids=ids, partitions=1)
+    try:
+        store = backend.store
+        lease = await store.acquire(await store.route(ROOT), "one")
+        given = {
+            "harness": RedisHarness(backend),
+            "backend": backend,
+            "store": store,
+            "mailbox": backend.mailbox,
+            "tasks": backend.tasks,
+            "owner": Owner(store, lease),
+            "clock": clock,
+            "end": next(iter(ENDS)),
+        }
+        wanted = {name: value for name, value in given.items() if name in _parameters(rule)}
+        await rule(Rules(), **wanted)
+    finally:
+        await backend.close()
+
+
+def _parameters(rule: Rule) -> tuple[str, ...]:
+    return rule.__code__.co_varnames[: rule.__code__.co_argcount]
+
+
+@pytest.mark.parametrize("name", BUGS)
+async def test_a_bug_in_a_script_breaks_a_rule(
+    name: str, shared_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bug = BUGS[name]
+    text = SCRIPTS[bug.script].text
+    empty(shared_redis)
+    await follow(bug.rule, shared_redis.url)
+
+    assert text.count(bug.before) == 1
+    broken = script_of(bug.script, text.replace(bug.before, bug.after))
+    monkeypatch.setitem(SCRIPTS, bug.script, broken)
+    empty(shared_redis)
+
+    with pytest.raises(BROKEN):
+        await follow(bug.rule, shared_redis.url)
