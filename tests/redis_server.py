@@ -3,7 +3,10 @@
 from runnel.runtime.servers import RedisServer, redis_wire
 
 
+def password_of(server: RedisServer) -> str:
+    return server.url.split("@")[0].rpartition(":")[2]
+
+
 def empty(server: RedisServer) -> None:
-    password = server.url.split("@")[0].rpartition(":")[2]
-    if redis_wire.ask(server.port, password, "FLUSHALL") != "OK":
+    if redis_wire.ask(server.port, password_of(server), "FLUSHALL") != "OK":
         raise AssertionError("the server was not emptied")

@@ -42,6 +42,7 @@ EXEMPT: dict[str, tuple[Rule, ...]] = {
     "runtime/doctor/examination.py": (rules.imports_on_top,),
     "__init__.py": (rules.imports_on_top,),  # public names are imported when they are used
     "testing/": (rules.no_assert,),  # the conformance suite is made of tests
+    "testing/crash_points/__main__.py": (rules.imports_on_top,),  # redis-py is an extra
     # It is the time, the chance and the processes that all other code is given, and it reports.
     "testing/simulation/": (rules.pure, rules.tasks_in_groups, rules.no_print),
     "cli/": (

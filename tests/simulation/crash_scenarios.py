@@ -36,6 +36,11 @@ def scenarios() -> tuple[Scenario, ...]:
     )
 
 
+def together() -> tuple[Scenario, ...]:
+    """One workflow with most of what the others have, for where a point takes longer."""
+    return (_scenario("together", all_together(), acts=signals_and_cancels),)
+
+
 # -- workflows -------------------------------------------------------------------------------------
 
 
@@ -141,6 +146,20 @@ def cancelled() -> Workflow:
     )
 
 
+def all_together() -> Workflow:
+    child = workflow(node("x", handler="works_alone", concurrency_key="k"))
+    return workflow(
+        node("first", handler="fails_first", retry=AT_ONCE),
+        _signal("go", signal="go"),
+        node("kids", "first", handler="workflow", for_each="[1, 2]", child=child),
+        node("big", "go", handler="large"),
+        node("small", "big", condition="big | length > 5", config={"n": "{{ big | length }}"}),
+        node("hang", "kids", "small", handler="hangs"),
+        node("tidy", "hang", run_when=RunWhen.ALL_SETTLED),
+        timeout_seconds=60.0,
+    )
+
+
 # -- callers ---------------------------------------------------------------------------------------
 
 
@@ -161,6 +180,13 @@ async def cancels(caller: Caller) -> None:
     await caller.until_reached("hang")
     await caller.until_reached("never")
     await caller.once("cancelled", lambda: caller.client.cancel(caller.execution_id, reason="no"))
+
+
+async def signals_and_cancels(caller: Caller) -> None:
+    id_ = caller.execution_id
+    await caller.once("go", lambda: caller.client.signal(id_, "go", "went", signal_id="go"))
+    await caller.until_reached("hang")
+    await caller.once("cancelled", lambda: caller.client.cancel(id_, reason="no"))
 
 
 # -- handlers --------------------------------------------------------------------------------------

@@ -7,12 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from runnel.runtime.servers import RedisServer, redis_wire
+from tests.conftest import MissingPart
+from tests.redis_server import password_of
+from tests.servers import need
 from tests.simulation.crash_scenarios import scenarios
 
 ROOT = Path(__file__).parents[2]
 MEMORY = Path("/dev/shm")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+# A second process has to wait until it may take the first one for dead: so only some of the points,
+# as many before a call as after one; all of them by the command, as docs/reliability.md says.
+on_redis = pytest.mark.timeout(600)
 
 
 def sweep(function: str, *arguments: str) -> tuple[int, str]:
@@ -46,6 +53,52 @@ def test_an_end_is_the_same_wherever_the_process_that_resumes_died(name: str, af
 
     assert code == 0, said
     assert "all equal" in said
+
+
+@on_redis
+@pytest.mark.parametrize("arguments", [["--every", "3"], ["--resume", "0.5", "--every", "11"]])
+def test_an_end_is_the_same_wherever_a_process_on_redis_died(
+    arguments: list[str], missing_part: MissingPart
+) -> None:
+    need(RedisServer, missing_part)
+
+    code, said = sweep("crash_scenarios:together", "--redis", *arguments)
+
+    assert code == 0, said
+    assert "all equal" in said
+
+
+@on_redis
+def test_an_end_is_the_same_whichever_call_to_redis_failed(missing_part: MissingPart) -> None:
+    need(RedisServer, missing_part)
+
+    code, said = sweep("crash_scenarios:together", "--redis", "--failed-calls", "--every", "5")
+
+    assert code == 0, said
+    assert "all equal" in said
+
+
+@on_redis
+@pytest.mark.parametrize(
+    ("broken", "arguments", "found"),
+    [
+        ("keeps_the_inbox", [], "left over: 4 unconsumed messages"),
+        ("forgets_the_dead", ["--every", "11"], "a process hangs"),
+        ("answers_before_it_knows", ["--failed-calls"], "before send: a process ended with 1"),
+    ],
+)
+def test_a_broken_engine_on_redis_is_found_and_leaves_no_key(
+    broken: str, arguments: list[str], found: str, own_redis: RedisServer
+) -> None:
+    end_soon = ["--bad-points", "1", "--deadline", "5"]
+
+    code, said = sweep(
+        f"broken_engines:{broken}", "--redis-url", own_redis.url, *arguments, *end_soon
+    )
+
+    assert code == 1
+    assert found in said, said
+    assert redis_wire.ask(own_redis.port, password_of(own_redis), "DBSIZE") == ":0"
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,31 @@
 disturbance, and once for every moment before a call to the store and after it was answered: the
 process ends there, at once and without a word, another one resumes on the same data dir, and the
 two ends are compared. Handlers may run again, so they should give the same result each time.
+
+With `--redis` the same happens to processes on a Redis server, which is started for it: the second
+one finds out that the first is dead, takes its leases over and has its tasks issued again. With
+`--failed-calls` no process ends: one call fails, not made or made without an answer, and
+the process has to go on by itself.
 """
 
 from runnel.testing.crash_points.caller import Caller
 from runnel.testing.crash_points.diary import Diary
 from runnel.testing.crash_points.scenario import Scenario
-from runnel.testing.crash_points.sweep import Patience, Report, sweep, sweep_resume
+from runnel.testing.crash_points.sweep import (
+    Means,
+    Report,
+    sweep,
+    sweep_failed_calls,
+    sweep_resume,
+)
 
-__all__ = ["Caller", "Diary", "Patience", "Report", "Scenario", "sweep", "sweep_resume"]
+__all__ = [
+    "Caller",
+    "Diary",
+    "Means",
+    "Report",
+    "Scenario",
+    "sweep",
+    "sweep_failed_calls",
+    "sweep_resume",
+]

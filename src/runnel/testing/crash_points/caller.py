@@ -9,10 +9,13 @@ from runnel.client import Client
 from runnel.core.events import NodeCancelled, NodeCompleted, NodeFailed, NodeSkipped, NodeWaits
 from runnel.core.ids import ExecutionId
 from runnel.core.states import NODE_FINAL, NodeState
-from runnel.errors import WrongStateError
+from runnel.errors import StoreError, WrongStateError
 from runnel.runtime.engine import Engine
 from runnel.runtime.hub import Happened, Started
 from runnel.testing.crash_points.diary import About, Diary
+
+ASKED_AGAIN_S = 0.02
+LOOKED_AGAIN_S = 0.3
 
 _REACHED = (NodeWaits, NodeCompleted, NodeFailed, NodeSkipped, NodeCancelled)
 _STANDS_STILL = NODE_FINAL | {NodeState.WAITING}
@@ -24,6 +27,7 @@ class Caller:
     def __init__(self, engine: Engine, diary: Diary) -> None:
         self.client: Client = engine.client
         self.execution_id = ExecutionId("")
+        self._clock = engine.clock
         self._diary = diary
         self._answered = frozenset(diary.read(About.ANSWERS))
         self._reached: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
@@ -42,14 +46,35 @@ class Caller:
         if self.was_told(what):
             return
         with suppress(WrongStateError):
-            await call()
+            await self.insist(call)
+        self.note_answer(what)
+
+    def note_answer(self, what: str) -> None:
         self._diary.note(About.ANSWERS, what)
+
+    async def insist(self, call: Callable[[], Awaitable[object]]) -> None:
+        """Makes the call again, for as long as the store can't be reached."""
+        while True:
+            try:
+                await call()
+                return
+            except StoreError as error:
+                if not error.retryable:
+                    raise
+            await self._clock.sleep(ASKED_AGAIN_S)
 
     async def until_reached(self, node_id: str) -> None:
         """Until the node's code runs here, or it waits, or it is settled."""
-        view = await self.client.get(self.execution_id)
-        if view.nodes[node_id].state not in _STANDS_STILL:
-            await self._reached[node_id].wait()
+        await self.insist(lambda: self._look_until_reached(node_id))
+
+    async def _look_until_reached(self, node_id: str) -> None:
+        """Nobody is told of a commit whose answer did not come: so it looks now and then."""
+        while True:
+            view = await self.client.get(self.execution_id)
+            if view.nodes[node_id].state in _STANDS_STILL:
+                return
+            if await self._clock.wait(self._reached[node_id], LOOKED_AGAIN_S):
+                return
 
     def _see(self, what: Happened | Started) -> None:
         if isinstance(what, Started):

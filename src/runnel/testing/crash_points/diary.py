@@ -13,6 +13,9 @@ from typing import TypeAlias
 
 from runnel.authoring.context import Context
 from runnel.core.json_types import Json
+from runnel.ports.telemetry import WORKER_DEAD
+
+CUT = "the sweep cut this call off"
 
 AsyncHandler: TypeAlias = Callable[[Json, Context], Awaitable[Json]]
 
@@ -23,7 +26,8 @@ class About(StrEnum):
     ANSWERS = "answers"
     """What the caller was told to be stored: he does not say it again."""
     WARNINGS = "warnings"
-    DEATH = "death"
+    MOMENT = "moment"
+    """At which something was done to the process: one line for each."""
     COUNT = "count"
     SNAPSHOTS = "snapshots"
 
@@ -61,11 +65,22 @@ class Diary:
 
 
 class WarningNotes(logging.Handler):
-    """Nothing that a crash leads to is worth a warning: each of them is a problem."""
+    """Little that a disturbance leads to is worth a warning: each of the others is a problem.
 
-    def __init__(self, diary: Diary) -> None:
+    Expected are only the death of another worker than the one called `name`, and what a call that
+    was made to fail led to.
+    """
+
+    def __init__(self, diary: Diary, name: str) -> None:
         super().__init__(logging.WARNING)
         self._diary = diary
+        self._name = name
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._diary.note(About.WARNINGS, self.format(record))
+        fields: dict[str, object] = getattr(record, "fields", {})
+        line = " ".join(
+            [self.format(record), *(f"{name}={value}" for name, value in fields.items())]
+        )
+        is_of_the_dead = line.startswith(WORKER_DEAD) and self._name not in line
+        if not is_of_the_dead and CUT not in line:
+            self._diary.note(About.WARNINGS, line)

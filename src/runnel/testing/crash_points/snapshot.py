@@ -1,61 +1,41 @@
-"""What a data dir holds: how its executions stand, what is settled, and what is left to do."""
+"""What a crash point holds: how its executions stand, what is settled, and what is left to do."""
 
 import hashlib
-import sqlite3
-from collections.abc import Iterator
-from contextlib import closing
 
 import msgspec
 
-from runnel.backends.sqlite.database import FILE_NAME
 from runnel.client import Client
-from runnel.core.codec import decode_entry
-from runnel.core.events import NodeCancelled, NodeCompleted, NodeFailed, NodeSkipped
-from runnel.core.ids import ExecutionId, Nonce, Token, root_of
+from runnel.core.ids import root_of
 from runnel.core.json_types import Json
 from runnel.core.workflow import SLEEP, Workflow
 from runnel.ports.archive import ExecutionFilter
 from runnel.testing.crash_points.diary import About, Diary
+from runnel.testing.crash_points.storage import Remains
 from runnel.views import ExecutionView
 
 EXECUTIONS_MAX = 1_000
 TEXT_CHARS_MAX = 1_000
 ROOT = "ROOT"
 
-_SETTLED = (NodeCompleted, NodeFailed, NodeSkipped, NodeCancelled)
-_HISTORY = "SELECT aggregate_id, entry FROM history ORDER BY aggregate_id, sequence, part"
-# Each counts what nobody would look at again, once every execution is final.
-_LEFT_OVER = {
-    "unfinished executions": "SELECT count(*) FROM executions WHERE state IN ('PENDING','RUNNING')",
-    "unconsumed messages": "SELECT count(*) FROM messages",
-    "timers": "SELECT count(*) FROM timers",
-    "histories of limits": "SELECT count(*) FROM history WHERE aggregate_id LIKE 'limit:%'",
-    "partitions with an owner": "SELECT count(*) FROM partitions WHERE owner != ''",
-}
-_DEAD_LETTERS = "SELECT count(*) FROM dead_letters"
 
-
-class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+class Snapshot(Remains, frozen=True, kw_only=True):
     """`settled` names nodes and items by their idempotency key, as the lines of `runs` do."""
 
     executions: dict[str, Json]
-    settled: list[str]
     runs: list[str]
-    left_over: dict[str, int]
-    dead_letters: int
 
 
-def take_snapshot(diary: Diary, executions: dict[str, Json] | None = None) -> None:
-    """Read from the tables themselves, and added to the diary as the last one so far."""
-    with closing(sqlite3.connect(diary.data_dir / FILE_NAME)) as db:
-        counts = {name: _count(db, query) for name, query in _LEFT_OVER.items()}
-        snapshot = Snapshot(
-            executions=executions or {},
-            settled=list(_settled(db)),
-            runs=diary.read(About.RUNS),
-            left_over={name: count for name, count in counts.items() if count},
-            dead_letters=_count(db, _DEAD_LETTERS),
-        )
+def keep_snapshot(
+    diary: Diary, remains: Remains, executions: dict[str, Json] | None = None
+) -> None:
+    """Added to the diary as the last one so far."""
+    snapshot = Snapshot(
+        executions=executions or {},
+        settled=remains.settled,
+        runs=diary.read(About.RUNS),
+        left_over=remains.left_over,
+        dead_letters=remains.dead_letters,
+    )
     diary.note(About.SNAPSHOTS, msgspec.json.encode(snapshot).decode())
 
 
@@ -75,18 +55,6 @@ async def all_executions(client: Client) -> dict[str, Json]:
             await client.get(id_), execution.graph.workflow, root
         )
     return found
-
-
-def _count(db: sqlite3.Connection, query: str) -> int:
-    return int(db.execute(query).fetchone()[0])
-
-
-def _settled(db: sqlite3.Connection) -> Iterator[str]:
-    for aggregate_id, entry in db.execute(_HISTORY):
-        for event in decode_entry(entry).events:
-            if isinstance(event, _SETTLED):
-                id_ = ExecutionId(aggregate_id)
-                yield Token(id_, event.node, event.item, 0, Nonce("")).idempotency_key
 
 
 def _comparable(view: ExecutionView, workflow: Workflow, root: str) -> Json:
