@@ -20,7 +20,7 @@ BUDGET_S = {
     "property": 90,
     "conformance": 80,
     "integration": 200,
-    "simulation": 260,
+    "simulation": 320,
     "e2e": 150,
     "chaos": 120,
     "docs": 30,
