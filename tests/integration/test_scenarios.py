@@ -9,6 +9,7 @@ from runnel.core.retry import RetryPolicy
 from runnel.core.run_when import RunWhen
 from runnel.core.workflow import OnFailure, RateLimit, Workflow
 from runnel.runtime.engine import Engine
+from tests.archived import archived_engine
 from tests.driver import node, workflow
 from tests.engines import Work, empty_redis, end_of, open_engine, run_to_end, states
 
@@ -20,11 +21,17 @@ def work() -> Work:
     return Work()
 
 
-@pytest.fixture(params=["memory", "sqlite", "redis"])
+@pytest.fixture(params=["memory", "sqlite", "redis", "redis and postgres"])
 async def engine(
     request: pytest.FixtureRequest, tmp_path: Path, work: Work
 ) -> AsyncIterator[Engine]:
     kind = str(request.param)
+    if kind == "redis and postgres":
+        redis = request.getfixturevalue("shared_redis")
+        postgres = request.getfixturevalue("shared_postgres")
+        async with archived_engine(redis, postgres, work) as archived:
+            yield archived.engine
+        return
     url = empty_redis(request) if kind == "redis" else None
     async with open_engine(kind, tmp_path, work, redis_url=url) as opened:
         yield opened

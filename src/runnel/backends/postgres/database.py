@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Self
 
 import asyncpg
@@ -15,6 +16,7 @@ SCHEMA = "runnel"
 CALL_S = 10.0
 CONNECTIONS_MAX = 10
 
+_STAGING = Path(__file__).with_name("staging.sql").read_text(encoding="utf-8")
 # The third comes of a connection that broke in the middle of a transaction.
 DRIVER_ERRORS = (
     asyncpg.PostgresError,
@@ -54,6 +56,7 @@ class Database:
             max_size=connections_max,
             command_timeout=call_s,
             timeout=call_s,
+            init=_add_staging,
             server_settings={"search_path": quoted(schema), "application_name": "runnel"},
         )
         return cls(pool, schema)
@@ -102,6 +105,10 @@ class Database:
     async def close(self) -> None:
         """Without waiting for a server that may be gone."""
         self._pool.terminate()
+
+
+async def _add_staging(connection: Connection) -> None:
+    await connection.execute(_STAGING)
 
 
 def changed(status: str) -> int:

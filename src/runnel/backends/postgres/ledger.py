@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from runnel.backends.postgres.database import Connection, Database
 from runnel.backends.postgres.projection import FORCED, Projection
 from runnel.backends.postgres.queries import SQL
-from runnel.backends.postgres.rows import HEADER_COLUMNS, columns, header_row, storable
+from runnel.backends.postgres.rows import columns, header_row, storable
 from runnel.core.codec import decode_message, encode_message
 from runnel.core.commands import (
     CancelExecution,
@@ -19,7 +19,6 @@ from runnel.ports.journal import JournalEntry
 from runnel.ports.ledger import Cursor
 from runnel.ports.store import pending_header
 
-NODE_COLUMNS = 10
 _LOG_COLUMNS = ("partition", "sequence", "ordinal", "aggregate_id", "entry")
 _LETTER_COLUMNS = (
     "partition",
@@ -83,8 +82,8 @@ class PostgresLedger:
         ]
         async with self._database.transaction() as connection:
             if headers:
-                await connection.execute(SQL["add_headers"], *columns(headers, HEADER_COLUMNS))
-            await connection.execute(SQL["add_commands"], *columns(rows, 5))
+                await connection.executemany(SQL["add_header"], headers)
+            await connection.executemany(SQL["add_command"], rows)
 
     async def unapplied(self, partition: int, *, idle_s: float, limit: int) -> Sequence[Command]:
         rows = await self._database.rows("take_unapplied", partition, idle_s, limit)
@@ -105,10 +104,12 @@ async def _write(connection: Connection, batch: Projection) -> None:
             "audit_log", records=batch.audit_log, columns=_LOG_COLUMNS
         )
     if batch.headers:
-        rows = list(batch.headers.values())
-        await connection.execute(SQL["put_headers"], *columns(rows, HEADER_COLUMNS))
+        headers = list(batch.headers.values())
+        await connection.copy_records_to_table("staged_headers", records=headers)
+        await connection.execute(SQL["put_headers"])
     if batch.nodes:
-        await connection.execute(SQL["put_nodes"], *columns(batch.node_rows(), NODE_COLUMNS))
+        await connection.copy_records_to_table("staged_nodes", records=batch.node_rows())
+        await connection.execute(SQL["put_nodes"])
     if batch.closed:
         await connection.execute(SQL["close_limits"], list(batch.closed))
     if batch.limit_logs:

@@ -25,13 +25,7 @@ INSERT INTO executions (
 )
 SELECT id, partition, parent_id IS NULL, workflow, version, definition, state,
     created_at, started_at, finished_at, parent_id, labels, error
-FROM unnest(
-    $1::text[], $2::integer[], $3::text[], $4::integer[], $5::text[], $6::text[],
-    $7::float8[], $8::float8[], $9::float8[], $10::text[], $11::text[], $12::text[]
-) AS given (
-    id, partition, workflow, version, definition, state,
-    created_at, started_at, finished_at, parent_id, labels, error
-)
+FROM staged_headers
 ON CONFLICT (id) DO UPDATE SET
     workflow = excluded.workflow,
     version = excluded.version,
@@ -43,20 +37,11 @@ ON CONFLICT (id) DO UPDATE SET
     labels = excluded.labels,
     error = excluded.error;
 
--- add_headers: executions that their owner has not seen yet; known ones are left as they are
+-- add_header: an execution that its owner has not seen yet; a known one is left as it is
 INSERT INTO executions (
     id, partition, is_root, workflow, version, definition, state,
     created_at, started_at, finished_at, parent_id, labels, error
-)
-SELECT id, partition, parent_id IS NULL, workflow, version, definition, state,
-    created_at, started_at, finished_at, parent_id, labels, error
-FROM unnest(
-    $1::text[], $2::integer[], $3::text[], $4::integer[], $5::text[], $6::text[],
-    $7::float8[], $8::float8[], $9::float8[], $10::text[], $11::text[], $12::text[]
-) AS given (
-    id, partition, workflow, version, definition, state,
-    created_at, started_at, finished_at, parent_id, labels, error
-)
+) VALUES ($1, $2, $10::text IS NULL, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
 ON CONFLICT (id) DO NOTHING;
 
 -- put_nodes: what a batch says of each node; a new attempt (queued_at) begins without a worker
@@ -64,10 +49,7 @@ INSERT INTO node_executions AS known (
     execution_id, node_id, item, state, attempts, worker,
     queued_at, started_at, finished_at, error
 )
-SELECT * FROM unnest(
-    $1::text[], $2::text[], $3::integer[], $4::text[], $5::integer[], $6::text[],
-    $7::float8[], $8::float8[], $9::float8[], $10::text[]
-)
+SELECT * FROM staged_nodes
 ON CONFLICT (execution_id, node_id, item) DO UPDATE SET
     state = excluded.state,
     attempts = greatest(known.attempts, excluded.attempts),
@@ -95,9 +77,8 @@ WHERE commands.execution_id = given.execution_id
 UPDATE commands SET applied_at = clock_timestamp()
 WHERE execution_id = ANY ($1::text[]) AND applied_at IS NULL;
 
--- add_commands: what callers ask for
-INSERT INTO commands (partition, execution_id, kind, key, body)
-SELECT * FROM unnest($1::integer[], $2::text[], $3::text[], $4::text[], $5::bytea[]);
+-- add_command: what a caller asks for
+INSERT INTO commands (partition, execution_id, kind, key, body) VALUES ($1, $2, $3, $4, $5);
 
 -- take_unapplied: what was sent a while ago and has had no effect yet; the pause doubles each time
 UPDATE commands SET sent_at = clock_timestamp()

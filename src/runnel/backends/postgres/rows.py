@@ -13,7 +13,6 @@ from runnel.ports.store import Header
 _labels = msgspec.json.Decoder(dict[str, str])
 _encode = msgspec.json.encode
 
-HEADER_COLUMNS = 12
 _ESCAPE = re.compile(r"\\[\\0]")
 
 

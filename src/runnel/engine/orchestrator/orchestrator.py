@@ -66,8 +66,8 @@ class Orchestrator:
         ]
 
     def leases(self) -> Sequence[Lease]:
-        """Of the partitions that it owns now."""
-        return list(self._owned.values())
+        """Of the partitions that it owns, once the store has what the archive has of them."""
+        return [owner.lease for owner in self._owners.values()]
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until stopped; then every partition is committed to its last entry and released."""

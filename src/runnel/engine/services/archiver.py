@@ -1,12 +1,20 @@
 """Brings every commit of the partitions that are owned here into the archive."""
 
 import asyncio
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
-from runnel.core.codec import decode_entry
+from runnel.core.codec import Entry, decode_entry
 from runnel.core.values import Value
-from runnel.errors import BrokenInvariantError, FencedError, NotFoundError, StoreError
+from runnel.errors import (
+    BrokenInvariantError,
+    FencedError,
+    NotFoundError,
+    StoreError,
+    UnreadableFormatError,
+)
 from runnel.ports import telemetry as names
 from runnel.ports.blobs import BlobStore
 from runnel.ports.clock import Clock
@@ -90,6 +98,9 @@ class Archiver:
         except (StoreError, BrokenInvariantError) as problem:
             progress.archived = None
             error = str(problem)
+        except Exception as problem:  # noqa: BLE001 - a bug: the others must not wait for it
+            progress.archived = None
+            error = "".join(traceback.format_exception(problem))
         self._tell(lease, progress, error)
         return count
 
@@ -190,8 +201,14 @@ def _blobs_in(entries: Sequence[JournalEntry]) -> Iterator[str]:
     for entry in entries:
         for history in entry.histories:
             if BLOB_MARK in history.entry:
-                for event in decode_entry(history.entry).events:
-                    for name in event.__struct_fields__:
-                        value = getattr(event, name)
-                        if isinstance(value, Value) and value.blob is not None:
-                            yield value.blob
+                # One that a later version wrote is archived without: it knows its own.
+                with suppress(UnreadableFormatError):
+                    yield from _blobs_of(decode_entry(history.entry))
+
+
+def _blobs_of(entry: Entry) -> Iterator[str]:
+    for event in entry.events:
+        for name in event.__struct_fields__:
+            value = getattr(event, name)
+            if isinstance(value, Value) and value.blob is not None:
+                yield value.blob

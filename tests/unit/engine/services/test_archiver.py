@@ -176,6 +176,29 @@ async def test_a_journal_that_goes_on_elsewhere_is_told_and_left_alone() -> None
     assert bench.told.events == [names.ARCHIVE_LATE]
 
 
+async def test_a_bug_with_one_partition_does_not_end_the_others() -> None:
+    bench = Bench()
+    bench.journal.add(1)
+    bench.ledger.problem = RuntimeError("a bug")
+
+    await bench.ticks(12)
+    bench.ledger.problem = None
+    await bench.ticks(1)
+
+    assert bench.told.events == [names.ARCHIVE_LATE, names.ARCHIVE_CAUGHT_UP]
+    assert bench.ledger.archived == [1]
+
+
+async def test_an_entry_of_a_later_version_is_archived_without_its_blobs() -> None:
+    bench = Bench()
+    bench.journal.add(1, History(aggregate_id="x1", entry=b'[99,1.0,[{"blob":"x"}]]'))
+
+    await bench.archiver.tick()
+
+    assert bench.ledger.archived == [1]
+    assert bench.told.events == []
+
+
 async def test_a_former_owner_is_silent() -> None:
     bench = Bench()
     bench.journal.add(1)

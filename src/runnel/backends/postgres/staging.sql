@@ -1,0 +1,29 @@
+-- Where rows of a batch wait, by COPY, for the statement that merges them: in asyncpg an array of
+-- 3,000 texts costs 4 ms of checks, COPY none of them. Each connection has its own.
+CREATE TEMPORARY TABLE staged_headers (
+    id text,
+    partition integer,
+    workflow text,
+    version integer,
+    definition text,
+    state text,
+    created_at double precision,
+    started_at double precision,
+    finished_at double precision,
+    parent_id text,
+    labels text,
+    error text
+) ON COMMIT DELETE ROWS;
+
+CREATE TEMPORARY TABLE staged_nodes (
+    execution_id text,
+    node_id text,
+    item integer,
+    state text,
+    attempts integer,
+    worker text,
+    queued_at double precision,
+    started_at double precision,
+    finished_at double precision,
+    error text
+) ON COMMIT DELETE ROWS;
