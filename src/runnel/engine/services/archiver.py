@@ -65,17 +65,23 @@ class Archiver:
         self._keep_s = keep_s
         self._resend_s = resend_s
         self._progress: dict[str, _Progress] = {}
+        self._recent: Sequence[Lease] = ()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until stopped; the partitions that are still owned then are archived once more."""
+        """Until stopped; then what is left of the partitions that were owned here is archived.
+
+        Also of those that were given back meanwhile: whoever took one archives it at a higher
+        epoch, and is not disturbed.
+        """
         while not stop.is_set():
             if await self.tick() < COMMITS_MAX:
                 await self._clock.wait(stop, self._flush_s)
-        await self.tick()
+        for lease in self._recent:
+            await self._archive_rest(lease)
 
     async def tick(self) -> int:
         """One batch of each partition; returns how many commits it archived."""
-        leases = self._leases()
+        leases = self._recent = self._leases()
         current = {lease.nonce for lease in leases}
         for nonce in self._progress.keys() - current:
             del self._progress[nonce]
@@ -103,6 +109,14 @@ class Archiver:
             error = "".join(traceback.format_exception(problem))
         self._tell(lease, progress, error)
         return count
+
+    async def _archive_rest(self, lease: Lease) -> None:
+        progress = _Progress(self._clock.monotonic())
+        try:
+            while await self._archive(lease, progress) == COMMITS_MAX:
+                pass
+        except StoreError as error:
+            self._telemetry.event(names.STORE_FAILED, call="archive", error=str(error))
 
     async def _archive(self, lease: Lease, progress: "_Progress") -> int:
         if progress.archived is None:

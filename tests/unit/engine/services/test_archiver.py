@@ -1,5 +1,6 @@
 """The archiver brings each commit over once, says when it can't, and clears up behind itself."""
 
+import asyncio
 from collections.abc import Sequence
 
 from runnel.backends.blobs import MemoryBlobs
@@ -197,6 +198,20 @@ async def test_an_entry_of_a_later_version_is_archived_without_its_blobs() -> No
 
     assert bench.ledger.archived == [1]
     assert bench.told.events == []
+
+
+async def test_the_last_commits_are_archived_after_the_partition_was_given_back() -> None:
+    bench = Bench()
+    stop = asyncio.Event()
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(bench.archiver.run(stop))
+        await bench.clock.until_asleep()
+        bench.journal.add(COMMITS_MAX + 1)
+        bench.leases = []
+        stop.set()
+
+    assert len(bench.ledger.archived) == COMMITS_MAX + 1
 
 
 async def test_a_former_owner_is_silent() -> None:

@@ -1,0 +1,124 @@
+"""Two engines on a Redis and a PostgreSQL to which everything happens, in an order drawn by lot."""
+
+import asyncio
+import os
+from collections import Counter
+from contextlib import AsyncExitStack
+from random import Random
+
+import pytest
+
+from runnel.core.ids import ExecutionId
+from runnel.errors import StoreError
+from runnel.runtime.servers import PostgresServer, RedisServer
+from tests.archived import ArchivedEngine, archived_engine, fresh_schema, rows
+from tests.engines import Work
+from tests.integration.test_archive import MIXED
+
+# RUNNEL_CHAOS="seed rounds" for a longer one.
+SEED, ROUNDS = map(int, os.environ.get("RUNNEL_CHAOS", "1 6").split())
+EXECUTIONS = 12
+
+
+class Accidents:
+    """What happens to the servers; each takes a moment in which engines go on."""
+
+    def __init__(self, redis: RedisServer, postgres: PostgresServer, chance: Random) -> None:
+        self._redis = redis
+        self._postgres = postgres
+        self._chance = chance
+        self._copy = redis.save_aof()
+
+    def happen(self) -> str:
+        name = self._chance.choice(
+            ["wiped", "set_back", "saved", "redis_restarted", "redis_killed", "postgres_killed"]
+        )
+        getattr(self, name)()
+        return name
+
+    def wiped(self) -> None:
+        self._redis.wipe()
+
+    def set_back(self) -> None:
+        self._redis.restore_aof(self._copy)
+
+    def saved(self) -> None:
+        self._copy = self._redis.save_aof()
+
+    def redis_restarted(self) -> None:
+        self._redis.restart()
+
+    def redis_killed(self) -> None:
+        self._redis.kill()
+        self._redis.start()
+
+    def postgres_killed(self) -> None:
+        self._postgres.kill()
+        self._postgres.start()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+async def test_everything_ends_once_whatever_happens_to_the_servers(
+    own_redis: RedisServer, own_postgres: PostgresServer
+) -> None:
+    chance = Random(SEED)
+    work = Work()
+    work.failures["broken"] = [ValueError("no")] * 10_000
+    ids: list[ExecutionId] = []
+    happened: list[str] = []
+    schema = fresh_schema()
+    async with AsyncExitStack() as stack:
+        engines = [
+            await stack.enter_async_context(
+                archived_engine(own_redis, own_postgres, work, schema=schema, keep_s=0.5)
+            )
+            for _ in range(2)
+        ]
+        accidents = Accidents(own_redis, own_postgres, chance)
+        for _ in range(ROUNDS):
+            ids += await submit_some(chance.choice(engines), chance)
+            happened.append(await asyncio.to_thread(accidents.happen))
+        await asyncio.to_thread(own_postgres.start)
+        final = await ends_of(engines[0], ids)
+
+        await engines[0].archive_all()
+        settled = await settlements(engines[0])
+
+    assert len(final) == len(ids) > ROUNDS, happened
+    assert {settled[id_] for id_ in ids} == {1}, happened
+
+
+async def submit_some(running: ArchivedEngine, chance: Random) -> list[ExecutionId]:
+    """What was refused was not promised."""
+    wanted = [chance.choice(MIXED) for _ in range(EXECUTIONS)]
+    asked = [running.client.submit(each, {"items": [1, 2, 3, 4]}) for each in wanted]
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    problems = [each for each in answers if isinstance(each, Exception)]
+    assert all(isinstance(each, StoreError) for each in problems)
+    return [ExecutionId(each) for each in answers if isinstance(each, str)]
+
+
+async def ends_of(running: ArchivedEngine, ids: list[ExecutionId]) -> dict[str, str]:
+    """As the archive says; the servers are left alone by now."""
+    final: dict[str, str] = {}
+    async with asyncio.timeout(120):
+        while len(final) < len(ids):
+            found = await rows(
+                running.backend,
+                "SELECT id, state FROM executions WHERE finished_at IS NOT NULL AND id = ANY ($1)",
+                ids,
+            )
+            final = dict(found)
+    return final
+
+
+async def settlements(running: ArchivedEngine) -> Counter[str]:
+    """How often each execution ended, by the audit log."""
+    found = await rows(
+        running.backend,
+        "SELECT aggregate_id, convert_from(entry, 'UTF8') FROM audit_log",
+    )
+    return Counter(
+        id_ for id_, entry in found for _ in range(entry.count('"type":"ExecutionFinished"'))
+    )
