@@ -54,6 +54,7 @@ async def open_archived(
     partitions: int | None = 1,
     schema: str | None = None,
     journal_entries_max: int = 1_000,
+    archive_call_s: float = 10.0,
 ) -> ArchivedBackend:
     """Without a schema it is a new archive, on a Redis that is emptied for it."""
     if schema is None:
@@ -66,6 +67,7 @@ async def open_archived(
         partitions=partitions,
         schema=schema or fresh_schema(),
         journal_entries_max=journal_entries_max,
+        archive_call_s=archive_call_s,
     )
 
 
@@ -109,6 +111,7 @@ async def archived_engine(
     alarm_s: float = 10.0,
     resend_s: float = 10.0,
     journal_entries_max: int = 1_000,
+    archive_call_s: float = 10.0,
 ) -> AsyncIterator[ArchivedEngine]:
     """Owns every partition that nobody else does; a lease is half a second."""
     clock, ids = RealClock(), RealIds()
@@ -120,6 +123,7 @@ async def archived_engine(
         partitions=PARTITIONS,
         schema=schema,
         journal_entries_max=journal_entries_max,
+        archive_call_s=archive_call_s,
     )
     settings = Settings(
         lease_s=LEASE_S, worker_concurrency=16, shutdown_timeout_s=0.2, heartbeat_interval_s=0.3

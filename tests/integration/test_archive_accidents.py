@@ -63,6 +63,25 @@ async def test_executions_go_on_without_postgres_and_are_archived_later(
         await check_once(running, [*ids, later])
 
 
+async def test_executions_do_not_wait_for_a_postgres_that_is_silent(
+    shared_redis: RedisServer, own_postgres: PostgresServer
+) -> None:
+    work = Work()
+    gate = work.gate("b")
+    async with archived_engine(shared_redis, own_postgres, work, archive_call_s=0.5) as running:
+        ids = await running.submit_all([CHAIN, DIAMOND] * 5)
+        await work.entered["b"].wait()
+        own_postgres.pause()
+        gate.set()
+
+        assert set(await running.ends(ids)) == {"COMPLETED"}
+        with pytest.raises(StoreError, match="PostgreSQL: TimeoutError"):
+            await running.client.submit(CHAIN)
+
+        own_postgres.resume()
+        await check_once(running, ids)
+
+
 async def test_a_wiped_redis_is_filled_from_the_archive(
     own_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:

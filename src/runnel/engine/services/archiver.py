@@ -66,6 +66,7 @@ class Archiver:
         self._resend_s = resend_s
         self._progress: dict[str, _Progress] = {}
         self._recent: Sequence[Lease] = ()
+        self._has_more = False
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until stopped; then what is left of the partitions that were owned here is archived.
@@ -74,7 +75,8 @@ class Archiver:
         epoch, and is not disturbed.
         """
         while not stop.is_set():
-            if await self.tick() < COMMITS_MAX:
+            await self.tick()
+            if not self._has_more:
                 await self._clock.wait(stop, self._flush_s)
         for lease in self._recent:
             await self._archive_rest(lease)
@@ -85,7 +87,9 @@ class Archiver:
         current = {lease.nonce for lease in leases}
         for nonce in self._progress.keys() - current:
             del self._progress[nonce]
-        return sum([await self._visit(lease) for lease in leases])
+        counts = [await self._visit(lease) for lease in leases]
+        self._has_more = COMMITS_MAX in counts
+        return sum(counts)
 
     async def _visit(self, lease: Lease) -> int:
         """What goes wrong with one partition is no reason to leave the others."""

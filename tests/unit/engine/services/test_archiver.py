@@ -214,6 +214,20 @@ async def test_the_last_commits_are_archived_after_the_partition_was_given_back(
     assert len(bench.ledger.archived) == COMMITS_MAX + 1
 
 
+async def test_a_whole_batch_is_followed_by_the_next_without_a_pause() -> None:
+    bench = Bench()
+    stop = asyncio.Event()
+    bench.journal.add(2 * COMMITS_MAX + 1)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(bench.archiver.run(stop))
+        await bench.clock.until_asleep()
+        archived = len(bench.ledger.archived)
+        stop.set()
+
+    assert archived == 2 * COMMITS_MAX + 1
+
+
 async def test_a_former_owner_is_silent() -> None:
     bench = Bench()
     bench.journal.add(1)
