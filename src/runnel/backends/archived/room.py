@@ -1,5 +1,7 @@
 """Whether there is room for new work: as much as the archive is behind, less is taken on."""
 
+import asyncio
+
 from runnel.errors import ArchiveBehindError
 from runnel.ports.clock import Clock
 from runnel.ports.journal import Journal
@@ -15,13 +17,20 @@ class Room:
         self._clock = clock
         self._most = SHARE * journal_entries_max
         self._found: dict[int, tuple[float, int]] = {}
+        self._turn = asyncio.Lock()
 
     async def check(self, partition: int) -> None:
         """Raises ArchiveBehindError; what it goes by may be a second old."""
-        now = self._clock.monotonic()
-        asked_at, length = self._found.get(partition, (float("-inf"), 0))
-        if now - asked_at > LOOK_AGAIN_S:
-            length = await self._journal.length(partition)
-            self._found[partition] = (now, length)
-        if length >= self._most:
-            raise ArchiveBehindError(partition, length)
+        if self._is_outdated(partition):
+            # One asks for all who come meanwhile: 2,000 submits at once asked 2,000 times.
+            async with self._turn:
+                if self._is_outdated(partition):
+                    length = await self._journal.length(partition)
+                    self._found[partition] = (self._clock.monotonic(), length)
+        found = self._found[partition][1]
+        if found >= self._most:
+            raise ArchiveBehindError(partition, found)
+
+    def _is_outdated(self, partition: int) -> bool:
+        found = self._found.get(partition)
+        return found is None or self._clock.monotonic() - found[0] > LOOK_AGAIN_S
