@@ -9,9 +9,10 @@ from runnel.backends.postgres import PostgresLedger
 from runnel.core.commands import CreateExecution
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.errors import FencedError, PartitionUnavailableError, StoreError
-from runnel.ports.store import Commit, History
+from runnel.ports.store import Commit, History, Lease
 from runnel.runtime.clock import RealClock, RealIds
 from runnel.runtime.servers import PostgresServer, RedisServer
+from runnel.testing.conformance.values import header
 from tests.archived import ArchivedEngine, archived_engine, fresh_schema, open_archived, rows
 from tests.driver import node, workflow
 from tests.engines import Work
@@ -310,3 +311,40 @@ async def test_concurrency_keys_are_held_again_after_a_wipe(
         await check_once(running, ids)
         assert await rows(running.backend, "SELECT * FROM limit_log") == []
     assert work.running_most <= 4
+
+
+async def test_commits_of_before_a_wipe_that_were_never_archived_never_happened(
+    own_redis: RedisServer, shared_postgres: PostgresServer
+) -> None:
+    """An old copy is put in place of a Redis that has gone on from the archive."""
+    backend = await open_archived(own_redis, shared_postgres, RealClock(), RealIds())
+
+    async def own() -> Lease:
+        return await backend.store.restore(await backend.store.acquire(0, "one"))
+
+    def commit_of(sequence: int, id_: str) -> Commit:
+        entry = History(aggregate_id=id_, entry=f"[1,1.0,[]] of {sequence}".encode())
+        return Commit(sequence=sequence, headers=[header(id_)], histories=[entry])
+
+    lease = await own()
+    await backend.store.commit(lease, commit_of(1, "old"))
+    await backend.store.commit(lease, commit_of(2, "both"))
+    await backend.store.release(lease)
+    copy = await asyncio.to_thread(own_redis.save_aof)
+    await asyncio.to_thread(own_redis.wipe)
+    lease = await own()
+    await backend.store.commit(lease, commit_of(1, "both"))
+    await backend.store.commit(lease, commit_of(2, "new"))
+    entries = await backend.journal.read(lease, after=0, limit=10)
+    await backend.ledger.append(0, entries, after=0, epoch=lease.epoch)
+    await asyncio.to_thread(own_redis.restore_aof, copy)
+
+    lease = await own()
+    await backend.store.commit(lease, commit_of(3, "new"))
+
+    assert lease.sequence == 2
+    assert list(await backend.store.running(0)) == ["both", "new"]
+    assert [len(await backend.store.load(each)) for each in ("old", "both", "new")] == [0, 1, 2]
+    assert await backend.redis.archive.get_header(ExecutionId("old")) is None
+    assert [each.sequence for each in await backend.journal.read(lease, after=2, limit=9)] == [3]
+    await backend.close()

@@ -91,6 +91,8 @@ SMALL = {
     "add_cursors",
     "get_cursor",
     "claim_cursor",
+    "get_branch",
+    "add_life",
     "move_cursor",
     "put_headers",
     "add_header",

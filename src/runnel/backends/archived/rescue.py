@@ -9,7 +9,7 @@ from runnel.backends.archived.queued import queued_tokens
 from runnel.backends.postgres.ledger import PostgresLedger
 from runnel.backends.postgres.lost import Archived, Lost
 from runnel.backends.redis.commits import header_kind
-from runnel.backends.redis.journal import RedisJournal
+from runnel.backends.redis.journal import RedisJournal, entry_of
 from runnel.backends.redis.keys import Keys
 from runnel.backends.redis.layout import Layout, adopt_layout
 from runnel.backends.redis.leases import fenced, fenced_by_restart, run_of
@@ -77,12 +77,7 @@ class ArchiveRescue:
         if await self._is_verified(lease.partition, run_of(lease)):
             return lease
         try:
-            archived = await self._ledger.claim(lease.partition, lease.epoch)
-            if archived > lease.sequence:
-                await self._write_back(lease)
-            sequence = max(archived, lease.sequence)
-            await self._resend(lease)
-            await self._fenced(lease, "verify", [], [sequence, run_of(lease)])
+            sequence = await self._compare(lease)
         except OtherRunError as error:
             raise fenced_by_restart(lease) from error
         except FencedError:
@@ -91,28 +86,77 @@ class ArchiveRescue:
             raise _unavailable(lease.partition, error) from error
         return msgspec.structs.replace(lease, sequence=sequence)
 
-    async def _write_back(self, lease: Lease) -> None:
+    async def _compare(self, lease: Lease) -> int:
+        """The sequence behind which Redis goes on.
+
+        A Redis that comes back from before a wipe has commits that never happened: since then the
+        archive went on without them, under the same numbers.
+        """
+        number = lease.partition
+        key = f"{self._keys.partition}{number}"
+        life = int(await self._lines.call("HGET", key, "life") or 0)
+        claimed = await self._ledger.claim(number, lease.epoch, life=life)
+        common = lease.sequence
+        if claimed.branched_at is not None:
+            common = min(common, claimed.branched_at)
+        is_other = common < lease.sequence
+        if claimed.sequence > common or is_other:
+            await self._write_back(lease, common)
+        sequence = max(claimed.sequence, common)
+        await self._resend(lease)
+        await self._ledger.begin_life(number, lease.epoch, sequence)
+        journal = f"{self._keys.journal}{number}"
+        await self._fenced(lease, "verify", [journal], [sequence, run_of(lease), int(is_other)])
+        return sequence
+
+    async def _write_back(self, lease: Lease, common: int) -> None:
         """Whole histories, so that it can be done again; the sequence comes last.
 
         Of a Redis that was wiped, what is final stays in the archive. Of one that was set back, it
         has to be told: there it still runs, or waits in the inbox to be made.
         """
-        if lease.sequence:
-            ids = await self._lost.touched(lease.partition, after=lease.sequence)
+        never = await self._never_happened(lease, common)
+        if common:
+            touched = await self._lost.touched(lease.partition, after=common)
         else:
             unread = await self._journal.unread(lease.partition)
-            ids = await self._lost.unfinished(lease.partition, also=_made_by(unread))
+            touched = await self._lost.unfinished(lease.partition, also=_made_by(unread))
+        ids = sorted({*touched, *never})
+        known: set[ExecutionId] = set()
         roots: set[ExecutionId] = set()
         current: set[Token] = set()
         async for archived in self._lost.executions(ids):
             await self._restore_execution(lease, archived)
+            known.add(archived.header.execution_id)
             if archived.header.state not in EXECUTION_FINAL:
                 roots.add(root_of(archived.header.execution_id))
                 current |= queued_tokens(archived.header.execution_id, archived.entries)
         for root in sorted(roots):
             await self._restore_blobs(root)
+        await self._drop_executions(lease, sorted(never - known))
         await self._restore_limits(lease)
         await self._drop_tasks(lease, set(ids), current)
+
+    async def _never_happened(self, lease: Lease, common: int) -> set[ExecutionId]:
+        """Executions that commits of another life changed: none of those was archived.
+
+        So they all are in the journal that came back with them.
+        """
+        key, start = f"{self._keys.journal}{lease.partition}", f"{common + 1}-0"
+        found: set[ExecutionId] = set()
+        if common == lease.sequence:
+            return found
+        while page := await self._lines.call("XRANGE", key, start, "+", "COUNT", RESENT_AT_ONCE):
+            for entry in (entry_of(place, fields) for place, fields in page):
+                ids = [history.aggregate_id for history in entry.histories]
+                found |= {ExecutionId(id_) for id_ in ids if not id_.startswith(LIMIT_PREFIX)}
+                found |= {header.execution_id for header in entry.headers}
+            start = f"({page[-1][0].decode()}"
+        return found
+
+    async def _drop_executions(self, lease: Lease, ids: Sequence[ExecutionId]) -> None:
+        for first in range(0, len(ids), RESENT_AT_ONCE):
+            await self._journal.drop_executions(lease, ids[first : first + RESENT_AT_ONCE])
 
     async def _drop_tasks(self, lease: Lease, ids: set[ExecutionId], current: set[Token]) -> None:
         """Tasks that were queued then, and are settled or replaced by what was written back."""

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from runnel.backends.postgres.database import Connection, Database
 from runnel.backends.postgres.projection import FORCED, Projection
 from runnel.backends.postgres.queries import SQL
@@ -31,6 +33,16 @@ _LETTER_COLUMNS = (
 )
 
 
+class Claimed(msgspec.Struct, frozen=True):
+    """How far a partition is archived, and where a later life than that of its Redis went on.
+
+    None when there was none: all that Redis has is what happened.
+    """
+
+    sequence: int
+    branched_at: int | None
+
+
 class PostgresLedger:
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -41,13 +53,20 @@ class PostgresLedger:
             raise BrokenInvariantError(f"the archive has no partition {partition}")
         return Cursor(row[0], row[1])
 
-    async def claim(self, partition: int, epoch: int) -> int:
-        """Keeps lower epochs from archiving this partition; returns how far it is archived."""
+    async def claim(self, partition: int, epoch: int, *, life: int) -> Claimed:
+        """Keeps lower epochs from archiving this partition.
+
+        `life` is the epoch by which Redis was last compared with the archive, as Redis has it.
+        """
         row = await self._database.row("claim_cursor", partition, epoch)
         if row is None:
             raise await self._fenced(partition, epoch)
-        sequence: int = row[0]
-        return sequence
+        branch = await self._database.row("get_branch", partition, life)
+        return Claimed(row[0], None if branch is None else branch[0])
+
+    async def begin_life(self, partition: int, epoch: int, sequence: int) -> None:
+        """Redis goes on behind `sequence`, whatever else it had of it."""
+        await self._database.run("add_life", partition, epoch, sequence)
 
     async def append(
         self, partition: int, entries: Sequence[JournalEntry], *, after: int, epoch: int

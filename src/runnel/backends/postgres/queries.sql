@@ -13,6 +13,12 @@ SELECT sequence, epoch FROM cursors WHERE partition = $1;
 -- claim_cursor: from now on, nobody of a lower epoch archives this partition
 UPDATE cursors SET epoch = $2 WHERE partition = $1 AND epoch < $2 RETURNING sequence;
 
+-- get_branch: the least sequence at which a later life of Redis went on
+SELECT min(sequence) FROM lives WHERE partition = $1 AND epoch > $2;
+
+-- add_life: Redis goes on behind this sequence
+INSERT INTO lives (partition, epoch, sequence) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING;
+
 -- move_cursor: the compare-and-set that makes each commit archived once
 UPDATE cursors SET sequence = $4, epoch = $2
 WHERE partition = $1 AND epoch <= $2 AND sequence = $3

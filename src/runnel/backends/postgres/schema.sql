@@ -15,6 +15,15 @@ CREATE TABLE cursors (
     epoch bigint NOT NULL DEFAULT 0
 );
 
+-- Where each life of Redis went on, by the epoch that began it: of a Redis that comes back from an
+-- earlier life, only what is below all later ones is what happened.
+CREATE TABLE lives (
+    partition integer NOT NULL,
+    epoch bigint NOT NULL,
+    sequence bigint NOT NULL,
+    PRIMARY KEY (partition, epoch)
+);
+
 CREATE TABLE definitions (
     hash text PRIMARY KEY,
     name text NOT NULL,

@@ -34,7 +34,7 @@ class RedisJournal:
             )
         except OtherRunError as error:
             raise fenced_by_restart(lease) from error
-        entries = [_entry(place, fields) for place, fields in found]
+        entries = [entry_of(place, fields) for place, fields in found]
         for expected, entry in zip(count(after + 1), entries, strict=False):
             if entry.sequence != expected:
                 raise BrokenInvariantError(
@@ -105,9 +105,12 @@ class RedisJournal:
         # The root last: it is what leads to the others.
         ids = [*below, root]
         for first in range(0, len(ids), PAGE):
-            page = ids[first : first + PAGE]
-            await self._fenced(lease, "forget_ids", self._names(lease), page)
+            await self.drop_executions(lease, ids[first : first + PAGE])
         return len(ids)
+
+    async def drop_executions(self, lease: Lease, ids: Sequence[bytes | str]) -> None:
+        """Whatever they are: nothing of them stays."""
+        await self._fenced(lease, "forget_ids", self._names(lease), ids)
 
     async def _children(self, root: bytes) -> list[bytes]:
         found: list[bytes] = []
@@ -130,6 +133,7 @@ class RedisJournal:
             f"{keys.ended}{number}",
             f"{keys.ended_below}{number}",
             keys.blobs,
+            f"{keys.running}{number}",
             keys.history,
             keys.blob,
         ]
@@ -150,7 +154,7 @@ class RedisJournal:
         return found
 
 
-def _entry(place: bytes, fields: Sequence[bytes]) -> JournalEntry:
+def entry_of(place: bytes, fields: Sequence[bytes]) -> JournalEntry:
     histories: list[History] = []
     headers: list[Header] = []
     closed: list[str] = []

@@ -15,7 +15,7 @@ class Keys:
         self.layout = tag + "layout"
 
         # -- of a partition
-        # hash: owner, epoch, nonce, counter, sequence, cursor, verified (run_id: see rescue.py)
+        # hash: owner, epoch, nonce, counter, sequence, cursor; verified, life: see rescue
         self.partition = tag + "partition:"
         # stream: m = the message as `codec` wrote it
         self.inbox = tag + "inbox:"

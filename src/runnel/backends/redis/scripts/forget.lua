@@ -1,6 +1,6 @@
 -- Removes roots that are final and archived, with their children and blobs.
 -- KEYS  1 partition  2 headers  3 listed  4 ids  5 final roots  6 final children  7 keys of blobs
---       and the prefixes 8 history  9 blob
+--       8 its running executions, and the prefixes 9 history  10 blob
 -- ARGV  1 epoch  2 nonce  3 the last commit that is archived  4 how many roots to pass over
 --       5 how many to look at  6 how many children one may have here
 -- Returns {1, roots looked at, executions removed, roots passed over, roots with more children};
@@ -40,10 +40,10 @@ for _, root in ipairs(roots) do
 end
 
 for _, id in ipairs(gone) do
-  redis.call('UNLINK', KEYS[8] .. id)
+  redis.call('UNLINK', KEYS[9] .. id)
   local names = redis.call('ZRANGEBYLEX', KEYS[7], '[' .. id .. '/', '(' .. id .. '0')
   for _, name in ipairs(names) do
-    redis.call('UNLINK', KEYS[9] .. name)
+    redis.call('UNLINK', KEYS[10] .. name)
   end
   call_many('ZREM', KEYS[7], names)
 end

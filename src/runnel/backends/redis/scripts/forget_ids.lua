@@ -1,7 +1,7 @@
--- Removes executions that are final and archived, with their blobs.
+-- Removes executions, with their blobs.
 -- KEYS  1 partition  2 headers  3 listed  4 ids  5 final roots  6 final children  7 keys of blobs
---       and the prefixes 8 history  9 blob
--- ARGV  1 epoch  2 nonce, then ids of one tree with many children
+--       8 its running executions, and the prefixes 9 history  10 blob
+-- ARGV  1 epoch  2 nonce, then ids
 -- Returns {1}, or {0, the current epoch}.
 local now = redis.call('HMGET', KEYS[1], 'epoch', 'nonce')
 if now[1] ~= ARGV[1] or now[2] ~= ARGV[2] then
@@ -9,10 +9,10 @@ if now[1] ~= ARGV[1] or now[2] ~= ARGV[2] then
 end
 local ids = tail(ARGV, 3)
 for _, id in ipairs(ids) do
-  redis.call('UNLINK', KEYS[8] .. id)
+  redis.call('UNLINK', KEYS[9] .. id)
   local names = redis.call('ZRANGEBYLEX', KEYS[7], '[' .. id .. '/', '(' .. id .. '0')
   for _, name in ipairs(names) do
-    redis.call('UNLINK', KEYS[9] .. name)
+    redis.call('UNLINK', KEYS[10] .. name)
   end
   call_many('ZREM', KEYS[7], names)
 end
@@ -21,4 +21,5 @@ call_many('ZREM', KEYS[3], ids)
 call_many('ZREM', KEYS[4], ids)
 call_many('ZREM', KEYS[5], ids)
 call_many('ZREM', KEYS[6], ids)
+call_many('ZREM', KEYS[8], ids)
 return {1}
