@@ -78,7 +78,7 @@ class Check:
 
     def committed(self, step: Step) -> None: ...
 
-    def started(self, token: Token) -> None:
+    def started(self, worker: str, token: Token) -> None:
         """The store has told a worker to run this attempt."""
 
     def rated(self, tag: str, at: float, *, rate_per_second: float, burst: int) -> None:
@@ -169,7 +169,7 @@ class Truth(Watcher):
 
     def started(self, worker: str, token: Token) -> None:
         self.tell(f"{worker} starts {_named(token)}")
-        self._judge("started", token)
+        self._judge("started", worker, token)
 
     def reported(self, worker: str, report: Command, *, is_taken: bool) -> None:
         self.tally.refused_reports += not is_taken

@@ -6,6 +6,7 @@ from runnel.core.commands import TaskLost
 from runnel.core.events import Event, NodeFailed, TaskWasLost
 from runnel.core.execution import Execution
 from runnel.core.ids import Token
+from runnel.ports.registry import WorkerRecord
 from runnel.testing.simulation.checks.expected import CRASH_LOOP
 from runnel.testing.simulation.truth import Check, Step, Truth
 
@@ -20,11 +21,17 @@ class Losses(Check):
 
     def __init__(self, truth: Truth) -> None:
         super().__init__(truth)
-        self._started: set[Token] = set()
+        self._started: dict[Token, str] = {}
+        self._drained: set[str] = set()
+        """Workers that were told to end before they died: that is what they died of."""
         self._losses: Counter[Place] = Counter()
 
-    def started(self, token: Token) -> None:
-        self._started.add(token)
+    def started(self, worker: str, token: Token) -> None:
+        self._started[token] = worker
+
+    def lost(self, judged: WorkerRecord, *, sign: int, lost: int) -> None:
+        if judged.about is not None and judged.about.is_draining:
+            self._drained.add(judged.worker)
 
     def happening(self, execution: Execution, event: Event, at: float) -> None:
         if isinstance(event, TaskWasLost):
@@ -50,8 +57,9 @@ class Losses(Check):
     def _check_verdict(self, step: Step, lost: TaskLost) -> None:
         token = lost.token
         if not self.truth.was_set_back:
-            has_begun = token in self._started and lost.reason == _CRASH
-            if lost.was_started is not has_begun:
+            worker = self._started.get(token)
+            is_killed = worker is not None and worker not in self._drained
+            if lost.was_started is not (is_killed and lost.reason == _CRASH):
                 raise self.broken(f"{token} is lost, was_started is {lost.was_started}: {lost}")
         told = [
             event.was_started

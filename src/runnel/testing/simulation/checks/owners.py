@@ -16,9 +16,9 @@ class Owners(Check):
                 f"{current.partition}, which {current.owner} (epoch {current.epoch}) owns"
             )
 
-    def started(self, token: Token) -> None:
+    def started(self, worker: str, token: Token) -> None:
         run = self.truth.run_of(token)
         is_out = run is not None and run.state in IN_FLIGHT
         if not (is_out and self.truth.is_current(token, run)):
             state = "unknown" if run is None else f"{run.state} #{run.attempt}"
-            raise self.broken(f"{token} is started while its node is {state}")
+            raise self.broken(f"{worker} starts {token} while its node is {state}")
