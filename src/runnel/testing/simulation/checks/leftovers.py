@@ -1,6 +1,8 @@
 """Nothing is left over at the end: no task, timer, message, holder of a key or open header."""
 
+from runnel.core.execution import Execution
 from runnel.core.states import EXECUTION_FINAL
+from runnel.ports.store import Header
 from runnel.testing.simulation.truth import Check
 
 
@@ -27,5 +29,29 @@ class Leftovers(Check):
             execution = self.truth.executions.get(header.execution_id)
             if execution is None:
                 raise self.broken(f"{header.execution_id} is listed and has no history")
-            if header.state != execution.state or header.finished_at != execution.finished_at:
+            if _listed(header) != _wanted(execution):
                 raise self.broken(f"{header.execution_id} is listed as {header}")
+
+
+def _listed(header: Header) -> list[object]:
+    return [
+        header.workflow,
+        header.state,
+        header.parent_id,
+        header.created_at,
+        header.started_at,
+        header.finished_at,
+        header.error,
+    ]
+
+
+def _wanted(execution: Execution) -> list[object]:
+    return [
+        execution.graph.workflow.name,
+        execution.state,
+        execution.parent.execution_id if execution.parent else None,
+        execution.created_at,
+        execution.started_at,
+        execution.finished_at,
+        str(execution.error) if execution.error else None,
+    ]
