@@ -18,7 +18,7 @@ from runnel.core.commands import (
     TaskLost,
     TaskSkipped,
 )
-from runnel.core.decide import closing, lifecycle, task, waiting
+from runnel.core.decide import closing, flow, lifecycle, mapping, task, waiting
 from runnel.core.decide.turn import Turn
 from runnel.core.effects import TimerKind
 from runnel.core.events import NodeFailed, TaskWasLost
@@ -191,6 +191,17 @@ def gives_up_one_retry_early(patch: Patch) -> None:
     )
 
 
+def window_is_left_open(patch: Patch) -> None:
+    """An execution that sets no limit has all its tasks out at once."""
+
+    def has_slot(turn: Turn) -> bool:
+        most = turn.execution.graph.workflow.max_concurrency
+        return most is None or turn.execution.in_flight < most
+
+    for module in (flow, mapping):
+        patch.setattr(module, "has_slot", has_slot)
+
+
 def rate_is_not_asked_for(patch: Patch) -> None:
     patch.setattr(RateLimits, "limit_of", lambda _self, _task: None)
 
@@ -281,6 +292,7 @@ ALL: tuple[Bug, ...] = (
     retry_on_is_ignored,
     retries_follow_at_once,
     gives_up_one_retry_early,
+    window_is_left_open,
     rate_is_not_asked_for,
     rate_token_is_not_waited_for,
     sign_of_life_after_the_verdict_is_ignored,

@@ -24,7 +24,7 @@ from runnel.testing.clock import FakeIds
 from runnel.testing.simulation.backend import SimulatedBackend
 from runnel.testing.simulation.broken import Broken
 from runnel.testing.simulation.network import Network
-from runnel.testing.simulation.plan import SILENCE_S, SKEW_S_MAX, TROUBLE_S, Plan
+from runnel.testing.simulation.plan import SILENCE_S, SKEW_S_MAX, TROUBLE_S, WINDOW, Plan
 from runnel.testing.simulation.process import Process
 from runnel.testing.simulation.script import WORK, is_bad, output_of, skips
 from runnel.testing.simulation.truth import Given, Truth
@@ -36,7 +36,6 @@ SHUTDOWN_S = 1.0
 SWEEP_S = 4.0
 REPAIR_AFTER_S = 15.0
 IDLE_S = 5.0
-WINDOW = 3
 INLINE_BYTES_MAX = 100
 # How long a worker stays away that a task has taken down.
 AWAY_S = 1.0

@@ -17,6 +17,8 @@ SUBMIT_S_MAX = 9.0
 SKEW_S_MAX = 20.0
 # Who is not heard of for so long is called dead.
 SILENCE_S = 3.0
+# So many tasks of one execution are out at once, whatever it allows.
+WINDOW = 3
 # So many workers may die of one task that none is given up, unless a plan says otherwise.
 LOSSES_MAX = 10_000
 

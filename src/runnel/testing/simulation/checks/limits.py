@@ -6,6 +6,7 @@ from runnel.core.events import Wait
 from runnel.core.execution import Execution, NodeRun
 from runnel.core.ids import Token
 from runnel.core.states import IN_FLIGHT
+from runnel.testing.simulation.plan import WINDOW
 from runnel.testing.simulation.truth import Check, Given, Step, Truth
 
 # Times are sums of floats.
@@ -58,9 +59,9 @@ class Limits(Check):
 
     def _check_slots(self, execution: Execution) -> None:
         """Counted from the states of nodes and items, not by the counter that is judged."""
-        most = execution.graph.workflow.max_concurrency
-        if most is None or execution.outcome is not None:
+        if execution.outcome is not None:
             return
+        most = min(execution.graph.workflow.max_concurrency or WINDOW, WINDOW)
         used = sum(
             run.state in IN_FLIGHT or run.wait in (Wait.CHILD, Wait.LIMIT)
             for node, run in _runs(execution)

@@ -22,16 +22,21 @@ class Losses(Check):
     def __init__(self, truth: Truth) -> None:
         super().__init__(truth)
         self._started: dict[Token, str] = {}
-        self._drained: set[str] = set()
-        """Workers that were told to end before they died: that is what they died of."""
+        self._killers: set[Token] = set()
+        """Those that a worker had when it was found dead, unless it had been told to end."""
         self._losses: Counter[Place] = Counter()
 
     def started(self, worker: str, token: Token) -> None:
         self._started[token] = worker
 
     def lost(self, judged: WorkerRecord, *, sign: int, lost: int) -> None:
-        if judged.about is not None and judged.about.is_draining:
-            self._drained.add(judged.worker)
+        if not lost:
+            return
+        held = [token for token, worker in self._started.items() if worker == judged.worker]
+        for token in held:
+            del self._started[token]
+        if judged.about is None or not judged.about.is_draining:
+            self._killers.update(held)
 
     def happening(self, execution: Execution, event: Event, at: float) -> None:
         if isinstance(event, TaskWasLost):
@@ -57,9 +62,8 @@ class Losses(Check):
     def _check_verdict(self, step: Step, lost: TaskLost) -> None:
         token = lost.token
         if not self.truth.was_set_back:
-            worker = self._started.get(token)
-            is_killed = worker is not None and worker not in self._drained
-            if lost.was_started is not (is_killed and lost.reason == _CRASH):
+            is_killer = lost.reason == _CRASH and token in self._killers
+            if lost.was_started is not is_killer:
                 raise self.broken(f"{token} is lost, was_started is {lost.was_started}: {lost}")
         told = [
             event.was_started
