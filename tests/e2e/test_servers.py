@@ -181,7 +181,7 @@ async def test_a_worker_takes_tasks_of_its_queues_only(empty_site: Site, desk: D
     assert (listed["state"], listed["queues"]) == ("alive", ["tasks:python"])
     assert (listed["pid"], listed["concurrency"]) == (worker.pid, 4)
     assert "output" in waiting
-    assert "no worker takes them" in waiting
+    assert "they wait until a worker is there" in waiting
     assert gone == "no workers; start one with: runnel worker\n"
     assert code == 0
     assert "empty queue" in await desk.ask("trim")

@@ -62,12 +62,16 @@ def lines_of(
     for record in records:
         name = queue_name(record.queue)
         serving = sum(about.serves(record.queue) for about in alive)
-        problem = _problem(record, name, serving, settings)
+        problem = _problem(record, name, settings, serving=serving, alive=len(alive))
         lines.append(Line(name, record.depth, record.waits_s, serving, problem))
     return lines
 
 
-def _problem(record: "QueueRecord", name: str, serving: int, settings: "Settings") -> str:
+def _problem(
+    record: "QueueRecord", name: str, settings: "Settings", *, serving: int, alive: int
+) -> str:
+    if record.depth and not alive:
+        return "they wait until a worker is there"
     if record.depth and not serving:
         return f"no worker takes them: they fail after {settings.unserved_s:g} s"
     stale_s = settings.stale_s.get(name)

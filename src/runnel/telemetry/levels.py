@@ -15,6 +15,7 @@ _LOUD = (
     names.WORKER_DEAD,
     names.ORCHESTRATOR_DEAD,
     names.TASKS_UNSERVED,
+    names.WORKERS_MISSING,
     names.EXECUTION_REPAIRED,
     names.INBOX_STALE,
     names.ARCHIVE_LATE,
