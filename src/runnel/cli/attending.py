@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from runnel.cli.folding import fold
-from runnel.cli.interrupts import hearing
 from runnel.cli.logs import show_logs
 from runnel.cli.offspring import Offspring
 from runnel.cli.progress import Progress
@@ -17,6 +16,7 @@ from runnel.engine.worker.patience import Patience
 from runnel.ports.clock import Clock
 from runnel.runtime.engine import Adopts, Stops
 from runnel.runtime.hub import Happened, Hub, Started
+from runnel.runtime.interrupts import hearing
 from runnel.settings import Settings
 
 REFRESH_S = 0.1

@@ -6,13 +6,13 @@ from typing import TextIO
 from runnel.cli import exits
 from runnel.cli.attending import Attendance, Attended
 from runnel.cli.hints import Hints
-from runnel.cli.interrupts import SIGNAL_EXIT
 from runnel.cli.progress import Progress
 from runnel.cli.sentences import outcome
 from runnel.cli.watching import is_live
 from runnel.cli.words import compact, pretty
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
+from runnel.runtime.interrupts import SIGNAL_EXIT
 from runnel.views import document_of
 
 

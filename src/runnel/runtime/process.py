@@ -2,16 +2,14 @@
 
 import asyncio
 import os
-import signal
 
 from runnel.ports.backend import Backend
 from runnel.ports.telemetry import PROCESS_ENDED, PROCESS_STARTED, Telemetry
 from runnel.runtime.engine import Stops
+from runnel.runtime.interrupts import SIGNAL_EXIT, hearing
 from runnel.runtime.roles import Role
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
-SIGNAL_EXIT = 128
-_NOW, _AT_ONCE = 2, 3
+_NOW = 2
 
 
 class Process:
@@ -33,24 +31,18 @@ class Process:
 
         Closes the backend.
         """
-        loop = asyncio.get_running_loop()
-        for number in SIGNALS:
-            loop.add_signal_handler(number, self._on_signal, number)
-        self._telemetry.event(PROCESS_STARTED, process=self._role.name, pid=os.getpid())
-        try:
-            await self._role.run(self.stops)
-        finally:
-            await self._backend.close()
-            for number in SIGNALS:
-                loop.remove_signal_handler(number)
-            self._telemetry.event(PROCESS_ENDED, process=self._role.name)
+        with hearing(self._on_signal, at_last=lambda: None):
+            self._telemetry.event(PROCESS_STARTED, process=self._role.name, pid=os.getpid())
+            try:
+                await self._role.run(self.stops)
+            finally:
+                await self._backend.close()
+                self._telemetry.event(PROCESS_ENDED, process=self._role.name)
         return 0 if self._signals < _NOW else SIGNAL_EXIT + self._last
 
     def _on_signal(self, number: int) -> None:
         self._signals += 1
         self._last = number
         self.stops.gently.set()
-        if self._signals == _NOW:
+        if self._signals >= _NOW:
             self.stops.now.set()
-        elif self._signals >= _AT_ONCE:
-            os._exit(SIGNAL_EXIT + number)
