@@ -96,10 +96,13 @@ def handlers_of(app: str | None) -> HandlerRegistry:
     return handlers
 
 
-def queues_of(text: str | None) -> Sequence[str] | None:
-    """By the names that people use, `python,reports`: a queue's key begins with `tasks:`."""
+def queues_of(text: str | None, handlers: HandlerRegistry) -> Sequence[str]:
+    """By the names that people use, `python,reports`: a queue's key begins with `tasks:`.
+
+    Without a text those of the handlers that the worker has: what it can't run is for others.
+    """
     if text is None:
-        return None
+        return [f"tasks:{name}" for name in handlers.names()]
     names_ = [name.strip() for name in text.split(",")]
     if not all(names_):
         raise InputError(f"--queues: expected names with commas between them, got '{text}'")

@@ -11,8 +11,8 @@ Queues: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="NAME,NAME",
-        help="Only tasks of these queues; a node's queue is its handler's name, unless it says "
-        "another.",
+        help="Tasks of these queues; a node's queue is its handler's name, unless it says another. "
+        "[default: those of its handlers]",
         show_default=False,
     ),
 ]
@@ -46,7 +46,7 @@ def worker(
 
     settings = configure_server(Place(redis_url=redis_url), concurrency=concurrency)
     handlers = handlers_of(app)
-    wanted = queues_of(queues)
+    wanted = queues_of(queues, handlers)
     return asyncio.run(
         serve(settings, "worker", lambda site: working(site, handlers, wanted), decides=False)
     )

@@ -1,0 +1,32 @@
+"""Which queues a worker takes."""
+
+import pytest
+
+from runnel.authoring.registry import HandlerRegistry
+from runnel.cli.serving import queues_of
+
+
+async def work(config: object, ctx: object) -> None:
+    """Never called."""
+
+
+@pytest.fixture
+def handlers() -> HandlerRegistry:
+    registry = HandlerRegistry()
+    registry.register("pay", work)
+    registry.register("bill", work)
+    return registry
+
+
+@pytest.mark.parametrize(
+    ("text", "queues"),
+    [
+        pytest.param(None, ["tasks:bill", "tasks:pay"], id="those of its handlers"),
+        pytest.param("gpu", ["tasks:gpu"], id="one that is named"),
+        pytest.param("pay, tasks:gpu,pay", ["tasks:pay", "tasks:gpu"], id="each once"),
+    ],
+)
+def test_a_worker_takes_what_it_can_run_unless_it_is_told(
+    handlers: HandlerRegistry, text: str | None, queues: list[str]
+) -> None:
+    assert queues_of(text, handlers) == queues
