@@ -75,10 +75,15 @@ class TaskLost(_Command, frozen=True, kw_only=True):
 
 
 class TaskDeferred(_Command, frozen=True, kw_only=True):
-    """The worker may not run the task before `until` (a rate limit): it holds no slot till then."""
+    """The worker may not run the task before `until` (a rate limit): it holds no slot till then.
+
+    `wait_s` says the same on the clock of whoever decides: a worker whose own clock is behind would
+    name a time that is over, and get the task back at once, over and over.
+    """
 
     token: Token
     until: float
+    wait_s: float | None = None
     reason: str = "rate limit"
 
 

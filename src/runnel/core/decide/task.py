@@ -151,19 +151,18 @@ def on_task_deferred(turn: Turn, command: TaskDeferred) -> None:
         return
     index, run = found
     token = command.token
+    due = command.until if command.wait_s is None else turn.now + command.wait_s
     turn.release(index, token.item, run)
     turn.emit(
         NodeWaits(
             node=token.node_id,
             item=token.item,
             wait=Wait.RATE_LIMIT,
-            due=command.until,
+            due=due,
             detail=command.reason,
         )
     )
-    turn.set_timer(
-        index, token.item, TimerKind.RATE_LIMIT, due=command.until, attempt=token.attempt
-    )
+    turn.set_timer(index, token.item, TimerKind.RATE_LIMIT, due=due, attempt=token.attempt)
 
 
 def on_limit_granted(turn: Turn, command: LimitGranted) -> None:

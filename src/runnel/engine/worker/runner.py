@@ -116,7 +116,7 @@ class Runners:
             run.is_over = True
             if run.stop_reason is None:
                 self._reporter.put(
-                    TaskDeferred(token=run.token, until=now, reason="its worker ended")
+                    TaskDeferred(token=run.token, until=now, wait_s=0.0, reason="its worker ended")
                 )
         self._parked.clear()
 
@@ -200,11 +200,13 @@ class Runners:
             wait_s = await self._take(run, limit)
         except StoreError as error:
             until = self._clock.now() + STORE_RETRY_S
-            return TaskDeferred(token=run.token, until=until, reason=error_info(error).message)
+            reason = error_info(error).message
+            return TaskDeferred(token=run.token, until=until, wait_s=STORE_RETRY_S, reason=reason)
         if run.stop_reason is not None or wait_s <= 0:
             return None
         if not run.has_rate_token or self._is_draining:
-            return TaskDeferred(token=run.token, until=self._clock.now() + wait_s)
+            until = self._clock.now() + wait_s
+            return TaskDeferred(token=run.token, until=until, wait_s=wait_s)
         self._park(run, wait_s)
         return None
 

@@ -27,7 +27,7 @@ PER_HUNDRED_MIN = {
     "steps": 10_000,
 }
 FAULTS_PER_HUNDRED_MIN = 10
-FEATURES_PER_HUNDRED_MIN = {
+FEATURES_PER_HUNDRED_MIN: dict[Feature, float] = {
     Feature.JOIN: 20,
     Feature.MAP: 60,
     Feature.MAP_OF_CHILDREN: 2,
@@ -46,7 +46,7 @@ FEATURES_PER_HUNDRED_MIN = {
     Feature.SKIP_BY_ITSELF: 4,
     Feature.KEY_WAIT: 15,
     Feature.RATE_PARK: 10,
-    Feature.RATE_WAIT: 2,
+    Feature.RATE_WAIT: 0.5,
     Feature.CRASH_LOOP: 1,
     Feature.DEAD_LETTER: 20,
     Feature.LARGE: 8,
@@ -90,7 +90,9 @@ class Outcome:
         if self.seeds < HUNDRED:
             return []
         counts = self.tally.counts()
-        wanted = [(name, counts[name], PER_HUNDRED_MIN[name]) for name in COUNTED]
+        wanted: list[tuple[str, int, float]] = [
+            (name, counts[name], PER_HUNDRED_MIN[name]) for name in COUNTED
+        ]
         wanted += [(fault, self.tally.faults[fault], FAULTS_PER_HUNDRED_MIN) for fault in Fault]
         wanted += [
             (feature, self.tally.features[feature], FEATURES_PER_HUNDRED_MIN[feature])
@@ -99,7 +101,7 @@ class Outcome:
         return [
             f"{name}: {found} in {self.seeds} seeds, expected at least {least} per {HUNDRED}"
             for name, found, least in wanted
-            if found * HUNDRED < least * self.seeds
+            if found < least * self.seeds // HUNDRED
         ]
 
     def last_line(self) -> str:

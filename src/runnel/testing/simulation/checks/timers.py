@@ -7,6 +7,7 @@ from runnel.core.events import (
     NodeCompleted,
     NodeFailed,
     NodeQueued,
+    NodeWaits,
     RetryPlanned,
     SignalConsumed,
     SlaMissed,
@@ -41,6 +42,9 @@ class Timers(Check):
                 self._check_wait(execution, event, at)
             case RetryPlanned():
                 self._check_retry(execution, event, at)
+            case NodeWaits(wait=Wait.RATE_LIMIT, detail="rate limit"):
+                if event.due is None or event.due <= at:
+                    raise self.broken(f"{execution.id}/{event.node} waits until it has waited")
             case SignalConsumed():
                 self._signalled.add((execution.id, event.node))
             case ExecutionClosing(error=error) if error is not None and error.type == TIMED_OUT:
