@@ -113,7 +113,10 @@ async def archived_engine(
     journal_entries_max: int = 1_000,
     archive_call_s: float = 10.0,
 ) -> AsyncIterator[ArchivedEngine]:
-    """Owns every partition that nobody else does; a lease is half a second."""
+    """Owns every partition that nobody else does, and has compared them with the archive.
+
+    A lease is half a second.
+    """
     clock, ids = RealClock(), RealIds()
     backend = await open_archived(
         redis,
@@ -145,6 +148,8 @@ async def archived_engine(
     stop = asyncio.Event()
     async with running(engine, adopts=True), asyncio.TaskGroup() as group:
         group.create_task(archiver.run(stop))
+        async with asyncio.timeout(DEADLINE_S):
+            await engine.recovered.wait()
         try:
             yield ArchivedEngine(engine, backend, archiver)
         finally:

@@ -4,15 +4,18 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from msgspec import structs
 
 from runnel.backends.archived import ArchivedBackend
 from runnel.backends.redis import RedisBackend
 from runnel.backends.redis.mailbox import RedisMailbox
 from runnel.core.commands import CreateExecution
 from runnel.core.ids import DefinitionHash, ExecutionId
+from runnel.core.states import ExecutionState
 from runnel.core.values import blob
 from runnel.engine.services.archiver import Archiver
 from runnel.errors import ArchiveBehindError, BrokenInvariantError, InputError
+from runnel.ports.archive import ExecutionFilter
 from runnel.ports.store import Commit, Lease
 from runnel.runtime.clock import RealClock, RealIds
 from runnel.runtime.hub import Hub
@@ -217,3 +220,36 @@ async def test_a_gap_in_the_journal_is_a_broken_invariant(
 
     with pytest.raises(BrokenInvariantError, match="goes on with commit 3, the archive with 1"):
         await backend.journal.read(lease, after=0, limit=10)
+
+
+async def test_a_list_shows_what_redis_knows_of_those_that_are_not_final_in_the_archive(
+    backend: ArchivedBackend, lease: Lease
+) -> None:
+    await backend.mailbox.send([creation("x1"), creation("x2")])
+    done = structs.replace(header("x1", state=ExecutionState.COMPLETED), finished_at=2.0)
+
+    await backend.store.commit(lease, Commit(sequence=1, headers=[done]))
+
+    everything = await backend.archive.list_headers(ExecutionFilter())
+    pending = ExecutionFilter(states=(ExecutionState.PENDING,))
+    assert [(each.execution_id, str(each.state)) for each in everything] == [
+        ("x2", "PENDING"),
+        ("x1", "COMPLETED"),
+    ]
+    assert [each.execution_id for each in await backend.archive.list_headers(pending)] == ["x2"]
+
+
+async def test_a_page_is_full_although_redis_knows_better_of_some(
+    backend: ArchivedBackend, lease: Lease
+) -> None:
+    ids = [f"x{number}" for number in range(9)]
+    await backend.mailbox.send([creation(each) for each in ids])
+    begun = [header(each) for each in ids[2:8]]
+
+    await backend.store.commit(lease, Commit(sequence=1, headers=begun))
+
+    pending = ExecutionFilter(states=(ExecutionState.PENDING,), limit=2)
+    found = [each.execution_id for each in await backend.archive.list_headers(pending)]
+    later = structs.replace(pending, after=ExecutionId("x1"))
+    rest = [each.execution_id for each in await backend.archive.list_headers(later)]
+    assert (found, rest) == (["x8", "x1"], ["x0"])

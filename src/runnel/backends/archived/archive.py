@@ -1,11 +1,16 @@
 """Redis knows what runs and what has just ended, PostgreSQL everything, a moment later."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from msgspec import structs
 
 from runnel.backends.postgres.archive import PostgresArchive
 from runnel.backends.redis.archive import RedisArchive
 from runnel.core.effects import DeadLetter
 from runnel.core.ids import DefinitionHash, ExecutionId
+from runnel.core.states import EXECUTION_FINAL
+from runnel.errors import StoreError
 from runnel.ports.archive import Definition, ExecutionFilter
 from runnel.ports.store import Header
 
@@ -16,8 +21,9 @@ DEFINITION_KEEP_S = 7 * 24 * 3600
 class ArchivedArchive:
     """One execution is asked of Redis first: there it is as its last commit left it.
 
-    Lists come from PostgreSQL, at most one flush of the archiver late. What was submitted is in
-    both before its caller is told.
+    Lists come from PostgreSQL: what is on them is as Redis has it, but what began or reached a
+    state less than a flush of the archiver ago may be missing from a list of that state. What was
+    submitted is in both before its caller is told.
     """
 
     def __init__(self, hot: RedisArchive, cold: PostgresArchive) -> None:
@@ -47,7 +53,26 @@ class ArchivedArchive:
         return found or await self._cold.load(execution_id)
 
     async def list_headers(self, wanted: ExecutionFilter) -> Sequence[Header]:
-        return await self._cold.list_headers(wanted)
+        """What is not final in the archive is shown as Redis has it, if Redis can be asked."""
+        found: list[Header] = []
+        rest = wanted
+        while True:
+            page = await self._cold.list_headers(rest)
+            current = await self._current(page)
+            found += [each for each in current if not wanted.states or each.state in wanted.states]
+            if len(page) < rest.limit or len(found) == wanted.limit:
+                return found
+            left = wanted.limit - len(found)
+            rest = structs.replace(rest, after=page[-1].execution_id, limit=left)
+
+    async def _current(self, page: Sequence[Header]) -> Sequence[Header]:
+        open_ones = [each.execution_id for each in page if each.state not in EXECUTION_FINAL]
+        if not open_ones:
+            return page
+        known: Mapping[ExecutionId, Header] = {}
+        with suppress(StoreError):
+            known = await self._hot.get_headers(open_ones)
+        return [known.get(each.execution_id, each) for each in page]
 
     async def find_ids(self, prefix: str, *, limit: int = 2) -> Sequence[ExecutionId]:
         return await self._cold.find_ids(prefix, limit=limit)

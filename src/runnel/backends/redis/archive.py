@@ -1,6 +1,6 @@
 """Definitions, executions to list and read, and dead letters, on the server that also runs them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from runnel.backends.redis.keys import Keys
 from runnel.backends.redis.lines import Lines
@@ -45,6 +45,15 @@ class RedisArchive:
     async def get_header(self, execution_id: ExecutionId) -> Header | None:
         found = await self._lines.call("HGET", self._keys.headers, execution_id)
         return None if found is None else decode_header(found)
+
+    async def get_headers(self, ids: Sequence[ExecutionId]) -> Mapping[ExecutionId, Header]:
+        """Of those that are known."""
+        found = await self._lines.call("HMGET", self._keys.headers, *ids)
+        return {
+            execution_id: decode_header(data)
+            for execution_id, data in zip(ids, found, strict=True)
+            if data is not None
+        }
 
     async def load(self, execution_id: ExecutionId) -> Sequence[bytes]:
         entries: list[bytes] = await self._lines.call(
