@@ -8,16 +8,28 @@ from random import Random
 
 import pytest
 
+from runnel.core.codec import decode_entry
+from runnel.core.events import (
+    ExecutionFinished,
+    NodeCancelled,
+    NodeCompleted,
+    NodeFailed,
+    NodeSkipped,
+)
 from runnel.core.ids import ExecutionId
 from runnel.errors import StoreError
 from runnel.runtime.servers import PostgresServer, RedisServer
 from tests.archived import ArchivedEngine, archived_engine, fresh_schema, rows
+from tests.driver import node, workflow
 from tests.engines import Work
 from tests.integration.test_archive import MIXED
 
 # RUNNEL_CHAOS="seed rounds" for a longer one.
 SEED, ROUNDS = map(int, os.environ.get("RUNNEL_CHAOS", "1 6").split())
 EXECUTIONS = 12
+ENDS = (ExecutionFinished, NodeCompleted, NodeFailed, NodeSkipped, NodeCancelled)
+# Its outputs are written aside, and read by whoever comes next.
+LARGE = workflow(node("a", config={"text": "l" * 300_000}), node("b", "a"), node("c", "b"))
 
 
 class Accidents:
@@ -84,14 +96,17 @@ async def test_everything_ends_once_whatever_happens_to_the_servers(
 
         await engines[0].archive_all()
         settled = await settlements(engines[0])
+        views = [await engines[0].client.get(each) for each in ids]
 
     assert len(final) == len(ids) > ROUNDS, happened
-    assert {settled[id_] for id_ in ids} == {1}, happened
+    assert {settled[id_, "", None] for id_ in ids} == {1}, happened
+    assert set(settled.values()) == {1}, happened
+    assert {view.execution_id: str(view.status) for view in views} == final
 
 
 async def submit_some(running: ArchivedEngine, chance: Random) -> list[ExecutionId]:
     """What was refused was not promised."""
-    wanted = [chance.choice(MIXED) for _ in range(EXECUTIONS)]
+    wanted = [chance.choice([*MIXED, LARGE]) for _ in range(EXECUTIONS)]
     asked = [running.client.submit(each, {"items": [1, 2, 3, 4]}) for each in wanted]
     answers = await asyncio.gather(*asked, return_exceptions=True)
     problems = [each for each in answers if isinstance(each, Exception)]
@@ -113,12 +128,12 @@ async def ends_of(running: ArchivedEngine, ids: list[ExecutionId]) -> dict[str, 
     return final
 
 
-async def settlements(running: ArchivedEngine) -> Counter[str]:
-    """How often each execution ended, by the audit log."""
-    found = await rows(
-        running.backend,
-        "SELECT aggregate_id, convert_from(entry, 'UTF8') FROM audit_log",
-    )
+async def settlements(running: ArchivedEngine) -> Counter[tuple[object, ...]]:
+    """How often each execution, node and item ended, by the audit log."""
+    found = await rows(running.backend, "SELECT aggregate_id, entry FROM audit_log")
     return Counter(
-        id_ for id_, entry in found for _ in range(entry.count('"type":"ExecutionFinished"'))
+        (id_, getattr(event, "node", ""), getattr(event, "item", None))
+        for id_, entry in found
+        for event in decode_entry(entry).events
+        if isinstance(event, ENDS)
     )
