@@ -21,8 +21,8 @@ BUDGET_S = {
     "conformance": 80,
     "integration": 200,
     "simulation": 320,
-    "e2e": 150,
-    "chaos": 120,
+    "e2e": 190,
+    "chaos": 80,
     "docs": 30,
 }
 MISSING = "missing part: "

@@ -236,10 +236,10 @@ async def test_a_data_dir_that_can_not_be_opened_is_an_error_and_no_hang(tmp_pat
 class BrokenClock(RealClock):
     is_broken = False
 
-    def now(self) -> float:
+    def monotonic(self) -> float:
         if self.is_broken:
             raise RuntimeError("the clock is broken")
-        return super().now()
+        return super().monotonic()
 
 
 async def test_an_engine_that_breaks_down_is_an_error_and_no_hang() -> None:
@@ -248,6 +248,7 @@ async def test_an_engine_that_breaks_down_is_an_error_and_no_hang() -> None:
 
     async def break_it(_ctx: StepContext) -> None:
         clock.is_broken = True
+        await asyncio.Event().wait()  # until the engine has found out
 
     with pytest.raises(EngineEndedError) as caught:
         await executor.execute(WorkflowDAG().add_step("a", break_it))
