@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 ROOT = Path(__file__).parents[2]
+PATH = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
 END_LIMIT_S = 30.0
 
 
@@ -20,7 +21,7 @@ class Fleet:
         self, roles: Mapping[str, tuple[str, ...]], environ: Mapping[str, str], logs: Path
     ) -> None:
         self._roles = roles
-        self._environ = {**os.environ, "PYTHONPATH": str(ROOT), **environ}
+        self._environ = {**os.environ, "PYTHONPATH": PATH, **environ}
         self._logs = logs
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._paused: set[str] = set()
