@@ -25,23 +25,11 @@ class Reference:
             self._close("FAILED")
         self._go_on()
 
-    def skip(self, node_id: str) -> None:
-        """Its own code found that there is nothing to do."""
-        self.state[node_id] = S.SKIPPED
-        self._go_on()
-
     def cancel(self, outcome: str = "CANCELLED") -> None:
         """From outside: by request, or (FAILED) because its time was up."""
         if self.outcome is None and self.result is None:
             self._close(outcome)
             self._go_on()
-
-    def force(self) -> None:
-        """A cancel after which not even clean-up runs."""
-        self.outcome = self.outcome or "CANCELLED"
-        for node_id, state in self.state.items():
-            if state not in NODE_FINAL:
-                self.state[node_id] = S.CANCELLED
 
     @property
     def running(self) -> list[str]:

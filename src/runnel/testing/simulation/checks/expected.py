@@ -20,9 +20,9 @@ from runnel.core.ids import NO_ITEM
 from runnel.core.run_when import SkipReason
 from runnel.core.states import ExecutionState, NodeState
 from runnel.core.workflow import WAIT_FOR_SIGNAL, Node, Workflow
-from runnel.testing.reference import Reference
 from runnel.testing.simulation.script import WORK, state_of
 from runnel.testing.simulation.truth import Check
+from runnel.testing.simulation.whole_reference import WholeReference
 
 TIMED_OUT = "ExecutionTimeout"
 CRASH_LOOP = "CrashLoop"
@@ -39,7 +39,7 @@ class Expected(Check):
 
     def _check_states(self, execution: Execution) -> None:
         events = list(self._events(execution))
-        reference = Reference(execution.graph.workflow, _false(execution.graph.workflow))
+        reference = WholeReference(execution.graph.workflow, _false(execution.graph.workflow))
         if not any(isinstance(event, ExecutionStarted) for event in events):
             reference.state = dict.fromkeys(reference.state, NodeState.PENDING)
             reference.force()  # cancelled while it was held: nothing has ever begun
@@ -63,7 +63,7 @@ class Expected(Check):
     def _settle(
         self,
         execution: Execution,
-        reference: Reference,
+        reference: WholeReference,
         event: NodeCompleted | NodeFailed | NodeSkipped,
     ) -> None:
         if reference.state[event.node] is not NodeState.RUNNING:
@@ -74,7 +74,7 @@ class Expected(Check):
         else:
             reference.settle(event.node, is_ok=isinstance(event, NodeCompleted))
 
-    def _compare(self, execution: Execution, reference: Reference, result: str | None) -> None:
+    def _compare(self, execution: Execution, reference: WholeReference, result: str | None) -> None:
         for compiled in execution.graph.nodes:
             found, wanted = execution.nodes[compiled.index].state, reference.state[compiled.node.id]
             if found is not wanted:
