@@ -4,6 +4,7 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+REFERENCE_LINES_MAX = 80
 
 # In two halves, so that this file does not name them.
 TIED = tuple(
@@ -41,3 +42,9 @@ def test_no_file_names_a_package_host_or_a_folder_of_one_machine() -> None:
     ]
 
     assert found == []
+
+
+def test_the_reference_is_short_enough_to_be_believed() -> None:
+    text = (ROOT / "src/runnel/testing/reference.py").read_text(encoding="utf-8")
+
+    assert len(text.splitlines()) <= REFERENCE_LINES_MAX
