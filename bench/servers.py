@@ -132,7 +132,7 @@ async def killed_workers(*, count: int = 100) -> Figures:
     return {"killed_workers_finished": float(count), "killed_workers_s": seconds}
 
 
-async def takeovers(*, count: int = 20, lease_s: float = 10.0) -> Figures:
+async def takeovers(*, count: int = 20, lease_s: float = 3.0) -> Figures:
     """From the kill of one of two orchestrators until the other one owns every partition."""
     times: list[float] = []
     places = ("orchestrator-0", "orchestrator-1")
