@@ -10,9 +10,10 @@ from pathlib import Path
 
 import msgspec
 
-from bench.workloads import CHAIN, DIAMOND, Figures
+from bench.workloads import CHAIN, DIAMOND, NAPPING, Figures
 from runnel.core.ids import ExecutionId
 from runnel.core.states import EXECUTION_FINAL
+from runnel.core.workflow import Workflow
 from runnel.runtime.look import Look, looking
 from runnel.runtime.servers import PostgresServer, RedisServer
 from runnel.settings import read_settings
@@ -29,11 +30,11 @@ class Deployment(msgspec.Struct, frozen=True):
     fleet: Fleet
     look: Look
 
-    async def submit(self, count: int) -> list[ExecutionId]:
+    async def submit(self, count: int, workflow: Workflow = DIAMOND) -> list[ExecutionId]:
         ids: list[ExecutionId] = []
         while len(ids) < count:
             some = min(SUBMITTED_AT_ONCE, count - len(ids))
-            ids += await asyncio.gather(*[self.look.client.submit(DIAMOND) for _ in range(some)])
+            ids += await asyncio.gather(*[self.look.client.submit(workflow) for _ in range(some)])
         return ids
 
     async def until_ended(self, ids: list[ExecutionId]) -> None:
@@ -116,14 +117,18 @@ async def chain(concurrency: int, *, count: int = 50) -> Figures:
 
 
 async def killed_workers(*, count: int = 100) -> Figures:
-    """Both workers are killed in the middle of 100 diamonds and started again."""
+    """Both workers are killed in the middle of 100 diamonds and started again.
+
+    A node takes 50 ms, so that every slot has one when it is killed: 2.5 s in all for eight slots.
+    """
     timeout_s = 3.0
     async with deployment(
         concurrency=4,
         WORKER_HEARTBEAT_TIMEOUT=str(timeout_s),
         WORKER_HEARTBEAT_INTERVAL=str(timeout_s / 4),
     ) as found:
-        ids = await found.submit(count)
+        ids = await found.submit(count, NAPPING)
+        await found.look.clock.sleep(1.0)
         for place in ("worker-0", "worker-1"):
             found.fleet.replace(place)
         started = time.perf_counter()

@@ -13,7 +13,6 @@ from pathlib import Path
 from bench.app import noop
 from runnel.authoring.document import read_document
 from runnel.core.events import NodeWaits
-from runnel.core.json_types import Json
 from runnel.core.workflow import Workflow
 from runnel.handlers import builtin_registry
 from runnel.runtime.build import build_engine, build_memory_engine
@@ -43,14 +42,16 @@ async def engine(backend: str, concurrency: int) -> AsyncIterator[Engine]:
             yield opened
 
 
-def _workflow(name: str, edges: dict[str, list[str]], **fields: Json) -> Workflow:
+def _workflow(name: str, edges: dict[str, list[str]], *, handler: str = "noop") -> Workflow:
     nodes = [
-        {"id": node, "handler": "noop", "dependencies": parents} for node, parents in edges.items()
+        {"id": node, "handler": handler, "dependencies": parents} for node, parents in edges.items()
     ]
-    return read_document({"name": name, "nodes": nodes, **fields}, source=name)
+    return read_document({"name": name, "nodes": nodes}, source=name)
 
 
-DIAMOND = _workflow("diamond", {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]})
+_DIAMOND = {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]}
+DIAMOND = _workflow("diamond", _DIAMOND)
+NAPPING = _workflow("napping", _DIAMOND, handler="nap")
 CHAIN = _workflow("chain", {f"n{i}": [f"n{i - 1}"] if i else [] for i in range(20)})
 FAN = _workflow(
     "fan",
