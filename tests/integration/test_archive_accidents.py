@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 
 from runnel.backends.postgres import PostgresLedger
+from runnel.client import Client, Ending
 from runnel.core.commands import CreateExecution
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.errors import FencedError, PartitionUnavailableError, StoreError
@@ -117,6 +118,24 @@ async def test_what_was_submitted_survives_a_wipe_at_once(
 
         assert set(await running.ends(ids)) == {"COMPLETED"}
         await check_once(running, ids)
+
+
+async def test_a_large_input_is_back_in_redis_before_its_command_is_sent_again(
+    own_redis: RedisServer, shared_postgres: PostgresServer
+) -> None:
+    """Workers have no PostgreSQL: what they need of it has to be in Redis."""
+    clock, ids = RealClock(), RealIds()
+    backend = await open_archived(own_redis, shared_postgres, clock, ids)
+    client = Client(backend, clock, ids, ending_of=lambda _id: Ending())
+    await client.submit(CHAIN, {"text": "l" * 300_000})
+
+    await asyncio.to_thread(own_redis.wipe)
+    lease = await backend.store.restore(await backend.store.acquire(0, "one"))
+
+    [entry] = await backend.store.read_inbox(lease, limit=10, wait_s=0)
+    assert isinstance(entry.command, CreateExecution)
+    assert len(await backend.hot_blobs.get(entry.command.input.blob or "")) > 300_000
+    await backend.close()
 
 
 @pytest.mark.parametrize("is_queued", [True, False])

@@ -221,3 +221,12 @@ LIMIT_PREFIX = "limit:"
 
 def limit_id(key: str) -> str:
     return LIMIT_PREFIX + key
+
+
+def blob_of(command: Command) -> str | None:
+    """The key of the large value that its caller has put aside; None when there is none."""
+    if isinstance(command, CreateExecution):
+        return command.input.blob
+    if isinstance(command, StartExecution):
+        return None if command.input is None else command.input.blob
+    return command.payload.blob if isinstance(command, SendSignal) else None

@@ -9,13 +9,7 @@ from runnel.backends.redis.gathering import Gathering
 from runnel.backends.redis.layout import Layout
 from runnel.backends.redis.mailbox import RedisMailbox
 from runnel.backends.redis.server_time import ServerTime
-from runnel.core.commands import (
-    Command,
-    CreateExecution,
-    SendSignal,
-    StartExecution,
-    aggregate_of,
-)
+from runnel.core.commands import Command, CreateExecution, aggregate_of, blob_of
 from runnel.errors import StoreError
 from runnel.ports.blobs import BlobStore
 
@@ -68,17 +62,9 @@ class ArchivedMailbox:
 
     async def _archive_blob(self, command: Command) -> None:
         """A large input was written to Redis by the caller: it has to last as long as the row."""
-        key = _blob_of(command)
+        key = blob_of(command)
         if key is not None:
             await self._cold_blobs.put(key, await self._hot_blobs.get(key))
 
     def _partition(self, command: Command) -> int:
         return self._layout.route(aggregate_of(command))
-
-
-def _blob_of(command: Command) -> str | None:
-    if isinstance(command, CreateExecution):
-        return command.input.blob
-    if isinstance(command, StartExecution):
-        return None if command.input is None else command.input.blob
-    return command.payload.blob if isinstance(command, SendSignal) else None

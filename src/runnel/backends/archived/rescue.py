@@ -16,11 +16,12 @@ from runnel.backends.redis.leases import fenced, fenced_by_restart, run_of
 from runnel.backends.redis.lines import Arg, Lines, OtherRunError
 from runnel.backends.redis.values import decode_token, encode
 from runnel.core.codec import decode_message, encode_message
-from runnel.core.commands import LIMIT_PREFIX, CreateExecution
+from runnel.core.commands import LIMIT_PREFIX, CreateExecution, blob_of
 from runnel.core.ids import ExecutionId, Token, root_of
 from runnel.core.states import EXECUTION_FINAL
 from runnel.errors import (
     FencedError,
+    NotFoundError,
     PartitionUnavailableError,
     StoreError,
     UnreadableFormatError,
@@ -221,6 +222,9 @@ class ArchiveRescue:
         found = await self._ledger.unapplied(lease.partition, idle_s=0, limit=RESENT_MAX)
         unread = await self._journal.unread(lease.partition) if found else set()
         commands = [command for command in found if encode_message(command) not in unread]
+        for key in filter(None, map(blob_of, commands)):
+            with suppress(NotFoundError):  # whoever reads it says so
+                await self._hot_blobs.put(key, await self._cold_blobs.get(key))
         for first in range(0, len(commands), RESENT_AT_ONCE):
             await self._journal.resend(lease, commands[first : first + RESENT_AT_ONCE])
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from runnel.core.codec import Entry, decode_entry
+from runnel.core.commands import blob_of
 from runnel.core.values import Value
 from runnel.errors import (
     BrokenInvariantError,
@@ -158,6 +159,9 @@ class Archiver:
         commands = await self._ledger.unapplied(
             lease.partition, idle_s=self._resend_s, limit=RESENT_MAX
         )
+        for key in filter(None, map(blob_of, commands)):
+            with suppress(NotFoundError):  # whoever reads it says so
+                await self._hot_blobs.put(key, await self._cold_blobs.get(key))
         await self._journal.resend(lease, commands)
         for command in commands:
             self._telemetry.event(names.COMMAND_RESENT, command=type(command).__name__)
