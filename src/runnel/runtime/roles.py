@@ -33,10 +33,19 @@ class OrchestratorRole:
     async def run(self, stops: Stops) -> None:
         is_decided = asyncio.Event()
         async with asyncio.TaskGroup() as group:
-            for service in self._services:
-                group.create_task(service.run(is_decided))
+            services = [group.create_task(each.run(is_decided)) for each in self._services]
             await self._orchestrator.run(stops.gently)
             is_decided.set()
+            hurrying = group.create_task(_hurry(stops, services))
+            await asyncio.gather(*services, return_exceptions=True)
+            hurrying.cancel()
+
+
+async def _hurry(stops: Stops, services: Sequence["asyncio.Task[None]"]) -> None:
+    """What a service has not done yet is done by the next process."""
+    await stops.now.wait()
+    for service in services:
+        service.cancel()
 
 
 class WorkerRole:

@@ -46,7 +46,10 @@ class RedisJournal:
 
     async def trim(self, lease: Lease, *, upto: int) -> None:
         key = f"{self._keys.journal}{lease.partition}"
-        await self._lines.call("XTRIM", key, "MINID", "=", f"{upto + 1}-0")
+        try:
+            await self._lines.call("XTRIM", key, "MINID", "=", f"{upto + 1}-0", under=run_of(lease))
+        except OtherRunError as error:
+            raise fenced_by_restart(lease) from error
 
     async def length(self, partition: int) -> int:
         found: int = await self._lines.call("XLEN", f"{self._keys.journal}{partition}")

@@ -80,7 +80,8 @@ class Archiver:
             if not self._has_more:
                 await self._clock.wait(stop, self._flush_s)
         for lease in self._recent:
-            await self._archive_rest(lease)
+            if not await self._archive_rest(lease):
+                break
 
     async def tick(self) -> int:
         """One batch of each partition; returns how many commits it archived."""
@@ -115,13 +116,18 @@ class Archiver:
         self._tell(lease, progress, error)
         return count
 
-    async def _archive_rest(self, lease: Lease) -> None:
+    async def _archive_rest(self, lease: Lease) -> bool:
+        """False when the archive can't be reached: the next owners do it, nobody waits here."""
         progress = _Progress(self._clock.monotonic())
         try:
             while await self._archive(lease, progress) == COMMITS_MAX:
                 pass
-        except StoreError as error:
+        except FencedError:
+            return True  # its next owner does
+        except (StoreError, BrokenInvariantError) as error:
             self._telemetry.event(names.STORE_FAILED, call="archive", error=str(error))
+            return not isinstance(error, StoreError)
+        return True
 
     async def _archive(self, lease: Lease, progress: "_Progress") -> int:
         if progress.archived is None:

@@ -1,0 +1,54 @@
+"""An orchestrator's process ends when it is told to, whatever its services still wait for."""
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from runnel.runtime.engine import Stops
+from runnel.runtime.roles import OrchestratorRole
+
+
+class Quick:
+    """An orchestrator, or a service, that ends when it is told to."""
+
+    def __init__(self) -> None:
+        self.has_ended = False
+
+    async def run(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        self.has_ended = True
+
+
+class Slow(Quick):
+    """One whose last step does not end."""
+
+    async def run(self, stop: asyncio.Event) -> None:
+        await super().run(stop)
+        await asyncio.Event().wait()
+
+
+@pytest.fixture
+def stops() -> Stops:
+    return Stops(asyncio.Event(), asyncio.Event())
+
+
+async def test_services_end_after_the_orchestrator(stops: Stops) -> None:
+    services = [Quick(), Quick()]
+    stops.gently.set()
+
+    async with asyncio.timeout(5):
+        await OrchestratorRole("o", cast("Any", Quick()), services).run(stops)
+
+    assert all(service.has_ended for service in services)
+
+
+async def test_the_second_signal_does_not_wait_for_a_service(stops: Stops) -> None:
+    services = [Slow(), Quick()]
+    stops.gently.set()
+    stops.now.set()
+
+    async with asyncio.timeout(5):
+        await OrchestratorRole("o", cast("Any", Quick()), services).run(stops)
+
+    assert services[0].has_ended
