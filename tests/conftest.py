@@ -17,10 +17,10 @@ pytest_plugins = ["tests.servers"]
 BUDGET_S = {
     "unit": 60,
     "architecture": 30,
-    "property": 90,
+    "property": 60,
     "conformance": 80,
     "integration": 200,
-    "simulation": 320,
+    "simulation": 350,
     "e2e": 190,
     "chaos": 80,
     "docs": 30,

@@ -82,9 +82,18 @@ class Fleet:
             codes[place] = process.wait(END_LIMIT_S)
         return codes
 
-    def ended(self) -> list[str]:
-        """Places whose process has ended by itself, which none should."""
-        return [name for name, process in self._processes.items() if process.poll() is not None]
+    def supervise(self) -> None:
+        """Starts again what has ended by itself, as whoever runs processes does.
+
+        One that begins while its server is down says so and ends.
+        """
+        for place, process in list(self._processes.items()):
+            if process.poll() is not None:
+                self.start(place)
+
+    def tracebacks(self) -> list[str]:
+        """Places whose processes have met something that nobody had thought of."""
+        return [place for place in self._roles if "Traceback" in self.log_of(place)]
 
     def log_of(self, place: str) -> str:
         return (self._logs / f"{place}.log").read_text(encoding="utf-8", errors="replace")

@@ -91,6 +91,7 @@ async def _run(plan: Plan, scene: Scene, look: Look) -> Report:
         async with asyncio.timeout(plan.deadline_s):
             while len(headers) < report.submitted or unfinished(headers):
                 await CLOCK.sleep(LOOK_EVERY_S)
+                scene.fleet.supervise()
                 with suppress(StoreError):  # a server that is down is no answer
                     headers = await all_headers(look.client)
     except TimeoutError:
@@ -104,7 +105,7 @@ async def _run(plan: Plan, scene: Scene, look: Look) -> Report:
     report.ended.update(str(header.state) for header in headers)
     if not report.problems:
         report.problems += await problems_of(look.client, headers)
-    report.problems += [f"{place} has ended by itself" for place in scene.fleet.ended()]
+    report.problems += [f"{place} has a traceback" for place in scene.fleet.tracebacks()]
     codes = await asyncio.to_thread(scene.fleet.end)
     report.problems += [f"{place} ended with {code}" for place, code in codes.items() if code]
     if isinstance(look.backend, RedisBackend):
@@ -147,6 +148,7 @@ async def _submit_all(plan: Plan, scene: Scene, client: Client, report: Report) 
 async def _make_trouble(plan: Plan, scene: Scene) -> None:
     for name in plan.troubles:
         await CLOCK.sleep(plan.pause_s * scene.chance.uniform(0.5, 1.5))
+        scene.fleet.supervise()
         await TROUBLES[name](scene)
         scene.past += 1
 

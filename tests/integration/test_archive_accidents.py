@@ -6,11 +6,10 @@ from collections import Counter
 import pytest
 
 from runnel.backends.postgres import PostgresLedger
-from runnel.backends.redis import RedisBackend
 from runnel.client import Client, Ending
 from runnel.core.commands import CreateExecution
 from runnel.core.ids import DefinitionHash, ExecutionId
-from runnel.errors import FencedError, InputError, PartitionUnavailableError, StoreError
+from runnel.errors import FencedError, PartitionUnavailableError, StoreError
 from runnel.ports.store import Commit, History, Lease
 from runnel.runtime.clock import RealClock, RealIds
 from runnel.runtime.servers import PostgresServer, RedisServer
@@ -137,18 +136,6 @@ async def test_a_large_input_is_back_in_redis_before_its_command_is_sent_again(
     assert isinstance(entry.command, CreateExecution)
     assert len(await backend.hot_blobs.get(entry.command.input.blob or "")) > 300_000
     await backend.close()
-
-
-async def test_a_redis_with_executions_that_nobody_has_begun_gets_no_archive(
-    own_redis: RedisServer, shared_postgres: PostgresServer
-) -> None:
-    clock, ids = RealClock(), RealIds()
-    alone = await RedisBackend.open(own_redis.url, clock=clock, ids=ids, partitions=2)
-    await Client(alone, clock, ids, ending_of=lambda _id: Ending()).submit(CHAIN)
-    await alone.close()
-
-    with pytest.raises(InputError, match="holds executions that were never archived"):
-        await open_archived(own_redis, shared_postgres, clock, ids, schema=fresh_schema())
 
 
 async def test_a_former_life_trims_no_journal(

@@ -52,7 +52,7 @@ async def adopt_layout(lines: Lines, keys: Keys, wanted: Layout) -> None:
     """Gives an empty store the layout of its archive; raises InputError for any other than that."""
     found = await lines.run(
         "adopt",
-        [keys.layout, keys.headers, keys.partition],
+        [keys.layout, keys.partition],
         [SHARDS, wanted.partitions, wanted.incarnation],
     )
     if not found:

@@ -1,15 +1,11 @@
 -- The layout of a store with an archive: as it is stored, or as the archive has it.
--- KEYS  1 layout  2 headers, and the prefix 3 partition
+-- KEYS  1 layout, and the prefix 2 partition
 -- ARGV  1 shards  2 partitions  3 incarnation
 -- Returns {shards, partitions, incarnation}; an empty list for a store that was used without one.
 if redis.call('HEXISTS', KEYS[1], 'incarnation') == 0 then
   local count = tonumber(redis.call('HGET', KEYS[1], 'partitions') or '0')
-  -- What was accepted and not begun yet is there too.
-  if redis.call('EXISTS', KEYS[2]) == 1 then
-    return {}
-  end
   for number = 0, count - 1 do
-    if redis.call('HEXISTS', KEYS[3] .. number, 'sequence') == 1 then
+    if redis.call('HEXISTS', KEYS[2] .. number, 'sequence') == 1 then
       return {}
     end
   end
