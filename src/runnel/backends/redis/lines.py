@@ -31,6 +31,12 @@ LATE_S = 0.05
 SENT_AT_ONCE_BYTES = 65_536
 
 
+# What a URL may say; all else is set here, or would change what the answers look like.
+OPTIONS = frozenset(
+    {"host", "port", "db", "username", "password", "path", "client_name", "socket_keepalive"}
+)
+
+
 class OtherRunError(Exception):
     """The server is not the one it was: it has restarted, or is another one."""
 
@@ -228,4 +234,11 @@ def _parse(url: str) -> tuple[type[AbstractConnection], Mapping[str, Any]]:
         raise InputError(
             "expected the URL of a Redis server, such as redis://host:6379/0, got another text"
         ) from error
-    return settings.pop("connection_class", Connection), settings
+    kind = settings.pop("connection_class", Connection)
+    unknown = [name for name in settings if name not in OPTIONS and not name.startswith("ssl_")]
+    if unknown:
+        raise InputError(
+            f"the URL of a Redis server may have the options client_name, socket_keepalive and "
+            f"ssl_..., got '{unknown[0]}'; how long calls may take is REDIS_SOCKET_TIMEOUT"
+        )
+    return kind, settings
