@@ -3,20 +3,17 @@
 Each breaks the product in the process that calls it, and returns where to look.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator
 
 import msgspec
 import pytest
 
-from runnel.backends.redis.mailbox import RedisMailbox
 from runnel.core.commands import Command, TaskLost
 from runnel.core.ids import ExecutionId
 from runnel.engine.orchestrator import recovery
 from runnel.engine.orchestrator.batch import Batch
 from runnel.engine.orchestrator.owner import Owner
 from runnel.engine.services.reaper import Reaper
-from runnel.errors import StoreError
 from runnel.ports.store import Commit, Store
 from runnel.ports.telemetry import Telemetry
 from runnel.testing.crash_points import Scenario
@@ -24,7 +21,6 @@ from tests.simulation.crash_scenarios import scenarios
 
 _commands_for = recovery._commands_for  # noqa: SLF001 - what is to be broken is its inside
 _seal = Batch.seal
-_send = RedisMailbox.send
 
 
 def keeps_the_inbox() -> list[Scenario]:
@@ -72,17 +68,6 @@ def forgets_the_dead() -> list[Scenario]:
         return 0
 
     pytest.MonkeyPatch().setattr(Reaper, "tick", tick)
-    return _named("chain")
-
-
-def answers_before_it_knows() -> list[Scenario]:
-    """The caller is told that a command is stored, whether it is or not."""
-
-    async def send(self: RedisMailbox, commands: Sequence[Command]) -> None:
-        with suppress(StoreError):
-            await _send(self, commands)
-
-    pytest.MonkeyPatch().setattr(RedisMailbox, "send", send)
     return _named("chain")
 
 

@@ -86,7 +86,6 @@ def test_an_end_is_the_same_whichever_call_to_redis_failed(missing_part: Missing
     [
         ("keeps_the_inbox", [], "left over: 4 unconsumed messages"),
         ("forgets_the_dead", ["--every", "11"], "a process hangs"),
-        ("answers_before_it_knows", ["--failed-calls"], "before send: a process ended with 1"),
     ],
 )
 def test_a_broken_engine_on_redis_is_found_and_leaves_no_key(
