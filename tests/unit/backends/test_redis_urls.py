@@ -18,7 +18,7 @@ from runnel.runtime.clock import RealClock
     ],
 )
 def test_an_ordinary_url_is_taken(url: str) -> None:
-    Lines(url, RealClock(), call_s=1.0)
+    assert isinstance(Lines(url, RealClock(), call_s=1.0), Lines)
 
 
 @pytest.mark.parametrize(
