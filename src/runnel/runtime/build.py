@@ -33,9 +33,9 @@ from runnel.settings import Settings
 if TYPE_CHECKING:
     from runnel.backends.archived import ArchivedBackend
 
-# An embedded engine's tasks are its own worker's: it may claim more than run at once. A claim, a
-# start check and a report are then shared by more tasks: with SQLite and 4 slots 2,894 diamonds/s
-# instead of 2,154 (medians of five, alternating).
+# An embedded engine's tasks are its own worker's: it may claim more than run at once. A claim
+# and a report are then shared by more tasks: with SQLite and 4 slots 2,894 diamonds/s instead of
+# 2,154 (medians of five, alternating, when a start check was a call of its own).
 CLAIM_AHEAD = 60
 
 

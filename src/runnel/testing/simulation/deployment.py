@@ -206,4 +206,4 @@ class _Telemetry:
         """The store tells the truth by itself."""
 
     def started(self, token: Token, worker: str, at: float) -> None:
-        """The start check has told already."""
+        """The claim has told already."""

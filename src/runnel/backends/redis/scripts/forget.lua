@@ -39,17 +39,5 @@ for _, root in ipairs(roots) do
   end
 end
 
-for _, id in ipairs(gone) do
-  redis.call('UNLINK', KEYS[9] .. id)
-  local names = redis.call('ZRANGEBYLEX', KEYS[7], '[' .. id .. '/', '(' .. id .. '0')
-  for _, name in ipairs(names) do
-    redis.call('UNLINK', KEYS[10] .. name)
-  end
-  call_many('ZREM', KEYS[7], names)
-end
-call_many('HDEL', KEYS[2], gone)
-call_many('ZREM', KEYS[3], gone)
-call_many('ZREM', KEYS[4], gone)
-call_many('ZREM', KEYS[5], gone)
-call_many('ZREM', KEYS[6], gone)
+forget_executions(KEYS, gone)
 return {1, #roots, #gone, passed, large}

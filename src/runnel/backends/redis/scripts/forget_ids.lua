@@ -7,19 +7,5 @@ local now = redis.call('HMGET', KEYS[1], 'epoch', 'nonce')
 if now[1] ~= ARGV[1] or now[2] ~= ARGV[2] then
   return {0, now[1] or '0'}
 end
-local ids = tail(ARGV, 3)
-for _, id in ipairs(ids) do
-  redis.call('UNLINK', KEYS[9] .. id)
-  local names = redis.call('ZRANGEBYLEX', KEYS[7], '[' .. id .. '/', '(' .. id .. '0')
-  for _, name in ipairs(names) do
-    redis.call('UNLINK', KEYS[10] .. name)
-  end
-  call_many('ZREM', KEYS[7], names)
-end
-call_many('HDEL', KEYS[2], ids)
-call_many('ZREM', KEYS[3], ids)
-call_many('ZREM', KEYS[4], ids)
-call_many('ZREM', KEYS[5], ids)
-call_many('ZREM', KEYS[6], ids)
-call_many('ZREM', KEYS[8], ids)
+forget_executions(KEYS, tail(ARGV, 3))
 return {1}

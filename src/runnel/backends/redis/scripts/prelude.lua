@@ -65,3 +65,20 @@ local function drop_tasks(out, tasks, held, told, tokens)
   end
   call_many('HDEL', out, tokens)
 end
+
+-- Removes executions, with their blobs. Keys: 2 headers  3 listed  4 ids  5 final roots  6 final
+-- children  7 keys of blobs  8 running executions, and the prefixes 9 history  10 blob.
+local function forget_executions(keys, ids)
+  for _, id in ipairs(ids) do
+    redis.call('UNLINK', keys[9] .. id)
+    local names = redis.call('ZRANGEBYLEX', keys[7], '[' .. id .. '/', '(' .. id .. '0')
+    for _, name in ipairs(names) do
+      redis.call('UNLINK', keys[10] .. name)
+    end
+    call_many('ZREM', keys[7], names)
+  end
+  call_many('HDEL', keys[2], ids)
+  for _, number in ipairs({3, 4, 5, 6, 8}) do
+    call_many('ZREM', keys[number], ids)
+  end
+end
