@@ -15,6 +15,7 @@ from runnel.core.commands import (
     ResumeExecution,
     SendSignal,
     StartExecution,
+    TakeOver,
     TaskCompleted,
     TaskDeferred,
     TaskFailed,
@@ -47,6 +48,7 @@ from runnel.core.invariants import check_invariants
 from runnel.core.json_types import Json
 from runnel.core.limit import Limit, decide_limit
 from runnel.core.policy import Policy
+from runnel.core.rerun import take
 from runnel.core.retry import ErrorInfo
 from runnel.core.states import NodeState
 from runnel.core.validation import build_graph
@@ -92,6 +94,27 @@ class Driver:
                 created_at=self.now,
             )
         )
+        return self
+
+    def rerun(self, former: Execution, *again: str, input_: Json = None) -> "Driver":
+        """Instead of `start`, as a client does it; `input_` replaces the former one."""
+        value = former.input if input_ is None else inline(input_)
+        nodes = [NodeId(name) for name in again]
+        taken = take(former, self.graph, again=nodes, is_same_input=input_ is None)
+        self.send(
+            CreateExecution(
+                execution_id=ROOT,
+                workflow=self.graph.workflow.name,
+                definition=self.graph.hash,
+                version=1,
+                input=value,
+                rerun_of=ExecutionId("e0"),
+                is_held=True,
+                created_at=self.now,
+            )
+        )
+        self.send(TakeOver(execution_id=ROOT, taken=list(taken)))
+        self.send(StartExecution(execution_id=ROOT))
         return self
 
     def finish(self, node: str, output: Json = None, *, item: int = NO_ITEM) -> None:

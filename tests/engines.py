@@ -37,7 +37,7 @@ class Work:
         self.calls: list[str] = []
         self.running = 0
         self.running_most = 0
-        self.failures: dict[str, list[Exception]] = {}
+        self.failures: dict[str, list[Exception | None]] = {}
         self.gates: dict[str, asyncio.Event] = {}
         self.entered: dict[str, asyncio.Event] = {}
         self.cancelled: list[str] = []
@@ -57,8 +57,8 @@ class Work:
                 self.entered[ctx.node_id].set()
                 await self.gates[ctx.node_id].wait()
             planned = self.failures.get(ctx.node_id)
-            if planned:
-                raise planned.pop(0)
+            if planned and (error := planned.pop(0)) is not None:
+                raise error
             return config or dict(ctx.inputs)
         except asyncio.CancelledError:
             self.cancelled.append(ctx.node_id)

@@ -17,7 +17,13 @@ from runnel.authoring.payloads import (
 )
 from runnel.authoring.signals import check_signal_name
 from runnel.core.checks.wording import printable
-from runnel.core.commands import CancelExecution, CreateExecution, SendSignal, StartExecution
+from runnel.core.commands import (
+    CancelExecution,
+    Command,
+    CreateExecution,
+    SendSignal,
+    StartExecution,
+)
 from runnel.core.events import ExecutionCreated
 from runnel.core.evolve import replay
 from runnel.core.execution import Execution
@@ -41,6 +47,7 @@ from runnel.ports.archive import ExecutionFilter
 from runnel.ports.backend import Backend
 from runnel.ports.clock import Clock, Ids
 from runnel.ports.store import Header
+from runnel.reruns import Rerun, check_rerunnable, take_overs
 from runnel.views import ExecutionView, HistoryView, history_of, view_of
 
 # For executions that another process runs: what this one runs is told at once.
@@ -50,6 +57,8 @@ LOOK_AGAIN_S_MAX = 5.0
 TAKEN_UP_S = 5.0
 TAKEN_UP_LOOK_S = 0.02
 WATCHED_MAX = 10_000
+# Of a large rerun: each is at most a few hundred kilobytes.
+MESSAGES_AT_ONCE = 16
 
 
 class Ending:
@@ -119,6 +128,43 @@ class Client:
         self._watch(execution_id)
         await self._backend.mailbox.send([command])
         return execution_id
+
+    async def rerun(
+        self, execution_id: ExecutionId, wanted: Rerun | None = None, *, input_: Json = None
+    ) -> ExecutionId:
+        """A new execution that takes over what the finished one settled, and runs the rest.
+
+        With the input of that one, unless another is given. Raises WrongStateError, NotFoundError,
+        InputError.
+        """
+        wanted = wanted or Rerun()
+        former = await self.load(execution_id)
+        check_rerunnable(former)
+        graph = former.graph
+        if wanted.is_newest:
+            graph = await self._definitions.newest(graph.workflow.name)
+        data = None if input_ is None else encode_payload(input_, where="input")
+        if graph.workflow.input is not None and (data is not None or wanted.is_newest):
+            _check_input(graph.workflow, data or await self._content(former.input))
+        new_id = ExecutionId(self._ids.execution_id())
+        parts = take_overs(former, graph, wanted, new_id, has_input=data is not None)
+        command = CreateExecution(
+            execution_id=new_id,
+            workflow=graph.workflow.name,
+            definition=graph.hash,
+            version=await self._definitions.store(graph.hash, graph.workflow),
+            input=former.input if data is None else await self._carry(data, f"{new_id}/input"),
+            labels=former.labels,
+            rerun_of=former.id,
+            is_held=bool(parts),
+            created_at=self._clock.now(),
+        )
+        self._watch(new_id)
+        start = [StartExecution(execution_id=new_id)] if parts else []
+        commands: list[Command] = [command, *parts, *start]
+        for first in range(0, len(commands), MESSAGES_AT_ONCE):
+            await self._backend.mailbox.send(commands[first : first + MESSAGES_AT_ONCE])
+        return new_id
 
     async def trigger(self, execution_id: ExecutionId, input_: Json = None) -> None:
         """Starts a held execution; raises WrongStateError when it is not PENDING.
@@ -259,14 +305,16 @@ class Client:
             entries = await self._backend.archive.load(held.id)
             execution = replay(entries, lambda _hash: held.graph)
             if execution is not None:
-                value = execution.input
-                return await self._backend.blobs.get(value.blob) if value.blob else value.data
+                return await self._content(execution.input)
             if self._clock.monotonic() > deadline:
                 raise WrongStateError(
                     f"execution {held.id}: no process has taken it up, so the input that it was "
                     "submitted with can't be checked; give the input, or try again once one runs"
                 )
             await self._clock.sleep(TAKEN_UP_LOOK_S)
+
+    async def _content(self, value: Value) -> bytes:
+        return await self._backend.blobs.get(value.blob) if value.blob else value.data
 
     async def _carry(self, data: bytes, prefix: str) -> Value:
         """A key of its own for each call: of two calls at once, one may be accepted."""
@@ -298,6 +346,7 @@ def _not_begun(header: Header, graph: Graph) -> Execution:
         definition=graph.hash,
         input=EMPTY_OBJECT,
         labels=header.labels,
+        rerun_of=header.rerun_of,
         created_at=header.created_at,
     )
     execution = Execution(created, graph)

@@ -4,7 +4,7 @@ import asyncio
 from collections import OrderedDict
 from typing import TypeVar
 
-from runnel.core.checks.wording import shown
+from runnel.core.checks.wording import printable, shown
 from runnel.core.graph import Graph
 from runnel.core.ids import DefinitionHash
 from runnel.core.validation import build_graph, find_problems
@@ -37,6 +37,12 @@ class Definitions:
             found = Graph(decode_workflow(definition.document))
             _keep(self._graphs, hash_, found)
         return found
+
+    async def newest(self, name: str) -> Graph:
+        """The last version that was stored under this name; raises NotFoundError."""
+        for definition in await self._archive.list_versions(name, limit=1):
+            return await self.graph(definition.hash)
+        raise NotFoundError("workflow", printable(name))
 
     def hash_of_valid(self, workflow: Workflow) -> DefinitionHash:
         """Raises InvalidWorkflowError.

@@ -45,6 +45,7 @@ class ExecutionView(msgspec.Struct, frozen=True, kw_only=True):
     started_at: float | None
     finished_at: float | None
     parent_id: str | None
+    rerun_of: str | None
     labels: dict[str, str]
 
 
@@ -75,6 +76,7 @@ async def view_of(execution: Execution, blobs: BlobStore) -> ExecutionView:
         started_at=execution.started_at,
         finished_at=execution.finished_at,
         parent_id=execution.parent.execution_id if execution.parent else None,
+        rerun_of=execution.rerun_of,
         labels=execution.labels,
     )
 

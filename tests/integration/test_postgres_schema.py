@@ -84,7 +84,8 @@ GIVEN: dict[str, tuple[object, ...]] = {
     "delete_dead_letters": ("x000007", "x000007.", "x000007/"),
     "delete_executions": ("x000007", "x000007.", "x000007/"),
 }
-# One row for the whole store, one for each partition; and writes, whose keys are indexes.
+# One row for the whole store, one for each partition, a few for each workflow; and writes, whose
+# keys are indexes.
 SMALL = {
     "get_meta",
     "add_meta",
@@ -98,6 +99,8 @@ SMALL = {
     "add_header",
     "put_nodes",
     "add_command",
+    "list_workflows",
+    "list_versions",
     "lock_definitions",
     "add_definition",
     "put_blob",

@@ -54,13 +54,37 @@ async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
         await open_at(tmp_path)
 
 
+SHAPE = """
+SELECT held.name, part.name, part.type FROM sqlite_schema AS held
+JOIN pragma_table_xinfo(held.name) AS part ORDER BY held.name, part.cid
+"""
+
+
+async def test_a_database_of_the_version_before_is_brought_to_this_one(tmp_path: Path) -> None:
+    await (await open_at(tmp_path)).close()
+    with sqlite3.connect(tmp_path / "runnel.db") as db:
+        fresh = db.execute(SHAPE).fetchall()
+        db.execute("DROP INDEX executions_by_rerun")
+        db.execute("ALTER TABLE executions DROP COLUMN rerun_of")
+        db.execute("PRAGMA user_version = 1")
+    db.close()
+
+    await (await open_at(tmp_path)).close()
+
+    with sqlite3.connect(tmp_path / "runnel.db") as db:
+        upgraded = db.execute(SHAPE).fetchall()
+        assert db.execute("PRAGMA user_version").fetchone() == (2,)
+    db.close()
+    assert upgraded == fresh
+
+
 async def test_a_database_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     await (await open_at(tmp_path)).close()
     with sqlite3.connect(tmp_path / "runnel.db") as db:
         db.execute("PRAGMA user_version = 99")
     db.close()
 
-    with pytest.raises(StoreError, match="schema version 99, this Runnel knows up to 1: upgrade"):
+    with pytest.raises(StoreError, match="schema version 99, this Runnel knows up to 2: upgrade"):
         await open_at(tmp_path)
 
 

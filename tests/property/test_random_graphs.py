@@ -124,6 +124,40 @@ def test_the_history_alone_rebuilds_the_state(made: tuple[Workflow, set[str]], s
         assert rebuilt.state == driver.root.state
 
 
+@settings(max_examples=200, deadline=None)
+@given(made=workflows(), seed=st.integers(0, 2**32))
+def test_a_rerun_without_trouble_ends_as_a_run_without_trouble(
+    made: tuple[Workflow, set[str]], seed: int
+) -> None:
+    definition, false = made
+    chance = random.Random(seed)
+    former = Driver(definition).start()
+    expected = Reference(definition, false)
+    while not former.root.is_final:
+        _one_step(former, expected, chance)
+    untroubled = Driver(definition).start().finish_all(lambda _task: {"x": 1})
+    again = [each.id for each in definition.nodes if chance.random() < 0.1]
+
+    rerun = Driver(definition).rerun(former.root, *again)
+    began = {each.node_id for each in rerun.issued}
+    rerun.finish_all(lambda _task: {"x": 1})
+
+    assert rerun.states() == untroubled.states()
+    assert rerun.output() == untroubled.output()
+    completed = {name for name, state in former.states().items() if state is NodeState.COMPLETED}
+    assert again or not began & (completed - _below(definition, former))
+
+
+def _below(definition: Workflow, former: Driver) -> set[str]:
+    """What depends on a node that neither completed nor was skipped, in the order of the nodes."""
+    good = {NodeState.COMPLETED, NodeState.SKIPPED}
+    bad = {name for name, state in former.states().items() if state not in good}
+    for each in definition.nodes:
+        if bad & {*each.dependencies}:
+            bad.add(each.id)
+    return bad
+
+
 @pytest.mark.parametrize("width", [2, 3, 8])
 def test_parents_that_finish_in_the_same_instant_fire_the_join_once(width: int) -> None:
     parents = [f"p{index}" for index in range(width)]

@@ -25,6 +25,16 @@ class MemoryArchive:
     async def get_definition(self, hash_: DefinitionHash) -> Definition | None:
         return self._state.definitions.get(hash_)
 
+    async def list_workflows(self, *, after: str = "", limit: int = 50) -> Sequence[Definition]:
+        newest: dict[str, Definition] = {}
+        for found in sorted(self._state.definitions.values(), key=lambda each: each.version):
+            newest[found.name] = found
+        return [newest[name] for name in sorted(newest) if name > after][:limit]
+
+    async def list_versions(self, name: str, *, limit: int = 50) -> Sequence[Definition]:
+        found = [each for each in self._state.definitions.values() if each.name == name]
+        return sorted(found, key=lambda each: each.version, reverse=True)[:limit]
+
     async def get_header(self, execution_id: ExecutionId) -> Header | None:
         return self._state.headers.get(execution_id)
 

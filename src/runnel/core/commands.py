@@ -4,9 +4,10 @@ from typing import TypeAlias
 
 import msgspec
 
-from runnel.core.ids import DefinitionHash, ExecutionId, Ref, Token
+from runnel.core.ids import DefinitionHash, ExecutionId, NodeId, Ref, Token
 from runnel.core.retry import ErrorInfo
 from runnel.core.states import ExecutionState
+from runnel.core.taken import Taken
 from runnel.core.values import EMPTY_OBJECT, Value
 
 
@@ -24,8 +25,21 @@ class CreateExecution(_Command, frozen=True, kw_only=True):
     input: Value = EMPTY_OBJECT
     labels: dict[str, str] = {}
     parent: Token | None = None
+    rerun_of: ExecutionId | None = None
     is_held: bool = False
     created_at: float
+
+
+class TakeOver(_Command, frozen=True, kw_only=True):
+    """Settles nodes of a PENDING execution as the one that it is a rerun of did.
+
+    `part` tells several of one execution apart. `configs` replace those of the definition.
+    """
+
+    execution_id: ExecutionId
+    part: int = 0
+    taken: list[Taken] = []
+    configs: dict[NodeId, msgspec.Raw] = {}
 
 
 class StartExecution(_Command, frozen=True, kw_only=True):
@@ -176,6 +190,7 @@ class FailExecution(_Command, frozen=True, kw_only=True):
 
 Command: TypeAlias = (
     CreateExecution
+    | TakeOver
     | StartExecution
     | TaskStarted
     | TaskCompleted
@@ -223,10 +238,17 @@ def limit_id(key: str) -> str:
     return LIMIT_PREFIX + key
 
 
+def _is_former(command: CreateExecution) -> bool:
+    return not (command.input.blob or "").startswith(f"{command.execution_id}/")
+
+
 def blob_of(command: Command) -> str | None:
-    """The key of the large value that its caller has put aside; None when there is none."""
+    """The key of the large value that its caller has put aside; None when there is none.
+
+    The input of a rerun may be that of the execution before it.
+    """
     if isinstance(command, CreateExecution):
-        return command.input.blob
+        return None if command.rerun_of and _is_former(command) else command.input.blob
     if isinstance(command, StartExecution):
         return None if command.input is None else command.input.blob
     return command.payload.blob if isinstance(command, SendSignal) else None

@@ -9,6 +9,7 @@ from runnel.core.ids import NO_ITEM, DefinitionHash, ExecutionId, NodeId, Nonce,
 from runnel.core.retry import ErrorInfo
 from runnel.core.run_when import SkipReason
 from runnel.core.states import ExecutionState
+from runnel.core.taken import Taken
 from runnel.core.values import Value
 
 
@@ -42,11 +43,23 @@ class ExecutionCreated(_Event, frozen=True, kw_only=True):
     input: Value
     labels: dict[str, str] = {}
     parent: Token | None = None
+    rerun_of: ExecutionId | None = None
     created_at: float
 
 
 class ExecutionStarted(_Event, frozen=True, kw_only=True):
     input: Value | None = None
+
+
+class NodesTaken(_Event, frozen=True, kw_only=True):
+    """What the execution that this is a rerun of had settled is not run again.
+
+    An item is kept until its map begins.
+    """
+
+    part: int = 0
+    taken: list[Taken] = []
+    configs: dict[NodeId, msgspec.Raw] = {}
 
 
 class NodeQueued(_NodeEvent, frozen=True, kw_only=True):
@@ -165,6 +178,7 @@ class LimitReleased(_Event, frozen=True, kw_only=True):
 Event: TypeAlias = (
     ExecutionCreated
     | ExecutionStarted
+    | NodesTaken
     | NodeQueued
     | NodeStarted
     | NodeCompleted

@@ -3,15 +3,17 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from runnel.core import events as e
 from runnel.core.codec import decode_entry
-from runnel.core.execution import PENDING, Execution, MapRun, NodeRun
+from runnel.core.execution import PENDING, Execution, GivenConfig, MapRun, NodeRun
 from runnel.core.graph import Graph
 from runnel.core.ids import NO_ITEM, DefinitionHash
 from runnel.core.states import NODE_MOVES, NodeState, check_execution_move, check_node_move
 from runnel.core.states import ExecutionState as X
+from runnel.core.templates import compile_tree
 from runnel.core.values import NULL, Value
 from runnel.errors import BrokenInvariantError
 
@@ -46,6 +48,29 @@ def _on_started(execution: Execution, event: e.ExecutionStarted, at: float) -> N
     execution.started_at = at
     if event.input is not None:
         execution.input = event.input
+
+
+def _on_taken(execution: Execution, event: e.NodesTaken, at: float) -> None:
+    execution.taken_parts.add(event.part)
+    reason = f"taken over from {execution.rerun_of}"
+    for taken in event.taken:
+        index = execution.graph.index[taken.node]
+        run = execution.nodes[index]
+        if taken.item != NO_ITEM:
+            execution.taken_items.setdefault(index, {})[taken.item] = taken.output or NULL
+        elif taken.skip is None:
+            changed = replace(
+                run, state=S.COMPLETED, output=taken.output, reason=reason, finished_at=at
+            )
+            _settle(execution, index, run, changed)
+        else:
+            detail = taken.detail or str(taken.skip)
+            changed = replace(run, state=S.SKIPPED, skip=taken.skip, reason=detail, finished_at=at)
+            _settle(execution, index, run, changed)
+    for node_id, raw in event.configs.items():
+        index = execution.graph.index[node_id]
+        needs = execution.graph.needs_of(index, compile_tree(msgspec.json.decode(raw)))
+        execution.configs[index] = GivenConfig(raw, needs)
 
 
 def _on_queued(execution: Execution, event: e.NodeQueued, _at: float) -> None:
@@ -190,7 +215,8 @@ def _on_map_started(execution: Execution, event: e.MapStarted, at: float) -> Non
     run = execution.nodes[index]
     check_node_move(event.node, run.state, S.RUNNING)
     execution.nodes[index] = replace(run, state=S.RUNNING, attempt=1, started_at=at)
-    execution.maps[index] = MapRun(event.count)
+    found = execution.maps[index] = MapRun(event.count)
+    found.take(execution.taken_items.pop(index, {}))
 
 
 def _on_signal(execution: Execution, event: e.SignalReceived, _at: float) -> None:
@@ -257,7 +283,7 @@ def _put(execution: Execution, index: int, item: int, run: NodeRun) -> None:
         return
     found = execution.maps[index]
     found.active[item] = run
-    found.next_item = max(found.next_item, item + 1)
+    found.begun(item)
 
 
 def _settle(execution: Execution, index: int, before: NodeRun, after: NodeRun) -> None:
@@ -281,7 +307,7 @@ def _settle_item(execution: Execution, index: int, item: int) -> None:
         node_id = execution.graph.nodes[index].node.id
         raise BrokenInvariantError(f"item {item} of '{node_id}' is settled twice")
     execution.in_flight -= found.active.pop(item, PENDING).holds_slot
-    found.next_item = max(found.next_item, item + 1)
+    found.begun(item)
     found.settled += 1
 
 
@@ -293,6 +319,7 @@ def _keep_result(found: MapRun, item: int, output: Value) -> None:
 # Any: each function takes the one event type that it is registered for.
 _APPLY: dict[type, Callable[[Execution, Any, float], None]] = {
     e.ExecutionStarted: _on_started,
+    e.NodesTaken: _on_taken,
     e.NodeQueued: _on_queued,
     e.NodeStarted: _on_task_started,
     e.NodeCompleted: _on_completed,

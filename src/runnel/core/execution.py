@@ -1,6 +1,7 @@
 """An execution: a mutable aggregate of frozen node values, changed by `evolve` and nothing else."""
 
 from collections import deque
+from collections.abc import Mapping
 
 import msgspec
 
@@ -84,6 +85,31 @@ class MapRun:
     def is_settled(self) -> bool:
         return self.settled == self.count
 
+    def take(self, results: Mapping[int, Value]) -> None:
+        """Items that a rerun has from before; none of them has begun."""
+        for item, output in results.items():
+            if item < self.count:
+                self.results[item] = output
+                self.size += output.size + 1
+                self.settled += 1
+        self.begun(-1)
+
+    def begun(self, item: int) -> None:
+        """The next item is the one behind it, or the first behind that which was not taken."""
+        self.next_item = max(self.next_item, item + 1)
+        while self.next_item < self.count and self.results[self.next_item] is not None:
+            self.next_item += 1
+
+
+class GivenConfig:
+    """A config that replaces the definition's, and whose outputs it `needs`."""
+
+    __slots__ = ("needs", "raw")
+
+    def __init__(self, raw: msgspec.Raw, needs: tuple[int, ...]) -> None:
+        self.raw = raw
+        self.needs = needs
+
 
 class Execution:
     """All that is known of one execution, by node index of its graph."""
@@ -91,6 +117,7 @@ class Execution:
     __slots__ = (
         "awaited_blobs",
         "closing_error",
+        "configs",
         "created_at",
         "error",
         "finished_at",
@@ -110,10 +137,13 @@ class Execution:
         "parent",
         "ready",
         "remaining",
+        "rerun_of",
         "signal_ids",
         "signals",
         "started_at",
         "state",
+        "taken_items",
+        "taken_parts",
         "unsettled",
         "version",
         "waiting_for",
@@ -126,6 +156,7 @@ class Execution:
         self.input = created.input
         self.labels = created.labels
         self.parent: Token | None = created.parent
+        self.rerun_of: ExecutionId | None = created.rerun_of
         self.created_at = created.created_at
         self.started_at: float | None = None
         self.finished_at: float | None = None
@@ -142,6 +173,9 @@ class Execution:
         self.remaining = len(graph)
         self.in_flight = 0
         self.maps: dict[int, MapRun] = {}
+        self.taken_parts: set[int] = set()
+        self.taken_items: dict[int, dict[int, Value]] = {}
+        self.configs: dict[int, GivenConfig] = {}
         self.signals: dict[str, tuple[str, Value]] = {}
         self.signal_ids: set[str] = set()
         self.waiting_for: dict[str, list[int]] = {}

@@ -1,13 +1,12 @@
 """A workflow compiled for running: neighbours by index, templates parsed, configs encoded once."""
 
 from collections import deque
-from collections.abc import Iterator
 
 import msgspec
 
 from runnel.core.ids import DefinitionHash, NodeId
 from runnel.core.run_when import CLEAN_UP
-from runnel.core.templates import Expression, Reference, Tree, compile_expression, compile_tree
+from runnel.core.templates import Expression, Tree, compile_expression, compile_tree
 from runnel.core.workflow import Node, Workflow, hash_workflow
 
 _encoder = msgspec.json.Encoder()
@@ -81,13 +80,16 @@ class Graph:
             compiled.parents = parents
             for parent in parents:
                 children[parent].append(compiled.index)
-            named = {self.index[NodeId(ref.root)] for ref in self._config_references(compiled)}
-            compiled.needs = (*parents, *sorted(named - set(parents)))
+            compiled.needs = self.needs_of(compiled.index, compiled.config)
         for compiled, below in zip(self.nodes, children, strict=True):
             compiled.children = tuple(below)
 
-    def _config_references(self, compiled: CompiledNode) -> Iterator[Reference]:
-        return (ref for ref in compiled.config.references if ref.root in self.index)
+    def needs_of(self, index: int, config: Tree) -> tuple[int, ...]:
+        """Whose outputs a task of the node carries: its parents', then what this config names."""
+        parents = self.nodes[index].parents
+        roots = (NodeId(ref.root) for ref in config.references)
+        named = {self.index[root] for root in roots if root in self.index}
+        return (*parents, *sorted(named - set(parents)))
 
     def layers(self) -> list[list[NodeId]]:
         """Nodes by distance from the roots: what one layer holds may run in parallel."""

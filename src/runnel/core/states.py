@@ -38,7 +38,18 @@ _N = NodeState
 NODE_MOVES: Mapping[NodeState, frozenset[NodeState]] = {
     # RUNNING without QUEUED: a map, whose items are queued in its place.
     # FAILED from PENDING: a condition, key or list that could not be evaluated.
-    _N.PENDING: frozenset({_N.QUEUED, _N.RUNNING, _N.WAITING, _N.FAILED, _N.SKIPPED, _N.CANCELLED}),
+    # COMPLETED from PENDING: taken over from the execution that this is a rerun of.
+    _N.PENDING: frozenset(
+        {
+            _N.QUEUED,
+            _N.RUNNING,
+            _N.WAITING,
+            _N.COMPLETED,
+            _N.FAILED,
+            _N.SKIPPED,
+            _N.CANCELLED,
+        }
+    ),
     # QUEUED again: the task was lost before it started, and is issued anew.
     _N.QUEUED: frozenset({_N.QUEUED, _N.RUNNING, _N.WAITING, _N.FAILED, _N.CANCELLED}),
     # SKIPPED from RUNNING: its own code found that there is nothing to do.

@@ -34,6 +34,12 @@ class Archive(Protocol):
 
     async def get_definition(self, hash_: DefinitionHash) -> Definition | None: ...
 
+    async def list_workflows(self, *, after: str = "", limit: int = 50) -> Sequence[Definition]:
+        """The newest version of each, by name; `after` is the last name of the previous page."""
+
+    async def list_versions(self, name: str, *, limit: int = 50) -> Sequence[Definition]:
+        """Newest first; empty for a name that no workflow has."""
+
     async def get_header(self, execution_id: ExecutionId) -> Header | None: ...
 
     async def load(self, execution_id: ExecutionId) -> Sequence[bytes]:

@@ -78,6 +78,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     parent_id: ExecutionId | None = None
     labels: dict[str, str] = {}
     error: str | None = None
+    rerun_of: ExecutionId | None = None
 
 
 def pending_header(command: CreateExecution) -> Header:
@@ -91,6 +92,7 @@ def pending_header(command: CreateExecution) -> Header:
         created_at=command.created_at,
         parent_id=command.parent.execution_id if command.parent else None,
         labels=command.labels,
+        rerun_of=command.rerun_of,
     )
 
 

@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+from msgspec import Raw
+
 from runnel.core import codec, commands, events
 from runnel.core.ids import NO_ITEM, DefinitionHash, ExecutionId, NodeId, Nonce, Ref, Token
 from runnel.core.retry import ErrorInfo, RetryPolicy
 from runnel.core.run_when import RunWhen, SkipReason
 from runnel.core.states import ExecutionState
+from runnel.core.taken import Taken
 from runnel.core.values import blob, inline
 from runnel.core.workflow import encode_workflow
 from tests.driver import TRANSIENT, Driver, node, workflow
@@ -17,7 +20,12 @@ REF = Ref(ExecutionId("e1"), NodeId("a"), 3)
 ERROR = ErrorInfo(
     type="ValueError", message="bad", types=("ValueError",), retryable=False, traceback="…"
 )
-E1, A = ExecutionId("e1"), NodeId("a")
+E0, E1, A = ExecutionId("e0"), ExecutionId("e1"), NodeId("a")
+TAKEN = [
+    Taken(A, output=inline([1])),
+    Taken(NodeId("b"), skip=SkipReason.BY_ITSELF, detail="empty"),
+    Taken(NodeId("each"), 3, output=blob("e0/each/3", 10**6)),
+]
 HASH = DefinitionHash("0123")
 
 COMMANDS: list[commands.Command] = [
@@ -32,6 +40,10 @@ COMMANDS: list[commands.Command] = [
         is_held=True,
         created_at=5.0,
     ),
+    commands.CreateExecution(
+        execution_id=E1, workflow="w", definition=HASH, version=2, rerun_of=E0, created_at=5.0
+    ),
+    commands.TakeOver(execution_id=E1, part=2, taken=TAKEN, configs={A: Raw(b'{"x":1}')}),
     commands.StartExecution(execution_id=E1, input=inline(1)),
     commands.TaskStarted(token=TOKEN, worker="w1", started_at=6.5),
     commands.TaskCompleted(token=TOKEN, output=blob("e1/a", 9), worker="w1", started_at=6.5),
@@ -66,6 +78,16 @@ EVENTS: list[events.AnyEvent] = [
         parent=TOKEN,
         created_at=1.0,
     ),
+    events.ExecutionCreated(
+        execution_id=E1,
+        workflow="w",
+        version=1,
+        definition=HASH,
+        input=inline({}),
+        rerun_of=E0,
+        created_at=1.0,
+    ),
+    events.NodesTaken(part=2, taken=TAKEN, configs={A: Raw(b'{"x":1}')}),
     events.ExecutionStarted(input=inline({"x": 1})),
     events.NodeQueued(node=A, item=4, attempt=2, nonce=Nonce("n"), key="db"),
     events.NodeStarted(node=A, worker="w1", started_at=2.0),

@@ -44,6 +44,12 @@ class ArchivedArchive:
                 await self._hot.keep_definition(found, keep_s=DEFINITION_KEEP_S)
         return found
 
+    async def list_workflows(self, *, after: str = "", limit: int = 50) -> Sequence[Definition]:
+        return await self._cold.list_workflows(after=after, limit=limit)
+
+    async def list_versions(self, name: str, *, limit: int = 50) -> Sequence[Definition]:
+        return await self._cold.list_versions(name, limit=limit)
+
     async def get_header(self, execution_id: ExecutionId) -> Header | None:
         found = await self._hot.get_header(execution_id)
         return found or await self._cold.get_header(execution_id)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from math import inf
+from typing import Any
 
 import msgspec
 
@@ -42,6 +43,14 @@ class PostgresArchive:
             return None
         return Definition(hash=hash_, name=row[0], version=row[1], document=row[2])
 
+    async def list_workflows(self, *, after: str = "", limit: int = 50) -> Sequence[Definition]:
+        rows = await self._database.rows("list_workflows", storable(after), limit)
+        return [_definition(row) for row in rows]
+
+    async def list_versions(self, name: str, *, limit: int = 50) -> Sequence[Definition]:
+        rows = await self._database.rows("list_versions", storable(name), limit)
+        return [_definition(row) for row in rows]
+
     async def get_header(self, execution_id: ExecutionId) -> Header | None:
         row = await self._database.row("get_header", storable(execution_id))
         return None if row is None else header_of(row)
@@ -81,3 +90,7 @@ class PostgresArchive:
     async def list_dead_letters(self, *, limit: int = 50) -> Sequence[DeadLetter]:
         rows = await self._database.rows("list_dead_letters", limit)
         return [_letters.decode(row[0]) for row in rows]
+
+
+def _definition(row: Sequence[Any]) -> Definition:
+    return Definition(hash=row[0], name=row[1], version=row[2], document=row[3])

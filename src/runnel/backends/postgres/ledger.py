@@ -14,6 +14,7 @@ from runnel.core.commands import (
     Command,
     CreateExecution,
     SendSignal,
+    TakeOver,
     aggregate_of,
 )
 from runnel.errors import BrokenInvariantError, FencedError
@@ -151,4 +152,6 @@ def _key(command: Command) -> str:
         return storable(command.signal_id)
     if isinstance(command, CancelExecution):
         return FORCED if command.is_forced else ""
+    if isinstance(command, TakeOver):
+        return str(command.part)
     return ""

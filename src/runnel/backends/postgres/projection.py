@@ -12,6 +12,7 @@ from runnel.core.commands import (
     CreateExecution,
     SendSignal,
     StartExecution,
+    TakeOver,
 )
 from runnel.core.effects import DeadLetter
 from runnel.core.events import (
@@ -25,6 +26,7 @@ from runnel.core.events import (
     NodeFailed,
     NodeQueued,
     NodeSkipped,
+    NodesTaken,
     NodeStarted,
     NodeWaits,
     RetryPlanned,
@@ -156,6 +158,8 @@ class Projection:
                 self._move(execution_id, event.node, event.item, event, entry.at)
             elif isinstance(event, MapStarted):
                 self._move(execution_id, event.node, NO_ITEM, event, entry.at)
+            elif isinstance(event, NodesTaken):
+                self._take(execution_id, event, entry.at)
             else:
                 self._note_applied(execution_id, event)
 
@@ -182,6 +186,15 @@ class Projection:
             row.started_at = row.started_at or event.started_at
         if row.state is NodeState.COMPLETED:
             row.error = None
+
+    def _take(self, execution_id: str, event: NodesTaken, at: float) -> None:
+        """An item has a row once its map has one, as if it had run at once."""
+        self.applied[execution_id, TakeOver.__name__, str(event.part)] = None
+        for taken in event.taken:
+            row = NodeRow()
+            row.state = NodeState.COMPLETED if taken.skip is None else NodeState.SKIPPED
+            row.finished_at = at
+            self.nodes[execution_id, storable(taken.node), taken.item] = row
 
     def _note_applied(self, execution_id: str, event: AnyEvent) -> None:
         if isinstance(event, ExecutionCreated):

@@ -27,10 +27,10 @@ RETURNING sequence;
 -- put_headers: new executions, or the fields that may change of known ones
 INSERT INTO executions (
     id, partition, is_root, workflow, version, definition, state,
-    created_at, started_at, finished_at, parent_id, labels, error
+    created_at, started_at, finished_at, parent_id, labels, error, rerun_of
 )
 SELECT id, partition, parent_id IS NULL, workflow, version, definition, state,
-    created_at, started_at, finished_at, parent_id, labels, error
+    created_at, started_at, finished_at, parent_id, labels, error, rerun_of
 FROM staged_headers
 ON CONFLICT (id) DO UPDATE SET
     workflow = excluded.workflow,
@@ -46,8 +46,8 @@ ON CONFLICT (id) DO UPDATE SET
 -- add_header: an execution that its owner has not seen yet; a known one is left as it is
 INSERT INTO executions (
     id, partition, is_root, workflow, version, definition, state,
-    created_at, started_at, finished_at, parent_id, labels, error
-) VALUES ($1, $2, $10::text IS NULL, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+    created_at, started_at, finished_at, parent_id, labels, error, rerun_of
+) VALUES ($1, $2, $10::text IS NULL, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
 ON CONFLICT (id) DO NOTHING;
 
 -- put_nodes: what a batch says of each node; a new attempt (queued_at) begins without a worker
@@ -109,12 +109,23 @@ SELECT $1::text, $2::text, coalesce(max(version), 0) + 1, $3::bytea
 FROM definitions WHERE name = $2::text
 RETURNING version;
 
+-- list_workflows: the newest version of each, by name
+SELECT hash, name, version, document FROM definitions AS newest
+WHERE name COLLATE "C" > $1
+    AND version = (SELECT max(version) FROM definitions WHERE name = newest.name)
+ORDER BY name COLLATE "C"
+LIMIT $2;
+
+-- list_versions: of one name, newest first
+SELECT hash, name, version, document FROM definitions
+WHERE name = $1 ORDER BY version DESC LIMIT $2;
+
 -- get_definition: by content
 SELECT name, version, document FROM definitions WHERE hash = $1;
 
 -- get_header: one execution
 SELECT id, workflow, version, definition, state,
-    created_at, started_at, finished_at, parent_id, labels, error
+    created_at, started_at, finished_at, parent_id, labels, error, rerun_of
 FROM executions WHERE id = $1;
 
 -- get_place: where an execution stands in lists
@@ -126,7 +137,7 @@ FROM unnest($1::boolean[]) AS roots (is_root)
 CROSS JOIN unnest($2::text[]) AS states (state)
 CROSS JOIN LATERAL (
     SELECT id, workflow, version, definition, executions.state,
-        created_at, started_at, finished_at, parent_id, labels, error
+        created_at, started_at, finished_at, parent_id, labels, error, rerun_of
     FROM executions
     WHERE executions.is_root = roots.is_root AND executions.state = states.state
         AND (created_at, id) < ($3::float8, $4::text)
@@ -142,7 +153,7 @@ FROM unnest($1::boolean[]) AS roots (is_root)
 CROSS JOIN unnest($2::text[]) AS states (state)
 CROSS JOIN LATERAL (
     SELECT id, workflow, version, definition, executions.state,
-        created_at, started_at, finished_at, parent_id, labels, error
+        created_at, started_at, finished_at, parent_id, labels, error, rerun_of
     FROM executions
     WHERE executions.is_root = roots.is_root AND executions.state = states.state
         AND (created_at, id) < ($3::float8, $4::text)
@@ -207,7 +218,7 @@ CROSS JOIN LATERAL (
 
 -- get_headers: these executions
 SELECT id, workflow, version, definition, state,
-    created_at, started_at, finished_at, parent_id, labels, error
+    created_at, started_at, finished_at, parent_id, labels, error, rerun_of
 FROM executions WHERE id = ANY ($1::text[]) ORDER BY created_at, id;
 
 -- load_histories: of these executions, each in order
@@ -218,7 +229,8 @@ ORDER BY aggregate_id, sequence, ordinal;
 -- list_limits: the concurrency keys of a partition that somebody holds or waits for
 SELECT aggregate_id, entry FROM limit_log WHERE partition = $1 ORDER BY sequence, ordinal;
 
--- take_finished: roots that ended in this state before then, and of which nothing runs any more
+-- take_finished: roots that ended in this state before then, of which nothing runs any more and
+-- whose outputs no rerun shares
 SELECT id FROM executions AS root
 WHERE is_root AND state = $1 AND finished_at < $2
     AND NOT EXISTS (
@@ -226,6 +238,7 @@ WHERE is_root AND state = $1 AND finished_at < $2
         WHERE child.id >= root.id || '.' AND child.id < root.id || '/'
             AND child.state IN ('PENDING', 'RUNNING')
     )
+    AND NOT EXISTS (SELECT 1 FROM executions AS rerun WHERE rerun.rerun_of = root.id)
 ORDER BY finished_at LIMIT $3
 FOR UPDATE SKIP LOCKED;
 

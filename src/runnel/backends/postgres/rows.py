@@ -44,6 +44,7 @@ def header_row(partition: int, header: Header) -> tuple[object, ...]:
         header.parent_id,
         _encode(header.labels).decode(),
         None if header.error is None else storable(header.error),
+        header.rerun_of,
     )
 
 
@@ -65,4 +66,5 @@ def header_of(row: Sequence[Any]) -> Header:
         parent_id=None if row[8] is None else ExecutionId(row[8]),
         labels=_labels.decode(row[9]),
         error=row[10],
+        rerun_of=None if row[11] is None else ExecutionId(row[11]),
     )

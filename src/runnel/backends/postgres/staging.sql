@@ -12,7 +12,8 @@ CREATE TEMPORARY TABLE staged_headers (
     finished_at double precision,
     parent_id text,
     labels text,
-    error text
+    error text,
+    rerun_of text
 ) ON COMMIT DELETE ROWS;
 
 CREATE TEMPORARY TABLE staged_nodes (

@@ -21,8 +21,12 @@ class RedisArchive:
         self._keys = keys
 
     async def put_definition(self, name: str, hash_: DefinitionHash, document: bytes) -> int:
-        keys = [self._keys.definition + hash_, self._keys.versions]
-        version: int = await self._lines.run("put_definition", keys, [name, document])
+        keys = [
+            self._keys.definition + hash_,
+            self._keys.versions,
+            self._keys.versions_of + name,
+        ]
+        version: int = await self._lines.run("put_definition", keys, [name, document, hash_])
         return version
 
     async def get_definition(self, hash_: DefinitionHash) -> Definition | None:
@@ -33,6 +37,18 @@ class RedisArchive:
         if name is None:
             return None
         return Definition(hash=hash_, name=name.decode(), version=int(version), document=document)
+
+    async def list_workflows(self, *, after: str = "", limit: int = 50) -> Sequence[Definition]:
+        """All names are read each time: there are as many as people have thought of."""
+        known = await self._lines.call("HKEYS", self._keys.versions)
+        names = sorted(name for each in known if (name := each.decode()) > after)
+        pages = [await self.list_versions(name, limit=1) for name in names[:limit]]
+        return [found for page in pages for found in page]
+
+    async def list_versions(self, name: str, *, limit: int = 50) -> Sequence[Definition]:
+        hashes = await self._lines.call("LRANGE", self._keys.versions_of + name, 0, limit - 1)
+        found = [await self.get_definition(DefinitionHash(each.decode())) for each in hashes]
+        return [definition for definition in found if definition is not None]
 
     async def keep_definition(self, definition: Definition, *, keep_s: int) -> None:
         """As another archive has it, for so long at least."""

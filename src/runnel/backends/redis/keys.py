@@ -47,9 +47,11 @@ class Keys:
         # stream per queue of dead letters; set: the queues that have one
         self.letters = tag + "dlq:"
         self.letter_queues = tag + "dlqs"
-        # hash per content hash: name, version, document; hash: name to its last version
+        # hash per content hash: name, version, document; hash: name to its last version; list per
+        # name: the content hash of each version, newest first
         self.definition = tag + "definition:"
         self.versions = tag + "versions"
+        self.versions_of = tag + "versions-of:"
         # string per blob; sorted set: their keys by name
         self.blob = tag + "blob:"
         self.blobs = tag + "blobs"

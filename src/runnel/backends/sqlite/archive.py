@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Sequence
+from typing import Any
 
 from runnel.backends.sqlite.queries import SQL
 from runnel.backends.sqlite.reader import Reader
@@ -30,9 +31,14 @@ class SqliteArchive:
         return int(known[0][0]) if known else await self._writer.submit(run)
 
     async def get_definition(self, hash_: DefinitionHash) -> Definition | None:
-        for known, name, version, document in self._reader.rows("get_definition", (hash_,)):
-            return Definition(hash=known, name=name, version=version, document=document)
-        return None
+        rows = self._reader.rows("get_definition", (hash_,))
+        return _definition(rows[0]) if rows else None
+
+    async def list_workflows(self, *, after: str = "", limit: int = 50) -> Sequence[Definition]:
+        return [_definition(row) for row in self._reader.rows("list_workflows", (after, limit))]
+
+    async def list_versions(self, name: str, *, limit: int = 50) -> Sequence[Definition]:
+        return [_definition(row) for row in self._reader.rows("list_versions", (name, limit))]
 
     async def get_header(self, execution_id: ExecutionId) -> Header | None:
         rows = self._reader.rows("get_header", (execution_id,))
@@ -70,3 +76,8 @@ class SqliteArchive:
 
     async def list_dead_letters(self, *, limit: int = 50) -> Sequence[DeadLetter]:
         return [letter_of(row[0]) for row in self._reader.rows("list_dead_letters", (limit,))]
+
+
+def _definition(row: Sequence[Any]) -> Definition:
+    hash_, name, version, document = row
+    return Definition(hash=hash_, name=name, version=version, document=document)

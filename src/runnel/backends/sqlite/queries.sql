@@ -43,15 +43,15 @@ DELETE FROM history WHERE aggregate_id = ?;
 -- add_header: an execution that its owner has not seen yet; a known one is left as it is
 INSERT INTO executions (
     id, partition, workflow, version, definition, state,
-    created_at, started_at, finished_at, parent_id, labels, error
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    created_at, started_at, finished_at, parent_id, labels, error, rerun_of
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO NOTHING;
 
 -- put_header: a new execution, or the fields that may change of a known one
 INSERT INTO executions (
     id, partition, workflow, version, definition, state,
-    created_at, started_at, finished_at, parent_id, labels, error
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    created_at, started_at, finished_at, parent_id, labels, error, rerun_of
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET
     workflow = excluded.workflow,
     version = excluded.version,
@@ -64,7 +64,7 @@ ON CONFLICT (id) DO UPDATE SET
 
 -- get_header: one execution
 SELECT id, workflow, version, definition, state,
-    created_at, started_at, finished_at, parent_id, labels, error
+    created_at, started_at, finished_at, parent_id, labels, error, rerun_of
 FROM executions WHERE id = ?;
 
 -- get_home: the partition that an execution lives in
@@ -77,7 +77,7 @@ ORDER BY created_at, id;
 
 -- list_headers: one page of executions in any state, newest first
 SELECT id, workflow, version, definition, state,
-    created_at, started_at, finished_at, parent_id, labels, error
+    created_at, started_at, finished_at, parent_id, labels, error, rerun_of
 FROM executions
 WHERE (:workflow IS NULL OR workflow = :workflow)
     AND (:with_children OR parent_id IS NULL)
@@ -90,7 +90,7 @@ LIMIT :limit;
 
 -- list_headers_in_state: one page of executions in one state, newest first
 SELECT id, workflow, version, definition, state,
-    created_at, started_at, finished_at, parent_id, labels, error
+    created_at, started_at, finished_at, parent_id, labels, error, rerun_of
 FROM executions
 WHERE state = :state
     AND (:workflow IS NULL OR workflow = :workflow)
@@ -115,6 +115,17 @@ SELECT version FROM definitions WHERE hash = ?;
 INSERT INTO definitions (hash, name, version, document)
 SELECT ?1, ?2, coalesce(max(version), 0) + 1, ?3 FROM definitions WHERE name = ?2
 RETURNING version;
+
+-- list_workflows: the newest version of each, by name
+SELECT hash, name, version, document FROM definitions AS newest
+WHERE name > ?
+    AND version = (SELECT max(version) FROM definitions WHERE name = newest.name)
+ORDER BY name
+LIMIT ?;
+
+-- list_versions: of one name, newest first
+SELECT hash, name, version, document FROM definitions
+WHERE name = ? ORDER BY version DESC LIMIT ?;
 
 -- get_definition: by content
 SELECT hash, name, version, document FROM definitions WHERE hash = ?;
@@ -160,7 +171,8 @@ SELECT full_at FROM buckets WHERE tag = ?;
 INSERT INTO buckets (tag, full_at) VALUES (?, ?)
 ON CONFLICT DO UPDATE SET full_at = excluded.full_at;
 
--- list_finished: roots that ended in this state before then, and of which nothing runs any more
+-- list_finished: roots that ended in this state before then, of which nothing runs any more and
+-- whose outputs no rerun shares
 SELECT id FROM executions AS root
 WHERE state = :state AND finished_at < :before AND parent_id IS NULL
     AND NOT EXISTS (
@@ -168,6 +180,7 @@ WHERE state = :state AND finished_at < :before AND parent_id IS NULL
         WHERE child.id >= root.id || '.' AND child.id < root.id || '/'
             AND child.state IN ('PENDING', 'RUNNING')
     )
+    AND NOT EXISTS (SELECT 1 FROM executions AS rerun WHERE rerun.rerun_of = root.id)
 ORDER BY created_at
 LIMIT :limit;
 

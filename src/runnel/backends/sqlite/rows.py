@@ -32,6 +32,7 @@ def header_row(partition: int, header: Header) -> Row:
         header.parent_id,
         _encoder.encode(header.labels).decode() if header.labels else "{}",
         header.error,
+        header.rerun_of,
     )
 
 
@@ -49,6 +50,7 @@ def header_of(row: Sequence[Any]) -> Header:
         parent_id=row[8],
         labels={} if row[9] == "{}" else _labels.decode(row[9]),
         error=row[10],
+        rerun_of=row[11],
     )
 
 

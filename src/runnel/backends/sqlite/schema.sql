@@ -32,11 +32,13 @@ CREATE TABLE executions (
     finished_at REAL,
     parent_id TEXT,
     labels TEXT NOT NULL,
-    error TEXT
+    error TEXT,
+    rerun_of TEXT
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX executions_by_age ON executions (created_at, id);
 CREATE INDEX executions_by_state ON executions (state, created_at, id);
+CREATE INDEX executions_by_rerun ON executions (rerun_of) WHERE rerun_of IS NOT NULL;
 
 CREATE TABLE definitions (
     hash TEXT PRIMARY KEY,

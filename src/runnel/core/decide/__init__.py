@@ -13,6 +13,7 @@ from runnel.core.decide.lifecycle import (
     on_fail,
     on_resume,
     on_start,
+    on_take_over,
 )
 from runnel.core.decide.mapping import hydrate, on_output_stored
 from runnel.core.decide.task import (
@@ -46,6 +47,7 @@ def create(command: c.CreateExecution, graph: Graph, moment: Moment) -> tuple[Ex
         input=command.input,
         labels={**graph.workflow.labels, **command.labels},
         parent=command.parent,
+        rerun_of=command.rerun_of,
         created_at=command.created_at,
     )
     execution = Execution(created, graph)
@@ -75,6 +77,7 @@ def _on_output_stored(turn: Turn, command: c.OutputStored) -> None:
 # Any: each function takes the one command type that it is registered for.
 _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
     c.CreateExecution: on_create,
+    c.TakeOver: on_take_over,
     c.StartExecution: on_start,
     c.TaskStarted: on_task_started,
     c.TaskCompleted: on_task_completed,

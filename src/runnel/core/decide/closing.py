@@ -106,11 +106,12 @@ def _put_dead_letter(
     turn: Turn, index: int, run: NodeRun, failed: NodeFailed, diagnosis: str
 ) -> None:
     compiled = turn.execution.graph.nodes[index]
+    given = turn.execution.configs.get(index)
     letter = DeadLetter(
         token=turn.execution.token(index, failed.item, run),
         queue=compiled.node.task_queue,
         handler=compiled.node.handler,
-        config=compiled.config_raw,
+        config=compiled.config_raw if given is None else given.raw,
         error=failed.error,
         reason=diagnosis,
         rejected_at=turn.now,

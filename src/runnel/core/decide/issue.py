@@ -76,12 +76,13 @@ def _task(turn: Turn, compiled: CompiledNode, token: Token, run: NodeRun) -> Tas
     execution, node = turn.execution, compiled.node
     tag = node.resource_tag
     limit = None if tag is None else execution.graph.workflow.rate_limits.get(tag)
+    given = execution.configs.get(compiled.index)
     return Task(
         token=token,
         handler=node.handler,
         queue=node.task_queue,
-        config=compiled.config_raw,
-        inputs=_outputs(turn, compiled.needs),
+        config=compiled.config_raw if given is None else given.raw,
+        inputs=_outputs(turn, compiled.needs if given is None else given.needs),
         parents=_completed(turn, compiled.parents),
         execution_input=execution.input,
         workflow=execution.graph.workflow.name,

@@ -6,6 +6,7 @@ from runnel.core.commands import (
     CreateExecution,
     FailExecution,
     StartExecution,
+    TakeOver,
 )
 from runnel.core.decide.closing import cancel_rest, close
 from runnel.core.decide.evaluating import Evaluated, evaluate
@@ -15,7 +16,7 @@ from runnel.core.decide.mapping import continue_map
 from runnel.core.decide.turn import TIMER_OF_WAIT, Turn
 from runnel.core.decide.waiting import take_signal, tell_child
 from runnel.core.effects import SetTimer, TimerKind
-from runnel.core.events import ExecutionStarted, Wait
+from runnel.core.events import ExecutionStarted, NodesTaken, Wait
 from runnel.core.execution import NodeRun
 from runnel.core.ids import NO_ITEM
 from runnel.core.retry import ErrorInfo
@@ -37,6 +38,14 @@ def on_create(turn: Turn, command: CreateExecution) -> None:
         _start(turn, ExecutionStarted())
 
 
+def on_take_over(turn: Turn, command: TakeOver) -> None:
+    """Before it starts; one that comes twice, or too late, changes nothing."""
+    execution = turn.execution
+    if execution.state is not ExecutionState.PENDING or command.part in execution.taken_parts:
+        return
+    turn.emit(NodesTaken(part=command.part, taken=command.taken, configs=command.configs))
+
+
 def on_start(turn: Turn, command: StartExecution) -> None:
     if turn.execution.state is ExecutionState.PENDING:
         _start(turn, ExecutionStarted(input=command.input))
@@ -45,7 +54,13 @@ def on_start(turn: Turn, command: StartExecution) -> None:
 def _start(turn: Turn, event: ExecutionStarted) -> None:
     turn.emit(event)
     _set_execution_timers(turn)
-    turn.to_evaluate.extend(turn.execution.graph.roots)
+    execution = turn.execution
+    if execution.remaining == len(execution.graph):
+        turn.to_evaluate.extend(execution.graph.roots)
+    else:  # a rerun: what is next lies behind what it took over
+        turn.to_evaluate.extend(
+            index for index, unsettled in enumerate(execution.unsettled) if not unsettled
+        )
 
 
 def on_cancel(turn: Turn, command: CancelExecution) -> None:

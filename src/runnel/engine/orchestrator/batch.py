@@ -252,4 +252,5 @@ def header_of(execution: Execution) -> Header:
         parent_id=execution.parent.execution_id if execution.parent else None,
         labels=execution.labels,
         error=str(execution.error) if execution.error else None,
+        rerun_of=execution.rerun_of,
     )

@@ -28,6 +28,7 @@ class QueryRules(Suite):
             parent_id=ROOT,
             labels={"ü": "x", "team": ""},
             error="ValueError: no",
+            rerun_of=ExecutionId("x0"),
         )
 
         await owner.commit(Commit(sequence=0, headers=[full, header()]))
@@ -180,6 +181,31 @@ class QueryRules(Suite):
         assert found is not None
         assert (found.name, found.version, found.document) == ("w", 2, b"document of h2")
         assert await archive.get_definition(DefinitionHash("h3")) is None
+
+    async def test_workflows_are_listed_by_name_each_in_its_newest_version(
+        self, archive: Archive
+    ) -> None:
+        for name, hash_ in (("b", "h1"), ("a", "h2"), ("b", "h3"), ("c", "h4"), ("b", "h1")):
+            await put(archive, name, hash_)
+
+        first = await archive.list_workflows(limit=2)
+        rest = await archive.list_workflows(after="b", limit=2)
+
+        assert [(each.name, each.version, each.hash) for each in first] == [
+            ("a", 1, "h2"),
+            ("b", 2, "h3"),
+        ]
+        assert [each.document for each in rest] == [b"document of h4"]
+
+    async def test_versions_of_a_workflow_come_newest_first(self, archive: Archive) -> None:
+        for hash_ in ("h1", "h2", "h3"):
+            await put(archive, "w", hash_)
+
+        found = await archive.list_versions("w")
+
+        assert [(each.version, each.hash) for each in found] == [(3, "h3"), (2, "h2"), (1, "h1")]
+        assert [each.version for each in await archive.list_versions("w", limit=1)] == [3]
+        assert not await archive.list_versions("x")
 
     async def test_dead_letters_come_newest_first(self, archive: Archive, owner: Owner) -> None:
         letters = [letter("b", rejected_at=2.0), letter("c", rejected_at=3.0)]

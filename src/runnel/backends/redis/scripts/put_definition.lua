@@ -1,10 +1,11 @@
 -- Stores a definition once; its version is the next one of its name.
--- KEYS  1 definition  2 versions
--- ARGV  1 name  2 document
+-- KEYS  1 definition  2 versions  3 versions of the name
+-- ARGV  1 name  2 document  3 hash
 local known = redis.call('HGET', KEYS[1], 'version')
 if known then
   return tonumber(known)
 end
 local version = redis.call('HINCRBY', KEYS[2], ARGV[1], 1)
 redis.call('HSET', KEYS[1], 'name', ARGV[1], 'version', version, 'document', ARGV[2])
+redis.call('LPUSH', KEYS[3], ARGV[3])
 return version

@@ -1,0 +1,116 @@
+"""A finished execution once more: the commands that make it, from what the caller wants."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from runnel.authoring.payloads import encode_payload
+from runnel.core.checks.wording import name_hint, printable, quoted
+from runnel.core.commands import TakeOver
+from runnel.core.execution import Execution
+from runnel.core.graph import Graph
+from runnel.core.ids import ExecutionId, NodeId
+from runnel.core.json_types import Json
+from runnel.core.rerun import take
+from runnel.core.states import ExecutionState
+from runnel.core.taken import Taken
+from runnel.core.validation import find_problems
+from runnel.core.workflow import CORE_HANDLERS
+from runnel.errors import InputError, InvalidWorkflowError, WrongStateError
+
+# Of one command, which is one message and one history entry.
+PART_BYTES = 256 * 1024
+
+_encode = msgspec.json.encode
+
+
+class Rerun(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be run again: what did not complete, the nodes named in `again`, and all behind.
+
+    `is_whole` runs everything; None leaves that to the execution: a completed one, or one that
+    gets another input, is run whole unless nodes are named. `configs` replace those of nodes.
+    `is_newest` follows the newest version of the workflow: what that has changed is run, too.
+    """
+
+    again: Sequence[str] = ()
+    is_whole: bool | None = None
+    is_newest: bool = False
+    configs: Mapping[str, Json] = {}
+
+
+def check_rerunnable(former: Execution) -> None:
+    """Raises WrongStateError."""
+    if former.parent is not None:
+        raise WrongStateError(
+            f"execution {former.id} is a child of {former.parent.execution_id}: rerun that one, "
+            f"from node '{former.parent.node_id}'"
+        )
+    if not former.is_final:
+        raise WrongStateError(
+            f"execution {former.id} is {former.state}, only a finished one can be rerun: "
+            "wait for its end, or cancel it"
+        )
+
+
+def take_overs(
+    former: Execution, graph: Graph, wanted: Rerun, execution_id: ExecutionId, *, has_input: bool
+) -> list[TakeOver]:
+    """What a new execution of `graph` is told before it starts; raises InputError."""
+    again = [*wanted.again, *wanted.configs]
+    unknown = next((name for name in again if name not in graph.index), None)
+    if unknown is not None:
+        raise InputError(
+            f"workflow {quoted(graph.workflow.name)} has no node '{printable(unknown)}'"
+            f"{name_hint(unknown, graph.index)}"
+        )
+    configs = _configs(graph, wanted.configs)
+    is_whole = wanted.is_whole
+    if is_whole is None:
+        is_whole = not again and (has_input or former.state is ExecutionState.COMPLETED)
+    if is_whole:
+        return [TakeOver(execution_id=execution_id, configs=configs)] if configs else []
+    names = [NodeId(name) for name in again]
+    taken = take(former, graph, again=names, is_same_input=not has_input)
+    parts = [
+        TakeOver(execution_id=execution_id, part=number, taken=part)
+        for number, part in enumerate(_parts(taken), start=1)
+    ]
+    return [TakeOver(execution_id=execution_id, configs=configs), *parts]
+
+
+def _parts(taken: Iterator[Taken]) -> Iterator[list[Taken]]:
+    part: list[Taken] = []
+    size = 0
+    for each in taken:
+        size += len(_encode(each))
+        if part and size > PART_BYTES:
+            yield part
+            part, size = [], len(_encode(each))
+        part.append(each)
+    if part:
+        yield part
+
+
+def _configs(graph: Graph, configs: Mapping[str, Json]) -> dict[NodeId, msgspec.Raw]:
+    """Judged as if the workflow had them; raises InvalidWorkflowError."""
+    if not configs:
+        return {}
+    nodes = []
+    for node in graph.workflow.nodes:
+        if node.id in configs and node.handler in CORE_HANDLERS:
+            raise InputError(
+                f"node '{node.id}': the config of a '{node.handler}' can't be replaced, "
+                "only that of a node that a worker runs"
+            )
+        given = configs.get(node.id, node.config)
+        if not isinstance(given, dict):
+            raise InputError(f"node '{node.id}': expected a config, which is a JSON object")
+        nodes.append(msgspec.structs.replace(node, config=given))
+    changed = msgspec.structs.replace(graph.workflow, nodes=tuple(nodes))
+    problems = find_problems(changed)
+    if problems:
+        raise InvalidWorkflowError(problems, source=f"workflow {quoted(changed.name)}")
+    return {
+        NodeId(name): msgspec.Raw(encode_payload(config, where=f"the config of '{name}'"))
+        for name, config in configs.items()
+    }

@@ -1,0 +1,227 @@
+"""A finished execution once more, on every backend: what settled is not run again."""
+
+from pathlib import Path
+
+import pytest
+
+from runnel.backends.sqlite import SqliteBackend
+from runnel.core.ids import ExecutionId
+from runnel.core.retry import RetryPolicy
+from runnel.core.states import ExecutionState
+from runnel.core.workflow import Workflow
+from runnel.errors import InputError, NotFoundError, WrongStateError
+from runnel.ports.archive import ExecutionFilter
+from runnel.reruns import PART_BYTES, Rerun
+from runnel.runtime.engine import Engine
+from tests.driver import node, workflow
+from tests.engines import Work, end_of, open_engine, run_to_end
+from tests.integration.test_scenarios import engine, work
+
+__all__ = ["engine", "work"]
+
+ONCE = RetryPolicy(max_retries=0)
+LARGE = "l" * 300_000
+PIPELINE = workflow(
+    node("fetch", handler="input"),
+    node("parse", "fetch", config={"text": "{{ fetch.text }}"}),
+    node("store", "parse", config={"size": "{{ parse.text | length }}"}, retry=ONCE),
+    node("tell", "store"),
+)
+
+
+async def failed(
+    engine: Engine, work: Work, definition: Workflow = PIPELINE, *, text: str = "some"
+) -> ExecutionId:
+    work.failures["store"] = [ValueError("the disk is full")]
+    execution_id = await engine.client.submit(definition, {"text": text}, labels={"team": "x"})
+    assert (await end_of(engine, execution_id)).status == "FAILED"
+    work.calls.clear()
+    return execution_id
+
+
+@pytest.mark.parametrize("text", ["some", LARGE], ids=["small", "large"])
+async def test_a_rerun_runs_what_failed_and_what_is_behind_it(
+    engine: Engine, work: Work, text: str
+) -> None:
+    former = await failed(engine, work, text=text)
+
+    again = await engine.client.rerun(former)
+
+    view = await end_of(engine, again)
+    assert (view.status, view.output) == ("COMPLETED", {"store": {"size": len(text)}})
+    assert work.calls == ["store", "tell"]
+    assert (view.rerun_of, view.labels["team"]) == (former, "x")
+    assert view.nodes["parse"].reason == f"taken over from {former}"
+    assert (await engine.client.get(former)).status == "FAILED"
+    listed = await engine.client.list_executions(ExecutionFilter(limit=1))
+    assert [each.rerun_of for each in listed] == [former]
+
+
+async def test_a_completed_execution_is_run_whole_or_from_a_node(
+    engine: Engine, work: Work
+) -> None:
+    first = await run_to_end(engine, PIPELINE, {"text": "some"})
+    former = ExecutionId(first.execution_id)
+    work.calls.clear()
+
+    whole = await end_of(engine, await engine.client.rerun(former))
+    calls, work.calls = work.calls, []
+    part = await end_of(engine, await engine.client.rerun(former, Rerun(again=["store"])))
+
+    assert (calls, work.calls) == (["parse", "store", "tell"], ["store", "tell"])
+    assert first.output == whole.output == part.output
+
+
+async def test_another_input_runs_everything_unless_told_otherwise(
+    engine: Engine, work: Work
+) -> None:
+    former = await failed(engine, work)
+
+    whole = await end_of(engine, await engine.client.rerun(former, input_={"text": "longer text"}))
+    calls, work.calls = work.calls, []
+    part = await end_of(
+        engine,
+        await engine.client.rerun(former, Rerun(is_whole=False), input_={"text": "longer text"}),
+    )
+
+    assert (calls, work.calls) == (["parse", "store", "tell"], ["store", "tell"])
+    assert (whole.output, part.output) == ({"store": {"size": 11}}, {"store": {"size": 4}})
+
+
+async def test_the_newest_version_runs_what_it_has_changed(engine: Engine, work: Work) -> None:
+    former = await failed(engine, work)
+    changed = workflow(
+        *PIPELINE.nodes[:2],
+        node("store", "parse", config={"twice": "{{ parse.text }}{{ parse.text }}"}, retry=ONCE),
+        node("tell", "store"),
+    )
+    await run_to_end(engine, changed, {"text": "other"})
+    work.calls.clear()
+
+    view = await end_of(engine, await engine.client.rerun(former, Rerun(is_newest=True)))
+
+    assert (view.version, view.output) == (2, {"store": {"twice": "somesome"}})
+    assert work.calls == ["store", "tell"]
+
+
+async def test_a_config_is_replaced_for_this_rerun_only(engine: Engine, work: Work) -> None:
+    former = await failed(engine, work)
+    edited = Rerun(configs={"store": {"text": "{{ fetch.text }}!"}})
+
+    again = await engine.client.rerun(former, edited)
+
+    view = await end_of(engine, again)
+    assert (view.version, view.output) == (1, {"store": {"text": "some!"}})
+    whole = await end_of(engine, await engine.client.rerun(again))
+    assert whole.output == {"store": {"size": 4}}
+
+
+async def test_a_rerun_of_a_rerun_takes_over_what_both_settled(engine: Engine, work: Work) -> None:
+    former = await failed(engine, work, text=LARGE)
+    work.failures["tell"] = [ValueError("nobody listens")]
+    second = await engine.client.rerun(former, Rerun(again=["store"]))
+    assert (await end_of(engine, second)).status == "FAILED"
+    work.calls.clear()
+
+    view = await end_of(engine, await engine.client.rerun(second))
+
+    assert (view.status, work.calls) == ("COMPLETED", ["tell"])
+
+
+async def test_only_items_that_did_not_complete_run_again(engine: Engine, work: Work) -> None:
+    definition = workflow(
+        node("list", handler="input"),
+        node("each", "list", for_each="list.items", config={"n": "{{ item }}"}, retry=ONCE),
+        max_concurrency=1,
+    )
+    work.failures["each"] = [*[None] * 12, ValueError("no")]
+    execution_id = await engine.client.submit(definition, {"items": list(range(20))})
+    assert (await end_of(engine, execution_id)).status == "FAILED"
+    work.calls.clear()
+
+    view = await end_of(engine, await engine.client.rerun(execution_id))
+
+    assert view.output == [{"n": number} for number in range(20)]
+    assert len(work.calls) == 20 - 12
+
+
+async def test_large_graphs_are_taken_over_in_parts(engine: Engine, work: Work) -> None:
+    count = 40
+    texts = [
+        node(f"n{number}", config={"text": str(number % 10) * (PART_BYTES // 20)})
+        for number in range(count)
+    ]
+    last = node("last", *(each.id for each in texts), config={"ok": True}, retry=ONCE)
+    work.failures["last"] = [ValueError("no")]
+    former = await engine.client.submit(workflow(*texts, last))
+    assert (await end_of(engine, former)).status == "FAILED"
+    work.calls.clear()
+
+    again = await engine.client.rerun(former)
+
+    assert (await end_of(engine, again)).status == "COMPLETED"
+    assert work.calls == ["last"]
+    events = [each.event for each in await engine.client.history(again)]
+    assert events.count("NodesTaken") > 2
+
+
+@pytest.mark.parametrize(
+    ("wanted", "problem"),
+    [
+        (Rerun(again=["stor"]), r"has no node 'stor' \(did you mean 'store'\?\)"),
+        (Rerun(configs={"nope": {}}), "has no node 'nope'; there are: 'fetch'"),
+        (Rerun(configs={"store": 3}), "node 'store': expected a config"),
+        (
+            Rerun(configs={"store": {"x": "{{ tell.y }}"}}),
+            "config refers to 'tell.y'",
+        ),
+    ],
+)
+async def test_what_can_not_be_rerun_so_is_refused(
+    tmp_path: Path, wanted: Rerun, problem: str
+) -> None:
+    work = Work()
+    async with open_engine("memory", tmp_path, work) as engine:
+        former = await failed(engine, work)
+
+        with pytest.raises(InputError, match=problem):
+            await engine.client.rerun(former, wanted)
+
+
+async def test_only_finished_roots_can_be_rerun(tmp_path: Path) -> None:
+    work = Work()
+    child = workflow(node("x", retry=ONCE))
+    parent = workflow(node("w", handler="workflow", child=child))
+    async with open_engine("memory", tmp_path, work) as engine:
+        gate = work.gate("x")
+        running = await engine.client.submit(parent)
+        await work.entered["x"].wait()
+
+        with pytest.raises(WrongStateError, match="is RUNNING, only a finished one"):
+            await engine.client.rerun(running)
+        gate.set()
+        await end_of(engine, running)
+        child_id = ExecutionId(f"{running}.w.1")
+        with pytest.raises(WrongStateError, match=f"child of {running}: rerun that one"):
+            await engine.client.rerun(child_id)
+        with pytest.raises(NotFoundError):
+            await engine.client.rerun(ExecutionId("none"))
+
+
+async def test_what_a_rerun_shares_is_not_deleted_before_it(tmp_path: Path) -> None:
+    work = Work()
+    async with open_engine("sqlite", tmp_path, work) as engine:
+        former = await failed(engine, work, text=LARGE)
+        again = await engine.client.rerun(former)
+        await end_of(engine, again)
+        assert isinstance(engine.backend, SqliteBackend)
+        retention = engine.backend.retention
+        late = engine.clock.now() + 60
+
+        kept = await retention.delete_finished(ExecutionState.FAILED, before=late, limit=9)
+        content = (await engine.client.get(again)).nodes["parse"].output
+        ended = await retention.delete_finished(ExecutionState.COMPLETED, before=late, limit=9)
+        freed = await retention.delete_finished(ExecutionState.FAILED, before=late, limit=9)
+
+        assert (kept, ended, freed) == (0, 1, 1)
+        assert content == {"text": LARGE}
