@@ -75,7 +75,8 @@ def take_overs(
         TakeOver(execution_id=execution_id, part=number, taken=part)
         for number, part in enumerate(_parts(taken), start=1)
     ]
-    return [TakeOver(execution_id=execution_id, configs=configs), *parts]
+    edited = [TakeOver(execution_id=execution_id, configs=configs)] if configs else []
+    return [*edited, *parts]
 
 
 def _parts(taken: Iterator[Taken]) -> Iterator[list[Taken]]:

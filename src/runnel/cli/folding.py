@@ -20,6 +20,18 @@ def _on_execution_started(progress: Progress, _event: e.ExecutionStarted, at: fl
     progress.state, progress.started_at = ExecutionState.RUNNING, at
 
 
+def _on_taken(progress: Progress, event: e.NodesTaken, at: float) -> None:
+    """Nothing happens, so nothing is said: they are shown as they were."""
+    for taken in event.taken:
+        line = progress.lines[taken.node]
+        if taken.item == NO_ITEM:
+            line.finished_at, line.note = at, taken.detail or str(taken.skip or "")
+            is_done = taken.skip is None
+            progress.move(line, NodeState.COMPLETED if is_done else NodeState.SKIPPED)
+        else:
+            line.items_settled += 1
+
+
 def _on_finished(progress: Progress, event: e.ExecutionFinished, at: float) -> None:
     progress.state, progress.finished_at = event.state, at
     progress.error = str(event.error or "")
@@ -113,6 +125,7 @@ def _settle_item(progress: Progress, line: NodeLine) -> None:
 
 # Any: each function takes the one event type that it is registered for.
 _APPLY: dict[type, Callable[[Progress, Any, float], None]] = {
+    e.NodesTaken: _on_taken,
     e.ExecutionStarted: _on_execution_started,
     e.ExecutionFinished: _on_finished,
     e.ExecutionClosing: _on_closing,

@@ -37,6 +37,9 @@ class Hints:
         """For an execution that nobody can go on with."""
         return self._command("cancel", execution_id, "--force")
 
+    def rerun(self, execution_id: str) -> str:
+        return self._command("rerun", execution_id)
+
     def show(self, execution_id: str) -> str:
         return self._command("show", execution_id)
 

@@ -21,10 +21,15 @@ def read_input(file: str | None, assignments: Sequence[str]) -> Json:
     value = _read_stdin() if file == STDIN else _read_file(Path(file))
     if not given:
         return value
+    return lay_over(value, given, f"--input-file {file}")
+
+
+def lay_over(value: Json, given: dict[str, Json], source: str) -> Json:
+    """Raises InputError when there is nothing that values could be added to."""
     if not isinstance(value, dict):
         raise InputError(
-            f"--input adds to an object, but --input-file {file} holds "
-            f"{_kind(value)}; give only one of the two"
+            f"--input adds to an object, but {source} holds {_kind(value)}; give the whole input "
+            "by --input-file"
         )
     return _laid_over(value, given)
 

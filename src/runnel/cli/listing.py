@@ -107,6 +107,7 @@ def _print_json(headers: "Sequence[Header]") -> None:
             "started_at": moment(header.started_at),
             "finished_at": moment(header.finished_at),
             "parent_id": header.parent_id,
+            "rerun_of": header.rerun_of,
             "labels": header.labels,
         }
         print(compact(document))

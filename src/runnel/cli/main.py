@@ -22,6 +22,7 @@ from runnel.cli.history import history
 from runnel.cli.listing import list_executions
 from runnel.cli.orchestrator import orchestrator
 from runnel.cli.queues import queues
+from runnel.cli.rerun import rerun
 from runnel.cli.resume import resume
 from runnel.cli.run import run
 from runnel.cli.show import show
@@ -95,6 +96,7 @@ _SERVE = "Run them on servers"
 for _command, _panel, _example in (
     (run, _RUN, "runnel run report.yaml --input year=2026"),
     (resume, _RUN, "runnel resume @last"),
+    (rerun, _RUN, "runnel rerun @last --from parse --input year=2025"),
     (validate, _WRITE, "runnel validate report.yaml"),
     (graph, _WRITE, "runnel graph report.yaml --mermaid > report.mmd"),
     (orchestrator, _SERVE, "runnel orchestrator --redis-url redis://localhost:6379/0"),

@@ -46,6 +46,8 @@ def _facts(view: ExecutionView, now: float) -> Iterator[tuple[str, str]]:
     if view.started_at is not None:
         took = (view.finished_at or now) - view.started_at
         yield "took" if view.finished_at else "runs for", duration(took)
+    if view.rerun_of is not None:
+        yield "rerun of", view.rerun_of
     if view.parent_id is not None:
         yield "parent", view.parent_id
     if shown_labels(view.labels):
@@ -92,7 +94,7 @@ def _result(node: NodeView) -> str:
     if node.waits_for is not None:
         said = f"waits for {node.waits_for}" + (f", after {node.error}" if node.error else "")
     elif node.state is NodeState.COMPLETED:
-        said = _value(node.output)
+        said = _value(node.output) + (f"  ({node.reason})" if node.reason else "")
     if node.items is not None:
         said = f"{node.items_settled:,}/{node.items:,} items  {said}"
     return " ".join(said.split())

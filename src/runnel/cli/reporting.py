@@ -46,6 +46,7 @@ async def _tell(engine: Attended, progress: Progress, hints: Hints, out: TextIO)
         return
     _say(outcome(progress, engine.clock.now()))
     _say(f"see: {hints.show(progress.execution_id)}")
+    _say(f"run again what failed: {hints.rerun(progress.execution_id)}")
 
 
 def _say(text: str) -> None:

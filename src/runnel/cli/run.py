@@ -1,18 +1,13 @@
 """`runnel run FILE`"""
 
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from runnel.cli.options import DataDir, File, Place, RedisUrl
 
 if TYPE_CHECKING:
-    from typing import TextIO
-
-    from runnel.cli.hints import Hints
-    from runnel.core.json_types import Json
-    from runnel.core.workflow import Workflow
-    from runnel.settings import Settings
+    from runnel.client import Client
 
 Concurrency = Annotated[
     int | None,
@@ -81,6 +76,7 @@ def run(
     import asyncio
 
     from runnel.authoring.inputs import check_input
+    from runnel.cli.beginning import Begun, hand_over, run_here
     from runnel.cli.documents import SOURCE_LABEL, check_functions, load_graph, make_importable
     from runnel.cli.hints import Hints
     from runnel.cli.inputs import read_input, read_labels
@@ -99,61 +95,16 @@ def run(
     value = read_input(input_file, assignments or [])
     check_input(workflow, value)
     own_labels = read_labels(labels or [])
+
+    async def submit(client: "Client") -> Begun:
+        return Begun(await client.submit(workflow, value, labels=own_labels), workflow)
+
     if settings.has_redis:
-        wanted = Submission(workflow, value, own_labels)
         with results() as out:
-            return asyncio.run(_hand_over(wanted, settings, hints, out=out, as_json=as_json))
+            return asyncio.run(hand_over(submit, settings, hints, out=out, as_json=as_json))
     folder = file.parent.resolve()
     own_labels[SOURCE_LABEL] = str(folder)
     make_importable([folder])
     with results() as out:
         check_functions(workflow, file)
-        wanted = Submission(workflow, value, own_labels)
-        return asyncio.run(_run(wanted, settings, hints, out=out, as_json=as_json))
-
-
-class Submission(NamedTuple):
-    workflow: "Workflow"
-    input: "Json"
-    labels: dict[str, str]
-
-
-async def _run(
-    wanted: Submission, settings: "Settings", hints: "Hints", *, out: "TextIO", as_json: bool
-) -> int:
-    """Submits before the engine runs: so its id is known before anything can happen to it."""
-    from runnel.cli.attending import Attendance, farewell
-    from runnel.cli.progress import Progress
-    from runnel.cli.reporting import report
-    from runnel.cli.watching import open_view
-    from runnel.runtime.build import build_engine
-
-    engine = await build_engine(settings)
-    try:
-        await engine.backend.claim_home(engine.name)
-        execution_id = await engine.client.submit(
-            wanted.workflow, wanted.input, labels=wanted.labels
-        )
-        view = open_view(engine.clock, hints)
-        attendance = Attendance(engine, view, farewell=farewell(settings))
-        attendance.follow(Progress(execution_id, wanted.workflow))
-        await attendance.run()
-        return await report(engine, attendance, hints, out=out, as_json=as_json)
-    finally:
-        await engine.backend.close()
-
-
-async def _hand_over(
-    wanted: Submission, settings: "Settings", hints: "Hints", *, out: "TextIO", as_json: bool
-) -> int:
-    """To the workers of a server."""
-    from runnel.cli.onlooking import onlook
-    from runnel.runtime.addresses import redis_shown
-    from runnel.runtime.look import looking
-
-    async with looking(settings) as look:
-        execution_id = await look.client.submit(wanted.workflow, wanted.input, labels=wanted.labels)
-        lead = f"submitted to {redis_shown(settings)}: workers run it, this command only watches"
-        return await onlook(
-            look, execution_id, settings, hints, lead=lead, out=out, as_json=as_json
-        )
+        return asyncio.run(run_here(submit, settings, hints, out=out, as_json=as_json))

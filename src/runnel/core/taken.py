@@ -7,7 +7,7 @@ from runnel.core.run_when import SkipReason
 from runnel.core.values import Value
 
 
-class Taken(msgspec.Struct, frozen=True, array_like=True):
+class Taken(msgspec.Struct, frozen=True, omit_defaults=True):
     """Either its `output`, or why it was skipped; `detail` is what its own code said then."""
 
     node: NodeId

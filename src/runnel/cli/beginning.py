@@ -1,0 +1,57 @@
+"""Begins an execution: run by this process, or handed over to the workers of a server."""
+
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, TextIO
+
+from runnel.cli.hints import Hints
+from runnel.client import Client
+from runnel.core.ids import ExecutionId
+from runnel.core.workflow import Workflow
+from runnel.settings import Settings
+
+
+class Begun(NamedTuple):
+    execution_id: ExecutionId
+    workflow: Workflow
+
+
+Begin = Callable[[Client], Awaitable[Begun]]
+
+
+async def run_here(
+    begin: Begin, settings: Settings, hints: Hints, *, out: TextIO, as_json: bool
+) -> int:
+    """Submits before the engine runs: so its id is known before anything can happen to it."""
+    from runnel.cli.attending import Attendance, farewell
+    from runnel.cli.progress import Progress
+    from runnel.cli.reporting import report
+    from runnel.cli.watching import open_view
+    from runnel.runtime.build import build_engine
+
+    engine = await build_engine(settings)
+    try:
+        await engine.backend.claim_home(engine.name)
+        begun = await begin(engine.client)
+        view = open_view(engine.clock, hints)
+        attendance = Attendance(engine, view, farewell=farewell(settings))
+        attendance.follow(Progress(begun.execution_id, begun.workflow))
+        await attendance.run()
+        return await report(engine, attendance, hints, out=out, as_json=as_json)
+    finally:
+        await engine.backend.close()
+
+
+async def hand_over(
+    begin: Begin, settings: Settings, hints: Hints, *, out: TextIO, as_json: bool
+) -> int:
+    """To the workers of a server."""
+    from runnel.cli.onlooking import onlook
+    from runnel.runtime.addresses import redis_shown
+    from runnel.runtime.look import looking
+
+    async with looking(settings) as look:
+        begun = await begin(look.client)
+        lead = f"submitted to {redis_shown(settings)}: workers run it, this command only watches"
+        return await onlook(
+            look, begun.execution_id, settings, hints, lead=lead, out=out, as_json=as_json
+        )

@@ -1,0 +1,100 @@
+"""`runnel rerun ID`"""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from runnel.cli.options import DataDir, Id, Place, RedisUrl
+from runnel.cli.run import AsJsonResult, Assignments, Concurrency, InputFile
+
+if TYPE_CHECKING:
+    from runnel.client import Client
+    from runnel.core.json_types import Json
+    from runnel.settings import Settings
+    from runnel.views import ExecutionView
+
+
+Again = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--from",
+        metavar="NODE",
+        help="Also run this node, and all that depend on it (repeated).",
+        show_default=False,
+    ),
+]
+IsWhole = Annotated[
+    bool | None,
+    typer.Option(
+        "--all/--failed",
+        help="Run every node, or only what did not complete. [dim]\\[default: --failed, unless it "
+        "completed or gets another input][/dim]",
+        show_default=False,
+    ),
+]
+
+
+def rerun(
+    execution_id: Id,
+    *,
+    again: Again = None,
+    is_whole: IsWhole = None,
+    is_newest: Annotated[
+        bool, typer.Option("--newest", help="By the newest version of the workflow.")
+    ] = False,
+    assignments: Assignments = None,
+    input_file: InputFile = None,
+    concurrency: Concurrency = None,
+    as_json: AsJsonResult = False,
+    data_dir: DataDir = None,
+    redis_url: RedisUrl = None,
+) -> int:
+    """Run a finished execution again: what failed, and what depends on it.
+
+    A new execution takes over what had completed, and the input. [bold]--input[/bold] changes
+    values of it, [bold]--input-file[/bold] replaces it.
+    """
+    import asyncio
+
+    from runnel.cli.beginning import Begun, hand_over, run_here
+    from runnel.cli.documents import SOURCE_LABEL, make_importable
+    from runnel.cli.hints import Hints
+    from runnel.cli.options import configure
+    from runnel.cli.streams import results
+    from runnel.core.ids import ExecutionId
+    from runnel.reruns import Rerun
+
+    place = Place(data_dir, redis_url)
+    settings = configure(place, concurrency=concurrency)
+    former = asyncio.run(_load(execution_id, settings))
+    value = _input(former, input_file, assignments or [])
+    wanted = Rerun(again=again or (), is_whole=is_whole, is_newest=is_newest)
+
+    async def submit(client: "Client") -> Begun:
+        new_id = await client.rerun(ExecutionId(former.execution_id), wanted, input_=value)
+        return Begun(new_id, (await client.load(new_id)).graph.workflow)
+
+    begin = hand_over if settings.has_redis else run_here
+    make_importable([former.labels[SOURCE_LABEL]] if SOURCE_LABEL in former.labels else [])
+    with results() as out:
+        return asyncio.run(
+            begin(submit, settings, Hints(place, settings.has_redis), out=out, as_json=as_json)
+        )
+
+
+def _input(former: "ExecutionView", file: str | None, assignments: list[str]) -> "Json":
+    """None for that of the former."""
+    from runnel.cli.inputs import lay_over, read_input
+
+    if file is None and not assignments:
+        return None
+    given = read_input(file, assignments)
+    return given if file is not None else lay_over(former.input, given, "the execution's input")
+
+
+async def _load(text: str, settings: "Settings") -> "ExecutionView":
+    from runnel.cli.finding import find
+    from runnel.runtime.look import looking
+
+    async with looking(settings) as look:
+        return await look.client.get(await find(look, text))
