@@ -25,6 +25,8 @@ BUDGET_S = {
     "chaos": 80,
     "docs": 30,
 }
+# Over its budget a part is named; over this much of it, which no busy machine explains, it fails.
+SLACK = 2.0
 MISSING = "missing part: "
 
 MissingPart = Callable[[str, str], NoReturn]
@@ -61,7 +63,7 @@ def redis_url(request: pytest.FixtureRequest) -> str | None:
 
 
 class Ledger:
-    """Adds up the time of each part, and turns a run that went over its budget into a failure."""
+    """Adds up the time of each part; a run that went far over its budget is a failure."""
 
     def __init__(self, *, factor: float, is_strict: bool) -> None:
         self._factor = factor
@@ -89,20 +91,21 @@ class Ledger:
             terminalreporter.write_line(f"NOT TESTED: {name}{verdict}", yellow=True, bold=True)
 
     def is_failure(self) -> bool:
-        return bool(self.over_budget() or (self._is_strict and self._missing))
+        is_over = bool(self.over_budget(slack=SLACK))
+        return is_over or (self._is_strict and bool(self._missing))
 
-    def over_budget(self) -> list[str]:
+    def over_budget(self, *, slack: float = 1.0) -> list[str]:
         """One sentence for each part that took longer than it may, or that has no budget."""
         return [
             line
             for part, spent_s in sorted(self._spent_s.items())
-            if (line := self._verdict(part, spent_s)) is not None
+            if (line := self._verdict(part, spent_s, slack)) is not None
         ]
 
-    def _verdict(self, part: str, spent_s: float) -> str | None:
+    def _verdict(self, part: str, spent_s: float, slack: float) -> str | None:
         if part not in BUDGET_S:
             return f"tests/{part} has no budget: give it one in tests/conftest.py"
-        allowed_s = BUDGET_S[part] * self._factor
+        allowed_s = BUDGET_S[part] * self._factor * slack
         if spent_s > allowed_s:
             return f"tests/{part} took {spent_s:.1f} s, it may take {allowed_s:.0f} s"
         return None

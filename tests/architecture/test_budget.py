@@ -48,6 +48,15 @@ def test_a_part_that_takes_too_long_is_named(
     assert ledger.over_budget() == expected
 
 
+@pytest.mark.parametrize(("seconds", "expected"), [(61.0, False), (121.0, True)])
+def test_only_what_no_busy_machine_explains_fails_the_run(seconds: float, expected: bool) -> None:
+    ledger = Ledger(factor=1, is_strict=True)
+
+    ledger.pytest_runtest_logreport(report("unit", seconds=seconds))
+
+    assert ledger.is_failure() is expected
+
+
 @pytest.mark.parametrize(
     ("is_strict", "reason", "expected"),
     [
