@@ -66,6 +66,7 @@ async def test_a_database_of_the_version_before_is_brought_to_this_one(tmp_path:
         fresh = db.execute(SHAPE).fetchall()
         db.execute("DROP INDEX executions_by_rerun")
         db.execute("ALTER TABLE executions DROP COLUMN rerun_of")
+        db.execute("DROP TABLE results")
         db.execute("PRAGMA user_version = 1")
     db.close()
 

@@ -14,7 +14,7 @@ from runnel.core.workflow import Node, Workflow
 # fmt: off
 _OF_NODE = (
     "condition", "run_when", "timeout_seconds", "soft_timeout_seconds", "resource_tag",
-    "concurrency_key", "concurrency_limit", "for_each", "queue",
+    "concurrency_key", "concurrency_limit", "for_each", "queue", "cache",
 )
 _OF_WORKFLOW = (
     "on_failure", "timeout_seconds", "sla_seconds", "max_concurrency", "labels", "rate_limits",

@@ -14,10 +14,11 @@ from runnel.authoring.fields import (
 )
 from runnel.authoring.literals import as_expression
 from runnel.authoring.place import Place
-from runnel.core.checks.values import NAME, NODE, RETRY, Check
+from runnel.core.checks.values import CACHE, NAME, NODE, RETRY, Check
 from runnel.core.checks.wording import shown
 from runnel.core.json_types import Json
 from runnel.core.run_when import RunWhen
+from runnel.core.workflow import Cache
 
 OBJECT = Check("an object", lambda value: isinstance(value, dict))
 
@@ -86,9 +87,19 @@ def _run_when(value: Json, place: Place) -> RunWhen | Wrong:
     return WRONG if checked is WRONG else RunWhen(checked)
 
 
-def _not_yet(_: Json, place: Place) -> Wrong:
-    place.refuse("not available in this version yet; remove it")
-    return WRONG
+CACHE_TABLE = Table(
+    "true, or an object with 'key' or 'ttl_seconds'",
+    {
+        "key": Field(plain(CACHE["key"])),
+        "ttl_seconds": Field(number(CACHE["ttl_seconds"]), alias="ttl"),
+    },
+)
+
+
+def _cache(value: Json, place: Place) -> Cache | None:
+    if isinstance(value, bool):
+        return Cache() if value else None
+    return Cache(**CACHE_TABLE.read(value, place))
 
 
 def _checked(field: str) -> Read:
@@ -112,6 +123,6 @@ NODE_TABLE = Table(
         "concurrency_limit": Field(_checked("concurrency_limit")),
         "for_each": Field(_for_each),
         "queue": Field(_checked("queue")),
-        "cache": Field(_not_yet),
+        "cache": Field(_cache),
     },
 )

@@ -5,6 +5,7 @@ Several orchestrators and workers may share it; everything ends with the process
 
 from runnel.backends.blobs import MemoryBlobs
 from runnel.backends.local.buckets import LocalBuckets
+from runnel.backends.local.results import LocalResults
 from runnel.backends.local.tasks import LocalTasks
 from runnel.backends.memory_archive import MemoryArchive
 from runnel.backends.memory_state import MemoryState
@@ -24,7 +25,9 @@ class MemoryBackend:
         self.state = MemoryState(partitions)
         self.store: Store = MemoryStore(self.state, clock=clock, ids=ids, limits=limits)
         self.mailbox: Mailbox = MemoryMailbox(self.state)
-        self.tasks: TaskQueue = LocalTasks(self.state.board, clock, LocalBuckets(clock).take)
+        self.tasks: TaskQueue = LocalTasks(
+            self.state.board, clock, LocalBuckets(clock).take, LocalResults(clock)
+        )
         self.archive: Archive = MemoryArchive(self.state)
         self.blobs: BlobStore = MemoryBlobs()
 

@@ -58,10 +58,13 @@ class TaskStarted(_Command, frozen=True, kw_only=True):
 
 
 class TaskCompleted(_Command, frozen=True, kw_only=True):
+    """`is_cached`: its code was not run, the output is that of an earlier task."""
+
     token: Token
     output: Value
     worker: str = ""
     started_at: float | None = None
+    is_cached: bool = False
 
 
 class TaskFailed(_Command, frozen=True, kw_only=True):

@@ -45,6 +45,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     resource_tag: str | None = None
     rate_per_second: float | None = None
     burst: int = 1
+    cache_key: msgspec.Raw = NO_DATA
+    """A template, or null for the key that follows from what the task gets; empty: no cache."""
+    cache_ttl_s: float = 0.0
     failures: int = 0
     issued_at: float
 

@@ -79,6 +79,7 @@ class NodeCompleted(_NodeEvent, frozen=True, kw_only=True):
     output: Value
     worker: str = ""
     started_at: float | None = None
+    is_cached: bool = False
 
 
 class NodeFailed(_NodeEvent, frozen=True, kw_only=True):

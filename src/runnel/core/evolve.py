@@ -18,6 +18,7 @@ from runnel.core.values import NULL, Value
 from runnel.errors import BrokenInvariantError
 
 S = NodeState
+FROM_CACHE = "from the cache"
 
 
 def evolve(execution: Execution, event: e.Event, at: float) -> None:
@@ -105,7 +106,13 @@ def _on_completed(execution: Execution, event: e.NodeCompleted, at: float) -> No
         _keep_result(execution.maps[index], event.item, event.output)
         return
     changed = replace(
-        run, state=S.COMPLETED, output=event.output, wait=None, due=None, finished_at=at
+        run,
+        state=S.COMPLETED,
+        output=event.output,
+        wait=None,
+        due=None,
+        reason=FROM_CACHE if event.is_cached else "",
+        finished_at=at,
     )
     _settle(execution, index, run, changed)
     if index in execution.maps:

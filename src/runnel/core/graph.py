@@ -7,7 +7,8 @@ import msgspec
 from runnel.core.ids import DefinitionHash, NodeId
 from runnel.core.run_when import CLEAN_UP
 from runnel.core.templates import Expression, Tree, compile_expression, compile_tree
-from runnel.core.workflow import Node, Workflow, hash_workflow
+from runnel.core.values import NO_DATA
+from runnel.core.workflow import Cache, Node, Workflow, hash_workflow
 
 _encoder = msgspec.json.Encoder()
 
@@ -16,6 +17,7 @@ class CompiledNode:
     """What the core needs of a node, looked up once per graph and never per execution."""
 
     __slots__ = (
+        "cache_key",
         "child_hash",
         "children",
         "concurrency_key",
@@ -39,6 +41,7 @@ class CompiledNode:
         self.child_hash = None if node.child is None else hash_workflow(node.child)
         self.is_clean_up = node.run_when in CLEAN_UP
         self.config: Tree = compile_tree(node.config)
+        self.cache_key = NO_DATA if node.cache is None else _cache_key(node.cache)
         self.config_raw = msgspec.Raw(_encoder.encode(node.config))
         self.condition: Expression | None = _expression(node.condition, "condition")
         self.for_each: Expression | None = _expression(node.for_each, "for_each")
@@ -47,6 +50,10 @@ class CompiledNode:
             if node.concurrency_key
             else None
         )
+
+
+def _cache_key(cache: Cache) -> msgspec.Raw:
+    return msgspec.Raw(_encoder.encode(cache.key))
 
 
 def _expression(source: str | None, where: str) -> Expression | None:
@@ -86,8 +93,11 @@ class Graph:
 
     def needs_of(self, index: int, config: Tree) -> tuple[int, ...]:
         """Whose outputs a task of the node carries: its parents', then what this config names."""
-        parents = self.nodes[index].parents
-        roots = (NodeId(ref.root) for ref in config.references)
+        parents, cache = self.nodes[index].parents, self.nodes[index].node.cache
+        references = config.references
+        if cache is not None and cache.key is not None:
+            references |= compile_tree(cache.key).references
+        roots = (NodeId(ref.root) for ref in references)
         named = {self.index[root] for root in roots if root in self.index}
         return (*parents, *sorted(named - set(parents)))
 

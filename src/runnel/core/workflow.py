@@ -13,6 +13,7 @@ from runnel.core.run_when import RunWhen
 
 FORMAT = 1
 TIMEOUT_S_DEFAULT = 300.0
+CACHE_TTL_S_DEFAULT = 24 * 3600.0
 
 SLEEP = "sleep"
 WAIT_FOR_SIGNAL = "wait_for_signal"
@@ -33,6 +34,16 @@ class RateLimit(msgspec.Struct, frozen=True, kw_only=True):
     burst: int = 1
 
 
+class Cache(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A result may be that of an earlier task with the same key, if it is younger than this.
+
+    Without a `key` it is what the task gets: handler, resolved config, its parents' outputs.
+    """
+
+    key: str | None = None
+    ttl_seconds: float = CACHE_TTL_S_DEFAULT
+
+
 class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One step. `condition`, `for_each` and `concurrency_key` are expressions or templates."""
 
@@ -50,6 +61,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     concurrency_limit: int = 1
     for_each: str | None = None
     queue: str | None = None
+    cache: Cache | None = None
     child: "Workflow | None" = None
 
     @property

@@ -351,6 +351,12 @@ class TaskQueue(Protocol):
     async def queues(self) -> Sequence[QueueRecord]:
         """By name: those in which a task waits, and those that had one and were not forgotten."""
 
+    async def recall(self, key: str) -> bytes | None:
+        """The result that was kept under this key, if its time is not over."""
+
+    async def keep(self, key: str, data: bytes, *, ttl_s: float) -> None:
+        """For any worker to `recall`, for so long on the store's clock; replaces what was kept."""
+
     async def take_token(
         self, tag: str, *, rate_per_second: float, burst: int, wait_s_max: float
     ) -> float:

@@ -41,6 +41,12 @@ class LimitedTasks:
     ) -> float:
         return self._limiters[tag].take(wait_s_max=wait_s_max)
 
+    async def recall(self, key: str) -> bytes | None:
+        return await self._tasks.recall(key)
+
+    async def keep(self, key: str, data: bytes, *, ttl_s: float) -> None:
+        await self._tasks.keep(key, data, ttl_s=ttl_s)
+
     async def claim(
         self,
         worker: str,

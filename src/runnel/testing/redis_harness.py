@@ -18,7 +18,10 @@ class RedisHarness:
         await self._lines.call("XADD", f"{self._keys.inbox}{partition}", "*", "m", body)
 
     async def pass_time(self, seconds: float) -> None:
-        """Sets every bucket back instead, which comes to the same."""
+        """Sets every bucket back instead, and the end of every result: it comes to the same."""
         for key in await self._lines.call("KEYS", self._keys.bucket + "*"):
             full_at = float(await self._lines.call("GET", key))
             await self._lines.call("SET", key, repr(full_at - seconds))
+        for key in await self._lines.call("KEYS", self._keys.result + "*"):
+            left_ms = int(await self._lines.call("PTTL", key))
+            await self._lines.call("PEXPIRE", key, left_ms - round(1_000 * seconds))

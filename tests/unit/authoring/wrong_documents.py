@@ -186,8 +186,16 @@ NODES = [
         "nodes[0]: 'depends_on' and 'dependencies' mean the same; keep one of them",
     ),
     case(
-        of_a("cache: {ttl_seconds: 3}"),
-        "nodes[0].cache: not available in this version yet; remove it",
+        of_a("cache: {ttl_seconds: 0}"),
+        "nodes[0].cache.ttl_seconds: expected a number above 0, got 0",
+    ),
+    case(
+        of_a("cache: {keys: x}"),
+        "nodes[0].cache: unknown key 'keys' (did you mean 'key'?)",
+    ),
+    case(
+        of_a("cache: 60"),
+        "nodes[0].cache: expected true, or an object with 'key' or 'ttl_seconds', got 60",
     ),
     case(of_a("condition: 3"), "nodes[0].condition: expected a text that is not empty, got 3"),
     case(

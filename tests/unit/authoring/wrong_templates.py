@@ -43,13 +43,13 @@ TEMPLATES = [
     ),
     case(
         of_a("for_each: input.list", "condition: item.x"),
-        "node 'a': condition refers to 'item.x', but an item exists only in config and "
-        "concurrency_key; refer to the list itself",
+        "node 'a': condition refers to 'item.x', but an item exists only in config, "
+        "concurrency_key, cache.key; refer to the list itself",
     ),
     case(
         of_a("for_each: item.list"),
-        "node 'a': for_each refers to 'item.list', but an item exists only in config and "
-        "concurrency_key; refer to the list itself",
+        "node 'a': for_each refers to 'item.list', but an item exists only in config, "
+        "concurrency_key, cache.key; refer to the list itself",
     ),
     case(
         of_a("config: {key: '{{ secrets.api }}'}"),

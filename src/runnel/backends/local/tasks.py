@@ -18,11 +18,21 @@ class TakeToken(Protocol):
     ) -> float: ...
 
 
+class KeptResults(Protocol):
+    async def recall(self, key: str) -> bytes | None: ...
+
+    async def keep(self, key: str, data: bytes, *, ttl_s: float) -> None: ...
+
+
 class LocalTasks:
-    def __init__(self, board: TaskBoard, clock: Clock, take_token: TakeToken) -> None:
+    def __init__(
+        self, board: TaskBoard, clock: Clock, take_token: TakeToken, results: KeptResults
+    ) -> None:
         self._board = board
         self._clock = clock
         self._take_token = take_token
+        self.recall = results.recall
+        self.keep = results.keep
 
     async def claim(
         self,

@@ -78,5 +78,7 @@ class Keys:
         # that were found dead: w = worker, a = the same
         self.about = tag + "about"
         self.dead = tag + "dead"
+        # string per cache key: an output, gone when its time is over
+        self.result = tag + "result:"
         # string per tag, gone when the bucket is full: the time at which it will be
         self.bucket = tag + "bucket:"

@@ -127,6 +127,14 @@ class RedisTasks:
         ]
         return sorted(records, key=lambda record: record.queue)
 
+    async def recall(self, key: str) -> bytes | None:
+        data: bytes | None = await self._lines.call("GET", self._keys.result + key)
+        return data
+
+    async def keep(self, key: str, data: bytes, *, ttl_s: float) -> None:
+        ends = max(1, round(1_000 * ttl_s))
+        await self._lines.call("SET", self._keys.result + key, data, "PX", ends)
+
     async def take_token(
         self, tag: str, *, rate_per_second: float, burst: int, wait_s_max: float
     ) -> float:

@@ -26,6 +26,7 @@ from runnel.backends.sqlite.messages import Messages, SqliteMailbox
 from runnel.backends.sqlite.partition import OwnedPartitions
 from runnel.backends.sqlite.rates import SqliteBuckets
 from runnel.backends.sqlite.reader import Reader
+from runnel.backends.sqlite.results import SqliteResults
 from runnel.backends.sqlite.retention import SqliteRetention
 from runnel.backends.sqlite.routes import Routes
 from runnel.backends.sqlite.store import SqliteStore
@@ -130,5 +131,6 @@ class SqliteBackend:
             limits=limits,
         )
         self.mailbox = SqliteMailbox(writer, messages)
-        self.tasks = LocalTasks(board, clock, SqliteBuckets(writer, clock).take)
+        results = SqliteResults(writer, reader, clock)
+        self.tasks = LocalTasks(board, clock, SqliteBuckets(writer, clock).take, results)
         self.archive = SqliteArchive(writer, reader)

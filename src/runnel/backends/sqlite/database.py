@@ -9,20 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from runnel.backends.sqlite.queries import schema
+from runnel.backends.sqlite.queries import schema, upgrade_to
 from runnel.errors import InputError, StoreError
 
 Durability: TypeAlias = Literal["process", "power"]
 
 FILE_NAME = "runnel.db"
 SCHEMA_VERSION = 2
-# What brings a file of the version before to this one.
-_UPGRADES = {
-    2: (
-        "ALTER TABLE executions ADD COLUMN rerun_of TEXT",
-        "CREATE INDEX executions_by_rerun ON executions (rerun_of) WHERE rerun_of IS NOT NULL",
-    )
-}
 OPEN_BUSY_MS = 5_000
 STATEMENTS_MAX = 256
 # NORMAL: a killed process loses nothing, a power cut may lose the last commits (never a part of
@@ -141,7 +134,7 @@ def _check_schema(db: sqlite3.Connection, path: Path) -> None:
             for statement in schema():
                 db.execute(statement)
         for upgrade in range(version + 1, SCHEMA_VERSION + 1) if version else ():
-            for statement in _UPGRADES[upgrade]:
+            for statement in upgrade_to(upgrade):
                 db.execute(statement)
         db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     except BaseException:

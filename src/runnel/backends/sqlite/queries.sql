@@ -164,6 +164,16 @@ INSERT INTO dead_letters (rejected_at, body) VALUES (?, ?);
 -- list_dead_letters: newest first
 SELECT body FROM dead_letters ORDER BY rejected_at DESC, id DESC LIMIT ?;
 
+-- get_result: one whose time is not over
+SELECT data FROM results WHERE key = ? AND ends_at > ?;
+
+-- put_result: for so long
+INSERT INTO results (key, ends_at, data) VALUES (?, ?, ?)
+ON CONFLICT DO UPDATE SET ends_at = excluded.ends_at, data = excluded.data;
+
+-- delete_results: a few whose time is over
+DELETE FROM results WHERE key IN (SELECT key FROM results WHERE ends_at <= ? LIMIT ?);
+
 -- get_bucket: when a rate bucket is full again
 SELECT full_at FROM buckets WHERE tag = ?;
 

@@ -77,6 +77,15 @@ CREATE TABLE dead_letters (
 
 CREATE INDEX dead_letters_by_age ON dead_letters (rejected_at, id);
 
+-- Outputs by what they were made from, for tasks of nodes that have a cache.
+CREATE TABLE results (
+    key TEXT PRIMARY KEY,
+    ends_at REAL NOT NULL,
+    data BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX results_by_end ON results (ends_at);
+
 CREATE TABLE buckets (
     tag TEXT PRIMARY KEY,
     full_at REAL NOT NULL

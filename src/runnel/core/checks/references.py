@@ -23,7 +23,7 @@ from runnel.core.workflow import Node, Workflow
 
 EXECUTION_KEYS = ("id", "workflow", "version", "started_at", "labels")
 # Where an item exists: a condition and the list itself are evaluated before there are items.
-ITEM_FIELDS = ("config", "concurrency_key")
+ITEM_FIELDS = ("config", "concurrency_key", "cache.key")
 
 _PLAIN_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NO_SECRETS = (
@@ -44,6 +44,8 @@ def compiled_fields(node: Node) -> Iterator[tuple[str, Compiled | TemplateSyntax
         yield "for_each", _expression(node.for_each, "for_each")
     if _is_given(node.concurrency_key):
         yield "concurrency_key", _tree(node.concurrency_key, "concurrency_key")
+    if node.cache is not None and _is_given(node.cache.key):
+        yield "cache.key", _tree(node.cache.key, "cache.key")
 
 
 def template_problems(structure: Structure, workflow: Workflow) -> Iterator[str]:
@@ -126,9 +128,7 @@ class _ReferenceCheck:
         if reference.via_nodes or reference.root != "item":
             return None
         if field not in ITEM_FIELDS:
-            return (
-                f"but an item exists only in {' and '.join(ITEM_FIELDS)}; refer to the list itself"
-            )
+            return f"but an item exists only in {', '.join(ITEM_FIELDS)}; refer to the list itself"
         if self._structure.nodes[at].for_each is None:
             return "but the node has no for_each; add one, or refer to another node"
         return None

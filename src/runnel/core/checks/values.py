@@ -8,7 +8,7 @@ from runnel.core.checks.wording import quoted, shown
 from runnel.core.json_types import Json
 from runnel.core.retry import RetryPolicy
 from runnel.core.run_when import RunWhen
-from runnel.core.workflow import Node, OnFailure, RateLimit, Workflow
+from runnel.core.workflow import CORE_HANDLERS, Cache, Node, OnFailure, RateLimit, Workflow
 
 NAME_CHARS_MAX = 200
 # Well within what a float holds exactly, and 30,000 years as seconds.
@@ -78,6 +78,7 @@ NODE: Mapping[str, Check] = {
     "for_each": TEXT,
     "queue": NAME,
 }
+CACHE: Mapping[str, Check] = {"key": TEXT, "ttl_seconds": ABOVE_ZERO}
 WORKFLOW: Mapping[str, Check] = {
     "name": NAME,
     "on_failure": one_of(OnFailure),
@@ -100,12 +101,20 @@ def node_values(node: Node) -> Iterator[str]:
     yield from _unfit(node, NODE)
     if node.retry is not _DEFAULT_RETRY:
         yield from _unfit(node.retry, RETRY, "retry.")
+    if node.cache is not None:
+        yield from _cache_values(node, node.cache)
     soft, hard = node.soft_timeout_seconds, node.timeout_seconds
     if is_number(soft) and is_number(hard) and soft is not None and soft >= hard:
         yield (
             f"soft_timeout_seconds: expected less than timeout_seconds ({hard:g}), got {soft:g}; "
             "the soft one has to come first"
         )
+
+
+def _cache_values(node: Node, cache: Cache) -> Iterator[str]:
+    yield from _unfit(cache, CACHE, "cache.")
+    if node.handler in CORE_HANDLERS:
+        yield f"cache: '{node.handler}' has no result that could be kept; remove it"
 
 
 def id_problem(node_id: Json) -> str | None:
@@ -118,7 +127,9 @@ def id_problem(node_id: Json) -> str | None:
 
 
 def _unfit(
-    holder: Workflow | Node | RetryPolicy | RateLimit, checks: Mapping[str, Check], where: str = ""
+    holder: Workflow | Node | RetryPolicy | RateLimit | Cache,
+    checks: Mapping[str, Check],
+    where: str = "",
 ) -> Iterator[str]:
     defaults = _DEFAULTS[type(holder)]
     for field, check in checks.items():
@@ -130,6 +141,6 @@ def _unfit(
 
 _DEFAULTS: Mapping[type, Mapping[str, Json]] = {
     kind: {field.name: field.default for field in msgspec.structs.fields(kind)}
-    for kind in (Workflow, Node, RetryPolicy, RateLimit)
+    for kind in (Workflow, Node, RetryPolicy, RateLimit, Cache)
 }
 _DEFAULT_RETRY = _DEFAULTS[Node]["retry"]

@@ -95,6 +95,8 @@ def _task(turn: Turn, compiled: CompiledNode, token: Token, run: NodeRun) -> Tas
         resource_tag=tag,
         rate_per_second=limit.rate_per_second if limit else None,
         burst=limit.burst if limit else 1,
+        cache_key=compiled.cache_key,
+        cache_ttl_s=node.cache.ttl_seconds if node.cache else 0.0,
         failures=run.failures,
         issued_at=turn.now,
     )

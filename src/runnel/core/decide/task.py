@@ -61,6 +61,7 @@ def on_task_completed(turn: Turn, command: TaskCompleted) -> None:
             output=command.output,
             worker=command.worker,
             started_at=command.started_at,
+            is_cached=command.is_cached,
         )
         _complete(turn, *found, completed)
 

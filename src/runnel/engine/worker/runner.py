@@ -173,6 +173,10 @@ class Runners:
     async def _report(self, run: Run) -> Report | None:
         """None when there is nothing to say: parked, no longer wanted, or lost by a shutdown."""
         try:
+            if run.task.cache_key:
+                known = await self._recall(run)
+                if known is not None:
+                    return known
             if run.task.resource_tag is not None and not run.has_rate_token:
                 deferred = await self._admit(run)
                 if deferred is not None or run.is_parked:
@@ -189,6 +193,13 @@ class Runners:
             if is_cancel and run.stop_reason is None and self._is_ending:
                 raise  # it is the worker that was cancelled, not the run
             return self._failed(run, error)
+
+    async def _recall(self, run: Run) -> Report | None:
+        """Before a rate limit is asked: what is known already takes nothing of it."""
+        run.started_at = self._clock.now()
+        self._slots.pass_on()
+        output = await self._attempts.recall(run)
+        return None if output is None else self._completed(run, output, is_cached=True)
 
     async def _admit(self, run: Run) -> TaskDeferred | None:
         """None when the run may go on now, or was parked until it may."""
@@ -222,11 +233,15 @@ class Runners:
         self._parked[run] = None
         self._deadlines.arm(run, self._clock.monotonic() + wait_s)
 
-    def _completed(self, run: Run, output: Value) -> Report | None:
+    def _completed(self, run: Run, output: Value, *, is_cached: bool = False) -> Report | None:
         if run.stop_reason is not None:
             return self._stopped(run)
         return TaskCompleted(
-            token=run.token, output=output, worker=self._worker, started_at=run.started_at
+            token=run.token,
+            output=output,
+            worker=self._worker,
+            started_at=run.started_at,
+            is_cached=is_cached,
         )
 
     def _failed(self, run: Run, error: BaseException) -> Report | None:

@@ -28,6 +28,7 @@ class Run:
     """
 
     __slots__ = (
+        "cache_key",
         "check_at",
         "code",
         "context",
@@ -50,6 +51,7 @@ class Run:
         self.token: Token = task.token
         self.code: Code | None = None
         self.context: Context | None = None
+        self.cache_key = ""
         self.started_at = 0.0
         self.stop_reason: StopReason | None = None
         self.is_over = False

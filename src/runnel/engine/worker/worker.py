@@ -25,6 +25,7 @@ from runnel.engine.worker.rate_limits import RateLimits
 from runnel.engine.worker.reports import Reporter
 from runnel.engine.worker.runner import Runners
 from runnel.engine.worker.runs import Held, Run, StopReason
+from runnel.engine.worker.shared_results import SharedResults
 from runnel.engine.worker.slots import Slots
 from runnel.engine.worker.surroundings import Surroundings
 from runnel.engine.worker.threads import Threads
@@ -164,7 +165,14 @@ class Worker:
             on_abandoned=self._abandoned,
             on_returned=self._returned,
         )
-        return Attempts(handlers, blobs, executor, emit=self._emit, on_suspend=self._suspended)
+        return Attempts(
+            handlers,
+            blobs,
+            executor,
+            SharedResults(self._tasks),
+            emit=self._emit,
+            on_suspend=self._suspended,
+        )
 
     def _start_runner(self, group: asyncio.TaskGroup) -> None:
         self._runner_tasks.append(group.create_task(self._runners.run()))

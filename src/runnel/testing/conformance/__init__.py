@@ -22,6 +22,7 @@ from runnel.testing.conformance.queries import QueryRules
 from runnel.testing.conformance.rates import RateRules
 from runnel.testing.conformance.registry import RegistryRules
 from runnel.testing.conformance.reports import ReportRules
+from runnel.testing.conformance.results import ResultRules
 from runnel.testing.conformance.timers import TimerRules
 from runnel.testing.conformance.workers import WorkerRules
 
@@ -43,5 +44,6 @@ class StoreConformance(
     QueryRules,
     BlobRules,
     RateRules,
+    ResultRules,
 ):
     """All rules."""

@@ -10,6 +10,7 @@ import msgspec
 
 from runnel.backends.blobs import MemoryBlobs
 from runnel.backends.local.buckets import LocalBuckets
+from runnel.backends.local.results import LocalResults
 from runnel.backends.local.tasks import LocalTasks
 from runnel.backends.local.timers import LocalTimers
 from runnel.backends.memory_archive import MemoryArchive
@@ -159,7 +160,8 @@ class Machine:
         self.blobs = blobs
         self.store = StreamStore(state, watcher, clock=clock, ids=ids, limits=limits)
         self.mailbox = MemoryMailbox(state)
-        self.tasks = WatchedTasks(state.board, clock, LocalBuckets(clock).take)
+        buckets, results = LocalBuckets(clock), LocalResults(clock)
+        self.tasks = WatchedTasks(state.board, clock, buckets.take, results)
         self.tasks.watcher = watcher
         self.archive = MemoryArchive(state)
 
