@@ -75,7 +75,7 @@ class ArchivedBackend:
             RedisArchive(lines, keys), PostgresArchive(database)
         )
         self.blobs: BlobStore = ArchivedBlobs(self.hot_blobs, self.cold_blobs)
-        self.mailbox: Mailbox = ArchivedMailbox(
+        self._mailbox = ArchivedMailbox(
             RedisMailbox(lines, keys, layout),
             ledger,
             layout,
@@ -84,6 +84,7 @@ class ArchivedBackend:
             server_time=ServerTime(lines, clock),
             room=Room(self.journal, clock, journal_entries_max=journal_entries_max),
         )
+        self.mailbox: Mailbox = self._mailbox
 
     @classmethod
     async def open(
@@ -144,6 +145,7 @@ class ArchivedBackend:
         return await self.redis.claim_home(owner)
 
     async def close(self) -> None:
+        await self._mailbox.close()
         await self.redis.close()
         await self.database.close()
 

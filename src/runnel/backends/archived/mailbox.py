@@ -53,6 +53,9 @@ class ArchivedMailbox:
             await self._archive_blob(command)
         await self._gathering.send(commands)
 
+    async def close(self) -> None:
+        await self._gathering.close()
+
     async def _send_all(self, commands: Sequence[Command]) -> None:
         before = await self._server_time.now() + SENT_WITHIN_S
         await self._ledger.record([(self._partition(each), each) for each in commands])

@@ -60,7 +60,8 @@ class RedisBackend:
             journal_entries_max=journal_entries_max,
             rescue=rescue,
         )
-        self.mailbox: Mailbox = RedisMailbox(lines, keys, layout)
+        self._mailbox = RedisMailbox(lines, keys, layout)
+        self.mailbox: Mailbox = self._mailbox
         self.tasks: TaskQueue = RedisTasks(lines, keys, clock, losses)
         self.archive: Archive = RedisArchive(lines, keys)
         self.blobs: BlobStore = RedisBlobs(lines, keys)
@@ -105,4 +106,5 @@ class RedisBackend:
         return 0
 
     async def close(self) -> None:
+        await self._mailbox.close()
         await self.lines.close()

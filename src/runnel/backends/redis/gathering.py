@@ -4,45 +4,47 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from runnel.core.commands import Command
-from runnel.errors import StoreError
 
 
 class Gathering:
-    """While one call is under way, the commands of all who come meanwhile gather for the next."""
+    """While one call is under way, the commands of all who come meanwhile gather for the next.
+
+    A call is nobody's: it goes on when one of those who share it gives up, and its error is that
+    of all who still wait.
+    """
 
     def __init__(self, send: Callable[[Sequence[Command]], Awaitable[None]]) -> None:
         self._send = send
         self._turn = asyncio.Lock()
         self._gathered: list[Command] = []
-        self._sent: asyncio.Future[None] | None = None
+        self._next: asyncio.Task[None] | None = None
+        self._calls: set[asyncio.Task[None]] = set()
 
     async def send(self, commands: Sequence[Command]) -> None:
-        """One who is cancelled while its commands wait for others' may have sent them."""
+        """One who is cancelled while its commands are under way may have sent them."""
         if not commands:
             return
-        if self._sent is None:
-            self._sent = asyncio.get_running_loop().create_future()
-        sent = self._sent
         self._gathered += commands
+        if self._next is None:
+            self._next = asyncio.create_task(self._send_gathered())
+            self._calls.add(self._next)
+            self._next.add_done_callback(self._settle)
+        await asyncio.shield(self._next)
+
+    async def close(self) -> None:
+        """Calls that are under way are given up: nobody should wait for one any more."""
+        calls = [*self._calls]
+        for call in calls:
+            call.cancel()
+        if calls:
+            await asyncio.wait(calls)
+
+    async def _send_gathered(self) -> None:
         async with self._turn:
-            if not sent.done():
-                await self._send_gathered(sent)
-        sent.result()
-
-    async def _send_gathered(self, sent: "asyncio.Future[None]") -> None:
-        """For all who share `sent`; an error is everybody's, a cancellation is not."""
-        commands, self._gathered, self._sent = self._gathered, [], None
-        try:
+            commands, self._gathered, self._next = self._gathered, [], None
             await self._send(commands)
-        except BaseException as error:
-            sent.set_exception(_shared(error))
-            sent.exception()  # whoever waits gets it; nobody else may be waiting
-            raise
-        sent.set_result(None)
 
-
-def _shared(error: BaseException) -> Exception:
-    """What the others are told: that one caller gave up is no reason to end them too."""
-    if isinstance(error, Exception):
-        return error
-    return StoreError("the call that carried this one's commands was given up: try again")
+    def _settle(self, call: "asyncio.Task[None]") -> None:
+        self._calls.discard(call)
+        if not call.cancelled():
+            call.exception()  # perhaps nobody waits for it: no news for the log of asyncio

@@ -24,6 +24,9 @@ class RedisMailbox:
     async def send(self, commands: Sequence[Command]) -> None:
         await self._gathering.send(commands)
 
+    async def close(self) -> None:
+        await self._gathering.close()
+
     async def deliver(self, commands: Sequence[Command], *, before: float | None = None) -> bool:
         """False when it reached the server after `before`, on the server's clock: nothing is sent.
 

@@ -1,0 +1,109 @@
+"""What callers are told, and what of their commands stays, on Redis with its archive."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+
+from runnel.backends.archived import ArchivedBackend
+from runnel.runtime.clock import RealClock, RealIds
+from runnel.runtime.servers import PostgresServer, RedisServer
+from runnel.testing.conformance.values import message
+from tests.archived import fresh_schema, open_archived, rows
+from tests.redis_server import empty
+
+DEADLINE_S = 10.0
+
+
+@pytest.fixture
+def schema() -> str:
+    return fresh_schema()
+
+
+@pytest.fixture
+async def backend(
+    shared_redis: RedisServer, shared_postgres: PostgresServer, schema: str
+) -> AsyncIterator[ArchivedBackend]:
+    empty(shared_redis)
+    opened = await open_archived(
+        shared_redis, shared_postgres, RealClock(), RealIds(), schema=schema
+    )
+    yield opened
+    await opened.close()
+
+
+class Turnstile:
+    """Lets nobody write commands while it is held; a second one waits in line like a caller."""
+
+    def __init__(self, postgres: PostgresServer, schema: str) -> None:
+        self._url = postgres.url
+        self._table = f'"{schema}".commands'
+        self._connection: asyncpg.Connection | None = None
+
+    async def hold(self) -> None:
+        self._connection = await asyncpg.connect(self._url)
+        await self._connection.execute("BEGIN")
+        await self._connection.execute(f"LOCK TABLE {self._table} IN EXCLUSIVE MODE")
+
+    async def until_in_line(self, count: int) -> None:
+        """So many wait for the table."""
+        looking = await asyncpg.connect(self._url)
+        statement = (
+            "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = $1::text::regclass"
+        )
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                while await looking.fetchval(statement, self._table) < count:
+                    pass
+        finally:
+            await looking.close()
+
+    async def release(self) -> None:
+        assert self._connection is not None
+        await self._connection.execute("COMMIT")
+        await self._connection.close()
+
+
+async def test_a_caller_that_gives_up_takes_nobody_with_it(
+    backend: ArchivedBackend, shared_postgres: PostgresServer, schema: str
+) -> None:
+    await backend.mailbox.send([message("before")])
+    first, second = Turnstile(shared_postgres, schema), Turnstile(shared_postgres, schema)
+    await first.hold()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(backend.mailbox.send([message("first")]))
+        await first.until_in_line(1)
+        holding = group.create_task(second.hold())
+        await first.until_in_line(2)
+        hasty = group.create_task(backend.mailbox.send([message("hasty")]))
+        patient = group.create_task(backend.mailbox.send([message("patient")]))
+        await first.release()
+        await holding
+        await second.until_in_line(1)
+
+        hasty.cancel()
+        await asyncio.wait([hasty])
+        await second.release()
+        await patient
+
+    assert hasty.cancelled()
+    assert await rows(backend, "SELECT count(*) FROM commands") == [(4,)]
+
+
+async def test_a_call_that_nobody_waits_for_ends_with_its_backend(
+    backend: ArchivedBackend, shared_postgres: PostgresServer, schema: str
+) -> None:
+    await backend.mailbox.send([message("before")])
+    turnstile = Turnstile(shared_postgres, schema)
+    await turnstile.hold()
+    async with asyncio.TaskGroup() as group:
+        hasty = group.create_task(backend.mailbox.send([message("hasty")]))
+        await turnstile.until_in_line(1)
+        hasty.cancel()
+        await asyncio.wait([hasty])
+
+        await backend.close()
+
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    await turnstile.release()
