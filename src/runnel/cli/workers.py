@@ -18,7 +18,7 @@ _STYLES = {"alive": "green", "draining": "yellow", "silent": "yellow", "dead": "
 def workers(*, as_json: AsJson = False, redis_url: ServerUrl = None) -> int:
     """List the workers of a server: what each one takes, how much it has, how it is.
 
-    [bold]silent[/bold]: no heartbeat for WORKER_HEARTBEAT_TIMEOUT.
+    [bold]silent[/bold]: no heartbeat for WORKER_HEARTBEAT_TIMEOUT, or 3.5 of its own, rarer ones.
 
     [bold]dead[/bold]: its tasks were given to others. One that ended in good order is not listed.
     """
@@ -38,7 +38,8 @@ def workers(*, as_json: AsJson = False, redis_url: ServerUrl = None) -> int:
 
 
 def state_of(record: "WorkerRecord", settings: "Settings") -> str:
-    is_silent = not record.is_dead and record.silent_s > settings.heartbeat_timeout_s
+    timeout_s = settings.heartbeat_timeout_s
+    is_silent = not record.is_dead and record.silent_s > max(timeout_s, record.grace_s(timeout_s))
     return "silent" if is_silent else str(record.state)
 
 
@@ -66,6 +67,7 @@ def _print_json(records: "Sequence[WorkerRecord]", settings: "Settings") -> None
             "queues": list(about.queues) if about and about.queues is not None else None,
             "handlers": list(about.handlers) if about else [],
             "concurrency": about.concurrency if about else None,
+            "beat_s": (about.beat_s or None) if about else None,
             "started_at": moment(about.started_at) if about else None,
             "version": about.version if about else None,
         }

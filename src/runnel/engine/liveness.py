@@ -29,14 +29,14 @@ class Liveness(Generic[Who, Sign]):
         self._still_s = LOOKS_UNTIL_DEAD * self.look_s
         self._seen: dict[Who, tuple[Sign, float]] = {}
 
-    def is_dead(self, who: Who, sign: Sign) -> bool:
-        """True once the same sign has been seen for long enough."""
+    def is_dead(self, who: Who, sign: Sign, *, grace_s: float = 0.0) -> bool:
+        """True once the same sign has been seen for long enough, `grace_s` at least."""
         now = self._clock.monotonic()
         known = self._seen.get(who)
         if known is None or known[0] != sign:
             self._seen[who] = (sign, now)
             return False
-        return now - known[1] >= self._still_s
+        return now - known[1] >= max(self._still_s, grace_s)
 
     def forget_all_but(self, known: "set[Who]") -> None:
         for who in self._seen.keys() - known:

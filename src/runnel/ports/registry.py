@@ -7,6 +7,9 @@ from enum import StrEnum
 
 import msgspec
 
+# Judged after 7/12 of the timeout (`engine.liveness`): with fewer, one late beat makes it dead.
+BEATS_PER_TIMEOUT_MIN = 3.5
+
 
 class Attendance(msgspec.Struct, frozen=True, kw_only=True):
     """An orchestrator as the others see it: alive while `counter` changes, as a lease is."""
@@ -22,7 +25,10 @@ class WorkerState(StrEnum):
 
 
 class WorkerAbout(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a worker says of itself; `queues` None means all."""
+    """What a worker says of itself; `queues` None means all.
+
+    `beat_s` is how often it beats; 0 when it does not say, as those of an earlier Runnel.
+    """
 
     host: str = ""
     pid: int = 0
@@ -32,6 +38,7 @@ class WorkerAbout(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     started_at: float = 0.0
     version: str = ""
     is_draining: bool = False
+    beat_s: float = 0.0
 
     def serves(self, queue: str) -> bool:
         """Whether it will claim what comes into this queue."""
@@ -50,6 +57,15 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     about: WorkerAbout | None = None
     silent_s: float = 0.0
     is_dead: bool = False
+
+    def grace_s(self, timeout_s: float) -> float:
+        """How long it has to be silent at least before an observer with this timeout judges it.
+
+        The observer's settings may not be the worker's: 0 when its beats fit the timeout.
+        """
+        beat_s = 0.0 if self.about is None else self.about.beat_s
+        least_s = BEATS_PER_TIMEOUT_MIN * beat_s
+        return least_s if least_s > timeout_s else 0.0
 
     @property
     def is_crash(self) -> bool:

@@ -7,6 +7,7 @@ from runnel.core.ids import ExecutionId
 from runnel.engine.liveness import Liveness
 from runnel.ports.backend import Backend
 from runnel.ports.clock import Clock
+from runnel.ports.registry import WorkerRecord
 from runnel.ports.store import LeaseRecord
 from runnel.settings import Settings
 
@@ -34,7 +35,8 @@ class Absence:
         self._backend = backend
         self._clock = clock
         self._owners: Liveness[int, LeaseRecord] = Liveness(clock, settings.lease_s)
-        self._workers: Liveness[str, int] = Liveness(clock, settings.heartbeat_timeout_s)
+        self._dead_after_s = settings.heartbeat_timeout_s
+        self._workers: Liveness[str, int] = Liveness(clock, self._dead_after_s)
         self._since = clock.monotonic()
         self._looked_at = float("-inf")
         self._said: frozenset[str] = frozenset()
@@ -60,7 +62,7 @@ class Absence:
         is_owned = record is not None and not self._owners.is_dead(partition, record)
         workers = await self._backend.tasks.workers()
         # Each one is looked at, so that each one's silence is counted.
-        alive = [each for each in workers if not self._workers.is_dead(each.worker, each.counter)]
+        alive = [each for each in workers if not self._is_dead(each)]
         missing = [] if is_owned else [NO_ORCHESTRATOR]
         if not alive:
             return [*missing, NO_WORKER]
@@ -72,3 +74,7 @@ class Absence:
             if abouts and not any(about.serves(queue) for about in abouts)
         ]
         return [*missing, *(f"{NOT_SERVED} '{queue}'" for queue in sorted(unserved))]
+
+    def _is_dead(self, record: WorkerRecord) -> bool:
+        grace_s = record.grace_s(self._dead_after_s)
+        return self._workers.is_dead(record.worker, record.counter, grace_s=grace_s)

@@ -7,14 +7,13 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from runnel.core.retry import RetryPolicy
+from runnel.ports.registry import BEATS_PER_TIMEOUT_MIN
 
 Durability: TypeAlias = Literal["process", "power"]
 Environment: TypeAlias = Literal["dev", "test", "prod"]
 LogFormat: TypeAlias = Literal["auto", "human", "json"]
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 
-# Judged after 7/12 of the timeout (`engine.liveness`): with fewer, one late beat makes it dead.
-BEATS_PER_TIMEOUT_MIN = 3.5
 BEATS_PER_TIMEOUT = 4.5
 
 # How long a task of a handler may wait in its queue before that is remarkable (document 000).

@@ -10,9 +10,15 @@ from runnel.settings import Settings
 SETTINGS = Settings(heartbeat_timeout_s=9.0, unserved_s=60.0)
 
 
-def worker(*queues: str, silent_s: float = 0.0, **fields: bool) -> WorkerRecord:
+def worker(
+    *queues: str, silent_s: float = 0.0, beat_s: float = 0.0, **fields: bool
+) -> WorkerRecord:
     is_dead = fields.pop("is_dead", False)
-    about = WorkerAbout(queues=queues or None, **fields)  # type: ignore[arg-type]  # is_draining
+    about = WorkerAbout(
+        queues=queues or None,
+        beat_s=beat_s,
+        **fields,  # type: ignore[arg-type]  # is_draining
+    )
     return WorkerRecord(
         worker="w", counter=1, holds=0, about=about, silent_s=silent_s, is_dead=is_dead
     )
@@ -24,6 +30,8 @@ def worker(*queues: str, silent_s: float = 0.0, **fields: bool) -> WorkerRecord:
         (worker(), "alive"),
         (worker(is_draining=True), "draining"),
         (worker(silent_s=10.0), "silent"),
+        (worker(silent_s=10.0, beat_s=3.0), "alive"),
+        (worker(silent_s=11.0, beat_s=3.0), "silent"),
         (worker(silent_s=10.0, is_dead=True), "dead"),
     ],
 )

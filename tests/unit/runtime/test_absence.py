@@ -52,3 +52,11 @@ async def test_who_came_and_died_is_missed_again(scene: Scene) -> None:
     assert await scene.look(seconds=1) == []
     # Neither gives another sign.
     assert await scene.look(seconds=7) == [NO_ORCHESTRATOR, NO_WORKER]
+
+
+async def test_a_worker_that_beats_rarely_is_missed_later(scene: Scene) -> None:
+    await scene.look(seconds=3)
+    await scene.backend.tasks.beat("worker", [], about=WorkerAbout(beat_s=4.0))
+
+    assert await scene.look(seconds=12) == []
+    assert await scene.look(seconds=2) == [NO_WORKER]

@@ -6,6 +6,7 @@ from runnel.engine.liveness import Liveness
 from runnel.errors import StoreError
 from runnel.ports import telemetry as names
 from runnel.ports.clock import Clock
+from runnel.ports.registry import WorkerRecord
 from runnel.ports.store import Store, TaskQueue
 from runnel.ports.telemetry import Telemetry
 
@@ -14,7 +15,9 @@ class Reaper:
     """A worker that dies is found at most `dead_after_s` after its last beat.
 
     It counts as dead when it has not beaten for 7/12 of that: 5.25 s of the 9 s here, in which a
-    worker beats twice, so that a task of a killed worker is issued again within 10 s.
+    worker beats twice, so that a task of a killed worker is issued again within 10 s. A worker
+    whose beats do not fit that, because its settings are others, gets `grace_s` of its record,
+    unless `heeds_beats` is False.
 
     Any number of them may run: a worker is lost once, and one that was judged wrongly finds its
     tokens refused and goes on with new tasks.
@@ -28,12 +31,15 @@ class Reaper:
         telemetry: Telemetry,
         *,
         dead_after_s: float = 9.0,
+        heeds_beats: bool = True,
     ) -> None:
         self._store = store
         self._tasks = tasks
         self._clock = clock
         self._telemetry = telemetry
         self._liveness: Liveness[str, int] = Liveness(clock, dead_after_s)
+        self._dead_after_s = dead_after_s
+        self._heeds_beats = heeds_beats
 
     async def run(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
@@ -47,8 +53,12 @@ class Reaper:
         """Looks once; returns how many workers were found dead."""
         records = await self._tasks.workers()
         self._liveness.forget_all_but({record.worker for record in records})
-        dead = [each for each in records if self._liveness.is_dead(each.worker, each.counter)]
+        dead = [each for each in records if self._is_dead(each)]
         for record in dead:
             lost = await self._store.lose_tasks_of(record)
             self._telemetry.event(names.WORKER_DEAD, worker=record.worker, lost=lost)
         return len(dead)
+
+    def _is_dead(self, record: WorkerRecord) -> bool:
+        grace_s = record.grace_s(self._dead_after_s) if self._heeds_beats else 0.0
+        return self._liveness.is_dead(record.worker, record.counter, grace_s=grace_s)

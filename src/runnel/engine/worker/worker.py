@@ -51,9 +51,9 @@ class Worker:
 
     Up to `claim_ahead` more may be claimed while tasks end at once: right only where nobody else
     could run them in the meantime.
-    `about` is what the registry shows of it; queues, concurrency and the time of its start are
-    filled in. `grace_s` is how long a handler may go on after it was cancelled, before it is ended
-    by force. A worker is run once.
+    `about` is what the registry shows of it; queues, concurrency, beats and the time of its start
+    are filled in. `grace_s` is how long a handler may go on after it was cancelled, before it is
+    ended by force. A worker is run once.
     """
 
     def __init__(
@@ -96,7 +96,9 @@ class Worker:
             patience=Patience(clock, telemetry, name),
         )
         self._reporter = Reporter(around, self._held)
-        said = replace(about or WorkerAbout(), queues=_names(queues), concurrency=concurrency)
+        said = replace(
+            about or WorkerAbout(), queues=_names(queues), concurrency=concurrency, beat_s=beat_s
+        )
         self._heartbeat = Heartbeat(
             around, self._held, self._stop_dropped, about=said, beat_s=beat_s
         )

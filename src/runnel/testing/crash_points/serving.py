@@ -37,7 +37,15 @@ async def serving(engine: Engine, *, dead_after_s: float) -> AsyncIterator[None]
     """The engine works inside the block, and is drained and closed after it."""
     backend = engine.backend
     clock = UnhurriedClock(step_s_max=dead_after_s / LOOKS_PER_TIMEOUT)
-    reaper = Reaper(backend.store, backend.tasks, clock, engine.hub, dead_after_s=dead_after_s)
+    # A life that ended had not beaten twice: its moments are the same each time.
+    reaper = Reaper(
+        backend.store,
+        backend.tasks,
+        clock,
+        engine.hub,
+        dead_after_s=dead_after_s,
+        heeds_beats=False,
+    )
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(engine.run(adopts=True))

@@ -30,7 +30,7 @@ from runnel.testing.simulation.script import WORK, is_bad, output_of, skips
 from runnel.testing.simulation.truth import Given, Truth
 
 LEASE_S = SILENCE_S
-BEAT_S = 1.0
+BEAT_S = 0.8
 DEAD_AFTER_S = SILENCE_S
 SHUTDOWN_S = 1.0
 SWEEP_S = 4.0

@@ -4,6 +4,7 @@ from runnel.backends.memory import MemoryBackend
 from runnel.core.commands import TaskLost
 from runnel.engine.services.reaper import Reaper
 from runnel.ports import telemetry as names
+from runnel.ports.registry import WorkerAbout
 from runnel.ports.store import Commit, Lease
 from runnel.testing.clock import FakeClock, FakeIds
 from runnel.testing.conformance.values import task, token
@@ -94,3 +95,25 @@ async def test_a_worker_that_left_and_comes_back_is_not_judged_by_its_past() -> 
     await bench.backend.tasks.beat("w", [])
 
     assert await bench.reaper.tick() == 0
+
+
+async def test_a_worker_that_beats_rarely_is_judged_by_its_own_beats() -> None:
+    bench = Bench()
+    await bench.backend.tasks.beat("w", [], about=WorkerAbout(beat_s=DEAD_AFTER_S))
+
+    found = [await bench.reaper.tick()]
+    for _ in range(4):
+        await bench.clock.advance(DEAD_AFTER_S)
+        found.append(await bench.reaper.tick())
+
+    assert found == [0, 0, 0, 0, 1]
+
+
+async def test_a_worker_whose_beats_fit_the_timeout_is_judged_by_that() -> None:
+    bench = Bench()
+    await bench.backend.tasks.beat("w", [], about=WorkerAbout(beat_s=DEAD_AFTER_S / 3.5))
+    await bench.reaper.tick()
+
+    await bench.clock.advance(DEAD_AFTER_S * 7 / 12)
+
+    assert await bench.reaper.tick() == 1

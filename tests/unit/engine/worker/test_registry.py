@@ -28,6 +28,7 @@ async def test_a_worker_says_what_it_is_from_its_first_beat_on(frozen: Stage) ->
         concurrency=3,
         queues=("tasks:output",),
         started_at=frozen.clock.now(),
+        beat_s=2.0,
     )
 
 

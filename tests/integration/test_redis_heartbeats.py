@@ -1,0 +1,75 @@
+"""Each process may have its own idea of how often workers beat."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+
+from runnel.backends.redis import RedisBackend
+from runnel.cli.workers import state_of
+from runnel.engine.services.reaper import Reaper
+from runnel.handlers import builtin_registry
+from runnel.ports.registry import WorkerRecord
+from runnel.runtime.build import build_worker
+from runnel.runtime.clock import RealClock, RealIds
+from runnel.runtime.engine import Stops, World
+from runnel.runtime.hub import Hub
+from runnel.runtime.servers import RedisServer
+from runnel.settings import Settings
+from runnel.testing.clock import FakeClock
+from tests.redis_server import empty
+
+SLOW = Settings(heartbeat_interval_s=30.0, heartbeat_timeout_s=135.0)
+USUAL = Settings()
+DEADLINE_S = 10.0
+
+
+@pytest.fixture
+async def backend(shared_redis: RedisServer) -> AsyncIterator[RedisBackend]:
+    empty(shared_redis)
+    opened = await RedisBackend.open(
+        shared_redis.url, clock=RealClock(), ids=RealIds(), partitions=1
+    )
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def slow(backend: RedisBackend) -> AsyncIterator[WorkerRecord]:
+    """A worker that has beaten once, and will do so again in half a minute."""
+    role = build_worker(
+        SLOW, backend, World(RealClock(), RealIds()), Hub(), handlers=builtin_registry()
+    )
+    stops = Stops(asyncio.Event(), asyncio.Event())
+    async with asyncio.TaskGroup() as group:
+        group.create_task(role.run(stops))
+        async with asyncio.timeout(DEADLINE_S):
+            while not (records := await backend.tasks.workers()) or records[0].about is None:
+                pass
+        yield records[0]
+        stops.gently.set()
+
+
+async def test_a_worker_is_not_dead_before_three_and_a_half_of_its_own_beats(
+    backend: RedisBackend, slow: WorkerRecord
+) -> None:
+    clock = FakeClock()
+    reaper = Reaper(
+        backend.store, backend.tasks, clock, Hub(), dead_after_s=USUAL.heartbeat_timeout_s
+    )
+    found = [await reaper.tick()]
+    for seconds in (USUAL.heartbeat_timeout_s, 95.0, 1.0):
+        await clock.advance(seconds)
+        found.append(await reaper.tick())
+
+    assert found == [0, 0, 0, 1]
+
+
+@pytest.mark.parametrize(("silent_s", "state"), [(104.0, "alive"), (106.0, "silent")])
+async def test_a_worker_is_not_silent_before_three_and_a_half_of_its_own_beats(
+    slow: WorkerRecord, silent_s: float, state: str
+) -> None:
+    record = msgspec.structs.replace(slow, silent_s=silent_s)
+
+    assert state_of(record, USUAL) == state
