@@ -7,10 +7,14 @@ import asyncpg
 import pytest
 
 from runnel.backends.archived import ArchivedBackend
+from runnel.core.commands import CancelExecution, SendSignal
+from runnel.core.values import inline
 from runnel.runtime.clock import RealClock, RealIds
 from runnel.runtime.servers import PostgresServer, RedisServer
 from runnel.testing.conformance.values import message
-from tests.archived import fresh_schema, open_archived, rows
+from tests.archived import archived_engine, fresh_schema, open_archived, rows
+from tests.driver import node, workflow
+from tests.engines import Work
 from tests.redis_server import empty
 
 DEADLINE_S = 10.0
@@ -107,3 +111,24 @@ async def test_a_call_that_nobody_waits_for_ends_with_its_backend(
 
     assert asyncio.all_tasks() == {asyncio.current_task()}
     await turnstile.release()
+
+
+async def test_what_is_asked_after_the_end_is_neither_sent_again_nor_open_for_ever(
+    shared_redis: RedisServer, shared_postgres: PostgresServer
+) -> None:
+    async with archived_engine(shared_redis, shared_postgres, Work(), resend_s=0.1) as running:
+        [ended] = await running.submit_all([workflow(node("a"))])
+        await running.ends([ended])
+        await running.archive_all()
+        signal = SendSignal(execution_id=ended, name="go", payload=inline(1), signal_id="s1")
+
+        await running.backend.mailbox.send([CancelExecution(execution_id=ended), signal])
+
+        async with asyncio.timeout(DEADLINE_S):
+            while await rows(running.backend, "SELECT 1 FROM commands WHERE applied_at IS NULL"):
+                pass
+        resent = await rows(
+            running.backend,
+            "SELECT kind FROM commands WHERE sent_at > recorded_at + interval '50 ms'",
+        )
+    assert resent == []

@@ -106,6 +106,7 @@ class PostgresLedger:
             await connection.executemany(SQL["add_command"], rows)
 
     async def unapplied(self, partition: int, *, idle_s: float, limit: int) -> Sequence[Command]:
+        await self._database.run("apply_late_commands", partition)
         rows = await self._database.rows("take_unapplied", partition, idle_s, limit)
         return [decode_message(body) for _, body in sorted(rows, key=lambda row: row[0])]
 
