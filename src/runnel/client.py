@@ -46,7 +46,7 @@ from runnel.errors import NotFoundError, PayloadError, WrongStateError
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.backend import Backend
 from runnel.ports.clock import Clock, Ids
-from runnel.ports.store import Header
+from runnel.ports.store import NO_BLOBS, Header
 from runnel.reruns import Rerun, check_rerunnable, take_overs
 from runnel.views import ExecutionView, HistoryView, history_of, view_of
 
@@ -115,18 +115,19 @@ class Client:
             _check_input(workflow, data)
         version = await self._definitions.store(hash_, workflow)
         execution_id = ExecutionId(self._ids.execution_id())
+        input_value, blobs = self._carry(data, f"{execution_id}/input")
         command = CreateExecution(
             execution_id=execution_id,
             workflow=workflow.name,
             definition=hash_,
             version=version,
-            input=await self._carry(data, f"{execution_id}/input"),
+            input=input_value,
             labels=kept_labels,
             is_held=is_held,
             created_at=self._clock.now(),
         )
         self._watch(execution_id)
-        await self._backend.mailbox.send([command])
+        await self._backend.mailbox.send([command], blobs=blobs)
         return execution_id
 
     async def rerun(
@@ -148,12 +149,15 @@ class Client:
             _check_input(graph.workflow, data or await self._content(former.input))
         new_id = ExecutionId(self._ids.execution_id())
         parts = take_overs(former, graph, wanted, new_id, has_input=data is not None)
+        value, blobs = former.input, NO_BLOBS
+        if data is not None:
+            value, blobs = self._carry(data, f"{new_id}/input")
         command = CreateExecution(
             execution_id=new_id,
             workflow=graph.workflow.name,
             definition=graph.hash,
             version=await self._definitions.store(graph.hash, graph.workflow),
-            input=former.input if data is None else await self._carry(data, f"{new_id}/input"),
+            input=value,
             labels=former.labels,
             rerun_of=former.id,
             is_held=bool(parts),
@@ -163,7 +167,8 @@ class Client:
         start = [StartExecution(execution_id=new_id)] if parts else []
         commands: list[Command] = [command, *parts, *start]
         for first in range(0, len(commands), MESSAGES_AT_ONCE):
-            await self._backend.mailbox.send(commands[first : first + MESSAGES_AT_ONCE])
+            part = commands[first : first + MESSAGES_AT_ONCE]
+            await self._backend.mailbox.send(part, blobs=NO_BLOBS if first else blobs)
         return new_id
 
     async def trigger(self, execution_id: ExecutionId, input_: Json = None) -> None:
@@ -178,14 +183,15 @@ class Client:
                 "only a PENDING one can be triggered"
             )
         workflow = execution.graph.workflow
-        value = None
+        value, blobs = None, NO_BLOBS
         if input_ is not None:
             data = encode_payload(input_, where="input")
             _check_input(workflow, data)
-            value = await self._carry(data, f"{execution_id}/input")
+            value, blobs = self._carry(data, f"{execution_id}/input")
         elif workflow.input is not None:
             _check_input(workflow, await self._submitted_input(execution))
-        await self._backend.mailbox.send([StartExecution(execution_id=execution_id, input=value)])
+        command = StartExecution(execution_id=execution_id, input=value)
+        await self._backend.mailbox.send([command], blobs=blobs)
 
     async def cancel(
         self, execution_id: ExecutionId, *, reason: str = "", is_forced: bool = False
@@ -214,13 +220,9 @@ class Client:
         header = await self._require_unfinished(execution_id, "signalled")
         graph = await self._definitions.graph(DefinitionHash(header.definition))
         check_signal_name(graph.workflow, name)
-        command = SendSignal(
-            execution_id=execution_id,
-            name=name,
-            payload=await self._carry(data, f"{execution_id}/signal/{id_}"),
-            signal_id=id_,
-        )
-        await self._backend.mailbox.send([command])
+        value, blobs = self._carry(data, f"{execution_id}/signal/{id_}")
+        command = SendSignal(execution_id=execution_id, name=name, payload=value, signal_id=id_)
+        await self._backend.mailbox.send([command], blobs=blobs)
 
     async def wait(self, execution_id: ExecutionId, *, timeout_s: float | None = None) -> Header:
         """The header once it is final; raises TimeoutError when that takes too long.
@@ -316,17 +318,19 @@ class Client:
     async def _content(self, value: Value) -> bytes:
         return await self._backend.blobs.get(value.blob) if value.blob else value.data
 
-    async def _carry(self, data: bytes, prefix: str) -> Value:
-        """A key of its own for each call: of two calls at once, one may be accepted."""
+    def _carry(self, data: bytes, prefix: str) -> tuple[Value, Mapping[str, bytes]]:
+        """The value as a command has it, and what is to be sent besides.
+
+        A key of its own for each call: of two calls at once, one may be accepted.
+        """
         if len(data) <= INLINE_BYTES_MAX:
-            return from_bytes(data)
+            return from_bytes(data), NO_BLOBS
         if len(data) > BLOB_BYTES_MAX:
             raise PayloadError(
                 f"a value has {len(data)} bytes, at most {BLOB_BYTES_MAX} are allowed"
             )
         key = f"{prefix}/{self._ids.nonce()}"
-        await self._backend.blobs.put(key, data)
-        return blob(key, len(data))
+        return blob(key, len(data)), {key: data}
 
     async def _require_unfinished(self, execution_id: ExecutionId, what: str) -> Header:
         header = await self._header(execution_id)

@@ -143,15 +143,15 @@ async def test_a_message_that_comes_too_late_is_left_to_the_owner(
 
 
 async def test_a_large_input_is_archived_with_the_command(backend: ArchivedBackend) -> None:
-    await backend.blobs.put("x1/input/1", b"large")
     command = creation()
     with_blob = CreateExecution(
         **{name: getattr(command, name) for name in CreateExecution.__struct_fields__}
         | {"input": blob("x1/input/1", 5)}
     )
 
-    await backend.mailbox.send([with_blob])
+    await backend.mailbox.send([with_blob], blobs={"x1/input/1": b"large"})
 
+    assert await backend.hot_blobs.get("x1/input/1") == b"large"
     assert await backend.cold_blobs.get("x1/input/1") == b"large"
 
 

@@ -7,8 +7,11 @@ import asyncpg
 import pytest
 
 from runnel.backends.archived import ArchivedBackend
+from runnel.client import Client, Ending
 from runnel.core.commands import CancelExecution, SendSignal
-from runnel.core.values import inline
+from runnel.core.values import INLINE_BYTES_MAX, inline
+from runnel.errors import ArchiveBehindError, StoreError
+from runnel.ports.store import Commit
 from runnel.runtime.clock import RealClock, RealIds
 from runnel.runtime.servers import PostgresServer, RedisServer
 from runnel.testing.conformance.values import message
@@ -132,3 +135,45 @@ async def test_what_is_asked_after_the_end_is_neither_sent_again_nor_open_for_ev
             "SELECT kind FROM commands WHERE sent_at > recorded_at + interval '50 ms'",
         )
     assert resent == []
+
+
+LARGE = {"text": "l" * (INLINE_BYTES_MAX + 1)}
+
+
+async def blobs_in_redis(backend: ArchivedBackend) -> list[bytes]:
+    call = backend.redis.lines.call
+    names: list[bytes] = await call("ZRANGE", backend.redis.keys.blobs, 0, -1)
+    return [*names, *await call("KEYS", f"*{backend.redis.keys.blob}*")]
+
+
+async def test_a_large_input_is_not_kept_of_a_submission_that_postgres_did_not_take(
+    shared_redis: RedisServer, own_postgres: PostgresServer
+) -> None:
+    empty(shared_redis)
+    backend = await open_archived(
+        shared_redis, own_postgres, RealClock(), RealIds(), schema="runnel", archive_call_s=1.0
+    )
+    client = Client(backend, RealClock(), RealIds(), ending_of=lambda _id: Ending())
+    await client.submit(workflow(node("a")))
+    own_postgres.kill()
+
+    with pytest.raises(StoreError, match="PostgreSQL"):
+        await client.submit(workflow(node("a")), LARGE)
+
+    assert await blobs_in_redis(backend) == []
+    await backend.close()
+
+
+async def test_a_large_input_is_not_kept_of_a_submission_that_there_is_no_room_for(
+    backend: ArchivedBackend,
+) -> None:
+    client = Client(backend, RealClock(), RealIds(), ending_of=lambda _id: Ending())
+    lease = await backend.store.restore(await backend.store.acquire(0, "one"))
+    for sequence in range(1, 801):
+        await backend.store.commit(lease, Commit(sequence=sequence))
+
+    with pytest.raises(ArchiveBehindError):
+        await client.submit(workflow(node("a")), LARGE)
+
+    assert await blobs_in_redis(backend) == []
+    assert await rows(backend, "SELECT key FROM blobs") == []

@@ -24,12 +24,12 @@ class MemoryBackend:
     ) -> None:
         self.state = MemoryState(partitions)
         self.store: Store = MemoryStore(self.state, clock=clock, ids=ids, limits=limits)
-        self.mailbox: Mailbox = MemoryMailbox(self.state)
+        self.blobs: BlobStore = MemoryBlobs()
+        self.mailbox: Mailbox = MemoryMailbox(self.state, self.blobs)
         self.tasks: TaskQueue = LocalTasks(
             self.state.board, clock, LocalBuckets(clock).take, LocalResults(clock)
         )
         self.archive: Archive = MemoryArchive(self.state)
-        self.blobs: BlobStore = MemoryBlobs()
 
     async def claim_home(self, owner: str) -> int:
         """The lowest free partition, or 0: where an execution goes is decided by its id alone."""

@@ -10,9 +10,18 @@ from runnel.core.ids import ExecutionId, Token
 from runnel.core.retry import ErrorInfo
 from runnel.core.states import ExecutionState
 from runnel.errors import FencedError, LeaseHeldError
+from runnel.ports.blobs import BlobStore
 from runnel.ports.clock import Clock, Ids
 from runnel.ports.registry import Attendance, QueueRecord, WorkerRecord
-from runnel.ports.store import Commit, CommitLimits, InboxEntry, Lease, LeaseRecord, TimerSet
+from runnel.ports.store import (
+    NO_BLOBS,
+    Commit,
+    CommitLimits,
+    InboxEntry,
+    Lease,
+    LeaseRecord,
+    TimerSet,
+)
 
 
 class MemoryStore:
@@ -179,9 +188,14 @@ class MemoryStore:
 
 
 class MemoryMailbox:
-    def __init__(self, state: MemoryState) -> None:
+    def __init__(self, state: MemoryState, blobs: BlobStore) -> None:
         self._state = state
+        self._blobs = blobs
 
-    async def send(self, commands: Sequence[Command]) -> None:
+    async def send(
+        self, commands: Sequence[Command], *, blobs: Mapping[str, bytes] = NO_BLOBS
+    ) -> None:
+        for key, data in blobs.items():
+            await self._blobs.put(key, data)
         for command in commands:
             self._state.send(command)

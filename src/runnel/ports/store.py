@@ -19,6 +19,8 @@ from runnel.ports.registry import Attendance, QueueRecord, WorkerAbout, WorkerRe
 
 Position = NewType("Position", str)
 
+NO_BLOBS: Mapping[str, bytes] = {}
+
 
 class CommitLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What one commit may hold at most; the orchestrator cuts its batches to this."""
@@ -276,10 +278,14 @@ class Store(Protocol):
 class Mailbox(Protocol):
     """Where callers leave commands for a partition's owner."""
 
-    async def send(self, commands: Sequence[Command]) -> None:
+    async def send(
+        self, commands: Sequence[Command], *, blobs: Mapping[str, bytes] = NO_BLOBS
+    ) -> None:
         """Returns when all are stored; each goes to the inbox of its aggregate's partition.
 
         An execution that a CreateExecution makes can be found and listed (PENDING) from then on.
+        `blobs` are the large values of the commands, by key: they are there when a command is, and
+        commands that are refused leave none.
         """
 
 

@@ -79,8 +79,6 @@ class ArchivedBackend:
             RedisMailbox(lines, keys, layout),
             ledger,
             layout,
-            hot_blobs=self.hot_blobs,
-            cold_blobs=self.cold_blobs,
             server_time=ServerTime(lines, clock),
             room=Room(self.journal, clock, journal_entries_max=journal_entries_max),
         )

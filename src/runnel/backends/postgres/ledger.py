@@ -1,13 +1,13 @@
 """Where the journal goes, each commit once; and what callers asked for, until it has happened."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from runnel.backends.postgres.database import Connection, Database
 from runnel.backends.postgres.projection import FORCED, Projection
 from runnel.backends.postgres.queries import SQL
-from runnel.backends.postgres.rows import columns, header_row, storable
+from runnel.backends.postgres.rows import columns, escaped, header_row, storable
 from runnel.core.codec import decode_message, encode_message
 from runnel.core.commands import (
     CancelExecution,
@@ -20,7 +20,7 @@ from runnel.core.commands import (
 from runnel.errors import BrokenInvariantError, FencedError
 from runnel.ports.journal import JournalEntry
 from runnel.ports.ledger import Cursor
-from runnel.ports.store import pending_header
+from runnel.ports.store import NO_BLOBS, pending_header
 
 _LOG_COLUMNS = ("partition", "sequence", "ordinal", "aggregate_id", "entry")
 _LETTER_COLUMNS = (
@@ -83,8 +83,13 @@ class PostgresLedger:
         if moved is None:
             raise await self._fenced(partition, epoch)
 
-    async def record(self, commands: Sequence[tuple[int, Command]]) -> None:
-        """Commands with their partitions; the executions that they make are listed from then on."""
+    async def record(
+        self, commands: Sequence[tuple[int, Command]], *, blobs: Mapping[str, bytes] = NO_BLOBS
+    ) -> None:
+        """Commands with their partitions; the executions that they make are listed from then on.
+
+        Their blobs come with them, or not at all.
+        """
         rows = [
             (
                 partition,
@@ -104,6 +109,8 @@ class PostgresLedger:
             if headers:
                 await connection.executemany(SQL["add_header"], headers)
             await connection.executemany(SQL["add_command"], rows)
+            for key, data in blobs.items():
+                await connection.execute(SQL["put_blob"], escaped(key), data)
 
     async def unapplied(self, partition: int, *, idle_s: float, limit: int) -> Sequence[Command]:
         await self._database.run("apply_late_commands", partition)

@@ -1,6 +1,6 @@
 """Where callers leave commands for a partition's owner."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from runnel.backends.redis.gathering import Gathering
 from runnel.backends.redis.keys import Keys
@@ -8,6 +8,7 @@ from runnel.backends.redis.layout import Layout
 from runnel.backends.redis.lines import Arg, Lines
 from runnel.backends.redis.values import message_args
 from runnel.core.commands import Command, aggregate_of
+from runnel.ports.store import NO_BLOBS
 
 # The most that one script does before it lets others have the server.
 SENT_AT_ONCE = 500
@@ -17,17 +18,29 @@ NEVER = ""
 class RedisMailbox:
     def __init__(self, lines: Lines, keys: Keys, layout: Layout) -> None:
         self._lines = lines
-        self._keys = [keys.headers, keys.listed, keys.ids, keys.inbox]
+        self._keys = [keys.headers, keys.listed, keys.ids, keys.blobs, keys.inbox, keys.blob]
         self._layout = layout
         self._gathering = Gathering(self._deliver_all)
 
-    async def send(self, commands: Sequence[Command]) -> None:
-        await self._gathering.send(commands)
+    async def send(
+        self, commands: Sequence[Command], *, blobs: Mapping[str, bytes] = NO_BLOBS
+    ) -> None:
+        """Those with blobs by themselves: nobody else has to wait for so much."""
+        if blobs:
+            await self.deliver(commands, blobs=blobs)
+        else:
+            await self._gathering.send(commands)
 
     async def close(self) -> None:
         await self._gathering.close()
 
-    async def deliver(self, commands: Sequence[Command], *, before: float | None = None) -> bool:
+    async def deliver(
+        self,
+        commands: Sequence[Command],
+        *,
+        blobs: Mapping[str, bytes] = NO_BLOBS,
+        before: float | None = None,
+    ) -> bool:
         """False when it reached the server after `before`, on the server's clock: nothing is sent.
 
         Of more commands than one call takes, the first may have been sent then.
@@ -35,6 +48,7 @@ class RedisMailbox:
         deadline = NEVER if before is None else repr(before)
         for first in range(0, len(commands), SENT_AT_ONCE):
             args: list[Arg] = [deadline]
+            args += _blob_args(NO_BLOBS if first else blobs)
             for command in commands[first : first + SENT_AT_ONCE]:
                 args += message_args(self._layout.route(aggregate_of(command)), command)
             if not await self._lines.run("send", self._keys, args):
@@ -43,3 +57,10 @@ class RedisMailbox:
 
     async def _deliver_all(self, commands: Sequence[Command]) -> None:
         await self.deliver(commands)
+
+
+def _blob_args(blobs: Mapping[str, bytes]) -> list[Arg]:
+    args: list[Arg] = [len(blobs)]
+    for key, data in blobs.items():
+        args += (key, data)
+    return args

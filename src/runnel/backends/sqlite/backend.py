@@ -75,8 +75,8 @@ class SqliteBackend:
             opened.pop_all()  # from here on they are the backend's to close
         writer = Writer(db, path, clock=clock, is_threaded=durability == "power")
         backend = cls(writer, reader, ringer)
-        backend._wire(data_dir, clock=clock, ids=ids, limits=limits)
         backend.blobs = FileBlobs(data_dir / "blobs", survives_power_loss=durability == "power")
+        backend._wire(data_dir, clock=clock, ids=ids, limits=limits)
         backend.retention = SqliteRetention(writer, backend.blobs)
         writer.start()
         return backend
@@ -130,7 +130,7 @@ class SqliteBackend:
             keys=keys,
             limits=limits,
         )
-        self.mailbox = SqliteMailbox(writer, messages)
+        self.mailbox = SqliteMailbox(writer, messages, self.blobs)
         results = SqliteResults(writer, reader, clock)
         self.tasks = LocalTasks(board, clock, SqliteBuckets(writer, clock).take, results)
         self.archive = SqliteArchive(writer, reader)

@@ -17,7 +17,8 @@ from runnel.backends.sqlite.writer import Writer
 from runnel.core.codec import encode_message
 from runnel.core.commands import Command, CreateExecution, aggregate_of
 from runnel.core.ids import root_of
-from runnel.ports.store import pending_header
+from runnel.ports.blobs import BlobStore
+from runnel.ports.store import NO_BLOBS, pending_header
 
 
 @dataclass(slots=True)
@@ -116,17 +117,28 @@ class Messages:
 class SqliteMailbox:
     """Callers that send in the same moment share one job: 2,000 submits are a few statements."""
 
-    def __init__(self, writer: Writer, messages: Messages) -> None:
+    def __init__(self, writer: Writer, messages: Messages, blobs: BlobStore) -> None:
         self._writer = writer
         self._messages = messages
+        self._blobs = blobs
         self._gathering: tuple[Outgoing, asyncio.Future[Stored]] | None = None
         # The writer may be a thread: joining a batch and closing it must not meet.
         self._lock = threading.Lock()
 
-    async def send(self, commands: Sequence[Command]) -> None:
+    async def send(
+        self, commands: Sequence[Command], *, blobs: Mapping[str, bytes] = NO_BLOBS
+    ) -> None:
+        """One that is cancelled may have sent its commands: then its blobs stay, too."""
         outgoing = self._messages.address(commands)
-        if outgoing.rows:
-            await self._writer.until_not_busy(lambda: self._join(outgoing))
+        try:
+            for key, data in blobs.items():
+                await self._blobs.put(key, data)
+            if outgoing.rows:
+                await self._writer.until_not_busy(lambda: self._join(outgoing))
+        except Exception:
+            for key in blobs:
+                await self._blobs.delete(key)
+            raise
 
     def _join(self, outgoing: Outgoing) -> "asyncio.Future[Stored]":
         with self._lock:

@@ -5,6 +5,7 @@ from contextlib import suppress
 
 from runnel.core.commands import TaskCompleted
 from runnel.errors import FencedError
+from runnel.ports.blobs import BlobStore
 from runnel.ports.store import Commit, Mailbox, Store, TaskQueue
 from runnel.testing.clock import FakeClock
 from runnel.testing.conformance.suite import ALL, Owner, Suite, hand_over, take_over
@@ -32,6 +33,15 @@ class InboxRules(Suite):
         lease = await store.acquire(await store.route(ROOT), "one")
 
         assert await Owner(store, lease).commands() == [message("early")]
+
+    async def test_a_large_value_is_there_with_its_message(
+        self, mailbox: Mailbox, owner: Owner, blobs: BlobStore
+    ) -> None:
+        await mailbox.send([message("a")], blobs={"x1/input/a": b"large", "x1/input/b": b""})
+
+        assert await owner.commands() == [message("a")]
+        assert await blobs.get("x1/input/a") == b"large"
+        assert await blobs.get("x1/input/b") == b""
 
     async def test_sending_nothing_is_fine(self, mailbox: Mailbox, owner: Owner) -> None:
         await mailbox.send([])

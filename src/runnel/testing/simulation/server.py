@@ -159,7 +159,7 @@ class Machine:
     ) -> None:
         self.blobs = blobs
         self.store = StreamStore(state, watcher, clock=clock, ids=ids, limits=limits)
-        self.mailbox = MemoryMailbox(state)
+        self.mailbox = MemoryMailbox(state, blobs)
         buckets, results = LocalBuckets(clock), LocalResults(clock)
         self.tasks = WatchedTasks(state.board, clock, buckets.take, results)
         self.tasks.watcher = watcher

@@ -1,7 +1,8 @@
 -- Puts messages into inboxes; an execution that one of them makes is listed from then on.
--- KEYS  1 headers  2 listed  3 ids, and the prefix 4 inbox
--- ARGV  1 the latest time on the server's clock ('' for any), then of each message: partition,
---       message, and of an execution that it makes (or '' each): id, header, created_at
+-- KEYS  1 headers  2 listed  3 ids  4 keys of blobs, and the prefixes 5 inbox  6 blob
+-- ARGV  1 the latest time on the server's clock ('' for any)  2 how many blobs, then of each: key,
+--       data; then of each message: partition, message, and of an execution that it makes (or ''
+--       each): id, header, created_at
 -- Returns 1, or 0 when it came too late.
 if ARGV[1] ~= '' then
   local time = redis.call('TIME')
@@ -9,8 +10,13 @@ if ARGV[1] ~= '' then
     return 0
   end
 end
-for at = 2, #ARGV, 5 do
-  redis.call('XADD', KEYS[4] .. ARGV[at], '*', 'm', ARGV[at + 1])
+local first = 3 + 2 * tonumber(ARGV[2])
+for at = 3, first - 1, 2 do
+  redis.call('ZADD', KEYS[4], 0, ARGV[at])
+  redis.call('SET', KEYS[6] .. ARGV[at], ARGV[at + 1])
+end
+for at = first, #ARGV, 5 do
+  redis.call('XADD', KEYS[5] .. ARGV[at], '*', 'm', ARGV[at + 1])
   local id = ARGV[at + 2]
   if id ~= '' and redis.call('HSETNX', KEYS[1], id, ARGV[at + 3]) == 1 then
     redis.call('ZADD', KEYS[2], ARGV[at + 4], id)
