@@ -37,6 +37,8 @@ EXEMPT: dict[str, tuple[Rule, ...]] = {
     "authoring/schema.py": (rules.imports_on_top,),  # jsonschema takes 150 ms: only with `input`
     # The engine that executors share outlives the call that opened it; its last user awaits it.
     "runtime/host.py": (rules.tasks_in_groups,),
+    # A call is shared by callers of whom each may give up; its backend ends it.
+    "backends/redis/gathering.py": (rules.tasks_in_groups,),
     # One store is opened, and the packages of another one need not be installed.
     "runtime/stores.py": (rules.imports_on_top,),
     "runtime/doctor/examination.py": (rules.imports_on_top,),

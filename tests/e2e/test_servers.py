@@ -157,7 +157,9 @@ async def test_a_second_signal_ends_a_worker_at_once_and_another_one_does_its_ta
     assert site.log.read_text().split() == ["begun", "begun", "ended"]
 
 
-async def test_a_worker_takes_tasks_of_its_queues_only(empty_site: Site, desk: Desk) -> None:
+async def test_a_worker_takes_tasks_of_its_queues_only(
+    empty_site: Site, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     empty_site.gate.touch()
     async with (
         empty_site.process("orchestrator"),
@@ -184,8 +186,11 @@ async def test_a_worker_takes_tasks_of_its_queues_only(empty_site: Site, desk: D
     assert "they wait until a worker is there" in waiting
     assert gone == "no workers; start one with: runnel worker\n"
     assert code == 0
-    assert "empty queue" in await desk.ask("trim")
+    assert (await desk.ask("trim")).startswith("deleted: 0 executions, 2 empty queues")
     assert "no queues" in await desk.ask("queues")
+    monkeypatch.setenv("RETENTION_COMPLETED_DAYS", "0")
+    assert (await desk.ask("trim")).startswith("deleted: 1 execution, 0 empty queues")
+    assert await desk.ask("list", "--json") == ""
 
 
 async def test_who_stops_watching_leaves_the_execution_alone(site: Site) -> None:

@@ -2,15 +2,18 @@
 
 from pathlib import Path
 
+import pytest
 from msgspec import structs
 
 from runnel.backends.sqlite import SqliteBackend
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
+from runnel.errors import StoreError
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.store import Commit, Header, History
+from runnel.runtime.clock import RealClock
 from runnel.testing.clock import FakeClock, FakeIds
-from runnel.testing.conformance.values import header, letter
+from runnel.testing.conformance.values import header, letter, message
 from tests.driver import node, workflow
 from tests.engines import Work, end_of, open_engine
 
@@ -71,3 +74,29 @@ async def test_what_has_a_running_child_is_kept_and_dead_letters_go_with_the_res
 
 def ended(id_: str) -> Header:
     return structs.replace(header(id_, state=S.FAILED), finished_at=5.0)
+
+
+async def test_blobs_of_no_execution_are_deleted_once_they_are_old(tmp_path: Path) -> None:
+    backend = await SqliteBackend.open(tmp_path, clock=RealClock(), ids=FakeIds())
+    lease = await backend.store.acquire(await backend.claim_home("one"), "one")
+    await backend.store.commit(lease, Commit(sequence=1, headers=[header("x1")]))
+    for key in ("x1/a", "x1.child.1/a", "x2/a", "x2.child.1/a", "x10/a"):
+        await backend.blobs.put(key, b"large")
+    [folder, *_] = (tmp_path / "blobs").iterdir()
+    (folder / ".half.new").write_bytes(b"lar")
+
+    counts = [await backend.retention.delete_ownerless(idle_s=each) for each in (3_600, -60, -60)]
+
+    assert counts == [0, 3, 0]
+    assert len([each for each in (tmp_path / "blobs").rglob("*") if each.is_file()]) == 2
+    await backend.close()
+
+
+async def test_a_command_that_is_not_stored_leaves_no_blob(tmp_path: Path) -> None:
+    backend = await SqliteBackend.open(tmp_path, clock=FakeClock(), ids=FakeIds())
+    await backend.close()
+
+    with pytest.raises(StoreError, match="closed"):
+        await backend.mailbox.send([message("a")], blobs={"x1/input/a": b"large"})
+
+    assert not list((tmp_path / "blobs").rglob("*.blob"))

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -55,6 +56,26 @@ class FileBlobs:
 
     async def delete(self, prefix: str) -> int:
         return await asyncio.to_thread(self._delete, prefix)
+
+    async def written_before(self, then: float) -> list[str]:
+        """The keys of blobs that were last put before then, in seconds since the epoch.
+
+        What a process left of a blob that it did not finish by then is removed.
+        """
+        return await asyncio.to_thread(self._written_before, then)
+
+    def _written_before(self, then: float) -> list[str]:
+        found: list[str] = []
+        for path in self._folder.glob("*/*"):
+            with suppress(FileNotFoundError):  # somebody else has deleted it
+                if path.stat().st_mtime >= then:
+                    continue
+                if path.suffix == ".blob":
+                    with path.open("rb") as file:
+                        found.append(_read_key(file))
+                else:
+                    path.unlink()
+        return found
 
     def _put(self, key: str, data: bytes) -> None:
         path = self._path(key)

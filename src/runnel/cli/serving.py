@@ -9,6 +9,7 @@ from runnel.errors import InputError
 from runnel.handlers import builtin_registry
 from runnel.ports import telemetry as names
 from runnel.ports.backend import Backend
+from runnel.ports.retention import Retention
 from runnel.ports.telemetry import Telemetry
 from runnel.runtime.addresses import postgres_shown, redis_shown, secrets_of
 from runnel.runtime.build import build_orchestrator, build_worker
@@ -31,6 +32,7 @@ class Site(NamedTuple):
     settings: Settings
     backend: Backend
     archived: "ArchivedBackend | None"
+    retention: Retention
     world: World
     telemetry: Telemetry
 
@@ -65,13 +67,18 @@ async def serve(settings: Settings, role: str, build: Build, *, decides: bool) -
     telemetry.event(
         names.STORE_OPENED, redis=redis_shown(settings), environment=settings.environment, **shown
     )
-    site = Site(settings, backend, archived, world, telemetry)
+    site = Site(settings, backend, archived, backend.retention, world, telemetry)
     return await Process(build(site), backend, telemetry).run()
 
 
 def orchestrating(site: Site) -> OrchestratorRole:
     return build_orchestrator(
-        site.settings, site.backend, site.world, site.telemetry, archived=site.archived
+        site.settings,
+        site.backend,
+        site.world,
+        site.telemetry,
+        archived=site.archived,
+        retention=site.retention,
     )
 
 

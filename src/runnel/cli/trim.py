@@ -6,21 +6,25 @@ from runnel.cli import exits
 from runnel.cli.options import DataDir, Place, RedisUrl
 
 if TYPE_CHECKING:
-    from runnel.backends.redis import RedisBackend
+    from runnel.ports.backend import Backend
     from runnel.ports.clock import Clock, Ids
     from runnel.ports.retention import Retention
     from runnel.settings import Settings
 
 
 class Trimmed(NamedTuple):
+    """`blobs` are large values that belonged to no execution."""
+
     executions: int
-    queues: int
+    blobs: int
+    queues: int = 0
 
 
 def trim(*, data_dir: DataDir = None, redis_url: RedisUrl = None) -> int:
     """Delete what nobody needs any more, now.
 
-    Executions that ended longer ago than RETENTION_<STATE>_DAYS; on a server, empty queues too.
+    Executions that ended longer ago than RETENTION_<STATE>_DAYS, and large values that belong to
+    none; on a server, empty queues too.
 
     On servers, orchestrators do this by themselves. What is unfinished is never touched.
     """
@@ -32,7 +36,10 @@ def trim(*, data_dir: DataDir = None, redis_url: RedisUrl = None) -> int:
 
     settings = configure(Place(data_dir, redis_url))
     done = asyncio.run(_trim(settings, RealClock(), RealIds()))
-    print(f"deleted: {count(done.executions, 'execution')}, {count(done.queues, 'empty queue')}")
+    parts = [count(done.executions, "execution"), count(done.queues, "empty queue")]
+    if done.blobs:
+        parts.append(f"{count(done.blobs, 'large value')} of no execution")
+    print(f"deleted: {', '.join(parts)}")
     return exits.OK
 
 
@@ -45,24 +52,19 @@ async def _trim(settings: "Settings", clock: "Clock", ids: "Ids") -> Trimmed:
             raise NoDataError(settings.data_dir)
         local = await open_sqlite(settings, clock, ids)
         try:
-            return Trimmed(await _delete_old(local.retention, settings, clock), 0)
+            return await _delete_old(local.retention, settings, clock)
         finally:
             await local.close()
-    if not settings.has_postgres:
-        redis = await open_unarchived(settings, clock, ids)
-        try:
-            return Trimmed(0, await _forget_queues(redis))
-        finally:
-            await redis.close()
-    both = await open_archived(settings, clock, ids)
+    opens = open_archived if settings.has_postgres else open_unarchived
+    server = await opens(settings, clock, ids)
     try:
-        deleted = await _delete_old(both.retention, settings, clock)
-        return Trimmed(deleted, await _forget_queues(both.redis))
+        deleted = await _delete_old(server.retention, settings, clock)
+        return deleted._replace(queues=await _forget_queues(server))
     finally:
-        await both.close()
+        await server.close()
 
 
-async def _delete_old(retention: "Retention", settings: "Settings", clock: "Clock") -> int:
+async def _delete_old(retention: "Retention", settings: "Settings", clock: "Clock") -> Trimmed:
     from runnel.core.states import ExecutionState
     from runnel.engine.services.retention import RetentionService
     from runnel.telemetry.logs import LogTelemetry
@@ -72,10 +74,10 @@ async def _delete_old(retention: "Retention", settings: "Settings", clock: "Cloc
     deleted = 0
     while batch := await service.tick():
         deleted += batch
-    return deleted
+    return Trimmed(deleted, await service.sweep())
 
 
-async def _forget_queues(backend: "RedisBackend") -> int:
+async def _forget_queues(backend: "Backend") -> int:
     """A queue that gets a task meanwhile stays."""
     empty = [record for record in await backend.tasks.queues() if not record.depth]
     return sum([await backend.store.forget_queue(record) for record in empty])

@@ -11,3 +11,9 @@ class Retention(Protocol):
 
         At most `limit`, the oldest first, and none of which a child still runs; returns how many.
         """
+
+    async def delete_ownerless(self, *, idle_s: float) -> int:
+        """Deletes blobs whose execution there is not, and which were not touched for so long.
+
+        What a process has left that died before its command was stored; returns how many.
+        """

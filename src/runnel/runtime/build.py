@@ -22,6 +22,7 @@ from runnel.engine.worker import Worker
 from runnel.handlers import builtin_registry
 from runnel.ports.backend import Backend
 from runnel.ports.registry import WorkerAbout
+from runnel.ports.retention import Retention
 from runnel.ports.telemetry import Telemetry
 from runnel.runtime.clock import RealClock, RealIds
 from runnel.runtime.engine import Engine, World
@@ -83,10 +84,12 @@ def build_orchestrator(
     telemetry: Telemetry,
     *,
     archived: "ArchivedBackend | None" = None,
+    retention: Retention | None = None,
 ) -> OrchestratorRole:
     """Decides for partitions of a server that it shares with other processes.
 
-    `archived` is the backend again, if it has an archive to be kept up to date.
+    `archived` is the backend again, if it has an archive to be kept up to date; `retention` is
+    what deletes there what has ended long ago, None if nothing is to be deleted.
     """
     name = role_name("orchestrator", world.ids.nonce())
     parts = Parts(
@@ -104,6 +107,7 @@ def build_orchestrator(
     services = [
         *_services(settings, backend, parts, orchestrator),
         *([] if archived is None else _archiving(settings, archived, parts, orchestrator)),
+        *([] if retention is None else [_keeping(settings, retention, parts)]),
     ]
     return OrchestratorRole(name, orchestrator, services)
 
@@ -162,7 +166,6 @@ def _archiving(
     settings: Settings, backend: "ArchivedBackend", parts: Parts, orchestrator: Orchestrator
 ) -> Sequence[Service]:
     """What it does besides where PostgreSQL keeps what Redis may forget."""
-    days = {ExecutionState(state): kept for state, kept in settings.retention_days.items()}
     return [
         Archiver(
             backend.journal,
@@ -174,5 +177,9 @@ def _archiving(
             leases=orchestrator.leases,
             alarm_s=settings.archive_alarm_s,
         ),
-        RetentionService(backend.retention, parts.clock, parts.telemetry, days=days),
     ]
+
+
+def _keeping(settings: Settings, retention: Retention, parts: Parts) -> Service:
+    days = {ExecutionState(state): kept for state, kept in settings.retention_days.items()}
+    return RetentionService(retention, parts.clock, parts.telemetry, days=days)

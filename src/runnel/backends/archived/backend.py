@@ -6,6 +6,7 @@ from runnel.backends.archived.archive import ArchivedArchive
 from runnel.backends.archived.blobs import ArchivedBlobs
 from runnel.backends.archived.mailbox import ArchivedMailbox
 from runnel.backends.archived.rescue import ArchiveRescue
+from runnel.backends.archived.retention import ArchivedRetention
 from runnel.backends.archived.room import Room
 from runnel.backends.postgres import (
     Database,
@@ -68,7 +69,7 @@ class ArchivedBackend:
         self.ledger: Ledger = ledger
         self.hot_blobs: BlobStore = RedisBlobs(lines, keys)
         self.cold_blobs: BlobStore = PostgresBlobs(database)
-        self.retention: Retention = PostgresRetention(database)
+        self.retention: Retention = ArchivedRetention(redis.retention, PostgresRetention(database))
         self.store: Store = redis.store
         self.tasks: TaskQueue = redis.tasks
         self.archive: Archive = ArchivedArchive(

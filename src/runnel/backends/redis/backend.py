@@ -11,6 +11,7 @@ from runnel.backends.redis.lines import BLOCK_S, CALLS_MAX, Lines
 from runnel.backends.redis.losses import Losses
 from runnel.backends.redis.mailbox import RedisMailbox
 from runnel.backends.redis.rescue import NO_ARCHIVE, Rescue
+from runnel.backends.redis.retention import RedisRetention
 from runnel.backends.redis.store import RedisStore
 from runnel.backends.redis.tasks import RedisTasks
 from runnel.ports.archive import Archive
@@ -65,6 +66,7 @@ class RedisBackend:
         self.tasks: TaskQueue = RedisTasks(lines, keys, clock, losses)
         self.archive: Archive = RedisArchive(lines, keys)
         self.blobs: BlobStore = RedisBlobs(lines, keys)
+        self.retention = RedisRetention(lines, keys, layout)
 
     @classmethod
     async def open(

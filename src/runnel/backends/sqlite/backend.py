@@ -75,9 +75,10 @@ class SqliteBackend:
             opened.pop_all()  # from here on they are the backend's to close
         writer = Writer(db, path, clock=clock, is_threaded=durability == "power")
         backend = cls(writer, reader, ringer)
-        backend.blobs = FileBlobs(data_dir / "blobs", survives_power_loss=durability == "power")
+        blobs = FileBlobs(data_dir / "blobs", survives_power_loss=durability == "power")
+        backend.blobs = blobs
         backend._wire(data_dir, clock=clock, ids=ids, limits=limits)
-        backend.retention = SqliteRetention(writer, backend.blobs)
+        backend.retention = SqliteRetention(writer, reader, blobs, clock)
         writer.start()
         return backend
 

@@ -1,4 +1,4 @@
-"""Deletes executions that ended longer ago than they are to be kept."""
+"""Deletes executions that ended longer ago than they are to be kept, and what belongs to none."""
 
 import asyncio
 from collections.abc import Mapping
@@ -12,6 +12,9 @@ from runnel.ports.telemetry import Telemetry
 
 DAY_S = 24 * 3600.0
 LOOK_S = 60.0
+SWEEP_S = 3600.0
+# Far longer than between a blob and the command that it is for.
+OWNERLESS_S = 3600.0
 # Trees that one transaction deletes at most: others want to write, too.
 BATCH = 100
 
@@ -31,12 +34,14 @@ class RetentionService:
         self._clock = clock
         self._telemetry = telemetry
         self._days = days
+        self._sweep_at = clock.monotonic()
 
     async def run(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
             deleted = 0
             try:
                 deleted = await self.tick()
+                await self._sweep()
             except StoreError as error:
                 self._telemetry.event(names.STORE_FAILED, call="retention", error=str(error))
             if deleted == 0:
@@ -52,3 +57,16 @@ class RetentionService:
                 self._telemetry.event(names.RETENTION_DELETED, state=state, count=deleted)
             count += deleted
         return count
+
+    async def sweep(self) -> int:
+        """Returns how many blobs belonged to no execution."""
+        return await self._retention.delete_ownerless(idle_s=OWNERLESS_S)
+
+    async def _sweep(self) -> None:
+        now = self._clock.monotonic()
+        if now < self._sweep_at:
+            return
+        self._sweep_at = now + SWEEP_S
+        deleted = await self.sweep()
+        if deleted:
+            self._telemetry.event(names.BLOBS_DELETED, count=deleted)

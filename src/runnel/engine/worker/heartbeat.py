@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
 from runnel.core.ids import Token
 from runnel.engine.worker.runs import Held
 from runnel.engine.worker.surroundings import Surroundings
@@ -26,7 +28,7 @@ class Heartbeat:
         about: WorkerAbout,
         beat_s: float,
     ) -> None:
-        self.about = about
+        self.about = replace(about, beat_s=beat_s)
         self._around = around
         self._held = held
         self._stop_dropped = stop_dropped

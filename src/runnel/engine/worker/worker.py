@@ -96,9 +96,7 @@ class Worker:
             patience=Patience(clock, telemetry, name),
         )
         self._reporter = Reporter(around, self._held)
-        said = replace(
-            about or WorkerAbout(), queues=_names(queues), concurrency=concurrency, beat_s=beat_s
-        )
+        said = replace(about or WorkerAbout(), queues=_names(queues), concurrency=concurrency)
         self._heartbeat = Heartbeat(
             around, self._held, self._stop_dropped, about=said, beat_s=beat_s
         )

@@ -3,7 +3,13 @@
 import asyncio
 
 from runnel.core.states import ExecutionState
-from runnel.engine.services.retention import BATCH, LOOK_S, RetentionService
+from runnel.engine.services.retention import (
+    BATCH,
+    LOOK_S,
+    OWNERLESS_S,
+    SWEEP_S,
+    RetentionService,
+)
 from runnel.errors import StoreError
 from runnel.ports import telemetry as names
 from runnel.testing.clock import FakeClock
@@ -17,6 +23,11 @@ class FakeRetention:
         self.left = left
         self.asked: list[tuple[ExecutionState, float]] = []
         self.problem: StoreError | None = None
+        self.swept: list[float] = []
+
+    async def delete_ownerless(self, *, idle_s: float) -> int:
+        self.swept.append(idle_s)
+        return 1
 
     async def delete_finished(self, state: ExecutionState, *, before: float, limit: int) -> int:
         self.asked.append((state, before))
@@ -51,4 +62,20 @@ async def test_it_goes_on_at_once_while_there_is_more_and_waits_then() -> None:
         stop.set()
 
     assert (retention.left, asked) == (0, 4)
-    assert told.events == [names.RETENTION_DELETED] * 3 + [names.STORE_FAILED]
+    gone, swept, failed = names.RETENTION_DELETED, names.BLOBS_DELETED, names.STORE_FAILED
+    assert told.events == [gone, swept, gone, gone, failed]
+
+
+async def test_blobs_that_belong_to_nothing_are_looked_for_every_hour() -> None:
+    clock, retention, told = FakeClock(), FakeRetention(0), Told()
+    service = RetentionService(retention, clock, told, days={})
+    stop = asyncio.Event()
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(service.run(stop))
+        for _ in range(int(2 * SWEEP_S / LOOK_S)):
+            await clock.until_asleep()
+            await clock.advance(LOOK_S)
+        stop.set()
+
+    assert retention.swept == [OWNERLESS_S] * 3

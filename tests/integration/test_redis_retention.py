@@ -1,0 +1,178 @@
+"""Executions on a Redis without an archive are deleted with all that belongs to them."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from msgspec import structs
+
+from runnel.backends.redis import RedisBackend
+from runnel.backends.redis import retention as module
+from runnel.backends.redis.retention import RedisRetention
+from runnel.core.ids import ExecutionId
+from runnel.core.states import ExecutionState
+from runnel.errors import NotFoundError
+from runnel.ports.archive import ExecutionFilter
+from runnel.ports.store import Commit, Header, History, Lease
+from runnel.runtime.clock import RealClock, RealIds
+from runnel.runtime.servers import RedisServer
+from runnel.testing.conformance.values import header
+from tests.redis_server import empty
+
+S = ExecutionState
+
+
+@pytest.fixture
+async def backend(shared_redis: RedisServer) -> AsyncIterator[RedisBackend]:
+    empty(shared_redis)
+    opened = await RedisBackend.open(
+        shared_redis.url, clock=RealClock(), ids=RealIds(), partitions=2
+    )
+    yield opened
+    await opened.close()
+
+
+class Kept:
+    """Writes executions as their owner would, and tells which are left."""
+
+    def __init__(self, backend: RedisBackend) -> None:
+        self.backend = backend
+        self._leases: dict[int, Lease] = {}
+        self._sequences: dict[int, int] = {}
+
+    async def write(self, *headers: Header) -> None:
+        for each in headers:
+            number = await self.backend.store.route(each.execution_id)
+            if number not in self._leases:
+                self._leases[number] = await self.backend.store.acquire(number, "one")
+            self._sequences[number] = self._sequences.get(number, 0) + 1
+            history = History(aggregate_id=each.execution_id, entry=b"entry")
+            await self.backend.store.commit(
+                self._leases[number],
+                Commit(
+                    sequence=self._sequences[number],
+                    headers=[each],
+                    histories=[history],
+                ),
+            )
+            await self.backend.blobs.put(f"{each.execution_id}/out", b"large")
+
+    async def left(self) -> list[str]:
+        wanted = ExecutionFilter(with_children=True, limit=1_000)
+        return sorted(each.execution_id for each in await self.backend.archive.list_headers(wanted))
+
+
+def ended(
+    id_: str, *, at: float = 10.0, state: ExecutionState = S.COMPLETED, parent: str | None = None
+) -> Header:
+    return structs.replace(header(id_, state=state, parent=parent), finished_at=at)
+
+
+@pytest.fixture
+def kept(backend: RedisBackend) -> Kept:
+    return Kept(backend)
+
+
+@pytest.fixture
+def retention(backend: RedisBackend) -> RedisRetention:
+    return RedisRetention(backend.lines, backend.keys, backend.layout)
+
+
+async def test_what_ended_so_and_long_enough_ago_is_deleted(
+    kept: Kept, retention: RedisRetention
+) -> None:
+    await kept.write(
+        ended("x1"), ended("x2", at=99.0), ended("x3", state=S.FAILED), header("x4"), ended("x10")
+    )
+
+    deleted = await retention.delete_finished(S.COMPLETED, before=50.0, limit=9)
+
+    assert deleted == 2
+    assert await kept.left() == ["x2", "x3", "x4"]
+    assert not await kept.backend.archive.load(ExecutionId("x1"))
+    assert await kept.backend.archive.load(ExecutionId("x2"))
+    assert await kept.backend.blobs.get("x2/out") == b"large"
+    with pytest.raises(NotFoundError):
+        await kept.backend.blobs.get("x1/out")
+
+
+async def test_at_most_as_many_as_asked_for_are_deleted(
+    kept: Kept, retention: RedisRetention
+) -> None:
+    await kept.write(*[ended(f"x{number}") for number in range(5)])
+
+    counts = [await retention.delete_finished(S.COMPLETED, before=50.0, limit=2) for _ in range(4)]
+
+    assert counts == [2, 2, 1, 0]
+
+
+async def test_a_tree_is_deleted_whole_and_not_while_a_part_of_it_runs(
+    kept: Kept, retention: RedisRetention
+) -> None:
+    await kept.write(ended("x1"), ended("x1.a.1", parent="x1"))
+    await kept.write(ended("x2"), header("x2.a.1", parent="x2"), ended("x20"))
+
+    deleted = await retention.delete_finished(S.COMPLETED, before=50.0, limit=9)
+
+    assert deleted == 2
+    assert await kept.left() == ["x2", "x2.a.1"]
+
+
+async def test_what_a_rerun_shares_is_kept_as_long_as_the_rerun(
+    kept: Kept, retention: RedisRetention
+) -> None:
+    rerun = structs.replace(ended("x2", at=99.0), rerun_of=ExecutionId("x1"))
+    await kept.write(ended("x1"), rerun, ended("x3"))
+
+    counts = [
+        await retention.delete_finished(S.COMPLETED, before=each, limit=9)
+        for each in (50.0, 100.0, 100.0)
+    ]
+
+    assert counts == [1, 1, 1]
+    assert await kept.left() == []
+
+
+async def test_those_that_stay_do_not_hide_others_behind_them(
+    kept: Kept, retention: RedisRetention, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PAGE", 3)
+    old = [header(f"x{number}", created_at=1.0) for number in range(10, 20)]
+    tree = [ended(f"x3.{number}", parent="x3") for number in range(8)]
+    await kept.write(*old, ended("x3"), *tree, ended("x4"))
+
+    deleted = await retention.delete_finished(S.COMPLETED, before=50.0, limit=9)
+
+    assert deleted == 2
+    assert await kept.left() == [each.execution_id for each in old]
+
+
+async def test_one_that_changed_since_it_was_looked_at_stays(
+    kept: Kept, retention: RedisRetention, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await kept.write(ended("x1"))
+    run = kept.backend.lines.run
+
+    async def after_a_change(*args: object, **named: object) -> object:
+        monkeypatch.undo()
+        await kept.write(header("x1"))
+        return await run(*args, **named)  # type: ignore[arg-type]  # handed on as they came
+
+    monkeypatch.setattr(kept.backend.lines, "run", after_a_change)
+    deleted = await retention.delete_finished(S.COMPLETED, before=50.0, limit=9)
+
+    assert deleted == 0
+    assert await kept.left() == ["x1"]
+
+
+async def test_blobs_of_no_execution_are_deleted_once_nobody_has_touched_them_for_long(
+    kept: Kept, retention: RedisRetention, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PAGE", 2)
+    await kept.write(header("x1"), header("x3"))
+    for key in ("x0/a", "x1.a/b.1/out", "x2/a", "x2.b/a", "x30/a"):
+        await kept.backend.blobs.put(key, b"large")
+
+    counts = [await retention.delete_ownerless(idle_s=each) for each in (3_600, 0, 0)]
+
+    assert counts == [0, 4, 0]
+    assert await kept.backend.blobs.delete("") == 3
