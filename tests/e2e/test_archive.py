@@ -88,6 +88,41 @@ async def test_an_archive_that_is_not_there_is_named_without_its_password(
     assert "geheim" not in said + found
 
 
+async def test_while_postgres_is_away_one_can_look_at_what_runs_and_ask_for_nothing(
+    tmp_path: Path,
+    own_redis: RedisServer,
+    own_postgres: PostgresServer,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    program = Program(tmp_path)
+    servers = {"REDIS_URL": own_redis.url, "POSTGRES_URL": own_postgres.url}
+    for name, value in servers.items():
+        monkeypatch.setenv(name, value)
+    words = ("-i", f"file={program.log}", "-i", f"gate={tmp_path / 'gate'}")
+    async with (
+        program.running("worker", REDIS_URL=own_redis.url),
+        program.running("orchestrator", **servers),
+        program.running("run", "gated.json", *words, **servers) as caller,
+    ):
+        await caller.says("first: started")
+        _, listed, _ = await ask(capsys, "list", "--json")
+        id_ = json.loads(listed)["execution_id"]
+        await asyncio.to_thread(own_postgres.kill)
+
+        seen = [await ask(capsys, command, id_) for command in ("show", "history")]
+        refused = [await ask(capsys, "cancel", id_), await ask(capsys, "list")]
+        async with program.running("watch", id_, **servers) as watcher:
+            await watcher.says("first: started")
+            (tmp_path / "gate").touch()
+            watched, _, _ = await watcher.ends()
+
+    assert [code for code, _, _ in (*seen, *refused)] == [0, 0, 1, 1]
+    assert "first" in seen[0][1]
+    assert all("error: can't use the PostgreSQL at" in said for _, _, said in refused)
+    assert watched == 0
+
+
 def test_old_executions_of_a_data_directory_are_deleted_by_hand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

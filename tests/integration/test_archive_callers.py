@@ -177,3 +177,50 @@ async def test_a_large_input_is_not_kept_of_a_submission_that_there_is_no_room_f
 
     assert await blobs_in_redis(backend) == []
     assert await rows(backend, "SELECT key FROM blobs") == []
+
+
+async def test_what_redis_has_can_be_read_without_postgres_and_nothing_can_be_asked(
+    shared_redis: RedisServer, own_postgres: PostgresServer
+) -> None:
+    work = Work()
+    gate = work.gate("b")
+    signal = node("go", handler="wait_for_signal", config={"signal": "go"})
+    waits = workflow(node("a", config=LARGE), node("b", "a"), signal)
+    async with archived_engine(shared_redis, own_postgres, work) as running:
+        [id_] = await running.submit_all([waits])
+        held = await running.client.submit(waits, is_held=True)
+        await work.entered["b"].wait()
+        await asyncio.to_thread(own_postgres.kill)
+        client = running.client
+
+        found = [await client.find(id_), await client.find(id_[:-1]), await client.find(held)]
+        view, told = await client.get(id_), await client.history(id_)
+        waiting = await client.get(held)
+
+        for asked in (client.cancel(id_), client.signal(id_, "go"), client.trigger(held, {})):
+            with pytest.raises(StoreError, match="PostgreSQL"):
+                await asked
+        gate.set()
+    assert found == [id_, id_, held]
+    assert (str(view.status), str(waiting.status)) == ("RUNNING", "PENDING")
+    assert view.nodes["a"].output == LARGE
+    assert told
+
+
+async def test_an_execution_that_its_owner_has_not_seen_can_be_read_without_postgres(
+    shared_redis: RedisServer, own_postgres: PostgresServer
+) -> None:
+    empty(shared_redis)
+    backend = await open_archived(
+        shared_redis, own_postgres, RealClock(), RealIds(), schema="runnel", archive_call_s=1.0
+    )
+    client = Client(backend, RealClock(), RealIds(), ending_of=lambda _id: Ending())
+    id_ = await client.submit(workflow(node("a")))
+    await asyncio.to_thread(own_postgres.kill)
+
+    view = await client.get(await client.find(id_))
+
+    assert str(view.status) == "PENDING"
+    with pytest.raises(StoreError, match="PostgreSQL"):
+        await client.find("nobody")
+    await backend.close()

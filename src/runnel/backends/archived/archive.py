@@ -55,8 +55,11 @@ class ArchivedArchive:
         return found or await self._cold.get_header(execution_id)
 
     async def load(self, execution_id: ExecutionId) -> Sequence[bytes]:
+        """What Redis knows and has no history of has not begun: PostgreSQL knows no more."""
         found = await self._hot.load(execution_id)
-        return found or await self._cold.load(execution_id)
+        if found or await self._hot.get_header(execution_id) is not None:
+            return found
+        return await self._cold.load(execution_id)
 
     async def list_headers(self, wanted: ExecutionFilter) -> Sequence[Header]:
         """What is not final in the archive is shown as Redis has it, if Redis can be asked."""
@@ -81,7 +84,14 @@ class ArchivedArchive:
         return [known.get(each.execution_id, each) for each in page]
 
     async def find_ids(self, prefix: str, *, limit: int = 2) -> Sequence[ExecutionId]:
-        return await self._cold.find_ids(prefix, limit=limit)
+        """While PostgreSQL can't be asked, those that Redis has: what runs and what just ended."""
+        try:
+            return await self._cold.find_ids(prefix, limit=limit)
+        except StoreError:
+            found = await self._hot.find_ids(prefix, limit=limit)
+            if not found:
+                raise
+            return found
 
     async def list_dead_letters(self, *, limit: int = 50) -> Sequence[DeadLetter]:
         return await self._cold.list_dead_letters(limit=limit)
