@@ -212,8 +212,8 @@ def dropped_tasks_stay_in_their_queue(patch: Patch) -> None:
 def dropped_code_is_not_told(patch: Patch) -> None:
     beat = TaskBoard.beat
 
-    def deaf(self: TaskBoard, name: str, holds: Sequence[Token]) -> list[Token]:
-        beat(self, name, holds)
+    def deaf(self: TaskBoard, name: str, holds: Sequence[Token], **said: Any) -> list[Token]:
+        beat(self, name, holds, **said)
         return []
 
     patch.setattr(TaskBoard, "beat", deaf)
