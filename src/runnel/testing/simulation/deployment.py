@@ -26,7 +26,14 @@ from runnel.testing.simulation.broken import Broken
 from runnel.testing.simulation.network import Network
 from runnel.testing.simulation.plan import SILENCE_S, SKEW_S_MAX, TROUBLE_S, WINDOW, Plan
 from runnel.testing.simulation.process import Process
-from runnel.testing.simulation.script import WORK, is_bad, output_of, skips
+from runnel.testing.simulation.script import (
+    BROKEN_LINE,
+    SAYS_SO,
+    WORK,
+    is_bad,
+    output_of,
+    skips,
+)
 from runnel.testing.simulation.truth import Given, Truth
 
 LEASE_S = SILENCE_S
@@ -157,7 +164,11 @@ class Deployment:
             task = ctx._task  # noqa: SLF001 - nonce and tag are no business of user code
             token, run = task.token, truth.run_of(task.token) or PENDING
             given = Given(
-                config.get("of"), dict(ctx.inputs), ctx.execution_input, task.resource_tag
+                of=config.get("of"),
+                inputs=dict(ctx.inputs),
+                execution_input=ctx.execution_input,
+                tag=task.resource_tag,
+                key=ctx.idempotency_key,
             )
             truth.begins(process.name, token, given)
             try:
@@ -165,13 +176,13 @@ class Deployment:
                     self._take_down(process)
                 await process.clock.sleep(float(str(config["takes"])))
             finally:
-                truth.code[process.name].remove(token)
+                truth.ends(process.name, token)
             if run.failures < int(str(config["fails"])):
-                raise ConnectionError("the simulated network of the simulated user")
+                raise ConnectionError(BROKEN_LINE)
             if is_bad(config, ctx.execution_id):
-                raise ValueError("the script says so")
+                raise ValueError(SAYS_SO)
             if skips(config, ctx.item_index):
-                raise Skip("the script says so")
+                raise Skip(SAYS_SO)
             return output_of(config, config.get("of"), ctx.node_id, ctx.item_index)
 
         registry = builtin_registry()

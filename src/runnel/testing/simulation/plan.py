@@ -15,6 +15,8 @@ from runnel.testing.simulation.workload import Workload, signals_of, with_endles
 TROUBLE_S = 15.0
 SUBMIT_S_MAX = 9.0
 SKEW_S_MAX = 20.0
+# Of the seeds in which nothing is made to go wrong: there, whatever is in vain or late shows.
+CALM_SHARE = 0.08
 # Who is not heard of for so long is called dead.
 SILENCE_S = 3.0
 # So many tasks of one execution are out at once, whatever it allows.
@@ -94,10 +96,10 @@ _ACTS: dict[Fault, tuple[int, float, float]] = {
 def make_plan(seed: int) -> Plan:
     """Each seed switches on some of the faults: all of them together hide what few would show.
 
-    One in twenty switches on none: then everything has to happen as if nothing ever failed.
+    One in twelve switches on none: then everything has to happen as if nothing ever failed.
     """
     chance = Random(f"plan {seed}")
-    is_calm = chance.random() < 0.05
+    is_calm = chance.random() < CALM_SHARE
     faults = frozenset(fault for fault in Fault if chance.random() < 0.45 and not is_calm)
     orchestrators, workers = chance.randint(1, 3), chance.randint(1, 3)
     return Plan(
@@ -152,7 +154,7 @@ def _order(chance: Random, number: int, *, is_calm: bool) -> Order:
             timeout_seconds=chance.choice([2.0, 2.0, 20.0]),
             sla_seconds=chance.choice([None, 0.5, 4.0]),
         )
-    signals = signals_of(workflow)
+    signals = len(signals_of(workflow))
     signals += bool(signals) and chance.random() < 0.5
     is_held = chance.random() < 0.15
     is_changed = is_held and chance.random() < 0.5

@@ -11,6 +11,9 @@ from runnel.core.workflow import Node
 
 WORK = "work"
 LARGE_CHARS = 200
+# What user code says when it fails, for a while and for good.
+BROKEN_LINE = "the simulated network of the simulated user"
+SAYS_SO = "the script says so"
 ALL_ITEMS, ODD_ITEMS = "all", "odd"
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -47,6 +50,15 @@ def is_bad(config: dict[str, Json], execution_id: str) -> bool:
     is_child = "." in execution_id
     attempt = int(execution_id.rpartition(".")[2]) if is_child else 0
     return bool(config["bad"]) or 0 < attempt <= bad_children
+
+
+def error_of(node: Node) -> tuple[str, str]:
+    """The type of the error that a node which fails by its script fails with, and its message."""
+    if cast("float", node.config["takes"]) > node.timeout_seconds:
+        return "TaskTimeoutError", f"{node.timeout_seconds:g} s"
+    if cast("int", node.config["fails"]) > node.retry.max_retries:
+        return "ConnectionError", BROKEN_LINE
+    return "ValueError", SAYS_SO
 
 
 def state_of(node: Node, execution_id: str, *, items: int | None) -> NodeState:

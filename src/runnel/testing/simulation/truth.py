@@ -35,6 +35,8 @@ class Given:
     execution_input: Json
     tag: str | None
     """The rate limit that its task names."""
+    key: str
+    """By which user code knows that it has been here before."""
 
 
 class Rates:
@@ -63,6 +65,8 @@ class Step:
     """The node or item of each consumed report, as it was before."""
     known: frozenset[str]
     """The executions that existed before."""
+    at: float | None
+    """When it was made, by the clock of its owner; None if it tells of no event."""
 
 
 class Check:
@@ -90,6 +94,9 @@ class Check:
     def code_begins(self, worker: str, token: Token, given: "Given") -> None:
         """User code of this attempt begins to run."""
 
+    def code_ends(self, worker: str, token: Token) -> None:
+        """It does not run any more, however it has ended."""
+
     def ended(self) -> None:
         """All faults are over, and everything has come to rest."""
 
@@ -97,7 +104,7 @@ class Check:
         return Broken(self.name, problem)
 
 
-HOOKS = ("happening", "committed", "started", "rated", "lost", "code_begins", "ended")
+HOOKS = ("happening", "committed", "started", "rated", "lost", "code_begins", "code_ends", "ended")
 
 MakeChecks = Callable[["Truth"], list[Check]]
 Tell = Callable[[str], None]
@@ -131,6 +138,7 @@ class Truth(Watcher):
         self.tell = tell
         self._make_checks = make_checks
         self._graphs: dict[DefinitionHash, Graph] = {}
+        self._at: float | None = None
         self._hooks = self._make_hooks()
 
     def inbox(self, partition: int) -> StreamInbox:
@@ -163,7 +171,9 @@ class Truth(Watcher):
         tokens = [token for entry in consumed if (token := token_of(entry.command)) is not None]
         before = {token: self.run_of(token) for token in tokens}
         known = frozenset(self.executions)
-        step = Step(lease, commit, consumed, list(self._follow(commit)), before, known)
+        self._at = None
+        events = list(self._follow(commit))
+        step = Step(lease, commit, consumed, events, before, known, self._at)
         self.tell(_story(step))
         self._judge("committed", step)
 
@@ -203,9 +213,13 @@ class Truth(Watcher):
         self.broken = self.broken or broken
 
     def begins(self, worker: str, token: Token, given: Given) -> None:
-        """User code begins to run; it leaves `code` when it ends."""
+        """User code begins to run."""
         self.code.setdefault(worker, []).append(token)
         self._judge("code_begins", worker, token, given)
+
+    def ends(self, worker: str, token: Token) -> None:
+        self.code[worker].remove(token)
+        self._judge("code_ends", worker, token)
 
     def end(self) -> None:
         self._judge("ended")
@@ -244,6 +258,7 @@ class Truth(Watcher):
 
     def _follow_entry(self, aggregate_id: str, data: bytes) -> Iterator[AnyEvent]:
         entry = decode_entry(data)
+        self._at = entry.at
         for event in entry.events:
             if isinstance(event, LimitEvent):
                 key = aggregate_id.removeprefix(LIMIT_PREFIX)

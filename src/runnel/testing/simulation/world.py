@@ -16,7 +16,7 @@ from runnel.testing.simulation.checks import ALL
 from runnel.testing.simulation.deployment import Deployment
 from runnel.testing.simulation.faults import Fault, Tally
 from runnel.testing.simulation.features import Features
-from runnel.testing.simulation.loop import VirtualLoop
+from runnel.testing.simulation.loop import StandstillError, VirtualLoop
 from runnel.testing.simulation.network import Network
 from runnel.testing.simulation.plan import SKEW_S_MAX, TROUBLE_S, Act, Plan
 from runnel.testing.simulation.process import Process
@@ -49,8 +49,12 @@ class Run:
 
 def simulate(plan: Plan) -> Run:
     run = Run(plan)
+    world = _World(plan, run)
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(_World(plan, run).run())
+        try:
+            runner.run(world.run())
+        except StandstillError as standstill:
+            run.broken = world.found or Broken("standstill", str(standstill))
     return run
 
 
@@ -59,6 +63,10 @@ class _World:
         self._plan = plan
         self._run = run
         self._hash = hashlib.blake2b(digest_size=16)
+
+    @property
+    def found(self) -> Broken | None:
+        return self._truth.broken
 
     async def run(self) -> None:
         self._build()

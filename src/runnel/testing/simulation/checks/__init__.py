@@ -3,15 +3,18 @@
 from runnel.testing.simulation.checks.attempts import Attempts
 from runnel.testing.simulation.checks.cancelled import Cancelled
 from runnel.testing.simulation.checks.expected import Expected
+from runnel.testing.simulation.checks.idle import Idle
 from runnel.testing.simulation.checks.inbox import Inbox
 from runnel.testing.simulation.checks.joins import Joins
 from runnel.testing.simulation.checks.judged import Judged
+from runnel.testing.simulation.checks.late import Late
 from runnel.testing.simulation.checks.leftovers import Leftovers
 from runnel.testing.simulation.checks.letters import Letters
 from runnel.testing.simulation.checks.limits import Limits
 from runnel.testing.simulation.checks.losses import Losses
 from runnel.testing.simulation.checks.owners import Owners
 from runnel.testing.simulation.checks.settled import Settled
+from runnel.testing.simulation.checks.shares import Shares
 from runnel.testing.simulation.checks.signals import Signals
 from runnel.testing.simulation.checks.stuck import Stuck
 from runnel.testing.simulation.checks.timers import Timers
@@ -26,8 +29,10 @@ ALL = (
     Attempts,
     Losses,
     Limits,
+    Idle,
     Signals,
     Timers,
+    Late,
     Cancelled,
     Judged,
     Stuck,
@@ -35,5 +40,6 @@ ALL = (
     Values,
     Letters,
     Waste,
+    Shares,
     Leftovers,
 )

@@ -2,11 +2,15 @@
 
 from runnel.core.ids import Token
 from runnel.core.states import IN_FLIGHT
-from runnel.testing.simulation.truth import Check, Step
+from runnel.testing.simulation.truth import Check, Step, Truth
 
 
 class Owners(Check):
     name = "owners"
+
+    def __init__(self, truth: Truth) -> None:
+        super().__init__(truth)
+        self._times: dict[str, float] = {}
 
     def committed(self, step: Step) -> None:
         current = self.truth.leases[step.lease.partition]
@@ -15,6 +19,16 @@ class Owners(Check):
                 f"{step.lease.owner} (epoch {step.lease.epoch}) wrote partition "
                 f"{current.partition}, which {current.owner} (epoch {current.epoch}) owns"
             )
+
+        if step.at is not None:
+            self._check_time(step.lease.nonce, step.at)
+
+    def _check_time(self, nonce: str, at: float) -> None:
+        """Whatever its clock does, what one owner writes is never earlier than what it wrote."""
+        before = self._times.get(nonce, at)
+        if at < before:
+            raise self.broken(f"the time of an owner runs back by {before - at:.3f} s")
+        self._times[nonce] = at
 
     def started(self, worker: str, token: Token) -> None:
         run = self.truth.run_of(token)

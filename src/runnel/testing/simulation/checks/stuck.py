@@ -25,6 +25,8 @@ class Stuck(Check):
                 self._check(execution)
 
     def ended(self) -> None:
+        for id_ in self.truth.orders.keys() - self.truth.executions.keys():
+            raise self.broken(f"{id_} was asked for and has never begun")
         for execution in self.truth.executions.values():
             if not execution.is_final:
                 states = {
@@ -39,7 +41,7 @@ class Stuck(Check):
         for token, run in _unsettled(execution):
             if run.state in IN_FLIGHT and not self._is_out(token):
                 raise self.broken(f"{token} is {run.state}, and nobody has it")
-            if run.wait is Wait.SIGNAL and run.due is not None and not self._has_timer(token):
+            if run.wait is Wait.SIGNAL and run.due is not None and not self._has_timer(token, run):
                 raise self.broken(
                     f"{token} waits for {run.detail} until {run.due}, without a timer"
                 )
@@ -47,17 +49,17 @@ class Stuck(Check):
                 raise self.broken(f"{token} waits for {run.wait} ({run.detail}), which is gone")
 
     def _check_deadlines(self, execution: Execution) -> None:
-        workflow = execution.graph.workflow
+        workflow, since = execution.graph.workflow, execution.started_at or 0.0
         wanted = set()
         if workflow.timeout_seconds is not None and execution.outcome is None:
-            wanted.add(TimerKind.TIMEOUT)
+            wanted.add((TimerKind.TIMEOUT, since + workflow.timeout_seconds))
         if workflow.sla_seconds is not None and not execution.is_sla_missed:
-            wanted.add(TimerKind.SLA)
+            wanted.add((TimerKind.SLA, since + workflow.sla_seconds))
         if not wanted:
             return
         number = self.truth.server.state.route(execution.id)
         timers = self.truth.server.state.partitions[number].timers.all()
-        found = {timer.key.kind for timer in timers if timer.key.execution_id == execution.id}
+        found = {(t.key.kind, t.due) for t in timers if t.key.execution_id == execution.id}
         if not wanted <= found:
             raise self.broken(f"{execution.id} has timers {found}, expected {wanted}")
 
@@ -69,18 +71,19 @@ class Stuck(Check):
 
     def _is_awaited(self, token: Token, run: NodeRun) -> bool:
         if run.wait in _TIMED:
-            return self._has_timer(token)
+            return self._has_timer(token, run)
         if run.wait is Wait.LIMIT:
             return self._is_asked_for(token, run)
         if run.wait is Wait.CHILD:
             return self._is_child_alive(run)
         return True  # a signal comes when it comes, and the line for slots is in memory
 
-    def _has_timer(self, token: Token) -> bool:
+    def _has_timer(self, token: Token, run: NodeRun) -> bool:
+        """For the moment that it waits for, not for another one."""
         number = self.truth.server.state.route(token.execution_id)
         timers = self.truth.server.state.partitions[number].timers.all()
-        wanted = (token.execution_id, token.node_id, token.item)
-        return any((t.key.execution_id, t.key.node_id, t.key.item) == wanted for t in timers)
+        wanted = (token.execution_id, token.node_id, token.item, run.due)
+        return any((t.key.execution_id, t.key.node_id, t.key.item, t.due) == wanted for t in timers)
 
     def _is_asked_for(self, token: Token, run: NodeRun) -> bool:
         limit = self.truth.limits.get(limit_id(run.key))

@@ -1,0 +1,162 @@
+"""Deliberate defects that hold things up: all ends well, but late, seldom, or never."""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from runnel.backends.memory_state import MemoryState
+from runnel.core.commands import Command, CreateExecution
+from runnel.core.decide import flow, lifecycle, mapping, task, waiting
+from runnel.core.decide.turn import TIMER_OF_WAIT, Turn
+from runnel.core.effects import TimerKind
+from runnel.core.execution import NodeRun
+from runnel.engine.orchestrator import shares
+from runnel.engine.orchestrator.lease_watch import Sight
+from runnel.engine.orchestrator.owner import Owner
+from runnel.engine.worker.claims import ClaimLoop
+from runnel.engine.worker.runs import Run
+from tests.simulation.bugs import Bug, Patch
+
+
+def submission_is_lost(patch: Patch) -> None:
+    """A caller is told that it was taken, and nobody has ever heard of it."""
+    send = MemoryState.send
+
+    def forgetful(self: MemoryState, command: Command) -> None:
+        if not (isinstance(command, CreateExecution) and command.execution_id == "x1"):
+            send(self, command)
+
+    patch.setattr(MemoryState, "send", forgetful)
+
+
+def timers_wait_for_other_news(patch: Patch) -> None:
+    """Whoever waits for messages forgets that a timer will be due before one comes."""
+
+    async def unbounded(_self: Owner, wait_s: float) -> float:
+        return wait_s
+
+    patch.setattr(Owner, "_bounded_by_timers", unbounded)
+
+
+def sleeps_take_twice_as_long(patch: Patch) -> None:
+    real = waiting._seconds
+
+    def double(value: Any) -> float | None:
+        found = real(value)
+        return None if found is None else 2 * found
+
+    patch.setattr(waiting, "_seconds", double)
+
+
+def limit_of_a_signal_is_set_too_late(patch: Patch) -> None:
+    _shifted(patch, lambda kind: 20.0 if kind is TimerKind.SIGNAL else 0.0)
+
+
+def timer_of_a_retry_is_set_too_late(patch: Patch) -> None:
+    _shifted(patch, lambda kind: 1.0 if kind is TimerKind.RETRY else 0.0)
+
+
+def takeover_begins_waits_anew(patch: Patch) -> None:
+    real = lifecycle._resume_wait
+
+    def anew(turn: Turn, index: int, item: int, run: NodeRun) -> None:
+        real(turn, index, item, run)
+        if run.wait in TIMER_OF_WAIT and run.due is not None:
+            kind = TIMER_OF_WAIT[run.wait]
+            turn.set_timer(index, item, kind, due=turn.now + 4.0, attempt=run.attempt)
+
+    patch.setattr(lifecycle, "_resume_wait", anew)
+
+
+def killers_come_back_at_once(patch: Patch) -> None:
+    patch.setattr(task, "delay_after_crash", lambda _losses, _token: 0.0)
+
+
+def first_crash_is_punished(patch: Patch) -> None:
+    patch.setattr(task, "delay_after_crash", lambda _losses, _token: 1.0)
+
+
+def time_runs_backwards(patch: Patch) -> None:
+    """An owner believes its clock, whatever that has said before."""
+
+    def tell_time(self: Owner) -> float:
+        self._now = self._parts.clock.now()
+        return self._now
+
+    patch.setattr(Owner, "_tell_time", tell_time)
+
+
+def one_after_the_other(patch: Patch) -> None:
+    """Whatever an execution allows, one task is out at a time."""
+    for module in (flow, mapping):
+        patch.setattr(module, "has_slot", lambda turn: turn.execution.in_flight < 1)
+
+
+def tasks_run_far_too_long(patch: Patch) -> None:
+    """Their time limit is another one than was asked for."""
+    watch = Run.watch
+
+    def patient(self: Run, *, since: float) -> float:
+        watch(self, since=since)
+        self.timeout_at = since + 4 * self.task.timeout_s
+        return self.next_check()
+
+    patch.setattr(Run, "watch", patient)
+
+
+def first_orchestrator_keeps_everything(patch: Patch) -> None:
+    def all_that_is_free(
+        me: str, seen: Mapping[int, Sight], _living: Collection[str], *, given: Collection[int] = ()
+    ) -> list[int]:
+        return [
+            number
+            for number, sight in seen.items()
+            if shares._is_of(me, sight) or shares._is_free(sight, is_given=number in given)
+        ]
+
+    patch.setattr(shares, "choose", all_that_is_free)
+
+
+def partitions_change_hands_for_ever(patch: Patch) -> None:
+    """Who has one more than another gives it up, and the other one does the same."""
+    patch.setattr(shares, "UNEVEN_MAX", 0)
+
+
+def worker_without_a_slot_spins(patch: Patch) -> None:
+    """Instead of waiting for a free slot it looks again and again, and time stands still."""
+    real = ClaimLoop.tick
+
+    async def restless(self: ClaimLoop) -> int:
+        await asyncio.sleep(0)
+        return await real(self) if self._slots.claimable > 0 else 0
+
+    patch.setattr(ClaimLoop, "tick", restless)
+
+
+def _shifted(patch: Patch, by: Callable[[TimerKind], float]) -> None:
+    set_timer = Turn.set_timer
+
+    def late(
+        self: Turn, index: int, item: int, kind: TimerKind, *, due: float, attempt: int
+    ) -> None:
+        set_timer(self, index, item, kind, due=due + by(kind), attempt=attempt)
+
+    patch.setattr(Turn, "set_timer", late)
+
+
+ALL: tuple[Bug, ...] = (
+    submission_is_lost,
+    timers_wait_for_other_news,
+    sleeps_take_twice_as_long,
+    limit_of_a_signal_is_set_too_late,
+    timer_of_a_retry_is_set_too_late,
+    takeover_begins_waits_anew,
+    killers_come_back_at_once,
+    first_crash_is_punished,
+    time_runs_backwards,
+    one_after_the_other,
+    tasks_run_far_too_long,
+    first_orchestrator_keeps_everything,
+    partitions_change_hands_for_ever,
+    worker_without_a_slot_spins,
+)
