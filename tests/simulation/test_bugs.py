@@ -4,12 +4,12 @@ import pytest
 
 from runnel.testing.simulation.plan import make_plan
 from runnel.testing.simulation.world import simulate
-from tests.simulation import bugs, hold_up_bugs, rule_bugs, value_bugs
+from tests.simulation import bugs, hold_up_bugs, rule_bugs, telling_bugs, value_bugs
 
 SEEDS_MAX = 100
 
 
-ALL = (*bugs.ALL, *value_bugs.ALL, *rule_bugs.ALL, *hold_up_bugs.ALL)
+ALL = (*bugs.ALL, *value_bugs.ALL, *rule_bugs.ALL, *hold_up_bugs.ALL, *telling_bugs.ALL)
 
 
 @pytest.mark.parametrize("bug", ALL, ids=lambda bug: bug.__name__)

@@ -23,7 +23,7 @@ from runnel.testing.clock import FakeIds
 from runnel.testing.simulation.backend import SimulatedBackend
 from runnel.testing.simulation.plan import Order, payload_of
 from runnel.testing.simulation.process import EPOCH, Process
-from runnel.testing.simulation.workload import SIGNAL
+from runnel.testing.simulation.workload import signals_of
 
 AGAIN_S = 0.2
 REPEATED_AFTER_S = 0.7
@@ -125,9 +125,11 @@ def _commands(order: Order) -> Iterator[tuple[float, Command]]:
     if order.start_at is not None:
         given = None if order.start_input is None else inline(order.start_input)
         yield order.start_at, StartExecution(execution_id=id_, input=given)
+    names = signals_of(order.workflow)
     for number, at in enumerate(order.signals_at):
+        name = names[number % len(names)]
         payload = inline(payload_of(id_, f"s{number}"))
-        signal = SendSignal(execution_id=id_, name=SIGNAL, payload=payload, signal_id=f"s{number}")
+        signal = SendSignal(execution_id=id_, name=name, payload=payload, signal_id=f"s{number}")
         yield at, signal
         if order.repeats_signals:
             yield at + REPEATED_AFTER_S, signal

@@ -12,7 +12,7 @@ from runnel.core.run_when import CLEAN_UP, RunWhen
 from runnel.core.workflow import CHILD_WORKFLOW, Node, OnFailure, RateLimit, Workflow
 from runnel.testing.simulation.script import ALL_ITEMS, ODD_ITEMS, WORK, work_config
 
-SIGNAL = "go"
+SIGNALS = ("go", "ahead")
 NODES_MAX = 6
 # Of the second, few tasks are given a token soon enough to be kept waiting by their worker.
 RATES = {
@@ -83,7 +83,7 @@ class Workload:
         if kind < 0.06:
             return Node(handler="sleep", config={"seconds": chance.choice([0.5, 4])}, **fields)
         if kind < 0.18 and depth == 0:
-            return Node(handler="wait_for_signal", config=self._signal(), **fields)
+            return Node(handler="wait_for_signal", config=self._signal(id_), **fields)
         if kind < 0.28 and depth == 0:
             return self._child(fields, [node for node in earlier if node.id in parents])
         return self._work(fields, earlier, is_limited=is_limited, depth=depth)
@@ -97,11 +97,12 @@ class Workload:
             return chance.choice(["false", "input.off"])
         return f"({parents[0]} | default(1)) != 'never'"
 
-    def _signal(self) -> dict[str, Json]:
+    def _signal(self, id_: NodeId) -> dict[str, Json]:
+        name = SIGNALS[int(id_[1:]) % len(SIGNALS)]
         if self._chance.random() < 0.5:
-            return {"signal": SIGNAL}
+            return {"signal": name}
         return {
-            "signal": SIGNAL,
+            "signal": name,
             "timeout_seconds": self._chance.choice([0.5, 3]),
             "on_timeout": self._chance.choice(["fail", "complete"]),
         }
@@ -227,9 +228,11 @@ def _endless_child() -> Node:
     return Node(id=NodeId("endless"), handler=CHILD_WORKFLOW, child=child)
 
 
-def signals_of(workflow: Workflow) -> int:
-    """How many signals it may wait for, its children's not counted."""
-    return sum(node.handler == "wait_for_signal" for node in workflow.nodes)
+def signals_of(workflow: Workflow) -> list[str]:
+    """The names of the signals that it may wait for, its children's not counted."""
+    return [
+        str(node.config["signal"]) for node in workflow.nodes if node.handler == "wait_for_signal"
+    ]
 
 
 def _value_of(node_id: str) -> str:

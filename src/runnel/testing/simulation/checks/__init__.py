@@ -2,6 +2,7 @@
 
 from runnel.testing.simulation.checks.attempts import Attempts
 from runnel.testing.simulation.checks.cancelled import Cancelled
+from runnel.testing.simulation.checks.errors import Errors
 from runnel.testing.simulation.checks.expected import Expected
 from runnel.testing.simulation.checks.idle import Idle
 from runnel.testing.simulation.checks.inbox import Inbox
@@ -38,6 +39,7 @@ ALL = (
     Stuck,
     Expected,
     Values,
+    Errors,
     Letters,
     Waste,
     Shares,

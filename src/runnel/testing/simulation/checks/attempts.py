@@ -20,12 +20,22 @@ class Attempts(Check):
         super().__init__(truth)
         self._reasons: Counter[tuple[str, str, int]] = Counter()
         self._begun: set[Token] = set()
+        self._keys: dict[tuple[str, str, int], str] = {}
+        self._places: dict[str, tuple[str, str, int]] = {}
 
     def code_begins(self, worker: str, token: Token, given: Given) -> None:
         """Once for each nonce, but for a store that has forgotten that it has begun."""
         if token in self._begun and not self.truth.was_set_back:
             raise self.broken(f"{worker} runs the code of {token} once more")
         self._begun.add(token)
+        self._check_key(token, given.key)
+
+    def _check_key(self, token: Token, key: str) -> None:
+        """The same for each attempt of a node or item, and nobody else's."""
+        place = (token.execution_id, token.node_id, token.item)
+        known = self._keys.setdefault(place, key), self._places.setdefault(key, place)
+        if known != (key, place):
+            raise self.broken(f"{token} has the idempotency key {key}, known were {known}")
 
     def happening(self, execution: Execution, event: Event, at: float) -> None:
         if isinstance(event, NodeFailed):

@@ -7,10 +7,11 @@ from runnel.core.commands import (
     TaskFailed,
     TaskLost,
     TaskSkipped,
+    TaskStarted,
 )
 from runnel.core.events import NodeCompleted, NodeFailed, RetryPlanned, SignalReceived
 from runnel.core.ids import NodeId
-from runnel.core.states import IN_FLIGHT
+from runnel.core.states import IN_FLIGHT, NodeState
 from runnel.testing.simulation.truth import Check, Step, Truth, token_of
 
 _ENDS = (TaskCompleted, TaskFailed, TaskSkipped, TaskLost)
@@ -46,12 +47,16 @@ class Inbox(Check):
                 self._check_signal(command)
             return
         token = token_of(command)
-        if token is None or not isinstance(command, _ENDS):
+        if token is None or not isinstance(command, (*_ENDS, TaskStarted)):
             return
         run = step.before[token]
+        if isinstance(command, TaskStarted) and (run is None or run.state is NodeState.RUNNING):
+            return
         was_out = run is not None and run.state in IN_FLIGHT and self.truth.is_current(token, run)
         after = self.truth.run_of(token)
         is_out = after is not None and after.state in IN_FLIGHT
+        if isinstance(command, TaskStarted):
+            is_out = after is not None and after.state is NodeState.QUEUED
         if was_out and is_out and self.truth.is_current(token, after):
             raise self.broken(f"{type(command).__name__} of {token} is consumed without effect")
 

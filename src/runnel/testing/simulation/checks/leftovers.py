@@ -1,13 +1,23 @@
 """Nothing is left over at the end: no task, timer, message, holder of a key or open header."""
 
+from runnel.core.events import Event, ExecutionFinished, ExecutionStarted
 from runnel.core.execution import Execution
 from runnel.core.states import EXECUTION_FINAL
 from runnel.ports.store import Header
-from runnel.testing.simulation.truth import Check
+from runnel.testing.simulation.truth import Check, Truth
 
 
 class Leftovers(Check):
     name = "leftovers"
+
+    def __init__(self, truth: Truth) -> None:
+        super().__init__(truth)
+        self._times: dict[str, list[float]] = {}
+        """When each execution was started, and when it ended."""
+
+    def happening(self, execution: Execution, event: Event, at: float) -> None:
+        if isinstance(event, ExecutionStarted | ExecutionFinished):
+            self._times.setdefault(execution.id, []).append(at)
 
     def ended(self) -> None:
         state = self.truth.server.state
@@ -31,6 +41,9 @@ class Leftovers(Check):
                 raise self.broken(f"{header.execution_id} is listed and has no history")
             if _listed(header) != _wanted(execution):
                 raise self.broken(f"{header.execution_id} is listed as {header}")
+            listed = [at for at in (header.started_at, header.finished_at) if at is not None]
+            if listed != self._times[header.execution_id]:
+                raise self.broken(f"{header.execution_id} is listed with the times {listed}")
 
 
 def _listed(header: Header) -> list[object]:

@@ -1,0 +1,101 @@
+"""Deliberate defects of what is told: to user code, and to whoever looks at an execution."""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from runnel.core import decide as decide_package
+from runnel.core import evolve as evolve_module
+from runnel.core.commands import ChildSettled, TaskStarted
+from runnel.core.decide import finishing, task, waiting
+from runnel.core.decide.turn import Turn
+from runnel.core.effects import TimerKind
+from runnel.core.events import ExecutionFinished, NodeCompleted, NodeFailed, SignalConsumed
+from runnel.core.execution import Execution, NodeRun
+from runnel.core.ids import NO_ITEM, Token
+from tests.simulation.bugs import Bug, Patch
+
+
+def any_signal_will_do(patch: Patch) -> None:
+    """The oldest is taken, whatever its name is."""
+
+    def take(turn: Turn, index: int) -> None:
+        execution = turn.execution
+        if not execution.signals:
+            return
+        run, node_id = execution.nodes[index], execution.graph.nodes[index].node.id
+        signal_id, (_, payload) = next(iter(execution.signals.items()))
+        turn.emit(SignalConsumed(signal_id=signal_id, node=node_id))
+        turn.emit(NodeCompleted(node=node_id, output=payload))
+        if run.due is not None:
+            turn.clear_timer(index, NO_ITEM, TimerKind.SIGNAL)
+        turn.settled(index)
+
+    patch.setattr(waiting, "take_signal", take)
+
+
+def each_attempt_has_its_own_idempotency_key(patch: Patch) -> None:
+    _keyed(patch, lambda token: f"{token.execution_id}/{token.node_id}/{token.item}/{token.nonce}")
+
+
+def items_share_an_idempotency_key(patch: Patch) -> None:
+    _keyed(patch, lambda token: f"{token.execution_id}/{token.node_id}")
+
+
+def start_is_not_noted(patch: Patch) -> None:
+    """What runs for an hour is shown as queued for an hour."""
+    patch.setitem(decide_package._HANDLERS, TaskStarted, lambda _turn, _command: None)
+
+
+def error_of_a_task_is_empty(patch: Patch) -> None:
+    real = task._retry_or_fail
+
+    def silent(turn: Turn, index: int, run: NodeRun, failed: NodeFailed) -> None:
+        real(turn, index, run, replace(failed, error=replace(failed.error, message="")))
+
+    patch.setattr(task, "_retry_or_fail", silent)
+
+
+def execution_fails_without_an_error(patch: Patch) -> None:
+    real = finishing.end
+
+    def silent(turn: Turn, state: Any, *, output: Any = None, error: Any = None) -> None:
+        real(turn, state, output=output)
+
+    patch.setattr(finishing, "end", silent)
+
+
+def error_of_a_child_is_lost(patch: Patch) -> None:
+    real = waiting.child_result
+
+    def silent(command: ChildSettled) -> Any:
+        return real(replace(command, error=None))
+
+    patch.setattr(task, "child_result", silent)
+
+
+def executions_end_when_they_began(patch: Patch) -> None:
+    """As they are listed; nobody else looks at it."""
+    apply = evolve_module._APPLY[ExecutionFinished]
+
+    def at_once(execution: Execution, event: ExecutionFinished, at: float) -> None:
+        apply(execution, event, at)
+        execution.finished_at = execution.started_at
+
+    patch.setitem(evolve_module._APPLY, ExecutionFinished, at_once)
+
+
+def _keyed(patch: Patch, key: Any) -> None:
+    patch.setattr(Token, "idempotency_key", property(key))
+
+
+ALL: tuple[Bug, ...] = (
+    any_signal_will_do,
+    each_attempt_has_its_own_idempotency_key,
+    items_share_an_idempotency_key,
+    start_is_not_noted,
+    error_of_a_task_is_empty,
+    execution_fails_without_an_error,
+    error_of_a_child_is_lost,
+    executions_end_when_they_began,
+)
