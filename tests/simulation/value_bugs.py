@@ -1,5 +1,6 @@
 """Deliberate defects of values: everything ends as it should, with something else in it."""
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -10,10 +11,12 @@ from runnel.core.commands import SendSignal, StartExecution
 from runnel.core.decide import finishing, issue, mapping, task, waiting
 from runnel.core.decide.turn import Turn
 from runnel.core.effects import StoreOutput
-from runnel.core.ids import NodeId, Ref
+from runnel.core.ids import NodeId, Ref, Token
 from runnel.core.json_types import Json
-from runnel.core.values import NULL, Value, from_bytes
+from runnel.core.values import NULL, Value, blob, from_bytes
+from runnel.engine.worker import attempt
 from runnel.engine.worker.configs import Config
+from runnel.ports.blobs import BlobStore
 from runnel.testing.simulation import inbox as inbox_module
 from tests.simulation.bugs import Bug, Patch
 
@@ -65,6 +68,19 @@ def config_is_resolved_once(patch: Patch) -> None:
         return resolved[self._data]
 
     patch.setattr(Config, "resolve", once)
+
+
+def large_output_is_written_after_its_report(patch: Patch) -> None:
+    """Whoever reads it at once finds nothing, and so does everybody if its worker dies."""
+
+    async def store(data: bytes, token: Token, blobs: BlobStore) -> Value:
+        key = f"{token.execution_id}/{token.node_id}/{token.item}/{token.nonce}"
+        loop = asyncio.get_running_loop()
+        loop.call_later(0.2, lambda: later.append(loop.create_task(blobs.put(key, data))))
+        return blob(key, len(data))
+
+    later: list[asyncio.Task[None]] = []
+    patch.setattr(attempt, "store", store)
 
 
 def child_gets_another_input(patch: Patch) -> None:
@@ -131,6 +147,7 @@ ALL: tuple[Bug, ...] = (
     results_are_joined_backwards,
     large_values_share_a_place,
     config_is_resolved_once,
+    large_output_is_written_after_its_report,
     child_gets_another_input,
     output_of_a_child_is_lost,
     output_template_is_ignored,

@@ -34,6 +34,7 @@ class Attempts:
         *,
         emit: Emit,
         on_suspend: Callable[[Run], None],
+        inline_bytes_max: int,
     ) -> None:
         self._handlers = handlers
         self._blobs = blobs
@@ -41,6 +42,7 @@ class Attempts:
         self._results = results
         self._emit = emit
         self._on_suspend = on_suspend
+        self._inline_bytes_max = inline_bytes_max
 
     async def recall(self, run: Run) -> Value | None:
         """The output of an earlier task with the same cache key; run.cache_key is known then."""
@@ -69,14 +71,16 @@ class Attempts:
         if run.cache_key:
             self._on_suspend(run)
             await self._results.keep(run.cache_key, data, ttl_s=task.cache_ttl_s)
-        output = inline_value(data)
+        output = inline_value(data, self._inline_bytes_max)
         if output is None:
             self._on_suspend(run)
             output = await store(data, task.token, self._blobs)
         return output
 
     async def _stored(self, data: bytes, task: Task) -> Value:
-        return inline_value(data) or await store(data, task.token, self._blobs)
+        return inline_value(data, self._inline_bytes_max) or await store(
+            data, task.token, self._blobs
+        )
 
     async def _load(self, run: Run, values: Values, roots: Iterable[str]) -> None:
         self._on_suspend(run)

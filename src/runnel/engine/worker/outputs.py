@@ -44,9 +44,9 @@ async def store(data: bytes, token: Token, blobs: BlobStore) -> Value:
     return blob(key, size)
 
 
-def inline_value(data: bytes) -> Value | None:
+def inline_value(data: bytes, bytes_max: int = INLINE_BYTES_MAX) -> Value | None:
     """None when it is too large to be carried along."""
-    if len(data) > INLINE_BYTES_MAX:
+    if len(data) > bytes_max:
         return None
     return NULL if data == b"null" else from_bytes(data)
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from runnel.authoring.context import Measurement
 from runnel.core.effects import Task
 from runnel.core.ids import Token
+from runnel.core.values import INLINE_BYTES_MAX
 from runnel.core.workflow import RateLimit
 from runnel.engine.blob_cache import BlobCache
 from runnel.engine.worker.attempt import Attempts, Handlers
@@ -53,7 +54,7 @@ class Worker:
     could run them in the meantime.
     `about` is what the registry shows of it; queues, concurrency, beats and the time of its start
     are filled in. `grace_s` is how long a handler may go on after it was cancelled, before it is
-    ended by force. A worker is run once.
+    ended by force. An output of more than `inline_bytes_max` is put aside. A worker is run once.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Worker:
         beat_s: float = 2.0,
         shutdown_s: float = 30.0,
         grace_s: float = 5.0,
+        inline_bytes_max: int = INLINE_BYTES_MAX,
     ) -> None:
         if concurrency < 1:
             raise InputError(f"expected concurrency to be at least 1, got {concurrency}")
@@ -81,13 +83,12 @@ class Worker:
         self._tasks = tasks
         self._clock = clock
         self._telemetry = telemetry
-        self._shutdown_s = shutdown_s
-        self._grace_s = grace_s
+        self._shutdown_s, self._grace_s = shutdown_s, grace_s
+        self._inline_bytes_max = inline_bytes_max
         self._held = Held()
         self._slots = Slots(concurrency, ahead=claim_ahead)
         self._deadlines = Deadlines(clock)
-        self._threads = Threads(name)
-        self._processes = Processes()
+        self._threads, self._processes = Threads(name), Processes()
         around = Surroundings(
             worker=name,
             tasks=tasks,
@@ -172,6 +173,7 @@ class Worker:
             SharedResults(self._tasks),
             emit=self._emit,
             on_suspend=self._suspended,
+            inline_bytes_max=self._inline_bytes_max,
         )
 
     def _start_runner(self, group: asyncio.TaskGroup) -> None:

@@ -154,6 +154,7 @@ class Deployment:
             beat_s=BEAT_S,
             shutdown_s=SHUTDOWN_S,
             grace_s=SHUTDOWN_S,
+            inline_bytes_max=INLINE_BYTES_MAX,
         )
         await worker.run(stop)
 
