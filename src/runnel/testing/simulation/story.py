@@ -1,6 +1,6 @@
 """A broken run in words: what was asked, what went wrong, and the last things that happened."""
 
-from runnel.core.workflow import Node
+from runnel.core.workflow import Node, Workflow
 from runnel.testing.simulation.plan import Order
 from runnel.testing.simulation.world import Run
 
@@ -25,10 +25,31 @@ def tell(run: Run, shrunk: Run) -> str:
 
 
 def _order(order: Order) -> list[str]:
-    cancel = "" if order.cancel_at is None else f", cancelled at {order.cancel_at:.2f}"
     signals = "".join(f", signal at {at:.2f}" for at in order.signals_at)
-    head = f"  {order.execution_id} asked for at {order.at:.2f}{signals}{cancel}"
-    return [head, *(f"    {_node(node)}" for node in order.workflow.nodes)]
+    more = {
+        "started at": order.start_at,
+        "cancelled at": order.cancel_at,
+    }
+    said = "".join(f", {what} {at:.2f}" for what, at in more.items() if at is not None)
+    force = " by force" if order.cancel_at is not None and order.is_forced else ""
+    again = ", each signal twice" if order.signals_at and order.repeats_signals else ""
+    head = f"  {order.execution_id} asked for at {order.at:.2f}{signals}{again}{said}{force}"
+    return [f"{head}, input {order.final_input}", *_workflow(order.workflow, "    ")]
+
+
+def _workflow(workflow: Workflow, indent: str) -> list[str]:
+    limits = {
+        "max_concurrency": workflow.max_concurrency,
+        "timeout": workflow.timeout_seconds,
+        "sla": workflow.sla_seconds,
+    }
+    said = "".join(f", {name} {value}" for name, value in limits.items() if value is not None)
+    lines = [f"{indent}{workflow.name}: {workflow.on_failure}{said}"]
+    for node in workflow.nodes:
+        lines.append(f"{indent}  {_node(node)}")
+        if node.child is not None:
+            lines += _workflow(node.child, f"{indent}    ")
+    return lines
 
 
 def _node(node: Node) -> str:
@@ -39,7 +60,7 @@ def _node(node: Node) -> str:
         "for_each": node.for_each,
         "key": node.concurrency_key,
         "tag": node.resource_tag,
-        "child": None if node.child is None else len(node.child.nodes),
+        "retries": node.retry.max_retries or None,
     }
     said = "".join(f", {name} {value}" for name, value in more.items() if value is not None)
     return f"{node.id}: {node.handler}{after}{said} {node.config or ''}"
