@@ -216,6 +216,17 @@ def rate_token_is_not_waited_for(patch: Patch) -> None:
     patch.setattr(RateLimits, "take", impatient)
 
 
+def rate_tokens_are_taken_twice(patch: Patch) -> None:
+    """All goes well, at half the rate."""
+    real = RateLimits.take
+
+    async def greedy(self: RateLimits, found: Any, limit: RateLimit, *, may_park: bool) -> float:
+        await real(self, found, limit, may_park=may_park)
+        return await real(self, found, limit, may_park=may_park)
+
+    patch.setattr(RateLimits, "take", greedy)
+
+
 def sign_of_life_after_the_verdict_is_ignored(patch: Patch) -> None:
     """Who was judged to be dead is dead, though it has moved since."""
 
@@ -295,6 +306,7 @@ ALL: tuple[Bug, ...] = (
     window_is_left_open,
     rate_is_not_asked_for,
     rate_token_is_not_waited_for,
+    rate_tokens_are_taken_twice,
     sign_of_life_after_the_verdict_is_ignored,
     long_tasks_are_lost,
     some_commits_are_sent_again,

@@ -49,6 +49,9 @@ class Rates:
     def add(self, tag: str, at: float) -> None:
         insort(self._tokens.setdefault(tag, []), at)
 
+    def given(self, tag: str) -> int:
+        return len(self._tokens.get(tag, ()))
+
     def due(self, tag: str, now: float) -> int:
         return bisect_right(self._tokens.get(tag, []), now)
 

@@ -51,8 +51,8 @@ def _could_run(execution: Execution) -> bool:
             continue
         found = execution.maps.get(compiled.index)
         if found is not None:
-            begun = found.settled + len(found.active)
-            if begun < found.count or any(map(_has_no_slot, found.active.values())):
+            has_room = len(found.active) < min(WINDOW, found.count - found.settled)
+            if has_room or any(map(_has_no_slot, found.active.values())):
                 return True
         elif _has_no_slot(run):
             return True

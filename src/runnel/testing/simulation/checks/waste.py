@@ -27,11 +27,14 @@ class Waste(Check):
         self._begun: Counter[tuple[str, str, int]] = Counter()
         self._wanted: Counter[tuple[str, str, int]] = Counter()
         self._cancelled: set[tuple[str, str, int]] = set()
+        self._stopped: Counter[str | None] = Counter()
+        """Those of `_cancelled` by the rate limit that they have."""
 
     def happening(self, execution: Execution, event: Event, at: float) -> None:
         """Each report is the end of one run of code; of a failed item, its worker is not kept."""
         if isinstance(event, NodeCancelled):
             self._cancelled.add((execution.id, event.node, event.item))
+            self._stopped[execution.graph.node(event.node).node.resource_tag] += 1
         is_item = isinstance(event, NodeFailed) and event.item != NO_ITEM
         is_report = is_item or (isinstance(event, _ENDS) and event.worker)
         if is_report or isinstance(event, RetryPlanned):
@@ -48,6 +51,10 @@ class Waste(Check):
         for name in _IN_VAIN:
             if count := getattr(self.truth.tally, name):
                 raise self.broken(f"nothing went wrong, and there are {count} {name}")
+        rates = self.truth.rates
+        for tag, begun in rates.begun.items():
+            if rates.given(tag) > begun + self._stopped[tag]:
+                raise self.broken(f"{rates.given(tag)} tokens of '{tag}' for {begun} runs of code")
         for place, wanted in self._wanted.items():
             begun = self._begun[place]
             if begun != wanted and not (begun == wanted + 1 and place in self._cancelled):
