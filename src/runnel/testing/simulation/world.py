@@ -193,8 +193,10 @@ class _World:
                 return
             if act.fault is Fault.PAUSE:
                 process.pause()
-            else:
+            elif act.fault is Fault.CUT_OFF:
                 process.is_cut_off = True
+            else:
+                raise ValueError(f"'{act.fault}' happens to calls, not to processes")
             loop.call_later(act.lasts_s, deployment.revive, act.target)
 
     def _on_own_error(self, _loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
