@@ -49,7 +49,7 @@ FEATURES_PER_HUNDRED_MIN: dict[Feature, float] = {
     Feature.RATE_WAIT: 0.5,
     Feature.CRASH_LOOP: 1,
     Feature.DEAD_LETTER: 20,
-    Feature.LARGE: 8,
+    Feature.LARGE: 50,
     Feature.CALM: 1,
 }
 # Whether these happen depends on what is there to be hit.
