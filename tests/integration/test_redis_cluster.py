@@ -29,7 +29,16 @@ LATE_S = 1.0 * FACTOR
 # Keys that say who lives and who owns what; all others are the state of executions.
 NOT_STATE = (":partition:", ":orchestrators", ":signs")
 # What is known of executions that have ended, and of their definitions.
-LASTS = {"definition", "headers", "history", "ids", "layout", "listed", "versions"}
+LASTS = {
+    "definition",
+    "headers",
+    "history",
+    "ids",
+    "layout",
+    "listed",
+    "versions",
+    "versions-of",
+}
 
 pytestmark = pytest.mark.slow
 
