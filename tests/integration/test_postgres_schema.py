@@ -1,5 +1,6 @@
 """The tables: migrations lead to the schema, and every statement finds its rows by an index."""
 
+import os
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -7,10 +8,12 @@ import asyncpg
 import pytest
 
 from runnel.backends.postgres import Database, PostgresRetention
+from runnel.backends.postgres.health import archive_facts
 from runnel.backends.postgres.migrations import migrate, migrations
 from runnel.backends.postgres.queries import SQL
 from runnel.core.states import ExecutionState
 from runnel.errors import InputError, StoreError
+from runnel.runtime.clock import RealClock
 from runnel.runtime.servers import PostgresServer
 from tests.archived import fresh_schema
 
@@ -146,6 +149,22 @@ async def test_a_schema_of_a_later_version_is_refused(
 
     with pytest.raises(InputError, match="schema version 999"):
         await prepared(shared_postgres.url, schema)
+
+
+async def test_a_database_in_which_not_every_text_can_be_written_is_refused(
+    connection: Any, shared_postgres: PostgresServer
+) -> None:
+    name = f"latin_{os.getpid()}"
+    await connection.execute(
+        f"CREATE DATABASE {name} ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+    )
+    url = f"{shared_postgres.url.rpartition('/')[0]}/{name}"
+
+    with pytest.raises(InputError, match="encoded in LATIN1, expected UTF8: make one with"):
+        await prepared(url)
+    facts = await archive_facts(url, RealClock(), schema="runnel", call_s=10.0)
+
+    assert (facts.encoding, facts.schema_version) == ("LATIN1", None)
 
 
 async def prepared(url: str, schema: str = "runnel") -> Database:

@@ -13,6 +13,9 @@ Nonce = NewType("Nonce", str)
 
 NO_ITEM = -1
 
+# Ids are keys everywhere, and an index of PostgreSQL takes 2,704 bytes of all its columns together.
+CHILD_ID_CHARS_MAX = 500
+
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -58,10 +61,19 @@ def root_of(execution_id: ExecutionId) -> ExecutionId:
 def child_id(ref: Ref, attempt: int) -> ExecutionId:
     """Deterministic, so that starting the same child twice is seen as the same child.
 
-    Dots separate, so a node id with one (or with anything but a plain word) stands as its hash.
+    Dots separate, so a node id with one (or with anything but a plain word) stands as its hash. So
+    does all between the root and the attempt when it would be longer than an id may be.
     """
     node = ref.node_id
     if not _PLAIN.fullmatch(node):
-        node = NodeId("~" + hashlib.blake2b(node.encode(), digest_size=6).hexdigest())
+        node = NodeId(_hashed(node, digest_size=6))
     item = "" if ref.item == NO_ITEM else f".{ref.item}"
-    return ExecutionId(f"{ref.execution_id}.{node}{item}.{attempt}")
+    id_ = f"{ref.execution_id}.{node}{item}"
+    if len(id_) + len(f".{attempt}") > CHILD_ID_CHARS_MAX:
+        id_ = f"{root_of(ref.execution_id)}.{_hashed(id_, digest_size=16)}"
+    return ExecutionId(f"{id_}.{attempt}")
+
+
+def _hashed(name: str, *, digest_size: int) -> str:
+    """No plain word begins with a tilde."""
+    return "~" + hashlib.blake2b(name.encode(), digest_size=digest_size).hexdigest()

@@ -3,7 +3,17 @@
 import pytest
 
 from runnel.core.commands import CancelExecution
-from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, Ref, Token, child_id
+from runnel.core.ids import (
+    CHILD_ID_CHARS_MAX,
+    NO_ITEM,
+    ExecutionId,
+    NodeId,
+    Nonce,
+    Ref,
+    Token,
+    child_id,
+    root_of,
+)
 from runnel.core.policy import Policy
 from runnel.core.retry import MESSAGE_CHARS_MAX, RetryPolicy
 from runnel.core.run_when import RunWhen
@@ -69,6 +79,21 @@ def test_children_of_different_nodes_never_share_an_id() -> None:
     ]
 
     assert len(set(ids)) == len(ids)
+
+
+def test_the_id_of_a_child_has_a_bound_however_deep_it_is() -> None:
+    """An index of PostgreSQL refuses a row with a key of more than 2,704 bytes."""
+    names = [NodeId(f"n{depth}" + "a" * 190) for depth in range(20)]
+
+    first, second = [[ExecutionId("e")] for _ in range(2)]
+    for ids, item in ((first, NO_ITEM), (second, 7)):
+        for name in names:
+            ids.append(child_id(Ref(ids[-1], name, item), 3))
+
+    assert first[1:3] == [f"e.{names[0]}.3", f"e.{names[0]}.3.{names[1]}.3"]
+    assert max(map(len, first + second)) <= CHILD_ID_CHARS_MAX
+    assert len({*first, *second}) == len(first) + len(second) - 1
+    assert {root_of(id_) for id_ in first + second} == {"e"}
 
 
 def test_max_concurrency_counts_child_executions() -> None:

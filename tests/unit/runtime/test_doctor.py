@@ -29,6 +29,7 @@ REDIS = ServerFacts(
 ARCHIVE = ArchiveFacts(
     version=15,
     version_text="15.4",
+    encoding="UTF8",
     schema_version=2,
     newest_version=2,
     incarnation="abc",
@@ -94,6 +95,12 @@ def test_an_old_postgresql_is_named() -> None:
     facts = msgspec.structs.replace(ARCHIVE, version=13)
 
     assert unfit(list(postgres_findings.server_findings(facts))) == [("bad", "version")]
+
+
+def test_a_database_that_can_not_hold_every_text_is_named() -> None:
+    facts = msgspec.structs.replace(ARCHIVE, encoding="LATIN1")
+
+    assert unfit(list(postgres_findings.server_findings(facts))) == [("bad", "encoding")]
 
 
 @pytest.mark.parametrize(

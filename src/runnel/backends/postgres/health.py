@@ -19,6 +19,7 @@ class ArchiveFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     version: int
     version_text: str
+    encoding: str
     schema_version: int | None
     newest_version: int
     incarnation: str | None
@@ -54,6 +55,7 @@ async def _facts(connection: Any, clock: Clock, schema: str) -> ArchiveFacts:
     return ArchiveFacts(
         version=int(await connection.fetchval("SHOW server_version_num")) // 10_000,
         version_text=str(shown).partition(" ")[0],
+        encoding=str(await connection.fetchval("SHOW server_encoding")),
         schema_version=version,
         newest_version=max(migrations()),
         incarnation=incarnation,

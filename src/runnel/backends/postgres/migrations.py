@@ -7,6 +7,12 @@ from runnel.errors import InputError
 
 _FOLDER = Path(__file__).with_name("migrations")
 _FRESH = Path(__file__).with_name("schema.sql")
+# What any text of a workflow can be written in.
+ENCODING = "UTF8"
+REMEDY_ENCODING = (
+    "make one with CREATE DATABASE runnel ENCODING 'UTF8' TEMPLATE template0, and name it in "
+    "POSTGRES_URL"
+)
 # Any number will do, as long as every Runnel takes the same one.
 _LOCK = 7_245_001
 
@@ -18,12 +24,14 @@ def migrations() -> dict[int, str]:
 
 
 async def migrate(connection: Any, schema: str, *, is_stepwise: bool = False) -> int:
-    """The version that the schema has now; raises InputError for one of a later Runnel.
+    """The version that the schema has now.
 
-    A database without any version gets the newest schema at once, unless `is_stepwise`.
+    Raises InputError for a schema of a later Runnel, and for a database in which not every text can
+    be written. A database without any version gets the newest schema at once, unless `is_stepwise`.
     """
     name = quoted(schema)
     steps = migrations()
+    await _check_encoding(connection)
     await connection.execute("SELECT pg_advisory_lock($1)", _LOCK)
     try:
         await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {name}")
@@ -50,6 +58,14 @@ async def migrate(connection: Any, schema: str, *, is_stepwise: bool = False) ->
 
 def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+async def _check_encoding(connection: Any) -> None:
+    found = await connection.fetchval("SHOW server_encoding")
+    if found != ENCODING:
+        raise InputError(
+            f"the archive's database is encoded in {found}, expected {ENCODING}: {REMEDY_ENCODING}"
+        )
 
 
 async def _apply(connection: Any, name: str, text: str, versions: list[int]) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from runnel.backends.postgres.health import ArchiveFacts, archive_facts
+from runnel.backends.postgres.migrations import ENCODING, REMEDY_ENCODING
 from runnel.errors import StoreError
 from runnel.ports.clock import Clock
 from runnel.runtime.addresses import postgres_address, postgres_shown
@@ -42,6 +43,10 @@ def server_findings(facts: ArchiveFacts) -> Iterator[Finding]:
         yield bad("version", f"PostgreSQL {facts.version_text}", remedy)
     else:
         yield ok("version", f"PostgreSQL {facts.version_text}")
+    if facts.encoding == ENCODING:
+        yield ok("encoding", facts.encoding)
+    else:
+        yield bad("encoding", f"{facts.encoding}, expected {ENCODING}", REMEDY_ENCODING)
     yield judged_clock(facts.ahead_s)
 
 
