@@ -231,6 +231,13 @@ class ArchiveBehindError(StoreError):
         self.found = found
 
 
+class ArchiveRefusedError(StoreError):
+    """The archive can be reached, and will not take this: now or later."""
+
+    retryable = False
+    code = "archive_refused"
+
+
 class CommitTooLargeError(StoreError):
     """A commit over the store's bounds: the orchestrator must cut it before it sends it."""
 

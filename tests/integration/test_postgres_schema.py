@@ -51,6 +51,8 @@ INSERT INTO commands (partition, execution_id, kind, key, body, applied_at)
 SELECT partition, id, 'CreateExecution', '', '', CASE WHEN state <> 'RUNNING' THEN now() END
 FROM executions;
 INSERT INTO dead_letters SELECT partition, created_at, 0, id, 'q', created_at, '' FROM executions;
+INSERT INTO set_aside (partition, sequence, kind, ordinal, digest, aggregate_id, body, reason)
+SELECT partition, created_at, 'history', 0, 'd' || substr(id, 2), id::bytea, '', '' FROM executions;
 INSERT INTO blobs SELECT id || '/a', '' FROM executions;
 INSERT INTO definitions SELECT md5(id), id, 1, '' FROM executions;
 """  # numbers of ours
@@ -60,7 +62,12 @@ GIVEN: dict[str, tuple[object, ...]] = {
     "apply_commands": (IDS, ["CreateExecution"] * 2, ["", ""]),
     "apply_all_commands": (IDS,),
     "close_limits": (["limit:w1x000001"],),
-    "take_unapplied": (3, 0.0, 500),
+    "take_unapplied": (3, 0.0, 500, 7),
+    "close_set_aside": (["d000007", "d000008"],),
+    "load_set_aside": ("d000007",),
+    "get_set_aside": ("d000007",),
+    "list_set_aside": (["d000007", "d000008"],),
+    "list_ids_set_aside": (3, 2_800),
     "get_version": ("hash",),
     "get_definition": ("hash",),
     "get_header": ("x000007",),
@@ -87,8 +94,8 @@ GIVEN: dict[str, tuple[object, ...]] = {
     "delete_dead_letters": ("x000007", "x000007.", "x000007/"),
     "delete_executions": ("x000007", "x000007.", "x000007/"),
 }
-# One row for the whole store, one for each partition, a few for each workflow; and writes, whose
-# keys are indexes.
+# One row for the whole store, one for each partition, a few for each workflow; what is set aside,
+# which is nothing as a rule; and writes, whose keys are indexes.
 SMALL = {
     "get_meta",
     "add_meta",
@@ -107,6 +114,12 @@ SMALL = {
     "lock_definitions",
     "add_definition",
     "put_blob",
+    "mark_unreadable",
+    "add_set_aside",
+    "clear_staged_headers",
+    "clear_staged_nodes",
+    "delete_set_aside",
+    "list_limits_set_aside",
 }
 
 

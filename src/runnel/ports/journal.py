@@ -23,6 +23,13 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
     closed: Sequence[str] = ()
     dead_letters: Sequence[DeadLetter] = ()
 
+    @property
+    def size_bytes(self) -> int:
+        """Of what may be large."""
+        return sum(len(each.entry) for each in self.histories) + sum(
+            len(bytes(each.config)) for each in self.dead_letters
+        )
+
 
 class Journal(Protocol):
     async def read(self, lease: Lease, *, after: int, limit: int) -> Sequence[JournalEntry]:

@@ -1,10 +1,14 @@
-"""How loud each event is: what somebody must look at is a warning, what is one of many is not."""
+"""How loud each event is.
+
+What somebody must look at is a warning, what will not be right by itself an error.
+"""
 
 import logging
 from collections.abc import Mapping
 
 from runnel.ports import telemetry as names
 
+_LOUDEST = (names.ARCHIVE_SET_ASIDE, names.ARCHIVE_FENCED)
 _LOUD = (
     names.COMMAND_POISONED,
     names.MESSAGE_UNREADABLE,
@@ -18,7 +22,6 @@ _LOUD = (
     names.WORKERS_MISSING,
     names.EXECUTION_REPAIRED,
     names.INBOX_STALE,
-    names.ARCHIVE_LATE,
     names.EXECUTION_FAILED,
     names.SETTING_UNKNOWN,
 )
@@ -31,6 +34,7 @@ _QUIET = (
     names.EXECUTION_STARTED,
 )
 LEVELS: Mapping[str, int] = {
+    **dict.fromkeys(_LOUDEST, logging.ERROR),
     **dict.fromkeys(_LOUD, logging.WARNING),
     **dict.fromkeys(_QUIET, logging.DEBUG),
 }

@@ -80,6 +80,8 @@ def test_an_old_number_of_valkey_is_not_an_old_redis() -> None:
         ({"schema_version": 1}, "abc", [("warn", "migrations")]),
         ({"schema_version": 3}, "abc", [("bad", "migrations")]),
         ({}, "another", [("bad", "archive")]),
+        ({"set_aside": 2}, "abc", [("bad", "archive")]),
+        ({"unreadable": 1}, "abc", [("bad", "archive")]),
         ({}, None, []),
     ],
 )

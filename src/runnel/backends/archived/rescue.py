@@ -34,7 +34,8 @@ PART_ENTRIES = 1_000
 PART_BYTES = 1_000_000
 RESENT_AT_ONCE = 500
 SCANNED_AT_ONCE = 1_000
-RESENT_MAX = 100_000
+# Each may hold an input of a quarter of a megabyte.
+COMMANDS_AT_ONCE = 100
 
 
 class ArchiveRescue:
@@ -218,15 +219,24 @@ class ArchiveRescue:
             await self._hot_blobs.put(key, await self._cold_blobs.get(key))
 
     async def _resend(self, lease: Lease) -> None:
-        """At once: what Redis has lost of its inbox, nobody else knows of."""
-        found = await self._ledger.unapplied(lease.partition, idle_s=0, limit=RESENT_MAX)
-        unread = await self._journal.unread(lease.partition) if found else set()
-        commands = [command for command in found if encode_message(command) not in unread]
-        for key in filter(None, map(blob_of, commands)):
-            with suppress(NotFoundError):  # whoever reads it says so
-                await self._hot_blobs.put(key, await self._cold_blobs.get(key))
-        for first in range(0, len(commands), RESENT_AT_ONCE):
-            await self._journal.resend(lease, commands[first : first + RESENT_AT_ONCE])
+        """At once: what Redis has lost of its inbox, nobody else knows of.
+
+        What can't be read is left to the archiver, who says so.
+        """
+        unread: set[bytes] | None = None
+        after = 0
+        while page := await self._ledger.unapplied(
+            lease.partition, idle_s=0, limit=COMMANDS_AT_ONCE, after=after
+        ):
+            after = page[-1].id
+            if unread is None:
+                unread = await self._journal.unread(lease.partition)
+            found = [asked.command for asked in page if asked.command is not None]
+            commands = [each for each in found if encode_message(each) not in unread]
+            for key in filter(None, map(blob_of, commands)):
+                with suppress(NotFoundError):  # whoever reads it says so
+                    await self._hot_blobs.put(key, await self._cold_blobs.get(key))
+            await self._journal.resend(lease, commands)
 
     async def _is_verified(self, partition: int, run_id: str) -> bool:
         key = f"{self._keys.partition}{partition}"

@@ -9,6 +9,7 @@ import msgspec
 from runnel.backends.postgres.database import Database
 from runnel.backends.postgres.queries import SQL
 from runnel.backends.postgres.rows import header_of, storable
+from runnel.backends.postgres.set_aside import decode_header, digest_of
 from runnel.core.effects import DeadLetter
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.states import ExecutionState
@@ -52,12 +53,16 @@ class PostgresArchive:
         return [_definition(row) for row in rows]
 
     async def get_header(self, execution_id: ExecutionId) -> Header | None:
+        aside = await self._database.row("get_set_aside", digest_of(execution_id))
+        if aside is not None:
+            return decode_header(aside[0])
         row = await self._database.row("get_header", storable(execution_id))
         return None if row is None else header_of(row)
 
     async def load(self, execution_id: ExecutionId) -> Sequence[bytes]:
         rows = await self._database.rows("load_history", storable(execution_id))
-        return [row[0] for row in rows]
+        rest = await self._database.rows("load_set_aside", digest_of(execution_id))
+        return [row[0] for row in (*rows, *rest)]
 
     async def list_headers(self, wanted: ExecutionFilter) -> Sequence[Header]:
         created_at, id_ = inf, ""

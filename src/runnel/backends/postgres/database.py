@@ -10,7 +10,7 @@ import asyncpg
 
 from runnel.backends.postgres.migrations import migrate, quoted
 from runnel.backends.postgres.queries import SQL
-from runnel.errors import InputError, StoreError
+from runnel.errors import ArchiveRefusedError, InputError, StoreError
 
 SCHEMA = "runnel"
 CALL_S = 10.0
@@ -25,6 +25,8 @@ DRIVER_ERRORS = (
     OSError,
     TimeoutError,
 )
+# Of the classes of SQLSTATE: what was sent can't be stored. Any other may be different later.
+_REFUSING = ("22", "23", "54")
 
 Row = Sequence[Any]
 Connection = Any
@@ -32,11 +34,14 @@ Connection = Any
 
 
 class Database:
-    """Raises StoreError for whatever goes wrong on the way, and never asyncpg's own."""
+    """Raises StoreError for whatever goes wrong on the way, and never asyncpg's own.
+
+    ArchiveRefusedError when the server answers that it can't store what was sent.
+    """
 
     def __init__(self, pool: Any, schema: str) -> None:
+        self.schema = schema
         self._pool = pool
-        self._schema = schema
         self._turn = asyncio.Lock()
         self._is_prepared = False
 
@@ -72,7 +77,7 @@ class Database:
             with _Words():
                 try:
                     async with self._pool.acquire() as connection:
-                        await migrate(connection, self._schema)
+                        await migrate(connection, self.schema)
                 except asyncpg.ClientConfigurationError as error:
                     message = f"expected the URL of a PostgreSQL server: {error}"
                     raise InputError(message) from error
@@ -116,6 +121,16 @@ def changed(status: str) -> int:
     return int(status.rpartition(" ")[2])
 
 
+def is_refusal(error: BaseException) -> bool:
+    """Whether the same would be refused again; a row that is there already is another matter."""
+    if isinstance(error, asyncpg.UniqueViolationError):
+        return False
+    if isinstance(error, asyncpg.PostgresError):
+        return str(error.sqlstate)[:2] in _REFUSING
+    # The driver's own word for a value that it can't put into a column's form.
+    return isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError)
+
+
 class _Words:
     """Errors of the driver leave as StoreError."""
 
@@ -125,4 +140,5 @@ class _Words:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if isinstance(error, DRIVER_ERRORS):
             said = str(error) or "no answer in time"
-            raise StoreError(f"PostgreSQL: {type(error).__name__}: {said}") from error
+            kind = ArchiveRefusedError if is_refusal(error) else StoreError
+            raise kind(f"PostgreSQL: {type(error).__name__}: {said}") from error

@@ -6,15 +6,19 @@ import asyncpg
 import msgspec
 
 from runnel.backends.postgres.database import DRIVER_ERRORS
-from runnel.backends.postgres.migrations import migrations, quoted
+from runnel.backends.postgres.migrations import migrations, quoted, version_of
 from runnel.errors import StoreError
 from runnel.ports.clock import Clock
+
+# The first schema in which something can be set aside.
+SET_ASIDE_VERSION = version_of("set_aside")
 
 
 class ArchiveFacts(msgspec.Struct, frozen=True, kw_only=True):
     """`schema_version` and `incarnation` are None before an orchestrator has opened it.
 
-    `ahead_s` is how much later its clock is; `newest_version` is that of this Runnel.
+    `ahead_s` is how much later its clock is; `newest_version` is that of this Runnel; `set_aside`
+    are executions of which it would not take something, `unreadable` commands.
     """
 
     version: int
@@ -24,6 +28,8 @@ class ArchiveFacts(msgspec.Struct, frozen=True, kw_only=True):
     newest_version: int
     incarnation: str | None
     ahead_s: float
+    set_aside: int = 0
+    unreadable: int = 0
 
 
 async def archive_facts(url: str, clock: Clock, *, schema: str, call_s: float) -> ArchiveFacts:
@@ -51,6 +57,14 @@ async def _facts(connection: Any, clock: Clock, schema: str) -> ArchiveFacts:
     if has_archive:
         version = await connection.fetchval(f"SELECT max(version) FROM {quoted(schema)}.versions")  # noqa: S608  # quoted
         incarnation = await connection.fetchval(f"SELECT incarnation FROM {quoted(schema)}.meta")  # noqa: S608  # quoted
+    set_aside = unreadable = 0
+    if version is not None and version >= SET_ASIDE_VERSION:
+        set_aside = await connection.fetchval(
+            f"SELECT count(DISTINCT digest) FROM {quoted(schema)}.set_aside"  # noqa: S608  # quoted
+        )
+        unreadable = await connection.fetchval(
+            f"SELECT count(*) FROM {quoted(schema)}.commands WHERE problem IS NOT NULL"  # noqa: S608  # quoted
+        )
     shown = await connection.fetchval("SHOW server_version")
     return ArchiveFacts(
         version=int(await connection.fetchval("SHOW server_version_num")) // 10_000,
@@ -60,4 +74,6 @@ async def _facts(connection: Any, clock: Clock, schema: str) -> ArchiveFacts:
         newest_version=max(migrations()),
         incarnation=incarnation,
         ahead_s=there - middle,
+        set_aside=set_aside,
+        unreadable=unreadable,
     )

@@ -1,13 +1,16 @@
 """Where the journal goes, each commit once; and what callers asked for, until it has happened."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 
 import msgspec
 
-from runnel.backends.postgres.database import Connection, Database
+from runnel.backends.postgres.database import Database
 from runnel.backends.postgres.projection import FORCED, Projection
 from runnel.backends.postgres.queries import SQL
-from runnel.backends.postgres.rows import columns, escaped, header_row, storable
+from runnel.backends.postgres.rows import escaped, header_row, storable
+from runnel.backends.postgres.set_aside import Writer
+from runnel.backends.postgres.writing import write_batch
 from runnel.core.codec import decode_message, encode_message
 from runnel.core.commands import (
     CancelExecution,
@@ -17,21 +20,15 @@ from runnel.core.commands import (
     TakeOver,
     aggregate_of,
 )
-from runnel.errors import BrokenInvariantError, FencedError
-from runnel.ports.journal import JournalEntry
-from runnel.ports.ledger import Cursor
-from runnel.ports.store import NO_BLOBS, pending_header
-
-_LOG_COLUMNS = ("partition", "sequence", "ordinal", "aggregate_id", "entry")
-_LETTER_COLUMNS = (
-    "partition",
-    "sequence",
-    "ordinal",
-    "execution_id",
-    "queue",
-    "rejected_at",
-    "body",
+from runnel.errors import (
+    BrokenInvariantError,
+    FencedError,
+    NewerFormatError,
+    UnreadableFormatError,
 )
+from runnel.ports.journal import JournalEntry
+from runnel.ports.ledger import Asked, Cursor, SetAside
+from runnel.ports.store import NO_BLOBS, pending_header
 
 
 class Claimed(msgspec.Struct, frozen=True):
@@ -61,7 +58,7 @@ class PostgresLedger:
         """
         row = await self._database.row("claim_cursor", partition, epoch)
         if row is None:
-            raise await self._fenced(partition, epoch)
+            raise _fenced(partition, epoch, await self.cursor(partition))
         branch = await self._database.row("get_branch", partition, life)
         return Claimed(row[0], None if branch is None else branch[0])
 
@@ -75,13 +72,29 @@ class PostgresLedger:
         batch = Projection(partition)
         for entry in entries:
             batch.add(entry)
-        last = entries[-1].sequence
+        async with self._moving(partition, epoch, after, entries[-1].sequence) as writer:
+            if writer.has_aside:
+                await writer.write(entries)
+            else:
+                await write_batch(writer.connection, batch)
+
+    async def append_piecemeal(
+        self, partition: int, entry: JournalEntry, *, after: int, epoch: int
+    ) -> Sequence[SetAside]:
+        async with self._moving(partition, epoch, after, entry.sequence) as writer:
+            return await writer.write_piecemeal(entry)
+
+    @asynccontextmanager
+    async def _moving(
+        self, partition: int, epoch: int, after: int, upto: int
+    ) -> AsyncIterator[Writer]:
+        """A transaction that moves the cursor."""
         async with self._database.transaction() as connection:
-            moved = await connection.fetchval(SQL["move_cursor"], partition, epoch, after, last)
-            if moved is not None:
-                await _write(connection, batch)
-        if moved is None:
-            raise await self._fenced(partition, epoch)
+            moved = await connection.fetchrow(SQL["move_cursor"], partition, epoch, after, upto)
+            if moved is None:
+                found = await connection.fetchrow(SQL["get_cursor"], partition)
+                raise _fenced(partition, epoch, Cursor(*found))
+            yield Writer(connection, partition, aside=moved[1])
 
     async def record(
         self, commands: Sequence[tuple[int, Command]], *, blobs: Mapping[str, bytes] = NO_BLOBS
@@ -112,46 +125,32 @@ class PostgresLedger:
             for key, data in blobs.items():
                 await connection.execute(SQL["put_blob"], escaped(key), data)
 
-    async def unapplied(self, partition: int, *, idle_s: float, limit: int) -> Sequence[Command]:
-        await self._database.run("apply_late_commands", partition)
-        rows = await self._database.rows("take_unapplied", partition, idle_s, limit)
-        return [decode_message(body) for _, body in sorted(rows, key=lambda row: row[0])]
+    async def unapplied(
+        self, partition: int, *, idle_s: float, limit: int, after: int = 0
+    ) -> Sequence[Asked]:
+        if after == 0:
+            await self._database.run("apply_late_commands", partition)
+        rows = await self._database.rows("take_unapplied", partition, idle_s, limit, after)
+        return [_asked(id_, body) for id_, body in sorted(rows, key=lambda row: row[0])]
 
-    async def _fenced(self, partition: int, epoch: int) -> FencedError:
-        found = await self.cursor(partition)
-        return FencedError(
-            partition,
-            held=f"epoch {epoch}",
-            current=f"commit {found.sequence} of epoch {found.epoch} in the archive",
-        )
+    async def mark_unreadable(self, asked: Asked) -> None:
+        await self._database.run("mark_unreadable", asked.id, storable(asked.problem))
 
 
-async def _write(connection: Connection, batch: Projection) -> None:
-    if batch.audit_log:
-        await connection.copy_records_to_table(
-            "audit_log", records=batch.audit_log, columns=_LOG_COLUMNS
-        )
-    if batch.headers:
-        headers = list(batch.headers.values())
-        await connection.copy_records_to_table("staged_headers", records=headers)
-        await connection.execute(SQL["put_headers"])
-    if batch.nodes:
-        await connection.copy_records_to_table("staged_nodes", records=batch.node_rows())
-        await connection.execute(SQL["put_nodes"])
-    if batch.closed:
-        await connection.execute(SQL["close_limits"], list(batch.closed))
-    if batch.limit_logs:
-        await connection.copy_records_to_table(
-            "limit_log", records=batch.limit_rows(), columns=_LOG_COLUMNS
-        )
-    if batch.letters:
-        await connection.copy_records_to_table(
-            "dead_letters", records=batch.letters, columns=_LETTER_COLUMNS
-        )
-    if batch.applied:
-        await connection.execute(SQL["apply_commands"], *columns(list(batch.applied), 3))
-    if batch.ended:
-        await connection.execute(SQL["apply_all_commands"], list(batch.ended))
+def _fenced(partition: int, epoch: int, found: Cursor) -> FencedError:
+    return FencedError(
+        partition,
+        held=f"epoch {epoch}",
+        current=f"commit {found.sequence} of epoch {found.epoch} in the archive",
+    )
+
+
+def _asked(id_: int, body: bytes) -> Asked:
+    """One by one: what can't be read must not keep the others from being sent."""
+    try:
+        return Asked(id_, decode_message(body))
+    except UnreadableFormatError as error:
+        return Asked(id_, None, str(error), isinstance(error, NewerFormatError))
 
 
 def _key(command: Command) -> str:

@@ -23,6 +23,12 @@ def migrations() -> dict[int, str]:
     return {int(path.name.partition("_")[0]): path.read_text(encoding="utf-8") for path in found}
 
 
+def version_of(name: str) -> int:
+    """The first version with what the migration of this name adds."""
+    [path] = _FOLDER.glob(f"*_{name}.sql")
+    return int(path.name.partition("_")[0])
+
+
 async def migrate(connection: Any, schema: str, *, is_stepwise: bool = False) -> int:
     """The version that the schema has now.
 

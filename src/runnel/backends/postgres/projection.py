@@ -1,6 +1,6 @@
 """What the rows of the archive become by a batch of commits."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import msgspec
 
@@ -71,6 +71,14 @@ _STATES: dict[type, NodeState] = {
 }
 
 
+class _Everything(Container[str]):
+    def __contains__(self, item: object) -> bool:
+        return True
+
+
+EVERYTHING: Container[str] = _Everything()
+
+
 class NodeRow:
     """What a batch says of one node or item; None where it says nothing."""
 
@@ -119,8 +127,11 @@ class Projection:
         self.ended: dict[str, None] = {}
         self._partition = partition
 
-    def add(self, commit: JournalEntry) -> None:
+    def add(self, commit: JournalEntry, *, of: Container[str] = EVERYTHING) -> None:
+        """What it says `of` these aggregates."""
         for ordinal, history in enumerate(commit.histories):
+            if history.aggregate_id not in of:
+                continue
             place = (self._partition, commit.sequence, ordinal)
             if history.aggregate_id.startswith(LIMIT_PREFIX):
                 key = escaped(history.aggregate_id)
@@ -128,13 +139,15 @@ class Projection:
             else:
                 self.audit_log.append((*place, history.aggregate_id, history.entry))
                 self._follow(history.aggregate_id, history.entry)
-        for key in map(escaped, commit.closed):
+        for key in (escaped(each) for each in commit.closed if each in of):
             self.limit_logs.pop(key, None)
             self.closed[key] = None
         for header in commit.headers:
-            self._add_header(header)
+            if header.execution_id in of:
+                self._add_header(header)
         for ordinal, letter in enumerate(commit.dead_letters):
-            self.letters.append(_letter_row(self._partition, commit.sequence, ordinal, letter))
+            if letter.token.execution_id in of:
+                self.letters.append(_letter_row(self._partition, commit.sequence, ordinal, letter))
 
     def node_rows(self) -> Sequence[tuple[object, ...]]:
         return [(*key, *row.columns()) for key, row in self.nodes.items()]

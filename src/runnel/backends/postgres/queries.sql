@@ -19,10 +19,46 @@ SELECT min(sequence) FROM lives WHERE partition = $1 AND epoch > $2;
 -- add_life: Redis goes on behind this sequence
 INSERT INTO lives (partition, epoch, sequence) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING;
 
--- move_cursor: the compare-and-set that makes each commit archived once
+-- move_cursor: the compare-and-set that makes each commit archived once; and who is set aside
 UPDATE cursors SET sequence = $4, epoch = $2
 WHERE partition = $1 AND epoch <= $2 AND sequence = $3
-RETURNING sequence;
+RETURNING sequence, ARRAY(SELECT DISTINCT digest FROM set_aside WHERE partition = $1);
+
+-- clear_staged_headers: of a part of a commit, before the next
+DELETE FROM staged_headers;
+
+-- clear_staged_nodes: of a part of a commit, before the next
+DELETE FROM staged_nodes;
+
+-- add_set_aside: what was refused, or is of an execution of which something was
+INSERT INTO set_aside (partition, sequence, kind, ordinal, digest, aggregate_id, body, reason)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8);
+
+-- close_set_aside: keys that nobody holds or waits for any more
+DELETE FROM set_aside WHERE digest = ANY ($1::text[]);
+
+-- load_set_aside: the rest of a history
+SELECT body FROM set_aside WHERE digest = $1 AND kind = 'history' ORDER BY sequence, ordinal;
+
+-- get_set_aside: the header of one execution
+SELECT body FROM set_aside WHERE digest = $1 AND kind = 'header'
+ORDER BY sequence DESC, ordinal DESC LIMIT 1;
+
+-- list_set_aside: all of some aggregates, in order, and of each commit the header first
+SELECT digest, kind, sequence, body FROM set_aside WHERE digest = ANY ($1::text[])
+ORDER BY sequence, kind, ordinal;
+
+-- list_limits_set_aside: the concurrency keys of a partition, as `list_limits`
+SELECT aggregate_id, body FROM set_aside
+WHERE partition = $1 AND kind = 'history' AND substr(aggregate_id, 1, 6) = 'limit:'::bytea
+ORDER BY sequence, ordinal;
+
+-- list_ids_set_aside: of a partition, behind a commit
+SELECT DISTINCT aggregate_id FROM set_aside WHERE partition = $1 AND sequence > $2;
+
+-- delete_set_aside: of a tree
+DELETE FROM set_aside WHERE aggregate_id = convert_to($1, 'UTF8')
+    OR (aggregate_id >= convert_to($2, 'UTF8') AND aggregate_id < convert_to($3, 'UTF8'));
 
 -- put_headers: new executions, or the fields that may change of known ones
 INSERT INTO executions (
@@ -97,12 +133,15 @@ INSERT INTO commands (partition, execution_id, kind, key, body) VALUES ($1, $2, 
 UPDATE commands SET sent_at = clock_timestamp()
 WHERE id = ANY (ARRAY(
     SELECT id FROM commands
-    WHERE partition = $1 AND applied_at IS NULL
+    WHERE partition = $1 AND applied_at IS NULL AND problem IS NULL AND id > $4
         AND ($2::float8 = 0 OR clock_timestamp() - sent_at
             >= greatest(make_interval(secs => $2::float8), sent_at - recorded_at))
     ORDER BY id LIMIT $3
 ))
 RETURNING id, body;
+
+-- mark_unreadable: it is kept, and not sent again
+UPDATE commands SET problem = $2 WHERE id = $1;
 
 -- get_version: of content that is stored already
 SELECT version FROM definitions WHERE hash = $1;

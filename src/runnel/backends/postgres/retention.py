@@ -4,7 +4,13 @@ from runnel.backends.postgres.database import Connection, Database
 from runnel.backends.postgres.queries import SQL
 from runnel.core.states import ExecutionState
 
-_BELOW = ("delete_nodes", "delete_audit_log", "delete_commands", "delete_dead_letters")
+_BELOW = (
+    "delete_nodes",
+    "delete_audit_log",
+    "delete_commands",
+    "delete_dead_letters",
+    "delete_set_aside",
+)
 
 
 class PostgresRetention:

@@ -97,7 +97,27 @@ CREATE TABLE limit_log (
 
 CREATE INDEX limit_log_by_aggregate ON limit_log (aggregate_id);
 
--- What callers asked for. Applied once an archived event says so, or its execution is final.
+-- What PostgreSQL would not take of a commit, as the engine wrote it: an entry ('history'), a
+-- header or a dead letter ('letter'). From the first one of an execution on, all of it is here, so
+-- that its history is that of the audit log and then this. The id may be what was refused: its
+-- digest can be looked up.
+CREATE TABLE set_aside (
+    partition integer NOT NULL,
+    sequence bigint NOT NULL,
+    kind text NOT NULL,
+    ordinal integer NOT NULL,
+    digest text NOT NULL,
+    aggregate_id bytea NOT NULL,
+    body bytea NOT NULL,
+    reason text NOT NULL,
+    set_aside_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (partition, sequence, kind, ordinal)
+);
+
+CREATE INDEX set_aside_by_digest ON set_aside (digest, sequence, ordinal);
+
+-- What callers asked for. Applied once an archived event says so, or its execution is final; with a
+-- problem when it can't be read.
 CREATE TABLE commands (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     partition integer NOT NULL,
@@ -107,10 +127,12 @@ CREATE TABLE commands (
     body bytea NOT NULL,
     recorded_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     sent_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    applied_at timestamptz
+    applied_at timestamptz,
+    problem text
 );
 
 CREATE INDEX commands_unapplied ON commands (partition, id) WHERE applied_at IS NULL;
+CREATE INDEX commands_unreadable ON commands (id) WHERE problem IS NOT NULL;
 CREATE INDEX commands_by_execution ON commands (execution_id);
 
 CREATE TABLE dead_letters (

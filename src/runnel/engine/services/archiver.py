@@ -2,32 +2,39 @@
 
 import asyncio
 import traceback
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from itertools import accumulate
+from typing import Protocol
 
-from runnel.core.codec import Entry, decode_entry
 from runnel.core.commands import blob_of
-from runnel.core.values import Value
+from runnel.engine.services.archiver_progress import COMMITS_MAX, Progress
+from runnel.engine.services.blob_names import blobs_in
 from runnel.errors import (
+    ArchiveRefusedError,
     BrokenInvariantError,
     FencedError,
     NotFoundError,
     StoreError,
-    UnreadableFormatError,
 )
 from runnel.ports import telemetry as names
 from runnel.ports.blobs import BlobStore
 from runnel.ports.clock import Clock
 from runnel.ports.journal import Journal, JournalEntry
-from runnel.ports.ledger import Ledger
-from runnel.ports.store import Lease, Position
+from runnel.ports.ledger import Asked, Ledger
+from runnel.ports.store import Lease
 from runnel.ports.telemetry import Telemetry
 
-COMMITS_MAX = 100
-RESENT_MAX = 500
-# How an entry that refers to a blob looks from outside: few do, and only those are decoded.
-BLOB_MARK = b'"blob":'
+# Of one transaction: at 20 Mbit/s, a second and a half.
+BYTES_MAX = 4_000_000
+# Each may hold an input of a quarter of a megabyte.
+COMMANDS_MAX = 100
+
+
+class Duty(Protocol):
+    __name__: str
+
+    def __call__(self, lease: Lease, progress: Progress) -> Awaitable[None]: ...
 
 
 class Archiver:
@@ -65,7 +72,7 @@ class Archiver:
         self._alarm_s = alarm_s
         self._keep_s = keep_s
         self._resend_s = resend_s
-        self._progress: dict[str, _Progress] = {}
+        self._progress: dict[str, Progress] = {}
         self._recent: Sequence[Lease] = ()
         self._has_more = False
 
@@ -90,38 +97,50 @@ class Archiver:
         for nonce in self._progress.keys() - current:
             del self._progress[nonce]
         counts = [await self._visit(lease) for lease in leases]
-        self._has_more = COMMITS_MAX in counts
+        self._has_more = any(each.has_more for each in self._progress.values())
         return sum(counts)
 
     async def _visit(self, lease: Lease) -> int:
         """What goes wrong with one partition is no reason to leave the others."""
         progress = self._progress.get(lease.nonce)
         if progress is None:
-            progress = self._progress[lease.nonce] = _Progress(self._clock.monotonic())
-        error = ""
+            progress = self._progress[lease.nonce] = Progress(self._clock.monotonic())
+        problem: Exception | None = None
         count = 0
         try:
             count = await self._archive(lease, progress)
-            await self._resend(lease, progress)
-            await self._forget(lease, progress)
-        except FencedError:
-            # Somebody else's partition by now: its lease will leave our list.
-            progress.archived = None
-        except (StoreError, BrokenInvariantError) as problem:
-            progress.archived = None
-            error = str(problem)
-        except Exception as problem:  # noqa: BLE001 - a bug: the others must not wait for it
-            progress.archived = None
-            error = "".join(traceback.format_exception(problem))
-        self._tell(lease, progress, error)
+        except Exception as caught:  # noqa: BLE001 - also a bug: the others must not wait for it
+            progress.archived, progress.has_more = None, False
+            problem = caught
+        self._tell(lease, progress, problem)
+        if not isinstance(problem, StoreError):  # then the archive can't be asked for more
+            await self._try(lease, progress, self._resend)
+            await self._try(lease, progress, self._forget)
         return count
+
+    async def _try(self, lease: Lease, progress: Progress, duty: Duty) -> None:
+        """Told by itself: the archive may be up to date, and this fail for ever."""
+        try:
+            await duty(lease, progress)
+        except FencedError:
+            return  # somebody else's partition by now: its lease will leave our list
+        except Exception as problem:  # noqa: BLE001 - as above
+            call = duty.__name__.strip("_")
+            if progress.is_to_be_told(call, self._clock.monotonic(), every_s=self._alarm_s):
+                self._telemetry.event(
+                    names.STORE_FAILED,
+                    call=call,
+                    partition=lease.partition,
+                    error=_words(problem),
+                )
 
     async def _archive_rest(self, lease: Lease) -> bool:
         """False when the archive can't be reached: the next owners do it, nobody waits here."""
-        progress = _Progress(self._clock.monotonic())
+        progress = Progress(self._clock.monotonic())
         try:
-            while await self._archive(lease, progress) == COMMITS_MAX:
-                pass
+            await self._archive(lease, progress)
+            while progress.has_more:
+                await self._archive(lease, progress)
         except FencedError:
             return True  # its next owner does
         except (StoreError, BrokenInvariantError) as error:
@@ -129,7 +148,7 @@ class Archiver:
             return not isinstance(error, StoreError)
         return True
 
-    async def _archive(self, lease: Lease, progress: "_Progress") -> int:
+    async def _archive(self, lease: Lease, progress: Progress) -> int:
         if progress.archived is None:
             archived = (await self._ledger.cursor(lease.partition)).sequence
             # What was archived before may have come back with a store that was set back.
@@ -137,42 +156,102 @@ class Archiver:
             progress.archived = archived
         looked_at = self._clock.monotonic()
         after = progress.archived
-        entries = await self._journal.read(lease, after=after, limit=COMMITS_MAX)
-        if entries:
-            await self._copy_blobs(entries)
-            await self._ledger.append(lease.partition, entries, after=after, epoch=lease.epoch)
-            progress.archived = entries[-1].sequence
+        entries = await self._journal.read(lease, after=after, limit=progress.batch)
+        batch = _beginning(entries)
+        is_full = len(entries) == progress.batch
+        if batch:
+            progress.archived = await self._bring(lease, progress, batch, after)
             await self._journal.trim(lease, upto=progress.archived)
-        if len(entries) < COMMITS_MAX:
+        count = progress.archived - after
+        progress.has_more = is_full or count < len(entries)
+        if not progress.has_more:
             progress.caught_up_at = looked_at
-        return len(entries)
+        return count
+
+    async def _bring(
+        self, lease: Lease, progress: Progress, batch: Sequence[JournalEntry], after: int
+    ) -> int:
+        """The last commit that was archived: one that is refused is found by halving.
+
+        What takes too long is tried with half as much the next time.
+        """
+        await self._copy_blobs(batch)
+        while True:
+            try:
+                await self._ledger.append(lease.partition, batch, after=after, epoch=lease.epoch)
+            except ArchiveRefusedError:
+                refused = batch
+            except FencedError:
+                raise
+            except StoreError:
+                progress.batch = max(1, len(batch) // 2)
+                raise
+            except Exception:  # noqa: BLE001 - a bug with one of them: the others must not wait
+                refused = batch
+            else:
+                progress.batch = min(COMMITS_MAX, max(2 * len(batch), progress.batch))
+                return batch[-1].sequence
+            if len(refused) == 1:
+                await self._set_aside(lease, refused[0], after)
+                return refused[0].sequence
+            batch = refused[: len(refused) // 2]
+
+    async def _set_aside(self, lease: Lease, commit: JournalEntry, after: int) -> None:
+        found = await self._ledger.append_piecemeal(
+            lease.partition, commit, after=after, epoch=lease.epoch
+        )
+        for each in found:
+            self._telemetry.event(
+                names.ARCHIVE_SET_ASIDE,
+                partition=lease.partition,
+                commit=commit.sequence,
+                execution_id=each.aggregate_id,
+                reason=each.reason,
+            )
 
     async def _copy_blobs(self, entries: Sequence[JournalEntry]) -> None:
         """Before the events that refer to them; one that is gone is missed by whoever reads it."""
-        for key in dict.fromkeys(_blobs_in(entries)):
+        for key in dict.fromkeys(blobs_in(entries)):
             try:
-                data = await self._hot_blobs.get(key)
+                await self._cold_blobs.put(key, await self._hot_blobs.get(key))
             except NotFoundError as error:
                 self._telemetry.event(names.STORE_FAILED, call="archive", error=str(error))
-            else:
-                await self._cold_blobs.put(key, data)
+            except ArchiveRefusedError as error:
+                self._telemetry.event(names.ARCHIVE_SET_ASIDE, blob=key, reason=str(error))
 
-    async def _resend(self, lease: Lease, progress: "_Progress") -> None:
+    async def _resend(self, lease: Lease, progress: Progress) -> None:
         now = self._clock.monotonic()
         if now < progress.resend_at:
             return
         progress.resend_at = now + self._resend_s / 2
-        commands = await self._ledger.unapplied(
-            lease.partition, idle_s=self._resend_s, limit=RESENT_MAX
+        found = await self._ledger.unapplied(
+            lease.partition, idle_s=self._resend_s, limit=COMMANDS_MAX
         )
+        if len(found) == COMMANDS_MAX:
+            progress.resend_at = now
+        commands = [asked.command for asked in found if asked.command is not None]
         for key in filter(None, map(blob_of, commands)):
             with suppress(NotFoundError):  # whoever reads it says so
                 await self._hot_blobs.put(key, await self._cold_blobs.get(key))
         await self._journal.resend(lease, commands)
         for command in commands:
             self._telemetry.event(names.COMMAND_RESENT, command=type(command).__name__)
+        for asked in found:
+            if asked.command is None:
+                await self._leave_out(lease, asked)
 
-    async def _forget(self, lease: Lease, progress: "_Progress") -> None:
+    async def _leave_out(self, lease: Lease, asked: Asked) -> None:
+        """One that a later version wrote is asked for again: that one may run tomorrow."""
+        self._telemetry.event(
+            names.MESSAGE_UNREADABLE,
+            partition=lease.partition,
+            command=asked.id,
+            problem=asked.problem,
+        )
+        if not asked.is_newer:
+            await self._ledger.mark_unreadable(asked)
+
+    async def _forget(self, lease: Lease, progress: Progress) -> None:
         """What was archived long enough ago, once all that had come by then was read."""
         now = self._clock.monotonic()
         progress.note_archived(now, every_s=self._keep_s / 10)
@@ -185,7 +264,8 @@ class Archiver:
         if await self._journal.forget(lease, upto=upto, read=position) == 0:
             progress.read = None
 
-    def _tell(self, lease: Lease, progress: "_Progress", error: str) -> None:
+    def _tell(self, lease: Lease, progress: Progress, problem: Exception | None) -> None:
+        """One who is fenced is late for ever if the partition is still its own: so it is told."""
         now = self._clock.monotonic()
         lag_s = now - progress.caught_up_at
         if lag_s <= self._alarm_s:
@@ -194,49 +274,24 @@ class Archiver:
             progress.told_at = None
         elif progress.told_at is None or now - progress.told_at >= self._alarm_s:
             progress.told_at = now
+            is_fenced = isinstance(problem, FencedError)
             self._telemetry.event(
-                names.ARCHIVE_LATE, partition=lease.partition, lag_s=lag_s, error=error
+                names.ARCHIVE_FENCED if is_fenced else names.ARCHIVE_LATE,
+                partition=lease.partition,
+                lag_s=lag_s,
+                error="" if problem is None else _words(problem),
             )
 
 
-class _Progress:
-    """How far one lease has got; `archived` None is asked of the archive."""
-
-    __slots__ = ("archived", "caught_up_at", "marks", "read", "resend_at", "told_at")
-
-    def __init__(self, now: float) -> None:
-        self.archived: int | None = None
-        self.caught_up_at = now
-        self.told_at: float | None = None
-        self.resend_at = now
-        self.marks: deque[tuple[float, int]] = deque()
-        self.read: tuple[int, Position] | None = None
-
-    def note_archived(self, now: float, *, every_s: float) -> None:
-        is_due = not self.marks or now - self.marks[-1][0] >= every_s
-        if self.archived is not None and is_due:
-            self.marks.append((now, self.archived))
-
-    def archived_before(self, then: float) -> int | None:
-        """How far it was then; None when that is not known any more, or was told before."""
-        found = None
-        while self.marks and self.marks[0][0] <= then:
-            found = self.marks.popleft()[1]
-        return found
+def _beginning(entries: Sequence[JournalEntry]) -> Sequence[JournalEntry]:
+    """One at least, and not more bytes than one transaction should take."""
+    sizes = accumulate(entry.size_bytes for entry in entries)
+    fitting = sum(1 for size in sizes if size <= BYTES_MAX)
+    return entries[: max(1, fitting)]
 
 
-def _blobs_in(entries: Sequence[JournalEntry]) -> Iterator[str]:
-    for entry in entries:
-        for history in entry.histories:
-            if BLOB_MARK in history.entry:
-                # One that a later version wrote is archived without: it knows its own.
-                with suppress(UnreadableFormatError):
-                    yield from _blobs_of(decode_entry(history.entry))
-
-
-def _blobs_of(entry: Entry) -> Iterator[str]:
-    for event in entry.events:
-        for name in event.__struct_fields__:
-            value = getattr(event, name)
-            if isinstance(value, Value) and value.blob is not None:
-                yield value.blob
+def _words(problem: Exception) -> str:
+    """With a traceback for what is a bug."""
+    if isinstance(problem, StoreError | BrokenInvariantError):
+        return str(problem)
+    return "".join(traceback.format_exception(problem))

@@ -65,3 +65,9 @@ def archive_findings(facts: ArchiveFacts, incarnation: str | None) -> Iterator[F
     if incarnation not in {None, facts.incarnation}:
         remedy = "name the two that belong together, or an empty Redis to be filled from it"
         yield bad("archive", "it belongs to another Redis", remedy)
+    if facts.set_aside:
+        remedy = "the table set_aside says why, and has what was refused of them"
+        yield bad("archive", f"{facts.set_aside} executions are set aside", remedy)
+    if facts.unreadable:
+        remedy = "the column commands.problem says why; set it to NULL to have them sent again"
+        yield bad("archive", f"{facts.unreadable} commands can't be read", remedy)

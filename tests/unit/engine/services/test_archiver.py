@@ -1,122 +1,21 @@
 """The archiver brings each commit over once, says when it can't, and clears up behind itself."""
 
 import asyncio
-from collections.abc import Sequence
+import logging
 
-from runnel.backends.blobs import MemoryBlobs
 from runnel.core.codec import encode_entry
-from runnel.core.commands import Command
 from runnel.core.events import NodeCompleted
 from runnel.core.ids import NodeId
 from runnel.core.values import blob
-from runnel.engine.services.archiver import COMMITS_MAX, Archiver
+from runnel.engine.services.archiver import BYTES_MAX, COMMANDS_MAX
+from runnel.engine.services.archiver_progress import COMMITS_MAX
 from runnel.errors import BrokenInvariantError, FencedError, StoreError
 from runnel.ports import telemetry as names
-from runnel.ports.journal import JournalEntry
-from runnel.ports.ledger import Cursor
-from runnel.ports.store import History, Lease, Position
-from runnel.testing.clock import FakeClock
+from runnel.ports.ledger import Asked
+from runnel.ports.store import History, Position
+from runnel.telemetry.levels import level_of
 from runnel.testing.conformance.values import message
-
-LEASE = Lease(partition=0, owner="one", epoch=3, nonce="n", sequence=0)
-
-
-class Told:
-    def __init__(self) -> None:
-        self.events: list[str] = []
-
-    def event(self, name: str, **fields: object) -> None:
-        self.events.append(name)
-
-    def committed(self, *_args: object) -> None: ...
-
-    def started(self, *_args: object) -> None: ...
-
-
-class FakeJournal:
-    def __init__(self) -> None:
-        self.entries: list[JournalEntry] = []
-        self.resent: list[Command] = []
-        self.forgotten: list[tuple[int, Position]] = []
-        self.left = 0
-        self.is_read = True
-        self.problem: Exception | None = None
-
-    def add(self, count: int, *histories: History) -> None:
-        first = self.entries[-1].sequence + 1 if self.entries else 1
-        self.entries += [
-            JournalEntry(sequence=first + number, histories=histories) for number in range(count)
-        ]
-
-    async def read(self, lease: Lease, *, after: int, limit: int) -> Sequence[JournalEntry]:
-        if self.problem is not None:
-            raise self.problem
-        return [entry for entry in self.entries if entry.sequence > after][:limit]
-
-    async def trim(self, lease: Lease, *, upto: int) -> None:
-        self.entries = [entry for entry in self.entries if entry.sequence > upto]
-
-    async def length(self, partition: int) -> int:
-        return len(self.entries)
-
-    async def inbox_end(self, partition: int) -> Position:
-        return Position("7-0")
-
-    async def resend(self, lease: Lease, commands: Sequence[Command]) -> None:
-        self.resent += commands
-
-    async def forget(self, lease: Lease, *, upto: int, read: Position) -> int | None:
-        self.forgotten.append((upto, read))
-        return self.left if self.is_read else None
-
-
-class FakeLedger:
-    def __init__(self) -> None:
-        self.archived: list[int] = []
-        self.lost: list[Command] = []
-        self.problem: Exception | None = None
-
-    async def cursor(self, partition: int) -> Cursor:
-        if self.problem is not None:
-            raise self.problem
-        return Cursor(self.archived[-1] if self.archived else 0, 1)
-
-    async def append(
-        self, partition: int, entries: Sequence[JournalEntry], *, after: int, epoch: int
-    ) -> None:
-        if self.problem is not None:
-            raise self.problem
-        assert after == (self.archived[-1] if self.archived else 0)
-        self.archived += [entry.sequence for entry in entries]
-
-    async def unapplied(self, partition: int, *, idle_s: float, limit: int) -> Sequence[Command]:
-        lost, self.lost = self.lost, []
-        return lost
-
-
-class Bench:
-    def __init__(self) -> None:
-        self.clock = FakeClock()
-        self.journal, self.ledger, self.told = FakeJournal(), FakeLedger(), Told()
-        self.hot, self.cold = MemoryBlobs(), MemoryBlobs()
-        self.leases = [LEASE]
-        self.archiver = Archiver(
-            self.journal,
-            self.ledger,
-            self.clock,
-            self.told,
-            hot_blobs=self.hot,
-            cold_blobs=self.cold,
-            leases=lambda: self.leases,
-            alarm_s=10.0,
-            keep_s=60.0,
-            resend_s=10.0,
-        )
-
-    async def ticks(self, count: int, *, seconds: float = 1.0) -> None:
-        for _ in range(count):
-            await self.archiver.tick()
-            await self.clock.advance(seconds)
+from tests.unit.engine.services.archiver_bench import Bench
 
 
 async def test_commits_are_archived_in_order_and_then_trimmed() -> None:
@@ -256,7 +155,7 @@ async def test_blobs_are_archived_before_the_events_that_name_them() -> None:
 async def test_what_had_no_effect_is_sent_again() -> None:
     bench = Bench()
     await bench.archiver.tick()
-    bench.ledger.lost = [message("lost")]
+    bench.ledger.lost = [Asked(1, message("lost"))]
 
     await bench.ticks(4)
     assert bench.journal.resent == []
@@ -264,6 +163,92 @@ async def test_what_had_no_effect_is_sent_again() -> None:
 
     assert bench.journal.resent == [message("lost")]
     assert bench.told.events == [names.COMMAND_RESENT]
+
+
+async def test_a_commit_that_is_refused_is_found_and_set_aside_alone() -> None:
+    bench = Bench()
+    bench.journal.add(COMMITS_MAX)
+    bench.ledger.refused = {7, 8, 60}
+
+    await bench.ticks(3)
+    while bench.journal.entries:
+        await bench.ticks(1)
+
+    assert bench.ledger.archived == list(range(1, COMMITS_MAX + 1))
+    assert bench.told.events == [names.ARCHIVE_SET_ASIDE] * 3
+
+
+async def test_what_takes_too_long_is_tried_with_less_and_then_with_more_again() -> None:
+    bench = Bench()
+    bench.journal.add(COMMITS_MAX)
+    bench.ledger.slow_above = 30
+
+    await bench.ticks(4)
+    bench.ledger.slow_above = COMMITS_MAX
+    await bench.ticks(2)
+
+    assert bench.ledger.batches == [100, 50, 25, 50, 25, 50]
+    assert bench.ledger.archived == list(range(1, COMMITS_MAX + 1))
+
+
+async def test_a_batch_has_a_bound_in_bytes() -> None:
+    bench = Bench()
+    bench.journal.add(9, History(aggregate_id="x", entry=b"e" * (BYTES_MAX // 4)))
+
+    counts = [await bench.archiver.tick() for _ in range(4)]
+
+    assert counts == [4, 4, 1, 0]
+
+
+async def test_what_can_not_be_read_is_told_and_the_rest_is_sent() -> None:
+    bench = Bench()
+    bench.ledger.lost = [
+        Asked(1, None, "damaged"),
+        Asked(2, message("lost")),
+        Asked(3, None, "of format 99", is_newer=True),
+    ]
+
+    await bench.archiver.tick()
+
+    assert bench.journal.resent == [message("lost")]
+    assert bench.told.events == [names.COMMAND_RESENT, *[names.MESSAGE_UNREADABLE] * 2]
+    assert bench.ledger.marked == [1]
+
+
+async def test_many_are_sent_again_in_pages_without_a_pause() -> None:
+    bench = Bench()
+    bench.ledger.lost = [Asked(number, message("m")) for number in range(2 * COMMANDS_MAX + 1)]
+
+    counts = []
+    for _ in range(4):
+        await bench.archiver.tick()
+        counts.append(len(bench.journal.resent))
+
+    assert counts == [100, 200, 201, 201]
+
+
+async def test_a_failed_resend_is_told_although_the_archive_is_up_to_date() -> None:
+    bench = Bench()
+    bench.ledger.lost_problem = StoreError("PostgreSQL: no")
+
+    await bench.ticks(8)
+    bench.journal.add(1)
+    await bench.ticks(8)
+
+    assert bench.told.events == [names.STORE_FAILED] * 2
+    assert bench.ledger.archived == [1]
+
+
+async def test_one_who_is_fenced_and_keeps_its_lease_is_told_as_an_error() -> None:
+    """Another Redis archives the same partition."""
+    bench = Bench()
+    bench.journal.add(1)
+    bench.ledger.problem = FencedError(0, held="epoch 3", current="epoch 4")
+
+    await bench.ticks(12)
+
+    assert bench.told.events == [names.ARCHIVE_FENCED]
+    assert level_of(names.ARCHIVE_FENCED) == logging.ERROR
 
 
 async def test_what_ended_is_forgotten_a_while_after_it_was_archived() -> None:

@@ -13,7 +13,7 @@ from runnel.engine.services.retention import (
 from runnel.errors import StoreError
 from runnel.ports import telemetry as names
 from runnel.testing.clock import FakeClock
-from tests.unit.engine.services.test_archiver import Told
+from tests.unit.engine.services.archiver_bench import Told
 
 S = ExecutionState
 

@@ -1,0 +1,190 @@
+"""What PostgreSQL can't take is set aside: it is kept, told, and stops nothing else."""
+
+import asyncio
+import random
+import string
+
+import pytest
+
+from runnel.backends.archived import ArchivedBackend
+from runnel.backends.postgres.health import archive_facts
+from runnel.core.codec import encode_entry
+from runnel.core.ids import ExecutionId
+from runnel.core.states import ExecutionState
+from runnel.engine.services.archiver import Archiver
+from runnel.ports import telemetry as names
+from runnel.ports.archive import ExecutionFilter
+from runnel.ports.store import Commit, History, Lease
+from runnel.runtime.clock import RealClock
+from runnel.runtime.hub import Hub
+from runnel.runtime.servers import PostgresServer, RedisServer
+from runnel.testing.clock import FakeClock, FakeIds
+from runnel.testing.conformance.values import header
+from tests.archived import ArchivedEngine, archived_engine, open_archived, rows
+from tests.driver import node, workflow
+from tests.engines import DEADLINE_S, Work
+
+CHAIN = workflow(node("a"), node("bad", "a"), node("c", "bad"))
+FINE = workflow(node("a"), node("c", "a"))
+# No index takes a text of more than 2,704 bytes that can't be compressed.
+LONG = "x2." + "".join(random.Random(1).choices(string.ascii_letters + string.digits, k=6_000))
+
+
+class Told(Hub):
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[tuple[str, dict[str, object]]] = []
+
+    def event(self, name: str, **fields: object) -> None:
+        self.told.append((name, fields))
+        super().event(name, **fields)
+
+
+def archiver_of(backend: ArchivedBackend, lease: Lease, told: Told) -> Archiver:
+    return Archiver(
+        backend.journal,
+        backend.ledger,
+        FakeClock(),
+        told,
+        hot_blobs=backend.hot_blobs,
+        cold_blobs=backend.cold_blobs,
+        leases=lambda: [lease],
+    )
+
+
+def commit_of(sequence: int, *ids: str) -> Commit:
+    entry = encode_entry(float(sequence), [])
+    return Commit(
+        sequence=sequence,
+        headers=[header(id_) for id_ in ids],
+        histories=[History(aggregate_id=id_, entry=entry) for id_ in ids],
+    )
+
+
+async def own(backend: ArchivedBackend) -> Lease:
+    return await backend.store.restore(await backend.store.acquire(0, "one"))
+
+
+async def test_one_execution_that_is_refused_does_not_stop_the_archive(
+    own_redis: RedisServer, shared_postgres: PostgresServer
+) -> None:
+    backend = await open_archived(own_redis, shared_postgres, RealClock(), FakeIds())
+    lease, told = await own(backend), Told()
+    for number, ids in enumerate((["x1"], ["x1", LONG, "x2"], ["x2", LONG], ["x1"]), start=1):
+        await backend.store.commit(lease, commit_of(number, *ids))
+    archiver = archiver_of(backend, lease, told)
+
+    while await archiver.tick():
+        pass
+    await asyncio.to_thread(own_redis.wipe)
+    lease = await own(backend)
+
+    [(name, fields)] = told.told
+    assert (name, fields["execution_id"]) == (names.ARCHIVE_SET_ASIDE, LONG)
+    assert "exceeds" in str(fields["reason"])
+    assert (await backend.ledger.cursor(0)).sequence == 4
+    archived = await rows(
+        backend, "SELECT aggregate_id, sequence FROM audit_log ORDER BY sequence, ordinal"
+    )
+    assert archived == [("x1", 1), ("x1", 2), ("x2", 2), ("x2", 3), ("x1", 4)]
+    found = [await backend.store.load(each) for each in ("x1", "x2", LONG)]
+    assert [[each[:4] for each in entries] for entries in found] == [
+        [b"[1,1", b"[1,2", b"[1,4"],
+        [b"[1,2", b"[1,3"],
+        [b"[1,2", b"[1,3"],
+    ]
+    assert set(await backend.store.running(0)) == {"x1", "x2", LONG}
+    await backend.close()
+
+
+async def test_what_is_set_aside_can_be_read_after_redis_has_forgotten_it(
+    own_redis: RedisServer, shared_postgres: PostgresServer
+) -> None:
+    backend = await open_archived(own_redis, shared_postgres, RealClock(), FakeIds())
+    lease = await own(backend)
+    await backend.store.commit(lease, commit_of(1, LONG))
+    await archiver_of(backend, lease, Told()).tick()
+
+    await asyncio.to_thread(own_redis.wipe)
+
+    found = await backend.archive.get_header(ExecutionId(LONG))
+    facts = await archive_facts(
+        shared_postgres.url, RealClock(), schema=backend.database.schema, call_s=10.0
+    )
+    assert (facts.set_aside, facts.unreadable) == (1, 0)
+    assert found == header(LONG)
+    assert list(await backend.archive.load(ExecutionId(LONG))) == [encode_entry(1.0, [])]
+    await backend.close()
+
+
+async def refuse(running: ArchivedEngine) -> None:
+    """The node's row only: as if it were too large."""
+    async with running.backend.database.transaction() as connection:
+        await connection.execute("ALTER TABLE node_executions ADD CHECK (node_id <> 'bad')")
+
+
+async def test_an_execution_that_was_set_aside_goes_on_after_a_wipe(
+    own_redis: RedisServer, shared_postgres: PostgresServer
+) -> None:
+    work = Work()
+    gate = work.gate("bad")
+    async with archived_engine(own_redis, shared_postgres, work) as running:
+        await refuse(running)
+        ids = await running.submit_all([CHAIN, FINE] * 3)
+        await work.entered["bad"].wait()
+        await running.archive_all()
+
+        await asyncio.to_thread(own_redis.wipe)
+        gate.set()
+        ends = await running.ends(ids)
+        await running.archive_all()
+
+        assert set(ends) == {"COMPLETED"}
+        listed = await running.backend.archive.list_headers(ExecutionFilter())
+        assert {str(each.state) for each in listed} == {"COMPLETED"}
+        settled = await rows(
+            running.backend,
+            "SELECT digest, count(*) FROM set_aside WHERE kind = 'history' "
+            "AND position('ExecutionFinished'::bytea IN body) > 0 GROUP BY 1",
+        )
+        assert [count for _, count in settled] == [1, 1, 1]
+        assert await rows(
+            running.backend, "SELECT count(*) FROM commands WHERE applied_at IS NULL"
+        ) == [(0,)]
+        state = ExecutionState.COMPLETED
+        assert await running.backend.retention.delete_finished(state, before=1e10, limit=9) == 6
+        assert await rows(running.backend, "SELECT count(*) FROM set_aside") == [(0,)]
+
+
+@pytest.mark.parametrize("body", [b"[1,{]", b'[99,{"type":"Later"}]'])
+async def test_a_command_that_can_not_be_read_does_not_keep_others_from_being_sent(
+    own_redis: RedisServer, shared_postgres: PostgresServer, body: bytes
+) -> None:
+    async with archived_engine(own_redis, shared_postgres, Work(), resend_s=0.1) as running:
+        for partition in await running.backend.store.partitions():
+            await rows(
+                running.backend,
+                "INSERT INTO commands (partition, execution_id, kind, key, body, sent_at) "
+                "VALUES ($1, 'x', 'Later', '', $2, now() - interval '1 hour')",
+                partition,
+                body,
+            )
+        before = await running.submit_all([FINE] * 4)
+
+        await asyncio.to_thread(own_redis.wipe)
+        later = await running.submit_all([FINE] * 4)
+
+        assert set(await running.ends([*before, *later])) == {"COMPLETED"}
+        is_newer = body.startswith(b"[99")
+        found: list[int] = []
+
+        async def look() -> None:
+            query = "SELECT count(*) FROM commands WHERE problem IS NOT NULL"
+            while found != [0 if is_newer else 4]:
+                found[:] = [(await rows(running.backend, query))[0][0]]
+
+        async with asyncio.timeout(DEADLINE_S):
+            await look()
+        assert await rows(
+            running.backend, "SELECT count(*) FROM commands WHERE kind = 'Later'"
+        ) == [(4,)]
