@@ -43,6 +43,11 @@ WRONG_SETTINGS = [
         UNNAMED,
     ),
     (
+        "orchestrator --take-archive",
+        {},
+        "--take-archive: expected POSTGRES_URL to name the archive, got nothing",
+    ),
+    (
         "config",
         {"WORKER_HEARTBEAT_INTERVAL": "9"},
         f"WORKER_HEARTBEAT_TIMEOUT: expected at least 3.5 times {BEAT} (9), got 9",

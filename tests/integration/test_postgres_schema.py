@@ -99,6 +99,9 @@ GIVEN: dict[str, tuple[object, ...]] = {
 SMALL = {
     "get_meta",
     "add_meta",
+    "get_redis_side",
+    "put_redis_side",
+    "add_place",
     "add_cursors",
     "get_cursor",
     "claim_cursor",

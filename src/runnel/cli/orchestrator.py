@@ -1,9 +1,22 @@
 """`runnel orchestrator`"""
 
+from typing import Annotated, TypeAlias
+
+import typer
+
 from runnel.cli.options import Place, ServerUrl
 
+TakeArchive: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--take-archive",
+        help="The archive in PostgreSQL belongs to this Redis from now on: for one that takes the "
+        "place of another which is gone for good.",
+    ),
+]
 
-def orchestrator(*, redis_url: ServerUrl = None) -> int:
+
+def orchestrator(*, redis_url: ServerUrl = None, take_archive: TakeArchive = False) -> int:
     """Decide what runs next, for executions on a Redis server.
 
     Any number of them share the work, and take over from one that dies.
@@ -14,6 +27,12 @@ def orchestrator(*, redis_url: ServerUrl = None) -> int:
 
     from runnel.cli.options import configure_server
     from runnel.cli.serving import orchestrating, serve
+    from runnel.errors import InputError
 
     settings = configure_server(Place(redis_url=redis_url))
-    return asyncio.run(serve(settings, "orchestrator", orchestrating, decides=True))
+    if take_archive and not settings.has_postgres:
+        raise InputError("--take-archive: expected POSTGRES_URL to name the archive, got nothing")
+    serving = serve(
+        settings, "orchestrator", orchestrating, decides=True, takes_archive=take_archive
+    )
+    return asyncio.run(serving)

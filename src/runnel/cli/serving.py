@@ -40,16 +40,20 @@ class Site(NamedTuple):
 Build: TypeAlias = Callable[[Site], Role]
 
 
-async def serve(settings: Settings, role: str, build: Build, *, decides: bool) -> int:
+async def serve(
+    settings: Settings, role: str, build: Build, *, decides: bool, takes_archive: bool = False
+) -> int:
     """Until a signal; raises NoServerError when a server can't be reached at the beginning.
 
-    Only a process that `decides` needs the archive.
+    Only a process that `decides` needs the archive; see `open_archived` for `takes_archive`.
     """
     world = World(RealClock(), RealIds())
     archived: ArchivedBackend | None = None
     backend: Backend
     if decides and settings.has_postgres:
-        backend = archived = await open_archived(settings, world.clock, world.ids)
+        backend = archived = await open_archived(
+            settings, world.clock, world.ids, takes_archive=takes_archive
+        )
     elif decides:
         backend = await open_unarchived(settings, world.clock, world.ids)
     else:

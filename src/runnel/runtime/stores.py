@@ -14,6 +14,7 @@ from runnel.runtime.addresses import (
     redis_address,
     redis_shown,
 )
+from runnel.runtime.names import host_name
 from runnel.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
@@ -76,8 +77,13 @@ async def open_redis(settings: Settings, clock: Clock, ids: Ids) -> "RedisBacken
         )
 
 
-async def open_archived(settings: Settings, clock: Clock, ids: Ids) -> "ArchivedBackend":
-    """Redis with PostgreSQL; raises as `open_redis`, and InputError for two that do not match."""
+async def open_archived(
+    settings: Settings, clock: Clock, ids: Ids, *, takes_archive: bool = False
+) -> "ArchivedBackend":
+    """Redis with PostgreSQL; raises as `open_redis`, and InputError for two that do not match.
+
+    With `takes_archive` the archive belongs to this Redis from now on, and to no other.
+    """
     # First, because what goes wrong below is then PostgreSQL's.
     await _reach_redis(settings, clock, ids)
     with _named("PostgreSQL", postgres_shown(settings), POSTGRES_REMEDY):
@@ -90,6 +96,8 @@ async def open_archived(settings: Settings, clock: Clock, ids: Ids) -> "Archived
             ids=ids,
             partitions=settings.partitions,
             prefix=settings.redis_prefix,
+            host=host_name(),
+            takes_archive=takes_archive,
             schema=settings.postgres_schema,
             call_s=settings.redis_timeout_s,
             calls_max=settings.redis_connections_max,

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from runnel.backends.postgres.health import ArchiveFacts
+from runnel.backends.postgres.meta import RedisSide
 from runnel.backends.redis.health import ServerFacts
 from runnel.ports.store import LeaseRecord
 from runnel.runtime.doctor import postgres_findings
@@ -45,7 +46,8 @@ def unfit(findings: list[Finding]) -> list[tuple[str, str]]:
 def test_a_server_as_it_should_be_gets_no_remedy() -> None:
     assert unfit(list(server_findings(REDIS))) == []
     assert unfit(list(postgres_findings.server_findings(ARCHIVE))) == []
-    assert unfit(list(postgres_findings.archive_findings(ARCHIVE, "abc"))) == []
+    assert unfit(list(postgres_findings.archive_findings(ARCHIVE))) == []
+    assert unfit(list(postgres_findings.pair_findings(ARCHIVE, REDIS, "runnel"))) == []
 
 
 @pytest.mark.parametrize(
@@ -74,23 +76,55 @@ def test_an_old_number_of_valkey_is_not_an_old_redis() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "incarnation", "expected"),
+    ("changes", "expected"),
     [
-        ({"schema_version": None, "incarnation": None}, None, []),
-        ({"schema_version": 1}, "abc", [("warn", "migrations")]),
-        ({"schema_version": 3}, "abc", [("bad", "migrations")]),
-        ({}, "another", [("bad", "archive")]),
-        ({"set_aside": 2}, "abc", [("bad", "archive")]),
-        ({"unreadable": 1}, "abc", [("bad", "archive")]),
-        ({}, None, []),
+        ({"schema_version": None, "incarnation": None}, []),
+        ({"schema_version": 1}, [("warn", "migrations")]),
+        ({"schema_version": 3}, [("bad", "migrations")]),
+        ({"set_aside": 2}, [("bad", "archive")]),
+        ({"unreadable": 1}, [("bad", "archive")]),
     ],
 )
-def test_an_archive_has_to_be_that_of_its_redis(
-    changes: dict[str, object], incarnation: str | None, expected: list[tuple[str, str]]
+def test_what_is_wrong_with_an_archive_is_named(
+    changes: dict[str, object], expected: list[tuple[str, str]]
 ) -> None:
     facts = msgspec.structs.replace(ARCHIVE, **changes)
 
-    assert unfit(list(postgres_findings.archive_findings(facts, incarnation))) == expected
+    assert unfit(list(postgres_findings.archive_findings(facts))) == expected
+
+
+@pytest.mark.parametrize(
+    ("incarnation", "identity", "is_fit"),
+    [
+        (None, None, True),
+        ("abc", "one", True),
+        ("another", "one", False),
+        ("abc", "two", False),
+        ("abc", None, True),
+    ],
+)
+def test_an_archive_has_to_be_that_of_its_redis(
+    incarnation: str | None, identity: str | None, is_fit: bool
+) -> None:
+    archive = msgspec.structs.replace(
+        ARCHIVE, redis=RedisSide("one", ["redis:6379/0 with the prefix runnel"])
+    )
+    facts = msgspec.structs.replace(
+        REDIS, incarnation=incarnation, identity=identity, address="redis:6379/0"
+    )
+
+    found = unfit(list(postgres_findings.pair_findings(archive, facts, "runnel")))
+
+    assert found == ([] if is_fit else [("bad", "archive")])
+
+
+def test_an_empty_redis_at_another_address_is_not_the_one_of_the_archive() -> None:
+    archive = msgspec.structs.replace(ARCHIVE, redis=RedisSide("one", ["redis:6379/0 and so on"]))
+    facts = msgspec.structs.replace(REDIS, address="other:6379/0")
+
+    [finding] = postgres_findings.pair_findings(archive, facts, "runnel")
+
+    assert finding.found == "it belongs to the Redis at redis:6379/0 and so on"
 
 
 def test_an_old_postgresql_is_named() -> None:

@@ -5,6 +5,7 @@ from typing import Self
 from runnel.backends.archived.archive import ArchivedArchive
 from runnel.backends.archived.blobs import ArchivedBlobs
 from runnel.backends.archived.mailbox import ArchivedMailbox
+from runnel.backends.archived.pairing import Pairing, place_of
 from runnel.backends.archived.rescue import ArchiveRescue
 from runnel.backends.archived.retention import ArchivedRetention
 from runnel.backends.archived.room import Room
@@ -18,23 +19,16 @@ from runnel.backends.postgres import (
 from runnel.backends.postgres.database import CALL_S as ARCHIVE_CALL_S
 from runnel.backends.postgres.database import CONNECTIONS_MAX, SCHEMA
 from runnel.backends.postgres.lost import Lost
-from runnel.backends.postgres.meta import open_meta
 from runnel.backends.redis import RedisBackend
 from runnel.backends.redis.archive import RedisArchive
 from runnel.backends.redis.backend import CALL_S, JOURNAL_ENTRIES_MAX, LETTERS_MAX, PREFIX
 from runnel.backends.redis.blobs import RedisBlobs
 from runnel.backends.redis.journal import RedisJournal
 from runnel.backends.redis.keys import Keys
-from runnel.backends.redis.layout import (
-    PARTITIONS_DEFAULT,
-    Layout,
-    adopt_layout,
-    find_layout,
-)
+from runnel.backends.redis.layout import Layout
 from runnel.backends.redis.lines import BLOCK_S, CALLS_MAX, Lines
 from runnel.backends.redis.mailbox import RedisMailbox
 from runnel.backends.redis.server_time import ServerTime
-from runnel.errors import StoreError
 from runnel.ports.archive import Archive
 from runnel.ports.blobs import BlobStore
 from runnel.ports.clock import Clock, Ids
@@ -95,6 +89,8 @@ class ArchivedBackend:
         ids: Ids,
         partitions: int | None = None,
         prefix: str = PREFIX,
+        host: str = "",
+        takes_archive: bool = False,
         schema: str = SCHEMA,
         call_s: float = CALL_S,
         calls_max: int = CALLS_MAX,
@@ -107,8 +103,9 @@ class ArchivedBackend:
     ) -> Self:
         """As `RedisBackend.open` and `Database.open`, whose bounds these are.
 
-        Raises InputError for a Redis and a PostgreSQL that do not belong together. While PostgreSQL
-        can't be reached, a Redis that has an archive is taken at its word.
+        Raises InputError for a Redis and a PostgreSQL that do not belong together, which
+        `takes_archive` changes for good. `host` is the name of this machine. While PostgreSQL can't
+        be reached, a Redis that has an archive is taken at its word.
         """
         database = await Database.open(
             postgres_url,
@@ -118,13 +115,15 @@ class ArchivedBackend:
         )
         lines = Lines(redis_url, clock, call_s=call_s, calls_max=calls_max, block_s=block_s)
         keys = Keys(prefix)
+        place = place_of(lines.address, prefix, host)
+        pairing = Pairing(lines, keys, database, place=place, ids=ids)
         try:
-            layout = await _open_layout(lines, keys, database, ids=ids, partitions=partitions)
+            layout = await pairing.open(partitions, takes_archive=takes_archive)
         except BaseException:
             await lines.close()
             await database.close()
             raise
-        rescue = _rescue(lines, keys, layout, database)
+        rescue = _rescue(lines, keys, layout, pairing, database)
         redis = RedisBackend(
             lines,
             keys,
@@ -149,31 +148,14 @@ class ArchivedBackend:
         await self.database.close()
 
 
-async def _open_layout(
-    lines: Lines, keys: Keys, database: Database, *, ids: Ids, partitions: int | None
-) -> Layout:
-    try:
-        meta = await open_meta(
-            database,
-            incarnation=ids.nonce() + ids.nonce(),
-            partitions=partitions or PARTITIONS_DEFAULT,
-            is_fixed=partitions is not None,
-        )
-    except StoreError:
-        known = await find_layout(lines, keys)
-        if known is None or partitions not in (None, known.partitions):
-            raise
-        return known
-    layout = Layout(meta.partitions, meta.incarnation)
-    await adopt_layout(lines, keys, layout)
-    return layout
-
-
-def _rescue(lines: Lines, keys: Keys, layout: Layout, database: Database) -> ArchiveRescue:
+def _rescue(
+    lines: Lines, keys: Keys, layout: Layout, pairing: Pairing, database: Database
+) -> ArchiveRescue:
     return ArchiveRescue(
         lines,
         keys,
         layout,
+        pairing=pairing,
         ledger=PostgresLedger(database),
         lost=Lost(database),
         hot_blobs=RedisBlobs(lines, keys),

@@ -5,13 +5,14 @@ from contextlib import suppress
 
 import msgspec
 
+from runnel.backends.archived.pairing import Pairing
 from runnel.backends.archived.queued import queued_tokens
 from runnel.backends.postgres.ledger import PostgresLedger
 from runnel.backends.postgres.lost import Archived, Lost
 from runnel.backends.redis.commits import header_kind
 from runnel.backends.redis.journal import RedisJournal, entry_of
 from runnel.backends.redis.keys import Keys
-from runnel.backends.redis.layout import Layout, adopt_layout
+from runnel.backends.redis.layout import Layout
 from runnel.backends.redis.leases import fenced, fenced_by_restart, run_of
 from runnel.backends.redis.lines import Arg, Lines, OtherRunError
 from runnel.backends.redis.values import decode_token, encode
@@ -21,6 +22,7 @@ from runnel.core.ids import ExecutionId, Token, root_of
 from runnel.core.states import EXECUTION_FINAL
 from runnel.errors import (
     FencedError,
+    InputError,
     NotFoundError,
     PartitionUnavailableError,
     StoreError,
@@ -51,6 +53,7 @@ class ArchiveRescue:
         keys: Keys,
         layout: Layout,
         *,
+        pairing: Pairing,
         ledger: PostgresLedger,
         lost: Lost,
         hot_blobs: BlobStore,
@@ -59,6 +62,7 @@ class ArchiveRescue:
         self._lines = lines
         self._keys = keys
         self._layout = layout
+        self._pairing = pairing
         self._ledger = ledger
         self._lost = lost
         self._hot_blobs = hot_blobs
@@ -69,9 +73,11 @@ class ArchiveRescue:
         """Epochs were set back with Redis: the next one has to be above the archive's."""
         if await self._is_verified(partition, await self._lines.run_id()):
             return 0
-        await adopt_layout(self._lines, self._keys, self._layout)
         try:
+            await self._pairing.confirm(self._layout)
             return (await self._ledger.cursor(partition)).epoch + 1
+        except InputError as error:
+            raise PartitionUnavailableError(partition, str(error)) from error
         except StoreError as error:
             raise _unavailable(partition, error) from error
 

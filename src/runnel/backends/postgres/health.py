@@ -6,12 +6,15 @@ import asyncpg
 import msgspec
 
 from runnel.backends.postgres.database import DRIVER_ERRORS
+from runnel.backends.postgres.meta import NO_REDIS, RedisSide
 from runnel.backends.postgres.migrations import migrations, quoted, version_of
 from runnel.errors import StoreError
 from runnel.ports.clock import Clock
 
 # The first schema in which something can be set aside.
 SET_ASIDE_VERSION = version_of("set_aside")
+# The first one that knows its Redis.
+REDIS_SIDE_VERSION = version_of("redis_identity")
 
 
 class ArchiveFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +33,7 @@ class ArchiveFacts(msgspec.Struct, frozen=True, kw_only=True):
     ahead_s: float
     set_aside: int = 0
     unreadable: int = 0
+    redis: RedisSide = NO_REDIS
 
 
 async def archive_facts(url: str, clock: Clock, *, schema: str, call_s: float) -> ArchiveFacts:
@@ -65,6 +69,12 @@ async def _facts(connection: Any, clock: Clock, schema: str) -> ArchiveFacts:
         unreadable = await connection.fetchval(
             f"SELECT count(*) FROM {quoted(schema)}.commands WHERE problem IS NOT NULL"  # noqa: S608  # quoted
         )
+    redis = NO_REDIS
+    if version is not None and version >= REDIS_SIDE_VERSION:
+        side = await connection.fetchrow(
+            f"SELECT redis_id, redis_places FROM {quoted(schema)}.meta"  # noqa: S608  # quoted
+        )
+        redis = NO_REDIS if side is None else RedisSide(*side)
     shown = await connection.fetchval("SHOW server_version")
     return ArchiveFacts(
         version=int(await connection.fetchval("SHOW server_version_num")) // 10_000,
@@ -76,4 +86,5 @@ async def _facts(connection: Any, clock: Clock, schema: str) -> ArchiveFacts:
         ahead_s=there - middle,
         set_aside=set_aside,
         unreadable=unreadable,
+        redis=redis,
     )

@@ -1,9 +1,14 @@
 """Which pair of Redis and PostgreSQL this is, and how it is divided: decided once."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from runnel.backends.postgres.database import Database
 from runnel.errors import BrokenInvariantError, InputError
+
+# Names of one server: a hundred is a mistake of somebody's.
+PLACES_MAX = 100
 
 
 class Meta(msgspec.Struct, frozen=True):
@@ -30,3 +35,36 @@ async def open_meta(
         )
     await database.run("add_cursors", found.partitions)
     return found
+
+
+class RedisSide(msgspec.Struct, frozen=True):
+    """The Redis that the archive belongs to; `id` is None when it has never had one.
+
+    `places` are those by which it was named, the latest last.
+    """
+
+    id: str | None
+    places: Sequence[str]
+
+    def is_other(self, found: str | None, place: str) -> bool:
+        """Whether a Redis of this name (None: it was wiped, or is new) at this place is another."""
+        if self.id is None or self.id == found:
+            return False
+        return found is not None or place not in self.places
+
+
+NO_REDIS = RedisSide(None, ())
+
+
+async def get_redis_side(database: Database) -> RedisSide:
+    row = await database.row("get_redis_side")
+    return NO_REDIS if row is None else RedisSide(row[0], row[1])
+
+
+async def put_redis_side(database: Database, side: RedisSide, *, over: str | None) -> None:
+    """Does nothing when it is not `over` any more: somebody was faster."""
+    await database.run("put_redis_side", side.id, list(side.places), over)
+
+
+async def add_place(database: Database, place: str) -> None:
+    await database.run("add_place", place, PLACES_MAX)

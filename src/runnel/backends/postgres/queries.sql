@@ -4,6 +4,16 @@ SELECT incarnation, partitions FROM meta;
 -- add_meta: for a database that is opened for the first time; somebody else may be faster
 INSERT INTO meta (incarnation, partitions) VALUES ($1, $2) ON CONFLICT DO NOTHING;
 
+-- get_redis_side: which Redis this is the archive of
+SELECT redis_id, redis_places FROM meta;
+
+-- put_redis_side: unless somebody was faster
+UPDATE meta SET redis_id = $1, redis_places = $2 WHERE redis_id IS NOT DISTINCT FROM $3;
+
+-- add_place: another name of the same server
+UPDATE meta SET redis_places = array_append(redis_places, $1)
+WHERE NOT $1 = ANY (redis_places) AND cardinality(redis_places) < $2;
+
 -- add_cursors: one for each partition
 INSERT INTO cursors (partition) SELECT generate_series(0, $1::integer - 1) ON CONFLICT DO NOTHING;
 

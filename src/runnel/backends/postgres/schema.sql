@@ -1,11 +1,14 @@
 -- The newest schema, as a new database gets it; an older one gets here by the files in migrations/.
 -- Times are seconds since the epoch, as in every other store: to the last bit what the engine said.
 
--- One row: which pair of Redis and PostgreSQL this is, and how it is divided.
+-- One row: which pair of Redis and PostgreSQL this is, and how it is divided; the name that its
+-- Redis has for itself, and the addresses by which it was found.
 CREATE TABLE meta (
     is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only),
     incarnation text NOT NULL,
-    partitions integer NOT NULL
+    partitions integer NOT NULL,
+    redis_id text,
+    redis_places text[] NOT NULL DEFAULT '{}'
 );
 
 -- How far each partition is archived, and the epoch of the last who archived it.

@@ -28,6 +28,9 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
     """None before the first process of Runnel has opened it."""
     incarnation: str | None
     """The archive that it belongs to; None without one."""
+    identity: str | None = None
+    """Its own name, as its archive knows it; None without one."""
+    address: str = ""
 
 
 class Health:
@@ -49,8 +52,8 @@ class Health:
         is_valkey = "valkey_version" in info
         version = info["valkey_version"] if is_valkey else info.get("redis_version", "0.0")
         major, minor = (*map(int, version.split(".")[:2]), 0)[:2]
-        stored, incarnation = await self._lines.call(
-            "HMGET", self._keys.layout, "partitions", "incarnation"
+        stored, incarnation, identity = await self._lines.call(
+            "HMGET", self._keys.layout, "partitions", "incarnation", "identity"
         )
         return ServerFacts(
             product="Valkey" if is_valkey else "Redis",
@@ -65,6 +68,8 @@ class Health:
             ahead_s=await self._ahead_s(),
             partitions=None if stored is None else int(stored),
             incarnation=incarnation.decode() if incarnation else None,
+            identity=identity.decode() if identity else None,
+            address=self._lines.address,
         )
 
     async def owners(self, partitions: int) -> dict[int, LeaseRecord | None]:

@@ -11,7 +11,8 @@ class Keys:
 
     def __init__(self, prefix: str, shard: int = 0) -> None:
         tag = f"{prefix}:{{s{shard}}}:"
-        # hash: shards, partitions, and of a store with an archive: incarnation
+        # hash: shards, partitions, and of a store with an archive: incarnation (its name),
+        # identity (the name of this store)
         self.layout = tag + "layout"
 
         # -- of a partition

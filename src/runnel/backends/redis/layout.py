@@ -48,19 +48,37 @@ async def find_layout(lines: Lines, keys: Keys) -> Layout | None:
     return None if incarnation is None else Layout(int(partitions), incarnation.decode())
 
 
-async def adopt_layout(lines: Lines, keys: Keys, wanted: Layout) -> None:
-    """Gives an empty store the layout of its archive; raises InputError for any other than that."""
+async def find_identity(lines: Lines, keys: Keys) -> tuple[str | None, str | None]:
+    """The archive that it belongs to, and the store's own name; None for what it does not have."""
+    incarnation, identity = await lines.call("HMGET", keys.layout, "incarnation", "identity")
+    return _text(incarnation), _text(identity)
+
+
+async def adopt_layout(
+    lines: Lines, keys: Keys, wanted: Layout, *, identity: str, over: str | None = None
+) -> str:
+    """Gives an empty store the layout of its archive; raises InputError for any other than that.
+
+    Returns the name of the store: the one that it had, or `identity` if it had none. One that it
+    had is replaced if it is `over` ('' is none).
+    """
     found = await lines.run(
         "adopt",
         [keys.layout, keys.partition],
-        [SHARDS, wanted.partitions, wanted.incarnation],
+        [
+            SHARDS,
+            wanted.partitions,
+            wanted.incarnation,
+            identity,
+            *([] if over is None else [over]),
+        ],
     )
     if not found:
         raise InputError(
             "this Redis holds executions that were never archived, the archive belongs to another "
             "one: name an empty Redis, or another REDIS_PREFIX"
         )
-    shards, partitions, incarnation = found
+    shards, partitions, incarnation, name = found
     _check_shards(int(shards))
     if incarnation.decode() != wanted.incarnation:
         raise InputError(
@@ -73,6 +91,11 @@ async def adopt_layout(lines: Lines, keys: Keys, wanted: Layout) -> None:
             f"Redis has {int(partitions)} partitions, its archive {wanted.partitions}: "
             "one of them is a copy of another store"
         )
+    return str(name.decode())
+
+
+def _text(found: bytes | None) -> str | None:
+    return None if found is None else found.decode()
 
 
 def _check_shards(found: int) -> None:

@@ -105,6 +105,16 @@ class Lines:
         self._idle_waiters: list[Line] = []
         self._room = asyncio.Semaphore(calls_max)
 
+    @property
+    def address(self) -> str:
+        """Where the server is, without a user or a password."""
+        settings = self._settings
+        if "path" in settings:
+            return f"{settings['path']}/{settings.get('db', 0)}"
+        host = str(settings.get("host", "localhost")).lower()
+        name = f"[{host}]" if ":" in host else host
+        return f"{name}:{settings.get('port', 6379)}/{settings.get('db', 0)}"
+
     async def run_id(self) -> str:
         """Of the server as it is now."""
         return str(await self._call(None, "", ()))

@@ -23,15 +23,15 @@ async def _servers(settings: Settings, clock: Clock, ids: Ids) -> list[Finding]:
     try:
         from runnel.runtime.doctor.redis_findings import examine_redis
 
-        redis, incarnation = await examine_redis(settings, clock, ids)
+        redis, facts = await examine_redis(settings, clock, ids)
     except ModuleNotFoundError as error:
         return [bad("Redis", f"the package '{error.name}' is missing", _install("redis"))]
     if not settings.has_postgres:
-        return [*redis, _unnamed_archive(incarnation)]
+        return [*redis, _unnamed_archive(facts.incarnation if facts else None)]
     try:
         from runnel.runtime.doctor.postgres_findings import examine_postgres
 
-        return [*redis, *await examine_postgres(settings, clock, incarnation=incarnation)]
+        return [*redis, *await examine_postgres(settings, clock, redis=facts)]
     except ModuleNotFoundError as error:
         missing = f"the package '{error.name}' is missing"
         return [*redis, bad("PostgreSQL", missing, _install("postgres"))]

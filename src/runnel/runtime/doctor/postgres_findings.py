@@ -2,13 +2,16 @@
 
 from collections.abc import Iterator
 
+from runnel.backends.archived.pairing import place_of
 from runnel.backends.postgres.health import ArchiveFacts, archive_facts
 from runnel.backends.postgres.migrations import ENCODING, REMEDY_ENCODING
+from runnel.backends.redis.health import ServerFacts
 from runnel.errors import StoreError
 from runnel.ports.clock import Clock
 from runnel.runtime.addresses import postgres_address, postgres_shown
 from runnel.runtime.doctor.clocks import judged_clock
 from runnel.runtime.doctor.findings import Finding, bad, ok, warn
+from runnel.runtime.names import host_name
 from runnel.runtime.stores import POSTGRES_REMEDY
 from runnel.settings import Settings
 
@@ -16,9 +19,9 @@ VERSION_MIN = 14
 
 
 async def examine_postgres(
-    settings: Settings, clock: Clock, *, incarnation: str | None
+    settings: Settings, clock: Clock, *, redis: ServerFacts | None
 ) -> list[Finding]:
-    """`incarnation` is the archive that Redis says it belongs to."""
+    """`redis` is what the Redis says that it is to belong to."""
     address = postgres_shown(settings)
     try:
         facts = await archive_facts(
@@ -33,7 +36,8 @@ async def examine_postgres(
     return [
         ok("PostgreSQL", address),
         *server_findings(facts),
-        *archive_findings(facts, incarnation),
+        *archive_findings(facts),
+        *([] if redis is None else pair_findings(facts, redis, settings.redis_prefix)),
     ]
 
 
@@ -50,7 +54,7 @@ def server_findings(facts: ArchiveFacts) -> Iterator[Finding]:
     yield judged_clock(facts.ahead_s)
 
 
-def archive_findings(facts: ArchiveFacts, incarnation: str | None) -> Iterator[Finding]:
+def archive_findings(facts: ArchiveFacts) -> Iterator[Finding]:
     found, newest = facts.schema_version, facts.newest_version
     if found is None:
         yield ok("migrations", "none yet: the first orchestrator makes the tables")
@@ -62,12 +66,23 @@ def archive_findings(facts: ArchiveFacts, incarnation: str | None) -> Iterator[F
         yield warn("migrations", f"{found} of {newest}", remedy)
     else:
         yield ok("migrations", f"{found} of {newest}")
-    if incarnation not in {None, facts.incarnation}:
-        remedy = "name the two that belong together, or an empty Redis to be filled from it"
-        yield bad("archive", "it belongs to another Redis", remedy)
     if facts.set_aside:
         remedy = "the table set_aside says why, and has what was refused of them"
         yield bad("archive", f"{facts.set_aside} executions are set aside", remedy)
     if facts.unreadable:
         remedy = "the column commands.problem says why; set it to NULL to have them sent again"
         yield bad("archive", f"{facts.unreadable} commands can't be read", remedy)
+
+
+def pair_findings(facts: ArchiveFacts, redis: ServerFacts, prefix: str) -> Iterator[Finding]:
+    place = place_of(redis.address, prefix, host_name())
+    if redis.incarnation not in {None, facts.incarnation}:
+        remedy = "name the two that belong together, or an empty Redis to be filled from it"
+        yield bad("archive", "this Redis belongs to another one", remedy)
+    elif facts.redis.is_other(redis.identity, place):
+        known = facts.redis.places[-1] if facts.redis.places else "another address"
+        remedy = (
+            "name that one, or another POSTGRES_SCHEMA; if it is gone for good, start "
+            "'runnel orchestrator --take-archive' once"
+        )
+        yield bad("archive", f"it belongs to the Redis at {known}", remedy)

@@ -23,10 +23,10 @@ MEGABYTE = 1_000_000
 
 
 class RedisVerdict(NamedTuple):
-    """`incarnation` is the archive that the server belongs to; None when it has none."""
+    """`facts` are None when it can't be asked."""
 
     findings: list[Finding]
-    incarnation: str | None = None
+    facts: ServerFacts | None = None
 
 
 async def examine_redis(settings: Settings, clock: Clock, ids: Ids) -> RedisVerdict:
@@ -46,7 +46,7 @@ async def examine_redis(settings: Settings, clock: Clock, ids: Ids) -> RedisVerd
         findings = [ok("Redis", address), *server_findings(facts), layout_finding(facts, settings)]
         if facts.partitions is not None:
             findings.append(await _owners(health, facts.partitions, settings, clock))
-        return RedisVerdict(findings, facts.incarnation)
+        return RedisVerdict(findings, facts)
     except StoreError as error:
         reason = str(error.__cause__ or error).rstrip(".")
         return RedisVerdict([bad("Redis", f"{address}: {reason}", REDIS_REMEDY)])
