@@ -84,6 +84,7 @@ GIVEN: dict[str, tuple[object, ...]] = {
     "delete_blobs": ("x000007", "x000007\U0010ffff"),
     "list_blobs": ("x000007.", "x0000070"),
     "list_touched": (3, 740),
+    "list_known": (IDS,),
     "list_unfinished": (3,),
     "list_trees": (IDS,),
     "list_limits": (3,),

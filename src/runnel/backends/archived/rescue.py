@@ -1,10 +1,11 @@
 """A Redis that was wiped or set back gets what its archive has of each partition."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 import msgspec
 
+from runnel.backends.archived.deleted import Deleted, made_by
 from runnel.backends.archived.pairing import Pairing
 from runnel.backends.archived.queued import queued_tokens
 from runnel.backends.postgres.ledger import PostgresLedger
@@ -16,8 +17,8 @@ from runnel.backends.redis.layout import Layout
 from runnel.backends.redis.leases import fenced, fenced_by_restart, run_of
 from runnel.backends.redis.lines import Arg, Lines, OtherRunError
 from runnel.backends.redis.values import decode_token, encode
-from runnel.core.codec import decode_message, encode_message
-from runnel.core.commands import LIMIT_PREFIX, CreateExecution, blob_of
+from runnel.core.codec import encode_message
+from runnel.core.commands import LIMIT_PREFIX, blob_of
 from runnel.core.ids import ExecutionId, Token, root_of
 from runnel.core.states import EXECUTION_FINAL
 from runnel.errors import (
@@ -26,7 +27,6 @@ from runnel.errors import (
     NotFoundError,
     PartitionUnavailableError,
     StoreError,
-    UnreadableFormatError,
 )
 from runnel.ports.blobs import BlobStore
 from runnel.ports.store import Lease
@@ -68,6 +68,7 @@ class ArchiveRescue:
         self._hot_blobs = hot_blobs
         self._cold_blobs = cold_blobs
         self._journal = RedisJournal(lines, keys)
+        self._deleted = Deleted(self._journal, lost)
 
     async def epoch_min(self, partition: int) -> int:
         """Epochs were set back with Redis: the next one has to be above the archive's."""
@@ -108,6 +109,9 @@ class ArchiveRescue:
         if claimed.branched_at is not None:
             common = min(common, claimed.branched_at)
         is_other = common < lease.sequence
+        if is_other:
+            # Its journal goes as a whole: what both lives had, and was not archived, with it.
+            common = min(common, claimed.sequence)
         if claimed.sequence > common or is_other:
             await self._write_back(lease, common)
         sequence = max(claimed.sequence, common)
@@ -121,14 +125,16 @@ class ArchiveRescue:
         """Whole histories, so that it can be done again; the sequence comes last.
 
         Of a Redis that was wiped, what is final stays in the archive. Of one that was set back, it
-        has to be told: there it still runs, or waits in the inbox to be made.
+        has to be told: there it still runs, or waits in the inbox to be made. Up to `common`, all
+        that Redis has is archived.
         """
+        deleted = await self._deleted.drop(lease)
         never = await self._never_happened(lease, common)
         if common:
             touched = await self._lost.touched(lease.partition, after=common)
         else:
             unread = await self._journal.unread(lease.partition)
-            touched = await self._lost.unfinished(lease.partition, also=_made_by(unread))
+            touched = await self._lost.unfinished(lease.partition, also=made_by(unread))
         ids = sorted({*touched, *never})
         known: set[ExecutionId] = set()
         roots: set[ExecutionId] = set()
@@ -143,7 +149,7 @@ class ArchiveRescue:
             await self._restore_blobs(root)
         await self._drop_executions(lease, sorted(never - known))
         await self._restore_limits(lease)
-        await self._drop_tasks(lease, set(ids), current)
+        await self._drop_tasks(lease, {*ids, *deleted}, current)
 
     async def _never_happened(self, lease: Lease, common: int) -> set[ExecutionId]:
         """Executions that commits of another life changed: none of those was archived.
@@ -271,16 +277,6 @@ def _parts(entries: Sequence[bytes]) -> Sequence[Sequence[bytes]]:
         parts[-1].append(entry)
         size += len(entry)
     return parts
-
-
-def _made_by(messages: Iterable[bytes]) -> set[ExecutionId]:
-    found: set[ExecutionId] = set()
-    for message in messages:
-        with suppress(UnreadableFormatError):
-            command = decode_message(message)
-            if isinstance(command, CreateExecution):
-                found.add(command.execution_id)
-    return found
 
 
 def _unavailable(partition: int, error: Exception) -> PartitionUnavailableError:

@@ -12,6 +12,7 @@ from runnel.core.ids import ExecutionId, root_of
 from runnel.ports.store import Header
 
 PAGE = 50
+KNOWN_AT_ONCE = 1_000
 
 
 class Archived(msgspec.Struct, frozen=True):
@@ -45,6 +46,14 @@ class Lost:
         roots = sorted({root_of(id_) for id_ in (*(row[0] for row in rows), *also, *aside)})
         found = await self._database.rows("list_trees", roots)
         return sorted({*(ExecutionId(row[0]) for row in found), *aside})
+
+    async def known(self, partition: int, roots: Sequence[ExecutionId]) -> set[ExecutionId]:
+        """Those that the archive has, in whatever state."""
+        found = {root_of(id_) for id_ in await self._set_aside(partition)}
+        for first in range(0, len(roots), KNOWN_AT_ONCE):
+            page = list(roots[first : first + KNOWN_AT_ONCE])
+            found |= {ExecutionId(row[0]) for row in await self._database.rows("list_known", page)}
+        return found
 
     async def executions(self, ids: Sequence[ExecutionId]) -> AsyncIterator[Archived]:
         """What was set aside comes behind what is in the tables."""

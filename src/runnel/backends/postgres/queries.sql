@@ -257,6 +257,9 @@ SELECT key FROM blobs WHERE key >= $1 AND key < $2 ORDER BY key;
 -- list_touched: executions that a commit behind this one changed
 SELECT DISTINCT aggregate_id FROM audit_log WHERE partition = $1 AND sequence > $2;
 
+-- list_known: which of these there are
+SELECT id FROM executions WHERE id = ANY ($1::text[]);
+
 -- list_unfinished: executions of a partition that are not final
 SELECT id FROM executions
 WHERE partition = $1 AND state IN ('PENDING', 'RUNNING')

@@ -1,6 +1,6 @@
 """Commits that wait for the archive, and executions that may be forgotten once they are there."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
@@ -12,6 +12,7 @@ from runnel.backends.redis.values import decode_header, decode_letter
 from runnel.core.codec import encode_message
 from runnel.core.commands import Command
 from runnel.core.effects import DeadLetter
+from runnel.core.ids import ExecutionId
 from runnel.errors import BrokenInvariantError
 from runnel.ports.journal import JournalEntry
 from runnel.ports.store import Header, History, Lease, Position
@@ -71,6 +72,24 @@ class RedisJournal:
             found |= {fields[1] for _, fields in page}
             start = f"({page[-1][0].decode()}"
         return found
+
+    async def drop_unread(self, lease: Lease, is_dropped: Callable[[bytes], bool]) -> None:
+        """Removes messages from the inbox of a partition whose owner has not begun to read it."""
+        start = "-"
+        key = f"{self._keys.inbox}{lease.partition}"
+        while page := await self._lines.call("XRANGE", key, start, "+", "COUNT", PAGE):
+            places = [place for place, fields in page if is_dropped(fields[1])]
+            if places:
+                await self._lines.call("XDEL", key, *places, under=run_of(lease))
+            start = f"({page[-1][0].decode()}"
+
+    async def running(self, partition: int) -> Sequence[ExecutionId]:
+        found = await self._lines.call("ZRANGE", f"{self._keys.running}{partition}", 0, -1)
+        return [ExecutionId(each.decode()) for each in found]
+
+    async def tree(self, root: ExecutionId) -> Sequence[bytes]:
+        """The ids of a root and of all below it."""
+        return [root.encode(), *await self._children(root.encode())]
 
     async def resend(self, lease: Lease, commands: Sequence[Command]) -> None:
         if commands:
