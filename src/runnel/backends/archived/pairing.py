@@ -1,5 +1,6 @@
 """An archive belongs to one Redis: another one that names it is refused, unless told to take it."""
 
+from runnel.backends.archived.unrecorded import Unrecorded
 from runnel.backends.postgres.database import Database
 from runnel.backends.postgres.meta import (
     Meta,
@@ -21,6 +22,8 @@ from runnel.backends.redis.lines import Lines
 from runnel.errors import InputError, StoreError
 from runnel.ports.clock import Ids
 
+# How often what comes in meanwhile is recorded, too.
+LOOKS_MAX = 10
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -46,6 +49,7 @@ class Pairing:
         self._database = database
         self._place = place
         self._ids = ids
+        self._unrecorded = Unrecorded(lines, keys, database)
 
     async def open(self, partitions: int | None, *, takes_archive: bool) -> Layout:
         """Raises InputError for two that do not belong together, or are divided otherwise.
@@ -76,8 +80,21 @@ class Pairing:
         if not is_other:
             wanted = found or side.id or wanted
         over = (found or "") if is_other else None
-        identity = await adopt_layout(self._lines, self._keys, layout, identity=wanted, over=over)
+        identity = await self._adopt(layout, incarnation, identity=wanted, over=over)
         await self._note(side, identity)
+
+    async def _adopt(
+        self, layout: Layout, incarnation: str | None, *, identity: str, over: str | None
+    ) -> str:
+        """What waits in a Redis that had no archive so far is recorded before."""
+        for _ in range(LOOKS_MAX):
+            recorded = {} if incarnation else await self._unrecorded.record(layout)
+            name = await adopt_layout(
+                self._lines, self._keys, layout, identity=identity, over=over, recorded=recorded
+            )
+            if name is not None:
+                return name
+        raise StoreError("Redis: somebody submits to it without naming PostgreSQL: end that first")
 
     async def _note(self, side: RedisSide, identity: str) -> None:
         """In the archive, last: a Redis that can't be had leaves no trace there."""

@@ -1,6 +1,8 @@
 """Into how many partitions a store is divided: decided once, when it is first opened."""
 
 import zlib
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import msgspec
 
@@ -11,6 +13,9 @@ from runnel.core.ids import ExecutionId, root_of
 from runnel.errors import InputError
 
 SHARDS = 1
+# What adopt.lua answers.
+MORE_HAS_COME = 2
+NOTHING: Mapping[int, str] = MappingProxyType({})
 PARTITIONS_DEFAULT = 16
 
 
@@ -55,24 +60,33 @@ async def find_identity(lines: Lines, keys: Keys) -> tuple[str | None, str | Non
 
 
 async def adopt_layout(
-    lines: Lines, keys: Keys, wanted: Layout, *, identity: str, over: str | None = None
-) -> str:
+    lines: Lines,
+    keys: Keys,
+    wanted: Layout,
+    *,
+    identity: str,
+    over: str | None = None,
+    recorded: Mapping[int, str] = NOTHING,
+) -> str | None:
     """Gives an empty store the layout of its archive; raises InputError for any other than that.
+
+    Empty is one that nobody has decided for, and whose inboxes hold nothing but what is `recorded`,
+    by partition up to which message: it is removed. None, and nothing is done, if they hold more.
 
     Returns the name of the store: the one that it had, or `identity` if it had none. One that it
     had is replaced if it is `over` ('' is none).
     """
     found = await lines.run(
         "adopt",
-        [keys.layout, keys.partition],
+        [keys.layout, keys.partition, keys.inbox],
         [
-            SHARDS,
-            wanted.partitions,
-            wanted.incarnation,
-            identity,
-            *([] if over is None else [over]),
+            *(SHARDS, wanted.partitions, wanted.incarnation, identity),
+            *(over or "", int(over is not None)),
+            *(part for number, last in recorded.items() for part in (number, last)),
         ],
     )
+    if found == MORE_HAS_COME:
+        return None
     if not found:
         raise InputError(
             "this Redis holds executions that were never archived, the archive belongs to another "

@@ -1,0 +1,95 @@
+"""What a Redis without an archive has accepted, and nobody has begun, is not lost with one."""
+
+import asyncio
+
+import pytest
+
+from runnel.backends.redis import RedisBackend
+from runnel.client import Client, Ending
+from runnel.core.ids import ExecutionId
+from runnel.errors import InputError
+from runnel.ports.archive import ExecutionFilter
+from runnel.runtime.clock import RealClock, RealIds
+from runnel.runtime.servers import PostgresServer, RedisServer
+from tests.archived import PARTITIONS, archived_engine, fresh_schema, open_archived, rows
+from tests.driver import node, workflow
+from tests.engines import Work
+from tests.redis_server import empty
+
+CHILD = workflow(node("x"))
+TREE = workflow(node("a"), node("w", "a", handler="workflow", child=CHILD))
+CHAIN = workflow(node("a"), node("b", "a"))
+LARGE = {"text": "l" * 300_000}
+
+
+async def accepted(redis: RedisServer, *, partitions: int) -> list[ExecutionId]:
+    """By a Redis that nobody decides for: all wait, and the second is to be cancelled."""
+    clock, ids = RealClock(), RealIds()
+    backend = await RedisBackend.open(redis.url, clock=clock, ids=ids, partitions=partitions)
+    client = Client(backend, clock, ids, ending_of=lambda _id: Ending())
+    found = [await client.submit(each, LARGE) for each in [TREE, CHAIN] * 10]
+    await client.cancel(found[1])
+    await backend.close()
+    return found
+
+
+@pytest.mark.parametrize("partitions", [PARTITIONS, 16])
+async def test_what_was_accepted_before_there_was_an_archive_runs_with_it(
+    own_redis: RedisServer, shared_postgres: PostgresServer, partitions: int
+) -> None:
+    ids = await accepted(own_redis, partitions=partitions)
+
+    async with archived_engine(
+        own_redis, shared_postgres, Work(), schema=fresh_schema()
+    ) as running:
+        states = await running.ends(ids)
+
+        assert states == ["COMPLETED", "CANCELLED", *["COMPLETED"] * 18]
+        await running.archive_all()
+        listed = await running.backend.archive.list_headers(ExecutionFilter(limit=100))
+        assert {each.execution_id for each in listed} == set(ids)
+        versions = await rows(
+            running.backend,
+            "SELECT DISTINCT definitions.version, executions.version FROM executions "
+            "JOIN definitions ON definition = hash WHERE is_root ORDER BY 1",
+        )
+        assert versions == [(2, 2), (3, 3)]
+        assert await rows(
+            running.backend, "SELECT count(*) FROM commands WHERE applied_at IS NULL"
+        ) == [(0,)]
+
+
+async def test_it_survives_a_wipe_as_soon_as_the_archive_is_open(
+    own_redis: RedisServer, shared_postgres: PostgresServer
+) -> None:
+    ids = await accepted(own_redis, partitions=16)
+    schema = fresh_schema()
+    backend = await open_archived(
+        own_redis, shared_postgres, RealClock(), RealIds(), partitions=PARTITIONS, schema=schema
+    )
+    await backend.close()
+    await asyncio.to_thread(own_redis.wipe)
+
+    async with archived_engine(own_redis, shared_postgres, Work(), schema=schema) as running:
+        states = await running.ends(ids)
+
+        assert states == ["COMPLETED", "CANCELLED", *["COMPLETED"] * 18]
+
+
+async def test_a_message_that_can_not_be_read_is_left_where_it_is(
+    shared_redis: RedisServer, shared_postgres: PostgresServer
+) -> None:
+    empty(shared_redis)
+    plain = await RedisBackend.open(
+        shared_redis.url, clock=RealClock(), ids=RealIds(), partitions=1
+    )
+    await plain.lines.call("XADD", f"{plain.keys.inbox}0", "*", "m", b"[1,{]")
+
+    with pytest.raises(InputError, match="a message that can't be archived"):
+        await open_archived(
+            shared_redis, shared_postgres, RealClock(), RealIds(), schema=fresh_schema()
+        )
+
+    assert await plain.lines.call("XLEN", f"{plain.keys.inbox}0") == 1
+    assert await plain.lines.call("HEXISTS", plain.keys.layout, "incarnation") == 0
+    await plain.close()
