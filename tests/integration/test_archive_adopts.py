@@ -27,7 +27,8 @@ async def accepted(redis: RedisServer, *, partitions: int) -> list[ExecutionId]:
     clock, ids = RealClock(), RealIds()
     backend = await RedisBackend.open(redis.url, clock=clock, ids=ids, partitions=partitions)
     client = Client(backend, clock, ids, ending_of=lambda _id: Ending())
-    found = [await client.submit(each, LARGE) for each in [TREE, CHAIN] * 10]
+    found = [await client.submit(each, LARGE) for each in (TREE, CHAIN)]
+    found += [await client.submit(each) for each in [TREE, CHAIN] * 9]
     await client.cancel(found[1])
     await backend.close()
     return found

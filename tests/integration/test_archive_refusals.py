@@ -117,6 +117,32 @@ async def test_what_is_set_aside_can_be_read_after_redis_has_forgotten_it(
     await backend.close()
 
 
+async def test_a_batch_that_takes_longer_than_a_call_may_is_archived_in_parts(
+    shared_redis: RedisServer, shared_postgres: PostgresServer
+) -> None:
+    backend = await open_archived(
+        shared_redis, shared_postgres, RealClock(), FakeIds(), archive_call_s=0.5
+    )
+    lease = await own(backend)
+    for sequence in range(1, 61):
+        await backend.store.commit(lease, commit_of(sequence, "x1"))
+    async with backend.database.transaction() as connection:
+        await connection.execute(
+            "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS "
+            "'BEGIN PERFORM pg_sleep(0.015); RETURN NEW; END';"
+            "CREATE TRIGGER slow BEFORE INSERT ON audit_log FOR EACH ROW EXECUTE FUNCTION slow()"
+        )
+    archiver = archiver_of(backend, lease, Told())
+
+    async with asyncio.timeout(DEADLINE_S):
+        while await backend.journal.length(0):
+            await archiver.tick()
+
+    archived = await rows(backend, "SELECT sequence FROM audit_log ORDER BY sequence")
+    assert archived == [(sequence,) for sequence in range(1, 61)]
+    await backend.close()
+
+
 async def refuse(running: ArchivedEngine) -> None:
     """The node's row only: as if it were too large."""
     async with running.backend.database.transaction() as connection:

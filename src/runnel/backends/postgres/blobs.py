@@ -12,7 +12,7 @@ class PostgresBlobs:
         self._database = database
 
     async def put(self, key: str, data: bytes) -> None:
-        await self._database.run("put_blob", escaped(key), data)
+        await self._database.run("put_blob", escaped(key), data, size_bytes=len(data))
 
     async def get(self, key: str) -> bytes:
         row = await self._database.row("get_blob", escaped(key))

@@ -175,9 +175,10 @@ class Archiver:
 
         What takes too long is tried with half as much the next time.
         """
-        await self._copy_blobs(batch)
+        copied: set[str] = set()
         while True:
             try:
+                await self._copy_blobs(batch, copied)
                 await self._ledger.append(lease.partition, batch, after=after, epoch=lease.epoch)
             except ArchiveRefusedError:
                 refused = batch
@@ -189,7 +190,9 @@ class Archiver:
             except Exception:  # noqa: BLE001 - a bug with one of them: the others must not wait
                 refused = batch
             else:
-                progress.batch = min(COMMITS_MAX, max(2 * len(batch), progress.batch))
+                # A quarter more, not twice as much: too much costs the time of a whole call.
+                grown = len(batch) * 5 // 4 + 1
+                progress.batch = min(COMMITS_MAX, max(grown, progress.batch))
                 return batch[-1].sequence
             if len(refused) == 1:
                 await self._set_aside(lease, refused[0], after)
@@ -209,9 +212,12 @@ class Archiver:
                 reason=each.reason,
             )
 
-    async def _copy_blobs(self, entries: Sequence[JournalEntry]) -> None:
+    async def _copy_blobs(self, entries: Sequence[JournalEntry], copied: set[str]) -> None:
         """Before the events that refer to them; one that is gone is missed by whoever reads it."""
-        for key in dict.fromkeys(blobs_in(entries)):
+        for key in blobs_in(entries):
+            if key in copied:
+                continue
+            copied.add(key)
             try:
                 await self._cold_blobs.put(key, await self._hot_blobs.get(key))
             except NotFoundError as error:

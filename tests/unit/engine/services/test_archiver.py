@@ -183,11 +183,11 @@ async def test_what_takes_too_long_is_tried_with_less_and_then_with_more_again()
     bench.journal.add(COMMITS_MAX)
     bench.ledger.slow_above = 30
 
-    await bench.ticks(4)
+    await bench.ticks(5)
     bench.ledger.slow_above = COMMITS_MAX
-    await bench.ticks(2)
+    await bench.ticks(3)
 
-    assert bench.ledger.batches == [100, 50, 25, 50, 25, 50]
+    assert bench.ledger.batches == [100, 50, 25, 32, 16, 21, 27, 11]
     assert bench.ledger.archived == list(range(1, COMMITS_MAX + 1))
 
 
