@@ -61,6 +61,7 @@ IDS = ["x000007", "x000008"]
 GIVEN: dict[str, tuple[object, ...]] = {
     "apply_commands": (IDS, ["CreateExecution"] * 2, ["", ""]),
     "apply_all_commands": (IDS,),
+    "apply_late_commands": (3,),
     "close_limits": (["limit:w1x000001"],),
     "take_unapplied": (3, 0.0, 500, 7),
     "close_set_aside": (["d000007", "d000008"],),

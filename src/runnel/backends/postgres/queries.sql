@@ -131,10 +131,9 @@ WHERE execution_id = ANY ($1::text[]) AND applied_at IS NULL;
 
 -- apply_late_commands: recorded after the end of their execution was archived, so no event comes
 UPDATE commands SET applied_at = clock_timestamp()
-FROM executions
-WHERE commands.partition = $1 AND applied_at IS NULL
-    AND executions.id = commands.execution_id
-    AND executions.state NOT IN ('PENDING', 'RUNNING');
+WHERE partition = $1 AND applied_at IS NULL
+    AND (SELECT state FROM executions WHERE executions.id = commands.execution_id)
+        NOT IN ('PENDING', 'RUNNING');
 
 -- add_command: what a caller asks for
 INSERT INTO commands (partition, execution_id, kind, key, body) VALUES ($1, $2, $3, $4, $5);
