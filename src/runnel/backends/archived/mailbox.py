@@ -21,8 +21,9 @@ SENT_WITHIN_S = 20.0
 class ArchivedMailbox:
     """Callers that come while a transaction is under way share the next one.
 
-    An error means that nothing was asked. Once the rows are there, a Redis that can't be reached
-    is no error: the partition's owner sends again what has had no effect.
+    An error means that nothing was asked, unless the answer to its transaction was lost. Once the
+    rows are there, a Redis that can't be reached is no error: the partition's owner sends again
+    what has had no effect.
     """
 
     def __init__(

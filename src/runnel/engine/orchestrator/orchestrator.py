@@ -136,12 +136,32 @@ class Orchestrator:
             sight = await self._watch.look(partition)
             if not sight.is_takeable:
                 return None
-            return await store.acquire(partition, self._name, over=sight.lease)
+            acquired = store.acquire(partition, self._name, over=sight.lease)
+            return await self._renewing_until(acquired)
         except LeaseHeldError:
             return None
         except PartitionUnavailableError as error:
             self._parts.telemetry.event(names.STORE_FAILED, error=str(error))
             return None
+
+    async def _renewing_until(self, acquired: Awaitable[Lease]) -> Lease:
+        """To acquire one may take long, as with an archive that is silent: no other is lost by it.
+
+        One after the other, ten seconds each, would cost all leases that are held already.
+        """
+        is_over = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            acquiring = group.create_task(_outcome(acquired))
+            acquiring.add_done_callback(lambda _: is_over.set())
+            while not await self._parts.clock.wait(is_over, self._watch.look_s):
+                try:
+                    await self._renew()
+                except StoreError as error:
+                    self._parts.telemetry.event(names.STORE_FAILED, error=str(error))
+        outcome = acquiring.result()
+        if isinstance(outcome, StoreError):
+            raise outcome
+        return outcome
 
     async def _own(self, lease: Lease, stop: asyncio.Event) -> None:
         """Gives the partition up on any error: whoever acquires it next loads what is stored."""
@@ -215,3 +235,10 @@ class Orchestrator:
     def _tell_recovered(self) -> None:
         if self._has_looked and not self._recovering:
             self.recovered.set()
+
+
+async def _outcome(acquired: Awaitable[Lease]) -> Lease | StoreError:
+    try:
+        return await acquired
+    except StoreError as error:
+        return error

@@ -208,3 +208,30 @@ async def test_a_store_that_fails_while_deciding_ends_no_execution() -> None:
 
     assert (await stage.header(execution_id)).state == "COMPLETED"
     assert await archive.list_dead_letters() == []
+
+
+async def test_leases_are_renewed_while_the_acquisition_of_another_takes_long() -> None:
+    """As when an archive that has to be asked about it is silent."""
+    stage = Stage(partitions=3)
+    store = stage.backend.store
+    acquire, answers = store.acquire, asyncio.Event()
+
+    async def slow(partition: int, owner: str, **named: Any) -> Lease:
+        if partition > 0:
+            await answers.wait()
+            raise PartitionUnavailableError(partition, "no answer")
+        return await acquire(partition, owner, **named)
+
+    store.acquire = slow  # type: ignore[method-assign]  # a slow archive
+    async with stage.orchestrating(0, 1, 2) as orchestrator:
+        await settle()
+        signs = []
+        for _ in range(12):
+            await stage.clock.advance(LOOK_S)
+            signs.append(await store.observe(0))
+        answers.set()
+        await stage.clock.advance(LOOK_S)
+        owned = [orchestrator.owns(each) for each in (0, 1, 2)]
+
+    assert len(set(map(str, signs))) == 12
+    assert owned == [True, False, False]
