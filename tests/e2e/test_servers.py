@@ -13,8 +13,9 @@ import pytest
 
 from runnel.cli.main import run_command
 from runnel.runtime.servers import RedisServer
-from tests.e2e.program import Program, Running, clean_environment
+from tests.e2e.program import DEADLINE_S, Program, Running, clean_environment
 from tests.redis_server import empty
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.e2e
 
@@ -80,7 +81,7 @@ def orchestrator_log(
         )
     yield log
     process.terminate()
-    assert process.wait(10) == 0
+    assert process.wait(DEADLINE_S) == 0
 
 
 @pytest.fixture
@@ -121,9 +122,15 @@ async def test_a_run_is_handed_over_and_all_commands_see_it(
     assert "a: failed: ValueError: it broke" in failed.stderr.splitlines()
     assert "ValueError: it broke" in told
     assert not (site.program.folder / ".runnel").exists()
-    logged = [json.loads(line) for line in orchestrator_log.read_text().splitlines()]
-    ended = [line["execution_id"] for line in logged if line["event"] == "execution.finished"]
-    assert lines[1].split()[1] in ended
+    # Written after the commit that others have seen.
+    await eventually(lambda: lines[1].split()[1] in ended_in(orchestrator_log), DEADLINE_S)
+
+
+def ended_in(log: Path) -> list[str]:
+    """Whole lines only: the last one may be half written."""
+    whole = log.read_text().rpartition("\n")[0]
+    logged = [json.loads(line) for line in whole.splitlines()]
+    return [line["execution_id"] for line in logged if line["event"] == "execution.finished"]
 
 
 async def test_a_worker_that_drains_ends_what_it_has_begun(site: Site) -> None:
