@@ -13,11 +13,29 @@ if TYPE_CHECKING:
     from runnel.authoring.load import load_file
     from runnel.authoring.registry import HandlerRegistry
     from runnel.authoring.step_context import StepContext
+    from runnel.authoring.tracing.tasks import Task, task
+    from runnel.authoring.tracing.values import (
+        default,
+        handler,
+        item,
+        sleep,
+        text,
+        wait_for_signal,
+    )
     from runnel.core.retry import RetryPolicy
-    from runnel.errors import InvalidWorkflowError, RunnelError, Skip
+    from runnel.core.workflow import RateLimit
+    from runnel.errors import (
+        InvalidWorkflowError,
+        RunnelError,
+        Skip,
+        TraceError,
+        WorkflowFailedError,
+    )
+    from runnel.runtime.decorated import workflow
     from runnel.runtime.executor import WorkflowExecutor
     from runnel.runtime.rate_limiter import TokenBucketRateLimiter
     from runnel.runtime.results import StepResult, WorkflowResult
+    from runnel.runtime.running import run, submit
 
 __version__ = "0.1.0"
 
@@ -25,34 +43,62 @@ __all__ = [
     "Context",
     "HandlerRegistry",
     "InvalidWorkflowError",
+    "RateLimit",
     "RetryPolicy",
     "RunnelError",
     "Skip",
     "StepContext",
     "StepResult",
+    "Task",
     "TokenBucketRateLimiter",
+    "TraceError",
     "WorkflowDAG",
     "WorkflowExecutor",
+    "WorkflowFailedError",
     "WorkflowResult",
     "__version__",
+    "default",
     "errors",
+    "handler",
+    "item",
     "load_file",
+    "run",
+    "sleep",
+    "submit",
+    "task",
+    "text",
+    "wait_for_signal",
+    "workflow",
 ]
 
 _HOMES = {
     "Context": "runnel.authoring.context",
     "HandlerRegistry": "runnel.authoring.registry",
     "InvalidWorkflowError": "runnel.errors",
+    "RateLimit": "runnel.core.workflow",
     "RetryPolicy": "runnel.core.retry",
     "RunnelError": "runnel.errors",
     "Skip": "runnel.errors",
     "StepContext": "runnel.authoring.step_context",
     "StepResult": "runnel.runtime.results",
+    "Task": "runnel.authoring.tracing.tasks",
     "TokenBucketRateLimiter": "runnel.runtime.rate_limiter",
+    "TraceError": "runnel.errors",
     "WorkflowDAG": "runnel.authoring.builder",
     "WorkflowExecutor": "runnel.runtime.executor",
+    "WorkflowFailedError": "runnel.errors",
     "WorkflowResult": "runnel.runtime.results",
+    "default": "runnel.authoring.tracing.values",
+    "handler": "runnel.authoring.tracing.values",
+    "item": "runnel.authoring.tracing.values",
     "load_file": "runnel.authoring.load",
+    "run": "runnel.runtime.running",
+    "sleep": "runnel.authoring.tracing.values",
+    "submit": "runnel.runtime.running",
+    "task": "runnel.authoring.tracing.tasks",
+    "text": "runnel.authoring.tracing.values",
+    "wait_for_signal": "runnel.authoring.tracing.values",
+    "workflow": "runnel.runtime.decorated",
 }
 
 

@@ -103,10 +103,12 @@ class Client:
         *,
         labels: Mapping[str, str] | None = None,
         is_held: bool = False,
+        execution_id: ExecutionId | None = None,
     ) -> ExecutionId:
         """Stores the definition (and its children's) and a new execution, started unless held.
 
-        The input of a held one is checked when it is triggered, which may replace it.
+        The input of a held one is checked when it is triggered, which may replace it. Without an
+        `execution_id` it gets a new one; whoever gives one sees to it that it is new.
         """
         hash_ = self._definitions.hash_of_valid(workflow)
         kept_labels = check_labels(labels or {})
@@ -114,7 +116,7 @@ class Client:
         if not is_held:
             _check_input(workflow, data)
         version = await self._definitions.store(hash_, workflow)
-        execution_id = ExecutionId(self._ids.execution_id())
+        execution_id = execution_id or ExecutionId(self._ids.execution_id())
         input_value, blobs = self._carry(data, f"{execution_id}/input")
         command = CreateExecution(
             execution_id=execution_id,

@@ -34,6 +34,22 @@ class InvalidWorkflowError(InputError):
         self.source = source
 
 
+class TraceError(InvalidWorkflowError):
+    """A decorated workflow that can't be traced: `file`, `line`, `statement` say where."""
+
+    code = "untraceable"
+
+    def __init__(self, problem: str, *, file: str, line: int, statement: str = "") -> None:
+        self.file = file
+        self.line = line
+        self.statement = statement
+        where = f"{file}, line {line}" if line else file
+        super().__init__([f"`{statement}` {problem}" if statement else problem], source=where)
+
+    def __str__(self) -> str:
+        return f"{self.source}: {self.problems[0]}"
+
+
 class InvalidInputError(InputError):
     """The execution's input does not fit the workflow's input schema."""
 
@@ -145,6 +161,23 @@ class EngineEndedError(RunnelError):
     def __init__(self, execution_id: str) -> None:
         super().__init__(f"the engine ended before execution {execution_id} had")
         self.execution_id = execution_id
+
+
+class WorkflowFailedError(RunnelError):
+    """An execution that somebody waited for ended FAILED or CANCELLED."""
+
+    code = "workflow_failed"
+
+    def __init__(self, execution_id: str, workflow: str, *, status: str, error: str | None) -> None:
+        why = f": {error}" if error else ""
+        super().__init__(
+            f"execution {execution_id} of workflow '{workflow}' ended {status}{why}; "
+            f"'runnel show {execution_id}' has the rest"
+        )
+        self.execution_id = execution_id
+        self.workflow = workflow
+        self.status = status
+        self.error = error
 
 
 class TaskCancelledError(RunnelError):

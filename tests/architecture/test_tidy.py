@@ -35,8 +35,10 @@ EXEMPT: dict[str, tuple[Rule, ...]] = {
     "core/templates/parse.py": (rules.imports_on_top,),  # Jinja takes 60 ms: only who needs it pays
     "authoring/files.py": (rules.imports_on_top,),  # yaml takes 40 ms: only who writes YAML pays
     "authoring/schema.py": (rules.imports_on_top,),  # jsonschema takes 150 ms: only with `input`
-    # The engine that executors share outlives the call that opened it; its last user awaits it.
-    "runtime/host.py": (rules.tasks_in_groups,),
+    # The engine that callers share outlives the call that opened it; its last user awaits it.
+    "runtime/shared.py": (rules.tasks_in_groups,),
+    # A module of tasks is imported by every worker; only who runs a workflow needs an engine.
+    "runtime/decorated.py": (rules.imports_on_top,),
     # A call is shared by callers of whom each may give up; its backend ends it.
     "backends/redis/gathering.py": (rules.tasks_in_groups,),
     # One store is opened, and the packages of another one need not be installed.

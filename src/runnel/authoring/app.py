@@ -1,10 +1,15 @@
-"""User code for a worker, by the name that `--app` gives: a module, or a registry in one."""
+"""User code for a worker, by the name that `--app` gives: a module, or something in one.
+
+A HandlerRegistry brings handlers. Tasks and workflows need no registry: workers find the functions
+of tasks by their names, and importing the module shows at once that they can.
+"""
 
 import importlib
 import sys
 from pathlib import Path
 
 from runnel.authoring.registry import HandlerRegistry
+from runnel.authoring.tracing.callee import Callee
 from runnel.errors import InputError
 
 EXAMPLE = "'my_app:handlers' with 'handlers = HandlerRegistry()' in my_app.py"
@@ -17,7 +22,7 @@ class AppError(InputError):
 
 
 def load_app(name: str) -> HandlerRegistry:
-    """The registry `module:name`, or the only one that `module` holds.
+    """The registry `module:name`, or the only one that `module` holds; empty for tasks alone.
 
     Imports with the working directory on the path; raises AppError in one sentence.
     """
@@ -28,6 +33,8 @@ def load_app(name: str) -> HandlerRegistry:
     if separator:
         return _named(module, module_name, attribute)
     found = {id(each): each for each in vars(module).values() if isinstance(each, HandlerRegistry)}
+    if not found and any(isinstance(each, Callee) for each in vars(module).values()):
+        return HandlerRegistry()
     if len(found) != 1:
         many = f"{len(found)}; name one" if found else "none; make one"
         raise AppError(
@@ -66,9 +73,11 @@ def _named(module: object, module_name: str, attribute: str) -> HandlerRegistry:
                 f"such as {EXAMPLE}"
             )
         found = getattr(found, part)
+    if isinstance(found, Callee):
+        return HandlerRegistry()
     if not isinstance(found, HandlerRegistry):
         raise AppError(
-            f"--app: expected '{module_name}:{attribute}' to be a HandlerRegistry, "
-            f"got a {type(found).__name__}"
+            f"--app: expected '{module_name}:{attribute}' to be a HandlerRegistry, a task or a "
+            f"workflow, got a {type(found).__name__}"
         )
     return found

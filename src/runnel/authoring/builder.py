@@ -5,25 +5,29 @@
     dag.add_step("save_json", save_json, depends_on=["extract"])
 
 It becomes the same model as a workflow from a file, and `WorkflowExecutor` runs it on the same
-engine; only the code of its steps lives in this process.
+engine; only the code of its steps lives in this process. `add_node` adds what a file would say:
+such a workflow can be written down, and `runnel.run` runs it as it runs any other.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias, TypedDict, TypeVar, Unpack
 
 import msgspec
 
 from runnel.authoring.calls import Mode, is_async, mode_of
+from runnel.authoring.inference import with_inferred
+from runnel.authoring.plain_nodes import NodeFields, PlainNode
 from runnel.authoring.step_context import StepContext
 from runnel.core.checks.wording import shown
 from runnel.core.graph import Graph
 from runnel.core.ids import NodeId
+from runnel.core.json_types import Json
 from runnel.core.retry import RetryPolicy
 from runnel.core.run_when import RunWhen
 from runnel.core.validation import find_problems
-from runnel.core.workflow import TIMEOUT_S_DEFAULT, Node, OnFailure, Workflow
+from runnel.core.workflow import TIMEOUT_S_DEFAULT, Node, OnFailure, RateLimit, Workflow
 from runnel.errors import InvalidWorkflowError
 
 STEP_HANDLER = "step"
@@ -62,6 +66,17 @@ class Step:
         return msgspec.structs.replace(policy, **changes) if changes else policy
 
 
+class WorkflowFields(TypedDict, total=False):
+    """The other fields of a workflow in a document."""
+
+    input: dict[str, Json]
+    sla_seconds: float
+    max_concurrency: int
+    rate_limits: dict[str, RateLimit]
+    labels: dict[str, str]
+    output: Json
+
+
 class WorkflowDAG:
     """Steps and their dependencies. After a failure, `continue` skips the dependents only.
 
@@ -74,16 +89,29 @@ class WorkflowDAG:
         *,
         on_failure: str = OnFailure.CONTINUE,
         timeout_seconds: float | None = None,
+        **fields: Unpack[WorkflowFields],
     ) -> None:
         self.name = name
         self.on_failure = on_failure
         self.timeout_seconds = timeout_seconds
-        self._steps: list[Step] = []
+        self._fields = fields
+        self._entries: list[Step | PlainNode] = []
 
     @property
     def steps(self) -> Mapping[str, Step]:
         """By id, in the order in which they were added."""
         return MappingProxyType({step.id: step for step in self._steps})
+
+    @property
+    def nodes(self) -> Mapping[str, PlainNode]:
+        """Those that name a handler, by id, in the order in which they were added."""
+        return MappingProxyType(
+            {each.id: each for each in self._entries if isinstance(each, PlainNode)}
+        )
+
+    @property
+    def _steps(self) -> list[Step]:
+        return [each for each in self._entries if isinstance(each, Step)]
 
     def add_step(
         self,
@@ -106,7 +134,7 @@ class WorkflowDAG:
         TypeError, KeyError and AttributeError are not retried unless `retry` names them in
         `retry_on`. Nothing is checked here: `validate` reports all problems at once.
         """
-        self._steps.append(
+        self._entries.append(
             Step(
                 id=id,
                 fn=fn,
@@ -118,6 +146,33 @@ class WorkflowDAG:
                 retry=retry,
                 timeout_seconds=timeout_seconds,
                 run_when=run_when,
+            )
+        )
+        return self
+
+    def add_node(
+        self,
+        id: str,
+        handler: str,
+        config: Mapping[str, Json] | None = None,
+        *,
+        depends_on: Iterable[str] | None = None,
+        child: "Workflow | WorkflowDAG | None" = None,
+        **fields: Unpack[NodeFields],
+    ) -> Self:
+        """Adds a node of a handler; its config may hold templates.
+
+        Without `depends_on` its parents are those that its templates name. `child` is the workflow
+        of the handler `workflow`. Nothing is checked here, as with `add_step`.
+        """
+        self._entries.append(
+            PlainNode(
+                id=id,
+                handler=handler,
+                config=dict(config or {}),
+                depends_on=None if depends_on is None else _ids(depends_on),
+                child=child.to_workflow() if isinstance(child, WorkflowDAG) else child,
+                fields=fields,
             )
         )
         return self
@@ -134,17 +189,30 @@ class WorkflowDAG:
         """The model that the engine runs; `retry` is the policy of steps without their own."""
         workflow = Workflow(
             name=self.name,
-            nodes=tuple(_node(step, retry or RetryPolicy()) for step in self._steps),
+            nodes=self._nodes(retry or RetryPolicy()),
             on_failure=_member(OnFailure, self.on_failure),
             timeout_seconds=self.timeout_seconds,
+            **self._fields,
         )
         problems = list(self._problems(workflow))
         if problems:
             raise InvalidWorkflowError(problems, source=f"workflow {shown(self.name)}")
         return workflow
 
+    def _nodes(self, retry: RetryPolicy) -> tuple[Node, ...]:
+        nodes = [
+            _node(each, retry) if isinstance(each, Step) else each.node(retry)
+            for each in self._entries
+        ]
+        stated = {
+            NodeId(each.id)
+            for each in self._entries
+            if isinstance(each, Step) or each.depends_on is not None
+        }
+        return with_inferred(nodes, unless=frozenset(stated))
+
     def _problems(self, workflow: Workflow) -> Iterator[str]:
-        if not self._steps:
+        if not self._entries:
             yield "it has no steps; add at least one with add_step"
             return
         for step in self._steps:

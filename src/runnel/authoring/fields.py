@@ -69,26 +69,26 @@ class Table:
             found[name] = result
 
 
-def plain(check: Check) -> Read:
-    def read(value: Json, place: Place) -> Json:
-        if check.fits(value):
-            return value
-        place.expected(check.expected, value)
+class Checked(msgspec.Struct, frozen=True):
+    """Reads a value that one check judges."""
+
+    check: Check
+    is_number: bool = False
+
+    def __call__(self, value: Json, place: Place) -> Any:
+        if self.check.fits(value):
+            return float(value) if self.is_number else value
+        place.expected(self.check.expected, value)
         return WRONG
 
-    return read
+
+def plain(check: Check) -> Checked:
+    return Checked(check)
 
 
-def number(check: Check) -> Read:
+def number(check: Check) -> Checked:
     """As a float, because 30 and 30.0 are the same time-out and must give the same workflow."""
-
-    def read(value: Json, place: Place) -> float | Wrong:
-        if check.fits(value):
-            return float(value)
-        place.expected(check.expected, value)
-        return WRONG
-
-    return read
+    return Checked(check, is_number=True)
 
 
 def without_defaults(kind: type[msgspec.Struct], found: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from runnel.core.templates import TemplateSyntaxError, compile_expression
 
 def as_expression(items: list[Json], place: Place) -> str | Wrong:
     """Refused when it holds a template, or is longer than an expression may be."""
-    source = _written(items)
+    source = written(items)
     if "{{" in source:
         place.refuse("a template inside a list; write it all as one expression: '[a.x, b.y]'")
         return WRONG
@@ -25,13 +25,13 @@ def as_expression(items: list[Json], place: Place) -> str | Wrong:
     return source
 
 
-def _written(value: Json) -> str:
-    """Recursive, but a document's depth is bounded before it is read."""
+def written(value: Json) -> str:
+    """A value as an expression; recursive, but its depth is bounded before it comes here."""
     if value is None:
         return "none"
     if isinstance(value, list):
-        return f"[{', '.join(map(_written, value))}]"
+        return f"[{', '.join(map(written, value))}]"
     if isinstance(value, dict):
-        pairs = (f"{_written(key)}: {_written(item)}" for key, item in value.items())
+        pairs = (f"{written(key)}: {written(item)}" for key, item in value.items())
         return f"{{{', '.join(pairs)}}}"
     return json.dumps(value, ensure_ascii=False)

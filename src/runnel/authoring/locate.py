@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 
 from runnel.authoring.calls import AnyFunction
+from runnel.authoring.main_module import loaded_module
+from runnel.authoring.tracing.function_names import FUNCTION_OF
 from runnel.errors import InputError
 
 
@@ -24,14 +26,16 @@ def locate(name: str) -> AnyFunction:
     found = _import(module, name)
     for part in qualname.split("."):
         found = _step(found, part, name)
+    found = getattr(found, FUNCTION_OF, found)
     if not callable(found):
         raise NotImportableError(f"'{name}' is a {type(found).__name__}, expected a function")
     return found
 
 
 def _import(module: str, name: str) -> object:
-    if module in sys.modules:
-        return sys.modules[module]
+    loaded = loaded_module(module)
+    if loaded is not None:
+        return loaded
     _put_working_directory_on_path()
     try:
         return importlib.import_module(module)

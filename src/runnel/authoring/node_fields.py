@@ -5,8 +5,8 @@ from typing import Any
 
 from runnel.authoring.fields import (
     WRONG,
+    Checked,
     Field,
-    Read,
     Table,
     Wrong,
     number,
@@ -20,7 +20,7 @@ from runnel.core.json_types import Json
 from runnel.core.run_when import RunWhen
 from runnel.core.workflow import Cache
 
-OBJECT = Check("an object", lambda value: isinstance(value, dict))
+OBJECT = Check("an object", lambda value: isinstance(value, dict), {"type": "object"})
 
 
 def names(value: Json, place: Place) -> tuple[str, ...]:
@@ -102,7 +102,7 @@ def _cache(value: Json, place: Place) -> Cache | None:
     return Cache(**CACHE_TABLE.read(value, place))
 
 
-def _checked(field: str) -> Read:
+def _checked(field: str) -> Checked:
     return plain(NODE[field])
 
 

@@ -11,26 +11,43 @@ from runnel.core.workflow import CORE_HANDLERS, Node, Workflow
 if TYPE_CHECKING:
     from runnel.settings import Settings
 
-# A label that tells `resume` where the functions next to the file are.
-SOURCE_LABEL = "runnel.source"
-
 
 def load_graph(path: Path, settings: "Settings") -> Graph:
     """Raises InvalidWorkflowError with all problems, handlers that do not exist among them.
 
     What a node's `retry` does not say is what the settings say now: that stays with it.
     """
-    from runnel.authoring.load import load_file
     from runnel.core.validation import find_problems
     from runnel.errors import InvalidWorkflowError
 
-    workflow = load_file(path, retry=settings.retry)
+    workflow = _load(path, settings)
     problems = list(find_problems(workflow))
     if not settings.has_redis:  # the workers of a server may have handlers of their own
         problems += _handler_problems(workflow)
     if problems:
         raise InvalidWorkflowError(problems, source=str(path))
     return Graph(workflow)
+
+
+def folder_of(path: Path) -> Path:
+    """Where the functions of a workflow are imported from."""
+    from runnel.authoring.python_files import python_file
+
+    file = python_file(str(path))
+    return path.parent.resolve() if file is None else file.folder
+
+
+def _load(path: Path, settings: "Settings") -> Workflow:
+    """A Python file is imported, and what it prints meanwhile is no result."""
+    from runnel.authoring.load import load_file
+    from runnel.authoring.python_files import load_workflow, python_file
+    from runnel.cli.streams import results
+
+    file = python_file(str(path))
+    if file is None:
+        return load_file(path, retry=settings.retry)
+    with results():
+        return load_workflow(file).to_workflow(retry=settings.retry)
 
 
 def check_functions(workflow: Workflow, source: Path) -> None:

@@ -16,6 +16,7 @@ from runnel.cli.cancel import cancel
 from runnel.cli.config import config
 from runnel.cli.dev import dev
 from runnel.cli.doctor import doctor
+from runnel.cli.export import export
 from runnel.cli.failures import tell
 from runnel.cli.graph import graph
 from runnel.cli.history import history
@@ -25,6 +26,7 @@ from runnel.cli.queues import queues
 from runnel.cli.rerun import rerun
 from runnel.cli.resume import resume
 from runnel.cli.run import run
+from runnel.cli.schema import schema
 from runnel.cli.show import show
 from runnel.cli.signal import signal
 from runnel.cli.streams import make_printable
@@ -99,6 +101,8 @@ for _command, _panel, _example in (
     (rerun, _RUN, "runnel rerun @last --from parse --input year=2025"),
     (validate, _WRITE, "runnel validate report.yaml"),
     (graph, _WRITE, "runnel graph report.yaml --mermaid > report.mmd"),
+    (export, _WRITE, "runnel export flow.py > flow.yaml"),
+    (schema, _WRITE, "runnel schema > runnel.schema.json"),
     (orchestrator, _SERVE, "runnel orchestrator --redis-url redis://localhost:6379/0"),
     (worker, _SERVE, "runnel worker --queues python --concurrency 16"),
     (workers, _SERVE, "runnel workers"),

@@ -9,7 +9,12 @@ if TYPE_CHECKING:
     from runnel.settings import Settings
 
 File: TypeAlias = Annotated[
-    Path, typer.Argument(metavar="FILE", help="A workflow in YAML or JSON.", show_default=False)
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="A workflow: YAML, JSON, or a Python file with a @workflow (flow.py, flow.py:name).",
+        show_default=False,
+    ),
 ]
 Id: TypeAlias = Annotated[
     str,

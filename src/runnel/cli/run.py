@@ -77,12 +77,13 @@ def run(
 
     from runnel.authoring.inputs import check_input
     from runnel.cli.beginning import Begun, hand_over, run_here
-    from runnel.cli.documents import SOURCE_LABEL, check_functions, load_graph, make_importable
+    from runnel.cli.documents import check_functions, folder_of, load_graph, make_importable
     from runnel.cli.hints import Hints
     from runnel.cli.inputs import read_input, read_labels
     from runnel.cli.options import configure
     from runnel.cli.streams import results
     from runnel.errors import InputError
+    from runnel.runtime.sources import SOURCE_LABEL
 
     place = Place(data_dir, redis_url)
     settings = configure(place, concurrency=concurrency)
@@ -102,7 +103,7 @@ def run(
     if settings.has_redis:
         with results() as out:
             return asyncio.run(hand_over(submit, settings, hints, out=out, as_json=as_json))
-    folder = file.parent.resolve()
+    folder = folder_of(file)
     own_labels[SOURCE_LABEL] = str(folder)
     make_importable([folder])
     with results() as out:

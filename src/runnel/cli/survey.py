@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 
 from runnel.cli import exits
-from runnel.cli.documents import SOURCE_LABEL
 from runnel.cli.finding import find
 from runnel.cli.hints import Hints
 from runnel.cli.unfinished import OF_PROGRAM, Unfinished
@@ -12,6 +11,7 @@ from runnel.ports.store import Header, LeaseRecord
 from runnel.runtime.engine import Adopts
 from runnel.runtime.look import Look, looking
 from runnel.runtime.names import pid_of
+from runnel.runtime.sources import SOURCE_LABEL
 from runnel.settings import Settings
 
 

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from runnel.cli.attending import Attendance
-from runnel.cli.documents import SOURCE_LABEL, make_importable
+from runnel.cli.documents import make_importable
 from runnel.cli.progress import Progress
 from runnel.cli.survey import Found, is_run_by
 from runnel.core.events import ExecutionCreated
@@ -12,6 +12,7 @@ from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.runtime.engine import Engine
 from runnel.runtime.hub import Happened, Started
+from runnel.runtime.sources import SOURCE_LABEL
 
 
 class Takeover:

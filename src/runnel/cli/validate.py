@@ -7,7 +7,8 @@ from runnel.cli.options import File, Place
 def validate(file: File) -> int:
     """Check a workflow file: all its problems at once, or "ok".
 
-    Your functions are not imported: whether they exist is seen when it is run.
+    The functions that a document names are not imported: whether they exist is seen when it is
+    run. A Python file is imported.
     """
     from runnel.cli.documents import load_graph
     from runnel.cli.options import configure

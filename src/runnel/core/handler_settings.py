@@ -38,8 +38,12 @@ def _is_function(value: Json) -> bool:
 
 
 ANYTHING = Check("any value", lambda _: True)
-OBJECT = Check("an object", lambda value: isinstance(value, dict))
-FUNCTION = Check("the path of a function as 'module:name'", _is_function)
+OBJECT = Check("an object", lambda value: isinstance(value, dict), {"type": "object"})
+FUNCTION = Check(
+    "the path of a function as 'module:name'",
+    _is_function,
+    {"type": "string", "pattern": f"^{_FUNCTION.pattern}$"},
+)
 
 DATA_PROCESSOR = "data_processor"
 OPERATIONS: Mapping[str, tuple[str, ...]] = {

@@ -9,6 +9,7 @@ import msgspec
 
 from runnel.authoring.registry import HandlerRegistry
 from runnel.client import Client
+from runnel.core.ids import ExecutionId
 from runnel.core.policy import Policy
 from runnel.core.workflow import RateLimit
 from runnel.engine.orchestrator.orchestrator import Orchestrator
@@ -126,6 +127,13 @@ class Engine:
             others = list(await self.backend.store.partitions()) if self._adopts else []
         return own + [partition for partition in others if partition != self._home]
 
+    async def adopt_if_free(self, execution_id: ExecutionId) -> None:
+        """Goes on with an execution, at the next look around, if no living process has it."""
+        store = self.backend.store
+        partition = await store.route(execution_id)
+        if isinstance(self._adopts, frozenset) and await store.observe(partition) is None:
+            self._adopts |= {partition}
+
     async def claim_home(self) -> None:
         """Before the first submit: from then on, new executions go to this engine's partition."""
         if self._home is None:
@@ -137,7 +145,8 @@ class Engine:
         Without `works` no user code is run: commands of the adopted partitions take effect, and
         the tasks that they issue wait for the next engine.
         """
-        self._adopts, self._works = adopts, works
+        self._adopts = adopts
+        self._works = works
         drained = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._orchestrator.run(drained))

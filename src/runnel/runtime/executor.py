@@ -16,10 +16,11 @@ from runnel.errors import EngineEndedError, InputError
 from runnel.ports.clock import Clock
 from runnel.runtime.clock import RealClock
 from runnel.runtime.engine import Engine
-from runnel.runtime.host import Host, Hosts, Options
+from runnel.runtime.host import Host, Options
 from runnel.runtime.live import LiveExecution
 from runnel.runtime.rate_limiter import TokenBucketRateLimiter
 from runnel.runtime.results import WorkflowResult, result_of
+from runnel.runtime.shared import Shared, Sharing
 
 
 class WorkflowExecutor:
@@ -44,14 +45,13 @@ class WorkflowExecutor:
         _check(max_concurrency, limiters)
         self._retry = retry
         self._is_durable = data_dir is not None
-        self._hosts = Hosts(
-            Options(
-                max_concurrency=max_concurrency,
-                limiters=limiters,
-                data_dir=None if data_dir is None else Path(data_dir),
-                clock=clock or RealClock(),
-            )
+        self._options = Options(
+            max_concurrency=max_concurrency,
+            limiters=limiters,
+            data_dir=None if data_dir is None else Path(data_dir),
+            clock=clock or RealClock(),
         )
+        self._hosts: Sharing[Host] = Sharing()
 
     async def execute(
         self, dag: WorkflowDAG, context: Mapping[str, Any] | None = None
@@ -62,11 +62,16 @@ class WorkflowExecutor:
         execution is: async steps have ended when this raises CancelledError, functions in
         threads can only be told (`ctx.task.cancelled`).
         """
+        if dag.nodes:
+            raise InputError(
+                f"node {next(iter(dag.nodes))!r} names a handler, and WorkflowExecutor runs "
+                "functions: write 'await runnel.run(dag, ...)', or add_step"
+            )
         workflow = dag.to_workflow(retry=self._retry)
         given = _checked_context(context)
         live = LiveExecution(dag.steps, given, is_durable=self._is_durable)
-        async with self._hosts.use() as host:
-            return await self._run(host, workflow, live, given if self._is_durable else {})
+        async with self._hosts.use(lambda: Host(self._options).running()) as shared:
+            return await self._run(shared, workflow, live, given if self._is_durable else {})
 
     def execute_sync(
         self, dag: WorkflowDAG, context: Mapping[str, Any] | None = None
@@ -79,15 +84,20 @@ class WorkflowExecutor:
         raise InputError("an event loop is running here: use 'await executor.execute(...)'")
 
     async def _run(
-        self, host: Host, workflow: Workflow, live: LiveExecution, stored: Mapping[str, Any]
+        self,
+        shared: Shared[Host],
+        workflow: Workflow,
+        live: LiveExecution,
+        stored: Mapping[str, Any],
     ) -> WorkflowResult:
-        engine = await host.engine()
+        host = await shared.opened()
+        engine = host.engine
         execution_id = await engine.client.submit(workflow, dict(stored))
         with host.serving(execution_id, live):
             await _until_finished(engine, execution_id, live)
         execution = await engine.client.load(execution_id)
         if not execution.is_final:
-            raise EngineEndedError(execution_id) from host.error
+            raise EngineEndedError(execution_id) from shared.error
         live.catch_up(execution)
         return result_of(execution, live)
 

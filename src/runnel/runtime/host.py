@@ -1,6 +1,5 @@
 """The engine that concurrent `execute` calls of one executor share, one per event loop."""
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from runnel.backends.memory import MemoryBackend
 from runnel.backends.sqlite import SqliteBackend
 from runnel.core.json_types import Json
 from runnel.core.workflow import RateLimit
-from runnel.errors import UnknownExecutionError
+from runnel.errors import BrokenInvariantError, UnknownExecutionError
 from runnel.ports.backend import Backend
 from runnel.ports.clock import Clock
 from runnel.runtime.clock import RealClock, RealIds
@@ -37,37 +36,31 @@ class Options:
 
 
 class Host:
-    """Runs an engine until it is released; `error` is what ended it before that."""
+    """An engine whose tasks find their functions in the executions that are served here."""
 
     def __init__(self, options: Options) -> None:
-        self.users = 0
-        self.error: Exception | None = None
-        self._lives: dict[str, LiveExecution] = {}
         self._options = options
-        self._opened: asyncio.Future[Engine] = asyncio.get_running_loop().create_future()
-        self._released = asyncio.Event()
+        self._lives: dict[str, LiveExecution] = {}
+        self._engine: Engine | None = None
         self._is_over = False
 
-    async def run(self) -> None:
+    @property
+    def engine(self) -> Engine:
+        if self._engine is None:
+            raise BrokenInvariantError("an engine was asked for before it was opened")
+        return self._engine
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Host"]:
         try:
-            engine = await self._open()
-            engine.hub.watch(self._watch)
-            async with running(engine):
-                self._opened.set_result(engine)
-                await self._released.wait()
-        except Exception as error:  # noqa: BLE001  # raised by all who wait for this engine
-            self.error = error
+            self._engine = await self._open()
+            self._engine.hub.watch(self._watch)
+            async with running(self._engine):
+                yield self
         finally:
-            self._opened.cancel()
             self._is_over = True
             for live in self._lives.values():
                 live.finished.set()
-
-    async def engine(self) -> Engine:
-        await asyncio.wait([self._opened])
-        if self.error is not None:
-            raise self.error
-        return self._opened.result()
 
     @contextmanager
     def serving(self, execution_id: str, live: LiveExecution) -> Iterator[None]:
@@ -79,9 +72,6 @@ class Host:
             yield
         finally:
             del self._lives[execution_id]
-
-    def release(self) -> None:
-        self._released.set()
 
     async def _open(self) -> Engine:
         options = self._options
@@ -131,37 +121,3 @@ class Host:
                 live.started(news.token.node_id, news.at)
         elif (live := self._lives.get(news.execution_id)) is not None:
             live.happened(news.events)
-
-
-class Hosts:
-    """Opens a host for the first user on an event loop, and ends it after the last one."""
-
-    def __init__(self, options: Options) -> None:
-        self._options = options
-        self._running: dict[asyncio.AbstractEventLoop, tuple[Host, asyncio.Task[None]]] = {}
-
-    @asynccontextmanager
-    async def use(self) -> AsyncIterator[Host]:
-        """Raises what ended the engine, unless the block has raised already."""
-        loop = asyncio.get_running_loop()
-        host, task = self._join(loop)
-        host.users += 1
-        try:
-            yield host
-        finally:
-            host.users -= 1
-            if not host.users:
-                if self._running.get(loop) == (host, task):
-                    del self._running[loop]
-                host.release()
-                await asyncio.wait([task])
-        if host.error is not None:
-            raise host.error
-
-    def _join(self, loop: asyncio.AbstractEventLoop) -> tuple[Host, asyncio.Task[None]]:
-        found = self._running.get(loop)
-        if found is None or found[1].done():
-            host = Host(self._options)
-            # Not in a group: it outlives the call that opened it while another one needs it.
-            found = self._running[loop] = host, loop.create_task(host.run())
-        return found

@@ -55,7 +55,7 @@ def test_a_registry_is_found_by_its_name_or_alone_in_its_module(name: str) -> No
         ("needing_app", "'something_that_is_not_there', which 'needing_app' imports; "),
         ("raising_app", "--app: importing 'raising_app' raised ValueError: not today"),
         ("one_app:nothing", "--app: module 'one_app' has no 'nothing'; expected a HandlerRegistry"),
-        ("one_app:not_a_registry", "to be a HandlerRegistry, got a int"),
+        ("one_app:not_a_registry", "to be a HandlerRegistry, a task or a workflow, got a int"),
         ("no_app", "expected one HandlerRegistry in module 'no_app', found none; make one"),
         ("two_apps", "expected one HandlerRegistry in module 'two_apps', found 2; name one"),
     ],

@@ -16,10 +16,11 @@ NUMBER_MAX = 10**12
 
 
 class Check(msgspec.Struct, frozen=True):
-    """`expected` completes the sentence "expected …, got …"."""
+    """`expected` completes the sentence "expected …, got …"; `schema` says it in JSON Schema."""
 
     expected: str
     fits: Callable[[Json], bool]
+    schema: Mapping[str, Json] = {}
 
 
 def is_number(value: Json) -> bool:
@@ -33,30 +34,50 @@ def is_name(value: Json) -> bool:
 
 
 def at_least(least: int) -> Check:
-    return Check(f"a number ≥ {least}", lambda value: is_number(value) and value >= least)
+    return Check(
+        f"a number ≥ {least}",
+        lambda value: is_number(value) and value >= least,
+        {"type": "number", "minimum": least},
+    )
 
 
 def whole_number(least: int) -> Check:
     def fits(value: Json) -> bool:
         return isinstance(value, int) and is_number(value) and value >= least
 
-    return Check(f"a whole number ≥ {least}", fits)
+    return Check(f"a whole number ≥ {least}", fits, {"type": "integer", "minimum": least})
 
 
 def one_of(names: type[RunWhen] | type[OnFailure] | tuple[str, ...]) -> Check:
     known = [str(name) for name in names]
     return Check(
-        "one of " + ", ".join(known), lambda value: isinstance(value, str) and value in known
+        "one of " + ", ".join(known),
+        lambda value: isinstance(value, str) and value in known,
+        {"enum": known},
     )
 
 
-ABOVE_ZERO = Check("a number above 0", lambda value: is_number(value) and value > 0)
-NAME = Check(f"a printable text of 1 to {NAME_CHARS_MAX} characters", is_name)
-TEXT = Check(
-    "a text that is not empty", lambda value: isinstance(value, str) and bool(value.strip())
+ABOVE_ZERO = Check(
+    "a number above 0",
+    lambda value: is_number(value) and value > 0,
+    {"type": "number", "exclusiveMinimum": 0},
 )
-LABEL = Check("a text or a number", lambda value: isinstance(value, str))
-BOOLEAN = Check("true or false", lambda value: isinstance(value, bool))
+NAME = Check(
+    f"a printable text of 1 to {NAME_CHARS_MAX} characters",
+    is_name,
+    {"type": "string", "minLength": 1, "maxLength": NAME_CHARS_MAX},
+)
+TEXT = Check(
+    "a text that is not empty",
+    lambda value: isinstance(value, str) and bool(value.strip()),
+    {"type": "string", "minLength": 1},
+)
+LABEL = Check(
+    "a text or a number",
+    lambda value: isinstance(value, str),
+    {"type": ["string", "number"]},
+)
+BOOLEAN = Check("true or false", lambda value: isinstance(value, bool), {"type": "boolean"})
 
 RETRY: Mapping[str, Check] = {
     "max_retries": whole_number(0),

@@ -1,0 +1,152 @@
+"""The JSON Schema of workflow documents, for editors: made from the tables that read them.
+
+An editor wants to help while one types: the schema says nothing of null, which counts as not
+given, nor of what only the whole graph can tell.
+"""
+
+import json
+from collections.abc import Mapping
+from importlib import resources
+
+from runnel.authoring.fields import Checked, Field, Table
+from runnel.authoring.node_fields import NODE_TABLE, RETRY_TABLE
+from runnel.authoring.workflow_fields import RATE_LIMIT_TABLE, WORKFLOW_TABLE
+from runnel.core.checks.values import LABEL, NAME, NODE, RETRY, TEXT, WORKFLOW
+from runnel.core.handler_settings import SETTINGS, Setting
+from runnel.core.json_types import Json
+from runnel.core.workflow import CHILD_WORKFLOW
+
+FILE_NAME = "workflow.schema.json"
+
+Schema = Mapping[str, Json]
+
+_NAMES: Schema = {"anyOf": [NAME.schema, {"type": "array", "items": NAME.schema}]}
+_TEMPLATE: Schema = {"type": "string", "pattern": r"\{\{"}
+_NO: Schema = {"not": {}}
+
+# What is read by more than one check, so that the tables can't tell: a test holds this to them.
+SHAPES: Mapping[str, Mapping[str, Schema]] = {
+    "retry": {"retry_on": _NAMES, "no_retry_on": _NAMES},
+    "node": {
+        "dependencies": _NAMES,
+        "condition": {"anyOf": [NODE["condition"].schema, {"type": "boolean"}]},
+        "run_when": NODE["run_when"].schema,
+        "retry": {
+            "anyOf": [
+                {"$ref": "#/$defs/retry"},
+                RETRY["max_retries"].schema,
+                {"const": False},
+            ]
+        },
+        "for_each": {
+            "anyOf": [
+                NODE["for_each"].schema,
+                {"type": "array"},
+                {
+                    "type": "object",
+                    "properties": {"items": {"type": ["string", "array"]}},
+                    "required": ["items"],
+                    "additionalProperties": False,
+                },
+            ]
+        },
+        "cache": _NO,
+    },
+    "workflow": {
+        "version": {"type": ["string", "number"]},
+        "nodes": {
+            # Not anyOf: an editor would only say that neither fits.
+            "if": {"type": "array"},
+            "then": {"minItems": 1, "items": {"$ref": "#/$defs/listed_node"}},
+            "else": {
+                "type": "object",
+                "minProperties": 1,
+                "additionalProperties": {"$ref": "#/$defs/node"},
+            },
+        },
+        "input": {"type": "object"},
+        "on_failure": WORKFLOW["on_failure"].schema,
+        "rate_limits": {
+            "type": "object",
+            "additionalProperties": {"$ref": "#/$defs/rate_limit"},
+        },
+        "labels": {"type": "object", "additionalProperties": LABEL.schema},
+        "output": {},
+    },
+}
+
+
+def document_schema() -> dict[str, Json]:
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A Runnel workflow",
+        "$ref": "#/$defs/named_workflow",
+        "$defs": {
+            "named_workflow": {"$ref": "#/$defs/workflow", "required": ["name", "nodes"]},
+            "workflow": _object(WORKFLOW_TABLE, "workflow") | {"required": ["nodes"]},
+            "listed_node": {
+                "$ref": "#/$defs/node",
+                "anyOf": [{"required": ["id"]}, {"required": ["node_id"]}],
+            },
+            "node": _object(NODE_TABLE, "node")
+            | {"required": ["handler"], "allOf": [_settings(name) for name in _known()]},
+            "retry": _object(RETRY_TABLE, "retry"),
+            "rate_limit": _object(RATE_LIMIT_TABLE, "rate_limit"),
+        },
+    }
+
+
+def written_schema() -> str:
+    return json.dumps(document_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def shipped_schema() -> str:
+    """The file that comes with the package; a test compares it with `written_schema`."""
+    return resources.files(__package__).joinpath(FILE_NAME).read_text(encoding="utf-8")
+
+
+def shape_of(table: str, name: str, field: Field) -> Schema | None:
+    """None for a field of which neither the table nor SHAPES knows what it may hold."""
+    if isinstance(field.read, Checked):
+        return field.read.check.schema
+    return SHAPES.get(table, {}).get(name)
+
+
+def _object(table: Table, title: str) -> dict[str, Json]:
+    properties: dict[str, Json] = {}
+    for name, field in table.fields.items():
+        shape = shape_of(title, name, field) or {}
+        properties[name] = shape
+        if field.alias:
+            properties[field.alias] = shape
+        if name == "handler":
+            properties[name] = {"anyOf": [{"enum": sorted(SETTINGS)}, shape]}
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _known() -> list[str]:
+    return [name for name, settings in SETTINGS.items() if settings is not None]
+
+
+def _settings(handler: str) -> dict[str, Json]:
+    """What the config of a built-in handler holds; a template may stand for any value."""
+    settings = SETTINGS[handler] or {}
+    properties = {name: _setting(each) for name, each in settings.items()}
+    required = [name for name, each in settings.items() if each.is_required]
+    config: dict[str, Json] = {"properties": properties, "additionalProperties": False}
+    if handler == CHILD_WORKFLOW:
+        properties |= {
+            "definition": {"$ref": "#/$defs/workflow"},
+            "file": TEXT.schema,
+            "workflow": NAME.schema,
+        }
+    then: dict[str, Json] = {"properties": {"config": config}}
+    if required:
+        config["required"] = required
+        then["required"] = ["config"]
+    return {"if": {"properties": {"handler": {"const": handler}}}, "then": then}
+
+
+def _setting(setting: Setting) -> Schema:
+    schema = setting.check.schema
+    return schema if setting.is_literal or not schema else {"anyOf": [schema, _TEMPLATE]}

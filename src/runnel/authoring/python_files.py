@@ -1,0 +1,97 @@
+"""Decorated workflows in Python files: `flow.py`, or `flow.py:name` when there are several."""
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from runnel.authoring.tracing.spots import raised_at
+from runnel.authoring.tracing.workflows import TracedWorkflow
+from runnel.core.checks.wording import name_hint
+from runnel.errors import InvalidWorkflowError, RunnelError
+
+SUFFIX = ".py"
+
+
+class PythonFile(NamedTuple):
+    """`folder` is where `module` is imported from: that of its package, if it is in one."""
+
+    path: Path
+    name: str | None
+    folder: Path
+    module: str
+
+
+def python_file(text: str) -> PythonFile | None:
+    """None for a path that is of another kind of file."""
+    file, separator, name = text.rpartition(":")
+    if not separator or not file.endswith(SUFFIX):
+        file, name = text, ""
+    if not file.endswith(SUFFIX):
+        return None
+    path = Path(file)
+    parts, folder = [path.stem], path.resolve().parent
+    while (folder / "__init__.py").is_file():
+        parts.append(folder.name)
+        folder = folder.parent
+    return PythonFile(path, name or None, folder, ".".join(reversed(parts)))
+
+
+def load_workflow(file: PythonFile) -> TracedWorkflow[..., Any]:
+    """Imports the file; raises InvalidWorkflowError in one sentence."""
+    module = _imported(file)
+    found = {name: each for name, each in vars(module).items() if isinstance(each, TracedWorkflow)}
+    if file.name is not None:
+        if file.name not in found:
+            raise _refused(file, f"there is no workflow '{file.name}' in it{_others(found)}")
+        return found[file.name]
+    own = {id(each): each for each in found.values() if each.function.__module__ == file.module}
+    if len(own) == 1:
+        return next(iter(own.values()))
+    if own:
+        names = ", ".join(f"{file.path}:{each.label}" for each in own.values())
+        raise _refused(file, f"there are {len(own)} workflows in it; name one: {names}")
+    raise _refused(file, "there is no workflow in it; expected a function with @workflow above it")
+
+
+def _imported(file: PythonFile) -> ModuleType:
+    if not file.path.is_file():
+        raise _refused(file, "there is no such file; check the path")
+    if not all(part.isidentifier() for part in file.module.split(".")):
+        raise _refused(
+            file,
+            f"workers import it by its name, and '{file.module}' can't be one; rename it with "
+            "letters, digits and _",
+        )
+    if str(file.folder) not in sys.path:
+        sys.path.insert(0, str(file.folder))
+    try:
+        module = importlib.import_module(file.module)
+    except RunnelError:
+        raise
+    except SyntaxError as error:
+        where = f" (line {error.lineno})" if error.lineno else ""
+        raise _refused(file, f"it is not Python: {error.msg}{where}") from error
+    except Exception as error:
+        spot = raised_at(error.__traceback__)
+        where = f" ({Path(spot.file).name}, line {spot.line})" if spot.line else ""
+        raise _refused(
+            file, f"importing it raised {type(error).__name__}: {error}{where}"
+        ) from error
+    other = Path(getattr(module, "__file__", None) or "")
+    if other.resolve() != file.path.resolve():
+        raise _refused(
+            file,
+            f"the name '{file.module}' is that of another module, {str(other) or 'of Python'}; "
+            "rename the file",
+        )
+    return module
+
+
+def _others(found: dict[str, TracedWorkflow[..., Any]]) -> str:
+    return name_hint("", found) if found else "; expected a function with @workflow above it"
+
+
+def _refused(file: PythonFile, problem: str) -> InvalidWorkflowError:
+    return InvalidWorkflowError([problem], source=str(file.path))

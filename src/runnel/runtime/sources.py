@@ -1,0 +1,6 @@
+"""Where the functions of an execution are: remembered with it, for whoever goes on with it."""
+
+SOURCE_LABEL = "runnel.source"
+"""The folder that `resume` puts where `import` looks first."""
+KEY_LABEL = "runnel.key"
+"""What the caller has named the execution by."""

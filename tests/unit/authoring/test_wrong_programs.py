@@ -1,0 +1,128 @@
+"""A decorated workflow that can't be traced is refused by one sentence, with its line.
+
+The programs are next to this file, in wrong_*.txt: code, and after `=>` what its author is told.
+"""
+
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from runnel.authoring.python_files import load_workflow, python_file
+from runnel.authoring.tracing.tasks import task
+from runnel.errors import InputError, InvalidWorkflowError, TraceError
+from runnel.runtime.decorated import workflow
+
+PREAMBLE = """\
+import json, math
+import runnel
+from runnel import task, workflow
+
+@task
+def fetch(url: str) -> dict: ...
+
+@task
+def parse(page, *, depth=1): ...
+
+@task
+def merge(*pages): ...
+
+@workflow
+def other(url: str):
+    return fetch(url)
+
+def plain(page):
+    return [word for word in page]
+
+@workflow
+def flow(url: str, n: int = 3):
+"""
+
+
+def programs(name: str) -> list[tuple[str, str]]:
+    text = (Path(__file__).parent / name).read_text(encoding="utf-8")
+    blocks = [block.partition("\n=> ") for block in text.split("\n\n")]
+    return [(code, sentence.rstrip().replace("\n   ", "\n")) for code, _, sentence in blocks]
+
+
+BODIES = programs("wrong_bodies.txt")
+
+
+def test_there_are_enough_wrong_programs() -> None:
+    assert len(BODIES) > 50
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is called flow.py in each test, and forgotten after it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "flow", raising=False)
+
+
+def load(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "flow.py"
+    path.write_text(text)
+    file = python_file("flow.py:flow" if "\ndef flow" in text else "flow.py")
+    assert file is not None
+    load_workflow(file).to_workflow()
+
+
+@pytest.mark.parametrize(("body", "sentence"), BODIES)
+def test_a_body_that_cannot_be_traced_is_named_by_its_line(
+    body: str, sentence: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidWorkflowError) as caught:
+        load(PREAMBLE + textwrap.indent(body, "    ") + "\n", tmp_path)
+
+    assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(("text", "sentence"), programs("wrong_files.txt"))
+def test_a_file_without_one_workflow_is_refused(text: str, sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidWorkflowError) as caught:
+        load(text, tmp_path)
+
+    assert caught.value.problems == (sentence,)
+
+
+class Weird:
+    """Nothing that JSON knows."""
+
+
+@pytest.mark.parametrize(("text", "sentence"), programs("wrong_decorators.txt"))
+def test_a_decorator_refuses_what_it_cannot_use(text: str, sentence: str) -> None:
+    with pytest.raises(InputError) as caught:
+        exec(text, {"task": task, "workflow": workflow, "Weird": Weird, "__name__": "flow"})
+
+    assert str(caught.value) == sentence
+
+
+def test_a_refusal_has_its_place_as_attributes(tmp_path: Path) -> None:
+    with pytest.raises(TraceError) as caught:
+        load(PREAMBLE + "    if fetch(url):\n        parse(url)\n", tmp_path)
+
+    line = PREAMBLE.count("\n") + 1
+    assert (caught.value.file, caught.value.line) == ("flow.py", line)
+    assert caught.value.statement == "if fetch(url):"
+
+
+def test_a_file_named_as_another_module_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "json.py"
+    path.write_text("x = 1")
+    file = python_file(str(path))
+    assert file is not None
+
+    with pytest.raises(InvalidWorkflowError, match="the name 'json' is that of another module"):
+        load_workflow(file)
+
+
+def test_a_file_whose_name_cannot_be_imported_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "my-flow.py"
+    path.write_text("x = 1")
+    file = python_file(str(path))
+    assert file is not None
+
+    with pytest.raises(InvalidWorkflowError, match="'my-flow' can't be one; rename it"):
+        load_workflow(file)
