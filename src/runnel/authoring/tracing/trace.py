@@ -56,9 +56,12 @@ class Trace:
         finally:
             _current.reset(token)
 
-    def may_skip(self, root: str) -> bool:
-        """Whether a node may be skipped because of a condition, its own or one further up."""
-        return root in self._skippable
+    def may_miss(self, root: str, *, is_lenient: bool) -> bool:
+        """Whether a node may be skipped because of a condition, its own or one further up.
+
+        Or, for those that run whatever happened before, whether it is a node at all.
+        """
+        return root in (self._positions if is_lenient else self._skippable)
 
     def call(self, asked: Asked, arrange: Arrange, items: object = None) -> Result:
         """Adds a node; `items` is the list of a map."""
@@ -69,7 +72,7 @@ class Trace:
             handler=asked.handler,
             config=arrange(Writer(self, "", is_lenient=is_lenient)),
             condition=self._condition(asked, is_lenient=is_lenient),
-            for_each=None if items is None else self._items(asked, items),
+            for_each=None if items is None else self._items(asked, items, is_lenient=is_lenient),
             concurrency_key=self._key(asked),
             child=asked.child,
             **fields_of(asked.options, self.retry),
@@ -116,12 +119,14 @@ class Trace:
         ]
         return sources[0] if len(sources) == 1 else " and ".join(f"({s})" for s in sources) or None
 
-    def _items(self, asked: Asked, items: object) -> str:
+    def _items(self, asked: Asked, items: object, *, is_lenient: bool) -> str:
         if not isinstance(items, Placeholder | list | tuple):
             raise here().refusal(
                 f"maps {asked.label} over {shown(items)}; expected a list, or a result that is one"
             )
-        source = Writer(self, f"the list of {asked.label}.map").source(items)
+        what = f"the list of {asked.label}.map"
+        absent = "[]" if isinstance(items, Placeholder) else "none"
+        source = Writer(self, what, is_lenient=is_lenient, absent=absent).source(items)
         try:
             compile_expression(source, where="for_each")
         except TemplateSyntaxError:

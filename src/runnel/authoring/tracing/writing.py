@@ -35,11 +35,12 @@ if TYPE_CHECKING:
 
 # Names with which a path can't begin; a node of such a name is nodes['name'].
 _NOT_ROOTS = NO_ROOTS | OPERATORS
-ABSENT_IS_NONE = " | default(none)"
 
 
 class Writer:
-    """Writes for one node, or for the output; with `is_lenient`, what is not there becomes none.
+    """Writes for one node, or for the output; with `is_lenient`, no node has surely a result.
+
+    What then is not there becomes `absent`.
 
     `what` names the value in messages: "argument 'url' of fetch".
     """
@@ -50,11 +51,13 @@ class Writer:
         what: str,
         *,
         is_lenient: bool = False,
+        absent: str = "none",
         spot: Callable[[], Spot] = here,
     ) -> None:
         self._trace = trace
         self._what = what
         self._is_lenient = is_lenient
+        self._absent = absent
         self._spot = spot
 
     def about(self, what: str) -> "Writer":
@@ -124,10 +127,10 @@ class Writer:
 
     def _path(self, value: Placeholder) -> tuple[str, bool]:
         holder = path_of(value)[0]
-        may_miss = isinstance(holder, Result) and (
-            self._is_lenient or self._trace.may_skip(root_of(holder))
+        may_miss = isinstance(holder, Result) and self._trace.may_miss(
+            root_of(holder), is_lenient=self._is_lenient
         )
-        return self._bare(value) + (ABSENT_IS_NONE if may_miss else ""), not may_miss
+        return self._bare(value) + (f" | default({self._absent})" if may_miss else ""), not may_miss
 
     def _bare(self, value: Placeholder) -> str:
         holder, path = path_of(value)

@@ -1,0 +1,25 @@
+"""Tasks that random workflows call: they must be found by name, so they are in a module."""
+
+from typing import Any
+
+from runnel import task, workflow
+
+
+@task
+def alpha(value: Any, other: Any = None) -> Any:
+    return [value, other]
+
+
+@task
+async def beta(value: Any, other: Any = None) -> Any:
+    return {"value": value, "other": other}
+
+
+@task(name="total")
+def gamma(value: Any, *, other: Any = None) -> Any:
+    return value
+
+
+@workflow
+def child(value: int) -> Any:
+    return alpha(value)

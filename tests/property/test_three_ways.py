@@ -1,0 +1,368 @@
+"""The same workflow as YAML, by the builder and as decorated functions: one and the same graph.
+
+Each part of a random workflow is written down twice, as a document has it and as Python has it.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import runnel
+from runnel import RetryPolicy, WorkflowDAG
+from runnel.authoring.export import to_document
+from runnel.authoring.load import load_text
+from runnel.authoring.yaml_writing import write_yaml
+from runnel.core.json_types import Json
+from runnel.core.validation import find_problems
+from runnel.core.workflow import Workflow, hash_workflow
+from runnel.runtime.decorated import DecoratedWorkflow
+from tests.property import decorated_tasks
+
+MODULE = decorated_tasks.__name__
+INPUT = {
+    "type": "object",
+    "properties": {"first": {"type": "string"}, "second": {"type": "integer", "default": 5}},
+    "required": ["first"],
+    "additionalProperties": False,
+}
+CHILD = {
+    "name": "child",
+    "input": {
+        "type": "object",
+        "properties": {"value": {"type": "integer"}},
+        "required": ["value"],
+        "additionalProperties": False,
+    },
+    "nodes": [
+        {
+            "id": "alpha",
+            "handler": "python",
+            "config": {"function": f"{MODULE}:alpha", "args": {"value": "{{ input.value }}"}},
+        }
+    ],
+}
+
+
+@dataclass(frozen=True)
+class Value:
+    """`tree` is how it stands in a config, `expression` how it stands in an expression."""
+
+    python: str
+    tree: Json
+    expression: str
+
+
+@dataclass(frozen=True)
+class Written:
+    """A node as the keys of a document, and as one line of Python."""
+
+    document: dict[str, Json]
+    python: str
+
+
+@dataclass
+class Draft:
+    """What has been drawn so far; `skipped` are nodes that a condition may skip."""
+
+    nodes: list[Written] = field(default_factory=list)
+    skipped: set[str] = field(default_factory=set)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def ids(self) -> list[str]:
+        return [str(node.document["id"]) for node in self.nodes]
+
+
+TEXTS = {
+    "plain": "plain",
+    "ünï 'quoted'": "ünï 'quoted'",
+    "{{ no template }}": "{{ '{{' }} no template }}",
+    "{% nor this": "{{ '{%' }} nor this",
+}
+PATHS = {
+    "": "",
+    "['key']": ".key",
+    ".attribute": ".attribute",
+    "[0]": "[0]",
+    "[-1]['two words']": "[-1]['two words']",
+}
+numbers = st.integers(-999, 999).map(lambda n: Value(repr(n), n, str(n)))
+constants = numbers | st.sampled_from([Value("None", None, "none"), Value("True", True, "true")])
+texts = st.sampled_from(sorted(TEXTS)).map(lambda text: Value(repr(text), TEXTS[text], ""))
+inputs = st.sampled_from(
+    [
+        Value("first", "{{ input.first }}", "input.first"),
+        Value("second", "{{ input.second | default(5) }}", "(input.second | default(5))"),
+    ]
+)
+plain = constants | texts | inputs
+yes = st.booleans()
+rarely = st.integers(0, 4).map(lambda n: n == 0)
+sizes = st.integers(1, 5)
+positions = st.integers(0, 9)
+paths = st.sampled_from(sorted(PATHS))
+shapes = st.sampled_from(["alone", "list", "object"])
+tasks = st.sampled_from(["alpha", "beta", "gamma"])
+waits = st.sampled_from(["child", "output", "sleep", "wait_for_signal"])
+signs = st.sampled_from(["==", "!=", "<", ">="])
+policies = st.sampled_from(["fail_fast", "continue"])
+
+
+def a_result(draw: st.DrawFn, draft: Draft, *, is_lenient: bool) -> Value:
+    """What an earlier node gives, or something in it."""
+    if not draft.nodes:
+        return draw(inputs)
+    at = draw(positions) % len(draft.nodes)
+    path = draw(paths)
+    node_id = draft.ids[at]
+    source = (node_id if node_id.isidentifier() else f"nodes['{node_id}']") + PATHS[path]
+    if not is_lenient and node_id not in draft.skipped:
+        return Value(f"r{at}{path}", f"{{{{ {source} }}}}", source)
+    source += " | default(none)"
+    return Value(f"r{at}{path}", f"{{{{ {source} }}}}", f"({source})")
+
+
+def a_value(draw: st.DrawFn, draft: Draft, *, is_lenient: bool = False) -> Value:
+    """Alone, or in a list and an object."""
+    shape = draw(shapes)
+    count = 1 if shape == "alone" else 2
+    found = [
+        a_result(draw, draft, is_lenient=is_lenient) if draw(yes) else draw(plain)
+        for _ in range(count)
+    ]
+    if shape == "alone":
+        return found[0]
+    if shape == "list":
+        return Value(f"[{', '.join(v.python for v in found)}]", [v.tree for v in found], "")
+    pairs = {f"k {at}": each for at, each in enumerate(found)}
+    python = ", ".join(f"{key!r}: {each.python}" for key, each in pairs.items())
+    return Value(f"{{{python}}}", {key: each.tree for key, each in pairs.items()}, "")
+
+
+options = st.fixed_dictionaries(
+    {},
+    optional={
+        "retries": st.integers(0, 9),
+        "timeout": st.integers(1, 600),
+        "resource_tag": st.just("api"),
+        "queue": st.just("slow"),
+        "concurrency_key": st.just("{{ input.first }}"),
+        "concurrency_limit": st.integers(1, 9),
+        "run_when": st.sampled_from(["none_failed", "all_settled", "all_completed"]),
+    },
+)
+SPELLED = {"timeout": "timeout_seconds"}
+
+
+def a_call(draw: st.DrawFn, draft: Draft) -> Written:
+    """A call of a task."""
+    name = draw(tasks)
+    chosen = draw(options)
+    is_lenient = chosen.get("run_when") == "all_settled"
+    given = {"value": a_value(draw, draft, is_lenient=is_lenient)}
+    if draw(yes):
+        given["other"] = a_value(draw, draft, is_lenient=is_lenient)
+    document: dict[str, Json] = {"id": an_id(draw, draft, "total" if name == "gamma" else name)}
+    python = name
+    if chosen or document["id"].startswith("own"):
+        own = {"id": document["id"]} if document["id"].startswith("own") else {}
+        python += f".options(**{ {**chosen, **own}!r})"
+    said = {SPELLED.get(key, key): value for key, value in chosen.items() if key != "retries"}
+    if "retries" in chosen:
+        said["retry"] = {"max_retries": chosen["retries"]}
+    args = {key: value.tree for key, value in given.items()}
+    document |= {"handler": "python", "config": {"function": f"{MODULE}:{name}", "args": args}}
+    document |= said
+    arguments = [f"{key}={value.python}" for key, value in given.items()]
+    if draw(yes):
+        items = _listed(draw(numbers))
+        if draw(yes):
+            items = a_result(draw, draft, is_lenient=is_lenient)
+        source = _bare(items.expression).replace("default(none)", "default([])")
+        args["value"], document["for_each"] = "{{ item }}", source
+        arguments = [items.python, *arguments[1:]]
+        return ordered(draw, draft, Written(document, python), f".map({', '.join(arguments)})")
+    return ordered(draw, draft, Written(document, python), f"({', '.join(arguments)})")
+
+
+def an_id(draw: st.DrawFn, draft: Draft, name: str) -> str:
+    """As they are numbered, or one of the author's own."""
+    if draw(rarely):
+        return f"own-{len(draft.nodes)}" if draw(yes) else f"own{len(draft.nodes)}"
+    draft.counts[name] += 1
+    return name if draft.counts[name] == 1 else f"{name}_{draft.counts[name]}"
+
+
+def ordered(draw: st.DrawFn, draft: Draft, node: Written, call: str) -> Written:
+    """With a condition, and with parents of which it takes nothing."""
+    document, python = dict(node.document), node.python
+    is_lenient = document.get("run_when") == "all_settled"
+    if draw(yes):
+        left = a_result(draw, draft, is_lenient=is_lenient)
+        sign = draw(signs)
+        right = draw(numbers)
+        python += f".when({left.python} {sign} {right.python})"
+        document["condition"] = f"{left.expression} {sign} {right.expression}"
+    after = [at for at in range(len(draft.nodes)) if draw(rarely)]
+    if after:
+        python += f".after({', '.join(f'r{at}' for at in after)})"
+        document["after"] = [draft.ids[at] for at in after]
+    return Written(document, f"{python}{call}")
+
+
+def another(draw: st.DrawFn, draft: Draft) -> Written:
+    """Nodes that are no tasks: waits, a child, a handler by its name."""
+    value = a_value(draw, draft)
+    kinds: dict[str, tuple[str, dict[str, Json]]] = {
+        "sleep": ("sleep(3)", {"seconds": 3}),
+        "wait_for_signal": (
+            "wait_for_signal('go', timeout=9)",
+            {"signal": "go", "timeout_seconds": 9},
+        ),
+        "output": (f"handler('output')(value={value.python})", {"value": value.tree}),
+        "child": ("child(value=7)", {"input": {"value": 7}, "definition": CHILD}),
+    }
+    name = draw(waits)
+    python, config = kinds[name]
+    draft.counts[name] += 1
+    number = draft.counts[name]
+    document = {
+        "id": name if number == 1 else f"{name}_{number}",
+        "handler": "workflow" if name == "child" else name,
+        "config": config,
+    }
+    callee, _, call = python.rpartition("(")
+    return ordered(draw, draft, Written(document, callee), f"({call}")
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> tuple[str, dict[str, Json]]:
+    """The Python source, and the document."""
+    draft = Draft()
+    for _ in range(draw(sizes)):
+        node = another(draw, draft) if draw(rarely) else a_call(draw, draft)
+        parents = _parents(node.document, draft.ids)
+        if node.document.pop("after", None):
+            node.document["dependencies"] = parents
+        if _may_skip(node.document, parents, draft.skipped):
+            draft.skipped.add(str(node.document["id"]))
+        draft.nodes.append(node)
+    returned = a_value(draw, draft)
+    on_failure = draw(policies)
+    lines = [f"r{at} = {node.python}" for at, node in enumerate(draft.nodes)]
+    source = "\n    ".join(
+        [
+            f"@workflow(name='flow', on_failure={on_failure!r}, timeout=60)",
+            "def flow(first: str, second: int = 5):",
+            *lines,
+            f"return {returned.python}",
+        ]
+    ).replace("\n    def", "\ndef")
+    document = {
+        "name": "flow",
+        "on_failure": on_failure,
+        "timeout_seconds": 60,
+        "input": INPUT,
+        "nodes": [node.document for node in draft.nodes],
+        "output": returned.tree,
+    }
+    if _is_last_alone(returned, draft):
+        del document["output"]
+    return source, document
+
+
+@given(programs())
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+def test_yaml_builder_and_decorated_functions_give_one_graph(
+    program: tuple[str, dict[str, Json]],
+) -> None:
+    source, document = program
+
+    read = load_text(yaml.safe_dump(document, allow_unicode=True, sort_keys=False))
+    traced = _traced(source)
+    built = _built(document).to_workflow()
+
+    assert traced == read
+    assert built == read
+    assert hash_workflow(traced) == hash_workflow(read) == hash_workflow(built)
+    assert find_problems(read) == []
+    assert load_text(write_yaml(to_document(traced))) == read
+
+
+def _traced(source: str) -> Workflow:
+    names = {name: getattr(runnel, name) for name in runnel.__all__}
+    space: dict[str, Any] = {**names, **vars(decorated_tasks)}
+    exec(source, space)
+    flow: DecoratedWorkflow[..., Any] = space["flow"]
+    return flow.to_workflow()
+
+
+def _built(document: dict[str, Any]) -> WorkflowDAG:
+    fields = {key: document[key] for key in ("input", "output") if key in document}
+    dag = WorkflowDAG(
+        document["name"],
+        on_failure=document.get("on_failure", "fail_fast"),
+        timeout_seconds=document.get("timeout_seconds"),
+        **fields,
+    )
+    for node in document["nodes"]:
+        rest = {key: value for key, value in node.items() if key not in {"id", "handler"}}
+        config = dict(rest.pop("config"))
+        child = config.pop("definition", None)
+        if "retry" in rest:
+            rest["retry"] = RetryPolicy(**rest["retry"])
+        dag.add_node(
+            node["id"],
+            node["handler"],
+            config,
+            depends_on=rest.pop("dependencies", None),
+            child=None if child is None else _built(child),
+            **rest,
+        )
+    return dag
+
+
+def _listed(value: Value) -> Value:
+    return Value(f"[{value.python}]", [value.tree], f"[{value.expression}]")
+
+
+def _bare(expression: str) -> str:
+    is_whole = expression.startswith("(") and expression.endswith(")")
+    return expression[1:-1] if is_whole else expression
+
+
+def _parents(document: dict[str, Json], earlier: list[str]) -> list[str]:
+    """Those that it names anywhere, in the order of the document."""
+    text = str([document.get(key) for key in ("config", "condition", "for_each")])
+    after = document.get("after", [])
+    return [
+        each
+        for each in earlier
+        if each in after
+        or any(f"{start}{each}{end}" in text for start in " '([" for end in " .[})")
+        or f"nodes['{each}']" in text
+    ]
+
+
+def _may_skip(document: dict[str, Json], parents: list[str], skipped: set[str]) -> bool:
+    if "condition" in document:
+        return True
+    found = [parent in skipped for parent in parents]
+    rule = document.get("run_when", "default")
+    if rule == "all_completed":
+        return any(found)
+    return rule == "default" and bool(found) and all(found)
+
+
+def _is_last_alone(returned: Value, draft: Draft) -> bool:
+    """Whether the only node without children is what is returned: then `output` says nothing."""
+    parents = set()
+    for at, node in enumerate(draft.nodes):
+        stated = node.document.get("dependencies")
+        parents |= set(stated or _parents(node.document, draft.ids[:at]))
+    leaves = [at for at, node in enumerate(draft.ids) if node not in parents]
+    return [returned.python] == [f"r{at}" for at in leaves]
