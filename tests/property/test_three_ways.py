@@ -3,6 +3,7 @@
 Each part of a random workflow is written down twice, as a document has it and as Python has it.
 """
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -337,14 +338,17 @@ def _bare(expression: str) -> str:
 
 def _parents(document: dict[str, Json], earlier: list[str]) -> list[str]:
     """Those that it names anywhere, in the order of the document."""
-    text = str([document.get(key) for key in ("config", "condition", "for_each")])
+    config = {
+        key: value
+        for key, value in document["config"].items()
+        if key not in {"function", "definition"}
+    }
+    text = str([config, document.get("condition"), document.get("for_each")])
     after = document.get("after", [])
     return [
         each
         for each in earlier
-        if each in after
-        or any(f"{start}{each}{end}" in text for start in " '([" for end in " .[})")
-        or f"nodes['{each}']" in text
+        if each in after or re.search(rf"(?<![\w-]){re.escape(each)}(?![\w-])", text)
     ]
 
 

@@ -37,7 +37,7 @@ class WorkflowOptions(TypedDict, total=False):
     timeout: float | timedelta
     sla: float | timedelta
     max_concurrency: int
-    rate_limits: Mapping[str, RateLimit]
+    rate_limits: Mapping[str, RateLimit | float]
     labels: Mapping[str, str]
 
 

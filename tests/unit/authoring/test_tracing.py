@@ -1,0 +1,242 @@
+"""What decorated functions are traced into: the document that says the same."""
+
+from typing import Any
+
+import pytest
+
+import runnel
+from runnel.authoring.document import read_document
+from runnel.authoring.tracing.trace import current
+from runnel.core.graph import Graph
+from runnel.core.retry import RetryPolicy
+from runnel.core.workflow import Workflow
+from runnel.errors import InputError
+from runnel.runtime.decorated import DecoratedWorkflow
+from tests.unit.authoring import traced_flows as flows
+from tests.unit.authoring import typed_flow
+
+HERE = flows.__name__
+diamond: Any = flows.diamond
+URL = {
+    "type": "object",
+    "properties": {"url": {"type": "string"}},
+    "required": ["url"],
+    "additionalProperties": False,
+}
+FETCH = {
+    "id": "fetch",
+    "handler": "python",
+    "config": {"function": f"{HERE}:fetch", "args": {"url": "{{ input.url }}"}},
+    "timeout_seconds": 30,
+}
+
+
+def python(node_id: str, function: str, **args: Any) -> dict[str, Any]:
+    config = {"function": f"{HERE}:{function}", "args": args}
+    return {"id": node_id, "handler": "python", "config": config}
+
+
+DIAMOND: dict[str, Any] = {
+    "name": "diamond",
+    "input": URL,
+    "nodes": [
+        FETCH,
+        python("parse", "parse", page="{{ fetch }}"),
+        python("scan", "scan", page="{{ fetch }}"),
+        python("merge", "merge", left="{{ parse }}", right="{{ scan }}"),
+    ],
+}
+
+
+def nodes_of(flow: DecoratedWorkflow[..., Any]) -> dict[str, Any]:
+    return {node.id: node for node in flow.to_workflow().nodes}
+
+
+def test_calls_become_nodes_and_arguments_become_edges() -> None:
+    traced = flows.diamond.to_workflow()
+
+    assert traced == read_document(DIAMOND)
+    assert Graph(traced).layers() == [["fetch"], ["parse", "scan"], ["merge"]]
+
+
+def test_every_field_of_a_node_is_an_option() -> None:
+    said = {
+        "retry": {"max_retries": 1, "jitter": False},
+        "timeout_seconds": 120,
+        "soft_timeout_seconds": 60,
+        "run_when": "all_settled",
+        "resource_tag": "api",
+        "concurrency_key": "{{ input.url }}",
+        "concurrency_limit": 2,
+        "queue": "slow",
+    }
+    node = python("clean", "tidy_up", what="{{ fetch | default(none) }}") | said
+    node["config"]["mode"] = "process"
+    document = {"name": "all_options", "input": URL, "nodes": [FETCH, node]}
+
+    assert flows.all_options.to_workflow() == read_document(document)
+
+
+def test_what_a_task_does_not_say_about_retries_is_the_default() -> None:
+    default = RetryPolicy(max_retries=7, initial_delay=9.0)
+
+    traced = flows.diamond.to_workflow(retry=default)
+
+    assert traced == read_document(
+        DIAMOND | {"nodes": [FETCH | {"retry": 3}, *DIAMOND["nodes"][1:]]}, retry=default
+    )
+
+
+def test_the_signature_is_the_schema_of_the_input() -> None:
+    traced = flows.typed.to_workflow()
+
+    assert traced.input is not None
+    assert traced.input["required"] == ["text", "number", "kind"]
+    properties = traced.input["properties"]
+    assert properties["text"] == {"type": "string"}
+    assert properties["number"] == {"type": "number"}
+    assert properties["mode"] == {"enum": ["a", "b"], "default": "a"}
+    assert properties["author"]["default"] == {"name": "Ada"}
+    assert properties["anything"] == {"default": None}
+    assert set(traced.input["$defs"]) == {"Kind", "Options", "Author"}
+
+
+def test_every_field_of_a_workflow_is_an_option() -> None:
+    traced = flows.typed.to_workflow()
+
+    assert (traced.name, traced.on_failure, traced.labels) == ("annual", "continue", {"team": "a"})
+    assert (traced.timeout_seconds, traced.sla_seconds, traced.max_concurrency) == (3600, 60, 2)
+    assert traced.rate_limits["api"].rate_per_second == 3
+    assert traced.rate_limits["slow"].burst == 2
+
+
+def test_a_parameter_with_a_default_may_be_left_out() -> None:
+    args = nodes_of(flows.typed)["merge"].config["args"]
+
+    assert args["left"][3:] == [
+        '{{ input.mode | default("a") }}',
+        "{{ input.names | default(none) }}",
+    ]
+    assert args["right"]["a"] == '{{ (input.author | default({"name": "Ada"})).name }}'
+
+
+def test_a_comparison_of_results_is_a_condition() -> None:
+    nodes = nodes_of(flows.conditions)
+
+    least = "(input.least | default(3))"
+    assert nodes["parse"].condition == f"(fetch.size > {least}) and (not fetch.ok)"
+    assert nodes["scan"].condition == "fetch.title | length > 3"
+    assert nodes["parse_2"].condition == "(true) and (fetch.a == none)"
+
+
+def test_what_may_be_skipped_arrives_as_none() -> None:
+    traced = flows.conditions.to_workflow()
+
+    nodes = nodes_of(flows.conditions)
+    assert nodes["parse_2"].config["args"]["page"] == "{{ parse | default(none) }}"
+    assert traced.output == {
+        "alarm": "{{ parse | default(none) }}",
+        "late": "{{ parse_2.x | default(none) }}",
+        "news": '{{ scan | default("none") }}',
+        "page": "{{ fetch }}",
+        "tidied": "{{ clean }}",
+    }
+
+
+def test_what_always_runs_finds_none_for_what_failed() -> None:
+    assert nodes_of(flows.conditions)["clean"].config["args"]["what"] == (
+        "{{ fetch.title | default(none) }}"
+    )
+
+
+def test_a_map_is_over_a_list_that_is_known_when_it_runs() -> None:
+    nodes = nodes_of(flows.maps)
+
+    assert nodes["fetch"].for_each == "input.urls"
+    assert nodes["fetch"].config["args"] == {"url": "{{ item }}"}
+    assert nodes["parse"].for_each == "fetch"
+    assert nodes["parse"].config["args"] == {"page": "{{ item }}", "depth": 2}
+    assert nodes["parse_2"].for_each == '["a", fetch[0]]'
+    assert nodes["diamond"].for_each == "fetch_2.links | default([])"
+    assert nodes["diamond"].config == {"input": {"url": "{{ item }}"}}
+
+
+def test_waits_and_handlers_are_called_by_name() -> None:
+    nodes = nodes_of(flows.waits)
+
+    assert nodes["sleep"].config == {"seconds": "{{ fetch.seconds }}"}
+    approval = nodes["approval"]
+    assert (approval.handler, approval.dependencies) == ("wait_for_signal", ("sleep",))
+    assert approval.config == {
+        "signal": "approve",
+        "timeout_seconds": 60,
+        "on_timeout": "complete",
+    }
+    assert nodes["data_processor"].config["data"] == "{{ fetch }}"
+    assert nodes["output"].config == {"link": "{{ item }}"}
+
+
+def test_texts_are_made_of_results_and_plain_texts_stay_as_they_are() -> None:
+    args = nodes_of(flows.texts)["merge"].config["args"]
+
+    assert args["left"] == "{{ fetch.title }} of {{ input.url }} {3}"
+    assert args["right"] == "{{ '{{' }} not a template }}"
+
+
+def test_a_workflow_in_a_workflow_is_a_child() -> None:
+    nodes = nodes_of(flows.parent)
+
+    assert nodes["diamond"].child == nodes["again"].child == read_document(DIAMOND)
+    assert nodes["again"].config == {"input": {"url": "{{ input.url }}"}}
+
+
+def test_ids_are_the_names_of_the_tasks_numbered() -> None:
+    assert list(nodes_of(flows.names)) == [
+        *("fetch", "fetch_2", "load", "input_node", "my-fetch", "merge"),
+    ]
+    args = nodes_of(flows.names)["merge"].config["args"]
+    assert args["right"] == "{{ nodes['my-fetch'] }}"
+
+
+def test_a_body_is_traced_once() -> None:
+    assert flows.diamond.to_workflow() is flows.diamond.to_workflow()
+    assert isinstance(flows.diamond.to_workflow(), Workflow)
+    assert current() is None
+
+
+def test_outside_of_a_workflow_a_task_is_its_function() -> None:
+    assert flows.parse("page", depth=2) == ["page", 2]
+    assert flows.parse.function("page") == ["page", 1]
+    assert flows.parse.__name__ == "parse"
+    assert runnel.text("{} {x}", 1, x=2) == "1 2"
+
+
+async def test_outside_of_a_workflow_an_async_task_is_awaited() -> None:
+    assert await typed_flow.fetch.function("x") == {"title": "x", "links": ["x"]}
+    assert (await flows.fetch("x"))["title"] == "X"
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: flows.diamond("x"), "'diamond' is a workflow: write diamond.run(...), or 'await "),
+        (lambda: flows.fetch.map(["x"]), "fetch.map: maps are made inside a @workflow; elsewhere"),
+        (lambda: runnel.sleep(3), "sleep: this handler is called inside a @workflow only"),
+        (runnel.item, "runnel.item is for the body of a @workflow"),
+        (lambda: flows.fetch.when(3), "has a wrong condition: fetch.when: expected a comparison"),
+        (lambda: flows.fetch.options(timeout=0), "has a wrong option: fetch: timeout: expected"),
+        (diamond.run, "diamond(url: str) can't be run with this input: missing"),
+        (lambda: diamond.run("x", n=1), "got an unexpected keyword argument 'n'"),
+        (lambda: flows.diamond.run_options(key=""), "diamond.run_options: key: expected a text"),
+    ],
+)
+def test_what_belongs_into_a_workflow_says_so_elsewhere(call: Any, sentence: str) -> None:
+    with pytest.raises(InputError) as caught:
+        call()
+
+    assert sentence in str(caught.value)
+
+
+async def test_running_from_async_code_without_await_is_refused() -> None:
+    with pytest.raises(InputError, match=r"write 'await runnel.run\(diamond, ...\)'"):
+        flows.diamond.run("x")

@@ -1,0 +1,58 @@
+"""What type checkers see of decorated functions: mypy checks this file with all others.
+
+An ignore that is not needed would be an error, so each one shows that a mistake is found.
+"""
+
+from typing import TypedDict, assert_type
+
+import runnel
+from runnel import task, workflow
+
+
+class Page(TypedDict):
+    title: str
+    links: list[str]
+
+
+@task(retries=3, timeout=30)
+async def fetch(url: str) -> Page:
+    return {"title": url, "links": [url]}
+
+
+@task
+def count(page: Page, *, least: int = 0) -> int:
+    return max(len(page["links"]), least)
+
+
+@workflow
+def report(url: str, year: int = 2026) -> int:
+    page = fetch(url)
+    assert_type(page, Page)
+    assert_type(page["title"], str)
+    assert_type(fetch.map(page["links"]), list[Page])
+    assert_type(fetch.options(retries=1).when(page["title"] != "").after(page)(url), Page)
+    return count(page, least=year)
+
+
+@workflow(name="both", on_failure="continue")
+def both(url: str) -> list[int]:
+    assert_type(report(url), int)
+    return report.map([url])
+
+
+async def typed_runs() -> None:
+    assert_type(await runnel.run(report, "https://example.org"), int)
+    assert_type(await runnel.run(both, url="https://example.org"), list[int])
+    assert_type(await runnel.submit(report, "https://example.org"), str)
+    assert_type(await fetch.function("x"), Page)
+    assert_type(count.function({"title": "", "links": []}), int)
+
+
+def wrong() -> None:
+    fetch(7)  # type: ignore[arg-type]
+    fetch()  # type: ignore[call-arg]
+    count(fetch("x"), most=3)  # type: ignore[call-arg]
+    report.run(7)  # type: ignore[arg-type]
+    report.run("x", month=3)  # type: ignore[call-arg]
+    fetch.options(retry=3)  # type: ignore[call-arg]
+    task(retries="x")  # type: ignore[call-overload]
