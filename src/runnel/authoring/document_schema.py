@@ -150,3 +150,8 @@ def _settings(handler: str) -> dict[str, Json]:
 def _setting(setting: Setting) -> Schema:
     schema = setting.check.schema
     return schema if setting.is_literal or not schema else {"anyOf": [schema, _TEMPLATE]}
+
+
+if __name__ == "__main__":
+    with resources.as_file(resources.files(__package__).joinpath(FILE_NAME)) as path:
+        path.write_text(written_schema(), encoding="utf-8")

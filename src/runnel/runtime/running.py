@@ -87,8 +87,15 @@ async def submit(workflow: TracedWorkflow[P, R], /, *args: P.args, **kwargs: P.k
     The workers of a server run it; without servers the next `runnel resume` does.
     """
     wanted = _wanted(workflow, args, kwargs)
-    async with _sharing(wanted.settings).use(lambda: _site(wanted)) as shared:
-        return await _begin(await shared.opened(), wanted)
+    if wanted.settings.has_redis:
+        async with _sharing(wanted.settings).use(lambda: _site(wanted)) as shared:
+            return await _begin(await shared.opened(), wanted)
+    engine = await build_engine(wanted.settings)
+    try:
+        await engine.claim_home()
+        return await _begin(_embedded(engine), wanted)
+    finally:
+        await engine.backend.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,13 +214,17 @@ async def _site(wanted: Wanted) -> AsyncIterator[Site]:
         return
     engine = await build_engine(settings)
     async with running(engine, adopts=await _abandoned(engine, wanted.execution_id)):
-        yield Site(
-            client=engine.client,
-            backend=engine.backend,
-            clock=engine.clock,
-            hub=engine.hub,
-            engine=engine,
-        )
+        yield _embedded(engine)
+
+
+def _embedded(engine: Engine) -> Site:
+    return Site(
+        client=engine.client,
+        backend=engine.backend,
+        clock=engine.clock,
+        hub=engine.hub,
+        engine=engine,
+    )
 
 
 async def _abandoned(engine: Engine, execution_id: ExecutionId | None) -> frozenset[int]:

@@ -1,0 +1,184 @@
+"""Workflows in Python files, run by the program `runnel` and as scripts of their own."""
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runnel.runtime.servers import RedisServer
+from tests.e2e.program import DEADLINE_S, Program, clean_environment
+from tests.redis_server import empty
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.e2e
+
+FLOW = """
+import asyncio
+from pathlib import Path
+import runnel
+from runnel import task, workflow
+
+print("imported")
+
+@task
+def note(notes: str, text: str) -> str:
+    with Path(notes).open("a") as log:
+        print(text, file=log)
+    return text
+
+@task
+async def until(notes: str, gate: str) -> str:
+    note(notes, "waiting")
+    while not Path(gate).exists():
+        await asyncio.sleep(0.02)
+    return "opened"
+
+@task
+def join(parts: list) -> str:
+    return " ".join(parts)
+
+@workflow
+def gated(notes: str, gate: str = "gate"):
+    first = note(notes, "first")
+    return join([first, until.after(first)(notes, gate), note.after(first)(notes, "second")])
+
+@workflow
+def short(words: list[str]):
+    return join(words)
+
+if __name__ == "__main__":
+    print(gated.run_options(key="today").run("notes"))
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    (tmp_path / "flow.py").write_text(FLOW)
+    return Program(tmp_path)
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def test_a_workflow_of_a_python_file_is_run_by_its_name(program: Program) -> None:
+    done = program.run("run", "flow.py:short", "-i", 'words:=["a", "b"]')
+
+    assert (done.returncode, done.stdout) == (0, '"a b"\n')
+    assert "imported" in done.stderr
+
+
+def test_a_python_file_is_validated_drawn_and_exported(program: Program) -> None:
+    checked = program.run("validate", "flow.py:gated")
+    drawn = program.run("graph", "flow.py:gated", "--mermaid")
+    exported = program.run("export", "flow.py:gated")
+
+    assert checked.stdout == "ok: 4 nodes, 3 layers\n"
+    assert "n1 --> n3" in drawn.stdout
+    (program.folder / "exported.yaml").write_text(exported.stdout)
+    assert program.run("export", "exported.yaml").stdout == exported.stdout
+    (program.folder / "gate").touch()
+    done = program.run("run", "exported.yaml", "-i", "notes=notes")
+    assert done.stdout == '"first opened second"\n'
+
+
+def test_a_file_in_a_package_is_imported_with_its_package(program: Program) -> None:
+    package = program.folder / "app" / "flows"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent):
+        (folder / "__init__.py").touch()
+    (package / "words.py").write_text(
+        "from runnel import task, workflow\nfrom . import signs\n"
+        "@task\ndef shout(word): return word.upper() + signs.SIGN\n"
+        "@workflow\ndef loud(word: str): return shout(word)\n"
+    )
+    (package / "signs.py").write_text("SIGN = '!'")
+
+    done = program.run("run", "app/flows/words.py", "-i", "word=a")
+
+    assert done.stdout == '"A!"\n', done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("run", "flow.py"), "flow.py: there are 2 workflows in it; name one: flow.py:gated, "),
+        (("run", "flow.py:short"), "input: 'words' is a required property"),
+    ],
+)
+def test_a_wrong_call_is_told_in_a_sentence(
+    program: Program, arguments: tuple[str, ...], sentence: str
+) -> None:
+    done = program.run(*arguments)
+
+    assert done.returncode == 2
+    assert sentence in done.stderr
+
+
+async def test_a_killed_run_of_a_python_file_is_resumed(program: Program) -> None:
+    notes = program.folder / "notes"
+    async with program.running("run", "flow.py:gated", "-i", "notes=notes") as running:
+        await eventually(lambda: {"second", "waiting"} <= set(lines(notes)), DEADLINE_S)
+        running.send(signal.SIGKILL)
+        await running.ends()
+    (program.folder / "gate").touch()
+
+    done = await asyncio.to_thread(program.run, "resume")
+
+    assert done.returncode == 0, done.stderr
+    assert "first opened second" in done.stdout
+    assert lines(notes).count("first") == lines(notes).count("second") == 1
+
+
+async def test_a_killed_script_goes_on_when_it_is_started_again(program: Program) -> None:
+    notes = program.folder / "notes"
+    script = [sys.executable, "flow.py"]
+    process = subprocess.Popen(script, cwd=program.folder, env=clean_environment())
+    await eventually(lambda: {"second", "waiting"} <= set(lines(notes)), DEADLINE_S)
+    process.kill()
+    await asyncio.to_thread(process.wait)
+    (program.folder / "gate").touch()
+
+    for _ in range(2):  # the second time there is nothing left to do
+        done = await asyncio.to_thread(
+            subprocess.run,
+            script,
+            cwd=program.folder,
+            env=clean_environment(),
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=DEADLINE_S,
+        )
+
+        assert done.stdout.splitlines()[-1] == "first opened second"
+    assert lines(notes).count("first") == lines(notes).count("second") == 1
+
+
+async def test_the_workers_of_a_server_find_the_functions(
+    program: Program, shared_redis: RedisServer
+) -> None:
+    empty(shared_redis)
+    (program.folder / "gate").touch()
+    server = {"REDIS_URL": shared_redis.url}
+    async with program.running("dev", "--app", "flow", **server):
+        by_command = await asyncio.to_thread(
+            program.run, "run", "flow.py:gated", "-i", "notes=notes", "--json", **server
+        )
+        by_script = await asyncio.to_thread(
+            subprocess.run,
+            [sys.executable, "flow.py"],
+            cwd=program.folder,
+            env=clean_environment(**server),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=DEADLINE_S,
+        )
+
+    assert json.loads(by_command.stdout)["output"] == "first opened second"
+    assert by_script.stdout.splitlines()[-1] == "first opened second", by_script.stderr

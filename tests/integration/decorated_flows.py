@@ -1,0 +1,90 @@
+"""Decorated workflows that the tests run; `notes` is a file in which tasks say that they ran."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import runnel
+from runnel import Context, task, workflow
+
+
+def note(file: str, text: str) -> None:
+    with Path(file).open("a") as log:
+        print(text, file=log)
+
+
+@task(retries=2)
+async def fetch(url: str) -> Any:
+    return {"url": url, "words": url.split("/"), "size": len(url)}
+
+
+@task
+def count(words: list[str], least: int = 0) -> int:
+    return max(least, len(words))
+
+
+@task
+def shout(word: str, sign: str = "!") -> str:
+    return word.upper() + sign
+
+
+@task
+def merge(left: Any, right: Any = None) -> Any:
+    return [left, right]
+
+
+@task(retries=0)
+def fail(why: str) -> Any:
+    raise LookupError(why)
+
+
+@task(mode="process")
+def pid(ctx: Context | None = None) -> Any:
+    return {"pid": os.getpid(), "attempt": ctx.attempt if ctx else 0}
+
+
+@task
+def noted(notes: str, text: str) -> str:
+    note(notes, text)
+    return text
+
+
+@workflow
+def diamond(url: str, least: int = 2) -> Any:
+    page = fetch(url)
+    return merge(count(page["words"], least), shout.map(page["words"], sign="?"))
+
+
+@workflow
+def choosing(url: str) -> Any:
+    page = fetch(url)
+    large = shout.when(page["size"] > 5)(url)
+    small = shout.when(page["size"] <= 5)(url)
+    return {"large": large, "small": small, "both": merge(large, small), "was": page["size"] > 5}
+
+
+@workflow
+def nested(urls: list[str]) -> Any:
+    return merge(diamond.map(urls, least=7), choosing(urls[0])["both"])
+
+
+@workflow
+def failing(why: str) -> Any:
+    return merge(fail(why))
+
+
+@workflow
+def elsewhere() -> Any:
+    return pid()
+
+
+@workflow
+def approved(notes: str) -> Any:
+    before = noted(notes, "before")
+    answer = runnel.wait_for_signal.after(before)("approve")
+    return merge(answer["by"], noted.after(answer)(notes, "after"))
+
+
+@workflow
+def once(notes: str) -> Any:
+    return noted(notes, "ran")

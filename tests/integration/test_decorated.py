@@ -1,0 +1,176 @@
+"""Decorated workflows, run from Python on the embedded engine."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+import runnel
+from runnel import WorkflowDAG, WorkflowFailedError
+from runnel.core.ids import ExecutionId
+from runnel.core.states import ExecutionState
+from runnel.errors import InputError, InvalidInputError
+from runnel.ports.archive import ExecutionFilter
+from runnel.ports.store import Header
+from runnel.runtime.look import looking
+from runnel.runtime.sources import KEY_LABEL, SOURCE_LABEL
+from runnel.settings import read_settings
+from tests.integration import decorated_flows as flows
+from tests.waiting import eventually
+
+ANSWER = [2, ["A?", "B?"]]
+
+
+@pytest.fixture(autouse=True)
+def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the settings say, as for the command line."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    monkeypatch.setenv("RUNNEL_DATA_DIR", str(tmp_path / "data"))
+    return tmp_path / "data"
+
+
+async def headers() -> list[Header]:
+    async with looking(read_settings()) as look:
+        return list(await look.client.list_executions(ExecutionFilter()))
+
+
+async def test_a_workflow_gives_its_result() -> None:
+    assert await runnel.run(flows.diamond, "a/b") == ANSWER
+    assert await runnel.run(flows.diamond, url="a/b", least=5) == [5, ["A?", "B?"]]
+
+
+def test_plain_code_runs_a_workflow_too() -> None:
+    assert flows.diamond.run("a/b") == ANSWER
+
+
+async def test_runs_at_the_same_time_share_one_engine(data_dir: Path) -> None:
+    found = await asyncio.gather(*(runnel.run(flows.diamond, f"a/{n}") for n in range(20)))
+
+    assert found == [[2, ["A?", f"{n}?"]] for n in range(20)]
+    assert len(await headers()) == 20
+    assert len(list(data_dir.glob("p*.lock"))) == 1
+
+
+async def test_a_skipped_task_gives_none() -> None:
+    assert await runnel.run(flows.choosing, "short") == {
+        "large": None,
+        "small": "SHORT!",
+        "both": [None, "SHORT!"],
+        "was": False,
+    }
+
+
+async def test_workflows_run_inside_workflows() -> None:
+    assert await runnel.run(flows.nested, ["a/b", "longer/c"]) == [
+        [[7, ["A?", "B?"]], [7, ["LONGER?", "C?"]]],
+        [None, "A/B!"],
+    ]
+
+
+async def test_a_task_runs_in_a_process_of_its_own() -> None:
+    found = await runnel.run(flows.elsewhere)
+
+    assert found["attempt"] == 1
+    assert found["pid"] != os.getpid()
+
+
+async def test_a_failure_is_raised_with_the_id_of_the_execution() -> None:
+    with pytest.raises(WorkflowFailedError, match="LookupError: no such page") as caught:
+        await runnel.run(flows.failing, "no such page")
+
+    (header,) = await headers()
+    assert caught.value.execution_id == header.execution_id
+    assert caught.value.status == ExecutionState.FAILED
+
+
+async def test_a_wrong_input_is_refused_before_anything_is_stored() -> None:
+    with pytest.raises(InvalidInputError, match=r"input\.least: 'three' is not of type 'integer'"):
+        await runnel.run(flows.diamond, "a", least="three")  # type: ignore[arg-type]
+
+    assert await headers() == []
+
+
+async def test_an_execution_is_labelled_with_its_key_and_where_its_code_is() -> None:
+    await runnel.run(flows.diamond.run_options(key="monday", labels={"team": "a"}), "a")
+
+    (header,) = await headers()
+    assert header.labels[KEY_LABEL] == "monday"
+    assert header.labels["team"] == "a"
+    module = flows.__name__.replace(".", "/") + ".py"
+    assert (Path(header.labels[SOURCE_LABEL]) / module).samefile(flows.__file__)
+
+
+async def test_the_same_key_is_one_execution(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    flow = flows.once.run_options(key="monday")
+
+    both = await asyncio.gather(runnel.run(flow, str(notes)), runnel.run(flow, str(notes)))
+    again = await runnel.run(flow, str(notes))
+    other = await runnel.run(flows.once.run_options(key="tuesday"), str(notes))
+
+    assert [*both, again, other] == ["ran"] * 4
+    assert notes.read_text() == "ran\nran\n"
+    assert len(await headers()) == 2
+
+
+async def test_a_failed_execution_fails_again_by_its_key() -> None:
+    flow = flows.failing.run_options(key="monday")
+    for _ in range(2):
+        with pytest.raises(WorkflowFailedError, match="LookupError: no"):
+            await runnel.run(flow, "no")
+
+    assert len(await headers()) == 1
+
+
+async def test_what_was_cancelled_goes_on_by_its_key(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    flow = flows.approved.run_options(key="monday")
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(runnel.run(flow, str(notes)))
+        await eventually(notes.exists)
+        first.cancel()
+    (header,) = await headers()
+    assert header.state is ExecutionState.RUNNING
+
+    async with asyncio.TaskGroup() as group:
+        second = group.create_task(runnel.run(flow, str(notes)))
+        async with looking(read_settings()) as look:
+            await look.client.signal(header.execution_id, "approve", {"by": "ada"})
+
+    assert second.result() == ["ada", "after"]
+    assert notes.read_text() == "before\nafter\n"
+
+
+async def test_a_submitted_execution_is_left_to_whoever_goes_on() -> None:
+    flow = flows.diamond.run_options(key="monday")
+
+    execution_id = await runnel.submit(flow, "a/b")
+
+    assert [header.execution_id for header in await headers()] == [ExecutionId(execution_id)]
+    assert await runnel.run(flow, "a/b") == ANSWER
+
+
+async def test_another_folder_can_be_named(tmp_path: Path, data_dir: Path) -> None:
+    await runnel.run(flows.diamond.run_options(data_dir=tmp_path / "other", concurrency=1), "a")
+
+    assert (tmp_path / "other").is_dir()
+    assert not data_dir.exists()
+
+
+async def test_documents_and_built_workflows_are_run_the_same_way(tmp_path: Path) -> None:
+    (tmp_path / "flow.yaml").write_text(
+        "name: flow\nnodes: [{id: a, handler: output, config: {x: '{{ input.x }}'}}]"
+    )
+    dag = WorkflowDAG("built").add_node("a", "output", {"x": "{{ input.x }}"})
+
+    assert await runnel.run(runnel.load_file(tmp_path / "flow.yaml"), x=1) == {"x": 1}
+    assert await runnel.run(dag, x=2) == {"x": 2}
+
+
+async def test_functions_and_handlers_are_run_by_who_can() -> None:
+    with pytest.raises(InputError, match="step 'a' is a function of this process"):
+        await runnel.run(WorkflowDAG().add_step("a", print))
+    with pytest.raises(InputError, match="node 'a' names a handler, and WorkflowExecutor runs"):
+        await runnel.WorkflowExecutor().execute(WorkflowDAG().add_node("a", "output"))

@@ -1,0 +1,121 @@
+"""The JSON Schema for editors is that of the tables that read documents."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from runnel.authoring.document import read_document
+from runnel.authoring.document_schema import (
+    SHAPES,
+    document_schema,
+    shape_of,
+    shipped_schema,
+    written_schema,
+)
+from runnel.authoring.fields import Checked, Table
+from runnel.authoring.files import read_data
+from runnel.authoring.node_fields import NODE_TABLE, RETRY_TABLE
+from runnel.authoring.workflow_fields import RATE_LIMIT_TABLE, WORKFLOW_TABLE
+from runnel.cli.main import run_command
+from runnel.errors import InvalidWorkflowError
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+TABLES: dict[str, Table] = {
+    "workflow": WORKFLOW_TABLE,
+    "node": NODE_TABLE,
+    "retry": RETRY_TABLE,
+    "rate_limit": RATE_LIMIT_TABLE,
+}
+VALIDATOR = Draft202012Validator(document_schema())
+
+
+def node(**fields: Any) -> dict[str, Any]:
+    return {"name": "a", "nodes": [{"id": "a", "handler": "output", **fields}]}
+
+
+def problems(document: object) -> list[str]:
+    return [error.message for error in VALIDATOR.iter_errors(document)]
+
+
+def test_the_shipped_file_is_current() -> None:
+    """Write it anew: `python -m runnel.authoring.document_schema`."""
+    assert shipped_schema() == written_schema()
+
+
+def test_the_command_prints_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["schema"]) == 0
+
+    assert capsys.readouterr().out == written_schema()
+
+
+def test_it_is_a_json_schema() -> None:
+    Draft202012Validator.check_schema(document_schema())
+
+    assert VALIDATOR.is_valid({"name": "a", "nodes": {"a": {"handler": "output"}}})
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_field_has_a_shape_and_no_shape_is_left_over(name: str) -> None:
+    fields = TABLES[name].fields
+
+    assert [key for key, field in fields.items() if shape_of(name, key, field) is None] == []
+    composed = {key for key, field in fields.items() if not isinstance(field.read, Checked)}
+    assert set(SHAPES.get(name, {})) == composed
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
+def test_every_example_fits(path: Path) -> None:
+    assert problems(read_data(path)) == []
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        node(retry=3),
+        node(retry=False),
+        node(retry={"max_retries": 2, "retry_on": "LookupError"}),
+        node(depends_on=[], condition=True, run_when="all_settled", queue="q"),
+        node(for_each=[1, 2]),
+        node(for_each={"items": "input.x"}),
+        node(handler="sleep", config={"seconds": "{{ input.s }}"}),
+        node(handler="mine", config={"anything": 1}),
+        node(handler="workflow", config={"definition": {"nodes": {"b": {"handler": "input"}}}}),
+        {**node(), "labels": {"a": 1}, "rate_limits": {"api": {"rate_per_second": 2}}},
+    ],
+    ids=str,
+)
+def test_what_is_read_fits(document: dict[str, Any]) -> None:
+    assert read_document(document).nodes
+    assert problems(document) == []
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"name": "a"},
+        {"nodes": []},
+        {"name": "", "nodes": [{"id": "a", "handler": "output"}]},
+        node(timeout_seconds=0),
+        node(timeout="3"),
+        node(run_when="always"),
+        node(retry={"retries": 3}),
+        node(cache={}),
+        {"name": "a", "nodes": [{"handler": "output"}]},
+    ],
+    ids=str,
+)
+def test_what_is_refused_does_not_fit(document: dict[str, Any]) -> None:
+    with pytest.raises(InvalidWorkflowError):
+        read_document(document)
+    assert problems(document) != []
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{}, {"secs": 3}, {"seconds": -1}, {"seconds": "soon"}],
+    ids=str,
+)
+def test_the_settings_of_a_handler_are_known(config: dict[str, Any]) -> None:
+    assert problems(node(handler="sleep", config=config)) != []
