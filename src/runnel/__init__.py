@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         wait_for_signal,
     )
     from runnel.core.retry import RetryPolicy
-    from runnel.core.workflow import RateLimit
+    from runnel.core.workflow import Cache, RateLimit
     from runnel.errors import (
         InvalidWorkflowError,
         RunnelError,
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Cache",
     "Context",
     "HandlerRegistry",
     "InvalidWorkflowError",
@@ -72,6 +73,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Cache": "runnel.core.workflow",
     "Context": "runnel.authoring.context",
     "HandlerRegistry": "runnel.authoring.registry",
     "InvalidWorkflowError": "runnel.errors",

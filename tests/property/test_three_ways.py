@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import runnel
-from runnel import RetryPolicy, WorkflowDAG
+from runnel import Cache, RetryPolicy, WorkflowDAG
 from runnel.authoring.export import to_document
 from runnel.authoring.load import load_text
 from runnel.authoring.yaml_writing import write_yaml
@@ -151,6 +151,7 @@ options = st.fixed_dictionaries(
         "timeout": st.integers(1, 600),
         "resource_tag": st.just("api"),
         "queue": st.just("slow"),
+        "cache": st.booleans() | st.integers(1, 99),
         "concurrency_key": st.just("{{ input.first }}"),
         "concurrency_limit": st.integers(1, 9),
         "run_when": st.sampled_from(["none_failed", "all_settled", "all_completed"]),
@@ -175,6 +176,8 @@ def a_call(draw: st.DrawFn, draft: Draft) -> Written:
     said = {SPELLED.get(key, key): value for key, value in chosen.items() if key != "retries"}
     if "retries" in chosen:
         said["retry"] = {"max_retries": chosen["retries"]}
+    if type(chosen.get("cache")) is int:
+        said["cache"] = {"ttl_seconds": chosen["cache"]}
     args = {key: value.tree for key, value in given.items()}
     document |= {"handler": "python", "config": {"function": f"{MODULE}:{name}", "args": args}}
     document |= said
@@ -316,6 +319,9 @@ def _built(document: dict[str, Any]) -> WorkflowDAG:
         child = config.pop("definition", None)
         if "retry" in rest:
             rest["retry"] = RetryPolicy(**rest["retry"])
+        if rest.get("cache") is not None:
+            kept = rest.pop("cache")
+            rest |= {"cache": Cache(**kept) if isinstance(kept, dict) else Cache()} if kept else {}
         dag.add_node(
             node["id"],
             node["handler"],

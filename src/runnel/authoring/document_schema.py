@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from importlib import resources
 
 from runnel.authoring.fields import Checked, Field, Table
-from runnel.authoring.node_fields import NODE_TABLE, RETRY_TABLE
+from runnel.authoring.node_fields import CACHE_TABLE, NODE_TABLE, RETRY_TABLE
 from runnel.authoring.workflow_fields import RATE_LIMIT_TABLE, WORKFLOW_TABLE
 from runnel.core.checks.values import LABEL, NAME, NODE, RETRY, TEXT, WORKFLOW
 from runnel.core.handler_settings import SETTINGS, Setting
@@ -22,7 +22,6 @@ Schema = Mapping[str, Json]
 
 _NAMES: Schema = {"anyOf": [NAME.schema, {"type": "array", "items": NAME.schema}]}
 _TEMPLATE: Schema = {"type": "string", "pattern": r"\{\{"}
-_NO: Schema = {"not": {}}
 
 # What is read by more than one check, so that the tables can't tell: a test holds this to them.
 SHAPES: Mapping[str, Mapping[str, Schema]] = {
@@ -50,7 +49,7 @@ SHAPES: Mapping[str, Mapping[str, Schema]] = {
                 },
             ]
         },
-        "cache": _NO,
+        "cache": {"anyOf": [{"type": "boolean"}, {"$ref": "#/$defs/cache"}]},
     },
     "workflow": {
         "version": {"type": ["string", "number"]},
@@ -91,6 +90,7 @@ def document_schema() -> dict[str, Json]:
             "node": _object(NODE_TABLE, "node")
             | {"required": ["handler"], "allOf": [_settings(name) for name in _known()]},
             "retry": _object(RETRY_TABLE, "retry"),
+            "cache": _object(CACHE_TABLE, "cache"),
             "rate_limit": _object(RATE_LIMIT_TABLE, "rate_limit"),
         },
     }

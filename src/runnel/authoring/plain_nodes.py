@@ -9,7 +9,7 @@ from runnel.core.ids import NodeId
 from runnel.core.json_types import Json
 from runnel.core.retry import RetryPolicy
 from runnel.core.run_when import RunWhen
-from runnel.core.workflow import Node, Workflow
+from runnel.core.workflow import Cache, Node, Workflow
 
 
 class NodeFields(TypedDict, total=False):
@@ -25,6 +25,7 @@ class NodeFields(TypedDict, total=False):
     concurrency_limit: int
     for_each: str
     queue: str
+    cache: Cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,12 +57,13 @@ def rerun(
     import asyncio
 
     from runnel.cli.beginning import Begun, hand_over, run_here
-    from runnel.cli.documents import SOURCE_LABEL, make_importable
+    from runnel.cli.documents import make_importable
     from runnel.cli.hints import Hints
     from runnel.cli.options import configure
     from runnel.cli.streams import results
     from runnel.core.ids import ExecutionId
     from runnel.reruns import Rerun
+    from runnel.runtime.sources import SOURCE_LABEL
 
     place = Place(data_dir, redis_url)
     settings = configure(place, concurrency=concurrency)

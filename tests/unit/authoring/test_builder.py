@@ -16,6 +16,7 @@ from runnel.core.workflow import OnFailure
 
 ROOT = Path(__file__).parents[3]
 PUBLIC = [
+    "Cache",
     "Context",
     "HandlerRegistry",
     "InvalidWorkflowError",

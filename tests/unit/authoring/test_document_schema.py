@@ -16,7 +16,7 @@ from runnel.authoring.document_schema import (
 )
 from runnel.authoring.fields import Checked, Table
 from runnel.authoring.files import read_data
-from runnel.authoring.node_fields import NODE_TABLE, RETRY_TABLE
+from runnel.authoring.node_fields import CACHE_TABLE, NODE_TABLE, RETRY_TABLE
 from runnel.authoring.workflow_fields import RATE_LIMIT_TABLE, WORKFLOW_TABLE
 from runnel.cli.main import run_command
 from runnel.errors import InvalidWorkflowError
@@ -26,6 +26,7 @@ TABLES: dict[str, Table] = {
     "workflow": WORKFLOW_TABLE,
     "node": NODE_TABLE,
     "retry": RETRY_TABLE,
+    "cache": CACHE_TABLE,
     "rate_limit": RATE_LIMIT_TABLE,
 }
 VALIDATOR = Draft202012Validator(document_schema())
@@ -75,6 +76,8 @@ def test_every_example_fits(path: Path) -> None:
     [
         node(retry=3),
         node(retry=False),
+        node(cache=True),
+        node(cache={"ttl": 3}),
         node(retry={"max_retries": 2, "retry_on": "LookupError"}),
         node(depends_on=[], condition=True, run_when="all_settled", queue="q"),
         node(for_each=[1, 2]),
@@ -101,7 +104,7 @@ def test_what_is_read_fits(document: dict[str, Any]) -> None:
         node(timeout="3"),
         node(run_when="always"),
         node(retry={"retries": 3}),
-        node(cache={}),
+        node(cache={"hours": 3}),
         {"name": "a", "nodes": [{"handler": "output"}]},
     ],
     ids=str,

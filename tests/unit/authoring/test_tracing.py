@@ -69,6 +69,7 @@ def test_every_field_of_a_node_is_an_option() -> None:
         "concurrency_key": "{{ input.url }}",
         "concurrency_limit": 2,
         "queue": "slow",
+        "cache": {"ttl_seconds": 3600},
     }
     node = python("clean", "tidy_up", what="{{ fetch | default(none) }}") | said
     node["config"]["mode"] = "process"

@@ -39,6 +39,7 @@ def merge(left: Any, right: Any = None) -> Any:
     concurrency_key="{{ input.url }}",
     concurrency_limit=2,
     queue="slow",
+    cache=timedelta(hours=1),
     mode="process",
 )
 def tidy_up(what: Any, ctx: Context | None = None) -> Any:
@@ -84,8 +85,9 @@ class Author:
     rate_limits={"api": 3.0, "slow": RateLimit(rate_per_second=1, burst=2)},
     labels={"team": "a"},
 )
-def typed(  # type: ignore[no-untyped-def]  # noqa: PLR0917  # as users write it
+def typed(  # type: ignore[no-untyped-def]  # as users write it
     text: str,
+    *,
     number: float,
     kind: Kind,
     mode: Literal["a", "b"] = "a",

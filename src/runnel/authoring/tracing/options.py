@@ -6,15 +6,18 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from runnel.core.checks.values import NAME, NODE, RETRY, Check
+from runnel.core.checks.values import CACHE, NAME, NODE, RETRY, Check
 from runnel.core.checks.wording import did_you_mean, shown
 from runnel.core.retry import RetryPolicy
 from runnel.core.run_when import RunWhen
+from runnel.core.workflow import Cache
 from runnel.errors import InputError
 
 
 class NodeOptions(TypedDict, total=False):
     """`retries` is a number, or a whole policy; times are in seconds, or timedeltas.
+
+    `cache` is True, how long a result is kept, or a Cache with a key of its own.
 
     `name` is what ids are made from (`fetch`, `fetch_2`); `id` is the id of one single node.
     """
@@ -29,6 +32,7 @@ class NodeOptions(TypedDict, total=False):
     concurrency_key: str
     concurrency_limit: int
     queue: str
+    cache: bool | float | timedelta | Cache
     mode: str
 
 
@@ -81,10 +85,25 @@ def _checked(name: str, value: Any, of: str) -> Any:
                 f"{of}: retries: expected a whole number ≥ 0 or a RetryPolicy, got {shown(value)}"
             )
         return value
+    if name == "cache":
+        return _cache(value, of)
     check = _CHECKS.get(name)
     if check is not None and not check.fits(value):
         raise InputError(f"{of}: {name}: expected {check.expected}, got {shown(value)}")
     return float(value) if name in _FIELDS else value
+
+
+def _cache(value: Any, of: str) -> Cache | None:
+    if isinstance(value, Cache):
+        return value
+    if isinstance(value, bool):
+        return Cache() if value else None
+    kept_s = value.total_seconds() if isinstance(value, timedelta) else value
+    if not CACHE["ttl_seconds"].fits(kept_s):
+        raise InputError(
+            f"{of}: cache: expected True, a number above 0 or a Cache, got {shown(value)}"
+        )
+    return Cache(ttl_seconds=float(kept_s))
 
 
 def _policy(retries: int | RetryPolicy | None, default: RetryPolicy) -> RetryPolicy:
