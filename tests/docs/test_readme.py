@@ -46,6 +46,17 @@ def test_the_first_workflow_says_hello(tmp_path: Path) -> None:
     assert done.stdout.strip() in README
 
 
+def test_the_first_decorated_workflow_is_short_and_says_hello(tmp_path: Path) -> None:
+    (program,) = [block for block in blocks("python") if block.startswith("# loud.py")]
+    (tmp_path / "loud.py").write_text(program)
+
+    done = runnel("run", "loud.py", "--input", "name=Ada", folder=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert f"{done.stdout.strip()}\n```" in README
+    assert len([line for line in program.splitlines()[1:] if line]) <= 12
+
+
 def test_a_broken_workflow_is_refused_in_the_words_of_the_readme(tmp_path: Path) -> None:
     (tmp_path / "broken.yaml").write_text(BROKEN)
 
@@ -63,7 +74,7 @@ def test_the_demo_prints_what_the_readme_shows(tmp_path: Path) -> None:
 
 def test_the_python_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (program,) = blocks("python")
+    (program,) = [block for block in blocks("python") if "WorkflowDAG" in block]
     printed = io.StringIO()
 
     with contextlib.redirect_stdout(printed):
