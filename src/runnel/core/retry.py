@@ -16,12 +16,15 @@ CRASH_SPREAD_S = 2.0
 CRASH_SPREAD_S_MAX = 60.0
 TRACEBACK_CHARS_MAX = 8_000
 MESSAGE_CHARS_MAX = 2_000
+# A service that asks to be left alone for longer is asked again after so long all the same.
+RETRY_AFTER_S_MAX = 3_600.0
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """An error as it travels: `types` are the class and its bases, most derived first.
 
     `retryable` is the error's own verdict; None leaves it to the class names and the policy.
+    `retry_after_s` is the least delay that makes sense, as an overloaded service names it.
     """
 
     type: str
@@ -29,6 +32,7 @@ class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     types: tuple[str, ...] = ()
     retryable: bool | None = None
     traceback: str | None = None
+    retry_after_s: float | None = None
 
     def __str__(self) -> str:
         return f"{self.type}: {self.message}" if self.message else self.type
@@ -45,11 +49,16 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     retry_on: tuple[str, ...] = ()
     no_retry_on: tuple[str, ...] = ()
 
-    def delay_after(self, failures: int, token: Token) -> float | None:
-        """Seconds to wait after the `failures`-th failure (1-based); None means give up."""
+    def delay_after(
+        self, failures: int, token: Token, *, least_s: float | None = None
+    ) -> float | None:
+        """Seconds to wait after the `failures`-th failure (1-based); None means give up.
+
+        `least_s` is what the error asked for: it holds beyond `max_delay`, up to an hour.
+        """
         if failures > self.max_retries:
             return None
-        delay = self._delay(failures)
+        delay = max(self._delay(failures), min(least_s or 0.0, RETRY_AFTER_S_MAX))
         return delay + delay / 2 * _fraction(token) if self.jitter else delay
 
     def is_retryable(self, error: ErrorInfo) -> bool:

@@ -1,5 +1,6 @@
 """Maps, children, signals, sleeps, concurrency keys, and what a takeover makes of them."""
 
+import msgspec
 import pytest
 
 from runnel.core.ids import NO_ITEM
@@ -324,3 +325,15 @@ def test_a_failed_child_is_tried_again_as_a_new_child_when_the_node_asks_for_it(
 
     assert (first.execution_id, second.execution_id) == ("e1.sub.1", "e1.sub.2")
     assert driver.queued() == ["z"]
+
+
+def test_an_error_that_names_a_delay_is_tried_again_no_sooner() -> None:
+    retry = RetryPolicy(max_retries=2, initial_delay=1, jitter=False)
+    driver = Driver(workflow(node("a", retry=retry))).start()
+
+    driver.fail("a", msgspec.structs.replace(TRANSIENT, retry_after_s=90.0))
+    driver.advance(89.9)
+    assert driver.states()["a"] is S.WAITING
+    driver.advance(0.2)
+
+    assert driver.states()["a"] is S.QUEUED

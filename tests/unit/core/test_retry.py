@@ -23,6 +23,16 @@ def test_three_retries_make_four_attempts() -> None:
     assert [policy.delay_after(n, TOKEN) is not None for n in (1, 2, 3, 4)] == [True] * 3 + [False]
 
 
+@pytest.mark.parametrize(
+    ("least_s", "delay"), [(None, 1.0), (0.5, 1.0), (90.0, 90.0), (10_000.0, 3_600.0)]
+)
+def test_an_error_may_ask_for_a_longer_delay(least_s: float | None, delay: float) -> None:
+    policy = RetryPolicy(jitter=False)
+
+    assert policy.delay_after(1, TOKEN, least_s=least_s) == delay
+    assert policy.delay_after(4, TOKEN, least_s=least_s) is None
+
+
 def test_jitter_adds_up_to_half_and_depends_on_the_ids_alone() -> None:
     policy = RetryPolicy(initial_delay=10)
     tokens = [Token(ExecutionId(f"e{i}"), NodeId("n"), NO_ITEM, 1, Nonce("x")) for i in range(200)]

@@ -227,7 +227,7 @@ def _retry_or_fail(turn: Turn, index: int, run: NodeRun, failed: NodeFailed) -> 
         fail_attempt(turn, index, run, failed, diagnosis="the error is not retryable")
         return
     token = turn.execution.token(index, failed.item, run)
-    delay = policy.delay_after(run.failures + 1, token)
+    delay = policy.delay_after(run.failures + 1, token, least_s=failed.error.retry_after_s)
     if delay is None:
         keeps = turn.moment.policy.keeps_exhausted
         diagnosis = "its retries are used up" if keeps else None

@@ -5,7 +5,13 @@ import traceback
 from pathlib import Path
 from types import TracebackType
 
-from runnel.core.retry import MESSAGE_CHARS_MAX, TRACEBACK_CHARS_MAX, ErrorInfo
+from runnel.core.retry import (
+    MESSAGE_CHARS_MAX,
+    RETRY_AFTER_S_MAX,
+    TRACEBACK_CHARS_MAX,
+    ErrorInfo,
+)
+from runnel.errors import RunnelError
 
 _ENGINE = str(Path(__file__).parents[2])
 _IMPORT_MACHINERY = "<frozen importlib"
@@ -43,7 +49,16 @@ def _described(error: BaseException) -> ErrorInfo:
         types=tuple(storable(base.__name__) for base in bases),
         retryable=retryable if isinstance(retryable, bool) else None,
         traceback=_traceback(error),
+        retry_after_s=_least_delay(error),
     )
+
+
+def _least_delay(error: BaseException) -> float | None:
+    """None when the error does not say, or says what is no delay."""
+    found = getattr(error, "retry_after_s", None)
+    if not isinstance(found, int | float) or isinstance(found, bool) or not found >= 0:
+        return None
+    return min(float(found), RETRY_AFTER_S_MAX)
 
 
 def _message(error: BaseException) -> str:
@@ -61,6 +76,8 @@ def _message(error: BaseException) -> str:
 
 def _traceback(error: BaseException) -> str | None:
     """None when all of it happened inside Runnel: then the message says it all."""
+    if isinstance(error, RunnelError) and error.says_all:
+        return None
     user_part = _from_user_code(error.__traceback__)
     if user_part is None:
         return None

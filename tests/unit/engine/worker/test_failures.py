@@ -2,13 +2,14 @@
 
 import asyncio
 import os
+from math import nan
 
 import msgspec
 import pytest
 
 from runnel.core.retry import MESSAGE_CHARS_MAX, TRACEBACK_CHARS_MAX
 from runnel.engine.worker.failures import error_info
-from runnel.errors import InputError, TaskTimeoutError
+from runnel.errors import InputError, ServiceError, TaskTimeoutError
 from runnel.handlers.data_processor import process
 
 
@@ -141,3 +142,21 @@ def test_what_would_steer_a_terminal_is_escaped_in_messages() -> None:
     info = error_info(ValueError("red \x1b[31m, bell \x07, turned \u202e, kept:\n\tümlaut"))
 
     assert info.message == "red \\x1b[31m, bell \\x07, turned \\u202e, kept:\n\tümlaut"
+
+
+class BusyError(Exception):
+    def __init__(self, retry_after_s: object) -> None:
+        super().__init__("busy")
+        self.retry_after_s = retry_after_s
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [(7, 7.0), (0.5, 0.5), (1e9, 3_600.0), (-1, None), (True, None), ("7", None), (nan, None)],
+)
+def test_an_error_may_name_a_delay(said: object, told: float | None) -> None:
+    assert error_info(BusyError(said)).retry_after_s == told
+
+
+def test_an_error_that_says_all_comes_without_a_traceback() -> None:
+    assert error_info(caught(ServiceError("it broke off"))).traceback is None
