@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from runnel.core.events import NodeCompleted
 from runnel.core.ids import ExecutionId
 from runnel.core.json_types import Json
 from runnel.core.workflow import Workflow
-from runnel.handlers import builtin_registry
+from runnel.handlers import Means, builtin_registry
 from runnel.runtime.build import build_engine, build_memory_engine
 from runnel.runtime.clock import RealClock, RealIds
 from runnel.runtime.engine import Engine, World, running
@@ -67,8 +67,8 @@ class Work:
             self.running -= 1
 
 
-def registry(work: Work) -> HandlerRegistry:
-    handlers = builtin_registry()
+def registry(work: Work, means: Means | None = None) -> HandlerRegistry:
+    handlers = builtin_registry(means)
 
     async def call(config: Json, ctx: Context) -> Json:
         return await work(config, ctx)
@@ -88,6 +88,8 @@ async def open_engine(
     cached_executions_max: int = 100,
     lease_s: float = 10.0,
     redis_url: str | None = None,
+    means: Means | None = None,
+    secrets: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Engine]:
     """An engine on Redis owns every partition of the server, unless somebody else does."""
     settings = Settings(
@@ -96,14 +98,16 @@ async def open_engine(
         worker_concurrency=concurrency,
         shutdown_timeout_s=0.2,
         cached_executions_max=cached_executions_max,
+        secrets=secrets or {},
     )
+    handlers = registry(work, means)
     if kind == "memory":
-        engine = build_memory_engine(settings, handlers=registry(work))
+        engine = build_memory_engine(settings, handlers=handlers)
     elif kind == "redis":
-        engine = await _redis_engine(redis_url or "", settings, work)
+        engine = await _redis_engine(redis_url or "", settings, handlers)
         adopts = True
     else:
-        engine = await build_engine(settings, handlers=registry(work))
+        engine = await build_engine(settings, handlers=handlers)
     async with running(engine, adopts=adopts):
         yield engine
 
@@ -115,12 +119,12 @@ def empty_redis(request: pytest.FixtureRequest) -> str:
     return server.url
 
 
-async def _redis_engine(url: str, settings: Settings, work: Work) -> Engine:
+async def _redis_engine(url: str, settings: Settings, handlers: HandlerRegistry) -> Engine:
     world = World(RealClock(), RealIds())
     backend = await RedisBackend.open(
         url, clock=world.clock, ids=world.ids, partitions=REDIS_PARTITIONS
     )
-    return Engine(backend, registry(work), world, settings)
+    return Engine(backend, handlers, world, settings)
 
 
 async def run_to_end(engine: Engine, definition: Workflow, input_: Json = None) -> ExecutionView:

@@ -162,6 +162,7 @@ def _environ(
         NOTES: str(notes),
         "REDIS_URL": redis.url,
         "POSTGRES_URL": postgres.url,
+        "RUNNEL_ALLOW_PYTHON": "tests.chaos.steps:*",
         "WORKER_CONCURRENCY": str(plan.concurrency),
         "WORKER_HEARTBEAT_INTERVAL": str(plan.lease_s / 4),
         "WORKER_HEARTBEAT_TIMEOUT": str(plan.lease_s),

@@ -10,11 +10,14 @@ PAGE = (Path(__file__).parents[2] / "docs/workflows.md").read_text(encoding="utf
 
 
 def test_every_handler_and_its_settings_are_listed() -> None:
-    rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", PAGE, re.MULTILINE))
+    found = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| (.*?) \|", PAGE, re.MULTILINE)
+    rows = {name: cell for names, cell in found for name in re.findall(r"\w+", names)}
 
     assert set(rows) == set(SETTINGS)
     own = set().union(*OPERATIONS.values())
     for handler, settings in SETTINGS.items():
+        if "handlers.md#" in rows[handler]:
+            continue  # test_handlers_page.py looks at that page
         for name in set(settings or ()) - own:
             assert f"`{name}`" in rows[handler], f"{handler}: {name}"
 

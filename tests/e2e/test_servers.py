@@ -27,7 +27,7 @@ class Site:
         self.program = Program(folder)
         self.log = self.program.log
         self.gate = folder / "gate"
-        self.environment = {"REDIS_URL": url}
+        self.environment = {"REDIS_URL": url, "RUNNEL_ALLOW_PYTHON": "steps:*"}
 
     def process(self, *arguments: str) -> AbstractAsyncContextManager[Running]:
         return self.program.running(*arguments, **self.environment)
@@ -233,6 +233,35 @@ async def test_own_handlers_come_with_the_app(site: Site) -> None:
 
     assert json.loads(done.stdout)["nodes"]["a"]["output"] == 42
     assert (said["node_id"], said["logger"]) == ("a", "runnel.handler.price")
+
+
+async def test_a_document_alone_enables_nothing_and_the_app_is_the_operators_own(
+    site: Site,
+) -> None:
+    (site.program.folder / "shop.py").write_text(
+        "import os\nfrom runnel import HandlerRegistry\nhandlers = HandlerRegistry()\n"
+        "def price(of):\n    return of * 2\n"
+    )
+    nodes = [
+        {"id": "own", "handler": "python", "config": {"function": "shop:price", "args": {"of": 4}}},
+        {"id": "other", "handler": "python", "config": {"function": "steps:echo"}},
+        {"id": "sly", "handler": "python", "config": {"function": "shop:os.getcwd"}},
+        {"id": "program", "handler": "shell", "config": {"command": ["ls"]}},
+    ]
+    flow = {"name": "priced", "on_failure": "continue", "nodes": nodes}
+    (site.program.folder / "priced.json").write_text(json.dumps(flow))
+    site.environment.pop("RUNNEL_ALLOW_PYTHON")
+    async with site.process("worker", "--app", "shop:handlers"):
+        done = await site.run("run", "priced.json", "--json")
+
+    found = json.loads(done.stdout)["nodes"]
+    assert found["own"]["output"] == 8
+    for name, setting in [("other", "PYTHON"), ("sly", "PYTHON"), ("program", "SHELL")]:
+        assert found[name]["attempts"] == 1
+        assert (
+            f"who runs the worker has to allow it, with RUNNEL_ALLOW_{setting}="
+            in found[name]["error"]
+        )
 
 
 async def test_an_orchestrator_gives_its_partitions_back_when_it_ends(

@@ -107,7 +107,7 @@ async def cancel_as_another_process(data_dir: Path) -> None:
 @pytest.fixture(autouse=True)
 def no_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of a program go to its stderr from then on, whatever else runs in the process."""
-    monkeypatch.setattr(attending, "show_logs", lambda: None)
+    monkeypatch.setattr(attending, "show_logs", lambda _hide: None)
 
 
 @pytest.fixture

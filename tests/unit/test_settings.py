@@ -26,6 +26,18 @@ EVERYTHING: dict[str, tuple[str, dict[str, object]]] = {
     "RUNNEL_PARTITIONS": ("64", {"partitions": 64}),
     "REDIS_URL": ("rediss://h:1/2", {"redis_url": "rediss://h:1/2"}),
     "REDIS_HOST": ("h", {"redis_host": "h"}),
+    "RUNNEL_ALLOW_PYTHON": (
+        "reports:build, jobs:*,tools.*",
+        {"allowed_functions": ("reports:build", "jobs:*", "tools.*")},
+    ),
+    "RUNNEL_ALLOW_SHELL": ("git,/bin/ls", {"allowed_programs": ("git", "/bin/ls")}),
+    "RUNNEL_ALLOW_PRIVATE_ADDRESSES": (
+        "localhost,10.1.0.0/16,::1",
+        {"allowed_addresses": ("localhost", "10.1.0.0/16", "::1")},
+    ),
+    "RUNNEL_LLM_URL": ("http://models:8000/v1", {"llm_url": "http://models:8000/v1"}),
+    "RUNNEL_LLM_API_KEY": ("sk-geheim", {"llm_api_key": "sk-geheim"}),
+    "RUNNEL_SECRETS_FILE": ("/run/secrets", {"secrets_file": Path("/run/secrets")}),
     "REDIS_PORT": ("6380", {"redis_port": 6380}),
     "REDIS_DB": ("3", {"redis_db": 3}),
     "REDIS_USERNAME": ("ada", {"redis_username": "ada"}),
@@ -77,6 +89,9 @@ RETENTION = {
     "RETENTION_CANCELLED_DAYS": "0",
 }
 NOT_SECONDS = "expected a number of seconds of at least 0.1, got "
+NOT_FUNCTIONS = "expected 'all', 'none' or a list such as 'reports:build,my_package.*', got "
+NOT_PROGRAMS = "expected 'all', 'none' or a list such as 'git,/usr/bin/convert', got "
+NOT_ADDRESSES = "expected 'all', 'none' or a list such as 'localhost,10.1.0.0/16', got "
 NOT_POSTGRES = "expected a URL such as postgresql://user@host:5432/runnel, got "
 NOT_REDIS = "expected a URL such as redis://host:6379/0, got "
 
@@ -113,6 +128,21 @@ def test_every_variable_is_taken() -> None:
     }
 
 
+def test_any_variable_may_be_a_secret_and_is_shown_as_such() -> None:
+    reading = read({"RUNNEL_SECRET_API_KEY": "sk-geheim", "RUNNEL_SECRET_B2": "geheimer"})
+
+    assert reading.settings.secrets == {"api_key": "sk-geheim", "b2": "geheimer"}
+    lines = {line.variable: line.value for line in shown(reading) if line.is_given}
+    assert lines == {"RUNNEL_SECRET_API_KEY": "***", "RUNNEL_SECRET_B2": "***"}
+
+
+def test_lists_of_what_is_allowed_may_hold_all_or_nothing() -> None:
+    found = read_settings({"RUNNEL_ALLOW_PYTHON": "all", "RUNNEL_ALLOW_SHELL": "none"})
+
+    assert (found.allowed_functions, found.allowed_programs) == (("*",), ())
+    assert (Settings().allowed_functions, Settings().allowed_addresses) == (None, ())
+
+
 def test_any_handler_may_have_a_stale_timeout() -> None:
     reading = read({"STALE_TIMEOUT_RESIZE": "7"})
 
@@ -143,6 +173,18 @@ def test_any_handler_may_have_a_stale_timeout() -> None:
         ("REDIS_STREAM_BLOCK_MS", "0.5", "expected a whole number of at least 10, got '0.5'"),
         ("REDIS_HOST", " h", "expected a text without blanks around it, got ' h'"),
         ("REDIS_PREFIX", "{a}", "expected a text without braces, got '{a}'"),
+        ("RUNNEL_ALLOW_PYTHON", "reports", NOT_FUNCTIONS + "'reports'"),
+        ("RUNNEL_ALLOW_PYTHON", "a:b,,c:d", NOT_FUNCTIONS + "'a:b,,c:d'"),
+        ("RUNNEL_ALLOW_SHELL", "bin/git", NOT_PROGRAMS + "'bin/git'"),
+        ("RUNNEL_ALLOW_PRIVATE_ADDRESSES", "10.0.0.1/8", NOT_ADDRESSES + "'10.0.0.1/8'"),
+        ("RUNNEL_ALLOW_PRIVATE_ADDRESSES", "true,10.0.0.300", NOT_ADDRESSES + "'true,10.0.0.300'"),
+        (
+            "RUNNEL_LLM_URL",
+            "models",
+            "expected a URL such as https://api.openai.com/v1, got 'models'",
+        ),
+        ("RUNNEL_LLM_API_KEY", "sk", "expected at least 4 characters, got '***'"),
+        ("RUNNEL_SECRET_API_KEY", "abc", "expected at least 4 characters, got '***'"),
         ("RETENTION_FAILED_DAYS", "-1", "expected a number of days of at least 0, got '-1'"),
         ("POSTGRES_URL", "mysql://a:geheim@h", NOT_POSTGRES + "'mysql://***@h'"),
         ("REDIS_URL", "localhost", NOT_REDIS + "'localhost'"),

@@ -39,7 +39,7 @@ def load_app(name: str) -> HandlerRegistry:
         many = f"{len(found)}; name one" if found else "none; make one"
         raise AppError(
             f"--app: expected one HandlerRegistry in module '{module_name}', found {many}: "
-            f"{EXAMPLE} (functions of the handler 'python' need no --app)"
+            f"{EXAMPLE} (functions of the handler 'python' need RUNNEL_ALLOW_PYTHON, and no --app)"
         )
     return next(iter(found.values()))
 

@@ -1,6 +1,6 @@
 """The handlers that a worker knows by name; users add their own next to the built-in ones."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import msgspec
@@ -12,6 +12,7 @@ from runnel.errors import HandlerNotFoundError, InputError
 
 F = TypeVar("F", bound=AnyFunction)
 Plan = Callable[[Json], Call]
+Close = Callable[[], Awaitable[None]]
 
 
 class Handler(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +26,7 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
 class HandlerRegistry:
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
+        self._closers: list[Close] = []
 
     def handler(self, name: str, *, mode: str = AUTO) -> Callable[[F], F]:
         """`@registry.handler("resize")` above `def resize(config, ctx)`, sync or async."""
@@ -58,6 +60,17 @@ class HandlerRegistry:
             )
         self._handlers[name] = Handler(name=name, plan=plan, source=source)
 
+    def on_close(self, close: Close) -> None:
+        """`close` is awaited when a worker ends, on its event loop: to give up connections.
+
+        The registry may serve another worker after that, or another one meanwhile.
+        """
+        self._closers.append(close)
+
+    async def close(self) -> None:
+        for close in self._closers:
+            await close()
+
     def include(self, other: "HandlerRegistry") -> None:
         """Adds all handlers of another registry; the same one twice is one.
 
@@ -67,6 +80,7 @@ class HandlerRegistry:
             known = self._handlers.get(handler.name)
             if known is None or known.source != handler.source:
                 self.register_plan(handler.name, handler.plan, source=handler.source)
+        self._closers += [close for close in other._closers if close not in self._closers]  # noqa: SLF001
 
     def get(self, name: str) -> Handler:
         """Raises HandlerNotFoundError, which names those that there are."""

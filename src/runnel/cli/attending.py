@@ -14,6 +14,7 @@ from runnel.client import Client
 from runnel.core.ids import NO_ITEM, ExecutionId
 from runnel.engine.worker.patience import Patience
 from runnel.ports.clock import Clock
+from runnel.ports.secrets import Secrets
 from runnel.runtime.engine import Adopts, Stops
 from runnel.runtime.hub import Happened, Hub, Started
 from runnel.runtime.interrupts import hearing
@@ -30,6 +31,7 @@ class Attended(Protocol):
     hub: Hub
     clock: Clock
     stops: Stops
+    secrets: Secrets
 
     @property
     def recovered(self) -> asyncio.Event: ...
@@ -89,7 +91,7 @@ class Attendance:
         self, *, adopts: Adopts = False, recovered: Callable[[], Awaitable[None]] | None = None
     ) -> None:
         """`recovered` is called when the engine has taken over what was free; it may `follow`."""
-        show_logs()
+        show_logs(self._engine.secrets.hide)
         self._is_complete = recovered is None
         end_watch = self._engine.hub.watch(self._see)
         with hearing(self._on_signal, at_last=self._view.end):

@@ -51,16 +51,16 @@ def dev(
         print("in another terminal:", file=sys.stderr)
         print(f"export REDIS_URL={redis.url} POSTGRES_URL={postgres.url}", flush=True)
         servers = adjusted(settings, redis_url=redis.url, postgres_url=postgres.url)
-        return _serve(servers, app)
+        return _serve(servers, app, is_private=True)
 
 
-def _serve(settings: "Settings", app: str | None) -> int:
+def _serve(settings: "Settings", app: str | None, *, is_private: bool = False) -> int:
     import asyncio
 
     from runnel.cli.serving import handlers_of, orchestrating, serve, working
     from runnel.runtime.roles import BothRoles
 
-    handlers = handlers_of(app)
+    handlers = handlers_of(app, settings, is_private=is_private)
     return asyncio.run(
         serve(
             settings,

@@ -2,14 +2,15 @@
 
 import logging
 import sys
+from collections.abc import Callable
 
 HANDLER_LOGGER = "runnel.handler"
 
 
-def show_logs() -> None:
-    """Info and more from `ctx.logger`, warnings from everything else."""
+def show_logs(hide: Callable[[str], str]) -> None:
+    """Info and more from `ctx.logger`, warnings from everything else; `hide` takes secrets out."""
     logging.raiseExceptions = False  # a closed stderr is no reason to fail
-    logging.getLogger().addHandler(_Stderr())
+    logging.getLogger().addHandler(_Stderr(hide))
     logging.getLogger(HANDLER_LOGGER).setLevel(logging.INFO)
 
 
@@ -19,12 +20,16 @@ class _Stderr(logging.Handler):
     An event that repeats itself, as a store that does not answer, is told once.
     """
 
-    _last = ""
+    def __init__(self, hide: Callable[[str], str]) -> None:
+        super().__init__()
+        self._hide = hide
+        self._last = ""
 
     def emit(self, record: logging.LogRecord) -> None:
         node = getattr(record, "node_id", None)
         fields: dict[str, object] = getattr(record, "fields", {})
-        told = " ".join([self.format(record), *(f"{key}={fields[key]}" for key in fields)])
+        words = [self.format(record), *(f"{key}={fields[key]}" for key in fields)]
+        told = self._hide(" ".join(words))
         prefix = record.levelname.lower() if node is None else f"{node}: {record.levelname.lower()}"
         is_repeated = told == self._last and hasattr(record, "event")
         self._last = told

@@ -33,6 +33,11 @@ def orchestrator(*, redis_url: ServerUrl = None, take_archive: TakeArchive = Fal
     if take_archive and not settings.has_postgres:
         raise InputError("--take-archive: expected POSTGRES_URL to name the archive, got nothing")
     serving = serve(
-        settings, "orchestrator", orchestrating, decides=True, takes_archive=take_archive
+        settings,
+        "orchestrator",
+        orchestrating,
+        decides=True,
+        works=False,
+        takes_archive=take_archive,
     )
     return asyncio.run(serving)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from runnel.authoring.app import load_app
 from runnel.authoring.registry import HandlerRegistry
 from runnel.errors import InputError
-from runnel.handlers import builtin_registry
 from runnel.ports import telemetry as names
 from runnel.ports.backend import Backend
 from runnel.ports.retention import Retention
@@ -15,8 +14,10 @@ from runnel.runtime.addresses import postgres_shown, redis_shown, secrets_of
 from runnel.runtime.build import build_orchestrator, build_worker
 from runnel.runtime.clock import RealClock, RealIds
 from runnel.runtime.engine import World
+from runnel.runtime.permitted import local_handlers, server_handlers
 from runnel.runtime.process import Process
 from runnel.runtime.roles import OrchestratorRole, Role, WorkerRole
+from runnel.runtime.secret_values import KnownSecrets, secrets_of_worker
 from runnel.runtime.stores import open_archived, open_redis, open_unarchived
 from runnel.settings import Settings, look_alikes
 from runnel.telemetry.logs import LogTelemetry
@@ -41,13 +42,21 @@ Build: TypeAlias = Callable[[Site], Role]
 
 
 async def serve(
-    settings: Settings, role: str, build: Build, *, decides: bool, takes_archive: bool = False
+    settings: Settings,
+    role: str,
+    build: Build,
+    *,
+    decides: bool,
+    works: bool = True,
+    takes_archive: bool = False,
 ) -> int:
     """Until a signal; raises NoServerError when a server can't be reached at the beginning.
 
-    Only a process that `decides` needs the archive; see `open_archived` for `takes_archive`.
+    Only a process that `decides` needs the archive (see `open_archived` for `takes_archive`), only
+    one that `works` needs secrets.
     """
     world = World(RealClock(), RealIds())
+    secrets = secrets_of_worker(settings) if works else KnownSecrets({})
     archived: ArchivedBackend | None = None
     backend: Backend
     if decides and settings.has_postgres:
@@ -61,7 +70,7 @@ async def serve(
     write_logs(
         format_=settings.log_format,
         level=settings.log_level,
-        secrets=secrets_of(settings),
+        secrets=[*secrets_of(settings), *secrets.shapes()],
         about={"role": role},
     )
     telemetry = LogTelemetry()
@@ -99,9 +108,18 @@ def working(
     )
 
 
-def handlers_of(app: str | None) -> HandlerRegistry:
-    """The built-in ones and those of the app; raises InputError when two share a name."""
-    handlers = builtin_registry()
+def handlers_of(
+    app: str | None, settings: Settings, *, is_private: bool = False
+) -> HandlerRegistry:
+    """The built-in ones and those of the app; raises InputError when two share a name.
+
+    Only on a server that `is_private` may submitted documents do what its user may.
+    """
+    if is_private:
+        handlers = local_handlers(settings, RealClock())
+    else:
+        module = None if app is None else app.partition(":")[0]
+        handlers = server_handlers(settings, RealClock(), app_module=module)
     if app is not None:
         handlers.include(load_app(app))
     return handlers

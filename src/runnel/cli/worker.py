@@ -35,7 +35,8 @@ def worker(
 ) -> int:
     """Run tasks that are queued on a Redis server.
 
-    Functions of the handler [bold]python[/bold] are looked for in the working directory first.
+    Documents may only call functions and programs that RUNNEL_ALLOW_PYTHON and RUNNEL_ALLOW_SHELL
+    name; and those that your own module, given by --app, defines.
 
     SIGTERM or Ctrl-C lets running tasks finish, a second one ends them. It logs to stderr.
     """
@@ -45,7 +46,7 @@ def worker(
     from runnel.cli.serving import handlers_of, queues_of, serve, working
 
     settings = configure_server(Place(redis_url=redis_url), concurrency=concurrency)
-    handlers = handlers_of(app)
+    handlers = handlers_of(app, settings)
     wanted = queues_of(queues, handlers)
     return asyncio.run(
         serve(settings, "worker", lambda site: working(site, handlers, wanted), decides=False)

@@ -13,6 +13,7 @@ import msgspec
 from runnel.core.checks.values import TEXT, Check, at_least, one_of
 from runnel.core.checks.wording import did_you_mean, quoted, shown
 from runnel.core.json_types import Json
+from runnel.core.service_settings import ANYTHING, HTTP, LLM, OBJECT, RULES, SHELL
 from runnel.core.workflow import (
     CHILD_WORKFLOW,
     CORE_HANDLERS,
@@ -37,8 +38,6 @@ def _is_function(value: Json) -> bool:
     return isinstance(value, str) and _FUNCTION.fullmatch(value) is not None
 
 
-ANYTHING = Check("any value", lambda _: True)
-OBJECT = Check("an object", lambda value: isinstance(value, dict), {"type": "object"})
 FUNCTION = Check(
     "the path of a function as 'module:name'",
     _is_function,
@@ -57,6 +56,7 @@ OPERATIONS: Mapping[str, tuple[str, ...]] = {
 }
 """The settings of each operation of `data_processor`, besides `operation` and `data`."""
 
+_HTTP = {name: Setting(check) for name, check in HTTP.items()}
 SETTINGS: Mapping[str, Mapping[str, Setting] | None] = {
     "input": None,
     "output": None,
@@ -77,6 +77,10 @@ SETTINGS: Mapping[str, Mapping[str, Setting] | None] = {
         "data": Setting(ANYTHING, is_required=True),
         **dict.fromkeys(chain.from_iterable(OPERATIONS.values()), Setting(ANYTHING)),
     },
+    "call_external_service": _HTTP,
+    "external_service": _HTTP,
+    "llm_service": {name: Setting(check) for name, check in LLM.items()},
+    "shell": {name: Setting(check, is_required=name == "command") for name, check in SHELL.items()},
 }
 _OF_OPERATIONS = frozenset(chain.from_iterable(OPERATIONS.values()))
 _TIMEOUT_INSTEAD = {
@@ -91,7 +95,7 @@ def setting_problems(node: Node) -> Iterator[str]:
     """Without the name of the node, which the caller puts before them."""
     settings = SETTINGS.get(node.handler)
     if settings is not None:
-        yield from _against(node, settings)
+        yield from _against(node.handler, node.config, settings, is_resolved=False)
     if node.handler == DATA_PROCESSOR:
         yield from _of_other_operations(node)
     if node.handler in NO_MAP and node.for_each is not None:
@@ -105,6 +109,11 @@ def setting_problems(node: Node) -> Iterator[str]:
             f"child: only the handler 'workflow' runs a child workflow, this node's is "
             f"{quoted(node.handler)}"
         )
+
+
+def config_problems(handler: str, config: Mapping[str, Json]) -> Iterator[str]:
+    """As `setting_problems`, for a config in which all templates are filled in."""
+    yield from _against(handler, config, SETTINGS.get(handler) or {}, is_resolved=True)
 
 
 def _without_effect(node: Node) -> Iterator[str]:
@@ -123,20 +132,30 @@ def _without_effect(node: Node) -> Iterator[str]:
         )
 
 
-def _against(node: Node, settings: Mapping[str, Setting]) -> Iterator[str]:
-    for name, value in node.config.items():
+def _against(
+    handler: str,
+    config: Mapping[str, Json],
+    settings: Mapping[str, Setting],
+    *,
+    is_resolved: bool,
+) -> Iterator[str]:
+    for name, value in config.items():
         setting = settings.get(name)
         if setting is None:
             hint = did_you_mean(name, settings) or f"; it has: {', '.join(settings)}"
-            yield f"config.{name}: the handler '{node.handler}' has no such setting{hint}"
-        elif not setting.check.fits(value) and (setting.is_literal or not _is_template(value)):
+            yield f"config.{name}: the handler '{handler}' has no such setting{hint}"
+        elif not setting.check.fits(value) and (
+            setting.is_literal or is_resolved or not _has_template(value)
+        ):
             yield f"config.{name}: expected {setting.check.expected}, got {shown(value)}"
     for name, setting in settings.items():
-        if setting.is_required and name not in node.config:
+        if setting.is_required and name not in config:
             yield (
-                f"config.{name}: the handler '{node.handler}' needs it; expected "
+                f"config.{name}: the handler '{handler}' needs it; expected "
                 f"{setting.check.expected}"
             )
+    if handler in RULES:
+        yield from (f"config.{problem}" for problem in RULES[handler](config))
 
 
 def _of_other_operations(node: Node) -> Iterator[str]:
@@ -150,5 +169,9 @@ def _of_other_operations(node: Node) -> Iterator[str]:
             yield f"config.{name}: the operation '{operation}' has no such setting; it has: {known}"
 
 
-def _is_template(value: Json) -> bool:
-    return isinstance(value, str) and "{{" in value
+def _has_template(value: Json) -> bool:
+    if isinstance(value, str):
+        return "{{" in value
+    if isinstance(value, dict):
+        return any(map(_has_template, value.values()))
+    return isinstance(value, list) and any(map(_has_template, value))

@@ -13,31 +13,42 @@ from runnel.authoring.calls import AUTO, AnyFunction, Call, ContextPlace, mode_o
 from runnel.authoring.locate import locate
 from runnel.core.json_types import Json
 from runnel.errors import InputError
+from runnel.handlers.permissions import Functions
 
 SETTINGS = ("function", "args", "mode")
 
 
-def plan(config: Json) -> Call:
-    """Raises InputError, in one sentence, for a call that can't be made."""
-    for name in config:
-        if name not in SETTINGS:
-            raise InputError(
-                f"handler 'python' has no setting '{name}', only {', '.join(SETTINGS)}; "
-                "arguments of the function go under args"
-            )
-    name, args = config.get("function"), config.get("args", {})
-    if not isinstance(name, str):
-        raise InputError(f"expected function to be a text such as 'module:name', got {name!r}")
-    if not isinstance(args, dict):
-        raise InputError(f"expected args to be an object of keyword arguments, got {args!r}")
-    function, signature = _found(name)
-    place = ContextPlace.NONE if signature is None else _place(signature, args, name)
-    return Call(
-        function=function,
-        mode=mode_of(function, config.get("mode", AUTO)),
-        named=args,
-        place=place,
-    )
+class Python:
+    def __init__(self, allowed: Functions) -> None:
+        self._allowed = allowed
+
+    def plan(self, config: Json) -> Call:
+        """Raises InputError, in one sentence, for a call that can't be made.
+
+        NotAllowedError for one that the operator has not allowed: before its module is imported,
+        which would run code already.
+        """
+        for name in config:
+            if name not in SETTINGS:
+                raise InputError(
+                    f"handler 'python' has no setting '{name}', only {', '.join(SETTINGS)}; "
+                    "arguments of the function go under args"
+                )
+        name, args = config.get("function"), config.get("args", {})
+        if not isinstance(name, str):
+            raise InputError(f"expected function to be a text such as 'module:name', got {name!r}")
+        if not isinstance(args, dict):
+            raise InputError(f"expected args to be an object of keyword arguments, got {args!r}")
+        self._allowed.check_name(name)
+        function, signature = _found(name)
+        self._allowed.check_found(name, function)
+        place = ContextPlace.NONE if signature is None else _place(signature, args, name)
+        return Call(
+            function=function,
+            mode=mode_of(function, config.get("mode", AUTO)),
+            named=args,
+            place=place,
+        )
 
 
 # Reading a signature takes 10 µs, and it does not change.

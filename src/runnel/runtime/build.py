@@ -19,7 +19,6 @@ from runnel.engine.services.retention import RetentionService
 from runnel.engine.services.unserved import Unserved
 from runnel.engine.services.watchdog import Watchdog
 from runnel.engine.worker import Worker
-from runnel.handlers import builtin_registry
 from runnel.ports.backend import Backend
 from runnel.ports.registry import WorkerAbout
 from runnel.ports.retention import Retention
@@ -27,7 +26,9 @@ from runnel.ports.telemetry import Telemetry
 from runnel.runtime.clock import RealClock, RealIds
 from runnel.runtime.engine import Engine, World
 from runnel.runtime.names import engine_name, host_name, role_name
+from runnel.runtime.permitted import local_handlers
 from runnel.runtime.roles import OrchestratorRole, Service, WorkerRole
+from runnel.runtime.secret_values import secrets_of_worker
 from runnel.runtime.stores import open_sqlite
 from runnel.settings import Settings
 
@@ -50,7 +51,7 @@ async def build_engine(
     world = World(RealClock(), RealIds())
     return Engine(
         await open_sqlite(settings, world.clock, world.ids),
-        handlers or builtin_registry(),
+        handlers or local_handlers(settings, world.clock),
         world,
         settings,
         rate_limits=rate_limits,
@@ -69,7 +70,7 @@ def build_memory_engine(
     world = World(RealClock(), RealIds())
     return Engine(
         MemoryBackend(world.clock, world.ids),
-        handlers or builtin_registry(),
+        handlers or local_handlers(settings, world.clock),
         world,
         settings,
         rate_limits=rate_limits,
@@ -138,6 +139,7 @@ def build_worker(
             handlers=tuple(handlers.names()),
             version=__version__,
         ),
+        secrets=secrets_of_worker(settings),
         beat_s=settings.heartbeat_interval_s,
         shutdown_s=settings.shutdown_timeout_s,
     )

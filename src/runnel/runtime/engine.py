@@ -17,8 +17,10 @@ from runnel.engine.orchestrator.parts import Parts
 from runnel.engine.worker import Worker
 from runnel.ports.backend import Backend
 from runnel.ports.clock import Clock, Ids
+from runnel.ports.secrets import Secrets
 from runnel.ports.store import Lease
 from runnel.runtime.hub import Hub
+from runnel.runtime.secret_values import secrets_of_worker
 from runnel.settings import Settings
 
 Adopts: TypeAlias = bool | frozenset[int]
@@ -58,6 +60,7 @@ class Engine:
         self.backend = backend
         self.clock = world.clock
         self.stops = Stops(asyncio.Event(), asyncio.Event())
+        self.secrets: Secrets = secrets_of_worker(settings)
         self.client = Client(
             backend, world.clock, world.ids, ending_of=self.hub.ending, owns=self._owns
         )
@@ -83,6 +86,7 @@ class Engine:
             beat_s=settings.heartbeat_interval_s,
             shutdown_s=settings.shutdown_timeout_s,
             rate_limits=rate_limits or {},
+            secrets=self.secrets,
         )
 
     def _build_orchestrator(self, world: World, policy: Policy) -> Orchestrator:

@@ -8,6 +8,7 @@ from runnel.core.events import ExecutionFinished
 from runnel.core.ids import ExecutionId
 from runnel.engine.worker.patience import Patience
 from runnel.ports.clock import Clock
+from runnel.ports.secrets import NoSecrets, Secrets
 from runnel.ports.store import Header
 from runnel.runtime.absence import Absence, Say
 from runnel.runtime.engine import Adopts, Stops
@@ -32,6 +33,7 @@ class Remote:
         self.hub: Hub = look.hub
         self.clock: Clock = look.clock
         self.stops = Stops(asyncio.Event(), asyncio.Event())
+        self.secrets: Secrets = NoSecrets()
         self.recovered = asyncio.Event()
         self.recovered.set()
         self.name = "onlooker"

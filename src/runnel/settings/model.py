@@ -29,7 +29,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Which environment variable sets a field is in `variables.VARIABLES`.
 
     `redis_url` and `redis_host` are None when nobody has set them: then the command line works on
-    the data directory.
+    the data directory. `allowed_…` are names and patterns of which `*` stands for all; None leaves
+    it to the place: everything for a user on the own machine, nothing on servers.
     """
 
     environment: Environment = "dev"
@@ -52,6 +53,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     keeps_exhausted: bool = False
     cached_executions_max: int = 5_000
     retry: RetryPolicy = RetryPolicy()
+
+    allowed_functions: tuple[str, ...] | None = None
+    allowed_programs: tuple[str, ...] | None = None
+    allowed_addresses: tuple[str, ...] = ()
+    llm_url: str = "https://api.openai.com/v1"
+    llm_api_key: str | None = None
+    secrets: Mapping[str, str] = {}
+    secrets_file: Path | None = None
 
     redis_url: str | None = None
     redis_host: str | None = None

@@ -1,6 +1,8 @@
 """What the text of an environment variable may be; each parser raises ValueError: "expected …"."""
 
+import re
 from collections.abc import Callable, Mapping
+from ipaddress import ip_network
 from typing import TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
@@ -9,6 +11,11 @@ Parse: TypeAlias = Callable[[str], object]
 
 PORT_MAX = 65_535
 MILLISECONDS = 1_000
+SECRET_CHARS_MIN = 4
+_WHOLE_LISTS: Mapping[str, tuple[str, ...]] = {"all": ("*",), "none": ()}
+# module:function, module:* (all that it defines), package.* (with all modules below).
+_FUNCTIONS = re.compile(r"[\w.]+:[\w.]+|[\w.]+:\*|[\w.]+\.\*")
+_HOST = re.compile(r"(?![\d.]+$)[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?(\.[A-Za-z0-9_-]+)*")
 _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -67,6 +74,44 @@ def one_of(values: Mapping[str, T]) -> Callable[[str], T]:
         return values[text]
 
     return parse
+
+
+def names(fits: Callable[[str], bool], example: str) -> Callable[[str], tuple[str, ...]]:
+    """`all` as ('*',), `none` as (), or names with commas between them."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        if text in _WHOLE_LISTS:
+            return _WHOLE_LISTS[text]
+        found = tuple(each.strip() for each in text.split(","))
+        if not all(map(fits, found)):
+            raise ValueError(f"'all', 'none' or a list such as {example}")
+        return found
+
+    return parse
+
+
+def is_function_pattern(text: str) -> bool:
+    return _FUNCTIONS.fullmatch(text) is not None
+
+
+def is_program(text: str) -> bool:
+    return bool(text) and text.isprintable() and ("/" not in text or text.startswith("/"))
+
+
+def is_address_pattern(text: str) -> bool:
+    """An address, a network, or the name of a host."""
+    try:
+        ip_network(text)
+    except ValueError:
+        return _HOST.fullmatch(text) is not None
+    return True
+
+
+def hidden_text(text: str) -> str:
+    """A secret that is shorter could not be hidden without damage to innocent words."""
+    if len(text) < SECRET_CHARS_MIN:
+        raise ValueError(f"at least {SECRET_CHARS_MIN} characters")
+    return text
 
 
 def word(text: str) -> str:

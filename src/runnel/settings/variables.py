@@ -1,5 +1,6 @@
 """The table of all settings: environment variable, field, what it may be, how it is shown."""
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -11,7 +12,12 @@ from runnel.settings.parsers import (
     MILLISECONDS,
     PORT_MAX,
     Parse,
+    hidden_text,
+    is_address_pattern,
+    is_function_pattern,
+    is_program,
     milliseconds,
+    names,
     number,
     one_of,
     prefix,
@@ -26,6 +32,9 @@ from runnel.settings.parsers import (
 HIDDEN = "***"
 # Followed by the name of any handler.
 STALE = "STALE_TIMEOUT_"
+# Followed by the name of any secret, in capitals.
+SECRET = "RUNNEL_SECRET_"
+SECRET_NAME = re.compile(rf"{SECRET}[A-Z_][A-Z0-9_]*")
 
 
 def plain(value: object) -> str:
@@ -75,6 +84,17 @@ def _shown_policy(value: object) -> str:
     return "all" if value else "non_retryable"
 
 
+def _shown_allowed(value: object) -> str:
+    if value is None:
+        return "all, on servers none"
+    given = value if isinstance(value, tuple) else ()
+    return "all" if given == ("*",) else ",".join(given) or "none"
+
+
+def _secret(name: str) -> Variable:
+    return Variable(f"secrets.{name}", hidden_text, secret)
+
+
 def _stale_name(handler: str) -> str:
     return f"{STALE}{handler.upper()}"
 
@@ -96,6 +116,24 @@ VARIABLES: Mapping[str, Variable] = {
     "RUNNEL_CRASH_LOOP_LIMIT": Variable("losses_max", whole(1)),
     "RUNNEL_CACHED_EXECUTIONS": Variable("cached_executions_max", whole(1)),
     "RUNNEL_PARTITIONS": Variable("partitions", whole(1, 4_096), _or("16 for a new store")),
+    "RUNNEL_ALLOW_PYTHON": Variable(
+        "allowed_functions",
+        names(is_function_pattern, "'reports:build,my_package.*'"),
+        _shown_allowed,
+    ),
+    "RUNNEL_ALLOW_SHELL": Variable(
+        "allowed_programs", names(is_program, "'git,/usr/bin/convert'"), _shown_allowed
+    ),
+    "RUNNEL_ALLOW_PRIVATE_ADDRESSES": Variable(
+        "allowed_addresses",
+        names(is_address_pattern, "'localhost,10.1.0.0/16'"),
+        _shown_allowed,
+    ),
+    "RUNNEL_LLM_URL": Variable(
+        "llm_url", url(("http", "https"), "https://api.openai.com/v1"), _shown_url
+    ),
+    "RUNNEL_LLM_API_KEY": Variable("llm_api_key", hidden_text, secret),
+    "RUNNEL_SECRETS_FILE": Variable("secrets_file", Path),
     "REDIS_URL": Variable(
         "redis_url", url(("redis", "rediss", "unix"), "redis://host:6379/0"), _shown_url
     ),
@@ -147,8 +185,10 @@ VARIABLES: Mapping[str, Variable] = {
 
 
 def variable_of(name: str) -> Variable | None:
-    """Those of the table, and the timeout of any handler; None for what is no setting."""
+    """Those of the table, the timeout of any handler, any secret; None for what is no setting."""
     known = VARIABLES.get(name)
+    if known is None and SECRET_NAME.fullmatch(name):
+        return _secret(name.removeprefix(SECRET).lower())
     if known is None and name.startswith(STALE) and name != STALE:
         return _stale(name.removeprefix(STALE).lower())
     return known

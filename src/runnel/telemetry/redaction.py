@@ -30,9 +30,12 @@ class Redactor:
         known = sorted({each for each in secrets if len(each) >= SECRET_CHARS_MIN}, key=len)
         self._known = re.compile("|".join(map(re.escape, reversed(known)))) if known else None
 
+    def known(self, text: str) -> str:
+        """Without the secrets that were given."""
+        return text if self._known is None else self._known.sub(HIDDEN, text)
+
     def text(self, text: str) -> str:
-        if self._known is not None:
-            text = self._known.sub(HIDDEN, text)
+        text = self.known(text)
         return _IN_URL.sub(f"{HIDDEN}@", text) if "://" in text else text
 
     def value(self, name: str, value: object) -> object:

@@ -52,24 +52,38 @@ TEMPLATES = [
         "concurrency_key, cache.key; refer to the list itself",
     ),
     case(
-        of_a("config: {key: '{{ secrets.api }}'}"),
-        "node 'a': config refers to 'secrets.api', but secrets are not available in this version "
-        "yet; read the value in your handler, for example from the environment",
+        of_a("config: {key: '{{ secrets }}'}"),
+        "node 'a': config refers to 'secrets', but a secret has a name of lower-case letters, "
+        "digits and '_', and nothing below it; write secrets.api_key",
+    ),
+    case(
+        of_a("config: {key: '{{ secrets.API }}', other: '{{ secrets.api.key }}'}"),
+        "node 'a': config refers to 'secrets.API', but a secret has a name of lower-case letters, "
+        "digits and '_', and nothing below it; write secrets.api_key",
+        "node 'a': config refers to 'secrets.api.key', but a secret has a name of lower-case "
+        "letters, digits and '_', and nothing below it; write secrets.api_key",
+    ),
+    case(
+        of_a("config: {seconds: '{{ secrets.long }}'}", handler="sleep"),
+        "node 'a': config refers to 'secrets.long', but only workers know secrets, and the config "
+        "of the handler 'sleep' is evaluated by the orchestrator; use it in the config of a node "
+        "that calls something",
     ),
     case(
         of_a("condition: secrets.on"),
-        "node 'a': condition refers to 'secrets.on', but secrets are not available in this "
-        "version yet; read the value in your handler, for example from the environment",
+        "node 'a': condition refers to 'secrets.on', but only workers know secrets, and condition "
+        "is evaluated by the orchestrator; use it in the config of a node that calls something",
     ),
     case(
         of_a("for_each: secrets.list"),
-        "node 'a': for_each refers to 'secrets.list', but secrets are not available in this "
-        "version yet; read the value in your handler, for example from the environment",
+        "node 'a': for_each refers to 'secrets.list', but only workers know secrets, and for_each "
+        "is evaluated by the orchestrator; use it in the config of a node that calls something",
     ),
     case(
         of_a("concurrency_key: '{{ secrets.x }}'"),
-        "node 'a': concurrency_key refers to 'secrets.x', but secrets are not available in this "
-        "version yet; read the value in your handler, for example from the environment",
+        "node 'a': concurrency_key refers to 'secrets.x', but only workers know secrets, and "
+        "concurrency_key is evaluated by the orchestrator; use it in the config of a node that "
+        "calls something",
     ),
     case(
         of_a("config: {x: '{{ execution.idd }}'}"),
@@ -139,8 +153,7 @@ TEMPLATES = [
         head("output: {x: '{{ item }}', y: '{{ secrets.z }}'}"),
         "output refers to 'item', which exists only inside a node with for_each; refer to that "
         "node",
-        "output refers to 'secrets.z', but secrets are not available in this version yet; read "
-        "the value in your handler, for example from the environment",
+        "output refers to 'secrets.z', but a result is stored, and secrets never are; leave it out",
     ),
     case(
         head("output: '{{ a.x'"),

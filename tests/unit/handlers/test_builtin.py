@@ -31,7 +31,16 @@ def python(stage: Stage, **config: Any) -> Any:
 
 
 def test_the_registry_has_those_that_a_worker_runs() -> None:
-    assert builtin_registry().names() == ["data_processor", "input", "output", "python"]
+    assert builtin_registry().names() == [
+        "call_external_service",
+        "data_processor",
+        "external_service",
+        "input",
+        "llm_service",
+        "output",
+        "python",
+        "shell",
+    ]
 
 
 async def test_input_gives_the_executions_input_over_its_config(stage: Stage) -> None:

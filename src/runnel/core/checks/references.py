@@ -19,17 +19,14 @@ from runnel.core.templates import (
     compile_expression,
     compile_tree,
 )
-from runnel.core.workflow import Node, Workflow
+from runnel.core.workflow import CORE_HANDLERS, Node, Workflow
 
 EXECUTION_KEYS = ("id", "workflow", "version", "started_at", "labels")
 # Where an item exists: a condition and the list itself are evaluated before there are items.
 ITEM_FIELDS = ("config", "concurrency_key", "cache.key")
 
 _PLAIN_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_NO_SECRETS = (
-    "but secrets are not available in this version yet; read the value in your handler, for "
-    "example from the environment"
-)
+_SECRET_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 
 Compiled = Tree | Expression
 
@@ -93,7 +90,8 @@ class _ReferenceCheck:
             yield self._syntax(compiled)
             return
         for reference in sorted(compiled.references, key=str):
-            problem = _reserved(reference) or self._item(at, field, reference)
+            problem = _reserved(reference) or self._secret(at, field, reference)
+            problem = problem or self._item(at, field, reference)
             problem = problem or self._node(at, field, reference)
             if problem:
                 yield f"{field} refers to {quoted(str(reference))}, {problem}"
@@ -105,7 +103,9 @@ class _ReferenceCheck:
             return
         for reference in sorted(compiled.references, key=str):
             problem = _reserved(reference) or self._unknown(reference)
-            if reference.root == "item":
+            if _is_secret(reference):
+                problem = "but a result is stored, and secrets never are; leave it out"
+            elif reference.root == "item":
                 problem = "which exists only inside a node with for_each; refer to that node"
             if problem:
                 yield f"output refers to {quoted(str(reference))}, {problem}"
@@ -123,6 +123,25 @@ class _ReferenceCheck:
                 yield f"{told} runs after {node}, so it has no output yet; refer to an earlier node"
             else:
                 yield f"{told} is not upstream of {node}: add it to its dependencies"
+
+    def _secret(self, at: int, field: str, reference: Reference) -> str | None:
+        if not _is_secret(reference):
+            return None
+        handler = self._structure.nodes[at].handler
+        if field == "cache.key":
+            return "but a cache key is stored, and secrets never are; name something else"
+        if field != "config" or handler in CORE_HANDLERS:
+            what = field if field != "config" else f"the config of the handler '{handler}'"
+            return (
+                f"but only workers know secrets, and {what} is evaluated by the orchestrator; "
+                "use it in the config of a node that calls something"
+            )
+        if len(reference.path) != 1 or not _SECRET_NAME.fullmatch(str(reference.path[0])):
+            return (
+                "but a secret has a name of lower-case letters, digits and '_', and nothing "
+                "below it; write secrets.api_key"
+            )
+        return None
 
     def _item(self, at: int, field: str, reference: Reference) -> str | None:
         if reference.via_nodes or reference.root != "item":
@@ -187,11 +206,13 @@ def _by_subscript(node_id: str) -> str:
     return f"the id {quoted(node_id)} is not a plain name; write nodes[{quote}{node_id}{quote}]"
 
 
+def _is_secret(reference: Reference) -> bool:
+    return reference.root == "secrets" and not reference.via_nodes
+
+
 def _reserved(reference: Reference) -> str | None:
-    if reference.via_nodes or reference.root not in {"secrets", "execution"}:
+    if reference.via_nodes or reference.root != "execution":
         return None
-    if reference.root == "secrets":
-        return _NO_SECRETS
     if not reference.path or reference.path[0] in EXECUTION_KEYS:
         return None
     wanted = str(reference.path[0])

@@ -7,19 +7,26 @@ from runnel.authoring.calls import ContextPlace
 from runnel.authoring.context import Context, Emit
 from runnel.authoring.registry import Handler
 from runnel.core.effects import Task
+from runnel.core.json_types import Json
+from runnel.core.templates import MissingValueError
 from runnel.core.values import Value
-from runnel.engine.worker.configs import config_of
+from runnel.engine.worker.configs import SECRETS, Config, config_of
 from runnel.engine.worker.execute import Executor
+from runnel.engine.worker.hiding import output_without_secrets
 from runnel.engine.worker.outputs import inline_value, store
 from runnel.engine.worker.runs import Run
 from runnel.engine.worker.shared_results import SharedResults, key_of
 from runnel.engine.worker.values import INPUT, Values
 from runnel.ports.blobs import BlobStore
+from runnel.ports.secrets import Secrets
 
 
 class Handlers(Protocol):
     def get(self, name: str) -> Handler:
         """Raises HandlerNotFoundError."""
+
+    async def close(self) -> None:
+        """Gives up what handlers keep from task to task; the next task may open it again."""
 
 
 class Attempts:
@@ -32,6 +39,7 @@ class Attempts:
         executor: Executor,
         results: SharedResults,
         *,
+        secrets: Secrets,
         emit: Emit,
         on_suspend: Callable[[Run], None],
         inline_bytes_max: int,
@@ -40,6 +48,7 @@ class Attempts:
         self._blobs = blobs
         self._executor = executor
         self._results = results
+        self._secrets = secrets
         self._emit = emit
         self._on_suspend = on_suspend
         self._inline_bytes_max = inline_bytes_max
@@ -51,7 +60,9 @@ class Attempts:
         config = config_of(task.config)
         roots = {*config.roots, *config_of(task.cache_key).roots, *values.parent_ids()}
         await values.load(roots, self._blobs)
-        run.cache_key = key_of(task, config.resolve(values), values)
+        # A key is stored: what it was made of could be guessed by trying.
+        resolved = self._resolved(config, values, shows_secrets=False)
+        run.cache_key = key_of(task, resolved, values)
         data = await self._results.recall(run.cache_key)
         return None if data is None else await self._stored(data, task)
 
@@ -63,11 +74,13 @@ class Attempts:
         has_blobs = values.has_blobs
         if has_blobs and values.kept_aside(config.roots):
             await self._load(run, values, config.roots)
-        call = handler.plan(config.resolve(values))
+        call = handler.plan(self._resolved(config, values))
         if has_blobs and call.place is not ContextPlace.NONE:
             await self._load(run, values, (INPUT, *values.parent_ids()))
         context = run.context = Context(task, values, self._emit)
         data = await self._executor.run(run, call, context, values)
+        if config.secrets:
+            data = output_without_secrets(data, self._secrets)
         if run.cache_key:
             self._on_suspend(run)
             await self._results.keep(run.cache_key, data, ttl_s=task.cache_ttl_s)
@@ -81,6 +94,25 @@ class Attempts:
         return inline_value(data, self._inline_bytes_max) or await store(
             data, task.token, self._blobs
         )
+
+    def _resolved(self, config: Config, values: Values, *, shows_secrets: bool = True) -> Json:
+        """Without `shows_secrets` each stands for itself by its name."""
+        if not config.secrets:
+            return config.resolve(values)
+        for name in config.secrets:
+            found = self._secrets.get(name)
+            if found is not None:
+                values.secrets[name] = found if shows_secrets else f"secret {name}"
+        try:
+            return config.resolve(values)
+        except MissingValueError as error:
+            if error.path == SECRETS:
+                error.problem = (
+                    f"this worker has no secret '{error.key}'; set "
+                    f"RUNNEL_SECRET_{str(error.key).upper()} where it runs, or add it to the file "
+                    "of RUNNEL_SECRETS_FILE"
+                )
+            raise
 
     async def _load(self, run: Run, values: Values, roots: Iterable[str]) -> None:
         self._on_suspend(run)

@@ -7,10 +7,11 @@ from typing import TypeAlias
 import msgspec
 
 from runnel.core.json_types import Json
-from runnel.core.templates import Scope, Tree, compile_tree
+from runnel.core.templates import Reference, Scope, TemplateSyntaxError, Tree, compile_tree
 
 COMPILED_MAX = 1024
 COMPILED_BYTES_MAX = 64 * 1024
+SECRETS = "secrets"
 
 Path: TypeAlias = tuple[str | int, ...]
 
@@ -19,9 +20,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Config:
-    """Resolving it gives each task values of its own: a handler may change what it gets."""
+    """Resolving it gives each task values of its own: a handler may change what it gets.
 
-    __slots__ = ("_data", "_fixed", "_tree", "roots")
+    `secrets` are the names of those that its templates need.
+    """
+
+    __slots__ = ("_data", "_fixed", "_tree", "roots", "secrets")
 
     def __init__(self, data: bytes) -> None:
         tree = compile_tree(_decode(data))
@@ -30,6 +34,7 @@ class Config:
         # `Tree.resolve` shares what holds no template: those parts are made anew from bytes.
         self._fixed = () if tree.is_static else tuple(_fixed_parts(tree.value))
         self.roots = frozenset(reference.root for reference in tree.references)
+        self.secrets = frozenset(map(_secret_name, filter(_is_secret, tree.references)))
 
     def resolve(self, scope: Scope) -> Json:
         """Raises a TemplateError that names the field and what is wrong with it."""
@@ -52,6 +57,17 @@ def config_of(raw: msgspec.Raw) -> Config:
 
 # Looking one up takes 0.3 µs, compiling a config with one template 15 µs.
 _compiled = lru_cache(maxsize=COMPILED_MAX)(Config)
+
+
+def _is_secret(reference: Reference) -> bool:
+    return reference.root == SECRETS and not reference.via_nodes
+
+
+def _secret_name(reference: Reference) -> str:
+    """Validation says the same at submit; here it keeps all secrets together from being read."""
+    if len(reference.path) != 1:
+        raise TemplateSyntaxError(f"'{reference}' is not the name of one secret")
+    return str(reference.path[0])
 
 
 def _fixed_parts(value: Json, path: Path = ()) -> Iterator[tuple[Path, bytes]]:

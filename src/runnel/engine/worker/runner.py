@@ -19,6 +19,7 @@ from runnel.engine.worker.code import Code
 from runnel.engine.worker.deadlines import Deadlines
 from runnel.engine.worker.execute import ChildCodeError
 from runnel.engine.worker.failures import error_info
+from runnel.engine.worker.hiding import without_secrets
 from runnel.engine.worker.rate_limits import PARK_S_MAX, RateLimits
 from runnel.engine.worker.reports import Report, Reporter
 from runnel.engine.worker.runs import Held, Run, StopReason
@@ -54,6 +55,7 @@ class Runners:
         self._tasks = around.tasks
         self._telemetry = around.telemetry
         self._worker = around.worker
+        self._secrets = around.secrets
         self._grace_s = grace_s
         self._parked: dict[Run, None] = {}
         self._active = 0
@@ -250,7 +252,7 @@ class Runners:
         if isinstance(error, Skip):
             return TaskSkipped(
                 token=run.token,
-                reason=error_info(error).message,
+                reason=self._secrets.hide(error_info(error).message),
                 worker=self._worker,
                 started_at=run.started_at,
             )
@@ -264,7 +266,10 @@ class Runners:
 
     def _failure(self, run: Run, info: ErrorInfo) -> TaskFailed:
         return TaskFailed(
-            token=run.token, error=info, worker=self._worker, started_at=run.started_at
+            token=run.token,
+            error=without_secrets(info, self._secrets),
+            worker=self._worker,
+            started_at=run.started_at,
         )
 
     def _finish(self, run: Run, report: Report | None) -> None:

@@ -4,6 +4,7 @@ import msgspec
 
 from runnel.engine.worker.patience import Patience
 from runnel.ports.clock import Clock
+from runnel.ports.secrets import Secrets
 from runnel.ports.store import TaskQueue
 from runnel.ports.telemetry import Telemetry
 
@@ -16,3 +17,4 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     telemetry: Telemetry
     patience: Patience
+    secrets: Secrets

@@ -23,14 +23,16 @@ class Values:
     """The scope of a task's templates, and the source of `ctx.inputs`.
 
     A blob must have been loaded (`load`) before anything looks it up: reading is synchronous.
+    `secrets` are those that the config names, and that there are.
     """
 
-    __slots__ = ("_decoded", "_loaded", "_task")
+    __slots__ = ("_decoded", "_loaded", "_task", "secrets")
 
     def __init__(self, task: Task) -> None:
         self._task = task
         self._decoded: dict[str, Json] = {}
         self._loaded: dict[str, bytes] = {}
+        self.secrets: dict[str, str] = {}
 
     def lookup(self, root: str) -> Json:
         decoded = self._decoded
@@ -99,6 +101,8 @@ class Values:
     def _decode(self, root: str) -> Json:
         if root == "execution":
             return self._execution()
+        if root == "secrets":
+            return self.secrets
         if root == "item" and self._task.item:
             return _decode(self._task.item)
         value = self._value(root)

@@ -34,6 +34,7 @@ from runnel.errors import InputError, StoreError
 from runnel.ports.blobs import BlobStore
 from runnel.ports.clock import Clock
 from runnel.ports.registry import WorkerAbout
+from runnel.ports.secrets import NoSecrets, Secrets
 from runnel.ports.store import TaskQueue
 from runnel.ports.telemetry import (
     HANDLER_METRIC,
@@ -71,6 +72,7 @@ class Worker:
         queues: Sequence[str] | None = None,
         rate_limits: Mapping[str, RateLimit] | None = None,
         about: WorkerAbout | None = None,
+        secrets: Secrets | None = None,
         beat_s: float = 2.0,
         shutdown_s: float = 30.0,
         grace_s: float = 5.0,
@@ -81,11 +83,12 @@ class Worker:
         self.name = name
         self.abandoned_threads = 0
         self._tasks = tasks
+        self._handlers = handlers
         self._clock = clock
         self._telemetry = telemetry
         self._shutdown_s, self._grace_s = shutdown_s, grace_s
         self._inline_bytes_max = inline_bytes_max
-        self._held = Held()
+        held = self._held = Held()
         self._slots = Slots(concurrency, ahead=claim_ahead)
         self._deadlines = Deadlines(clock)
         self._threads, self._processes = Threads(name), Processes()
@@ -95,21 +98,18 @@ class Worker:
             clock=clock,
             telemetry=telemetry,
             patience=Patience(clock, telemetry, name),
+            secrets=secrets or NoSecrets(),
         )
-        self._reporter = Reporter(around, self._held)
+        self._reporter = Reporter(around, held)
         said = replace(about or WorkerAbout(), queues=_names(queues), concurrency=concurrency)
-        self._heartbeat = Heartbeat(
-            around, self._held, self._stop_dropped, about=said, beat_s=beat_s
-        )
-        self._claims = ClaimLoop(
-            around, self._slots, self._reporter, held=self._held, queues=queues
-        )
+        self._heartbeat = Heartbeat(around, held, self._stop_dropped, about=said, beat_s=beat_s)
+        self._claims = ClaimLoop(around, self._slots, self._reporter, held=held, queues=queues)
         self._runners = Runners(
             around,
             self._slots,
-            self._attempts(handlers, BlobCache(LastingBlobs(blobs, around.patience))),
+            self._attempts(blobs, around),
             self._reporter,
-            held=self._held,
+            held=held,
             deadlines=self._deadlines,
             rate_limits=RateLimits(tasks, rate_limits or {}),
             grace_s=grace_s,
@@ -138,6 +138,7 @@ class Worker:
         finally:
             self._threads.close()
             await self._processes.close()
+            await self._handlers.close()
             await self._say_goodbye()
 
     async def _work(self, stop: asyncio.Event, stop_now: asyncio.Event) -> None:
@@ -158,7 +159,7 @@ class Worker:
                 for loop in loops:
                     loop.cancel()
 
-    def _attempts(self, handlers: Handlers, blobs: BlobStore) -> Attempts:
+    def _attempts(self, blobs: BlobStore, around: Surroundings) -> Attempts:
         executor = Executor(
             self._threads,
             self._processes,
@@ -167,10 +168,11 @@ class Worker:
             on_returned=self._returned,
         )
         return Attempts(
-            handlers,
-            blobs,
+            self._handlers,
+            BlobCache(LastingBlobs(blobs, around.patience)),
             executor,
             SharedResults(self._tasks),
+            secrets=around.secrets,
             emit=self._emit,
             on_suspend=self._suspended,
             inline_bytes_max=self._inline_bytes_max,

@@ -1,0 +1,258 @@
+"""What the config of the handlers that reach outside may hold: HTTP, language models, programs."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from urllib.parse import urlsplit
+
+from runnel.core.checks.values import ABOVE_ZERO, BOOLEAN, TEXT, Check, is_number, one_of
+from runnel.core.checks.values import whole_number as whole
+from runnel.core.json_types import Json
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+RESPONSE_KINDS = ("auto", "json", "text")
+PARSE_KINDS = ("text", "json", "lines")
+REDIRECTS_MAX = 20
+RESPONSE_BYTES_MAX = 64 * 1024 * 1024
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_CLASS = re.compile(r"[1-5]xx")
+_MOCK_KEYS = {"delay", "response", "status"}
+
+
+def is_url(value: Json) -> bool:
+    """Of the web, with a host and without a password, which would end up in logs and proxies."""
+    if not isinstance(value, str) or not value.isprintable() or " " in value:
+        return False
+    try:
+        parts = urlsplit(value)
+        is_whole = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        return False
+    return parts.scheme in {"http", "https"} and is_whole and "@" not in parts.netloc
+
+
+def is_status(value: Json) -> bool:
+    if isinstance(value, str):
+        return _CLASS.fullmatch(value) is not None
+    return isinstance(value, int) and not isinstance(value, bool) and 100 <= value <= 599  # noqa: PLR2004
+
+
+def _is_plain(value: Json) -> bool:
+    return isinstance(value, str) or is_number(value)
+
+
+def _are_headers(value: Json) -> bool:
+    return isinstance(value, dict) and all(
+        _TOKEN.fullmatch(name) and _is_plain(each) and _is_header_text(str(each))
+        for name, each in value.items()
+    )
+
+
+def _is_header_text(text: str) -> bool:
+    return text.isascii() and text.isprintable()
+
+
+def _are_params(value: Json) -> bool:
+    def fits(each: Json) -> bool:
+        return isinstance(each, bool) or _is_plain(each)
+
+    return isinstance(value, dict) and all(
+        fits(each) or (isinstance(each, list) and all(map(fits, each))) for each in value.values()
+    )
+
+
+def _are_variables(value: Json) -> bool:
+    return isinstance(value, dict) and all(
+        _VARIABLE.fullmatch(name) and _is_plain(each) and "\0" not in str(each)
+        for name, each in value.items()
+    )
+
+
+def _is_auth(value: Json) -> bool:
+    return (
+        isinstance(value, dict)
+        and set(value) == {"username", "password"}
+        and all(isinstance(each, str) for each in value.values())
+    )
+
+
+def _is_delay(value: Json) -> bool:
+    if isinstance(value, list):
+        is_pair = len(value) == 2 and all(map(is_number, value))  # noqa: PLR2004
+        return is_pair and 0 <= value[0] <= value[1]
+    return is_number(value) and value >= 0
+
+
+def _is_mock(value: Json) -> bool:
+    if not isinstance(value, dict):
+        return isinstance(value, bool)
+    status = value.get("status", 200)
+    statuses = status if isinstance(status, list) else [status]
+    return (
+        set(value) <= _MOCK_KEYS
+        and _is_delay(value.get("delay", 0))
+        and bool(statuses)
+        and all(isinstance(each, int) and is_status(each) for each in statuses)
+    )
+
+
+def _are_statuses(value: Json) -> bool:
+    return isinstance(value, list) and all(map(is_status, value))
+
+
+def _are_messages(value: Json) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(_is_message, value))
+
+
+def _is_message(value: Json) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("role"), str)
+
+
+def _is_command(value: Json) -> bool:
+    if isinstance(value, str):
+        return bool(value.strip()) and "\0" not in value
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(_is_plain(each) and "\0" not in str(each) for each in value)
+        and bool(str(value[0]).strip())
+    )
+
+
+def _are_codes(value: Json) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(each, int) and not isinstance(each, bool) and 0 <= each <= 255  # noqa: PLR2004
+        for each in value
+    )
+
+
+def _up_to(most: int) -> Check:
+    def fits(value: Json) -> bool:
+        return whole(0).fits(value) and value <= most
+
+    return Check(f"a whole number from 0 to {most:,}", fits)
+
+
+ANYTHING = Check("any value", lambda _: True)
+OBJECT = Check("an object", lambda value: isinstance(value, dict), {"type": "object"})
+STRING = Check("a text", lambda value: isinstance(value, str))
+URL = Check("a URL as https://host/path, without a user or password in it", is_url)
+HEADERS = Check("an object of header to text, in ASCII and on one line each", _are_headers)
+STATUSES = Check("a list of statuses such as [404, '5xx']", _are_statuses)
+BYTES = Check(
+    f"a whole number from 1 to {RESPONSE_BYTES_MAX:,}",
+    lambda value: whole(1).fits(value) and value <= RESPONSE_BYTES_MAX,
+)
+MOCK = Check(
+    "true, false, or an object of delay (seconds, or [least, most]), response and status", _is_mock
+)
+AUTH = Check("an object of username and password", _is_auth)
+PARAMS = Check("an object of name to text, number, true or false, or a list of them", _are_params)
+MESSAGES = Check("a list of objects with role and content", _are_messages)
+COMMAND = Check("a program and its arguments as a list of texts", _is_command)
+VARIABLES = Check("an object of variable to text", _are_variables)
+CODES = Check("a list of exit codes from 0 to 255", _are_codes)
+
+HTTP: Mapping[str, Check] = {
+    "url": URL,
+    "method": one_of(METHODS),
+    "headers": HEADERS,
+    "params": PARAMS,
+    "json": ANYTHING,
+    "body": STRING,
+    "auth": AUTH,
+    "timeout_seconds": ABOVE_ZERO,
+    "connect_timeout_seconds": ABOVE_ZERO,
+    "ok_statuses": STATUSES,
+    "retry_statuses": STATUSES,
+    "max_redirects": _up_to(REDIRECTS_MAX),
+    "max_response_bytes": BYTES,
+    "response": one_of(RESPONSE_KINDS),
+    "mock": MOCK,
+}
+LLM: Mapping[str, Check] = {
+    "model": TEXT,
+    "prompt": STRING,
+    "system": STRING,
+    "messages": MESSAGES,
+    "temperature": Check(
+        "a number from 0 to 2",
+        lambda value: is_number(value) and 0 <= value <= 2,  # noqa: PLR2004
+    ),
+    "max_tokens": whole(1),
+    "response_format": OBJECT,
+    "extra": OBJECT,
+    "stream": BOOLEAN,
+    "base_url": URL,
+    "api_key": TEXT,
+    "headers": HEADERS,
+    "timeout_seconds": ABOVE_ZERO,
+    "connect_timeout_seconds": ABOVE_ZERO,
+    "max_response_bytes": BYTES,
+    "mock": MOCK,
+}
+SHELL: Mapping[str, Check] = {
+    "command": COMMAND,
+    "shell": BOOLEAN,
+    "env": VARIABLES,
+    "cwd": TEXT,
+    "stdin": STRING,
+    "timeout_seconds": ABOVE_ZERO,
+    "max_output_bytes": BYTES,
+    "parse": one_of(PARSE_KINDS),
+    "ok_exit_codes": CODES,
+    "no_retry_exit_codes": CODES,
+}
+
+Config = Mapping[str, Json]
+
+
+def http_rules(config: Config) -> Iterator[str]:
+    """What no setting shows by itself; each sentence begins with the one that is wrong."""
+    if "url" not in config and not config.get("mock"):
+        yield f"url: expected {URL.expected}; without one, say mock: true"
+    if "json" in config and "body" in config:
+        yield "body: expected either json or body, got both"
+    if config.get("method", "GET") in {"GET", "HEAD"} and config.keys() & {"json", "body"}:
+        yield "method: a request with json or body needs another one, such as POST"
+    if "auth" in config and any(name.lower() == "authorization" for name in _names(config)):
+        yield "auth: expected either auth or a header Authorization, got both"
+
+
+def llm_rules(config: Config) -> Iterator[str]:
+    if ("prompt" in config) == ("messages" in config):
+        got = "both" if "prompt" in config else "neither"
+        yield f"prompt: expected either prompt or messages, got {got}"
+    if "system" in config and "messages" in config:
+        yield "system: expected it with prompt only; put it into messages as role 'system'"
+    if "model" not in config and not config.get("mock"):
+        yield f"model: expected {TEXT.expected}; without one, say mock: true"
+    if config.get("mock") is not True and isinstance(config.get("extra"), dict):
+        own = sorted(set(config["extra"]) & {"model", "messages", "stream"})
+        if own:
+            yield f"extra: '{own[0]}' has a setting of its own; use that"
+
+
+def shell_rules(config: Config) -> Iterator[str]:
+    command, by_shell = config.get("command"), config.get("shell", False)
+    if isinstance(command, str) and by_shell is False:
+        yield (
+            "command: expected a list such as [git, log], got a text; only with shell: true does "
+            "a shell read it"
+        )
+    if isinstance(command, list) and by_shell is True:
+        yield "command: expected a text with shell: true, got a list; a list needs no shell"
+
+
+RULES: Mapping[str, Callable[[Config], Iterator[str]]] = {
+    "call_external_service": http_rules,
+    "external_service": http_rules,
+    "llm_service": llm_rules,
+    "shell": shell_rules,
+}
+
+
+def _names(config: Config) -> list[str]:
+    headers = config.get("headers")
+    return list(headers) if isinstance(headers, dict) else []

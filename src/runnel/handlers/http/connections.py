@@ -1,0 +1,122 @@
+"""Connections that are kept, one pool for each event loop, and checked when they are made."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+
+import httpcore
+import httpx
+
+from runnel.errors import ServiceError
+from runnel.handlers.addresses import Addresses
+
+CONNECTIONS_MAX = 100
+KEPT_MAX = 20
+KEPT_S = 30.0
+
+
+class GuardedNetwork(httpcore.AsyncNetworkBackend):
+    """Connects to the very addresses that it has checked: a name that resolves to something else
+    a moment later changes nothing.
+    """
+
+    def __init__(self, addresses: Addresses) -> None:
+        self._addresses = addresses
+        self._network = httpcore.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        """Raises ServiceRefusedError if any of the host's addresses is not allowed."""
+        found = await self._resolve(host, port)
+        for address in found:
+            self._addresses.check(host, address)
+        for address in found[:-1]:
+            try:
+                return await self._connect(address, port, timeout, socket_options)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout):
+                continue  # the next one may answer
+        return await self._connect(found[-1], port, timeout, socket_options)
+
+    async def sleep(self, seconds: float) -> None:
+        await self._network.sleep(seconds)
+
+    async def _connect(
+        self,
+        address: str,
+        port: int,
+        timeout: float | None,
+        options: Iterable[httpcore.SOCKET_OPTION] | None,
+    ) -> httpcore.AsyncNetworkStream:
+        return await self._network.connect_tcp(
+            address, port, timeout=timeout, socket_options=options
+        )
+
+    async def _resolve(self, host: str, port: int) -> list[str]:
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (socket.gaierror, UnicodeError) as error:
+            raise ServiceError(f"there is no host '{host}': {error}") from error
+        return list(dict.fromkeys(str(each[4][0]) for each in found))
+
+
+class _Pool:
+    """Closed when it is retired and nobody uses it any more."""
+
+    def __init__(self, addresses: Addresses) -> None:
+        self.connections = httpcore.AsyncConnectionPool(
+            ssl_context=httpx.create_ssl_context(),
+            max_connections=CONNECTIONS_MAX,
+            max_keepalive_connections=KEPT_MAX,
+            keepalive_expiry=KEPT_S,
+            network_backend=GuardedNetwork(addresses),
+        )
+        self._users = 0
+        self._is_retired = False
+
+    @asynccontextmanager
+    async def used(self) -> AsyncIterator[httpcore.AsyncConnectionPool]:
+        self._users += 1
+        try:
+            yield self.connections
+        finally:
+            self._users -= 1
+            await self._close_if_over()
+
+    async def retire(self) -> None:
+        self._is_retired = True
+        await self._close_if_over()
+
+    async def _close_if_over(self) -> None:
+        if self._is_retired and not self._users:
+            await self.connections.aclose()
+
+
+class Connections:
+    def __init__(self, addresses: Addresses) -> None:
+        self._addresses = addresses
+        self._pools: dict[asyncio.AbstractEventLoop, _Pool] = {}
+
+    @asynccontextmanager
+    async def used(self) -> AsyncIterator[httpcore.AsyncConnectionPool]:
+        loop = asyncio.get_running_loop()
+        pool = self._pools.get(loop)
+        if pool is None:
+            for former in [each for each in self._pools if each.is_closed()]:
+                del self._pools[former]
+            pool = self._pools[loop] = _Pool(self._addresses)
+        async with pool.used() as connections:
+            yield connections
+
+    async def close(self) -> None:
+        """Of the running event loop; requests that are under way end first."""
+        pool = self._pools.pop(asyncio.get_running_loop(), None)
+        if pool is not None:
+            await pool.retire()

@@ -1,0 +1,89 @@
+"""A request as a config describes it, before any package for it is imported."""
+
+import base64
+from collections.abc import Mapping
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from runnel.core.json_types import Json
+from runnel.handlers.http.statuses import OK, RETRIED, Verdicts
+
+TIMEOUT_S = 30.0
+CONNECT_S = 10.0
+REDIRECTS = 5
+RESPONSE_BYTES = 10 * 1024 * 1024
+SHOWN_CHARS = 120
+# Methods that change nothing: repeating one needs no key.
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+USER_AGENT = "runnel"
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    total_s: float = TIMEOUT_S
+    connect_s: float = CONNECT_S
+    redirects: int = REDIRECTS
+    bytes_max: int = RESPONSE_BYTES
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """`headers` are the user's, by lower-case name; `content` is the body."""
+
+    method: str
+    url: str
+    headers: dict[str, str]
+    params: Mapping[str, Json] = {}
+    content: bytes | None = None
+    limits: Limits = Limits()
+    verdicts: Verdicts = Verdicts()
+    kind: str = "auto"
+
+
+def limits_of(config: Mapping[str, Json], *, total_s: float = TIMEOUT_S) -> Limits:
+    return Limits(
+        total_s=config.get("timeout_seconds", total_s),
+        connect_s=config.get("connect_timeout_seconds", CONNECT_S),
+        redirects=config.get("max_redirects", REDIRECTS),
+        bytes_max=config.get("max_response_bytes", RESPONSE_BYTES),
+    )
+
+
+def wanted_of(config: Mapping[str, Json], *, idempotency_key: str) -> Wanted:
+    """Of a config that was checked."""
+    method = config.get("method", "GET")
+    given = {name.lower(): str(value) for name, value in config.get("headers", {}).items()}
+    headers = {} if method in SAFE_METHODS else {"idempotency-key": _header(idempotency_key)}
+    content = None
+    if "json" in config:
+        content = msgspec.json.encode(config["json"])
+        headers["content-type"] = "application/json"
+    elif "body" in config:
+        content = config["body"].encode()
+        headers["content-type"] = "text/plain; charset=utf-8"
+    if "auth" in config:
+        pair = f"{config['auth']['username']}:{config['auth']['password']}"
+        headers["authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+    return Wanted(
+        method=method,
+        url=config["url"],
+        headers={**headers, **given},
+        params=config.get("params", {}),
+        content=content,
+        limits=limits_of(config),
+        verdicts=Verdicts(
+            ok=config.get("ok_statuses", OK), retried=config.get("retry_statuses", RETRIED)
+        ),
+        kind=config.get("response", "auto"),
+    )
+
+
+def shown_url(url: str) -> str:
+    """In a message: without its query and fragment, which hold what is none of a log's business."""
+    parts = urlsplit(url)
+    text = f"{parts.scheme}://{parts.netloc}{parts.path}"
+    return text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…"
+
+
+def _header(text: str) -> str:
+    """Ids of nodes may be written in any language, headers only in ASCII."""
+    return text if text.isascii() and text.isprintable() else quote(text)

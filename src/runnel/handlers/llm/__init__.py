@@ -1,0 +1,1 @@
+"""Chat completions of any service that speaks OpenAI's API."""

@@ -1,0 +1,37 @@
+"""What handlers are given to work with: what the operator allows, where models are, time."""
+
+import msgspec
+
+from runnel.core.handler_settings import config_problems
+from runnel.core.json_types import Json
+from runnel.errors import InputError
+from runnel.handlers.addresses import Addresses
+from runnel.handlers.loop_time import LoopTime, Waits
+from runnel.handlers.permissions import Functions, Programs
+
+LLM_URL = "https://api.openai.com/v1"
+
+
+class Means(msgspec.Struct, frozen=True, kw_only=True):
+    """By default what a user on the own machine may do: any function, any program.
+
+    `llm_api_key` is sent to `llm_url` and to nobody else.
+    """
+
+    functions: Functions = Functions()
+    programs: Programs = Programs()
+    addresses: Addresses = Addresses()
+    llm_url: str = LLM_URL
+    llm_api_key: str | None = None
+    clock: Waits = msgspec.field(default_factory=LoopTime)
+
+    def with_module(self, module: str) -> "Means":
+        """The functions that the module defines are allowed too."""
+        return msgspec.structs.replace(self, functions=self.functions.with_module(module))
+
+
+def check_config(handler: str, config: Json) -> None:
+    """Raises InputError with every problem of a config whose templates are filled in."""
+    problems = list(config_problems(handler, config))
+    if problems:
+        raise InputError(f"handler '{handler}': " + "; ".join(problems))

@@ -1,0 +1,1 @@
+"""Programs as tasks: in a clean environment, with bounded output, ended as a whole group."""

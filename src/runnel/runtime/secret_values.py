@@ -1,0 +1,120 @@
+"""The secrets of this process: from the environment and from a file, read once, at the start."""
+
+import base64
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from urllib.parse import quote, quote_plus
+
+import msgspec
+
+from runnel.settings import Settings, SettingsError
+from runnel.settings.parsers import SECRET_CHARS_MIN
+from runnel.telemetry.redaction import Redactor
+
+VARIABLE = "RUNNEL_SECRETS_FILE"
+FILE_BYTES_MAX = 1024 * 1024
+# One line of a key in PEM form says enough; shorter lines may stand in any text.
+LINE_CHARS_MIN = 16
+_LINE = re.compile(r"([a-z_][a-z0-9_]*)\s*=\s*(.*)")
+
+
+class KnownSecrets:
+    """`others` have no name that a task could use, and are hidden all the same."""
+
+    def __init__(self, values: Mapping[str, str], *, others: Iterable[str] = ()) -> None:
+        self._values = dict(values)
+        self._others = tuple(others)
+        self._redactor = Redactor(self.shapes())
+
+    def get(self, name: str) -> str | None:
+        return self._values.get(name)
+
+    def hide(self, text: str) -> str:
+        return self._redactor.known(text)
+
+    def shapes(self) -> list[str]:
+        """Every form in which a value may turn up in a text."""
+        values = (*self._values.values(), *self._others)
+        return [shape for value in values for shape in _shapes(value)]
+
+
+def secrets_of_worker(settings: Settings) -> KnownSecrets:
+    """Those that tasks may name; the environment wins over the file. Raises SettingsError."""
+    path = settings.secrets_file
+    kept = {} if path is None else read_file(path)
+    key = settings.llm_api_key
+    return KnownSecrets({**kept, **settings.secrets}, others=() if key is None else (key,))
+
+
+def read_file(path: Path) -> dict[str, str]:
+    """Lines as `api_key = value`; a value in double quotes is a JSON text. Raises SettingsError.
+
+    Only for its owner: who else may read it has the secrets already.
+    """
+    try:
+        with path.open("rb") as file:
+            problem = _exposed(os.fstat(file.fileno()), path)
+            data = b"" if problem else file.read(FILE_BYTES_MAX + 1)
+        lines = data.decode().splitlines()
+    except OSError as error:
+        raise _refused(f"can't be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise _refused(f"expected text in UTF-8 in '{path}'") from error
+    if problem or len(data) > FILE_BYTES_MAX:
+        raise _refused(problem or f"expected at most {FILE_BYTES_MAX:,} bytes in '{path}'")
+    return dict(_parsed(lines, path))
+
+
+def _exposed(found: os.stat_result, path: Path) -> str | None:
+    if not stat.S_ISREG(found.st_mode):
+        return f"expected a file, '{path}' is none"
+    mode = stat.S_IMODE(found.st_mode)
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        return (
+            f"expected '{path}' to be its owner's alone, its mode is {mode:o}: chmod 600 '{path}'"
+        )
+    if found.st_uid not in {os.getuid(), 0}:
+        return f"expected '{path}' to belong to the user who runs this, or to root"
+    return None
+
+
+def _parsed(lines: Iterable[str], path: Path) -> Iterator[tuple[str, str]]:
+    """The sentences never repeat a line: it is a secret, more or less."""
+    for number, line in enumerate(lines, start=1):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        where = f"line {number} of '{path}'"
+        found = _LINE.fullmatch(text)
+        if found is None:
+            raise _refused(f"expected 'name = value' in {where}, the name in lower-case letters")
+        value = _value(found[2], where)
+        if len(value) < SECRET_CHARS_MIN:
+            raise _refused(f"expected a value of at least {SECRET_CHARS_MIN} characters in {where}")
+        yield found[1], value
+
+
+def _value(text: str, where: str) -> str:
+    if not text.startswith('"'):
+        return text
+    try:
+        return msgspec.json.decode(text, type=str)
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        raise _refused(f"expected the quoted value in {where} to be a JSON text") from error
+
+
+def _refused(problem: str) -> SettingsError:
+    return SettingsError([f"{VARIABLE}: {problem}"])
+
+
+def _shapes(value: str) -> Iterator[str]:
+    """As it is, in a URL, in JSON, in a Python text, in base64; and line by line."""
+    yield from (value, quote(value), quote(value, safe=""), quote_plus(value))
+    yield msgspec.json.encode(value).decode()[1:-1]
+    yield repr(value)[1:-1]
+    yield base64.b64encode(value.encode()).decode().rstrip("=")
+    yield base64.urlsafe_b64encode(value.encode()).decode().rstrip("=")
+    yield from (line for line in value.split() if len(line) >= LINE_CHARS_MIN)

@@ -1,0 +1,105 @@
+"""What docs/handlers.md shows runs, against a real server; what it lists is what there is."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from runnel.authoring.load import load_file
+from runnel.core.handler_settings import SETTINGS
+from runnel.core.json_types import Json
+from runnel.core.service_settings import HTTP, LLM, SHELL
+from runnel.handlers.http import statuses, wanted
+from runnel.handlers.llm import asking
+from runnel.handlers.means import LLM_URL
+from runnel.handlers.shell.running import NO_USE, OUTPUT_BYTES, PASSED_ON
+from runnel.runtime.build import build_engine
+from runnel.runtime.engine import running
+from runnel.settings import VARIABLES, Settings, read_settings
+from tests.engines import run_to_end
+from tests.odd_server import json_answer, odd_server
+
+PAGE = (Path(__file__).parents[2] / "docs/handlers.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```yaml\n# (\w+\.yaml)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+SAID = (
+    b'{"model": "small-1", "usage": {"prompt_tokens": 9, "completion_tokens": 3},'
+    b' "choices": [{"message": {"content": "{\\"sentiment\\": \\"good\\"}"}}]}'
+)
+RESULTS: dict[str, tuple[Json, Json]] = {
+    "orders.yaml": ({}, {"orders": 2, "total": 42}),
+    "review.yaml": ({"text": "Splendid"}, {"sentiment": "good", "tokens": 12}),
+    "tried.yaml": ({}, "This is a mock completion of: Summarise: A long story"),
+    "count.yaml": ({"words": ["b", "a", "b"]}, ["a", "b"]),
+}
+ENVIRONMENT = {
+    "RUNNEL_ALLOW_PRIVATE_ADDRESSES": "127.0.0.1",
+    "RUNNEL_SECRET_SHOP_TOKEN": "shop-token",
+    "RUNNEL_SECRET_LLM_KEY": "llm-key-1",
+}
+
+
+def section(title: str) -> str:
+    return PAGE.partition(f"## {title}\n")[2].partition("\n## ")[0]
+
+
+def rows(title: str) -> dict[str, str]:
+    """The settings of a section, with their defaults."""
+    lines = [
+        line.strip("|").split("|") for line in section(title).splitlines() if line[:3] == "| `"
+    ]
+    return {name: cells[1].strip() for cells in lines for name in re.findall(r"`(\w+)`", cells[0])}
+
+
+async def test_every_example_runs(tmp_path: Path) -> None:
+    settings = read_settings({**ENVIRONMENT, "RUNNEL_DATA_DIR": str(tmp_path / "data")})
+    outputs = {}
+    async with odd_server() as server, running(await build_engine(settings)) as engine:
+        server.says("/orders", json_answer(b'[{"total": 40}, {"total": 2}]'))
+        server.says("/v1/chat/completions", json_answer(SAID))
+        for name, text in BLOCKS:
+            (tmp_path / name).write_text(text.replace("https://api.example.com", server.url("")))
+            view = await run_to_end(engine, load_file(tmp_path / name), RESULTS[name][0])
+            outputs[name] = view.output
+        keys = [request.headers["authorization"] for request in server.requests]
+
+    assert outputs == {name: output for name, (_, output) in RESULTS.items()}
+    assert keys == ["Bearer shop-token", "Bearer llm-key-1"]
+
+
+@pytest.mark.parametrize(
+    ("title", "settings"),
+    [("`call_external_service`", HTTP), ("`llm_service`", LLM), ("`shell`", SHELL)],
+)
+def test_every_setting_is_listed(title: str, settings: Mapping[str, object]) -> None:
+    assert set(rows(title)) == set(settings)
+    assert set(SETTINGS[title.strip("`")] or ()) == set(settings)
+
+
+def test_the_defaults_are_those_of_the_code() -> None:
+    http, llm, shell = (
+        rows(f"`{name}`") for name in ("call_external_service", "llm_service", "shell")
+    )
+
+    assert http["timeout_seconds"] == f"{wanted.TIMEOUT_S:g}"
+    assert http["connect_timeout_seconds"] == f"{wanted.CONNECT_S:g}"
+    assert http["max_redirects"] == str(wanted.REDIRECTS)
+    assert http["max_response_bytes"] == str(wanted.RESPONSE_BYTES)
+    assert http["ok_statuses"] == str(list(statuses.OK))
+    assert http["retry_statuses"] == str(list(statuses.RETRIED))
+    assert llm["timeout_seconds"] == f"{asking.TIMEOUT_S:g}"
+    assert shell["max_output_bytes"] == str(OUTPUT_BYTES)
+    assert shell["no_retry_exit_codes"] == str(list(NO_USE))
+    assert Settings().llm_url == LLM_URL
+
+
+def test_every_permission_is_listed() -> None:
+    named = {name for name in VARIABLES if name.startswith("RUNNEL_ALLOW_")}
+
+    assert named == set(rows("What an operator allows"))
+
+
+def test_every_variable_that_a_program_sees_is_named() -> None:
+    cell = next(line for line in section("`shell`").splitlines() if line.startswith("| `env`"))
+
+    assert all(name in cell for name in PASSED_ON)

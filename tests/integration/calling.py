@@ -1,0 +1,32 @@
+"""Workers that call services: what they may reach, what they get, and how they fail."""
+
+from typing import Any
+
+from runnel.core.commands import TaskFailed
+from runnel.core.retry import RetryPolicy
+from runnel.handlers import Means, builtin_registry
+from runnel.handlers.addresses import Addresses
+from runnel.runtime.clock import RealClock
+from tests.unit.engine.worker.stage import Stage
+
+HANDLER = "call_external_service"
+
+
+def staged(*allowed: str) -> Stage:
+    """A worker that may reach these addresses besides public ones."""
+    clock = RealClock()
+    stage = Stage(clock)
+    stage.handlers = builtin_registry(Means(addresses=Addresses(allowed), clock=clock))
+    return stage
+
+
+async def called(stage: Stage, **config: Any) -> Any:
+    return await stage.output(stage.task(HANDLER, config))
+
+
+async def failure(stage: Stage, **config: Any) -> TaskFailed:
+    return await stage.error(stage.task(HANDLER, config))
+
+
+def is_retried(failed: TaskFailed) -> bool:
+    return RetryPolicy().is_retryable(failed.error)

@@ -1,0 +1,18 @@
+"""A worker with one task of the handler `shell`, to be killed: `shell_worker.py COMMAND`."""
+
+import asyncio
+import sys
+
+from runnel.runtime.clock import RealClock
+from tests.unit.engine.worker.stage import Stage
+
+
+async def main(command: str) -> None:
+    stage = Stage(RealClock())
+    async with stage.working():
+        await stage.issue(stage.task("shell", {"command": command, "shell": True}))
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))

@@ -1,0 +1,283 @@
+"""`call_external_service` against a real server that is slow, broken, redirecting or malicious."""
+
+import gzip
+import json
+import zlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from runnel.engine.worker.worker import Worker
+from tests.integration.calling import HANDLER, called, failure, is_retried, staged
+from tests.odd_server import Answer, OddServer, answer, json_answer, odd_server
+from tests.unit.engine.worker.stage import Stage
+from tests.waiting import eventually
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[OddServer]:
+    async with odd_server() as server:
+        yield server
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return staged("127.0.0.1", "localhost")
+
+
+async def test_json_is_read_and_headers_are_told_without_cookies(
+    stage: Stage, server: OddServer
+) -> None:
+    url = server.says("/a", json_answer(b'{"x": [1]}', set_cookie="session=geheim", etag="1"))
+
+    output = await called(stage, url=url)
+
+    assert (output["status"], output["body"], output["headers"]["etag"]) == (200, {"x": [1]}, "1")
+    assert "set-cookie" not in output["headers"]
+
+
+async def test_a_request_is_sent_as_the_config_says(stage: Stage, server: OddServer) -> None:
+    url = server.says("/a", answer(201, b"made"))
+
+    output = await called(
+        stage,
+        url=f"{url}?kept=1",
+        method="POST",
+        headers={"X-Number": 7},
+        params={"q": "a b", "list": [1, 2], "on": True},
+        json={"n": None},
+        auth={"username": "ada", "password": "pass"},
+    )
+
+    [request] = server.requests
+    assert (output["status"], output["body"]) == (201, "made")
+    assert (request.method, request.target) == ("POST", "/a?kept=1&q=a+b&list=1&list=2&on=true")
+    assert json.loads(request.body) == {"n": None}
+    assert request.headers["authorization"] == "Basic YWRhOnBhc3M="
+    assert request.headers["x-number"] == "7"
+    assert request.headers["content-type"] == "application/json"
+    assert request.headers["idempotency-key"] == "x1/node"
+
+
+async def test_a_safe_request_needs_no_key_and_a_given_one_is_kept(
+    stage: Stage, server: OddServer
+) -> None:
+    url = server.says("/a", answer())
+    tasks = [
+        stage.task(HANDLER, {"url": url}),
+        stage.task(
+            HANDLER,
+            {"url": url, "method": "PUT", "headers": {"Idempotency-Key": "mine"}, "body": "ä"},
+            node="second",
+        ),
+    ]
+
+    async with stage.working():
+        await stage.issue(*tasks)
+        await stage.results(2)
+
+    by_method = {request.method: request for request in server.requests}
+    assert "idempotency-key" not in by_method["GET"].headers
+    assert by_method["PUT"].headers["idempotency-key"] == "mine"
+    assert by_method["PUT"].body == "ä".encode()
+
+
+async def test_connections_are_used_again_and_closed_with_the_worker(
+    stage: Stage, server: OddServer
+) -> None:
+    url = server.says("/a", answer(body=b"1"))
+
+    async with stage.working():
+        for number in range(1, 4):
+            await stage.issue(stage.task(HANDLER, {"url": url}, node=f"n{number}"))
+            await stage.results(number)
+
+    assert [request.connection for request in server.requests] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("status", "retried"), [(400, False), (404, False), (408, True), (425, True), (503, True)]
+)
+async def test_a_status_decides_whether_it_is_tried_again(
+    stage: Stage, server: OddServer, status: int, retried: bool
+) -> None:
+    url = server.says("/a", answer(status, b"no\nsuch thing"))
+
+    failed = await failure(stage, url=f"{url}?key=geheim")
+
+    assert failed.error.message == f"{url} answered {status}: no such thing"
+    assert is_retried(failed) is retried
+
+
+async def test_the_config_may_judge_a_status_otherwise(stage: Stage, server: OddServer) -> None:
+    url = server.says("/a", answer(404, b"gone"))
+
+    output = await called(stage, url=url, ok_statuses=["2xx", 404])
+
+    assert (output["status"], output["body"]) == (404, "gone")
+
+
+async def test_the_config_may_retry_other_statuses(stage: Stage, server: OddServer) -> None:
+    failed = await failure(stage, url=server.says("/a", answer(409)), retry_statuses=["4xx"])
+
+    assert is_retried(failed)
+
+
+@pytest.mark.parametrize(
+    ("header", "least"),
+    [("7", 7.0), ("99999", 3600.0), ("Fri, 01 Jan 2021 00:00:00 GMT", 0.0), ("soon", None)],
+)
+async def test_retry_after_travels_with_the_error(
+    stage: Stage, server: OddServer, header: str, least: float | None
+) -> None:
+    failed = await failure(stage, url=server.says("/a", answer(429, retry_after=header)))
+
+    assert (failed.error.type, failed.error.retry_after_s) == ("ServiceBusyError", least)
+
+
+BROKEN = {
+    "closed without a word": Answer(is_last=True),
+    "garbage": Answer(b"\x16\x03\x01 this is no HTTP\r\n\r\n", is_last=True),
+    "cut in its head": Answer(b"HTTP/1.1 200 OK\r\nContent-Le", is_last=True),
+    "cut in its body": Answer(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", is_last=True),
+    "no chunk": Answer(
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", is_last=True
+    ),
+    "two lengths": Answer(
+        b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nContent-Length: 2\r\n\r\nhalf", is_last=True
+    ),
+    "no gzip": answer(body=b"not packed", content_encoding="gzip"),
+    "half a gzip": answer(body=gzip.compress(b"x" * 999)[:-9], content_encoding="gzip"),
+    "no JSON": json_answer(b'{"half": '),
+    "deep JSON": json_answer(b"[" * 100_000),
+    "endless head": Answer(b"HTTP/1.1 200 OK\r\n" + b"X-A: " + b"a" * 300_000, is_last=True),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+async def test_a_broken_answer_is_an_error_that_is_tried_again(
+    stage: Stage, server: OddServer, name: str
+) -> None:
+    url = server.says("/a", BROKEN[name])
+
+    failed = await failure(stage, url=url)
+
+    assert (failed.error.type, is_retried(failed)) == ("ServiceError", True)
+    assert url in failed.error.message
+
+
+async def test_a_length_that_is_too_short_cuts_the_answer(stage: Stage, server: OddServer) -> None:
+    said = Answer(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 500 evil\r\n\r\n")
+
+    output = await called(stage, url=server.says("/a", said))
+
+    assert output["body"] == "ok"
+
+
+REFUSED = {
+    "unknown packing": (answer(body=b"x", content_encoding="br"), "in the encoding 'br'"),
+    "a picture": (answer(body=b"\x89PNG\xff", content_type="image/png"), "5 bytes of image/png"),
+    "odd charset": (answer(body=b"x", content_type="text/plain; charset=nope"), "text in nope"),
+    "said to be large": (Answer(b"HTTP/1.1 200 OK\r\nContent-Length: 999999999\r\n\r\n"), "larger"),
+    "large": (
+        Answer(
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"800\r\n" + b"x" * 0x800
+        ),
+        "is larger than 1,000 bytes; ask for less, or raise max_response_bytes",
+    ),
+    "a bomb": (
+        answer(body=zlib.compress(bytes(50_000_000)), content_encoding="deflate"),
+        "is larger than 1,000 bytes",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+async def test_what_nobody_can_use_is_not_asked_for_again(
+    stage: Stage, server: OddServer, name: str
+) -> None:
+    said, sentence = REFUSED[name]
+
+    failed = await failure(stage, url=server.says("/a", said), max_response_bytes=1_000)
+
+    assert sentence in failed.error.message
+    assert (failed.error.type, is_retried(failed)) == ("ServiceRefusedError", False)
+
+
+async def test_packed_answers_are_unpacked(stage: Stage, server: OddServer) -> None:
+    body = gzip.compress(b'{"packed": true}')
+    url = server.says("/a", json_answer(body, content_encoding="gzip"))
+
+    assert (await called(stage, url=url))["body"] == {"packed": True}
+
+
+async def test_a_silent_server_is_given_up_after_the_time_limit(
+    stage: Stage, server: OddServer
+) -> None:
+    url = server.says("/a", Answer(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nslow", hangs=True))
+
+    failed = await failure(stage, url=url, timeout_seconds=0.1)
+    await server.left.wait()
+
+    assert failed.error.message == f"{url} did not answer within 0.1 s"
+    assert is_retried(failed)
+
+
+async def test_a_node_that_is_over_its_time_ends_the_request(
+    stage: Stage, server: OddServer
+) -> None:
+    url = server.says("/a", Answer(hangs=True))
+
+    failed = await stage.error(stage.task(HANDLER, {"url": url}, timeout_s=0.1))
+    await server.left.wait()
+
+    assert failed.error.type == "TaskTimeoutError"
+
+
+async def test_a_cancelled_node_ends_the_request(stage: Stage, server: OddServer) -> None:
+    task = stage.task(HANDLER, {"url": server.says("/a", Answer(hangs=True))})
+
+    async with stage.working() as worker:
+        await stage.issue(task)
+        await eventually(lambda: bool(server.requests))
+        await stage.drop(task.token)
+        await server.left.wait()
+        await eventually(lambda: not worker.holds)
+
+    assert isinstance(worker, Worker)
+    assert not stage.ended()
+
+
+async def test_a_refused_connection_is_tried_again(stage: Stage) -> None:
+    async with odd_server() as gone:
+        url = gone.url("/a")
+
+    failed = await failure(stage, url=url)
+
+    assert failed.error.message.startswith(f"the connection to {url} failed")
+    assert is_retried(failed)
+
+
+async def test_a_host_that_does_not_exist_is_named(stage: Stage) -> None:
+    failed = await failure(stage, url="http://no-such-host.invalid/x")
+
+    assert failed.error.message.startswith("there is no host 'no-such-host.invalid'")
+
+
+async def test_a_mock_answers_without_calling_anybody(stage: Stage, server: OddServer) -> None:
+    mock = {"delay": 0, "response": {"ok": True}}
+
+    given = await called(stage, url=server.url("/a"), mock=mock)
+    stage_again = staged()
+    made_up = await called(stage_again, mock={"delay": [0, 0.01]})
+
+    assert given == {"status": 200, "headers": {}, "body": {"ok": True}}
+    assert made_up["body"] == {"mock": True, "method": "GET", "url": "https://mock"}
+    assert not server.requests
+
+
+async def test_a_mock_may_fail_as_a_service_does(stage: Stage) -> None:
+    failed = await failure(stage, mock={"delay": 0, "status": [503, 200]})
+
+    assert "the mock of https://mock answered 503" in failed.error.message
+    assert is_retried(failed)

@@ -1,0 +1,100 @@
+"""A secret that was used is found nowhere: not in the store, the history or the views."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runnel.core.codec import decode_entry
+from runnel.core.retry import RetryPolicy
+from runnel.core.workflow import OnFailure, Workflow
+from runnel.handlers import Means
+from runnel.handlers.addresses import Addresses
+from runnel.runtime.engine import Engine
+from runnel.runtime.servers import RedisServer
+from tests.driver import node, workflow
+from tests.engines import Work, end_of, open_engine, states
+from tests.odd_server import OddServer, answer, json_answer, odd_server
+
+KEY = b"sk-geheim-0815"
+ONCE = RetryPolicy(max_retries=0)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[OddServer]:
+    async with odd_server() as server:
+        yield server
+
+
+def definition(server: OddServer) -> Workflow:
+    """One call that echoes the key, one that fails with it, one that is given the echo."""
+    headers = {"Authorization": "Bearer {{ secrets.api_key }}"}
+    echo = server.says("/echo", json_answer(b'{"you sent": "Bearer %s"}' % KEY))
+    refuse = server.says("/refuse", answer(401, b"bad key " + KEY))
+    web: dict[str, Any] = {"handler": "call_external_service", "retry": ONCE}
+    return workflow(
+        node("echo", config={"url": echo, "headers": headers}, **web),
+        node("large", handler="output", config={"x": ["{{ secrets.api_key }}"] * 30_000}),
+        node("refused", config={"url": refuse, "headers": headers}, **web),
+        node("shown", "echo", handler="output", config={"x": "{{ echo.body }}"}),
+        node("missing", handler="output", config={"x": "{{ secrets.other }}"}),
+        on_failure=OnFailure.CONTINUE,
+    )
+
+
+@pytest.fixture(params=["sqlite", "redis"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@asynccontextmanager
+async def opened(kind: str, folder: Path, redis: RedisServer | None) -> AsyncIterator[Engine]:
+    url = None if redis is None else redis.url
+    async with open_engine(
+        kind,
+        folder,
+        Work(),
+        redis_url=url,
+        means=Means(addresses=Addresses(("127.0.0.1",))),
+        secrets={"api_key": KEY.decode()},
+    ) as engine:
+        yield engine
+
+
+def stored(folder: Path) -> Iterator[bytes]:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            yield path.read_bytes()
+
+
+async def test_a_secret_leaves_no_trace(
+    kind: str, tmp_path: Path, server: OddServer, request: pytest.FixtureRequest
+) -> None:
+    redis: RedisServer | None = request.getfixturevalue("own_redis") if kind == "redis" else None
+    async with opened(kind, tmp_path, redis) as engine:
+        execution_id = await engine.client.submit(definition(server))
+        view = await end_of(engine, execution_id)
+        history = await engine.backend.archive.load(execution_id)
+        large = view.nodes["large"].output
+        traces = list(stored(tmp_path if redis is None else redis.save_aof()))
+
+    assert [request.headers["authorization"].encode() for request in server.requests] == [
+        b"Bearer " + KEY
+    ] * 2
+    assert states(view) == {
+        "echo": "COMPLETED",
+        "large": "COMPLETED",
+        "refused": "FAILED",
+        "shown": "COMPLETED",
+        "missing": "FAILED",
+    }
+    assert view.nodes["shown"].output == {"x": {"you sent": "Bearer ***"}}
+    assert "bad key ***" in str(view.nodes["refused"].error)
+    assert "this worker has no secret 'other'" in str(view.nodes["missing"].error)
+    assert large is not None
+    assert KEY not in b"".join(history)
+    assert KEY.decode() not in str([decode_entry(entry) for entry in history])
+    assert b"***" in b"".join(traces)
+    assert not [trace for trace in traces if KEY in trace]

@@ -1,0 +1,97 @@
+"""The handlers that reach outside do the same embedded and on Redis."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from runnel.core.retry import RetryPolicy
+from runnel.core.workflow import Workflow
+from runnel.handlers import Means
+from runnel.handlers.addresses import Addresses
+from runnel.runtime.engine import Engine
+from tests.driver import node, workflow
+from tests.engines import Work, empty_redis, open_engine, run_to_end, states
+from tests.odd_server import OddServer, answer, json_answer, odd_server
+
+QUICK = RetryPolicy(max_retries=3, initial_delay=0.01, jitter=False)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[OddServer]:
+    async with odd_server() as server:
+        yield server
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis"])
+async def engine(
+    request: pytest.FixtureRequest, tmp_path: Path, server: OddServer
+) -> AsyncIterator[Engine]:
+    kind = str(request.param)
+    url = empty_redis(request) if kind == "redis" else None
+    means = Means(
+        addresses=Addresses(("127.0.0.1",)), llm_url=server.url("/v1"), llm_api_key="sk-operator"
+    )
+    async with open_engine(kind, tmp_path, Work(), redis_url=url, means=means) as opened:
+        yield opened
+
+
+def pipeline(server: OddServer) -> Workflow:
+    fetch = server.says("/rows", answer(503), json_answer(b'[{"n": 2}, {"n": 1}]'))
+    said = b'{"choices": [{"message": {"role": "assistant", "content": "three"}}], "usage": {}}'
+    server.says(
+        "/v1/chat/completions", answer(429, retry_after="0"), answer(500), json_answer(said)
+    )
+    return workflow(
+        node("fetch", handler="call_external_service", config={"url": fetch}, retry=QUICK),
+        node(
+            "add",
+            "fetch",
+            handler="data_processor",
+            config={
+                "operation": "aggregate",
+                "data": "{{ fetch.body }}",
+                "function": "sum",
+                "field": "n",
+            },
+        ),
+        node(
+            "words",
+            "add",
+            handler="llm_service",
+            config={"model": "m", "prompt": "Write {{ add }} as a word"},
+            retry=QUICK,
+        ),
+        node(
+            "shout",
+            "words",
+            handler="shell",
+            config={"command": ["tr", "a-z", "A-Z"], "stdin": "{{ words.text }}"},
+        ),
+    )
+
+
+async def test_a_pipeline_of_services_completes_with_its_retries(
+    engine: Engine, server: OddServer
+) -> None:
+    view = await run_to_end(engine, pipeline(server))
+
+    assert set(states(view).values()) == {"COMPLETED"}
+    assert view.nodes["shout"].output["stdout"] == "THREE"
+    assert [view.nodes[name].attempts for name in ("fetch", "words")] == [2, 3]
+    keys = {request.headers.get("idempotency-key") for request in server.requests[2:]}
+    assert keys == {f"{view.execution_id}/words"}
+
+
+async def test_the_delay_that_a_service_asks_for_is_kept(engine: Engine, server: OddServer) -> None:
+    url = server.says("/a", answer(429, retry_after="1"), answer(body=b"now"))
+    definition = workflow(
+        node("a", handler="external_service", config={"url": url}, retry=QUICK),
+    )
+
+    view = await run_to_end(engine, definition)
+
+    a = view.nodes["a"]
+    assert (a.output["body"], a.attempts) == ("now", 2)
+    assert view.finished_at is not None
+    assert view.finished_at - view.created_at >= 1.0

@@ -1,0 +1,244 @@
+"""`shell`: programs that fail, hang, write too much, leave children, or lose their worker."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runnel.core.commands import TaskFailed
+from runnel.core.retry import RetryPolicy
+from runnel.handlers import Means, builtin_registry
+from runnel.handlers.permissions import Programs
+from runnel.runtime.clock import RealClock
+from tests.unit.engine.worker.stage import Stage
+from tests.waiting import eventually
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage(RealClock())
+
+
+async def ran(stage: Stage, *command: str, **config: Any) -> Any:
+    return await stage.output(stage.task("shell", {"command": list(command), **config}))
+
+
+async def failure(stage: Stage, *command: str, **config: Any) -> TaskFailed:
+    return await stage.error(stage.task("shell", {"command": list(command), **config}))
+
+
+def is_alive(pid: int) -> bool:
+    with suppress(ProcessLookupError):
+        os.kill(pid, 0)
+        return (
+            not (Path("/proc") / str(pid) / "stat")
+            .read_text()
+            .rpartition(")")[2]
+            .split()[0]
+            .startswith("Z")
+        )
+    return False
+
+
+def pids_in(path: Path) -> list[int]:
+    return [int(word) for word in path.read_text().split()] if path.exists() else []
+
+
+async def test_a_program_gets_its_arguments_as_they_are(stage: Stage) -> None:
+    output = await ran(stage, "printf", "%s|", "a b", "$HOME", "; ls", "*")
+
+    assert output == {"exit_code": 0, "stdout": "a b|$HOME|; ls|*|", "stderr": "", "is_cut": False}
+
+
+async def test_a_shell_reads_a_text_only_when_asked_to(stage: Stage) -> None:
+    task = stage.task("shell", {"command": "echo $((1 + 1)) | tr 2 3", "shell": True})
+
+    assert (await stage.output(task))["stdout"] == "3\n"
+
+
+async def test_stdin_env_and_cwd_are_given(stage: Stage, tmp_path: Path) -> None:
+    output = await ran(
+        stage,
+        "sh",
+        "-c",
+        "cat; echo $NAME; pwd",
+        stdin="hi ",
+        env={"NAME": "Ada"},
+        cwd=str(tmp_path),
+    )
+
+    assert output["stdout"] == f"hi Ada\n{tmp_path}\n"
+
+
+async def test_the_environment_is_clean(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNNEL_SECRET_X", "geheim")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+
+    output = await ran(stage, "env", parse="lines", env={"MINE": 1})
+
+    names = {line.partition("=")[0] for line in output["stdout"]}
+    assert {"PATH", "LC_ALL", "MINE"} <= names
+    kept = {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "MINE"}
+    of_the_shell = {"PWD", "OLDPWD", "SHLVL", "_"}
+    assert {name for name in names if not name.startswith("LC_")} <= kept | of_the_shell
+
+
+async def test_output_may_be_read_as_json_or_lines(stage: Stage) -> None:
+    async with stage.working():
+        await stage.issue(
+            stage.task("shell", {"command": ["echo", '{"a": 1}'], "parse": "json"}, node="a")
+        )
+        [first] = await stage.results()
+        await stage.issue(
+            stage.task("shell", {"command": ["echo", "half {"], "parse": "json"}, node="b")
+        )
+        [_, second] = await stage.results(2)
+
+    assert first.output.decode()["stdout"] == {"a": 1}  # type: ignore[union-attr]
+    assert isinstance(second, TaskFailed)
+    assert "output that is no JSON" in second.error.message
+
+
+async def test_output_is_bounded_and_says_so(stage: Stage) -> None:
+    output = await ran(
+        stage, "sh", "-c", "yes | head -c 3000000; echo err >&2", max_output_bytes=1_000
+    )
+
+    assert (len(output["stdout"]), output["is_cut"], output["stderr"]) == (1_000, True, "err\n")
+
+
+async def test_bytes_that_are_no_text_are_replaced(stage: Stage) -> None:
+    assert (await ran(stage, "printf", r"a\377b"))["stdout"] == "a\ufffdb"
+
+
+@pytest.mark.parametrize(
+    ("script", "config", "ending", "retried"),
+    [
+        ("echo bad luck >&2; exit 3", {}, "exit code 3; it wrote: bad luck", True),
+        ("exit 3", {"no_retry_exit_codes": [3]}, "exit code 3", False),
+        ("exit 127", {}, "exit code 127", False),
+        ("kill -SEGV $$", {}, "signal SIGSEGV", True),
+        ("exit 0", {"ok_exit_codes": [1]}, "exit code 0", True),
+    ],
+)
+async def test_an_exit_code_decides_whether_it_is_tried_again(
+    stage: Stage, script: str, config: dict[str, Any], ending: str, retried: bool
+) -> None:
+    failed = await failure(stage, "sh", "-c", script, **config)
+
+    assert failed.error.message == f"'sh' ended with {ending}"
+    assert RetryPolicy().is_retryable(failed.error) is retried
+
+
+async def test_an_exit_code_may_be_fine(stage: Stage) -> None:
+    assert (await ran(stage, "sh", "-c", "exit 1", ok_exit_codes=[0, 1]))["exit_code"] == 1
+
+
+async def test_what_can_not_be_run_is_said_in_a_sentence(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "no program").write_text("")
+
+    failed = await failure(stage, str(tmp_path / "no program"))
+
+    assert "ended with exit code 126; it wrote: " in failed.error.message
+    assert failed.error.retryable is False
+
+
+async def test_a_time_limit_ends_the_whole_group(stage: Stage, tmp_path: Path) -> None:
+    file = tmp_path / "pids"
+    script = f"sleep 1000 & echo $$ $! > {file}; wait"
+
+    failed = await failure(stage, "sh", "-c", script, timeout_seconds=0.3)
+
+    assert failed.error.type == "TaskTimeoutError"
+    assert len(pids_in(file)) == 2
+    await eventually(lambda: not any(map(is_alive, pids_in(file))))
+
+
+@pytest.mark.parametrize("trap", ["", "trap '' TERM; "])
+async def test_a_cancelled_node_ends_the_whole_group(
+    stage: Stage, tmp_path: Path, trap: str
+) -> None:
+    """Also one that does not want to hear of it."""
+    file = tmp_path / "pids"
+    script = f"{trap}sleep 1000 & echo $$ $! > {file}; wait; wait"
+    task = stage.task("shell", {"command": ["sh", "-c", script]})
+
+    async with stage.working() as worker:
+        await stage.issue(task)
+        await eventually(lambda: len(pids_in(file)) == 2)
+        await stage.drop(task.token)
+        await eventually(lambda: not worker.holds)
+
+    await eventually(lambda: not any(map(is_alive, pids_in(file))))
+    assert not stage.ended()
+
+
+async def test_children_that_a_program_leaves_behind_are_ended_with_it(
+    stage: Stage, tmp_path: Path
+) -> None:
+    file = tmp_path / "pids"
+
+    output = await ran(stage, "sh", "-c", f"sleep 1000 & echo $! > {file}; echo done")
+
+    assert output["stdout"] == "done\n"
+    await eventually(lambda: not any(map(is_alive, pids_in(file))))
+
+
+async def test_a_program_does_not_outlive_a_killed_worker(tmp_path: Path) -> None:
+    file = tmp_path / "pids"
+    script = f"trap '' TERM HUP; sleep 1000 & echo $$ $! > {file}; wait"
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "tests.integration.shell_worker", script], cwd=ROOT
+    )
+    try:
+        await eventually(lambda: len(pids_in(file)) == 2)
+        programs = pids_in(file)
+        were_alive = [is_alive(pid) for pid in programs]
+    finally:
+        os.kill(worker.pid, signal.SIGKILL)
+        await asyncio.to_thread(worker.wait)
+
+    await eventually(lambda: not any(map(is_alive, programs)))
+    assert were_alive == [True, True]
+
+
+def limited(*programs: str) -> Stage:
+    stage = Stage(RealClock())
+    stage.handlers = builtin_registry(Means(programs=Programs(programs)))
+    return stage
+
+
+async def test_only_programs_that_the_operator_allows_are_run() -> None:
+    stage = limited("echo", "/bin/sh")
+    configs: list[dict[str, Any]] = [
+        {"command": ["echo", "hi"]},
+        {"command": "echo hi", "shell": True},
+        {"command": ["cat", "/etc/passwd"]},
+        {"command": ["sh", "-c", "cat"]},
+        {"command": ["echo", "x"], "env": {"PATH": "/tmp"}},
+        {"command": ["echo", "x"], "env": {"LD_PRELOAD": "/tmp/evil.so"}},
+    ]
+    tasks = [stage.task("shell", config, node=f"n{n}") for n, config in enumerate(configs)]
+
+    async with stage.working():
+        await stage.issue(*tasks)
+        results = await stage.results(len(tasks))
+
+    by_node = {str(each.token.node_id): each for each in results}
+    refused = {node for node, each in by_node.items() if isinstance(each, TaskFailed)}
+    assert refused == {"n2", "n3", "n4", "n5"}
+    first = by_node["n2"]
+    assert isinstance(first, TaskFailed)
+    assert first.error.message == (
+        "this worker may not use the program 'cat': who runs the worker has to allow it, with "
+        "RUNNEL_ALLOW_SHELL=cat for example"
+    )
+    assert first.error.retryable is False

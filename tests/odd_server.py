@@ -1,0 +1,106 @@
+"""A real HTTP server on loopback whose answers are bytes: right, slow, broken or malicious ones."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+LOOPBACK = "127.0.0.1"
+REASONS = {200: "OK", 302: "Found", 404: "Not Found", 429: "Too Many Requests"}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    method: str
+    target: str
+    headers: dict[str, str]
+    body: bytes
+    connection: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`is_last` closes the connection after it; `hangs` keeps it open and says nothing more."""
+
+    data: bytes = b""
+    is_last: bool = False
+    hangs: bool = False
+
+
+def answer(status: int = 200, body: bytes = b"", **headers: str) -> Answer:
+    """A proper one; `content_type` stands for the header Content-Type."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    lines = {"content-length": str(len(body)), **named}
+    text = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+    head = f"HTTP/1.1 {status} {REASONS.get(status, 'Whatever')}\r\n{text}\r\n"
+    return Answer(head.encode() + body)
+
+
+def json_answer(body: bytes, status: int = 200, **headers: str) -> Answer:
+    return answer(status, body, content_type="application/json", **headers)
+
+
+@dataclass
+class OddServer:
+    """Each request for a path gets the next of its answers; the last one goes on for ever."""
+
+    port: int = 0
+    requests: list[Request] = field(default_factory=list)
+    connections: int = 0
+    left: asyncio.Event = field(default_factory=asyncio.Event)
+    _answers: dict[str, list[Answer]] = field(default_factory=lambda: defaultdict(list))
+
+    def url(self, path: str = "/", *, host: str = LOOPBACK) -> str:
+        return f"http://{host}:{self.port}{path}"
+
+    def says(self, path: str, *answers: Answer) -> str:
+        """Returns the URL."""
+        self._answers[path] = list(answers)
+        return self.url(path)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        number = self.connections
+        try:
+            while (request := await _read(reader, number)) is not None:
+                self.requests.append(request)
+                found = self._next(request.target.partition("?")[0])
+                writer.write(found.data)
+                await writer.drain()
+                if found.hangs:
+                    await reader.read()  # until the other side has had enough
+                    self.left.set()
+                if found.is_last or found.hangs:
+                    return
+        except ConnectionError:
+            self.left.set()
+        finally:
+            writer.close()
+
+    def _next(self, path: str) -> Answer:
+        answers = self._answers.get(path) or [answer(404, b"no such thing")]
+        return answers.pop(0) if len(answers) > 1 else answers[0]
+
+
+@asynccontextmanager
+async def odd_server() -> AsyncIterator[OddServer]:
+    odd = OddServer()
+    server = await asyncio.start_server(odd.serve, LOOPBACK, 0)
+    odd.port = server.sockets[0].getsockname()[1]
+    try:
+        yield odd
+    finally:
+        server.close()
+
+
+async def _read(reader: asyncio.StreamReader, connection: int) -> Request | None:
+    try:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    except asyncio.IncompleteReadError:
+        return None
+    first, *lines = head.rstrip("\r\n").split("\r\n")
+    method, target, _ = first.split(" ")
+    headers = {name.lower(): value.strip() for name, _, value in (x.partition(":") for x in lines)}
+    body = await reader.readexactly(int(headers.get("content-length", "0")))
+    return Request(method, target, headers, body, connection)

@@ -1,0 +1,185 @@
+"""What an operator allows: functions by what they are, programs by name, addresses by network."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from runnel.errors import NotAllowedError, ProgramNotFoundError, ServiceRefusedError
+from runnel.handlers import Means, builtin_registry
+from runnel.handlers.addresses import Addresses
+from runnel.handlers.permissions import Functions, Programs
+from runnel.runtime.clock import RealClock
+from runnel.runtime.permitted import local_handlers, server_handlers
+from runnel.settings import Settings
+from tests.unit.engine.worker.stage import Stage
+
+HERE = "tests.unit.handlers.test_permissions"
+
+
+def answer() -> int:
+    return 42
+
+
+def planned(functions: Functions, name: str) -> object:
+    plan = builtin_registry(Means(functions=functions)).get("python").plan
+    return plan({"function": name}).function()
+
+
+@pytest.mark.parametrize("entry", ["*", f"{HERE}:answer", f"{HERE}:*", "tests.*", "tests.unit.*"])
+def test_an_allowed_function_is_called(entry: str) -> None:
+    assert planned(Functions((entry,)), f"{HERE}:answer") == 42
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [(), ("tests.unit:*",), ("test.*",), (f"{HERE}:ans",), ("tests.unit.handlers.tes.*",)],
+)
+def test_any_other_function_is_refused(entries: tuple[str, ...]) -> None:
+    with pytest.raises(NotAllowedError) as caught:
+        planned(Functions(entries), f"{HERE}:answer")
+
+    assert str(caught.value) == (
+        f"this worker may not use the function '{HERE}:answer': who runs the worker has to allow "
+        f"it, with RUNNEL_ALLOW_PYTHON={HERE}:answer for example"
+    )
+    assert caught.value.retryable is False
+
+
+@pytest.mark.parametrize("name", ["sys.exit", "Path.cwd", "builtin_registry", "pytest.raises"])
+def test_what_a_module_has_imported_is_not_its_own(name: str) -> None:
+    with pytest.raises(NotAllowedError, match="which it was given as"):
+        planned(Functions((f"{HERE}:*",)), f"{HERE}:{name}")
+
+
+def test_nothing_is_imported_before_it_is_allowed() -> None:
+    sys.modules.pop("this", None)
+
+    with pytest.raises(NotAllowedError):
+        planned(Functions(("json:dumps",)), "this:s")
+
+    assert "this" not in sys.modules
+
+
+async def test_a_worker_of_a_server_runs_only_what_its_settings_allow() -> None:
+    stage = Stage(RealClock())
+    stage.handlers = server_handlers(Settings(), stage.clock)
+
+    failed = await stage.error(stage.task("python", {"function": f"{HERE}:answer"}))
+
+    assert "RUNNEL_ALLOW_PYTHON" in failed.error.message
+    assert failed.error.retryable is False
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_allowed"),
+    [
+        (Settings(), False),
+        (Settings(allowed_functions=("*",)), True),
+        (Settings(allowed_functions=(f"{HERE}:answer",)), True),
+        (Settings(allowed_functions=()), False),
+    ],
+)
+async def test_on_servers_nothing_is_allowed_unless_it_is_said(
+    settings: Settings, is_allowed: bool
+) -> None:
+    plan = server_handlers(settings, RealClock()).get("python").plan
+    if is_allowed:
+        assert plan({"function": f"{HERE}:answer"}).function() == 42
+    else:
+        with pytest.raises(NotAllowedError):
+            plan({"function": f"{HERE}:answer"})
+
+
+def test_the_module_of_the_app_is_code_that_the_operator_has_loaded() -> None:
+    plan = server_handlers(Settings(), RealClock(), app_module=HERE).get("python").plan
+
+    assert plan({"function": f"{HERE}:answer"}).function() == 42
+    with pytest.raises(NotAllowedError):
+        plan({"function": f"{HERE}:sys.exit"})
+
+
+def test_a_user_on_the_own_machine_may_do_everything_unless_the_settings_say_less() -> None:
+    everything = local_handlers(Settings(), RealClock())
+    less = local_handlers(Settings(allowed_programs=("ls",)), RealClock())
+
+    assert everything.get("python").plan({"function": f"{HERE}:answer"}).function() == 42
+    everything.get("shell").plan({"command": ["cat"]})
+    with pytest.raises(NotAllowedError, match="RUNNEL_ALLOW_SHELL=cat"):
+        less.get("shell").plan({"command": ["cat"]})
+
+
+def test_programs_are_looked_for_in_the_workers_own_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tool").write_text("#!/bin/sh\n")
+    (tmp_path / "tool").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    assert Programs(("tool",)).find("tool", cwd=Path("/")) == str(tmp_path / "tool")
+    assert Programs().find("./tool", cwd=tmp_path) == str(tmp_path / "tool")
+    with pytest.raises(ProgramNotFoundError, match="there is no program 'nothing' on this worker"):
+        Programs().find("nothing", cwd=tmp_path)
+    with pytest.raises(NotAllowedError):
+        Programs(("tool",)).find("./tool", cwd=tmp_path)
+
+
+PUBLIC = ["8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8"]
+PRIVATE = [
+    "127.0.0.1",
+    "10.1.2.3",
+    "172.16.0.1",
+    "192.168.1.1",
+    "100.64.0.1",
+    "0.0.0.0",
+    "224.0.0.1",
+    "255.255.255.255",
+    "::",
+    "::1",
+    "fd00::1",
+    "ff02::1",
+    "::ffff:10.0.0.1",
+    "::10.0.0.1",
+    "64:ff9b::10.0.0.1",
+    "2002:a00:1::",
+]
+METADATA = ["169.254.169.254", "fe80::1%eth0", "fd00:ec2::254", "100.100.100.200"]
+
+
+@pytest.mark.parametrize("address", PUBLIC)
+def test_public_addresses_are_free(address: str) -> None:
+    allowed = Addresses()
+    allowed.check("host", address)
+
+    assert allowed.entries == ()
+
+
+@pytest.mark.parametrize("address", [*PRIVATE, *METADATA])
+def test_other_addresses_are_refused(address: str) -> None:
+    with pytest.raises(ServiceRefusedError, match="RUNNEL_ALLOW_PRIVATE_ADDRESSES=host for"):
+        Addresses().check("host", address)
+
+
+@pytest.mark.parametrize("address", METADATA)
+def test_metadata_services_are_not_among_all(address: str) -> None:
+    with pytest.raises(ServiceRefusedError):
+        Addresses(("*",)).check("host", address)
+
+
+@pytest.mark.parametrize(
+    ("entry", "host", "address"),
+    [
+        ("*", "host", "10.0.0.1"),
+        ("10.0.0.0/8", "host", "10.9.9.9"),
+        ("10.0.0.0/8", "host", "::ffff:10.9.9.9"),
+        ("::1", "host", "::1"),
+        ("db.internal", "DB.internal.", "10.0.0.1"),
+        ("169.254.169.254", "host", "169.254.169.254"),
+    ],
+)
+def test_what_the_operator_names_may_be_reached(entry: str, host: str, address: str) -> None:
+    allowed = Addresses((entry,))
+    allowed.check(host, address)
+
+    with pytest.raises(ServiceRefusedError):
+        allowed.check("other", "169.254.1.1")

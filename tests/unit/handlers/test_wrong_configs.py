@@ -1,0 +1,54 @@
+"""A wrong config is answered by one sentence: at submit, or by the worker if templates made it."""
+
+from typing import Any
+
+import pytest
+
+from runnel.core.validation import find_problems
+from runnel.core.workflow import Workflow
+from runnel.errors import InputError
+from runnel.handlers import builtin_registry
+from tests.driver import node
+from tests.unit.handlers.wrong_configs import WRONG
+
+
+@pytest.mark.parametrize(("handler", "config", "sentence"), WRONG)
+def test_a_wrong_config_is_refused_at_submit(
+    handler: str, config: dict[str, Any], sentence: str
+) -> None:
+    wrong = Workflow(name="w", nodes=(node("a", handler=handler, config=config),))
+
+    assert list(find_problems(wrong)) == [f"node 'a': {sentence}"]
+
+
+@pytest.mark.parametrize(("handler", "config", "sentence"), WRONG)
+def test_a_wrong_config_is_refused_when_it_is_known(
+    handler: str, config: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        builtin_registry().get(handler).plan(config)
+
+    assert str(caught.value) == f"handler '{handler}': {sentence}"
+    assert caught.value.retryable is False
+
+
+TEMPLATES = [
+    ("external_service", {"url": "{{ input.url }}", "headers": {"X": "{{ input.x }}"}}),
+    ("external_service", {"mock": "{{ input.mock }}", "timeout_seconds": "{{ input.t }}"}),
+    ("external_service", {"mock": {"delay": "{{ input.delay }}"}}),
+    ("llm_service", {"model": "m", "messages": "{{ input.messages }}"}),
+    ("shell", {"command": "{{ input.command }}", "shell": "{{ input.shell }}"}),
+    ("shell", {"command": ["echo", "{{ input.x }}"], "env": {"A": "{{ input.a }}"}}),
+]
+
+
+@pytest.mark.parametrize(("handler", "config"), TEMPLATES)
+def test_what_a_template_gives_is_judged_later(handler: str, config: dict[str, Any]) -> None:
+    fine = Workflow(name="w", nodes=(node("a", handler=handler, config=config),))
+
+    assert list(find_problems(fine)) == []
+
+
+def test_a_folder_that_is_not_there_is_named() -> None:
+    with pytest.raises(InputError, match=r"config\.cwd: there is no folder '/no/such/place'"):
+        builtin_registry().get("shell").plan({"command": ["ls"], "cwd": "/no/such/place"})

@@ -1,0 +1,90 @@
+"""Secrets of a file and of the environment: read once, with a sentence for every mistake."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from runnel.runtime.secret_values import secrets_of_worker
+from runnel.settings import Settings, SettingsError, read_settings
+from runnel.telemetry.redaction import Redactor
+
+PEM = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0B\nAQEFAASCBKcwggSjAgEAAoIB\n-----END KEY-----"
+
+
+def written(folder: Path, text: str, mode: int = 0o600) -> Path:
+    path = folder / "secrets"
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+def test_a_file_has_a_secret_a_line(tmp_path: Path) -> None:
+    text = '# of the shop\n\napi_key = sk-1=2\nquoted="a\\nb c"\n  token=  geheim  \n'
+
+    secrets = secrets_of_worker(Settings(secrets_file=written(tmp_path, text)))
+
+    assert [secrets.get(name) for name in ("api_key", "quoted", "token", "other")] == [
+        "sk-1=2",
+        "a\nb c",
+        "geheim",
+        None,
+    ]
+
+
+def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path, "key = from file\nother = stays\n")
+
+    secrets = secrets_of_worker(
+        read_settings({"RUNNEL_SECRETS_FILE": str(path), "RUNNEL_SECRET_KEY": "from there"})
+    )
+
+    assert (secrets.get("key"), secrets.get("other")) == ("from there", "stays")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("no equals sign geheim", "expected 'name = value' in line 1 of"),
+        ("ok = fine\nAPI = geheim", "expected 'name = value' in line 2 of"),
+        ("pin = 123", "expected a value of at least 4 characters in line 1 of"),
+        ('key = "half geheim', "expected the quoted value in line 1 of"),
+    ],
+)
+def test_a_wrong_line_is_named_and_not_repeated(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(SettingsError, match=problem) as caught:
+        secrets_of_worker(Settings(secrets_file=written(tmp_path, text)))
+
+    assert str(caught.value).startswith("RUNNEL_SECRETS_FILE: ")
+    assert "geheim" not in str(caught.value)
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o660])
+def test_a_file_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> None:
+    path = written(tmp_path, "key = geheim", mode)
+
+    with pytest.raises(SettingsError, match=f"its mode is {mode:o}: chmod 600 '{path}'"):
+        secrets_of_worker(Settings(secrets_file=path))
+
+
+def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"key = \xff\xfe\xff\xfe")
+    (tmp_path / "binary").chmod(0o600)
+
+    with pytest.raises(SettingsError, match="can't be read: No such file"):
+        secrets_of_worker(Settings(secrets_file=tmp_path / "nothing"))
+    with pytest.raises(SettingsError, match="can't be read: Is a directory"):
+        secrets_of_worker(Settings(secrets_file=tmp_path))
+    with pytest.raises(SettingsError, match="expected text in UTF-8"):
+        secrets_of_worker(Settings(secrets_file=tmp_path / "binary"))
+    with pytest.raises(SettingsError, match="expected a file, '/dev/null' is none"):
+        secrets_of_worker(Settings(secrets_file=Path(os.devnull)))
+
+
+def test_each_line_of_a_long_secret_is_hidden_by_itself() -> None:
+    secrets = secrets_of_worker(Settings(secrets={"pem": PEM}, llm_api_key="sk-operator"))
+
+    logged = Redactor(secrets.shapes()).text("got MIIEvQIBADANBgkqhkiG9w0B and sk-operator")
+
+    assert logged == "got *** and ***"
+    assert secrets.hide("AQEFAASCBKcwggSjAgEAAoIB: bad line") == "***: bad line"
