@@ -112,6 +112,7 @@ async def test_a_run_is_handed_over_and_all_commands_see_it(
     listed = await desk.document("list")
     seen = await desk.document("show", "@last")
     told = await desk.ask("history", "@last")
+    workflows = await desk.ask("workflows")
 
     host = site.environment["REDIS_URL"].rpartition("@")[2]
     lines = done.stderr.splitlines()
@@ -121,6 +122,7 @@ async def test_a_run_is_handed_over_and_all_commands_see_it(
     assert (failed.returncode, listed["status"], seen["status"]) == (1, "FAILED", "FAILED")
     assert "a: failed: ValueError: it broke" in failed.stderr.splitlines()
     assert "ValueError: it broke" in told
+    assert {"chain", "failing"} <= {line.split()[0] for line in workflows.splitlines()}
     assert not (site.program.folder / ".runnel").exists()
     # Written after the commit that others have seen.
     await eventually(lambda: lines[1].split()[1] in ended_in(orchestrator_log), DEADLINE_S)

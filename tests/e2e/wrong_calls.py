@@ -119,8 +119,8 @@ CALLS = [
     ),
     Call(
         "run good.yaml --input-file list.json --input a=1",
-        "--input adds to an object, but --input-file list.json holds a list; give only "
-        "one of the two",
+        "--input adds to an object, but --input-file list.json holds a list; give the "
+        "whole input by --input-file",
         {"list.json": "[1]"},
     ),
     Call(
@@ -302,6 +302,30 @@ CALLS = [
         "resume x --data-dir none",
         "no executions: there is no data in 'none'; 'runnel run FILE' begins one, "
         "--data-dir names another directory",
+    ),
+    Call(
+        "workflows god",
+        "no workflow 'god'; did you mean 'good'?",
+    ),
+    Call(
+        "workflows zzz",
+        "no workflow 'zzz'; 'runnel workflows' shows those that exist",
+    ),
+    Call(
+        "workflows good --version 7",
+        "no version 7 of workflow 'good'; it has only version 1",
+    ),
+    Call(
+        "workflows good --diff 99999999999999999999",
+        "no version 99999999999999999999 of workflow 'good'; it has only version 1",
+    ),
+    Call(
+        "workflows good --version 0",
+        "--version: expected at least 1, got 0; see 'runnel workflows --help'",
+    ),
+    Call(
+        "workflows --version 1",
+        "--version: name the workflow, too: 'runnel workflows NAME --version 1'",
     ),
     Call(
         "version extra",

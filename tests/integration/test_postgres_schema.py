@@ -116,6 +116,7 @@ SMALL = {
     "add_command",
     "list_workflows",
     "list_versions",
+    "find_version",
     "lock_definitions",
     "add_definition",
     "put_blob",

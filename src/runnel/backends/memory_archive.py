@@ -35,6 +35,10 @@ class MemoryArchive:
         found = [each for each in self._state.definitions.values() if each.name == name]
         return sorted(found, key=lambda each: each.version, reverse=True)[:limit]
 
+    async def find_version(self, name: str, version: int) -> Definition | None:
+        known = self._state.definitions.values()
+        return next((each for each in known if (each.name, each.version) == (name, version)), None)
+
     async def get_header(self, execution_id: ExecutionId) -> Header | None:
         return self._state.headers.get(execution_id)
 

@@ -35,6 +35,7 @@ from runnel.cli.validate import validate
 from runnel.cli.watch import watch
 from runnel.cli.worker import worker
 from runnel.cli.workers import workers
+from runnel.cli.workflows import workflows
 
 app = typer.Typer(
     name="runnel",
@@ -111,6 +112,7 @@ for _command, _panel, _example in (
     (dev, _SERVE, "runnel dev --with-servers"),
     (doctor, _SERVE, "runnel doctor"),
     (config, _SERVE, "RUNNEL_ENV=prod runnel config"),
+    (workflows, _ACT, "runnel workflows report --diff 1"),
     (list_executions, _ACT, "runnel list --status failed --limit 5"),
     (show, _ACT, "runnel show @last"),
     (watch, _ACT, "runnel watch @last"),

@@ -40,6 +40,8 @@ class Archive(Protocol):
     async def list_versions(self, name: str, *, limit: int = 50) -> Sequence[Definition]:
         """Newest first; empty for a name that no workflow has."""
 
+    async def find_version(self, name: str, version: int) -> Definition | None: ...
+
     async def get_header(self, execution_id: ExecutionId) -> Header | None: ...
 
     async def load(self, execution_id: ExecutionId) -> Sequence[bytes]:

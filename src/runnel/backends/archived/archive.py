@@ -50,6 +50,9 @@ class ArchivedArchive:
     async def list_versions(self, name: str, *, limit: int = 50) -> Sequence[Definition]:
         return await self._cold.list_versions(name, limit=limit)
 
+    async def find_version(self, name: str, version: int) -> Definition | None:
+        return await self._cold.find_version(name, version)
+
     async def get_header(self, execution_id: ExecutionId) -> Header | None:
         found = await self._hot.get_header(execution_id)
         return found or await self._cold.get_header(execution_id)

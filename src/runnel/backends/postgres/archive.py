@@ -52,6 +52,10 @@ class PostgresArchive:
         rows = await self._database.rows("list_versions", storable(name), limit)
         return [_definition(row) for row in rows]
 
+    async def find_version(self, name: str, version: int) -> Definition | None:
+        row = await self._database.row("find_version", storable(name), version)
+        return None if row is None else _definition(row)
+
     async def get_header(self, execution_id: ExecutionId) -> Header | None:
         aside = await self._database.row("get_set_aside", digest_of(execution_id))
         if aside is not None:

@@ -175,6 +175,9 @@ LIMIT $2;
 SELECT hash, name, version, document FROM definitions
 WHERE name = $1 ORDER BY version DESC LIMIT $2;
 
+-- find_version: one of a name
+SELECT hash, name, version, document FROM definitions WHERE name = $1 AND version = $2;
+
 -- get_definition: by content
 SELECT name, version, document FROM definitions WHERE hash = $1;
 

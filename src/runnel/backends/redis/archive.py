@@ -50,6 +50,13 @@ class RedisArchive:
         found = [await self.get_definition(DefinitionHash(each.decode())) for each in hashes]
         return [definition for definition in found if definition is not None]
 
+    async def find_version(self, name: str, version: int) -> Definition | None:
+        """The list has the newest first: version 1 is its last, which Redis calls -1."""
+        if version < 1:
+            return None
+        hash_ = await self._lines.call("LINDEX", self._keys.versions_of + name, -version)
+        return None if hash_ is None else await self.get_definition(DefinitionHash(hash_.decode()))
+
     async def keep_definition(self, definition: Definition, *, keep_s: int) -> None:
         """As another archive has it, for so long at least."""
         key = self._keys.definition + definition.hash

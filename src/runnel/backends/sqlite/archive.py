@@ -40,6 +40,10 @@ class SqliteArchive:
     async def list_versions(self, name: str, *, limit: int = 50) -> Sequence[Definition]:
         return [_definition(row) for row in self._reader.rows("list_versions", (name, limit))]
 
+    async def find_version(self, name: str, version: int) -> Definition | None:
+        rows = self._reader.rows("find_version", (name, version))
+        return _definition(rows[0]) if rows else None
+
     async def get_header(self, execution_id: ExecutionId) -> Header | None:
         rows = self._reader.rows("get_header", (execution_id,))
         return header_of(rows[0]) if rows else None

@@ -127,6 +127,9 @@ LIMIT ?;
 SELECT hash, name, version, document FROM definitions
 WHERE name = ? ORDER BY version DESC LIMIT ?;
 
+-- find_version: one of a name
+SELECT hash, name, version, document FROM definitions WHERE name = ? AND version = ?;
+
 -- get_definition: by content
 SELECT hash, name, version, document FROM definitions WHERE hash = ?;
 

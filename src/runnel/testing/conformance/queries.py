@@ -207,6 +207,16 @@ class QueryRules(Suite):
         assert [each.version for each in await archive.list_versions("w", limit=1)] == [3]
         assert not await archive.list_versions("x")
 
+    async def test_a_version_of_a_workflow_is_found_by_its_number(self, archive: Archive) -> None:
+        for name, hash_ in (("w", "h1"), ("v", "h2"), ("w", "h3")):
+            await put(archive, name, hash_)
+
+        found = [await archive.find_version("w", version) for version in (1, 2)]
+
+        assert [each and (each.version, each.hash) for each in found] == [(1, "h1"), (2, "h3")]
+        assert [await archive.find_version("w", version) for version in (-1, 0, 3)] == [None] * 3
+        assert await archive.find_version("x", 1) is None
+
     async def test_dead_letters_come_newest_first(self, archive: Archive, owner: Owner) -> None:
         letters = [letter("b", rejected_at=2.0), letter("c", rejected_at=3.0)]
         await owner.commit(Commit(sequence=0, dead_letters=letters))

@@ -1,0 +1,93 @@
+"""`runnel workflows`"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from runnel.cli.main import run_command
+from tests.e2e.program import Program
+
+pytestmark = pytest.mark.e2e
+
+
+class Desk:
+    """Commands that look, called in this process: that saves starting one for each."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def ask(self, *arguments: str) -> str:
+        code = run_command(arguments)
+        printed = self._capsys.readouterr()
+        assert code == 0, printed.err
+        return printed.out
+
+
+@pytest.fixture
+def desk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Desk:
+    """With two versions of `report` and one of `chain`."""
+    program = Program(tmp_path)
+    for year in (2025, 2026):
+        nodes = [{"id": "a", "handler": "output", "config": {"year": year, "by": "Ada"}}]
+        (tmp_path / "report.json").write_text(json.dumps({"name": "report", "nodes": nodes}))
+        assert program.run("run", "report.json").returncode == 0
+    assert program.run("run", "chain.json").returncode == 0
+    monkeypatch.chdir(tmp_path)
+    return Desk(capsys)
+
+
+def test_workflows_are_listed_with_their_newest_version_and_size(desk: Desk) -> None:
+    lines = desk.ask("workflows").splitlines()
+
+    assert [line.split() for line in lines] == [
+        ["WORKFLOW", "VERSION", "NODES"],
+        ["chain", "1", "2"],
+        ["report", "2", "1"],
+    ]
+    assert [json.loads(line)["name"] for line in desk.ask("workflows", "--json").splitlines()] == [
+        "chain",
+        "report",
+    ]
+    assert desk.ask("workflows", "--limit", "1").splitlines()[-1] == (
+        "(the first 1; --limit shows more)"
+    )
+
+
+def test_the_versions_of_a_workflow_come_newest_first(desk: Desk) -> None:
+    lines = desk.ask("workflows", "report").splitlines()
+
+    assert [line.split()[:2] for line in lines] == [["VERSION", "NODES"], ["2", "1"], ["1", "1"]]
+
+
+def test_a_version_is_printed_as_a_document_that_is_that_version(
+    desk: Desk, tmp_path: Path
+) -> None:
+    (tmp_path / "former.yaml").write_text(desk.ask("workflows", "report", "--version", "1"))
+
+    assert Program(tmp_path).run("run", "former.yaml").returncode == 0
+    versions = desk.ask("workflows", "report", "--json").splitlines()
+    assert [json.loads(line)["version"] for line in versions] == [2, 1]
+    as_json = json.loads(desk.ask("workflows", "report", "--version", "1", "--json"))
+    assert as_json["document"]["nodes"][0]["config"] == {"year": 2025, "by": "Ada"}
+
+
+def test_two_versions_are_compared_line_by_line(desk: Desk) -> None:
+    newest = desk.ask("workflows", "report", "--diff", "1").splitlines()
+    back = desk.ask("workflows", "report", "--diff", "2", "--version", "1").splitlines()
+    same = desk.ask("workflows", "report", "--diff", "2")
+    as_json = json.loads(desk.ask("workflows", "report", "--diff", "1", "--json"))
+
+    assert newest[:2] == ["--- report (version 1)", "+++ report (version 2)"]
+    assert [line for line in newest[3:] if line[0] != " "] == [
+        "-      year: 2025",
+        "+      year: 2026",
+    ]
+    assert [line for line in back[3:] if line[0] != " "] == [
+        "-      year: 2026",
+        "+      year: 2025",
+    ]
+    assert same == "no difference between versions 2 and 2\n"
+    assert (as_json["from"], as_json["to"], as_json["diff"].splitlines()) == (1, 2, newest)
