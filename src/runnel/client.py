@@ -24,17 +24,13 @@ from runnel.core.commands import (
     SendSignal,
     StartExecution,
 )
-from runnel.core.events import ExecutionCreated
 from runnel.core.evolve import replay
 from runnel.core.execution import Execution
-from runnel.core.graph import Graph
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.json_types import Json
-from runnel.core.retry import ErrorInfo
 from runnel.core.states import EXECUTION_FINAL, ExecutionState
 from runnel.core.values import (
     BLOB_BYTES_MAX,
-    EMPTY_OBJECT,
     INLINE_BYTES_MAX,
     Value,
     blob,
@@ -43,6 +39,8 @@ from runnel.core.values import (
 from runnel.core.workflow import Workflow
 from runnel.definitions import Definitions
 from runnel.errors import NotFoundError, PayloadError, WrongStateError
+from runnel.idempotency import check_same, execution_id_of, labels_of, without_key
+from runnel.not_begun import not_begun
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.backend import Backend
 from runnel.ports.clock import Clock, Ids
@@ -103,42 +101,70 @@ class Client:
         *,
         labels: Mapping[str, str] | None = None,
         is_held: bool = False,
-        execution_id: ExecutionId | None = None,
+        idempotency_key: str | None = None,
     ) -> ExecutionId:
         """Stores the definition (and its children's) and a new execution, started unless held.
 
-        The input of a held one is checked when it is triggered, which may replace it. Without an
-        `execution_id` it gets a new one; whoever gives one sees to it that it is new.
+        The input of a held one is checked when it is triggered, which may replace it. With a key
+        that was used before, the execution of then is returned, and nothing is stored; raises
+        KeyReusedError if that was of another definition or input.
         """
         hash_ = self._definitions.hash_of_valid(workflow)
         kept_labels = check_labels(labels or {})
         data = encode_payload({} if input_ is None else input_, where="input")
         if not is_held:
             _check_input(workflow, data)
-        version = await self._definitions.store(hash_, workflow)
-        execution_id = execution_id or ExecutionId(self._ids.execution_id())
+        key = idempotency_key
+        if key is None:
+            execution_id = ExecutionId(self._ids.execution_id())
+        else:
+            execution_id = execution_id_of(workflow.name, key)
+            kept_labels |= labels_of(key, data)
+            if await self._is_known(execution_id, key=key, hash_=hash_, labels=kept_labels):
+                return execution_id
         input_value, blobs = self._carry(data, f"{execution_id}/input")
         command = CreateExecution(
             execution_id=execution_id,
             workflow=workflow.name,
             definition=hash_,
-            version=version,
+            version=await self._definitions.store(hash_, workflow),
             input=input_value,
             labels=kept_labels,
             is_held=is_held,
             created_at=self._clock.now(),
         )
-        self._watch(execution_id)
+        if key is None:
+            self._watch(execution_id)
         await self._backend.mailbox.send([command], blobs=blobs)
+        if key is not None:  # somebody else may have been faster
+            await self._is_known(execution_id, key=key, hash_=hash_, labels=kept_labels)
         return execution_id
 
+    async def _is_known(
+        self,
+        execution_id: ExecutionId,
+        *,
+        key: str,
+        hash_: DefinitionHash,
+        labels: Mapping[str, str],
+    ) -> bool:
+        header = await self._backend.archive.get_header(execution_id)
+        if header is not None:
+            check_same(header, key=key, definition=hash_, labels=labels)
+        return header is not None
+
     async def rerun(
-        self, execution_id: ExecutionId, wanted: Rerun | None = None, *, input_: Json = None
+        self,
+        execution_id: ExecutionId,
+        wanted: Rerun | None = None,
+        *,
+        input_: Json = None,
+        idempotency_key: str | None = None,
     ) -> ExecutionId:
         """A new execution that takes over what the finished one settled, and runs the rest.
 
-        With the input of that one, unless another is given. Raises WrongStateError, NotFoundError,
-        InputError.
+        With the input of that one, unless another is given. There is one rerun of an execution
+        for each key. Raises WrongStateError, NotFoundError, InputError.
         """
         wanted = wanted or Rerun()
         former = await self.load(execution_id)
@@ -150,6 +176,12 @@ class Client:
         if graph.workflow.input is not None and (data is not None or wanted.is_newest):
             _check_input(graph.workflow, data or await self._content(former.input))
         new_id = ExecutionId(self._ids.execution_id())
+        if idempotency_key is not None:
+            new_id = execution_id_of(former.id, idempotency_key)
+            known = await self._backend.archive.get_header(new_id)
+            # One that is PENDING may lack what a caller who died would have sent next.
+            if known is not None and known.state is not ExecutionState.PENDING:
+                return new_id
         parts = take_overs(former, graph, wanted, new_id, has_input=data is not None)
         value, blobs = former.input, NO_BLOBS
         if data is not None:
@@ -160,12 +192,13 @@ class Client:
             definition=graph.hash,
             version=await self._definitions.store(graph.hash, graph.workflow),
             input=value,
-            labels=former.labels,
+            labels=without_key(former.labels),
             rerun_of=former.id,
             is_held=bool(parts),
             created_at=self._clock.now(),
         )
-        self._watch(new_id)
+        if idempotency_key is None:
+            self._watch(new_id)
         start = [StartExecution(execution_id=new_id)] if parts else []
         commands: list[Command] = [command, *parts, *start]
         for first in range(0, len(commands), MESSAGES_AT_ONCE):
@@ -293,7 +326,7 @@ class Client:
         header = await self._header(execution_id)
         graph = await self._definitions.graph(DefinitionHash(header.definition))
         entries = await self._backend.archive.load(execution_id)
-        return replay(entries, lambda _hash: graph) or _not_begun(header, graph)
+        return replay(entries, lambda _hash: graph) or not_begun(header, graph)
 
     async def _header(self, execution_id: ExecutionId) -> Header:
         _check_id(execution_id)
@@ -341,32 +374,6 @@ class Client:
                 f"execution {execution_id} is {header.state} already, it can't be {what} any more"
             )
         return header
-
-
-def _not_begun(header: Header, graph: Graph) -> Execution:
-    """An execution without a history: its partition's owner has not seen it, or can't make it."""
-    created = ExecutionCreated(
-        execution_id=header.execution_id,
-        workflow=header.workflow,
-        version=header.version,
-        definition=graph.hash,
-        input=EMPTY_OBJECT,
-        labels=header.labels,
-        rerun_of=header.rerun_of,
-        created_at=header.created_at,
-    )
-    execution = Execution(created, graph)
-    execution.state = header.state
-    execution.error = None if header.error is None else _error(header.error)
-    execution.started_at = header.started_at
-    execution.finished_at = header.finished_at
-    return execution
-
-
-def _error(text: str) -> ErrorInfo:
-    """`str` of it is the text again."""
-    type_, _, message = text.partition(": ")
-    return ErrorInfo(type=type_, message=message)
 
 
 def _check_input(workflow: Workflow, data: bytes) -> None:

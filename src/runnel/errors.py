@@ -75,6 +75,20 @@ class WrongStateError(InputError):
     code = "wrong_state"
 
 
+class KeyReusedError(InputError):
+    """An idempotency key that names an execution of something else."""
+
+    code = "key_reused"
+
+    def __init__(self, key: str, execution_id: str, difference: str) -> None:
+        super().__init__(
+            f"the idempotency key {key} belongs to execution {execution_id}, which was submitted "
+            f"with {difference}; give another key, or the same again"
+        )
+        self.key = key
+        self.execution_id = execution_id
+
+
 class PayloadError(InputError):
     """A value is too large, or is not JSON."""
 

@@ -1,7 +1,6 @@
 """Runs workflows for Python code: here, or by the workers of the servers that are set."""
 
 import asyncio
-import hashlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from runnel.core.json_types import Json
 from runnel.core.states import ExecutionState
 from runnel.core.workflow import Workflow
 from runnel.engine.worker.patience import Patience
+from runnel.idempotency import execution_id_of
 from runnel.errors import EngineEndedError, InputError, WorkflowFailedError
 from runnel.ports.backend import Backend
 from runnel.ports.clock import Clock
@@ -28,11 +28,10 @@ from runnel.ports.store import Header
 from runnel.runtime.build import build_engine
 from runnel.runtime.engine import Engine, running
 from runnel.runtime.hub import Hub
-from runnel.runtime.key_lock import key_lock
 from runnel.runtime.look import looking
 from runnel.runtime.remote import Remote
 from runnel.runtime.shared import Shared, Sharing
-from runnel.runtime.sources import KEY_LABEL, SOURCE_LABEL
+from runnel.runtime.sources import SOURCE_LABEL
 from runnel.settings import Settings, adjusted, read_settings
 
 P = ParamSpec("P")
@@ -103,7 +102,7 @@ class Wanted:
     workflow: Workflow
     input: Json
     labels: Mapping[str, str]
-    execution_id: ExecutionId | None
+    key: str | None
     settings: Settings
 
 
@@ -138,13 +137,8 @@ def _wanted(
     else:
         model = workflow if isinstance(workflow, Workflow) else _built(workflow, settings)
         value, labels = dict(kwargs), dict(options.labels)
-    key = options.key
     return Wanted(
-        workflow=model,
-        input=value,
-        labels=labels if key is None else {**labels, KEY_LABEL: key},
-        execution_id=None if key is None else _id_of(model.name, key),
-        settings=settings,
+        workflow=model, input=value, labels=labels, key=options.key, settings=settings
     )
 
 
@@ -182,12 +176,6 @@ def _check_names(workflow: Workflow, settings: Settings) -> None:
             )
 
 
-def _id_of(workflow: str, key: str) -> ExecutionId:
-    """The same for the same key of the same workflow, in every process."""
-    digest = hashlib.blake2b(f"{workflow}\0{key}".encode(), digest_size=9).hexdigest()
-    return ExecutionId(f"k{digest}")
-
-
 _open: dict[bytes, Sharing[Site]] = {}
 
 
@@ -213,7 +201,7 @@ async def _site(wanted: Wanted) -> AsyncIterator[Site]:
                 remote.stops.gently.set()
         return
     engine = await build_engine(settings)
-    async with running(engine, adopts=await _abandoned(engine, wanted.execution_id)):
+    async with running(engine, adopts=await _abandoned(engine, wanted)):
         yield _embedded(engine)
 
 
@@ -227,30 +215,21 @@ def _embedded(engine: Engine) -> Site:
     )
 
 
-async def _abandoned(engine: Engine, execution_id: ExecutionId | None) -> frozenset[int]:
+async def _abandoned(engine: Engine, wanted: Wanted) -> frozenset[int]:
     """The partition of an execution that was begun before, and that no living process has."""
     backend = engine.backend
-    if execution_id is None or await backend.archive.get_header(execution_id) is None:
+    if wanted.key is None:
+        return frozenset()
+    execution_id = execution_id_of(wanted.workflow.name, wanted.key)
+    if await backend.archive.get_header(execution_id) is None:
         return frozenset()
     partition = await backend.store.route(execution_id)
     return frozenset() if await backend.store.observe(partition) else frozenset({partition})
 
 
 async def _begin(site: Site, wanted: Wanted) -> ExecutionId:
-    if wanted.execution_id is None:
-        return await site.client.submit(wanted.workflow, wanted.input, labels=wanted.labels)
-    if site.engine is None:
-        return await _begin_once(site, wanted, wanted.execution_id)
-    # A server has one writer for an id; without one, two processes might make it twice.
-    async with key_lock(Path(wanted.settings.data_dir), site.clock):
-        return await _begin_once(site, wanted, wanted.execution_id)
-
-
-async def _begin_once(site: Site, wanted: Wanted, execution_id: ExecutionId) -> ExecutionId:
-    if await site.backend.archive.get_header(execution_id) is not None:
-        return execution_id
     return await site.client.submit(
-        wanted.workflow, wanted.input, labels=wanted.labels, execution_id=execution_id
+        wanted.workflow, wanted.input, labels=wanted.labels, idempotency_key=wanted.key
     )
 
 

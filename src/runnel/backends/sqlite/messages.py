@@ -16,7 +16,7 @@ from runnel.backends.sqlite.rows import header_row
 from runnel.backends.sqlite.writer import Writer
 from runnel.core.codec import encode_message
 from runnel.core.commands import Command, CreateExecution, aggregate_of
-from runnel.core.ids import root_of
+from runnel.core.ids import ExecutionId, root_of
 from runnel.ports.blobs import BlobStore
 from runnel.ports.store import NO_BLOBS, pending_header
 
@@ -34,10 +34,14 @@ Rows: TypeAlias = Sequence[tuple[int, bytes | Command]]
 
 @dataclass(slots=True, frozen=True)
 class Stored:
-    """`rows` is None for a partition that was not owned here when they were written."""
+    """`rows` is None for a partition that was not owned here when they were written.
+
+    `homes` are the partitions of executions that were to be made and are there already.
+    """
 
     rows: Mapping[int, Rows | None] = field(default_factory=dict)
     made: Sequence[tuple[int, str]] = ()
+    homes: Mapping[str, int] = field(default_factory=dict)
 
 
 class Messages:
@@ -67,28 +71,36 @@ class Messages:
 
     def write(self, db: sqlite3.Connection, outgoing: Outgoing) -> Stored:
         """The new rows of each partition in order, after those of other processes before them."""
+        made = [
+            (row[0], command)
+            for command, row in zip(outgoing.commands, outgoing.rows, strict=True)
+            if isinstance(command, CreateExecution)
+        ]
+        headers = [header_row(partition, pending_header(command)) for partition, command in made]
+        is_new = headers and db.executemany(SQL["add_header"], headers).rowcount == len(headers)
+        homes = {} if is_new or not made else _homes(db, [command for _, command in made])
         (last_id,) = db.execute(SQL["last_message"]).fetchone()
         stored: dict[int, list[tuple[int, Command]]] = {}
-        messages, headers, made = [], [], []
-        for row_id, (command, row) in enumerate(
+        messages = []
+        for row_id, (command, (partition, body)) in enumerate(
             zip(outgoing.commands, outgoing.rows, strict=True), start=last_id + 1
         ):
-            messages.append((row_id, *row))
-            stored.setdefault(row[0], []).append((row_id, command))
-            if isinstance(command, CreateExecution):
-                headers.append(header_row(row[0], pending_header(command)))
-                made.append((row[0], command.execution_id))
+            home = homes.get(_root(command), partition) if homes else partition
+            messages.append((row_id, home, body))
+            stored.setdefault(home, []).append((row_id, command))
         db.executemany(SQL["add_message"], messages)
-        is_new = headers and db.executemany(SQL["add_header"], headers).rowcount == len(headers)
         return Stored(
+            homes=homes,
             rows={
                 partition: self._with_unseen(db, partition, rows)
                 for partition, rows in stored.items()
             },
-            made=made if is_new else (),
+            made=[(each, command.execution_id) for each, command in made] if is_new else (),
         )
 
     def apply(self, stored: Stored) -> None:
+        for root, partition in stored.homes.items():
+            self._routes.learn(root, partition)
         self._routes.unbegun.update(
             execution_id
             for partition, execution_id in stored.made
@@ -112,6 +124,17 @@ class Messages:
             return None
         span = (partition, owned.inbox.last_row, rows[0][0])
         return [*db.execute(SQL["list_messages_before"], span).fetchall(), *rows]
+
+
+def _root(command: Command) -> str:
+    return root_of(ExecutionId(aggregate_of(command)))
+
+
+def _homes(db: sqlite3.Connection, commands: Sequence[CreateExecution]) -> dict[str, int]:
+    """Where executions live that are made once more: perhaps in another process's partition."""
+    roots = {root_of(command.execution_id) for command in commands}
+    found = {root: db.execute(SQL["get_home"], (root,)).fetchone() for root in roots}
+    return {root: int(row[0]) for root, row in found.items() if row is not None}
 
 
 class SqliteMailbox:

@@ -1,0 +1,57 @@
+"""One execution for one key: whoever asks again with the same key is given the same execution.
+
+Its id is made from the key, so that two callers, in any two processes, mean the same one without
+having heard of each other. A key is known as long as its execution is: until retention deletes it.
+"""
+
+import hashlib
+from collections.abc import Mapping
+
+from runnel.authoring.payloads import check_text
+from runnel.core.checks.wording import quoted
+from runnel.core.ids import DefinitionHash, ExecutionId
+from runnel.errors import KeyReusedError
+from runnel.ports.store import Header
+
+KEY_CHARS_MAX = 500
+KEY_LABEL = "runnel.key"
+"""The key that an execution was submitted with."""
+INPUT_LABEL = "runnel.input"
+"""The hash of the input that it was submitted with: the input itself may be a large blob."""
+_LABELS = (KEY_LABEL, INPUT_LABEL)
+# 72 bits, and a letter that ids made of the time begin with in the year 20,000.
+_ID_BYTES = 9
+_ID_PREFIX = "k"
+
+
+def execution_id_of(workflow: str, key: str) -> ExecutionId:
+    """Raises PayloadError for a key that is empty, too long or no text."""
+    check_text(key, "the idempotency key", chars_max=KEY_CHARS_MAX)
+    digest = hashlib.blake2b(f"{workflow}\0{key}".encode(), digest_size=_ID_BYTES).hexdigest()
+    return ExecutionId(_ID_PREFIX + digest)
+
+
+def labels_of(key: str, input_: bytes) -> dict[str, str]:
+    """What is noted with an execution, so that a second submit can be compared with it."""
+    return {KEY_LABEL: key, INPUT_LABEL: _hash(input_)}
+
+
+def without_key(labels: Mapping[str, str]) -> dict[str, str]:
+    """For an execution that is made from another one: it was not submitted with its key."""
+    return {name: value for name, value in labels.items() if name not in _LABELS}
+
+
+def check_same(
+    known: Header, *, key: str, definition: DefinitionHash, labels: Mapping[str, str]
+) -> None:
+    """Raises KeyReusedError when the execution with this key is not the one that is asked for."""
+    if known.definition != definition:
+        raise KeyReusedError(
+            quoted(key), known.execution_id, f"version {known.version} of the workflow"
+        )
+    if known.labels.get(INPUT_LABEL) != labels[INPUT_LABEL]:
+        raise KeyReusedError(quoted(key), known.execution_id, "another input")
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=_ID_BYTES).hexdigest()

@@ -1,0 +1,166 @@
+"""One execution for one key, on every backend, whoever asks again."""
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from runnel.backends.sqlite import SqliteBackend
+from runnel.client import Client, Ending
+from runnel.core.commands import CreateExecution
+from runnel.core.ids import DefinitionHash, ExecutionId
+from runnel.core.retry import RetryPolicy
+from runnel.core.values import EMPTY_OBJECT
+from runnel.errors import KeyReusedError, PayloadError
+from runnel.idempotency import execution_id_of
+from runnel.ports.archive import ExecutionFilter
+from runnel.reruns import Rerun
+from runnel.runtime.engine import Engine
+from runnel.testing.clock import FakeClock, FakeIds
+from tests.driver import node, workflow
+from tests.engines import Work, end_of
+from tests.integration.test_scenarios import engine, work
+
+__all__ = ["engine", "work"]
+
+ONE = workflow(node("a", config={"n": "{{ input.n }}"}))
+FRAGILE = workflow(node("a", handler="input"), node("b", "a", retry=RetryPolicy(max_retries=0)))
+
+
+async def test_a_second_submit_with_the_same_key_is_the_first_execution(
+    engine: Engine, work: Work
+) -> None:
+    first = await engine.client.submit(ONE, {"n": 1}, idempotency_key="order 7")
+    under_way = await engine.client.submit(ONE, {"n": 1}, idempotency_key="order 7")
+    view = await end_of(engine, first)
+    ended = await engine.client.submit(ONE, {"n": 1}, idempotency_key="order 7")
+    again = await end_of(engine, ended)
+
+    assert first == under_way == ended == execution_id_of(ONE.name, "order 7")
+    assert (view.output, again.finished_at) == ({"n": 1}, view.finished_at)
+    assert work.calls == ["a"]
+
+
+async def test_many_at_once_with_one_key_make_one_execution(engine: Engine, work: Work) -> None:
+    submits = [engine.client.submit(ONE, {"n": 1}, idempotency_key="k") for _ in range(20)]
+
+    ids = set(await asyncio.gather(*submits))
+
+    (only,) = ids
+    assert (await end_of(engine, only)).status == "COMPLETED"
+    assert work.calls == ["a"]
+    listed = await engine.client.list_executions(ExecutionFilter())
+    assert [each.execution_id for each in listed] == [only]
+
+
+async def test_a_key_is_of_one_workflow(engine: Engine) -> None:
+    other = msgspec.structs.replace(ONE, name="other")
+
+    ids = {
+        await engine.client.submit(ONE, {"n": 1}, idempotency_key="k"),
+        await engine.client.submit(ONE, {"n": 1}, idempotency_key="K"),
+        await engine.client.submit(other, {"n": 1}, idempotency_key="k"),
+    }
+
+    assert len(ids) == 3
+
+
+async def test_another_input_or_definition_with_a_used_key_is_refused(engine: Engine) -> None:
+    used = await engine.client.submit(ONE, {"n": 1}, idempotency_key="k")
+    changed = workflow(node("a", config={"n": "{{ input.n }}", "m": 1}))
+
+    with pytest.raises(KeyReusedError, match=f"'k' belongs to execution {used}.*another input"):
+        await engine.client.submit(ONE, {"n": 2}, idempotency_key="k")
+    with pytest.raises(KeyReusedError, match="with version 1 of the workflow; give another key"):
+        await engine.client.submit(changed, {"n": 1}, idempotency_key="k")
+    await end_of(engine, used)
+    with pytest.raises(KeyReusedError, match="another input"):
+        await engine.client.submit(ONE, {"n": 2}, idempotency_key="k")
+
+
+@pytest.mark.parametrize("key", ["", "x" * 501, "\ud800"], ids=["empty", "long", "no text"])
+async def test_a_key_that_is_none_is_refused(engine: Engine, key: str) -> None:
+    with pytest.raises(PayloadError, match="the idempotency key: "):
+        await engine.client.submit(ONE, {"n": 1}, idempotency_key=key)
+
+
+async def test_an_execution_is_rerun_once_for_a_key(engine: Engine, work: Work) -> None:
+    work.failures["b"] = [ValueError("no"), ValueError("no")]
+    former = await engine.client.submit(FRAGILE, {"n": 1}, idempotency_key="k")
+    assert (await end_of(engine, former)).status == "FAILED"
+
+    reruns = [engine.client.rerun(former, idempotency_key="retry") for _ in range(5)]
+    (first,) = set(await asyncio.gather(*reruns))
+    failed = await end_of(engine, first)
+    known = await engine.client.rerun(former, idempotency_key="retry")
+    other = await engine.client.rerun(former, idempotency_key="retry 2")
+    completed = await end_of(engine, other)
+
+    assert (failed.status, completed.status) == ("FAILED", "COMPLETED")
+    assert (known, len({former, first, other})) == (first, 3)
+    assert work.calls == ["b"] * 3
+    assert completed.labels == {}
+
+
+async def test_a_rerun_that_was_cut_off_is_made_good_by_the_next_one(
+    engine: Engine, work: Work
+) -> None:
+    """As if the caller had died behind the first message."""
+    work.failures["b"] = [ValueError("no")]
+    former = await engine.client.submit(FRAGILE, {"n": 1})
+    header = await engine.client.wait(former)
+    rest = execution_id_of(former, "retry")
+    command = CreateExecution(
+        execution_id=rest,
+        workflow=header.workflow,
+        definition=DefinitionHash(header.definition),
+        version=header.version,
+        input=EMPTY_OBJECT,
+        rerun_of=former,
+        is_held=True,
+        created_at=1.0,
+    )
+    await engine.backend.mailbox.send([command])
+
+    again = await engine.client.rerun(former, Rerun(), idempotency_key="retry")
+
+    assert again == rest
+    assert (await end_of(engine, again)).status == "COMPLETED"
+    assert work.calls == ["b", "b"]
+
+
+async def test_two_processes_that_make_the_same_execution_leave_it_to_one(tmp_path: Path) -> None:
+    """Both have looked, and seen nothing: the second finds the first one's when it writes."""
+    clock = FakeClock()
+    opened = [await SqliteBackend.open(tmp_path, clock=clock, ids=FakeIds(name)) for name in "ab"]
+    homes = [await backend.claim_home(f"process {at}") for at, backend in enumerate(opened)]
+    clients = [
+        Client(backend, clock, FakeIds(), ending_of=lambda _id: Ending()) for backend in opened
+    ]
+    late = clients[1]
+    real = opened[1].archive.get_header
+    seen: list[ExecutionId] = []
+
+    async def blind_at_first(execution_id: ExecutionId) -> object:
+        seen.append(execution_id)
+        if len(seen) > 1:
+            return await real(execution_id)
+        await clients[0].submit(ONE, {"n": 1}, idempotency_key="k")
+        return None
+
+    opened[1].archive.get_header = blind_at_first  # type: ignore[method-assign, assignment]
+    execution_id = await late.submit(ONE, {"n": 1}, idempotency_key="k")
+    await late.cancel(execution_id)
+
+    leases = [await each.store.acquire(home, "o") for each, home in zip(opened, homes, strict=True)]
+    inboxes = [
+        await backend.store.read_inbox(lease, limit=9, wait_s=0)
+        for backend, lease in zip(opened, leases, strict=True)
+    ]
+    assert len(set(homes)) == 2
+    assert [await backend.store.route(execution_id) for backend in opened] == [homes[0]] * 2
+    kinds = [[type(entry.command).__name__ for entry in inbox] for inbox in inboxes]
+    assert kinds == [["CreateExecution", "CreateExecution", "CancelExecution"], []]
+    for backend in opened:
+        await backend.close()
