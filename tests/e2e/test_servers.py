@@ -135,6 +135,22 @@ def ended_in(log: Path) -> list[str]:
     return [line["execution_id"] for line in logged if line["event"] == "execution.finished"]
 
 
+async def test_a_dead_letter_is_handed_over_to_be_retried(site: Site, desk: Desk) -> None:
+    async with site.process("worker"):
+        failed = (await site.run("run", "failing.json", "--json")).stdout
+        name = f"{json.loads(failed)['execution_id']}/a"
+        shown = await desk.document("dlq", "show", name)
+        document = await desk.document("dlq", "retry", name)
+        again = document["execution_id"]
+        watched = await site.run("watch", again)
+    names = [line.split()[0] for line in (await desk.ask("dlq", "list")).splitlines()]
+
+    assert (shown["error"], shown["workflow"]) == ("ValueError: it broke", "failing")
+    assert watched.returncode == 1
+    assert f"{again}/a" in names
+    assert name not in names
+
+
 async def test_a_worker_that_drains_ends_what_it_has_begun(site: Site) -> None:
     async with site.process("worker") as worker, site.gated() as caller:
         await caller.says("first: started")

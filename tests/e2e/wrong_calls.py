@@ -304,6 +304,39 @@ CALLS = [
         "--data-dir names another directory",
     ),
     Call(
+        "dlq show nope",
+        "no dead letter 'nope'; 'runnel dlq list' shows those that exist",
+    ),
+    Call(
+        "dlq shw nope",
+        "no such command 'shw', did you mean 'show'? See 'runnel dlq --help'",
+    ),
+    Call(
+        "dlq retry",
+        "give the names of dead letters, or --all",
+    ),
+    Call(
+        "dlq retry --queue python",
+        "give the names of dead letters, or --all",
+    ),
+    Call(
+        "dlq retry x --all",
+        "give the names of dead letters, or --all and filters; not both",
+    ),
+    Call(
+        "dlq purge",
+        "give the names of dead letters, or --all or a filter",
+    ),
+    Call(
+        "dlq purge --older-than -1.5",
+        "--older-than: expected at least 0, got -1.5; see 'runnel dlq purge --help'",
+    ),
+    Call(
+        "dlq retry x --data-dir none",
+        "no executions: there is no data in 'none'; 'runnel run FILE' begins one, "
+        "--data-dir names another directory",
+    ),
+    Call(
         "workflows god",
         "no workflow 'god'; did you mean 'good'?",
     ),

@@ -80,7 +80,8 @@ GIVEN: dict[str, tuple[object, ...]] = {
     "load_history": ("x000007",),
     "load_histories": (IDS,),
     "list_nodes": ("x000007", "", -2, 100),
-    "list_dead_letters": (50,),
+    "list_dead_letters": ("q", "w7", "x0", "x0\U0010ffff", 1e9, 1e9, b"", 50),
+    "delete_letters": (IDS, [b"", b""]),
     "get_blob": ("x000007/a",),
     "delete_blobs": ("x000007", "x000007\U0010ffff"),
     "list_blobs": ("x000007.", "x0000070"),
@@ -97,7 +98,7 @@ GIVEN: dict[str, tuple[object, ...]] = {
     "delete_executions": ("x000007", "x000007.", "x000007/"),
 }
 # One row for the whole store, one for each partition, a few for each workflow; what is set aside,
-# which is nothing as a rule; and writes, whose keys are indexes.
+# which is nothing as a rule; and writes, whose keys are indexes. Counting looks at all there are.
 SMALL = {
     "get_meta",
     "add_meta",
@@ -126,6 +127,7 @@ SMALL = {
     "clear_staged_nodes",
     "delete_set_aside",
     "list_limits_set_aside",
+    "count_dead_letters",
 }
 
 

@@ -8,6 +8,7 @@ import pytest
 from runnel.backends.redis import RedisBackend, scripts
 from runnel.backends.redis.scripts import Script
 from runnel.errors import BrokenInvariantError, FencedError
+from runnel.ports.archive import LetterFilter
 from runnel.ports.store import Commit, History, Lease, Position
 from runnel.runtime.clock import RealClock, RealIds
 from runnel.runtime.servers import RedisServer
@@ -175,7 +176,7 @@ async def test_the_dead_letters_of_a_queue_are_bounded_and_the_newest_are_kept(
     await few.store.commit(lease, Commit(sequence=1, dead_letters=letters))
 
     await few.close()
-    found = await backend.archive.list_dead_letters(limit=1_000)
+    found = await backend.archive.list_dead_letters(LetterFilter(limit=1_000))
     assert 100 <= len(found) <= 200
     assert found[0].token.node_id == "n999"
 

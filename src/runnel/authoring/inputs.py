@@ -21,7 +21,7 @@ def check_input(workflow: Workflow, value: Json) -> None:
         raise InvalidInputError(_listed(head, problems))
 
 
-def parse_assignments(words: Iterable[str]) -> dict[str, Json]:
+def parse_assignments(words: Iterable[str], *, what: str = "the input") -> dict[str, Json]:
     """`count=3 user.name=Ada tags:=["a"]` as one object; raises InputError with every problem.
 
     After `=` a value is JSON when it can be read as JSON, otherwise text (so '"3"' is the text 3);
@@ -35,7 +35,7 @@ def parse_assignments(words: Iterable[str]) -> dict[str, Json]:
         except _RefusedError as error:
             problems.append(f"{quoted(word)}: {error}")
     if problems:
-        raise InputError(_listed("the input can't be read", problems))
+        raise InputError(_listed(f"{what} can't be read", problems))
     return found
 
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
+from runnel.backends.letters import is_wanted, page_of
 from runnel.backends.memory_state import MemoryState
 from runnel.core.effects import DeadLetter
 from runnel.core.ids import DefinitionHash, ExecutionId
-from runnel.ports.archive import Definition, ExecutionFilter
+from runnel.ports.archive import ALL_LETTERS, Definition, ExecutionFilter, LetterFilter
 from runnel.ports.store import Header
 
 
@@ -61,9 +62,18 @@ class MemoryArchive:
         roots = [name for name in found if "." in prefix or "." not in name]
         return sorted(roots)[:limit]
 
-    async def list_dead_letters(self, *, limit: int = 50) -> Sequence[DeadLetter]:
-        newest = reversed(self._state.dead_letters)
-        return sorted(newest, key=lambda letter: letter.rejected_at, reverse=True)[:limit]
+    async def list_dead_letters(self, wanted: LetterFilter = ALL_LETTERS) -> Sequence[DeadLetter]:
+        return page_of(self._state.dead_letters, wanted)
+
+    async def count_dead_letters(self, wanted: LetterFilter = ALL_LETTERS) -> int:
+        return sum(is_wanted(letter, wanted) for letter in self._state.dead_letters)
+
+    async def delete_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
+        known = self._state.dead_letters
+        kept = [letter for letter in known if letter not in letters]
+        deleted = len(known) - len(kept)
+        known[:] = kept
+        return deleted
 
 
 def _age(header: Header) -> tuple[float, str]:

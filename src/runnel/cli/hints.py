@@ -40,6 +40,10 @@ class Hints:
     def rerun(self, execution_id: str) -> str:
         return self._command("rerun", execution_id)
 
+    def retry(self, name: str) -> str:
+        """For a dead letter."""
+        return self._command("dlq", "retry", name)
+
     def show(self, execution_id: str) -> str:
         return self._command("show", execution_id)
 

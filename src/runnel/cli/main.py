@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from runnel.cli import exits
+from runnel.cli import dlq, exits
 from runnel.cli.cancel import cancel
 from runnel.cli.config import config
 from runnel.cli.dev import dev
@@ -126,3 +126,4 @@ for _command, _panel, _example in (
         epilog=f"Example:  [bold]{_example}[/bold]",
         rich_help_panel=_panel,
     )(_command)
+app.add_typer(dlq.app, name="dlq", rich_help_panel=_ACT)

@@ -102,8 +102,11 @@ class StoreOutput(msgspec.Struct, frozen=True):
     parts: list[Value]
 
 
-class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """A task that needs a person: the original fields, and what was wrong with it."""
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A task that needs a person: the original fields, and what was wrong with it.
+
+    Encoded again, it is the same bytes: stores find it by them.
+    """
 
     token: Token
     queue: str
@@ -112,6 +115,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     error: ErrorInfo
     reason: str
     rejected_at: float
+    workflow: str = ""
 
 
 class PutDeadLetter(msgspec.Struct, frozen=True):

@@ -1,6 +1,7 @@
 """The lasting side of a backend: definitions, executions to list and read, dead letters."""
 
 from collections.abc import Sequence
+from math import inf
 from typing import Protocol
 
 import msgspec
@@ -26,6 +27,24 @@ class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
     with_children: bool = False
     after: ExecutionId | None = None
     limit: int = 50
+
+
+class LetterFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """`execution` is the beginning of an execution's id; `before` is a time of rejection.
+
+    `after` is the last letter of the previous page (newest first), whether it still is there or
+    not.
+    """
+
+    queue: str | None = None
+    workflow: str | None = None
+    execution: str = ""
+    before: float = inf
+    after: DeadLetter | None = None
+    limit: int = 50
+
+
+ALL_LETTERS = LetterFilter()
 
 
 class Archive(Protocol):
@@ -56,5 +75,11 @@ class Archive(Protocol):
         A prefix without a dot finds roots only: the ids of all children begin with their root's.
         """
 
-    async def list_dead_letters(self, *, limit: int = 50) -> Sequence[DeadLetter]:
-        """Newest first."""
+    async def list_dead_letters(self, wanted: LetterFilter = ALL_LETTERS) -> Sequence[DeadLetter]:
+        """Newest first; of those rejected in the same moment, by their bytes, backwards."""
+
+    async def count_dead_letters(self, wanted: LetterFilter = ALL_LETTERS) -> int:
+        """All that are wanted, whatever `limit` and `after` say."""
+
+    async def delete_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
+        """How many of them were there; they are gone from all places that keep letters."""

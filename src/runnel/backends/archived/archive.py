@@ -11,7 +11,7 @@ from runnel.core.effects import DeadLetter
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.states import EXECUTION_FINAL
 from runnel.errors import StoreError
-from runnel.ports.archive import Definition, ExecutionFilter
+from runnel.ports.archive import ALL_LETTERS, Definition, ExecutionFilter, LetterFilter
 from runnel.ports.store import Header
 
 # So long Redis keeps a definition that nobody asks for: with PostgreSQL down, it is the only one.
@@ -96,5 +96,14 @@ class ArchivedArchive:
                 raise
             return found
 
-    async def list_dead_letters(self, *, limit: int = 50) -> Sequence[DeadLetter]:
-        return await self._cold.list_dead_letters(limit=limit)
+    async def list_dead_letters(self, wanted: LetterFilter = ALL_LETTERS) -> Sequence[DeadLetter]:
+        return await self._cold.list_dead_letters(wanted)
+
+    async def count_dead_letters(self, wanted: LetterFilter = ALL_LETTERS) -> int:
+        return await self._cold.count_dead_letters(wanted)
+
+    async def delete_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
+        """PostgreSQL has them all: what Redis still has besides is for those who look there."""
+        deleted = await self._cold.delete_dead_letters(letters)
+        await self._hot.delete_dead_letters(letters)
+        return deleted

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from runnel.backends.letters import encode_letter, place_of
 from runnel.backends.postgres.database import Database
 from runnel.backends.postgres.queries import SQL
 from runnel.backends.postgres.rows import header_of, storable
@@ -13,7 +14,7 @@ from runnel.backends.postgres.set_aside import decode_header, digest_of
 from runnel.core.effects import DeadLetter
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.states import ExecutionState
-from runnel.ports.archive import Definition, ExecutionFilter
+from runnel.ports.archive import ALL_LETTERS, Definition, ExecutionFilter, LetterFilter
 from runnel.ports.store import Header
 
 _letters = msgspec.json.Decoder(DeadLetter)
@@ -96,9 +97,35 @@ class PostgresArchive:
         )
         return [ExecutionId(row[0]) for row in rows]
 
-    async def list_dead_letters(self, *, limit: int = 50) -> Sequence[DeadLetter]:
-        rows = await self._database.rows("list_dead_letters", limit)
+    async def list_dead_letters(self, wanted: LetterFilter = ALL_LETTERS) -> Sequence[DeadLetter]:
+        place = (inf, b"") if wanted.after is None else place_of(wanted.after)
+        rows = await self._database.rows(
+            "list_dead_letters", *_letter_values(wanted), *place, wanted.limit
+        )
         return [_letters.decode(row[0]) for row in rows]
+
+    async def count_dead_letters(self, wanted: LetterFilter = ALL_LETTERS) -> int:
+        row = await self._database.row("count_dead_letters", *_letter_values(wanted))
+        return 0 if row is None else int(row[0])
+
+    async def delete_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
+        deleted = await self._database.rows(
+            "delete_letters",
+            [letter.token.execution_id for letter in letters],
+            [encode_letter(letter) for letter in letters],
+        )
+        return len(deleted)
+
+
+def _letter_values(wanted: LetterFilter) -> tuple[object, ...]:
+    execution = storable(wanted.execution)
+    return (
+        None if wanted.queue is None else storable(wanted.queue),
+        None if wanted.workflow is None else storable(wanted.workflow),
+        execution,
+        execution + LAST_CHARACTER,
+        wanted.before,
+    )
 
 
 def _definition(row: Sequence[Any]) -> Definition:

@@ -238,10 +238,32 @@ WHERE execution_id = $1 AND (node_id, item) > ($2, $3)
 ORDER BY node_id, item
 LIMIT $4;
 
--- list_dead_letters: newest first
+-- list_dead_letters: one page, newest first
 SELECT body FROM dead_letters
-ORDER BY rejected_at DESC, partition DESC, sequence DESC, ordinal DESC
-LIMIT $1;
+WHERE rejected_at < $5::float8
+    AND ($1::text IS NULL OR queue = $1)
+    AND ($2::text IS NULL OR EXISTS (
+        SELECT 1 FROM executions WHERE id = execution_id AND workflow = $2
+    ))
+    AND execution_id >= $3::text AND execution_id < $4::text
+    AND rejected_at <= $6::float8 AND (rejected_at, body) < ($6::float8, $7::bytea)
+ORDER BY rejected_at DESC, body DESC
+LIMIT $8;
+
+-- count_dead_letters: all that are wanted
+SELECT count(*) FROM dead_letters
+WHERE rejected_at < $5::float8
+    AND ($1::text IS NULL OR queue = $1)
+    AND ($2::text IS NULL OR EXISTS (
+        SELECT 1 FROM executions WHERE id = execution_id AND workflow = $2
+    ))
+    AND execution_id >= $3::text AND execution_id < $4::text;
+
+-- delete_letters: these, by their bytes
+DELETE FROM dead_letters
+USING unnest($1::text[], $2::bytea[]) AS given (execution_id, body)
+WHERE dead_letters.execution_id = given.execution_id AND dead_letters.body = given.body
+RETURNING dead_letters.sequence;
 
 -- put_blob: whole
 INSERT INTO blobs (key, data) VALUES ($1, $2)

@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 
 from runnel.backends.redis.keys import Keys
+from runnel.backends.redis.letters import RedisLetters
 from runnel.backends.redis.lines import Lines
-from runnel.backends.redis.values import decode_header, decode_letter
+from runnel.backends.redis.values import decode_header
 from runnel.core.effects import DeadLetter
 from runnel.core.ids import DefinitionHash, ExecutionId
-from runnel.ports.archive import Definition, ExecutionFilter
+from runnel.ports.archive import ALL_LETTERS, Definition, ExecutionFilter, LetterFilter
 from runnel.ports.store import Header
 
 PAGE = 200
@@ -19,6 +20,7 @@ class RedisArchive:
     def __init__(self, lines: Lines, keys: Keys) -> None:
         self._lines = lines
         self._keys = keys
+        self._letters = RedisLetters(lines, keys)
 
     async def put_definition(self, name: str, hash_: DefinitionHash, document: bytes) -> int:
         keys = [
@@ -112,13 +114,14 @@ class RedisArchive:
             first = b"(" + page[-1]
         return found[:limit]
 
-    async def list_dead_letters(self, *, limit: int = 50) -> Sequence[DeadLetter]:
-        found: list[DeadLetter] = []
-        for queue in sorted(await self._lines.call("SMEMBERS", self._keys.letter_queues)):
-            key = self._keys.letters.encode() + queue
-            entries = await self._lines.call("XREVRANGE", key, "+", "-", "COUNT", limit)
-            found += [decode_letter(fields[-1]) for _, fields in entries]
-        return sorted(found, key=lambda letter: letter.rejected_at, reverse=True)[:limit]
+    async def list_dead_letters(self, wanted: LetterFilter = ALL_LETTERS) -> Sequence[DeadLetter]:
+        return await self._letters.list(wanted)
+
+    async def count_dead_letters(self, wanted: LetterFilter = ALL_LETTERS) -> int:
+        return await self._letters.count(wanted)
+
+    async def delete_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
+        return await self._letters.delete(letters)
 
     async def _page(self, start: int) -> list[Header]:
         keys = self._keys

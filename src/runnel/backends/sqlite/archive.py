@@ -2,15 +2,16 @@
 
 import sqlite3
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 from runnel.backends.sqlite.queries import SQL
 from runnel.backends.sqlite.reader import Reader
-from runnel.backends.sqlite.rows import Column, header_of, letter_of
+from runnel.backends.sqlite.rows import Column, header_of, letter_of, letter_row
 from runnel.backends.sqlite.writer import Writer
 from runnel.core.effects import DeadLetter
 from runnel.core.ids import DefinitionHash, ExecutionId
-from runnel.ports.archive import Definition, ExecutionFilter
+from runnel.ports.archive import ALL_LETTERS, Definition, ExecutionFilter, LetterFilter
 from runnel.ports.store import Header
 
 LAST_CHARACTER = "\U0010ffff"
@@ -78,8 +79,31 @@ class SqliteArchive:
         }
         return [row[0] for row in self._reader.rows("find_ids", values)]
 
-    async def list_dead_letters(self, *, limit: int = 50) -> Sequence[DeadLetter]:
-        return [letter_of(row[0]) for row in self._reader.rows("list_dead_letters", (limit,))]
+    async def list_dead_letters(self, wanted: LetterFilter = ALL_LETTERS) -> Sequence[DeadLetter]:
+        rejected_at, body = (inf, b"") if wanted.after is None else letter_row(wanted.after)
+        values = _letter_values(wanted) | {"at": rejected_at, "body": body, "limit": wanted.limit}
+        return [letter_of(row[0]) for row in self._reader.rows("list_dead_letters", values)]
+
+    async def count_dead_letters(self, wanted: LetterFilter = ALL_LETTERS) -> int:
+        return int(self._reader.rows("count_dead_letters", _letter_values(wanted))[0][0])
+
+    async def delete_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
+        rows = [letter_row(letter) for letter in letters]
+        if not rows:
+            return 0
+        return await self._writer.submit(
+            lambda db: db.executemany(SQL["delete_dead_letter"], rows).rowcount
+        )
+
+
+def _letter_values(wanted: LetterFilter) -> dict[str, Column]:
+    return {
+        "queue": wanted.queue,
+        "workflow": wanted.workflow,
+        "execution": wanted.execution,
+        "end": wanted.execution + LAST_CHARACTER,
+        "before": wanted.before,
+    }
 
 
 def _definition(row: Sequence[Any]) -> Definition:

@@ -164,8 +164,31 @@ DELETE FROM messages WHERE partition = ? AND id <= ?;
 -- add_dead_letter: a task that needs a person
 INSERT INTO dead_letters (rejected_at, body) VALUES (?, ?);
 
--- list_dead_letters: newest first
-SELECT body FROM dead_letters ORDER BY rejected_at DESC, id DESC LIMIT ?;
+-- list_dead_letters: one page, newest first
+SELECT body FROM dead_letters
+WHERE rejected_at < :before
+    AND (:queue IS NULL OR json_extract(CAST(body AS TEXT), '$.queue') = :queue)
+    AND (:workflow IS NULL OR json_extract(CAST(body AS TEXT), '$.workflow') = :workflow)
+    AND (:execution = '' OR (
+        json_extract(CAST(body AS TEXT), '$.token[0]') >= :execution
+        AND json_extract(CAST(body AS TEXT), '$.token[0]') < :end
+    ))
+    AND (rejected_at, body) < (:at, :body)
+ORDER BY rejected_at DESC, body DESC
+LIMIT :limit;
+
+-- count_dead_letters: all that are wanted
+SELECT count(*) FROM dead_letters
+WHERE rejected_at < :before
+    AND (:queue IS NULL OR json_extract(CAST(body AS TEXT), '$.queue') = :queue)
+    AND (:workflow IS NULL OR json_extract(CAST(body AS TEXT), '$.workflow') = :workflow)
+    AND (:execution = '' OR (
+        json_extract(CAST(body AS TEXT), '$.token[0]') >= :execution
+        AND json_extract(CAST(body AS TEXT), '$.token[0]') < :end
+    ));
+
+-- delete_dead_letter: one, by its age and its bytes
+DELETE FROM dead_letters WHERE rejected_at = ? AND body = ?;
 
 -- get_result: one whose time is not over
 SELECT data FROM results WHERE key = ? AND ends_at > ?;

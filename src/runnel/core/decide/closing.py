@@ -115,5 +115,6 @@ def _put_dead_letter(
         error=failed.error,
         reason=diagnosis,
         rejected_at=turn.now,
+        workflow=turn.execution.graph.workflow.name,
     )
     turn.effects.append(PutDeadLetter(letter))

@@ -17,6 +17,7 @@ from runnel.testing.conformance.commits import CommitRules
 from runnel.testing.conformance.fencing import FencingRules
 from runnel.testing.conformance.inbox import InboxRules
 from runnel.testing.conformance.leases import LeaseRules
+from runnel.testing.conformance.letters import LetterRules
 from runnel.testing.conformance.poison import PoisonRules
 from runnel.testing.conformance.queries import QueryRules
 from runnel.testing.conformance.rates import RateRules
@@ -42,6 +43,7 @@ class StoreConformance(
     WorkerRules,
     RegistryRules,
     QueryRules,
+    LetterRules,
     BlobRules,
     RateRules,
     ResultRules,

@@ -1,4 +1,4 @@
-"""Executions, definitions and dead letters are found again."""
+"""Executions and definitions are found again."""
 
 import msgspec
 
@@ -7,7 +7,7 @@ from runnel.core.states import ExecutionState
 from runnel.ports.archive import Archive, ExecutionFilter
 from runnel.ports.store import Commit, Header, Store
 from runnel.testing.conformance.suite import Owner, Suite
-from runnel.testing.conformance.values import ROOT, header, letter
+from runnel.testing.conformance.values import ROOT, header
 
 S = ExecutionState
 
@@ -216,23 +216,6 @@ class QueryRules(Suite):
         assert [each and (each.version, each.hash) for each in found] == [(1, "h1"), (2, "h3")]
         assert [await archive.find_version("w", version) for version in (-1, 0, 3)] == [None] * 3
         assert await archive.find_version("x", 1) is None
-
-    async def test_dead_letters_come_newest_first(self, archive: Archive, owner: Owner) -> None:
-        letters = [letter("b", rejected_at=2.0), letter("c", rejected_at=3.0)]
-        await owner.commit(Commit(sequence=0, dead_letters=letters))
-        await owner.commit(Commit(sequence=0, dead_letters=[letter("a", rejected_at=1.0)]))
-
-        found = await archive.list_dead_letters()
-
-        assert [each.token.node_id for each in found] == ["c", "b", "a"]
-        assert len(await archive.list_dead_letters(limit=2)) == 2
-
-    async def test_a_dead_letter_is_kept_with_all_its_fields(
-        self, archive: Archive, owner: Owner
-    ) -> None:
-        await owner.commit(Commit(sequence=0, dead_letters=[letter("a")]))
-
-        assert list(await archive.list_dead_letters()) == [letter("a")]
 
 
 async def listed(

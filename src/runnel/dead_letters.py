@@ -1,0 +1,134 @@
+"""Dead letters by the names that people type, and how they are retried."""
+
+import hashlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+import msgspec
+
+from runnel.client import Client
+from runnel.core.checks.wording import listed, printable
+from runnel.core.effects import DeadLetter
+from runnel.core.execution import Execution
+from runnel.core.ids import NO_ITEM, ExecutionId, root_of
+from runnel.core.json_types import Json
+from runnel.core.states import ExecutionState
+from runnel.errors import NotFoundError, WrongStateError
+from runnel.ports.archive import Archive, LetterFilter
+from runnel.reruns import Rerun
+
+PAGE = 500
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+def name_of(letter: DeadLetter) -> str:
+    """`execution/node`, or `execution/node/item`: the same in every process, and no other's.
+
+    A command that could not be decided has no node: a short hash stands in its place.
+    """
+    token = letter.token
+    if not token.node_id:
+        return f"{token.execution_id}/~{_digest(msgspec.json.encode(letter))}"
+    item = "" if token.item == NO_ITEM else f"/{token.item}"
+    return f"{token.execution_id}/{printable(token.node_id)}{item}"
+
+
+async def all_letters(archive: Archive, wanted: LetterFilter) -> AsyncIterator[DeadLetter]:
+    """Newest first, whatever the `limit`."""
+    wanted = msgspec.structs.replace(wanted, limit=PAGE)
+    while True:
+        page = await archive.list_dead_letters(wanted)
+        for letter in page:
+            yield letter
+        if len(page) < PAGE:
+            return
+        wanted = msgspec.structs.replace(wanted, after=page[-1])
+
+
+async def find_letter(archive: Archive, text: str) -> DeadLetter:
+    """By its name, of which the execution may be cut short; or by the execution alone.
+
+    Raises NotFoundError for one that does not exist or is not the only one.
+    """
+    execution, slash, rest = text.strip().partition("/")
+    found = [each async for each in _beginning_with(archive, execution)]
+    if slash:
+        found = [each for each in found if name_of(each).partition("/")[2] == rest]
+    exact = [each for each in found if each.token.execution_id == execution]
+    found = exact or found
+    if not found:
+        raise NotFoundError(
+            "dead letter", printable(text), hint="'runnel dlq list' shows those that exist"
+        )
+    if len(found) > 1:
+        names = listed([name_of(each) for each in found])
+        raise NotFoundError("single dead letter", printable(text), hint=f"there are: {names}")
+    return found[0]
+
+
+async def letters_of(archive: Archive, root: ExecutionId) -> list[DeadLetter]:
+    """Of an execution and of all its children: a rerun of it retries them together."""
+    found = all_letters(archive, LetterFilter(execution=root))
+    return [each async for each in found if root_of(each.token.execution_id) == root]
+
+
+async def retry_letters(
+    client: Client,
+    archive: Archive,
+    letters: Sequence[DeadLetter],
+    *,
+    configs: Mapping[str, Json] | None = None,
+) -> ExecutionId:
+    """A rerun of what failed in the execution of these letters, which are gone then.
+
+    Called again, because it was cut off or by two at once, it is the same rerun. `configs` replace
+    those of nodes; what an earlier retry has replaced stays so. Raises WrongStateError, InputError.
+    """
+    root = root_of(letters[0].token.execution_id)
+    await _check(archive, root, letters[0])
+    kept = _replaced(await client.load(root), letters)
+    wanted = Rerun(is_whole=False, configs={**kept, **(configs or {})})
+    key = f"dead letters {_digest(_encode(wanted.configs))}"
+    new_id = await client.rerun(root, wanted, idempotency_key=key)
+    await archive.delete_dead_letters(letters)
+    return new_id
+
+
+async def _beginning_with(archive: Archive, execution: str) -> AsyncIterator[DeadLetter]:
+    try:
+        execution.encode()
+    except UnicodeEncodeError:  # half a surrogate pair, which no store takes, is in no id
+        return
+    async for letter in all_letters(archive, LetterFilter(execution=execution)):
+        yield letter
+
+
+async def _check(archive: Archive, root: ExecutionId, letter: DeadLetter) -> None:
+    name = name_of(letter)
+    header = await archive.get_header(root) if root else None
+    if header is None:
+        why = "its execution was deleted" if root else "it is of no execution"
+        raise WrongStateError(
+            f"dead letter {name}: {why}, so it can't be retried; "
+            f"'runnel dlq purge {name}' removes it"
+        )
+    if header.state is ExecutionState.COMPLETED:
+        raise WrongStateError(
+            f"dead letter {name}: its execution completed all the same, by another attempt; "
+            f"'runnel dlq purge {name}' removes it"
+        )
+
+
+def _replaced(former: Execution, letters: Sequence[DeadLetter]) -> dict[str, Json]:
+    """Configs that are not those of the workflow, because its failed tasks had others."""
+    nodes = {node.id: node.config for node in former.graph.workflow.nodes}
+    found = {
+        letter.token.node_id: msgspec.json.decode(letter.config)
+        for letter in letters
+        if letter.token.execution_id == former.id and letter.token.node_id in nodes
+    }
+    return {node_id: config for node_id, config in found.items() if config != nodes[node_id]}
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=4).hexdigest()

@@ -1,0 +1,176 @@
+"""`runnel dlq`"""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runnel.cli.main import run_command
+from tests.e2e.program import DEADLINE_S, Program, clean_environment
+
+pytestmark = pytest.mark.e2e
+
+STEPS = """
+def parse(text):
+    if text == "bad":
+        raise ValueError("it is bad")
+    return text.upper()
+"""
+EDITOR = """\
+import pathlib, sys
+path = pathlib.Path(sys.argv[1])
+path.write_text(path.read_text().replace("{{ input.text }}", "edited"))
+"""
+FLOW = {
+    "name": "parsing",
+    "nodes": [
+        {
+            "id": "parse",
+            "handler": "python",
+            "config": {"function": "parsing:parse", "args": {"text": "{{ input.text }}"}},
+        },
+        {"id": "tell", "handler": "output", "config": {"said": "{{ parse }}"}},
+    ],
+}
+
+
+class Letters:
+    """A folder with one dead letter, and the program to look at it."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.program = Program(folder)
+        self._capsys = capsys
+        (folder / "parsing.py").write_text(STEPS)
+        (folder / "editor.py").write_text(EDITOR)
+        (folder / "parsing.json").write_text(json.dumps(FLOW))
+        failed = self.program.run("run", "parsing.json", "-i", "text=bad", "--json")
+        self.execution_id = json.loads(failed.stdout)["execution_id"]
+        self.name = f"{self.execution_id}/parse"
+
+    def ask(self, *arguments: str) -> str:
+        code = run_command(["dlq", *arguments])
+        printed = self._capsys.readouterr()
+        assert code == 0, printed.err
+        return printed.out
+
+    @property
+    def count(self) -> int:
+        return int(self.ask("list", "--count"))
+
+
+@pytest.fixture
+def letters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Letters:
+    found = Letters(tmp_path, capsys)
+    monkeypatch.chdir(tmp_path)
+    return found
+
+
+def test_letters_are_listed_counted_and_shown(letters: Letters) -> None:
+    head, row = letters.ask("list").splitlines()
+    document = json.loads(letters.ask("show", letters.execution_id[:6], "--json"))
+    shown = letters.ask("show", letters.name)
+    counts = [letters.ask("list", "--count", *words) for words in ((), ("--queue", "sleep"))]
+
+    assert head.split() == ["NAME", "WORKFLOW", "QUEUE", "REJECTED", "ATTEMPTS", "ERROR"]
+    assert row.split()[:3] == [letters.name, "parsing", "python"]
+    assert row.endswith("ValueError: it is bad")
+    assert document["config"] == FLOW["nodes"][0]["config"]  # type: ignore[index]
+    assert (document["attempts"], document["execution_status"]) == (1, "FAILED")
+    assert "in parse" in document["traceback"]
+    assert "the error is not retryable" in shown
+    assert f"runnel dlq retry {letters.name}" in shown
+    assert counts == ["1\n", "0\n"]
+    assert letters.ask("list", "--queue", "python", "--workflow", "parsing").splitlines()[1:] == [
+        row
+    ]
+    assert letters.ask("list", "--workflow", "another") == "no dead letters\n"
+    assert letters.ask("list", "--data-dir", "none") == "no dead letters\n"
+    assert json.loads(letters.ask("list", "--count", "--json")) == {"count": 1}
+
+
+def test_a_letter_is_retried_with_a_changed_config_and_gone(letters: Letters) -> None:
+    done = letters.program.run("dlq", "retry", letters.name, "--config", "args.text=fine")
+
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"said": "FINE"})
+    assert done.stderr.startswith(f"retried {letters.name}: execution k")
+    assert letters.count == 0
+
+
+def test_a_letter_is_retried_with_a_config_from_a_file(letters: Letters) -> None:
+    config = {"function": "parsing:parse", "args": {"text": "filed"}}
+    (letters.program.folder / "config.json").write_text(json.dumps(config))
+
+    done = letters.program.run("dlq", "retry", letters.name, "--payload-file", "config.json")
+
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"said": "FILED"})
+
+
+def test_a_letter_is_retried_with_a_config_from_the_editor(letters: Letters) -> None:
+    untouched = letters.program.run("dlq", "retry", letters.name, "--edit", EDITOR="true")
+    broken = letters.program.run("dlq", "retry", letters.name, "--edit", EDITOR="false")
+    absent = letters.program.run("dlq", "retry", letters.name, "--edit", EDITOR="no-such-editor")
+    editor = f"{sys.executable} editor.py"
+    done = letters.program.run("dlq", "retry", letters.name, "--edit", EDITOR=editor)
+
+    assert [each.returncode for each in (untouched, broken, absent)] == [2] * 3
+    assert untouched.stderr == (
+        "error: the config was left as it was: nothing is retried; leave out --edit\n"
+    )
+    assert "the editor 'false' failed, nothing is retried" in broken.stderr
+    assert "the editor 'no-such-editor' can't be run: set $EDITOR" in absent.stderr
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"said": "EDITED"})
+
+
+def test_all_are_retried_the_oldest_first_and_fail_again_with_letters_of_their_own(
+    letters: Letters,
+) -> None:
+    letters.program.run("run", "parsing.json", "-i", "text=bad")
+
+    done = letters.program.run("dlq", "retry", "--all", "--count", "1")
+
+    assert done.returncode == 1
+    assert f"retried {letters.name}: " in done.stderr
+    names = [line.split()[0] for line in letters.ask("list").splitlines()[1:]]
+    assert len(names) == 2
+    assert letters.name not in names
+    assert names[0].startswith("k")
+
+
+def test_letters_are_purged_after_a_yes(letters: Letters) -> None:
+    refused = letters.program.run("dlq", "purge", "--all")
+    nothing = letters.program.run("dlq", "purge", "--older-than", "1", "--yes")
+    no = answered(letters.program, "n")
+    kept = letters.count
+    yes = answered(letters.program, "y")
+
+    assert (refused.returncode, refused.stderr) == (
+        2,
+        "error: 1 dead letter would be removed for good; say so with --yes\n",
+    )
+    assert nothing.stdout == "no dead letters\n"
+    assert (no, kept, yes) == (130, 1, 0)
+    assert letters.count == 0
+
+
+def answered(program: Program, answer: str) -> int:
+    """The exit code of a purge that asks a terminal."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        program.command("dlq", "purge", "--all"),
+        cwd=program.folder,
+        env=clean_environment(),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    os.write(ours, f"{answer}\n".encode())
+    code = process.wait(DEADLINE_S)
+    os.close(ours)
+    return code
