@@ -11,10 +11,11 @@ from runnel import WorkflowDAG, WorkflowFailedError
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.errors import InputError, InvalidInputError
+from runnel.idempotency import KEY_LABEL
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.store import Header
 from runnel.runtime.look import looking
-from runnel.runtime.sources import KEY_LABEL, SOURCE_LABEL
+from runnel.runtime.sources import SOURCE_LABEL
 from runnel.settings import read_settings
 from tests.integration import decorated_flows as flows
 from tests.waiting import eventually

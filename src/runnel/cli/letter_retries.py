@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from runnel.cli import exits
 from runnel.cli.beginning import Begun, run_several_here
-from runnel.cli.documents import SOURCE_LABEL, make_importable
+from runnel.cli.documents import make_importable
 from runnel.cli.hints import Hints
 from runnel.cli.letter_configs import Change
 from runnel.cli.letters import Choice
@@ -21,6 +21,7 @@ from runnel.dead_letters import letters_of, name_of, retry_letters
 from runnel.errors import InputError
 from runnel.ports.archive import Archive
 from runnel.runtime.look import looking
+from runnel.runtime.sources import SOURCE_LABEL
 from runnel.settings import Settings
 
 

@@ -20,8 +20,8 @@ from runnel.core.json_types import Json
 from runnel.core.states import ExecutionState
 from runnel.core.workflow import Workflow
 from runnel.engine.worker.patience import Patience
-from runnel.idempotency import execution_id_of
 from runnel.errors import EngineEndedError, InputError, WorkflowFailedError
+from runnel.idempotency import execution_id_of
 from runnel.ports.backend import Backend
 from runnel.ports.clock import Clock
 from runnel.ports.store import Header
@@ -137,9 +137,7 @@ def _wanted(
     else:
         model = workflow if isinstance(workflow, Workflow) else _built(workflow, settings)
         value, labels = dict(kwargs), dict(options.labels)
-    return Wanted(
-        workflow=model, input=value, labels=labels, key=options.key, settings=settings
-    )
+    return Wanted(workflow=model, input=value, labels=labels, key=options.key, settings=settings)
 
 
 def _built(dag: WorkflowDAG, settings: Settings) -> Workflow:

@@ -2,5 +2,3 @@
 
 SOURCE_LABEL = "runnel.source"
 """The folder that `resume` puts where `import` looks first."""
-KEY_LABEL = "runnel.key"
-"""What the caller has named the execution by."""
