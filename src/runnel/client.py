@@ -16,6 +16,7 @@ from runnel.authoring.payloads import (
     shorten_reason,
 )
 from runnel.authoring.signals import check_signal_name
+from runnel.carrying import Carrier
 from runnel.core.checks.wording import printable
 from runnel.core.commands import (
     CancelExecution,
@@ -29,23 +30,22 @@ from runnel.core.execution import Execution
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.json_types import Json
 from runnel.core.states import EXECUTION_FINAL, ExecutionState
-from runnel.core.values import (
-    BLOB_BYTES_MAX,
-    INLINE_BYTES_MAX,
-    Value,
-    blob,
-    from_bytes,
-)
 from runnel.core.workflow import Workflow
 from runnel.definitions import Definitions
-from runnel.errors import NotFoundError, PayloadError, WrongStateError
+from runnel.errors import NotFoundError, WrongStateError
 from runnel.idempotency import check_same, execution_id_of, labels_of, without_key
 from runnel.not_begun import not_begun
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.backend import Backend
 from runnel.ports.clock import Clock, Ids
 from runnel.ports.store import NO_BLOBS, Header
-from runnel.reruns import Rerun, check_rerunnable, take_overs
+from runnel.reruns import (
+    PART_BLOB_BYTES,
+    Rerun,
+    check_rerunnable,
+    take_overs,
+    with_own_blobs,
+)
 from runnel.views import ExecutionView, HistoryView, history_of, view_of
 
 # For executions that another process runs: what this one runs is told at once.
@@ -93,6 +93,7 @@ class Client:
         self._submitted: OrderedDict[str, Ending] = OrderedDict()
         self._owns = owns
         self._definitions = Definitions(backend.archive)
+        self._carrier = Carrier(backend.blobs, ids)
 
     async def submit(
         self,
@@ -122,7 +123,7 @@ class Client:
             kept_labels |= labels_of(key, data)
             if await self._is_known(execution_id, key=key, hash_=hash_, labels=kept_labels):
                 return execution_id
-        input_value, blobs = self._carry(data, f"{execution_id}/input")
+        input_value, blobs = self._carrier.carry(data, f"{execution_id}/input")
         command = CreateExecution(
             execution_id=execution_id,
             workflow=workflow.name,
@@ -174,7 +175,7 @@ class Client:
             graph = await self._definitions.newest(graph.workflow.name)
         data = None if input_ is None else encode_payload(input_, where="input")
         if graph.workflow.input is not None and (data is not None or wanted.is_newest):
-            _check_input(graph.workflow, data or await self._content(former.input))
+            _check_input(graph.workflow, data or await self._carrier.content(former.input))
         new_id = ExecutionId(self._ids.execution_id())
         if idempotency_key is not None:
             new_id = execution_id_of(former.id, idempotency_key)
@@ -183,9 +184,10 @@ class Client:
             if known is not None and known.state is not ExecutionState.PENDING:
                 return new_id
         parts = take_overs(former, graph, wanted, new_id, has_input=data is not None)
-        value, blobs = former.input, NO_BLOBS
-        if data is not None:
-            value, blobs = self._carry(data, f"{new_id}/input")
+        if data is None:
+            value, blobs = await self._carrier.copied(former.input, new_id)
+        else:
+            value, blobs = self._carrier.carry(data, f"{new_id}/input")
         command = CreateExecution(
             execution_id=new_id,
             workflow=graph.workflow.name,
@@ -199,11 +201,16 @@ class Client:
         )
         if idempotency_key is None:
             self._watch(new_id)
+        page: list[Command] = [command]
+        for part in parts:
+            own, part_blobs = await with_own_blobs(part, self._carrier)
+            page.append(own)
+            blobs = {**blobs, **part_blobs}
+            if len(page) == MESSAGES_AT_ONCE or sum(map(len, blobs.values())) > PART_BLOB_BYTES:
+                await self._backend.mailbox.send(page, blobs=blobs)
+                page, blobs = [], NO_BLOBS
         start = [StartExecution(execution_id=new_id)] if parts else []
-        commands: list[Command] = [command, *parts, *start]
-        for first in range(0, len(commands), MESSAGES_AT_ONCE):
-            part = commands[first : first + MESSAGES_AT_ONCE]
-            await self._backend.mailbox.send(part, blobs=NO_BLOBS if first else blobs)
+        await self._backend.mailbox.send([*page, *start], blobs=blobs)
         return new_id
 
     async def trigger(self, execution_id: ExecutionId, input_: Json = None) -> None:
@@ -222,7 +229,7 @@ class Client:
         if input_ is not None:
             data = encode_payload(input_, where="input")
             _check_input(workflow, data)
-            value, blobs = self._carry(data, f"{execution_id}/input")
+            value, blobs = self._carrier.carry(data, f"{execution_id}/input")
         elif workflow.input is not None:
             _check_input(workflow, await self._submitted_input(execution))
         command = StartExecution(execution_id=execution_id, input=value)
@@ -255,7 +262,7 @@ class Client:
         header = await self._require_unfinished(execution_id, "signalled")
         graph = await self._definitions.graph(DefinitionHash(header.definition))
         check_signal_name(graph.workflow, name)
-        value, blobs = self._carry(data, f"{execution_id}/signal/{id_}")
+        value, blobs = self._carrier.carry(data, f"{execution_id}/signal/{id_}")
         command = SendSignal(execution_id=execution_id, name=name, payload=value, signal_id=id_)
         await self._backend.mailbox.send([command], blobs=blobs)
 
@@ -342,30 +349,13 @@ class Client:
             entries = await self._backend.archive.load(held.id)
             execution = replay(entries, lambda _hash: held.graph)
             if execution is not None:
-                return await self._content(execution.input)
+                return await self._carrier.content(execution.input)
             if self._clock.monotonic() > deadline:
                 raise WrongStateError(
                     f"execution {held.id}: no process has taken it up, so the input that it was "
                     "submitted with can't be checked; give the input, or try again once one runs"
                 )
             await self._clock.sleep(TAKEN_UP_LOOK_S)
-
-    async def _content(self, value: Value) -> bytes:
-        return await self._backend.blobs.get(value.blob) if value.blob else value.data
-
-    def _carry(self, data: bytes, prefix: str) -> tuple[Value, Mapping[str, bytes]]:
-        """The value as a command has it, and what is to be sent besides.
-
-        A key of its own for each call: of two calls at once, one may be accepted.
-        """
-        if len(data) <= INLINE_BYTES_MAX:
-            return from_bytes(data), NO_BLOBS
-        if len(data) > BLOB_BYTES_MAX:
-            raise PayloadError(
-                f"a value has {len(data)} bytes, at most {BLOB_BYTES_MAX} are allowed"
-            )
-        key = f"{prefix}/{self._ids.nonce()}"
-        return blob(key, len(data)), {key: data}
 
     async def _require_unfinished(self, execution_id: ExecutionId, what: str) -> Header:
         header = await self._header(execution_id)

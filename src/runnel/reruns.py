@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from runnel.authoring.payloads import encode_payload
+from runnel.carrying import Carrier
 from runnel.core.checks.wording import name_hint, printable, quoted
 from runnel.core.commands import TakeOver
 from runnel.core.execution import Execution
@@ -18,8 +19,9 @@ from runnel.core.validation import find_problems
 from runnel.core.workflow import CORE_HANDLERS
 from runnel.errors import InputError, InvalidWorkflowError, WrongStateError
 
-# Of one command, which is one message and one history entry.
+# Of one command, which is one message and one history entry; and of what it refers to.
 PART_BYTES = 256 * 1024
+PART_BLOB_BYTES = 8 * 1024 * 1024
 
 _encode = msgspec.json.encode
 
@@ -79,17 +81,36 @@ def take_overs(
     return [*edited, *parts]
 
 
+async def with_own_blobs(part: TakeOver, carrier: Carrier) -> tuple[TakeOver, Mapping[str, bytes]]:
+    """The same with large outputs as blobs of the new execution, and those blobs."""
+    taken: list[Taken] = []
+    blobs: dict[str, bytes] = {}
+    for each in part.taken:
+        if each.output is None or each.output.blob is None:
+            taken.append(each)
+            continue
+        value, own = await carrier.copied(each.output, part.execution_id)
+        taken.append(msgspec.structs.replace(each, output=value))
+        blobs.update(own)
+    return msgspec.structs.replace(part, taken=taken), blobs
+
+
 def _parts(taken: Iterator[Taken]) -> Iterator[list[Taken]]:
     part: list[Taken] = []
-    size = 0
+    size = blob_size = 0
     for each in taken:
-        size += len(_encode(each))
-        if part and size > PART_BYTES:
+        own, own_blob = len(_encode(each)), _blob_size(each)
+        if part and (size + own > PART_BYTES or blob_size + own_blob > PART_BLOB_BYTES):
             yield part
-            part, size = [], len(_encode(each))
+            part, size, blob_size = [], 0, 0
         part.append(each)
+        size, blob_size = size + own, blob_size + own_blob
     if part:
         yield part
+
+
+def _blob_size(taken: Taken) -> int:
+    return taken.output.size if taken.output is not None and taken.output.blob is not None else 0
 
 
 def _configs(graph: Graph, configs: Mapping[str, Json]) -> dict[NodeId, msgspec.Raw]:

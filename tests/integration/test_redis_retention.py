@@ -117,21 +117,6 @@ async def test_a_tree_is_deleted_whole_and_not_while_a_part_of_it_runs(
     assert await kept.left() == ["x2", "x2.a.1"]
 
 
-async def test_what_a_rerun_shares_is_kept_as_long_as_the_rerun(
-    kept: Kept, retention: RedisRetention
-) -> None:
-    rerun = structs.replace(ended("x2", at=99.0), rerun_of=ExecutionId("x1"))
-    await kept.write(ended("x1"), rerun, ended("x3"))
-
-    counts = [
-        await retention.delete_finished(S.COMPLETED, before=each, limit=9)
-        for each in (50.0, 100.0, 100.0)
-    ]
-
-    assert counts == [1, 1, 1]
-    assert await kept.left() == []
-
-
 async def test_those_that_stay_do_not_hide_others_behind_them(
     kept: Kept, retention: RedisRetention, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,6 @@
 """A finished execution once more, on every backend: what settled is not run again."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,10 @@ from runnel.errors import InputError, NotFoundError, WrongStateError
 from runnel.ports.archive import ExecutionFilter
 from runnel.reruns import PART_BYTES, Rerun
 from runnel.runtime.engine import Engine
+from runnel.runtime.servers import PostgresServer, RedisServer
+from tests.archived import archived_engine
 from tests.driver import node, workflow
-from tests.engines import Work, end_of, open_engine, run_to_end
+from tests.engines import DEADLINE_S, Work, end_of, open_engine, run_to_end
 from tests.integration.test_scenarios import engine, work
 
 __all__ = ["engine", "work"]
@@ -208,20 +211,45 @@ async def test_only_finished_roots_can_be_rerun(tmp_path: Path) -> None:
             await engine.client.rerun(ExecutionId("none"))
 
 
-async def test_what_a_rerun_shares_is_not_deleted_before_it(tmp_path: Path) -> None:
+async def test_a_rerun_needs_nothing_of_the_execution_before_it(tmp_path: Path) -> None:
     work = Work()
     async with open_engine("sqlite", tmp_path, work) as engine:
         former = await failed(engine, work, text=LARGE)
+        gate = work.gate("store")
         again = await engine.client.rerun(former)
-        await end_of(engine, again)
+        await work.entered["store"].wait()
         assert isinstance(engine.backend, SqliteBackend)
-        retention = engine.backend.retention
-        late = engine.clock.now() + 60
 
-        kept = await retention.delete_finished(ExecutionState.FAILED, before=late, limit=9)
-        content = (await engine.client.get(again)).nodes["parse"].output
-        ended = await retention.delete_finished(ExecutionState.COMPLETED, before=late, limit=9)
-        freed = await retention.delete_finished(ExecutionState.FAILED, before=late, limit=9)
+        deleted = await engine.backend.retention.delete_finished(
+            ExecutionState.FAILED, before=engine.clock.now() + 60, limit=9
+        )
+        gate.set()
 
-        assert (kept, ended, freed) == (0, 1, 1)
-        assert content == {"text": LARGE}
+        view = await end_of(engine, again)
+        assert (deleted, view.status) == (1, "COMPLETED")
+        assert view.nodes["parse"].output == {"text": LARGE}
+        assert view.input == {"text": LARGE}
+
+
+async def test_what_only_the_archive_has_is_brought_to_where_workers_can_read_it(
+    shared_redis: RedisServer, shared_postgres: PostgresServer
+) -> None:
+    work = Work()
+    async with archived_engine(shared_redis, shared_postgres, work, keep_s=0.1) as archived:
+        former = await failed(archived.engine, work, text=LARGE)
+        async with asyncio.timeout(DEADLINE_S):
+            while await archived.backend.redis.archive.get_header(former) is not None:
+                await archived.backend.ledger.cursor(0)
+        gate = work.gate("store")
+
+        again = await archived.client.rerun(former)
+
+        await work.entered["store"].wait()
+        execution = await archived.client.load(again)
+        values = [execution.input, execution.nodes[0].output, execution.nodes[1].output]
+        keys = [value.blob for value in values if value is not None and value.blob is not None]
+        contents = [await archived.backend.hot_blobs.get(key) for key in keys]
+        gate.set()
+        assert (await end_of(archived.engine, again)).status == "COMPLETED"
+    assert len(contents) == 3
+    assert all(len(content) > len(LARGE) for content in contents)

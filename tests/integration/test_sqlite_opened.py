@@ -64,7 +64,6 @@ async def test_a_database_of_the_version_before_is_brought_to_this_one(tmp_path:
     await (await open_at(tmp_path)).close()
     with sqlite3.connect(tmp_path / "runnel.db") as db:
         fresh = db.execute(SHAPE).fetchall()
-        db.execute("DROP INDEX executions_by_rerun")
         db.execute("ALTER TABLE executions DROP COLUMN rerun_of")
         db.execute("DROP TABLE results")
         db.execute("PRAGMA user_version = 1")

@@ -1,5 +1,6 @@
 """What can be asked of an execution: imperative, tagged, and safe to receive twice."""
 
+from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 import msgspec
@@ -241,17 +242,18 @@ def limit_id(key: str) -> str:
     return LIMIT_PREFIX + key
 
 
-def _is_former(command: CreateExecution) -> bool:
-    return not (command.input.blob or "").startswith(f"{command.execution_id}/")
+def blobs_of(commands: Iterable[Command]) -> Iterator[str]:
+    """The keys of the large values that their caller has put aside."""
+    for command in commands:
+        for value in _values_of(command):
+            if value is not None and value.blob is not None:
+                yield value.blob
 
 
-def blob_of(command: Command) -> str | None:
-    """The key of the large value that its caller has put aside; None when there is none.
-
-    The input of a rerun may be that of the execution before it.
-    """
-    if isinstance(command, CreateExecution):
-        return None if command.rerun_of and _is_former(command) else command.input.blob
-    if isinstance(command, StartExecution):
-        return None if command.input is None else command.input.blob
-    return command.payload.blob if isinstance(command, SendSignal) else None
+def _values_of(command: Command) -> Iterator[Value | None]:
+    if isinstance(command, CreateExecution | StartExecution):
+        yield command.input
+    elif isinstance(command, SendSignal):
+        yield command.payload
+    elif isinstance(command, TakeOver):
+        yield from (each.output for each in command.taken)

@@ -18,7 +18,7 @@ from runnel.backends.redis.leases import fenced, fenced_by_restart, run_of
 from runnel.backends.redis.lines import Arg, Lines, OtherRunError
 from runnel.backends.redis.values import decode_token, encode
 from runnel.core.codec import encode_message
-from runnel.core.commands import LIMIT_PREFIX, blob_of
+from runnel.core.commands import LIMIT_PREFIX, blobs_of
 from runnel.core.ids import ExecutionId, Token, root_of
 from runnel.core.states import EXECUTION_FINAL
 from runnel.errors import (
@@ -245,7 +245,7 @@ class ArchiveRescue:
                 unread = await self._journal.unread(lease.partition)
             found = [asked.command for asked in page if asked.command is not None]
             commands = [each for each in found if encode_message(each) not in unread]
-            for key in filter(None, map(blob_of, commands)):
+            for key in blobs_of(commands):
                 with suppress(NotFoundError):  # whoever reads it says so
                     await self._hot_blobs.put(key, await self._cold_blobs.get(key))
             await self._journal.resend(lease, commands)

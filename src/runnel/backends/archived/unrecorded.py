@@ -14,7 +14,7 @@ from runnel.backends.redis.layout import Layout
 from runnel.backends.redis.leases import BEGINNING
 from runnel.backends.redis.lines import Lines
 from runnel.core.codec import decode_message
-from runnel.core.commands import Command, aggregate_of, blob_of
+from runnel.core.commands import Command, aggregate_of, blobs_of
 from runnel.errors import InputError, NotFoundError, UnreadableFormatError
 
 COMMANDS_AT_ONCE = 100
@@ -60,7 +60,7 @@ class Unrecorded:
 
     async def _record(self, commands: Sequence[Command], layout: Layout) -> None:
         """Twice, if this was interrupted: commands are safe to receive twice."""
-        for key in filter(None, map(blob_of, commands)):
+        for key in blobs_of(commands):
             with suppress(NotFoundError):  # whoever reads it says so
                 await self._cold_blobs.put(key, await self._hot_blobs.get(key))
         await self._ledger.record([(layout.route(aggregate_of(each)), each) for each in commands])

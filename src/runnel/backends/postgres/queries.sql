@@ -312,8 +312,7 @@ ORDER BY aggregate_id, sequence, ordinal;
 -- list_limits: the concurrency keys of a partition that somebody holds or waits for
 SELECT aggregate_id, entry FROM limit_log WHERE partition = $1 ORDER BY sequence, ordinal;
 
--- take_finished: roots that ended in this state before then, of which nothing runs any more and
--- whose outputs no rerun shares
+-- take_finished: roots that ended in this state before then, and of which nothing runs any more
 SELECT id FROM executions AS root
 WHERE is_root AND state = $1 AND finished_at < $2
     AND NOT EXISTS (
@@ -321,7 +320,6 @@ WHERE is_root AND state = $1 AND finished_at < $2
         WHERE child.id >= root.id || '.' AND child.id < root.id || '/'
             AND child.state IN ('PENDING', 'RUNNING')
     )
-    AND NOT EXISTS (SELECT 1 FROM executions AS rerun WHERE rerun.rerun_of = root.id)
 ORDER BY finished_at LIMIT $3
 FOR UPDATE SKIP LOCKED;
 

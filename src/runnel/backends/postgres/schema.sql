@@ -57,7 +57,6 @@ CREATE INDEX executions_by_state ON executions (is_root, state, created_at DESC,
 CREATE INDEX executions_by_workflow
     ON executions (workflow, is_root, state, created_at DESC, id DESC);
 CREATE INDEX executions_unfinished ON executions (partition) WHERE state IN ('PENDING', 'RUNNING');
-CREATE INDEX executions_by_rerun ON executions (rerun_of) WHERE rerun_of IS NOT NULL;
 CREATE INDEX executions_finished ON executions (state, finished_at) WHERE is_root;
 
 -- Made from the events: the last known of each node, and of each item of a map (item -1 is the

@@ -9,8 +9,6 @@ from runnel.backends.redis.values import decode_header
 from runnel.core.states import EXECUTION_FINAL, ExecutionState
 
 PAGE = 200
-# How the header of a rerun looks from outside: few are, and only those are decoded.
-RERUN_MARK = b'"rerun_of":"'
 
 
 class RedisRetention:
@@ -24,14 +22,11 @@ class RedisRetention:
     async def delete_finished(self, state: ExecutionState, *, before: float, limit: int) -> int:
         """Those that were made first go first: there is no index of ends."""
         deleted, passed = 0, 0
-        shared: set[bytes] | None = None
         while deleted < limit and (page := await self._made_before(before, passed)):
             gone: set[bytes] = set()
             for root in await self._over(page, state, before):
-                if shared is None:
-                    shared = await self._shared()
-                if root in shared or deleted == limit:
-                    continue
+                if deleted == limit:
+                    break
                 if tree := await self._delete(root):
                     gone.update(tree)
                     deleted += 1
@@ -76,19 +71,6 @@ class RedisRetention:
             and header.finished_at is not None
             and header.finished_at < before
         ]
-
-    async def _shared(self) -> set[bytes]:
-        """Executions whose outputs a rerun shares: there is no index of them, so all are read."""
-        found: set[bytes] = set()
-        cursor = b"0"
-        while True:
-            cursor, page = await self._lines.call(
-                "HSCAN", self._keys.headers, cursor, "COUNT", PAGE
-            )
-            headers = [decode_header(data) for data in page[1::2] if RERUN_MARK in data]
-            found |= {each.rerun_of.encode() for each in headers if each.rerun_of is not None}
-            if cursor == b"0":
-                return found
 
     async def _delete(self, root: bytes) -> Sequence[bytes]:
         """The ids of its tree; none when something of it goes on, and nothing was deleted then.

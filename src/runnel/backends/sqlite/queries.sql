@@ -207,8 +207,7 @@ SELECT full_at FROM buckets WHERE tag = ?;
 INSERT INTO buckets (tag, full_at) VALUES (?, ?)
 ON CONFLICT DO UPDATE SET full_at = excluded.full_at;
 
--- list_finished: roots that ended in this state before then, of which nothing runs any more and
--- whose outputs no rerun shares
+-- list_finished: roots that ended in this state before then, and of which nothing runs any more
 SELECT id FROM executions AS root
 WHERE state = :state AND finished_at < :before AND parent_id IS NULL
     AND NOT EXISTS (
@@ -216,7 +215,6 @@ WHERE state = :state AND finished_at < :before AND parent_id IS NULL
         WHERE child.id >= root.id || '.' AND child.id < root.id || '/'
             AND child.state IN ('PENDING', 'RUNNING')
     )
-    AND NOT EXISTS (SELECT 1 FROM executions AS rerun WHERE rerun.rerun_of = root.id)
 ORDER BY created_at
 LIMIT :limit;
 

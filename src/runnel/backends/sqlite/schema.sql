@@ -38,7 +38,6 @@ CREATE TABLE executions (
 
 CREATE INDEX executions_by_age ON executions (created_at, id);
 CREATE INDEX executions_by_state ON executions (state, created_at, id);
-CREATE INDEX executions_by_rerun ON executions (rerun_of) WHERE rerun_of IS NOT NULL;
 
 CREATE TABLE definitions (
     hash TEXT PRIMARY KEY,

@@ -1,6 +1,5 @@
--- Of a rerun: the execution whose settled outputs it shares.
+-- Of a rerun: the execution that it took over from.
 ALTER TABLE executions ADD COLUMN rerun_of TEXT;
-CREATE INDEX executions_by_rerun ON executions (rerun_of) WHERE rerun_of IS NOT NULL;
 
 -- Outputs by what they were made from, for tasks of nodes that have a cache.
 CREATE TABLE results (

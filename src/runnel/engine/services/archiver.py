@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import accumulate
 from typing import Protocol
 
-from runnel.core.commands import blob_of
+from runnel.core.commands import blobs_of
 from runnel.engine.services.archiver_progress import COMMITS_MAX, Progress
 from runnel.engine.services.blob_names import blobs_in
 from runnel.errors import (
@@ -236,7 +236,7 @@ class Archiver:
         if len(found) == COMMANDS_MAX:
             progress.resend_at = now
         commands = [asked.command for asked in found if asked.command is not None]
-        for key in filter(None, map(blob_of, commands)):
+        for key in blobs_of(commands):
             with suppress(NotFoundError):  # whoever reads it says so
                 await self._hot_blobs.put(key, await self._cold_blobs.get(key))
         await self._journal.resend(lease, commands)
