@@ -72,7 +72,11 @@ async def run(
     async with _sharing(wanted.settings).use(lambda: _site(wanted)) as shared:
         site = await shared.opened()
         execution_id = await _begin(site, wanted)
-        header = await _until_final(shared, site, execution_id)
+        try:
+            header = await _until_final(shared, site, execution_id)
+        except asyncio.CancelledError:
+            _hurry(shared, site)
+            raise
         if header.state is not ExecutionState.COMPLETED:
             raise WorkflowFailedError(
                 execution_id, header.workflow, status=header.state, error=header.error
@@ -242,6 +246,12 @@ async def _until_final(shared: Shared[Site], site: Site, execution_id: Execution
             raise EngineEndedError(execution_id) from shared.error
         if site.engine is not None:
             await site.engine.adopt_if_free(execution_id)
+
+
+def _hurry(shared: Shared[Site], site: Site) -> None:
+    """Who is cancelled does not wait for tasks that nobody waits for: they are run again later."""
+    if site.engine is not None and shared.users == 1:
+        site.engine.stops.now.set()
 
 
 async def _waited(site: Site, execution_id: ExecutionId) -> Header | None:

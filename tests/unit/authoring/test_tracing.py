@@ -130,6 +130,10 @@ def test_a_comparison_of_results_is_a_condition() -> None:
     assert nodes["parse_2"].condition == "(true) and (fetch.a == none)"
 
 
+def test_an_input_with_a_default_is_a_condition_too() -> None:
+    assert nodes_of(flows.flagged)["scan"].condition == "input.is_deep | default(false)"
+
+
 def test_what_may_be_skipped_arrives_as_none() -> None:
     traced = flows.conditions.to_workflow()
 

@@ -87,14 +87,10 @@ def test_a_file_without_one_workflow_is_refused(text: str, sentence: str, tmp_pa
     assert caught.value.problems == (sentence,)
 
 
-class Weird:
-    """Nothing that JSON knows."""
-
-
 @pytest.mark.parametrize(("text", "sentence"), programs("wrong_decorators.txt"))
 def test_a_decorator_refuses_what_it_cannot_use(text: str, sentence: str) -> None:
     with pytest.raises(InputError) as caught:
-        exec(text, {"task": task, "workflow": workflow, "Weird": Weird, "__name__": "flow"})
+        exec(text, {"task": task, "workflow": workflow, "__name__": "flow"})
 
     assert str(caught.value) == sentence
 
@@ -106,6 +102,31 @@ def test_a_refusal_has_its_place_as_attributes(tmp_path: Path) -> None:
     line = PREAMBLE.count("\n") + 1
     assert (caught.value.file, caught.value.line) == ("flow.py", line)
     assert caught.value.statement == "if fetch(url):"
+
+
+NO_JSON = "which JSON can't hold; use a plain type, a TypedDict or a dataclass"
+NO_NAME = "name 'Missing' is not defined; import the names that they use, also at run time"
+
+
+@pytest.mark.parametrize(
+    ("hint", "sentence"),
+    [
+        ("'Missing'", f"workflow flow: its type hints can't be read: {NO_NAME}"),
+        ("None | range", f"workflow flow: the input 'a' is a None | range, {NO_JSON}"),
+        ("Path", f"workflow flow: the input 'a' is a Path, {NO_JSON}"),
+    ],
+)
+def test_a_type_hint_that_no_input_fits_is_refused(
+    hint: str, sentence: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError) as caught:
+        load(
+            "from pathlib import Path\nfrom runnel import task, workflow\n@task\ndef one(a): ...\n"
+            f"@workflow\ndef flow(a: {hint}): return one(a)\n",
+            tmp_path,
+        )
+
+    assert str(caught.value) == sentence
 
 
 def test_a_file_named_as_another_module_is_refused(tmp_path: Path) -> None:

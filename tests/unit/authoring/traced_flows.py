@@ -152,3 +152,8 @@ def parent(url: str) -> Any:
 def names(url: str) -> Any:
     found = [fetch(url), fetch(url), fetch.options(name="load")(url), input(url)]
     return merge(found, fetch.options(id="my-fetch")(url))
+
+
+@workflow
+def flagged(url: str, is_deep: bool = False) -> Any:  # noqa: FBT002
+    return scan.when(is_deep)(fetch(url))

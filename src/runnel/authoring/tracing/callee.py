@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Self, Unpack
 
 from runnel.authoring.tracing.options import NodeOptions, checked
-from runnel.authoring.tracing.placeholders import Expression, Item, Placeholder, Result
+from runnel.authoring.tracing.placeholders import Placeholder, Result, Text
 from runnel.authoring.tracing.spots import here
 from runnel.authoring.tracing.trace import Asked, Trace, current
 from runnel.authoring.tracing.writing import Writer
@@ -31,6 +31,7 @@ class Callee:
         """The same with other options, for one call: `fetch.options(retries=5)(url)`."""
         try:
             new = checked(options, of=self.label)
+            self._check_mode(new)
         except InputError as error:
             raise _refused(f"has a wrong option: {error}") from None
         return self._changed(_options={**self._options, **new})
@@ -44,12 +45,16 @@ class Callee:
 
         A comparison of results, or a text in the language of `condition` in a document.
         """
-        if not isinstance(condition, Expression | Item | Result | str | bool):
+        if isinstance(condition, Text) or not isinstance(condition, Placeholder | str | bool):
             raise _refused(
                 f"has a wrong condition: {self.label}.when: expected a comparison of results, such "
                 f"as page['size'] > 3, got {shown(condition)}"
             )
         return self._changed(_conditions=(*self._conditions, condition))
+
+    def _check_mode(self, options: Mapping[str, Any]) -> None:
+        if "mode" in options:
+            raise InputError(f"{self.label}: mode: only functions have one; remove it")
 
     def _changed(self, **fields: object) -> Self:
         changed = copy.copy(self)
@@ -106,8 +111,7 @@ class Handler(Callee):
 
     def __init__(self, name: str, /, **options: Unpack[NodeOptions]) -> None:
         super().__init__(name, name, options)
-        if "mode" in self._options:
-            raise InputError(f"{name}: mode: only functions have one; remove it")
+        self._check_mode(self._options)
 
     def __call__(self, **config: Any) -> Any:
         """Its config; what it will give."""

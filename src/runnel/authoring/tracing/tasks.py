@@ -60,6 +60,9 @@ class Task(Callee, Generic[P, R]):
         given = self._parameters.bind((item_of(trace), *args), kwargs)
         return self._add(trace, given, items=items)  # type: ignore[return-value]  # a list when it runs
 
+    def _check_mode(self, options: Mapping[str, Any]) -> None:
+        """Each function may have one."""
+
     def _config(self, writer: Writer, given: Mapping[str, Any]) -> dict[str, Json]:
         try:
             name = function_name(self._function)

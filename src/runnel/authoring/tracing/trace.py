@@ -47,6 +47,7 @@ class Trace:
         self.nodes: list[Node] = []
         self._positions: dict[NodeId, int] = {}
         self._skippable: set[NodeId] = set()
+        self._numbers: dict[str, int] = {}
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -105,10 +106,10 @@ class Trace:
             return node_id
         name = str(asked.options.get("name", asked.label))
         first = f"{name}_node" if name in RESERVED else name
-        node_id, number = NodeId(first), 1
-        while node_id in self._positions:
+        number = self._numbers.get(first, 0) + 1
+        while (node_id := NodeId(first if number == 1 else f"{first}_{number}")) in self._positions:
             number += 1
-            node_id = NodeId(f"{first}_{number}")
+        self._numbers[first] = number
         return node_id
 
     def _condition(self, asked: Asked, *, is_lenient: bool) -> str | None:

@@ -57,7 +57,6 @@ class TracedWorkflow(Callee, Generic[P, R]):
         self._fields = _fields(options, label)
         self._parameters = Parameters(function, label=label, has_context=False)
         check_parameters(self._parameters.signature.parameters.values(), label)
-        self._input = input_schema(function, label)
         self._traced: dict[RetryPolicy, Workflow] = {}
 
     def to_workflow(self, *, retry: RetryPolicy | None = None) -> Workflow:
@@ -138,7 +137,7 @@ class TracedWorkflow(Callee, Generic[P, R]):
         return Workflow(
             name=self.name,
             nodes=tuple(trace.nodes),
-            input=self._input,
+            input=input_schema(self.function, self.label),
             output=output,
             **self._fields,
         )
