@@ -28,6 +28,7 @@ FILES = {
     "two_apps": "from runnel import HandlerRegistry\na, b = HandlerRegistry(), HandlerRegistry()",
     "no_app": "x = 1",
     "raising_app": "raise ValueError('not today')",
+    "tasks_app": "from runnel import task\n@task\ndef one(): ...",
     "needing_app": "import something_that_is_not_there",
 }
 
@@ -44,6 +45,11 @@ def apps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ["one_app:handlers", "one_app:Holder.inner", "one_app"])
 def test_a_registry_is_found_by_its_name_or_alone_in_its_module(name: str) -> None:
     assert load_app(name).names() == ["resize"]
+
+
+@pytest.mark.parametrize("name", ["tasks_app", "tasks_app:one"])
+def test_tasks_need_no_registry(name: str) -> None:
+    assert load_app(name).names() == []
 
 
 @pytest.mark.parametrize(
