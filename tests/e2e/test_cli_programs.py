@@ -25,7 +25,10 @@ async def die(_ctx):
 dag = WorkflowDAG("pipeline").add_step("first", first).add_step("last", die, depends_on=["first"])
 asyncio.run(WorkflowExecutor(data_dir=".runnel").execute(dag, {}))
 """
-REASON = "it ran inside a program (WorkflowExecutor) and can't be resumed here"
+REASON = (
+    "it ran inside a program (WorkflowExecutor, or an interactive session) and can't be resumed "
+    "here"
+)
 
 
 @pytest.fixture

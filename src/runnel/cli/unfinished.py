@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import msgspec
 
 from runnel.authoring.builder import STEP_HANDLER
+from runnel.authoring.tracing.function_names import IN_SESSION
 from runnel.core.ids import DefinitionHash, ExecutionId, root_of
 from runnel.core.states import EXECUTION_FINAL, ExecutionState
 from runnel.core.workflow import Workflow
@@ -15,12 +16,20 @@ from runnel.runtime.look import Look
 
 PAGE = 500
 UNFINISHED = tuple(state for state in ExecutionState if state not in EXECUTION_FINAL)
-OF_PROGRAM = "it ran inside a program (WorkflowExecutor) and can't be resumed here"
+OF_PROGRAM = (
+    "it ran inside a program (WorkflowExecutor, or an interactive session) and can't be resumed "
+    "here"
+)
 
 
 def is_of_program(workflow: Workflow) -> bool:
-    """Whether it is a WorkflowExecutor's: its steps are functions in the memory of one."""
-    return any(node.handler == STEP_HANDLER for node in workflow.nodes)
+    """Whether its functions are in the memory of one process, and have no name elsewhere."""
+    return any(
+        node.handler == STEP_HANDLER
+        or str(node.config.get("function", "")).startswith(IN_SESSION)
+        or (node.child is not None and is_of_program(node.child))
+        for node in workflow.nodes
+    )
 
 
 class Unfinished:

@@ -20,7 +20,8 @@ App: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="MODULE:NAME",
-        help="Your own handlers: a HandlerRegistry, looked for from the working directory.",
+        help="Your code, looked for from the working directory: a HandlerRegistry, or a module of "
+        "tasks, which is imported at the start.",
         show_default=False,
     ),
 ]

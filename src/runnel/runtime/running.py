@@ -11,6 +11,7 @@ import msgspec
 
 from runnel.authoring.builder import WorkflowDAG
 from runnel.authoring.main_module import import_folder, main_name
+from runnel.authoring.tracing.function_names import IN_SESSION
 from runnel.authoring.tracing.spots import here
 from runnel.authoring.tracing.trace import current
 from runnel.authoring.tracing.workflows import TracedWorkflow
@@ -171,7 +172,7 @@ def _check_names(workflow: Workflow, settings: Settings) -> None:
     if not settings.has_redis:
         return
     for node in workflow.nodes:
-        if str(node.config.get("function", "")).startswith("__main__:"):
+        if str(node.config.get("function", "")).startswith(IN_SESSION):
             raise InputError(
                 f"node '{node.id}': the workers of a server can't import what was typed into an "
                 "interactive session; put its function into a file"

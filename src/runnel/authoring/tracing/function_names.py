@@ -4,6 +4,8 @@ from runnel.authoring.calls import AnyFunction
 from runnel.authoring.main_module import loaded_module, main_name
 from runnel.errors import InputError
 
+IN_SESSION = "__main__:"
+"""How the names of functions begin that were typed into a session: no other process has them."""
 FUNCTION_OF = "__runnel_function__"
 """The attribute under which a task has its plain function."""
 

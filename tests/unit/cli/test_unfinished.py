@@ -1,0 +1,31 @@
+"""What ran in the memory of one process is told from what can be gone on with elsewhere."""
+
+import pytest
+
+from runnel.authoring.document import read_document
+from runnel.cli.unfinished import is_of_program
+from runnel.core.json_types import Json
+
+
+def document(handler: str, **config: Json) -> Json:
+    return {"name": "a", "nodes": [{"id": "a", "handler": handler, "config": config}]}
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (document("python", function="flow:fetch"), False),
+        (document("output", function="__main"), False),
+        (document("step", mode="thread"), True),
+        (document("python", function="__main__:fetch"), True),
+        (
+            document("workflow", definition=document("python", function="__main__:fetch")),
+            True,
+        ),
+    ],
+    ids=str,
+)
+def test_functions_without_a_name_elsewhere_belong_to_their_program(
+    found: Json, expected: bool
+) -> None:
+    assert is_of_program(read_document(found)) is expected
