@@ -1,7 +1,8 @@
 """User code for a worker, by the name that `--app` gives: a module, or something in one.
 
 A HandlerRegistry brings handlers. Tasks and workflows need no registry: workers find the functions
-of tasks by their names, and importing the module shows at once that they can.
+of tasks by their names. Importing the module shows at once that they can, and by naming it the
+operator allows them.
 """
 
 import importlib
@@ -10,6 +11,8 @@ from pathlib import Path
 
 from runnel.authoring.registry import HandlerRegistry
 from runnel.authoring.tracing.callee import Callee
+from runnel.authoring.tracing.function_names import function_name
+from runnel.authoring.tracing.tasks import Task
 from runnel.errors import InputError
 
 EXAMPLE = "'my_app:handlers' with 'handlers = HandlerRegistry()' in my_app.py"
@@ -42,6 +45,13 @@ def load_app(name: str) -> HandlerRegistry:
             f"{EXAMPLE} (functions of the handler 'python' need RUNNEL_ALLOW_PYTHON, and no --app)"
         )
     return next(iter(found.values()))
+
+
+def tasks_of_app(name: str) -> list[str]:
+    """The names of the functions with `@task` that a module has, its own and those it imported."""
+    module = _import(name.partition(":")[0])
+    tasks = [each for each in vars(module).values() if isinstance(each, Task)]
+    return sorted({function_name(each.function) for each in tasks})
 
 
 def _import(module: str) -> object:

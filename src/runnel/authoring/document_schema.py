@@ -11,7 +11,7 @@ from importlib import resources
 from runnel.authoring.fields import Checked, Field, Table
 from runnel.authoring.node_fields import CACHE_TABLE, NODE_TABLE, RETRY_TABLE
 from runnel.authoring.workflow_fields import RATE_LIMIT_TABLE, WORKFLOW_TABLE
-from runnel.core.checks.values import LABEL, NAME, NODE, RETRY, TEXT, WORKFLOW
+from runnel.core.checks.values import LABEL, NAME, NODE, RETRY, TEXT, WORKFLOW, Check
 from runnel.core.handler_settings import SETTINGS, Setting
 from runnel.core.json_types import Json
 from runnel.core.workflow import CHILD_WORKFLOW
@@ -108,7 +108,7 @@ def shipped_schema() -> str:
 def shape_of(table: str, name: str, field: Field) -> Schema | None:
     """None for a field of which neither the table nor SHAPES knows what it may hold."""
     if isinstance(field.read, Checked):
-        return field.read.check.schema
+        return _described(field.read.check)
     return SHAPES.get(table, {}).get(name)
 
 
@@ -149,7 +149,14 @@ def _settings(handler: str) -> dict[str, Json]:
 
 def _setting(setting: Setting) -> Schema:
     schema = setting.check.schema
-    return schema if setting.is_literal or not schema else {"anyOf": [schema, _TEMPLATE]}
+    if setting.is_literal or not schema or schema == {"type": "string"}:
+        return _described(setting.check)
+    return {"anyOf": [schema, _TEMPLATE], "description": setting.check.expected}
+
+
+def _described(check: Check) -> Schema:
+    """An editor shows the description next to the value."""
+    return {**check.schema, "description": check.expected}
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from runnel.authoring.app import load_app
+from runnel.authoring.app import load_app, tasks_of_app
 from runnel.authoring.registry import HandlerRegistry
 from runnel.errors import InputError
 from runnel.ports import telemetry as names
@@ -115,13 +115,16 @@ def handlers_of(
 
     Only on a server that `is_private` may submitted documents do what its user may.
     """
+    own = None if app is None else load_app(app)
     if is_private:
         handlers = local_handlers(settings, RealClock())
+    elif app is None:
+        handlers = server_handlers(settings, RealClock())
     else:
-        module = None if app is None else app.partition(":")[0]
-        handlers = server_handlers(settings, RealClock(), app_module=module)
-    if app is not None:
-        handlers.include(load_app(app))
+        module, tasks = app.partition(":")[0], tasks_of_app(app)
+        handlers = server_handlers(settings, RealClock(), app_module=module, app_tasks=tasks)
+    if own is not None:
+        handlers.include(own)
     return handlers
 
 

@@ -131,28 +131,41 @@ def _up_to(most: int) -> Check:
     def fits(value: Json) -> bool:
         return whole(0).fits(value) and value <= most
 
-    return Check(f"a whole number from 0 to {most:,}", fits)
+    schema = {"type": "integer", "minimum": 0, "maximum": most}
+    return Check(f"a whole number from 0 to {most:,}", fits, schema)
 
+
+# For editors: what is inside may be a template, so only the kind is said.
+_OBJECT = {"type": "object"}
+_LIST = {"type": "array"}
+_TEXT = {"type": "string"}
 
 ANYTHING = Check("any value", lambda _: True)
-OBJECT = Check("an object", lambda value: isinstance(value, dict), {"type": "object"})
-STRING = Check("a text", lambda value: isinstance(value, str))
-URL = Check("a URL as https://host/path, without a user or password in it", is_url)
-HEADERS = Check("an object of header to text, in ASCII and on one line each", _are_headers)
-STATUSES = Check("a list of statuses such as [404, '5xx']", _are_statuses)
+OBJECT = Check("an object", lambda value: isinstance(value, dict), _OBJECT)
+STRING = Check("a text", lambda value: isinstance(value, str), _TEXT)
+URL = Check("a URL as https://host/path, without a user or password in it", is_url, _TEXT)
+HEADERS = Check("an object of header to text, in ASCII and on one line each", _are_headers, _OBJECT)
+STATUSES = Check("a list of statuses such as [404, '5xx']", _are_statuses, _LIST)
 BYTES = Check(
     f"a whole number from 1 to {RESPONSE_BYTES_MAX:,}",
     lambda value: whole(1).fits(value) and value <= RESPONSE_BYTES_MAX,
+    {"type": "integer", "minimum": 1, "maximum": RESPONSE_BYTES_MAX},
 )
 MOCK = Check(
-    "true, false, or an object of delay (seconds, or [least, most]), response and status", _is_mock
+    "true, false, or an object of delay (seconds, or [least, most]), response and status",
+    _is_mock,
+    {"type": ["boolean", "object"]},
 )
-AUTH = Check("an object of username and password", _is_auth)
-PARAMS = Check("an object of name to text, number, true or false, or a list of them", _are_params)
-MESSAGES = Check("a list of objects with role and content", _are_messages)
-COMMAND = Check("a program and its arguments as a list of texts", _is_command)
-VARIABLES = Check("an object of variable to text", _are_variables)
-CODES = Check("a list of exit codes from 0 to 255", _are_codes)
+AUTH = Check("an object of username and password", _is_auth, _OBJECT)
+PARAMS = Check(
+    "an object of name to text, number, true or false, or a list of them", _are_params, _OBJECT
+)
+MESSAGES = Check("a list of objects with role and content", _are_messages, _LIST)
+COMMAND = Check(
+    "a program and its arguments as a list of texts", _is_command, {"type": ["array", "string"]}
+)
+VARIABLES = Check("an object of variable to text", _are_variables, _OBJECT)
+CODES = Check("a list of exit codes from 0 to 255", _are_codes, _LIST)
 
 HTTP: Mapping[str, Check] = {
     "url": URL,
@@ -179,6 +192,7 @@ LLM: Mapping[str, Check] = {
     "temperature": Check(
         "a number from 0 to 2",
         lambda value: is_number(value) and 0 <= value <= 2,  # noqa: PLR2004
+        {"type": "number", "minimum": 0, "maximum": 2},
     ),
     "max_tokens": whole(1),
     "response_format": OBJECT,

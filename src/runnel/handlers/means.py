@@ -1,5 +1,7 @@
 """What handlers are given to work with: what the operator allows, where models are, time."""
 
+from collections.abc import Iterable
+
 import msgspec
 
 from runnel.core.handler_settings import config_problems
@@ -25,9 +27,10 @@ class Means(msgspec.Struct, frozen=True, kw_only=True):
     llm_api_key: str | None = None
     clock: Waits = msgspec.field(default_factory=LoopTime)
 
-    def with_module(self, module: str) -> "Means":
-        """The functions that the module defines are allowed too."""
-        return msgspec.structs.replace(self, functions=self.functions.with_module(module))
+    def with_app(self, module: str, tasks: Iterable[str]) -> "Means":
+        """The functions that the module defines are allowed too, and so are these tasks."""
+        functions = self.functions.with_module(module).with_names(tasks)
+        return msgspec.structs.replace(self, functions=functions)
 
 
 def check_config(handler: str, config: Json) -> None:

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -35,6 +35,9 @@ class Functions(msgspec.Struct, frozen=True):
             raise NotAllowedError(
                 f"a function of '{module}', which it was given as", name, setting=_PYTHON
             )
+
+    def with_names(self, names: Iterable[str]) -> "Functions":
+        return Functions((*self.entries, *names))
 
     def with_module(self, module: str) -> "Functions":
         return Functions((*self.entries, f"{module}:*"))

@@ -1,5 +1,7 @@
 """The built-in handlers, with what the settings allow them to do in this place."""
 
+from collections.abc import Iterable
+
 from runnel.authoring.registry import HandlerRegistry
 from runnel.handlers import Means, builtin_registry
 from runnel.handlers.addresses import Addresses
@@ -14,14 +16,19 @@ def local_handlers(settings: Settings, clock: Clock) -> HandlerRegistry:
 
 
 def server_handlers(
-    settings: Settings, clock: Clock, *, app_module: str | None = None
+    settings: Settings,
+    clock: Clock,
+    *,
+    app_module: str | None = None,
+    app_tasks: Iterable[str] = (),
 ) -> HandlerRegistry:
     """For documents that anybody may have submitted: what the settings allow, and nothing else.
 
-    `app_module` is code that the operator has loaded: the functions that it defines are allowed.
+    `app_module` is code that the operator has loaded: the functions that it defines are allowed,
+    and the tasks that it has, also those that it has imported.
     """
     means = _means(settings, clock, otherwise=())
-    return builtin_registry(means if app_module is None else means.with_module(app_module))
+    return builtin_registry(means if app_module is None else means.with_app(app_module, app_tasks))
 
 
 def _means(settings: Settings, clock: Clock, *, otherwise: tuple[str, ...]) -> Means:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runnel.authoring.app import AppError, load_app
+from runnel.authoring.app import AppError, load_app, tasks_of_app
 from runnel.authoring.registry import HandlerRegistry
 from runnel.errors import InputError
 from runnel.handlers import builtin_registry
@@ -29,6 +29,8 @@ FILES = {
     "no_app": "x = 1",
     "raising_app": "raise ValueError('not today')",
     "tasks_app": "from runnel import task\n@task\ndef one(): ...",
+    "flow_app": "import tasks_app\nfrom runnel import task\nfrom tasks_app import one\n"
+    "@task\ndef two(): ...\nagain = two",
     "needing_app": "import something_that_is_not_there",
 }
 
@@ -50,6 +52,11 @@ def test_a_registry_is_found_by_its_name_or_alone_in_its_module(name: str) -> No
 @pytest.mark.parametrize("name", ["tasks_app", "tasks_app:one"])
 def test_tasks_need_no_registry(name: str) -> None:
     assert load_app(name).names() == []
+    assert tasks_of_app(name) == ["tasks_app:one"]
+
+
+def test_the_tasks_of_an_app_are_those_that_it_has_imported_too() -> None:
+    assert tasks_of_app("flow_app") == ["flow_app:two", "tasks_app:one"]
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,8 @@ from runnel.authoring.files import read_data
 from runnel.authoring.node_fields import CACHE_TABLE, NODE_TABLE, RETRY_TABLE
 from runnel.authoring.workflow_fields import RATE_LIMIT_TABLE, WORKFLOW_TABLE
 from runnel.cli.main import run_command
+from runnel.core.handler_settings import SETTINGS
+from runnel.core.service_settings import ANYTHING
 from runnel.errors import InvalidWorkflowError
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -64,6 +66,14 @@ def test_every_field_has_a_shape_and_no_shape_is_left_over(name: str) -> None:
     assert [key for key, field in fields.items() if shape_of(name, key, field) is None] == []
     composed = {key for key, field in fields.items() if not isinstance(field.read, Checked)}
     assert set(SHAPES.get(name, {})) == composed
+
+
+@pytest.mark.parametrize("handler", [name for name, each in SETTINGS.items() if each])
+def test_every_setting_of_a_handler_says_of_which_kind_it_is(handler: str) -> None:
+    settings = SETTINGS[handler] or {}
+
+    unknown = [name for name, each in settings.items() if not each.check.schema]
+    assert [name for name in unknown if settings[name].check is not ANYTHING] == []
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)

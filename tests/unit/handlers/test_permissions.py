@@ -99,6 +99,17 @@ def test_the_module_of_the_app_is_code_that_the_operator_has_loaded() -> None:
         plan({"function": f"{HERE}:sys.exit"})
 
 
+def test_a_task_that_the_app_has_imported_is_there_to_be_called() -> None:
+    handlers = server_handlers(
+        Settings(), RealClock(), app_module="flows", app_tasks=[f"{HERE}:answer"]
+    )
+    plan = handlers.get("python").plan
+
+    assert plan({"function": f"{HERE}:answer"}).function() == 42
+    with pytest.raises(NotAllowedError):
+        plan({"function": f"{HERE}:other"})
+
+
 def test_a_user_on_the_own_machine_may_do_everything_unless_the_settings_say_less() -> None:
     everything = local_handlers(Settings(), RealClock())
     less = local_handlers(Settings(allowed_programs=("ls",)), RealClock())
