@@ -12,9 +12,11 @@ from runnel.cli.main import app
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SERVERS = (ROOT / "docs/servers.md").read_text(encoding="utf-8")
+BATCHES = (ROOT / "docs/batches.md").read_text(encoding="utf-8")
 # Any: the class of Typer's commands is not part of its interface.
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-BLOCKS = "\n".join(re.findall(r"^```bash\n(.*?)^```$", README + SERVERS, re.DOTALL | re.MULTILINE))
+GUIDES = README + SERVERS + BATCHES
+BLOCKS = "\n".join(re.findall(r"^```bash\n(.*?)^```$", GUIDES, re.DOTALL | re.MULTILINE))
 CALLS = [line for line in BLOCKS.splitlines() if line.startswith("runnel ")]
 
 

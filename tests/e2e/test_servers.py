@@ -14,6 +14,7 @@ import pytest
 from runnel.cli.main import run_command
 from runnel.runtime.servers import RedisServer
 from tests.e2e.program import DEADLINE_S, Program, Running, clean_environment
+from tests.e2e.test_cli_batch import CALL, prepare, runs
 from tests.redis_server import empty
 from tests.waiting import eventually
 
@@ -149,6 +150,23 @@ async def test_a_dead_letter_is_handed_over_to_be_retried(site: Site, desk: Desk
     assert watched.returncode == 1
     assert f"{again}/a" in names
     assert name not in names
+
+
+async def test_a_killed_batch_goes_on_and_repeats_nothing(site: Site) -> None:
+    numbers = list(range(40))
+    prepare(site.program.folder, numbers, nap=0.05)
+    call = (*CALL, "--in-flight", "8", "--json")
+    async with site.process("worker"), site.process("worker"):
+        async with site.process(*call) as first:
+            await eventually(lambda: len(runs(site.program)) >= 8)
+            first.send(signal.SIGKILL)
+            await first.ends()
+        done = await site.run(*call)
+
+    result = json.loads(done.stdout)
+    assert (done.returncode, result["completed"]) == (0, len(numbers))
+    assert result["done_before"] >= 8
+    assert runs(site.program) == dict.fromkeys(numbers, 1)
 
 
 async def test_a_worker_that_drains_ends_what_it_has_begun(site: Site) -> None:

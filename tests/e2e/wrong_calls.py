@@ -304,6 +304,29 @@ CALLS = [
         "--data-dir names another directory",
     ),
     Call(
+        "batch good.yaml",
+        "missing option '--inputs'; see 'runnel batch --help'",
+    ),
+    Call(
+        "batch good.yaml --inputs nope.jsonl",
+        "--inputs nope.jsonl: it can't be read: No such file or directory",
+    ),
+    Call(
+        "batch good.yaml --inputs -",
+        "--inputs -: give the batch a --name, so that it can be gone on with",
+    ),
+    Call(
+        "batch good.yaml --inputs list.json --output no/such/folder",
+        "--output no/such/folder: it can't be written: No such file or directory",
+        {"list.json": "[1]"},
+    ),
+    Call(
+        "batch good.yaml --inputs good.jsonl --id-field id",
+        "--inputs good.jsonl: 1 problem\n"
+        "  - line 1: expected id to be a text or a whole number, got null",
+        {"good.jsonl": "[1]"},
+    ),
+    Call(
         "dlq show nope",
         "no dead letter 'nope'; 'runnel dlq list' shows those that exist",
     ),

@@ -1,6 +1,6 @@
 """Definitions, executions to list and read, and dead letters, in the memory of one process."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from runnel.backends.letters import is_wanted, page_of
 from runnel.backends.memory_state import MemoryState
@@ -42,6 +42,10 @@ class MemoryArchive:
 
     async def get_header(self, execution_id: ExecutionId) -> Header | None:
         return self._state.headers.get(execution_id)
+
+    async def get_headers(self, ids: Sequence[ExecutionId]) -> Mapping[ExecutionId, Header]:
+        headers = self._state.headers
+        return {each: headers[each] for each in ids if each in headers}
 
     async def load(self, execution_id: ExecutionId) -> Sequence[bytes]:
         return tuple(self._state.histories.get(execution_id, ()))

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from runnel.cli import dlq, exits
+from runnel.cli.batch import batch
 from runnel.cli.cancel import cancel
 from runnel.cli.config import config
 from runnel.cli.dev import dev
@@ -100,6 +101,7 @@ for _command, _panel, _example in (
     (run, _RUN, "runnel run report.yaml --input year=2026"),
     (resume, _RUN, "runnel resume @last"),
     (rerun, _RUN, "runnel rerun @last --from parse --input year=2025"),
+    (batch, _RUN, "runnel batch invoice.yaml --inputs invoices.jsonl --output results.jsonl"),
     (validate, _WRITE, "runnel validate report.yaml"),
     (graph, _WRITE, "runnel graph report.yaml --mermaid > report.mmd"),
     (export, _WRITE, "runnel export flow.py > flow.yaml"),

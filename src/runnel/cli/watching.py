@@ -107,23 +107,12 @@ class LiveView:
     """Redrawn ten times a second; what user code prints appears above it."""
 
     def __init__(self, clock: Clock, hints: Hints) -> None:
-        from rich.console import Console
-        from rich.live import Live
-
-        from runnel.cli.relay import Relay
+        from runnel.cli.live_lines import LiveLines
 
         self._clock = clock
         self._hints = hints
         self._shown: list[Progress] = []
-        self._relay = Relay(self._print)
-        self._console = Console(file=self._relay.terminal, highlight=False)
-        self._fit()
-        self._live = Live(
-            console=self._console,
-            get_renderable=self._render,
-            auto_refresh=False,
-            vertical_overflow="crop",
-        )
+        self._live = LiveLines(self._lines)
 
     def add(self, progress: Progress) -> None:
         self._shown.append(progress)
@@ -133,42 +122,22 @@ class LiveView:
         progress.changed.clear()
 
     def refresh(self) -> None:
-        if self._live.is_started:
-            self._fit()
-            self._live.refresh()
+        self._live.refresh()
 
     def say(self, text: str) -> None:
-        self._console.print(text, markup=False, style="yellow")
+        self._live.say(text)
 
     def end(self) -> None:
-        self._relay.end()
-        self._live.stop()
-        self._relay.terminal.close()
+        self._live.end()
 
-    def _fit(self) -> None:
-        """To the terminal as it is now: it may have been resized."""
-        from rich.console import ConsoleDimensions
-
-        self._console.size = ConsoleDimensions(*self._relay.size())
-
-    def _print(self, text: str) -> None:
-        self._console.print(text, markup=False)
-
-    def _render(self) -> "Text":
-        from rich.text import Text
-
-        now = self._clock.now()
-        text = Text("\n", no_wrap=True, overflow="ellipsis").join(self._lines(now))
-        text.no_wrap, text.overflow = True, "ellipsis"
-        return text
-
-    def _lines(self, now: float) -> Iterable["Text"]:
+    def _lines(self, height: int) -> Iterable["Text"]:
         from rich.text import Text
 
         from runnel.cli.frames import LINES_MAX, frame
 
+        now = self._clock.now()
         shown = _most_interesting(self._shown)
-        room = max(4, self._console.height - 2) // max(1, len(shown))
+        room = max(4, height - 2) // max(1, len(shown))
         for progress in shown:
             yield from frame(progress, now=now, hints=self._hints, lines_max=min(LINES_MAX, room))
         hidden = len(self._shown) - len(shown)

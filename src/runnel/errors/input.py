@@ -75,6 +75,7 @@ class KeyReusedError(InputError):
         )
         self.key = key
         self.execution_id = execution_id
+        self.difference = difference
 
 
 class PayloadError(InputError):

@@ -1,6 +1,6 @@
 """The lasting side of a backend: definitions, executions to list and read, dead letters."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Protocol
 
@@ -62,6 +62,9 @@ class Archive(Protocol):
     async def find_version(self, name: str, version: int) -> Definition | None: ...
 
     async def get_header(self, execution_id: ExecutionId) -> Header | None: ...
+
+    async def get_headers(self, ids: Sequence[ExecutionId]) -> Mapping[ExecutionId, Header]:
+        """Of those that are known; as one call where a call is dear."""
 
     async def load(self, execution_id: ExecutionId) -> Sequence[bytes]:
         """All history entries in order, whether it runs or ended long ago; empty without any."""

@@ -57,6 +57,12 @@ class ArchivedArchive:
         found = await self._hot.get_header(execution_id)
         return found or await self._cold.get_header(execution_id)
 
+    async def get_headers(self, ids: Sequence[ExecutionId]) -> Mapping[ExecutionId, Header]:
+        hot = await self._hot.get_headers(ids)
+        forgotten = [each for each in ids if each not in hot]
+        cold = await self._cold.get_headers(forgotten) if forgotten else {}
+        return {**hot, **cold}
+
     async def load(self, execution_id: ExecutionId) -> Sequence[bytes]:
         """What Redis knows and has no history of has not begun: PostgreSQL knows no more."""
         found = await self._hot.load(execution_id)

@@ -1,6 +1,6 @@
 """Definitions, executions to list and read, and dead letters."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any
 
@@ -63,6 +63,10 @@ class PostgresArchive:
             return decode_header(aside[0])
         row = await self._database.row("get_header", storable(execution_id))
         return None if row is None else header_of(row)
+
+    async def get_headers(self, ids: Sequence[ExecutionId]) -> Mapping[ExecutionId, Header]:
+        rows = await self._database.rows("get_headers", [storable(each) for each in ids])
+        return {header.execution_id: header for header in map(header_of, rows)}
 
     async def load(self, execution_id: ExecutionId) -> Sequence[bytes]:
         rows = await self._database.rows("load_history", storable(execution_id))

@@ -72,7 +72,8 @@ class RedisArchive:
         return None if found is None else decode_header(found)
 
     async def get_headers(self, ids: Sequence[ExecutionId]) -> Mapping[ExecutionId, Header]:
-        """Of those that are known."""
+        if not ids:
+            return {}
         found = await self._lines.call("HMGET", self._keys.headers, *ids)
         return {
             execution_id: decode_header(data)

@@ -1,7 +1,7 @@
 """Definitions, executions to list and read, and dead letters, in the same database file."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any
 
@@ -48,6 +48,11 @@ class SqliteArchive:
     async def get_header(self, execution_id: ExecutionId) -> Header | None:
         rows = self._reader.rows("get_header", (execution_id,))
         return header_of(rows[0]) if rows else None
+
+    async def get_headers(self, ids: Sequence[ExecutionId]) -> Mapping[ExecutionId, Header]:
+        """One by one: a look costs 20 µs here, and the file is no further away for many."""
+        found = [await self.get_header(each) for each in ids]
+        return {header.execution_id: header for header in found if header is not None}
 
     async def load(self, execution_id: ExecutionId) -> Sequence[bytes]:
         return [row[0] for row in self._reader.rows("load_history", (execution_id,))]

@@ -51,6 +51,15 @@ class QueryRules(Suite):
     async def test_an_unknown_execution_has_no_header(self, archive: Archive) -> None:
         assert await archive.get_header(ExecutionId("nobody")) is None
 
+    async def test_many_headers_are_read_at_once(self, archive: Archive, owner: Owner) -> None:
+        headers = [header("x1"), header("x2", state=S.FAILED), header("x1.a.1", parent="x1")]
+        await owner.commit(Commit(sequence=0, headers=headers))
+
+        found = await archive.get_headers([ExecutionId(each) for each in ("x2", "no", "x1.a.1")])
+
+        assert found == {"x2": headers[1], "x1.a.1": headers[2]}
+        assert await archive.get_headers([]) == {}
+
     async def test_running_executions_come_oldest_first(self, store: Store, owner: Owner) -> None:
         headers = [
             header("x3", created_at=3.0, state=S.RUNNING),

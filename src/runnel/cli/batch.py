@@ -1,0 +1,150 @@
+"""`runnel batch FILE --inputs documents.jsonl`"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from runnel.cli.options import DataDir, File, Place, RedisUrl
+from runnel.cli.run import Concurrency, Labels
+
+if TYPE_CHECKING:
+    from runnel.settings import Settings
+
+# Enough that no worker waits for this process to notice that an execution has ended.
+IN_FLIGHT_ON_SERVER = 100
+IN_FLIGHT_PER_SLOT = 2
+
+Inputs = Annotated[
+    str,
+    typer.Option(
+        "--inputs",
+        metavar="FILE",
+        help="The documents: one JSON value per line, or a .csv file; - reads stdin.",
+        show_default=False,
+    ),
+]
+IdField = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="What tells documents apart, such as id or meta.number. "
+        "[dim]\\[default: their content][/dim]",
+        show_default=False,
+    ),
+]
+BatchName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="What tells batches apart. [dim]\\[default: the name of the inputs file][/dim]",
+        show_default=False,
+    ),
+]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Write what became of each as JSON lines.", show_default=False
+    ),
+]
+IsRetried = Annotated[
+    bool, typer.Option("--retry-failed", help="Run again what failed of those that failed.")
+]
+InFlight = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="How many may be under way at a time. "
+        "[dim]\\[default: 100 on a server, 2 for each slot here][/dim]",
+        show_default=False,
+    ),
+]
+AsJsonSum = Annotated[
+    bool, typer.Option("--json", help="Print the sum of all as one JSON object at the end.")
+]
+
+
+def batch(
+    file: File,
+    *,
+    inputs: Inputs,
+    id_field: IdField = None,
+    name: BatchName = None,
+    output: Output = None,
+    is_retried: IsRetried = False,
+    in_flight: InFlight = None,
+    labels: Labels = None,
+    concurrency: Concurrency = None,
+    as_json: AsJsonSum = False,
+    data_dir: DataDir = None,
+    redis_url: RedisUrl = None,
+) -> int:
+    """Run a workflow for each document of a file.
+
+    Killed or interrupted, the same command goes on: what is done is not done again.
+
+    Exit code: 0 all completed, 1 some failed or were cancelled, 2 bad input, 130 interrupted.
+    """
+    import asyncio
+
+    from runnel.cli.batches.documents import read_documents
+    from runnel.cli.batches.feeding import Batch
+    from runnel.cli.batches.running import Reporting, batch_here, batch_on_server
+    from runnel.cli.documents import SOURCE_LABEL, check_functions, load_graph, make_importable
+    from runnel.cli.hints import Hints
+    from runnel.cli.inputs import read_labels
+    from runnel.cli.streams import results
+
+    place = Place(data_dir, redis_url)
+    settings = _configure(place, concurrency)
+    workflow = load_graph(file, settings).workflow
+    own_labels = read_labels(labels or [])
+    folder = file.parent.resolve()
+    if not settings.has_redis:
+        own_labels[SOURCE_LABEL] = str(folder)
+        make_importable([folder])
+    wanted = Batch(
+        name=_name(name, inputs),
+        workflow=workflow,
+        documents=read_documents(inputs, workflow, id_field=id_field),
+        labels=own_labels,
+        in_flight_max=in_flight or _in_flight(settings),
+        retries_failed=is_retried,
+    )
+    with results() as out:
+        reporting = Reporting(Hints(place, settings.has_redis), out, output, as_json)
+        if settings.has_redis:
+            return asyncio.run(batch_on_server(wanted, settings, reporting))
+        check_functions(workflow, file)
+        return asyncio.run(batch_here(wanted, settings, reporting))
+
+
+def _configure(place: Place, concurrency: int | None) -> "Settings":
+    from runnel.cli.options import configure
+    from runnel.errors import InputError
+
+    settings = configure(place, concurrency=concurrency)
+    if settings.has_redis and concurrency is not None:
+        raise InputError(
+            "--concurrency: on a server it is that of each worker; give it to 'runnel worker'"
+        )
+    return settings
+
+
+def _name(given: str | None, inputs: str) -> str:
+    from runnel.authoring.payloads import check_text
+    from runnel.cli.batches.documents import STDIN
+    from runnel.errors import InputError
+
+    if inputs == STDIN and given is None:
+        raise InputError("--inputs -: give the batch a --name, so that it can be gone on with")
+    name = Path(inputs).name if given is None else given
+    check_text(name, "--name", chars_max=200)
+    return name
+
+
+def _in_flight(settings: "Settings") -> int:
+    if settings.has_redis:
+        return IN_FLIGHT_ON_SERVER
+    return IN_FLIGHT_PER_SLOT * settings.worker_concurrency

@@ -1,0 +1,1 @@
+"""Many executions of one workflow: one for each document of a file."""

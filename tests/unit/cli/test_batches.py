@@ -1,0 +1,118 @@
+"""The documents of a batch, and what is counted of them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from runnel.cli.batches.documents import Document, read_documents
+from runnel.cli.batches.shown import pace
+from runnel.cli.batches.tally import Outcome, Tally
+from runnel.core.ids import ExecutionId
+from runnel.core.states import ExecutionState
+from runnel.errors import InputError
+from runnel.ports.store import Header
+from tests.driver import node, workflow
+
+ANY = workflow(node("a"))
+STRICT = workflow(
+    node("a"), input={"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+)
+
+
+def keys(path: Path, text: str, id_field: str | None = None) -> list[str]:
+    path.write_text(text)
+    return [each.key for each in read_documents(str(path), ANY, id_field=id_field)]
+
+
+def test_a_key_is_of_the_content_wherever_its_line_moves(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+
+    first = keys(file, '{"n": 1, "m": 2}\n{"n": 2}\n\n{"n": 2}\n')
+    second = keys(file, '"new"\r\n{"n":2}\n{"m":2,"n":1}\n{"n": 2 }')
+
+    assert len(set(first)) == 3
+    assert second[1:] == [first[1], first[0], first[2]]
+    assert first[2] == f"{first[1]}#2"
+
+
+def test_a_key_is_the_value_of_a_field(tmp_path: Path) -> None:
+    assert keys(tmp_path / "a.jsonl", '{"m": {"id": 7}}\n{"m": {"id": "x"}}', "m.id") == ["7", "x"]
+
+
+def test_the_lines_of_a_csv_file_are_objects_of_texts(tmp_path: Path) -> None:
+    file = tmp_path / "a.CSV"
+    file.write_text('\ufeffid,text\n1,"two\nlines"\n2,ü\n')
+
+    found = read_documents(str(file), ANY, id_field="id")
+
+    assert [(each.key, each.input) for each in found] == [
+        ("1", {"id": "1", "text": "two\nlines"}),
+        ("2", {"id": "2", "text": "ü"}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        ("a.jsonl", "\n \n", "there is no document in it"),
+        ("a.jsonl", "1\n{", "line 2 is not JSON"),
+        ("a.jsonl", "[" * 5000, "line 1 is not JSON"),
+        ("a.csv", "a,b\n1\n", "line 2 has another number of columns than the 2"),
+        ("a.csv", 'a,b\n"1', "is not CSV"),
+    ],
+)
+def test_what_can_not_be_read_names_its_line(
+    tmp_path: Path, name: str, text: str, sentence: str
+) -> None:
+    (tmp_path / name).write_text(text)
+
+    with pytest.raises(InputError, match=sentence):
+        read_documents(str(tmp_path / name), ANY, id_field=None)
+
+
+def test_all_problems_are_told_before_anything_is_submitted(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    lines = [{"n": 1, "id": "a"}, {"id": "b"}, {"n": 3, "id": "a"}, {"n": 4}, {"n": 1, "id": 1.5}]
+    file.write_text("\n".join(map(json.dumps, lines)))
+
+    with pytest.raises(InputError) as told:
+        read_documents(str(file), STRICT, id_field="id")
+
+    assert str(told.value).splitlines() == [
+        f"--inputs {file}: 4 problems",
+        "  - line 2: input: 'n' is a required property",
+        "  - line 3: id is 'a', as in line 1",
+        "  - line 4: expected id to be a text or a whole number, got null",
+        "  - line 5: expected id to be a text or a whole number, got 1.5",
+    ]
+
+
+def outcome(number: int, state: ExecutionState, *, is_earlier: bool = False) -> Outcome:
+    header = Header(
+        execution_id=ExecutionId(f"x{number}"),
+        workflow="w",
+        version=1,
+        definition="d",
+        state=state,
+        created_at=0.0,
+        started_at=1.0,
+        finished_at=1.0 + number,
+    )
+    return Outcome(Document(number, str(number), b"{}"), header, is_earlier=is_earlier)
+
+
+def test_pace_and_quantiles_are_of_what_this_run_has_done() -> None:
+    tally = Tally(200, began_at=1_000.0)
+    unknown = pace(tally, 1_000.0)
+    for number in range(1, 101):
+        tally.add(outcome(number, ExecutionState.COMPLETED))
+    tally.add(outcome(500, ExecutionState.FAILED, is_earlier=True))
+
+    document = tally.document("b", 1_060.0)
+
+    assert unknown == "0 of 200 documents"
+    assert pace(tally, 1_060.0) == "101 of 200 documents, 6,000 per hour, 59 s left, 1 failed"
+    assert (document["p50_s"], document["p95_s"]) == (51.0, 96.0)
+    assert (document["completed"], document["failed"], document["unfinished"]) == (100, 1, 99)
+    assert (document["done_before"], document["documents_per_hour"]) == (1, 6000)
