@@ -91,16 +91,17 @@ def batch(
     from runnel.cli.batches.documents import read_documents
     from runnel.cli.batches.feeding import Batch
     from runnel.cli.batches.running import Reporting, batch_here, batch_on_server
-    from runnel.cli.documents import SOURCE_LABEL, check_functions, load_graph, make_importable
+    from runnel.cli.documents import check_functions, folder_of, load_graph, make_importable
     from runnel.cli.hints import Hints
     from runnel.cli.inputs import read_labels
     from runnel.cli.streams import results
+    from runnel.runtime.sources import SOURCE_LABEL
 
     place = Place(data_dir, redis_url)
     settings = _configure(place, concurrency)
     workflow = load_graph(file, settings).workflow
     own_labels = read_labels(labels or [])
-    folder = file.parent.resolve()
+    folder = folder_of(file)
     if not settings.has_redis:
         own_labels[SOURCE_LABEL] = str(folder)
         make_importable([folder])

@@ -21,6 +21,7 @@ from runnel.cli.unfinished import PAGE, UNFINISHED
 from runnel.cli.words import compact, count
 from runnel.core.ids import ExecutionId
 from runnel.ports.archive import ExecutionFilter
+from runnel.ports.secrets import NoSecrets, Secrets
 from runnel.runtime.build import build_engine
 from runnel.runtime.engine import Engine
 from runnel.runtime.hub import Happened, Started
@@ -78,6 +79,7 @@ class BatchRun:
         self.tally = Tally(len(batch.documents), began_at=site.clock.now())
         self._batch = batch
         self._clock = site.clock
+        self._secrets: Secrets = site.secrets if isinstance(site, Engine) else NoSecrets()
         self._reporting = reporting
         self._stop = asyncio.Event()
         self._results = ResultFile(reporting.output, site.client)
@@ -101,7 +103,7 @@ class BatchRun:
                 self._view.say("stopping at once")
                 stop_now()
 
-        show_logs()
+        show_logs(self._secrets.hide)
         self._view.say(f"{self._batch.name}: {count(self.tally.total, 'document')}")
         try:
             with hearing(on_signal, at_last=self._view.end):
