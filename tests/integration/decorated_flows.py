@@ -1,5 +1,6 @@
 """Decorated workflows that the tests run; `notes` is a file in which tasks say that they ran."""
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,18 @@ def approved(notes: str) -> Any:
     before = noted(notes, "before")
     answer = runnel.wait_for_signal.after(before)("approve")
     return merge(answer["by"], noted.after(answer)(notes, "after"))
+
+
+@task
+async def endless(notes: str) -> str:
+    note(notes, "begun")
+    await asyncio.Event().wait()
+    return "never"
+
+
+@workflow
+def hanging(notes: str) -> Any:
+    return endless(notes)
 
 
 @workflow

@@ -144,6 +144,20 @@ async def test_what_was_cancelled_goes_on_by_its_key(tmp_path: Path) -> None:
     assert notes.read_text() == "before\nafter\n"
 
 
+async def test_who_is_cancelled_does_not_wait_for_tasks(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    loop = asyncio.get_running_loop()
+    async with asyncio.TaskGroup() as group:
+        hanging = group.create_task(runnel.run(flows.hanging, str(notes)))
+        await eventually(notes.exists)
+        began = loop.time()
+        hanging.cancel()
+
+    assert loop.time() - began < 10, "a task may take 30 s to end by itself"
+    (header,) = await headers()
+    assert header.state is ExecutionState.RUNNING
+
+
 async def test_a_submitted_execution_is_left_to_whoever_goes_on() -> None:
     flow = flows.diamond.run_options(key="monday")
 
