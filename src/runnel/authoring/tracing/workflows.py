@@ -10,6 +10,7 @@ from runnel.authoring.tracing.arguments import Parameters
 from runnel.authoring.tracing.callee import Callee, item_of
 from runnel.authoring.tracing.input_schema import check_parameters, defaults_of, input_schema
 from runnel.authoring.tracing.placeholders import Default, Item, Placeholder, Result
+from runnel.authoring.tracing.silent_questions import check_questions
 from runnel.authoring.tracing.spots import here, raised_at, start_of
 from runnel.authoring.tracing.trace import Trace, current
 from runnel.authoring.tracing.writing import Writer
@@ -121,6 +122,7 @@ class TracedWorkflow(Callee, Generic[P, R]):
         return self._traced.get(trace.retry) or self._trace(trace.retry, trace)
 
     def _trace(self, retry: RetryPolicy, around: Trace | None) -> Workflow:
+        check_questions(self.function)
         trace = Trace(self.name, retry, around)
         with trace.running():
             try:
