@@ -49,6 +49,7 @@ class OddServer:
     requests: list[Request] = field(default_factory=list)
     connections: int = 0
     left: asyncio.Event = field(default_factory=asyncio.Event)
+    _writers: set[asyncio.StreamWriter] = field(default_factory=set)
     _answers: dict[str, list[Answer]] = field(default_factory=lambda: defaultdict(list))
 
     def url(self, path: str = "/", *, host: str = LOOPBACK) -> str:
@@ -59,9 +60,15 @@ class OddServer:
         self._answers[path] = list(answers)
         return self.url(path)
 
+    def goes_on(self, data: bytes) -> None:
+        """Says more on all connections that are open."""
+        for writer in self._writers:
+            writer.write(data)
+
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         number = self.connections
+        self._writers.add(writer)
         try:
             while (request := await _read(reader, number)) is not None:
                 self.requests.append(request)
@@ -76,6 +83,7 @@ class OddServer:
         except ConnectionError:
             self.left.set()
         finally:
+            self._writers.discard(writer)
             writer.close()
 
     def _next(self, path: str) -> Answer:

@@ -101,7 +101,7 @@ async def test_while_postgres_is_away_one_can_look_at_what_runs_and_ask_for_noth
         monkeypatch.setenv(name, value)
     words = ("-i", f"file={program.log}", "-i", f"gate={tmp_path / 'gate'}")
     async with (
-        program.running("worker", REDIS_URL=own_redis.url),
+        program.running("worker", REDIS_URL=own_redis.url, RUNNEL_ALLOW_PYTHON="steps:*"),
         program.running("orchestrator", **servers),
         program.running("run", "gated.json", *words, **servers) as caller,
     ):

@@ -168,9 +168,9 @@ CALLS = [
     ),
     Call(
         "run nohandler.yaml",
-        "nohandler.yaml: node 'a': no handler 'bogus'; there are: data_processor, input, "
-        "output, python, sleep, wait_for_signal, workflow (your own functions run by the "
-        "handler 'python')",
+        "nohandler.yaml: node 'a': no handler 'bogus'; there are: call_external_service, "
+        "data_processor, external_service, input, llm_service, output, python, shell, sleep, "
+        "wait_for_signal, workflow (your own functions run by the handler 'python')",
         {"nohandler.yaml": NO_HANDLER},
     ),
     Call(

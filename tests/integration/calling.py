@@ -12,11 +12,11 @@ from tests.unit.engine.worker.stage import Stage
 HANDLER = "call_external_service"
 
 
-def staged(*allowed: str) -> Stage:
-    """A worker that may reach these addresses besides public ones."""
-    clock = RealClock()
-    stage = Stage(clock)
-    stage.handlers = builtin_registry(Means(addresses=Addresses(allowed), clock=clock))
+def staged(*allowed: str, clock: RealClock | None = None) -> Stage:
+    """A worker that may reach these addresses besides public ones; its calls wait by `clock`."""
+    stage = Stage(RealClock())
+    means = Means(addresses=Addresses(allowed), clock=clock or stage.clock)
+    stage.handlers = builtin_registry(means)
     return stage
 
 

@@ -1,5 +1,6 @@
 """`call_external_service` against a real server that is slow, broken, redirecting or malicious."""
 
+import asyncio
 import gzip
 import json
 import zlib
@@ -7,7 +8,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from runnel.core.commands import TaskFailed
 from runnel.engine.worker.worker import Worker
+from runnel.runtime.clock import RealClock
 from tests.integration.calling import HANDLER, called, failure, is_retried, staged
 from tests.odd_server import Answer, OddServer, answer, json_answer, odd_server
 from tests.unit.engine.worker.stage import Stage
@@ -95,6 +98,23 @@ async def test_connections_are_used_again_and_closed_with_the_worker(
     assert [request.connection for request in server.requests] == [1, 1, 1]
 
 
+async def test_a_request_under_way_survives_the_end_of_another_worker(
+    stage: Stage, server: OddServer
+) -> None:
+    """Both share a registry, as those of one process may."""
+    half = Answer(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nha")
+    url = server.says("/a", half)
+
+    async with stage.working():
+        await stage.issue(stage.task(HANDLER, {"url": url}))
+        await eventually(lambda: bool(server.requests))
+        await stage.handlers.close()
+        server.goes_on(b"lf")
+        [done] = await stage.results()
+
+    assert done.output.decode()["body"] == "half"  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize(
     ("status", "retried"), [(400, False), (404, False), (408, True), (425, True), (503, True)]
 )
@@ -107,6 +127,16 @@ async def test_a_status_decides_whether_it_is_tried_again(
 
     assert failed.error.message == f"{url} answered {status}: no such thing"
     assert is_retried(failed) is retried
+
+
+async def test_a_long_explanation_is_cut(stage: Stage, server: OddServer) -> None:
+    url = server.says("/a", answer(500, b"word " * 100_000))
+
+    failed = await failure(stage, url=url)
+
+    assert failed.error.message.startswith(f"{url} answered 500: word word")
+    assert failed.error.message.endswith("word…")
+    assert len(failed.error.message) < 600
 
 
 async def test_the_config_may_judge_a_status_otherwise(stage: Stage, server: OddServer) -> None:
@@ -177,6 +207,7 @@ async def test_a_length_that_is_too_short_cuts_the_answer(stage: Stage, server: 
 REFUSED = {
     "unknown packing": (answer(body=b"x", content_encoding="br"), "in the encoding 'br'"),
     "a picture": (answer(body=b"\x89PNG\xff", content_type="image/png"), "5 bytes of image/png"),
+    "no charset": (answer(body=b"x", content_type="text/plain; charset=undefined"), "in undefined"),
     "odd charset": (answer(body=b"x", content_type="text/plain; charset=nope"), "text in nope"),
     "said to be large": (Answer(b"HTTP/1.1 200 OK\r\nContent-Length: 999999999\r\n\r\n"), "larger"),
     "large": (
@@ -211,16 +242,35 @@ async def test_packed_answers_are_unpacked(stage: Stage, server: OddServer) -> N
     assert (await called(stage, url=url))["body"] == {"packed": True}
 
 
-async def test_a_silent_server_is_given_up_after_the_time_limit(
-    stage: Stage, server: OddServer
-) -> None:
+async def test_a_silent_server_is_given_up_after_the_time_limit(server: OddServer) -> None:
     url = server.says("/a", Answer(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nslow", hangs=True))
+    clock = Hurried()
+    stage = staged("127.0.0.1", clock=clock)
 
-    failed = await failure(stage, url=url, timeout_seconds=0.1)
-    await server.left.wait()
+    async with stage.working():
+        await stage.issue(stage.task(HANDLER, {"url": url, "timeout_seconds": 7}))
+        await eventually(lambda: bool(server.requests))
+        clock.time_is_up()
+        [failed] = await stage.results()
+        await server.left.wait()
 
-    assert failed.error.message == f"{url} did not answer within 0.1 s"
+    assert isinstance(failed, TaskFailed)
+    assert failed.error.message == f"{url} did not answer within 7 s"
     assert is_retried(failed)
+
+
+class Hurried(RealClock):
+    """Its time limits are over when the test says so."""
+
+    def __init__(self) -> None:
+        self._limit = asyncio.timeout(None)
+
+    def timeout(self, seconds: float) -> asyncio.Timeout:
+        self._limit = asyncio.timeout(None)
+        return self._limit
+
+    def time_is_up(self) -> None:
+        self._limit.reschedule(asyncio.get_running_loop().time())
 
 
 async def test_a_node_that_is_over_its_time_ends_the_request(
@@ -228,7 +278,7 @@ async def test_a_node_that_is_over_its_time_ends_the_request(
 ) -> None:
     url = server.says("/a", Answer(hangs=True))
 
-    failed = await stage.error(stage.task(HANDLER, {"url": url}, timeout_s=0.1))
+    failed = await stage.error(stage.task(HANDLER, {"url": url}, timeout_s=1.0))
     await server.left.wait()
 
     assert failed.error.type == "TaskTimeoutError"

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from runnel.core.retry import RetryPolicy
 from runnel.handlers import Means, builtin_registry
 from runnel.handlers.permissions import Programs
 from runnel.runtime.clock import RealClock
+from runnel.runtime.servers.guardian import children_of
 from tests.unit.engine.worker.stage import Stage
 from tests.waiting import eventually
 
@@ -36,16 +36,11 @@ async def failure(stage: Stage, *command: str, **config: Any) -> TaskFailed:
 
 
 def is_alive(pid: int) -> bool:
-    with suppress(ProcessLookupError):
-        os.kill(pid, 0)
-        return (
-            not (Path("/proc") / str(pid) / "stat")
-            .read_text()
-            .rpartition(")")[2]
-            .split()[0]
-            .startswith("Z")
-        )
-    return False
+    """A process that only waits for its parent to notice its end is not."""
+    state = subprocess.run(
+        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
+    return bool(state.stdout.strip()) and not state.stdout.startswith("Z")
 
 
 def pids_in(path: Path) -> list[int]:
@@ -155,7 +150,7 @@ async def test_a_time_limit_ends_the_whole_group(stage: Stage, tmp_path: Path) -
     file = tmp_path / "pids"
     script = f"sleep 1000 & echo $$ $! > {file}; wait"
 
-    failed = await failure(stage, "sh", "-c", script, timeout_seconds=0.3)
+    failed = await failure(stage, "sh", "-c", script, timeout_seconds=1.0)
 
     assert failed.error.type == "TaskTimeoutError"
     assert len(pids_in(file)) == 2
@@ -208,6 +203,35 @@ async def test_a_program_does_not_outlive_a_killed_worker(tmp_path: Path) -> Non
 
     await eventually(lambda: not any(map(is_alive, programs)))
     assert were_alive == [True, True]
+
+
+async def test_a_guardian_that_was_killed_is_replaced(stage: Stage) -> None:
+    async with stage.working():
+        await stage.issue(stage.task("shell", {"command": ["true"]}, node="first"))
+        await stage.results()
+        [guardian] = [pid for pid in children_of(os.getpid()) if is_guardian(pid)]
+        os.kill(guardian, signal.SIGKILL)
+        await eventually(lambda: not is_alive(guardian))
+        await stage.issue(stage.task("shell", {"command": ["true"]}, node="second"))
+        results = await stage.results(2)
+        others = [pid for pid in children_of(os.getpid()) if is_guardian(pid)]
+
+    assert [type(each).__name__ for each in results] == ["TaskCompleted"] * 2
+    assert len(others) == 1
+    assert others != [guardian]
+
+
+async def test_no_guardian_is_left_when_its_worker_has_ended(stage: Stage) -> None:
+    await ran(stage, "true")
+
+    assert not [pid for pid in children_of(os.getpid()) if is_guardian(pid)]
+
+
+def is_guardian(pid: int) -> bool:
+    command = subprocess.run(
+        ["ps", "-ww", "-o", "args=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
+    return "shell/guardian.py" in command.stdout
 
 
 def limited(*programs: str) -> Stage:

@@ -117,7 +117,7 @@ def batch(
         reporting = Reporting(Hints(place, settings.has_redis), out, output, as_json)
         if settings.has_redis:
             return asyncio.run(batch_on_server(wanted, settings, reporting))
-        check_functions(workflow, file)
+        check_functions(workflow, file, settings)
         return asyncio.run(batch_here(wanted, settings, reporting))
 
 

@@ -50,23 +50,26 @@ def _load(path: Path, settings: "Settings") -> Workflow:
         return load_workflow(file).to_workflow(retry=settings.retry)
 
 
-def check_functions(workflow: Workflow, source: Path) -> None:
+def check_functions(workflow: Workflow, source: Path, settings: "Settings") -> None:
     """Raises InvalidWorkflowError for functions that can't be imported: found now, not after hours.
 
     Those of `process` mode are left to their process: importing them may be what must not happen
-    here.
+    here. Nothing is imported that the settings do not allow.
     """
     from runnel.authoring.locate import NotImportableError, locate
-    from runnel.errors import InvalidWorkflowError
+    from runnel.errors import InvalidWorkflowError, NotAllowedError
+    from runnel.runtime.permitted import local_functions
 
+    allowed = local_functions(settings)
     problems = []
     for node in _nodes(workflow):
         function = node.config.get("function")
         is_python = node.handler == "python" and node.config.get("mode") != "process"
         if is_python and isinstance(function, str) and "{{" not in function:
             try:
+                allowed.check_name(function)
                 locate(function)
-            except NotImportableError as error:
+            except (NotAllowedError, NotImportableError) as error:
                 problems.append(f"node '{node.id}': config.function: {error}")
     if problems:
         raise InvalidWorkflowError(problems, source=str(source))

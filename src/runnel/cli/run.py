@@ -107,5 +107,5 @@ def run(
     own_labels[SOURCE_LABEL] = str(folder)
     make_importable([folder])
     with results() as out:
-        check_functions(workflow, file)
+        check_functions(workflow, file, settings)
         return asyncio.run(run_here(submit, settings, hints, out=out, as_json=as_json))

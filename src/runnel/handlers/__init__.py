@@ -5,15 +5,9 @@
 
 from runnel.authoring.calls import Mode
 from runnel.authoring.registry import HandlerRegistry
-from runnel.handlers import data_processor, echo
-from runnel.handlers.external_service import NAMES, ExternalService
-from runnel.handlers.http.web import Web
-from runnel.handlers.llm_service import NAME as LLM
-from runnel.handlers.llm_service import LlmService
+from runnel.handlers import data_processor, echo, outside
 from runnel.handlers.means import Means
 from runnel.handlers.python import Python
-from runnel.handlers.shell.running import NAME as SHELL
-from runnel.handlers.shell.running import Shell
 
 
 def builtin_registry(means: Means | None = None) -> HandlerRegistry:
@@ -22,19 +16,15 @@ def builtin_registry(means: Means | None = None) -> HandlerRegistry:
     Without `means` they may do whatever the user of this process may.
     """
     given = means or Means()
-    web, shell = Web(given), Shell(given)
+    reaching = outside.Outside(given)
     registry = HandlerRegistry()
     registry.register("input", echo.give_input, mode=Mode.LOOP)
     registry.register_plan("output", echo.plan_output, source=echo.__name__)
     registry.register_plan("data_processor", data_processor.plan, source=data_processor.__name__)
     registry.register_plan("python", Python(given.functions).plan, source="runnel.handlers.python")
-    for name in NAMES:
-        service = ExternalService(name, web, given.clock)
-        registry.register_plan(name, service.plan, source="runnel.handlers.external_service")
-    registry.register_plan(LLM, LlmService(given, web).plan, source="runnel.handlers.llm_service")
-    registry.register_plan(SHELL, shell.plan, source="runnel.handlers.shell")
-    registry.on_close(web.close)
-    registry.on_close(shell.close)
+    for name in outside.NAMES:
+        registry.register_plan(name, reaching.plan_of(name), source=outside.__name__)
+    registry.on_close(reaching.close)
     return registry
 
 

@@ -38,7 +38,7 @@ class Addresses(msgspec.Struct, frozen=True):
             )
 
     def _allows(self, host: str, address: Address) -> bool:
-        if host.lower().rstrip(".") in self.entries:
+        if host.lower().rstrip(".") in map(str.lower, self.entries):
             return True
         if any(_is_in(address, entry) for entry in self.entries):
             return True

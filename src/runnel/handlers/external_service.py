@@ -16,7 +16,6 @@ from runnel.handlers.loop_time import Waits
 from runnel.handlers.means import check_config
 from runnel.handlers.mocking import ABSENT, Mock, mock_of
 
-NAMES = ("call_external_service", "external_service")
 # A session of somebody else's does not belong into a history.
 UNTOLD = frozenset({"set-cookie", "set-cookie2"})
 

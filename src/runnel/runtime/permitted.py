@@ -31,6 +31,12 @@ def server_handlers(
     return builtin_registry(means if app_module is None else means.with_app(app_module, app_tasks))
 
 
+def local_functions(settings: Settings) -> Functions:
+    """Those that `local_handlers` lets a document call."""
+    named = settings.allowed_functions
+    return Functions() if named is None else Functions(named)
+
+
 def _means(settings: Settings, clock: Clock, *, otherwise: tuple[str, ...]) -> Means:
     functions, programs = settings.allowed_functions, settings.allowed_programs
     return Means(

@@ -70,6 +70,11 @@ TEMPLATES = [
         "that calls something",
     ),
     case(
+        of_a("cache: {key: '{{ secrets.x }}', ttl_seconds: 9}"),
+        "node 'a': cache.key refers to 'secrets.x', but a cache key is stored, and secrets never "
+        "are; name something else",
+    ),
+    case(
         of_a("condition: secrets.on"),
         "node 'a': condition refers to 'secrets.on', but only workers know secrets, and condition "
         "is evaluated by the orchestrator; use it in the config of a node that calls something",

@@ -184,7 +184,7 @@ def test_metadata_services_are_not_among_all(address: str) -> None:
         ("10.0.0.0/8", "host", "10.9.9.9"),
         ("10.0.0.0/8", "host", "::ffff:10.9.9.9"),
         ("::1", "host", "::1"),
-        ("db.internal", "DB.internal.", "10.0.0.1"),
+        ("DB.internal", "db.Internal.", "10.0.0.1"),
         ("169.254.169.254", "host", "169.254.169.254"),
     ],
 )

@@ -9,6 +9,8 @@ import msgspec
 from runnel.core.json_types import Json
 from runnel.errors import ServiceError, ServiceRefusedError
 
+# What is longer is no media type; reading one takes the square of its length.
+HEADER_CHARS_MAX = 500
 # Accepts the headers of gzip and of zlib alike.
 _ANY_HEADER = zlib.MAX_WBITS | 32
 
@@ -59,7 +61,7 @@ class Unpacking:
 def content_of(data: bytes, headers: Mapping[str, str], *, kind: str, where: str) -> Json:
     """`auto` is JSON if the answer says that it is. Raises ServiceError for what can't be read."""
     said = Message()
-    said["content-type"] = headers.get("content-type", "")
+    said["content-type"] = headers.get("content-type", "")[:HEADER_CHARS_MAX]
     subtype = said.get_content_subtype()
     is_json = subtype == "json" or subtype.endswith("+json")
     if kind == "json" or (kind == "auto" and is_json):
@@ -78,7 +80,7 @@ def _text(data: bytes, said: Message, where: str) -> str:
     charset = said.get_content_charset("utf-8")
     try:
         return data.decode(charset)
-    except (UnicodeDecodeError, LookupError):
+    except (UnicodeError, LookupError):
         raise ServiceRefusedError(
             f"{where} answered with {len(data):,} bytes of {said.get_content_type()} that are "
             f"neither JSON nor text in {charset[:20]}"

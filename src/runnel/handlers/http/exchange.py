@@ -1,8 +1,8 @@
 """One request and its answer, over as many redirects as are allowed, each checked as the first."""
 
 import ssl
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
 
 import httpcore
 import httpx
@@ -19,10 +19,9 @@ from runnel.handlers.loop_time import Waits
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 # With these, the request is made again as it was; with the others as a GET.
 AS_IT_WAS = frozenset({307, 308})
-SEE_OTHER = 303
 # What another host may know; anything else that a user gave may be a credential.
 HARMLESS = frozenset({"accept", "accept-language", "content-type", "user-agent"})
-ERROR_BYTES = 16 * 1024
+ERROR_BYTES = 4 * SAID_CHARS
 PORTS = {"http": 80, "https": 443}
 
 
@@ -41,7 +40,7 @@ class Opened:
         self.head = head
         self._packed = packed
 
-    async def chunks(self, bytes_max: int) -> AsyncIterator[bytes]:
+    async def chunks(self, bytes_max: int) -> AsyncGenerator[bytes, None]:
         """Unpacked; raises ServiceRefusedError beyond the limit."""
         unpacking = Unpacking(self.head.where, self.head.headers, bytes_max=bytes_max)
         async for chunk in self._packed:
@@ -203,13 +202,18 @@ def _port(url: httpx.URL) -> int:
 
 
 async def _refusal(opened: Opened, wanted: Wanted, clock: Waits) -> RunnelError:
+    """With the beginning of the body, as far as it can be had: the status alone says enough."""
     head = opened.head
-    try:
-        said = (await opened.read(ERROR_BYTES))[: 4 * SAID_CHARS].decode(errors="replace")
-    except (RunnelError, httpcore.NetworkError, httpcore.ProtocolError):
-        said = ""  # the status says enough
+    said = b""
+    with suppress(RunnelError, httpcore.NetworkError, httpcore.ProtocolError):
+        async with aclosing(opened.chunks(wanted.limits.bytes_max)) as chunks:
+            async for chunk in chunks:
+                said += chunk[:ERROR_BYTES]
+                if len(said) >= ERROR_BYTES:
+                    break
+    text = said[:ERROR_BYTES].decode(errors="replace")
     after = retry_after(head.headers.get("retry-after"), now=clock.now())
-    return status_error(wanted.verdicts, head.where, head.status, said=said, retry_after_s=after)
+    return status_error(wanted.verdicts, head.where, head.status, said=text, retry_after_s=after)
 
 
 def _broken(where: str, error: BaseException) -> RunnelError:

@@ -1,5 +1,6 @@
 """Secrets are filled in by the worker, and leave it neither by results nor by errors."""
 
+import asyncio
 import base64
 import logging
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 
 from runnel.authoring.context import Context
 from runnel.cli.logs import show_logs
-from runnel.core.commands import TaskFailed, TaskSkipped
+from runnel.core.commands import TaskCompleted, TaskFailed, TaskSkipped
 from runnel.core.json_types import Json
 from runnel.core.retry import RetryPolicy
 from runnel.engine.worker.configs import config_of
@@ -167,3 +168,21 @@ def test_a_config_knows_which_secrets_it_needs() -> None:
     raw = msgspec.Raw(b'{"a": "{{ secrets.x }} {{ secrets[\'y\'] }} {{ input.z }}"}')
 
     assert config_of(raw).secrets == {"x", "y"}
+
+
+async def test_a_cached_result_is_found_by_the_name_of_a_secret(stage: Stage) -> None:
+    """A key of the value could be tried out by whoever reads the store."""
+    fields: dict[str, Any] = {"cache_key": msgspec.Raw(b"null"), "cache_ttl_s": 60.0}
+    config = {"a": "{{ secrets.key }}"}
+    seen = Seen()
+    stage.handlers.register("see", seen)
+
+    await stage.run(stage.task("see", config, **fields), secrets=SECRETS)
+    stage.stop = asyncio.Event()
+    async with stage.working(secrets=KnownSecrets({"key": "another value"})):
+        await stage.issue(stage.task("see", config, node="b", **fields))
+        results = await stage.results(2)
+
+    outputs = [each.output.decode() for each in results if isinstance(each, TaskCompleted)]
+    assert outputs == [{"a": "***"}, {"a": "***"}]
+    assert len(seen.configs) == 1
