@@ -271,6 +271,33 @@ async def test_own_handlers_come_with_the_app(site: Site) -> None:
     assert (said["node_id"], said["logger"]) == ("a", "runnel.handler.price")
 
 
+async def test_a_worker_fills_in_secrets_and_its_log_does_not_show_them(
+    site: Site, desk: Desk, orchestrator_log: Path
+) -> None:
+    (site.program.folder / "shop.py").write_text(
+        "import logging\nfrom runnel import HandlerRegistry\nhandlers = HandlerRegistry()\n"
+        "@handlers.handler('login')\n"
+        "def login(config, ctx):\n"
+        "    ctx.logger.info('key %s', config['key'], extra={'used': config['key']})\n"
+        "    logging.getLogger('library').warning('Bearer %s', config['key'])\n"
+        "    raise PermissionError('refused: ' + config['key'])\n"
+    )
+    config = {"key": "{{ secrets.shop_key }}"}
+    node = {"id": "a", "handler": "login", "config": config, "retry": {"max_retries": 0}}
+    (site.program.folder / "login.json").write_text(json.dumps({"name": "l", "nodes": [node]}))
+    site.environment["RUNNEL_SECRET_SHOP_KEY"] = "geheim-0815"
+    async with site.process("worker", "--app", "shop:handlers") as worker:
+        done = await site.run("run", "login.json", "--json")
+        said = [await worker.says("key ***"), await worker.says("Bearer ***")]
+        log = "\n".join(worker.lines)
+    seen = [await desk.ask(command, "@last") for command in ("show", "history")]
+
+    assert json.loads(done.stdout)["nodes"]["a"]["error"] == "PermissionError: refused: ***"
+    assert json.loads(said[0])["used"] == "***"
+    assert "geheim" not in "".join([done.stdout, done.stderr, log, *seen])
+    assert "geheim" not in orchestrator_log.read_text()
+
+
 async def test_a_document_alone_enables_nothing_and_the_app_is_the_operators_own(
     site: Site,
 ) -> None:
