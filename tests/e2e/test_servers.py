@@ -28,7 +28,7 @@ class Site:
         self.program = Program(folder)
         self.log = self.program.log
         self.gate = folder / "gate"
-        self.environment = {"REDIS_URL": url, "RUNNEL_ALLOW_PYTHON": "steps:*"}
+        self.environment = {"REDIS_URL": url, "RUNNEL_ALLOW_PYTHON": "steps:*,batched:*"}
 
     def process(self, *arguments: str) -> AbstractAsyncContextManager[Running]:
         return self.program.running(*arguments, **self.environment)
