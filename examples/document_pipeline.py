@@ -1,6 +1,17 @@
-"""A document pipeline of plain Python functions: parallel steps, a retry, a skip and a fan-in.
+"""A document pipeline of plain functions in one process: parallel steps, a retry, a skip, a fan-in.
 
-python examples/document_pipeline.py
+Its steps are functions, not names, so nothing is kept after it; documents.py is the durable one.
+
+    $ python examples/document_pipeline.py
+    layer 0: extract
+    layer 1: save_parquet, save_json, record_metrics, ask_a_person
+    layer 2: create_review
+    …
+    COMPLETED  save_json       … s  1 retries  invoice-7.json
+    …
+    SKIPPED    ask_a_person    … s  0 retries  condition is false
+    COMPLETED  create_review   … s  0 retries  ['invoice-7.parquet', 'invoice-7.json']
+    COMPLETED in … s: 5 completed, 0 failed, 1 skipped
 """
 
 import asyncio

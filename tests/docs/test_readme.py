@@ -10,8 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.console import commands_of
+from tests.docs.test_examples import NAMES, session_of
+
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+NUMBERS = {15: "Fifteen", 16: "Sixteen", 17: "Seventeen", 18: "Eighteen", 19: "Nineteen"}
 BROKEN = """\
 name: broken
 nodes:
@@ -66,10 +70,15 @@ def test_a_broken_workflow_is_refused_in_the_words_of_the_readme(tmp_path: Path)
     assert done.stderr.strip() in README
 
 
-def test_the_demo_prints_what_the_readme_shows(tmp_path: Path) -> None:
-    done = runnel("run", str(ROOT / "examples/demo.yaml"), folder=tmp_path)
+def test_the_demo_prints_what_the_readme_shows() -> None:
+    (command,) = commands_of(session_of("demo.yaml"))  # test_examples.py runs it
 
-    assert done.stdout.strip() in README
+    assert command.line in README
+    assert f"{command.printed.strip()}\n```" in README
+
+
+def test_every_example_is_counted() -> None:
+    assert NUMBERS[len(NAMES)] in README
 
 
 def test_the_python_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,44 @@
+"""Runs again what failed and what depends on it; what had completed is taken over, not repeated.
+
+$ runnel run examples/rerun.py
+…
+read_rate: failed: FileNotFoundError: [Errno 2] No such file or directory: 'rate.txt'
+…
+run again what failed: runnel rerun …
+$ echo 0.19 > rate.txt
+$ runnel rerun @last
+"1000 EUR and 190 EUR tax"
+$ runnel show @last
+…
+✓ add_up      COMPLETED … 1000 (taken over from …)
+✓ read_rate   COMPLETED  …  1         0.19
+✓ write_bill  COMPLETED  …  1         "1000 EUR and 190 EUR tax"
+…
+"""
+
+from pathlib import Path
+from typing import Any
+
+from runnel import task, workflow
+
+
+@task
+def add_up() -> int:
+    """Stands for an hour of work."""
+    return 1000
+
+
+@task(retries=0)
+def read_rate() -> float:
+    return float(Path("rate.txt").read_text())
+
+
+@task
+def write_bill(amount: int, rate: float) -> str:
+    return f"{amount} EUR and {amount * rate:.0f} EUR tax"
+
+
+@workflow
+def bill() -> Any:
+    amount = add_up()
+    return write_bill(amount, read_rate.after(amount)())

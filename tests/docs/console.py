@@ -1,0 +1,173 @@
+"""Does what a page shows: writes its files, runs its commands, compares what they print.
+
+A block that begins with `# name.py` is a file; `$ ` begins a command, and what follows is printed
+by it: stdout, and stderr as well if it fails. `…` stands for anything within a line, and alone on a
+line for any lines. A command that ends with `&` runs on in the background; `# until: words` behind
+that says what it has to say before the next command is given, as a reader would wait for it.
+"""
+
+import contextlib
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.docs.forks import Done, Forks
+from tests.e2e.program import DEADLINE_S, clean_environment
+from tests.waiting import LOOK_EVERY_S
+
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_FILE = re.compile(r"(?:#|//) ([\w/.-]+\.\w+)\n")
+_COMMAND = re.compile(r"^\$ (.*?)\n(.*?)(?=^\$ |\Z)", re.DOTALL | re.MULTILINE)
+_BACKGROUND = re.compile(r"(.*?) &(?:\s+# until: (.*))?$")
+_PLAIN = re.compile(r"((?:\w+=\S+ )*)runnel ([^|;<>&$`]*)")
+
+
+class Command(NamedTuple):
+    line: str
+    printed: str
+
+
+class File(NamedTuple):
+    name: str
+    text: str
+
+
+def steps_of(page: str) -> list[File | Command]:
+    """In the order of the page."""
+    return [step for kind, text in _BLOCK.findall(page) for step in _steps(kind, text)]
+
+
+def commands_of(console: str) -> list[Command]:
+    return [Command(line, printed) for line, printed in _COMMAND.findall(console)]
+
+
+def _steps(kind: str, text: str) -> Iterator[File | Command]:
+    named = _FILE.match(text)
+    if kind == "console":
+        yield from commands_of(text)
+    elif named is not None:
+        yield File(named[1], text)
+
+
+class Console:
+    """One reader's terminal, in `folder`."""
+
+    def __init__(self, folder: Path, forks: Forks, *, environment: Mapping[str, str]) -> None:
+        self.folder = folder
+        self._forks = forks
+        self._environment = clean_environment(**environment)
+        self._background: subprocess.Popen[str] | None = None
+
+    def follow(self, step: File | Command) -> None:
+        """Raises AssertionError when something else is printed than the page shows."""
+        if isinstance(step, File):
+            path = self.folder / step.name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(step.text, encoding="utf-8")
+            return
+        done = self.run(step.line)
+        if done is not None and not matches(step.printed, shown(done)):
+            raise AssertionError(
+                f"$ {step.line}\n{shown(done)}\nis what it prints; the page shows:\n{step.printed}"
+            )
+
+    def run(self, line: str) -> Done | None:
+        """None for a command in the background; `wait` is what ends that."""
+        if (found := _BACKGROUND.fullmatch(line)) is not None:
+            self._begin(found[1], until=found[2])
+            return None
+        if line == "wait":
+            return self._wait()
+        if line == "kill -9 $!":
+            return self._kill()
+        if (plain := _PLAIN.fullmatch(line)) is not None:
+            given = dict(word.split("=", 1) for word in shlex.split(plain[1]))
+            words = shlex.split(plain[2], comments=True)
+            return self._forks.run(words, self.folder, self._environment | given)
+        return self._shell(line)
+
+    def _shell(self, line: str) -> Done:
+        done = subprocess.run(
+            ["bash", "-c", line],
+            cwd=self.folder,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    def _begin(self, line: str, *, until: str | None) -> None:
+        log = self.folder / ".background"
+        with log.open("w") as errors:
+            self._background = subprocess.Popen(
+                ["bash", "-c", f"exec {line}"],
+                cwd=self.folder,
+                env=self._environment,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+        end = time.monotonic() + DEADLINE_S
+        while until is not None and until not in log.read_text():
+            if time.monotonic() > end or self._background.poll() is not None:
+                raise AssertionError(f"$ {line}\nnever said '{until}', only:\n{log.read_text()}")
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._background.wait(LOOK_EVERY_S)
+
+    def _wait(self) -> Done:
+        if self._background is None:
+            raise AssertionError("nothing runs in the background")
+        out, _ = self._background.communicate(timeout=DEADLINE_S)
+        return Done(self._background.returncode, out, (self.folder / ".background").read_text())
+
+    def _kill(self) -> Done:
+        if self._background is None:
+            raise AssertionError("nothing runs in the background")
+        self._background.kill()
+        self._background.communicate()
+        return Done(0, "", "")
+
+    def close(self) -> None:
+        if self._background is not None and self._background.poll() is None:
+            self._kill()
+
+
+@contextlib.contextmanager
+def console(folder: Path, forks: Forks, **environment: str) -> Iterator[Console]:
+    """`runnel` and `python` are those that run the tests."""
+    programs = folder / ".bin"
+    programs.mkdir()
+    for name, words in (("runnel", f"{sys.executable} -m runnel"), ("python", sys.executable)):
+        (programs / name).write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+        (programs / name).chmod(0o755)
+    path = f"{programs}:{os.environ['PATH']}"
+    opened = Console(folder, forks, environment={"PATH": path, **environment})
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def shown(done: Done) -> str:
+    return done.out if done.code == 0 else done.out + done.err
+
+
+def matches(expected: str, printed: str) -> bool:
+    pattern = "\n".join(_line_pattern(line) for line in expected.strip().splitlines())
+    pattern = pattern.replace("<any lines>\n", "(?:.*\n)*").replace("<any lines>", "(?s:.*)")
+    text = "\n".join(line.rstrip() for line in printed.strip().splitlines())
+    return re.fullmatch(pattern, text) is not None
+
+
+def _line_pattern(line: str) -> str:
+    if line.strip() == "…":
+        return "<any lines>"
+    return ".*".join(re.escape(part) for part in line.rstrip().split("…"))

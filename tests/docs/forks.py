@@ -1,0 +1,92 @@
+"""Runs commands of `runnel` in forks of a process that has imported it: as separate as a start of
+the program, without the cold start of each.
+
+As a program it reads one order per line, {"words", "folder", "environment", "out", "err"}, where
+the last two are files, and answers with the exit code.
+"""
+
+import contextlib
+import importlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from runnel.cli.main import run_command
+
+# What most commands import late, so that a fork has it already.
+PRELOADED = (
+    "jinja2",
+    "jsonschema",
+    "runnel.cli.reporting",
+    "runnel.cli.watching",
+    "runnel.core.templates.parse",
+    "runnel.runtime.build",
+    "runnel.runtime.stores",
+    "yaml",
+)
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+class Forks:
+    """The process that is forked, as seen by a test."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+
+    def run(self, words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Done:
+        files = {"out": str(folder / ".out"), "err": str(folder / ".err")}
+        order = {"words": words, "folder": str(folder), "environment": environment, **files}
+        if self._process.stdin is None or self._process.stdout is None:
+            raise AssertionError("it is not listened to")
+        print(json.dumps(order), file=self._process.stdin, flush=True)
+        code = int(self._process.stdout.readline())
+        out, err = (Path(path).read_text(encoding="utf-8") for path in files.values())
+        return Done(code, out, err)
+
+
+@contextlib.contextmanager
+def forks() -> Iterator[Forks]:
+    with subprocess.Popen(  # ended by the end of its stdin
+        [sys.executable, "-m", "tests.docs.forks"],
+        cwd=Path(__file__).parents[2],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        yield Forks(process)
+
+
+def main() -> None:
+    for name in PRELOADED:
+        importlib.import_module(name)
+    for line in sys.stdin:
+        order = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            obey(order)
+        _, status = os.waitpid(child, 0)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()
+
+
+def obey(order: dict[str, Any]) -> None:
+    os.chdir(order["folder"])
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    for number, path in ((0, os.devnull), (1, order["out"]), (2, order["err"])):
+        flags = os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        os.dup2(os.open(path, flags, 0o600), number)
+    sys.exit(run_command(order["words"]))
+
+
+if __name__ == "__main__":
+    main()
