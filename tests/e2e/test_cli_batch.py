@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.program import Program
+from tests.e2e.program import DEADLINE_S, Program
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.e2e
@@ -125,7 +125,7 @@ async def test_a_killed_batch_goes_on_without_repeating_a_finished_document(
     numbers = list(range(60))
     program = prepare(tmp_path, numbers, nap=0.05)
     async with program.running(*CALL) as first:
-        await eventually(lambda: len(runs(program)) >= 10)
+        await eventually(lambda: len(runs(program)) >= 10, 3 * DEADLINE_S)
         first.send(signal.SIGKILL)
         await first.ends()
     finished = {each["execution_id"] for each in await completed(program)}
@@ -145,7 +145,7 @@ async def test_an_interrupted_batch_stops_gently_and_goes_on(tmp_path: Path) -> 
     numbers = list(range(40))
     program = prepare(tmp_path, numbers, nap=0.05)
     async with program.running(*CALL) as first:
-        await eventually(lambda: len(runs(program)) >= 8)
+        await eventually(lambda: len(runs(program)) >= 8, 3 * DEADLINE_S)
         first.send(signal.SIGINT)
         code, out, err = await first.ends()
     done = await asyncio.to_thread(program.run, *CALL)

@@ -158,7 +158,7 @@ async def test_a_killed_batch_goes_on_and_repeats_nothing(site: Site) -> None:
     call = (*CALL, "--in-flight", "8", "--json")
     async with site.process("worker"), site.process("worker"):
         async with site.process(*call) as first:
-            await eventually(lambda: len(runs(site.program)) >= 8)
+            await eventually(lambda: len(runs(site.program)) >= 8, 3 * DEADLINE_S)
             first.send(signal.SIGKILL)
             await first.ends()
         done = await site.run(*call)

@@ -209,8 +209,8 @@ CALLS = [
         "missing.yaml: there is no such file; check the path",
     ),
     Call(
-        "graph good.yaml --svg",
-        "no such option: --svg; see 'runnel graph --help'",
+        "graph good.yaml --png",
+        "no such option: --png; see 'runnel graph --help'",
     ),
     Call(
         "list --status bogus",
@@ -325,6 +325,14 @@ CALLS = [
         "--inputs good.jsonl: 1 problem\n"
         "  - line 1: expected id to be a text or a whole number, got null",
         {"good.jsonl": "[1]"},
+    ),
+    Call(
+        "init good.yaml",
+        "good.yaml: the project can't be made: File exists",
+    ),
+    Call(
+        "init a b",
+        "too many arguments: b; see 'runnel init --help'",
     ),
     Call(
         "dlq show nope",

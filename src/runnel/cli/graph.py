@@ -18,6 +18,9 @@ def graph(
     as_mermaid: Annotated[
         bool, typer.Option("--mermaid", help="Print Mermaid text, for documents and web pages.")
     ] = False,
+    as_svg: Annotated[
+        bool, typer.Option("--svg", help="Print an SVG image, for documents and web pages.")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print nodes, edges and layers as one JSON object.")
     ] = False,
@@ -32,6 +35,16 @@ def graph(
         from runnel.cli.words import compact
 
         print(compact(graph_document(found)))
+    elif as_svg:
+        from runnel.cli.drawing.svg import NODES_MAX, svg
+        from runnel.errors import InputError
+
+        if len(found) > NODES_MAX:
+            raise InputError(
+                f"--svg: {len(found):,} nodes make no picture that can be read, at most "
+                f"{NODES_MAX} do; --json has all of them"
+            )
+        print(svg(found))
     elif as_mermaid:
         from runnel.cli.drawing.mermaid import mermaid
 

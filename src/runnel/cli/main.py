@@ -21,6 +21,7 @@ from runnel.cli.export import export
 from runnel.cli.failures import tell
 from runnel.cli.graph import graph
 from runnel.cli.history import history
+from runnel.cli.init import init
 from runnel.cli.listing import list_executions
 from runnel.cli.orchestrator import orchestrator
 from runnel.cli.queues import queues
@@ -102,6 +103,7 @@ for _command, _panel, _example in (
     (resume, _RUN, "runnel resume @last"),
     (rerun, _RUN, "runnel rerun @last --from parse --input year=2025"),
     (batch, _RUN, "runnel batch invoice.yaml --inputs invoices.jsonl --output results.jsonl"),
+    (init, _WRITE, "runnel init my-project"),
     (validate, _WRITE, "runnel validate report.yaml"),
     (graph, _WRITE, "runnel graph report.yaml --mermaid > report.mmd"),
     (export, _WRITE, "runnel export flow.py > flow.yaml"),

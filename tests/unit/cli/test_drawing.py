@@ -1,5 +1,8 @@
 """Graphs as pictures: what a person reads at a glance must also be true."""
 
+import itertools
+from xml.etree import ElementTree as ET
+
 import msgspec
 import pytest
 
@@ -8,11 +11,13 @@ from runnel.cli.drawing.data import graph_document
 from runnel.cli.drawing.layers import list_layers
 from runnel.cli.drawing.mermaid import escaped, mermaid
 from runnel.cli.drawing.picture import draw
+from runnel.cli.drawing.svg import svg
 from runnel.core.graph import Graph
 from runnel.core.ids import NodeId
 from runnel.core.workflow import Node, Workflow
 from tests.unit.cli.graphs import graph, workflow
 
+SVG = "{http://www.w3.org/2000/svg}"
 DIAMOND = """\
       ╭───╮
       │ a │
@@ -154,3 +159,47 @@ def test_a_graph_as_data_is_plain_json() -> None:
         "edges": [["a", "b"]],
         "layers": [["a"], ["b"]],
     }
+
+
+def test_an_image_has_a_box_for_each_node_and_says_itself_in_words() -> None:
+    nodes = (
+        Node(id=NodeId("a"), handler="input"),
+        Node(id=NodeId('<b> & "c"\n'), handler="python", for_each="a.x", dependencies=("a",)),  # type: ignore[arg-type]
+        Node(id=NodeId("d"), handler="a_handler_with_a_long_name", condition="a.x > 1"),
+    )
+    found = ET.fromstring(svg(Graph(Workflow(name="w & <x>", nodes=nodes))))
+
+    groups = list(found.iter(f"{SVG}g"))
+    kinds = [(each.get("class"), len(each.findall(f"{SVG}rect"))) for each in groups]
+    assert found.findtext(f"{SVG}title") == "Workflow w & <x>"
+    assert found.findtext(f"{SVG}desc") == ('3 nodes in 2 layers. a. <b> & "c"\\n after a. d.')
+    assert set(kinds) == {("node", 2), ("node builtin", 1), ("node conditional", 1)}
+    assert [each.findtext(f"{SVG}title") for each in groups if each.get("class") == "node"] == [
+        '<b> & "c"\\n (python); once for each item of a list'
+    ]
+
+
+def test_boxes_of_an_image_hold_their_texts_and_do_not_overlap() -> None:
+    edges = {"a": "", "b": "a", "c": "a", "d": "b c", "e": "a d", "a_long_name_in_a_row": "a"}
+    found = ET.fromstring(svg(graph(edges)))
+
+    boxes = [
+        (float(each.get("y", 0)), float(each.get("x", 0)), float(each.get("width", 0)))
+        for each in found.iter(f"{SVG}rect")
+        if each.get("class") == "box"
+    ]
+    texts = [text for text in found.iter(f"{SVG}text") if text.get("class") == "name"]
+    assert len(boxes) == len(texts) == len(edges)
+    for (y, x, width), (next_y, next_x, _) in itertools.pairwise(sorted(boxes)):
+        assert y < next_y or x + width < next_x
+    widths = {text.text: box[2] for text, box in zip(texts, boxes, strict=True)}
+    assert all(width >= 9 * len(name or "") for name, width in widths.items())
+
+
+def test_an_image_draws_each_edge_with_a_tip_at_its_end() -> None:
+    found = ET.fromstring(svg(graph({"a": "", "b": "a", "c": "b", "d": "a c"})))
+
+    tips = [each for each in found.iter(f"{SVG}path") if each.get("class") == "tip"]
+    lines = [each for each in found.iter(f"{SVG}path") if each.get("class") == "edge"]
+    assert len(tips) == 4
+    assert len(lines) == 6  # from a to d it passes two layers

@@ -4,7 +4,7 @@ An edge over several layers passes an empty place in each of them, so that every
 from one layer to the next.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from runnel.cli.words import short
@@ -49,8 +49,9 @@ class Layout:
         return max(place.right for place in self.places)
 
 
-def lay_out(graph: Graph) -> Layout:
-    layout = _with_passages(graph)
+def lay_out(graph: Graph, *, least: Callable[[int], int] = lambda _index: 0) -> Layout:
+    """Each box is as wide as its label needs, and at least as `least` says for its node."""
+    layout = _with_passages(graph, least)
     _order(layout)
     _pack(layout)
     for _ in range(SWEEPS):
@@ -71,12 +72,12 @@ def label_of(graph: Graph, index: int) -> str:
     return name if node.condition is None else f"{name} {CONDITION_MARK}"
 
 
-def _with_passages(graph: Graph) -> Layout:
+def _with_passages(graph: Graph, least: Callable[[int], int]) -> Layout:
     depth = {graph.index[id_]: d for d, ids in enumerate(graph.layers()) for id_ in ids}
     places = []
     for index in range(len(graph)):
         label = label_of(graph, index)
-        places.append(Place(label, len(label) + BORDER_CHARS))
+        places.append(Place(label, max(least(index), len(label) + BORDER_CHARS)))
     layers: list[list[int]] = [[graph.index[id_] for id_ in ids] for ids in graph.layers()]
     edges: list[list[tuple[int, int]]] = [[] for _ in layers]
     for each in graph.nodes:

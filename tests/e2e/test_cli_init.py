@@ -1,0 +1,50 @@
+"""`runnel init`: from an empty folder to tests that pass."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.program import DEADLINE_S, Program, clean_environment
+
+pytestmark = pytest.mark.e2e
+
+
+def test_a_new_project_runs_and_its_tests_pass(tmp_path: Path) -> None:
+    made = Program(tmp_path).run("init", "shop/first")
+    project = tmp_path / "shop/first"
+    done = subprocess.run(
+        [sys.executable, "-m", "runnel", "run", "flow.yaml", "--input", "text=to be or not to be"],
+        cwd=project,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    tested = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir=."],
+        cwd=project,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=3 * DEADLINE_S,
+        check=False,
+    )
+
+    assert made.returncode == 0
+    assert "  cd shop/first\n  runnel run flow.yaml\n" in made.stdout
+    assert json.loads(done.stdout) == {"words": 6, "different": 4, "longest": "not"}
+    assert "3 passed" in tested.stdout, tested.stdout
+
+
+def test_nothing_that_is_there_is_changed(tmp_path: Path) -> None:
+    program = Program(tmp_path)  # it has steps.py already
+
+    refused = program.run("init")
+
+    assert refused.returncode == 2
+    assert refused.stderr == ("error: .: steps.py would be overwritten; name another directory\n")
+    assert not (tmp_path / "flow.yaml").exists()
