@@ -10,6 +10,7 @@ import pytest
 from runnel.cli.main import run_command
 from tests.e2e.program import Program
 from tests.e2e.wrong_calls import CALLS, GOOD, Call
+from tests.e2e.wrong_daily_calls import DAILY_CALLS
 
 pytestmark = pytest.mark.e2e
 
@@ -24,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.arguments)
+@pytest.mark.parametrize("call", [*CALLS, *DAILY_CALLS], ids=lambda call: call.arguments)
 def test_a_wrong_call_is_answered_with_a_sentence(
     call: Call,
     folder: Path,

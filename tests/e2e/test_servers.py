@@ -114,6 +114,7 @@ async def test_a_run_is_handed_over_and_all_commands_see_it(
     seen = await desk.document("show", "@last")
     told = await desk.ask("history", "@last")
     workflows = await desk.ask("workflows")
+    overview = (await desk.ask("top", "--once")).split("\n\n")
 
     host = site.environment["REDIS_URL"].rpartition("@")[2]
     lines = done.stderr.splitlines()
@@ -123,6 +124,8 @@ async def test_a_run_is_handed_over_and_all_commands_see_it(
     assert (failed.returncode, listed["status"], seen["status"]) == (1, "FAILED", "FAILED")
     assert "a: failed: ValueError: it broke" in failed.stderr.splitlines()
     assert "ValueError: it broke" in told
+    titles = [section.splitlines()[0] for section in overview[1:]]
+    assert titles == ["under way", "ended", "queues", "workers", "orchestrators"]
     assert {"chain", "failing"} <= {line.split()[0] for line in workflows.splitlines()}
     assert not (site.program.folder / ".runnel").exists()
     # Written after the commit that others have seen.

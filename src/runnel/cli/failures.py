@@ -71,7 +71,7 @@ def _usage(error: BaseException) -> str:
 
 _REWORDED = (
     (
-        r"invalid value for '([^']+)': (-?[\d.]+) is not in the range x>=(\d+)",
+        r"invalid value for '([^']+)': (-?[\d.]+) is not in the range x>=([\d.]+)",
         r"\1: expected at least \3, got \2",
     ),
     (

@@ -32,6 +32,7 @@ from runnel.cli.schema import schema
 from runnel.cli.show import show
 from runnel.cli.signal import signal
 from runnel.cli.streams import make_printable
+from runnel.cli.top import top
 from runnel.cli.trim import trim
 from runnel.cli.validate import validate
 from runnel.cli.watch import watch
@@ -41,7 +42,7 @@ from runnel.cli.workflows import workflows
 
 app = typer.Typer(
     name="runnel",
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -118,6 +119,7 @@ for _command, _panel, _example in (
     (config, _SERVE, "RUNNEL_ENV=prod runnel config"),
     (workflows, _ACT, "runnel workflows report --diff 1"),
     (list_executions, _ACT, "runnel list --status failed --limit 5"),
+    (top, _ACT, "runnel top"),
     (show, _ACT, "runnel show @last"),
     (watch, _ACT, "runnel watch @last"),
     (history, _ACT, "runnel history @last"),

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
 
 import typer
 
+from runnel.cli.completion import complete_id
+
 if TYPE_CHECKING:
     from runnel.settings import Settings
 
@@ -21,6 +23,7 @@ Id: TypeAlias = Annotated[
     typer.Argument(
         metavar="ID",
         help="An execution: its id, the first characters of it, or @last.",
+        autocompletion=complete_id,
         show_default=False,
     ),
 ]

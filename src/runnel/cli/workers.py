@@ -78,10 +78,10 @@ def _print(records: "Sequence[WorkerRecord]", settings: "Settings", now: float) 
     from runnel.cli.tables import print_table
 
     heads = ["WORKER", "STATE", "BUSY", "UP FOR", "LAST SIGN", "QUEUES"]
-    print_table(heads, [_row(record, settings, now) for record in records])
+    print_table(heads, [row_of(record, settings, now) for record in records])
 
 
-def _row(record: "WorkerRecord", settings: "Settings", now: float) -> "list[Cell]":
+def row_of(record: "WorkerRecord", settings: "Settings", now: float) -> "list[Cell]":
     from runnel.cli.tables import Cell
     from runnel.cli.words import duration
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from runnel.cli import exits
+from runnel.cli.completion import complete_workflow
 from runnel.cli.options import AsJson, DataDir, Place, RedisUrl
 
 if TYPE_CHECKING:
@@ -19,7 +20,10 @@ LIMIT = 50
 Name = Annotated[
     str | None,
     typer.Argument(
-        metavar="[NAME]", help="A workflow: its versions are listed.", show_default=False
+        metavar="[NAME]",
+        help="A workflow: its versions are listed.",
+        autocompletion=complete_workflow,
+        show_default=False,
     ),
 ]
 Version = Annotated[

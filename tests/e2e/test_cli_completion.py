@@ -1,0 +1,51 @@
+"""What a shell completes."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.program import Program
+
+pytestmark = pytest.mark.e2e
+
+
+def complete(program: Program, line: str, **environment: str) -> list[str]:
+    """The candidates for the last word, as bash asks for them."""
+    done = program.run(
+        _RUNNEL_COMPLETE="complete_bash",
+        COMP_WORDS=line,
+        COMP_CWORD=str(line.count(" ")),
+        **environment,
+    )
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def test_commands_ids_and_workflows_are_completed(tmp_path: Path) -> None:
+    program = Program(tmp_path)
+    program.run("run", "chain.json")
+    (document,) = program.documents("list")
+    execution_id = document["execution_id"]
+
+    assert complete(program, "runnel workf") == ["workflows"]
+    assert complete(program, "runnel dlq p") == ["purge"]
+    assert complete(program, f"runnel show {execution_id[:4]}") == [execution_id]
+    assert complete(program, "runnel show @") == ["@last"]
+    assert complete(program, "runnel workflows c") == ["chain"]
+
+
+def test_nothing_is_completed_where_there_is_nothing_to_look_at(tmp_path: Path) -> None:
+    program = Program(tmp_path)
+
+    assert complete(program, "runnel show 0") == []
+    assert complete(program, "runnel show 0", REDIS_URL="redis://localhost:1/0") == []
+    assert complete(program, "runnel show 0", REDIS_URL="nonsense") == []
+    assert not (tmp_path / ".runnel").exists()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_for_a_shell_names_the_program(tmp_path: Path, shell: str) -> None:
+    done = Program(tmp_path).run("--show-completion", shell)
+
+    assert done.returncode == 0
+    assert "_RUNNEL_COMPLETE=complete_" in done.stdout

@@ -1,0 +1,72 @@
+"""`runnel top`"""
+
+import os
+import pty
+import select
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.program import DEADLINE_S, Program, clean_environment
+
+pytestmark = pytest.mark.e2e
+
+LEAVES_SCREEN = b"\x1b[?1049l"
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    found = Program(tmp_path)
+    found.run("run", "failing.json")
+    return found
+
+
+def test_all_is_printed_once_without_a_terminal(program: Program) -> None:
+    done = program.run("top")
+
+    sections = done.stdout.split("\n\n")
+    assert done.returncode == 0
+    assert "0 running  0 pending  1 dead letter (runnel dlq list)" in sections[0]
+    assert sections[1] == "under way\n  nothing"
+    assert "failing   ✗ FAILED" in sections[2]
+    assert sections[3].strip() == "processes that run executions\n  none"
+
+
+def test_an_empty_folder_says_how_to_begin(tmp_path: Path) -> None:
+    done = Program(tmp_path).run("top", "--once")
+
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "no executions: there is no data" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_terminal_is_redrawn_until_a_signal_and_left_as_it_was(
+    program: Program, number: signal.Signals
+) -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        program.command("top", "--every", "0.2"),
+        cwd=program.folder,
+        env=clean_environment(TERM="xterm-256color"),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    written = b""
+    while written.count(b"runnel top") < 3 and select.select([ours], [], [], DEADLINE_S)[0]:
+        written += os.read(ours, 65_536)
+    process.send_signal(number)
+    while select.select([ours], [], [], DEADLINE_S)[0]:
+        try:
+            written += os.read(ours, 65_536)
+        except OSError:  # the other end is closed
+            break
+    os.close(ours)
+
+    assert process.wait(DEADLINE_S) == 0
+    assert written.count(b"runnel top") >= 3
+    assert LEAVES_SCREEN in written
+    assert b"Traceback" not in written

@@ -1,0 +1,64 @@
+"""What `runnel top` shows fits the terminal."""
+
+import pytest
+
+from runnel.cli.looks import LOOKS
+from runnel.cli.overview import Overview
+from runnel.cli.queues import Line
+from runnel.cli.screens import screen, share_out
+from runnel.core.ids import ExecutionId
+from runnel.core.states import ExecutionState
+from runnel.ports.store import Header
+from runnel.settings import read_settings
+
+
+@pytest.mark.parametrize(
+    ("wanted", "lines", "shares"),
+    [
+        ([0, 0], 40, [0, 0]),
+        ([100, 2], 20, [12, 2]),
+        ([100, 100], 20, [7, 7]),
+        ([100, 5, 100], 30, [8, 5, 8]),
+        ([100, 100], 4, [3, 3]),
+    ],
+)
+def test_lines_are_shared_among_the_sections(
+    wanted: list[int], lines: int, shares: list[int]
+) -> None:
+    assert share_out(wanted, lines) == shares
+
+
+def test_a_screen_shows_what_fits_and_says_how_much_more_there_is() -> None:
+    headers = [
+        Header(
+            execution_id=ExecutionId(f"x{number}"),
+            workflow="w",
+            version=1,
+            definition="d",
+            state=ExecutionState.RUNNING,
+            created_at=1.0,
+            started_at=90.0,
+        )
+        for number in range(40)
+    ]
+    seen = Overview(
+        at=100.0,
+        unfinished=headers,
+        ended=(),
+        dead_letters=3,
+        owners=["engine-1"],
+        queues=[Line("python", 7, 1.0, 0, "no worker takes them")],
+        workers=[],
+    )
+
+    lines = screen(seen, read_settings({}), height=24, trouble="Redis is away").plain.split("\n")
+
+    assert len(lines) <= 24
+    assert "40 running" in lines[0]
+    assert "3 dead letters (runnel dlq list)" in lines[0]
+    assert lines[1] == "Redis is away"
+    shown = [line for line in lines if line.startswith("x")]
+    assert shown[0].split() == ["x0", "w", LOOKS["RUNNING"].glyph, "RUNNING", "10", "s"]
+    assert f"under way  ({40 - len(shown)} more)" in lines
+    assert "  none; start one with: runnel worker" in lines
+    assert any(line.startswith("python") and "no worker takes them" in line for line in lines)
