@@ -16,7 +16,7 @@ def test_a_new_project_runs_and_its_tests_pass(tmp_path: Path) -> None:
     made = Program(tmp_path).run("init", "shop/first")
     project = tmp_path / "shop/first"
     done = subprocess.run(
-        [sys.executable, "-m", "runnel", "run", "flow.yaml", "--input", "text=to be or not to be"],
+        [sys.executable, "-m", "runnel", "run", "flow.py", "--input", "text=to be or not to be"],
         cwd=project,
         env=clean_environment(),
         capture_output=True,
@@ -35,16 +35,21 @@ def test_a_new_project_runs_and_its_tests_pass(tmp_path: Path) -> None:
     )
 
     assert made.returncode == 0
-    assert "  cd shop/first\n  runnel run flow.yaml\n" in made.stdout
-    assert json.loads(done.stdout) == {"words": 6, "different": 4, "longest": "not"}
+    assert "  cd shop/first\n  runnel run flow.py\n" in made.stdout
+    assert json.loads(done.stdout) == {
+        "counts": {"total": 6, "different": 4},
+        "longest": "not",
+    }
     assert "3 passed" in tested.stdout, tested.stdout
 
 
 def test_nothing_that_is_there_is_changed(tmp_path: Path) -> None:
-    program = Program(tmp_path)  # it has steps.py already
+    program = Program(tmp_path)
+    (tmp_path / "flow.py").write_text("mine")
 
     refused = program.run("init")
 
     assert refused.returncode == 2
-    assert refused.stderr == ("error: .: steps.py would be overwritten; name another directory\n")
-    assert not (tmp_path / "flow.yaml").exists()
+    assert refused.stderr == ("error: .: flow.py would be overwritten; name another directory\n")
+    assert (tmp_path / "flow.py").read_text() == "mine"
+    assert not (tmp_path / "test_flow.py").exists()

@@ -9,8 +9,7 @@ from runnel.cli import exits
 
 # What is made, by the name of what it is made from: Python that is not ours has no `.py` here.
 FILES = {
-    "flow.yaml": "flow.yaml",
-    "steps.py": "steps.py.txt",
+    "flow.py": "flow.py.txt",
     "test_flow.py": "test_flow.py.txt",
     ".gitignore": "gitignore.txt",
 }
@@ -22,7 +21,7 @@ def init(
         typer.Argument(metavar="[DIR]", help="Where; it is made if need be.", show_default="."),
     ] = Path(),
 ) -> int:
-    """Begin a project: a workflow, its functions, and tests that pass.
+    """Begin a project: a workflow, its tasks, and tests that pass.
 
     Nothing that is there is changed.
     """
@@ -41,8 +40,8 @@ def init(
     print("next:")
     if folder != Path():
         print(f"  cd {folder}")
-    print("  runnel run flow.yaml")
-    print('  runnel run flow.yaml --input text="to be or not to be"')
+    print("  runnel run flow.py")
+    print('  runnel run flow.py --input text="to be or not to be"')
     print("  pytest")
     return exits.OK
 
