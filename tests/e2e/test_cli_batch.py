@@ -123,7 +123,7 @@ async def test_a_killed_batch_goes_on_without_repeating_a_finished_document(
     tmp_path: Path,
 ) -> None:
     numbers = list(range(60))
-    program = prepare(tmp_path, numbers, nap=0.05)
+    program = prepare(tmp_path, numbers, nap=0.1)
     async with program.running(*CALL) as first:
         await eventually(lambda: len(runs(program)) >= 10, 3 * DEADLINE_S)
         first.send(signal.SIGKILL)
@@ -142,8 +142,8 @@ async def test_a_killed_batch_goes_on_without_repeating_a_finished_document(
 
 
 async def test_an_interrupted_batch_stops_gently_and_goes_on(tmp_path: Path) -> None:
-    numbers = list(range(40))
-    program = prepare(tmp_path, numbers, nap=0.05)
+    numbers = list(range(48))
+    program = prepare(tmp_path, numbers, nap=0.2)
     async with program.running(*CALL) as first:
         await eventually(lambda: len(runs(program)) >= 8, 3 * DEADLINE_S)
         first.send(signal.SIGINT)
@@ -161,3 +161,19 @@ async def test_an_interrupted_batch_stops_gently_and_goes_on(tmp_path: Path) -> 
 async def completed(program: Program) -> list[dict[str, Any]]:
     words = ("list", "--status", "completed", "--limit", "1000")
     return await asyncio.to_thread(program.documents, *words)
+
+
+async def test_two_processes_share_a_batch_and_one_goes_on_when_the_other_is_killed(
+    tmp_path: Path,
+) -> None:
+    numbers = list(range(60))
+    program = prepare(tmp_path, numbers, nap=0.2)
+    async with program.running(*CALL) as first, program.running(*CALL, "--json") as second:
+        await eventually(lambda: len(runs(program)) >= 30, 3 * DEADLINE_S)
+        first.send(signal.SIGKILL)
+        await first.ends()
+        code, out, _ = await second.ends()
+
+    assert (code, json.loads(out)["completed"]) == (0, 60)
+    assert set(runs(program)) == set(numbers)
+    assert runs(program).total() <= 64

@@ -16,6 +16,7 @@ from runnel.core.events import ExecutionFinished
 from runnel.core.ids import ExecutionId
 from runnel.core.states import EXECUTION_FINAL, ExecutionState
 from runnel.core.workflow import Workflow
+from runnel.engine.worker.patience import Patience
 from runnel.errors import InputError, KeyReusedError
 from runnel.idempotency import execution_id_of
 from runnel.ports.archive import Archive
@@ -26,6 +27,7 @@ from runnel.runtime.hub import Happened, Hub, Started
 # Asked of the store for all that are under way at once; what runs here is told at once besides.
 LOOK_EVERY_S = 0.2
 LOOKED_UP_AT_ONCE = 500
+ADOPT_EVERY_S = 2.0
 BATCH_LABEL = "runnel.batch"
 RETRY_KEY = "batch"
 
@@ -48,8 +50,15 @@ class Batch:
         return execution_id_of(self.workflow.name, self.key_of(document))
 
 
+Adopt = Callable[[ExecutionId], Awaitable[None]]
+
+
 class Feeder:
-    """`tell` is given what has become of each document, once."""
+    """`tell` is given what has become of each document, once.
+
+    `adopt` is called now and then with what is under way, for a process that goes on with what
+    another one of the same batch has left.
+    """
 
     def __init__(
         self,
@@ -60,6 +69,7 @@ class Feeder:
         *,
         hub: Hub,
         tell: Callable[[Outcome], Awaitable[None]],
+        adopt: Adopt | None = None,
     ) -> None:
         self._batch = batch
         self._client = client
@@ -67,6 +77,9 @@ class Feeder:
         self._clock = clock
         self._hub = hub
         self._tell = tell
+        self._adopt = adopt
+        self._adopted_at = clock.monotonic()
+        self._patience = Patience(clock, hub, "batch")
         self._in_flight: dict[ExecutionId, Document] = {}
         self._news = asyncio.Event()
         self._ended: list[ExecutionId] = []
@@ -96,7 +109,7 @@ class Feeder:
         if not some:
             return False
         ids = [self._batch.id_of(document) for document in some]
-        known = await self._archive.get_headers(ids)
+        known = await self._headers(ids)
         async with asyncio.TaskGroup() as group:
             for execution_id, document in zip(ids, some, strict=True):
                 group.create_task(self._begin(document, known.get(execution_id)))
@@ -119,11 +132,15 @@ class Feeder:
     async def _submit(self, document: Document) -> ExecutionId:
         batch = self._batch
         try:
-            return await self._client.submit(
-                batch.workflow,
-                document.input,
-                labels={**batch.labels, BATCH_LABEL: batch.name},
-                idempotency_key=batch.key_of(document),
+            # Again after a failure: with its key, it is the same submit.
+            return await self._patience.until_done(
+                lambda: self._client.submit(
+                    batch.workflow,
+                    document.input,
+                    labels={**batch.labels, BATCH_LABEL: batch.name},
+                    idempotency_key=batch.key_of(document),
+                ),
+                "submit",
             )
         except KeyReusedError as error:
             raise InputError(
@@ -155,10 +172,23 @@ class Feeder:
         told, self._ended = self._ended, []
         ids = told or list(self._in_flight)
         for first in range(0, len(ids), LOOKED_UP_AT_ONCE):
-            headers = await self._archive.get_headers(ids[first : first + LOOKED_UP_AT_ONCE])
+            headers = await self._headers(ids[first : first + LOOKED_UP_AT_ONCE])
             for execution_id, header in headers.items():
                 if header.state in EXECUTION_FINAL:
                     await self._tell(Outcome(self._in_flight.pop(execution_id), header))
+        if not told:
+            await self._adopt_some()
+
+    async def _adopt_some(self) -> None:
+        now = self._clock.monotonic()
+        if self._adopt is not None and now - self._adopted_at >= ADOPT_EVERY_S:
+            self._adopted_at = now
+            for execution_id in list(self._in_flight):
+                await self._adopt(execution_id)
+
+    async def _headers(self, ids: Sequence[ExecutionId]) -> Mapping[ExecutionId, Header]:
+        """A server that is away for a while is waited for."""
+        return await self._patience.until_done(lambda: self._archive.get_headers(ids), "look")
 
     async def _wake_by(self, stop: asyncio.Event) -> None:
         await stop.wait()

@@ -10,7 +10,7 @@ import msgspec
 
 from runnel.cli import exits
 from runnel.cli.attending import REFRESH_S, farewell
-from runnel.cli.batches.feeding import BATCH_LABEL, Batch, Feeder
+from runnel.cli.batches.feeding import BATCH_LABEL, Adopt, Batch, Feeder
 from runnel.cli.batches.results import ResultFile, print_summary, tell_failures
 from runnel.cli.batches.shown import open_batch_view
 from runnel.cli.batches.tally import Outcome, Tally
@@ -48,7 +48,7 @@ async def batch_here(batch: Batch, settings: Settings, reporting: Reporting) -> 
         await engine.claim_home()
         adopts = await _abandoned(engine, batch)
         family = _watch_children(engine)
-        run = BatchRun(batch, engine, reporting)
+        run = BatchRun(batch, engine, reporting, adopt=engine.adopt_if_free)
         with run.attended(farewell(settings), stop_now=engine.stops.now.set):
             async with asyncio.TaskGroup() as group:
                 group.create_task(engine.run(adopts=adopts))
@@ -74,7 +74,14 @@ async def batch_on_server(batch: Batch, settings: Settings, reporting: Reporting
 class BatchRun:
     """From the first document to the sum of all; `signal` is the number of the first one heard."""
 
-    def __init__(self, batch: Batch, site: Engine | Look, reporting: Reporting) -> None:
+    def __init__(
+        self,
+        batch: Batch,
+        site: Engine | Look,
+        reporting: Reporting,
+        *,
+        adopt: Adopt | None = None,
+    ) -> None:
         self.signal: int | None = None
         self.tally = Tally(len(batch.documents), began_at=site.clock.now())
         self._batch = batch
@@ -84,7 +91,13 @@ class BatchRun:
         self._stop = asyncio.Event()
         self._results = ResultFile(reporting.output, site.client)
         self._feeder = Feeder(
-            batch, site.client, site.backend.archive, site.clock, hub=site.hub, tell=self._add
+            batch,
+            site.client,
+            site.backend.archive,
+            site.clock,
+            hub=site.hub,
+            tell=self._add,
+            adopt=adopt,
         )
         self._view = open_batch_view(
             batch.name, self.tally, site.clock, in_flight=lambda: self._feeder.in_flight
