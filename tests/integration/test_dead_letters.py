@@ -13,7 +13,9 @@ from runnel.dead_letters import all_letters, find_letter, letters_of, name_of, r
 from runnel.errors import InputError, NotFoundError, WrongStateError
 from runnel.ports.archive import ALL_LETTERS, ExecutionFilter
 from runnel.runtime.engine import Engine
+from runnel.runtime.servers import PostgresServer, RedisServer
 from runnel.testing.conformance.values import letter
+from tests.archived import archived_engine
 from tests.driver import node, workflow
 from tests.engines import DEADLINE_S, Work, end_of
 from tests.integration.test_scenarios import engine, work
@@ -188,3 +190,18 @@ def test_a_command_without_a_node_has_a_name_of_its_own() -> None:
     assert name_of(one) != name_of(other)
     assert name_of(one).startswith("x1/~")
     assert name_of(item) == "x1/a b/7"
+
+
+async def test_redis_and_postgresql_both_forget_a_letter_that_was_retried(
+    shared_redis: RedisServer, shared_postgres: PostgresServer, work: Work
+) -> None:
+    async with archived_engine(shared_redis, shared_postgres, work) as archived:
+        _, found = await failed(archived.engine, work, "parse")
+        hot = archived.backend.redis.archive
+        before = await hot.count_dead_letters()
+
+        await retry_letters(archived.client, archived.backend.archive, found)
+
+        assert before == 1
+        assert await hot.count_dead_letters() == 0
+        assert await archived.backend.archive.count_dead_letters() == 0
