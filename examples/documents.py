@@ -2,6 +2,7 @@
 
 The model is a mock that needs no network; with `mock` taken out and RUNNEL_LLM_API_KEY set it is a
 real one. It is asked ten times per second at most, over all executions; answers are kept for a day.
+A batch that was killed goes on with the same command: what is done is not done again.
 
     $ runnel run examples/documents.py --input id=invoice-7 --input text='Total: 120 EUR'
     {
@@ -14,6 +15,12 @@ real one. It is asked ten times per second at most, over all executions; answers
     }
     $ cat extracted/invoice-7.json
     {"confidence": 0.93, "total": 120}
+    $ runnel batch examples/documents.py --inputs examples/documents.jsonl --id-field id
+    documents.jsonl: 5 documents: 5 completed
+      5 documents in … s, … per hour; p50 … s, p95 … s
+    $ runnel batch examples/documents.py --inputs examples/documents.jsonl --id-field id
+    documents.jsonl: 5 documents: 5 completed
+      5 were done before
 """
 
 import csv
