@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from importlib import resources
 
+from runnel.authoring.field_meanings import MEANINGS
 from runnel.authoring.fields import Checked, Field, Table
 from runnel.authoring.node_fields import CACHE_TABLE, NODE_TABLE, RETRY_TABLE
 from runnel.authoring.workflow_fields import RATE_LIMIT_TABLE, WORKFLOW_TABLE
@@ -115,13 +116,20 @@ def shape_of(table: str, name: str, field: Field) -> Schema | None:
 def _object(table: Table, title: str) -> dict[str, Json]:
     properties: dict[str, Json] = {}
     for name, field in table.fields.items():
-        shape = shape_of(title, name, field) or {}
+        shape = _explained(shape_of(title, name, field) or {}, MEANINGS[title][name])
         properties[name] = shape
         if field.alias:
             properties[field.alias] = shape
         if name == "handler":
-            properties[name] = {"anyOf": [{"enum": sorted(SETTINGS)}, shape]}
+            known = {"enum": sorted(SETTINGS)}
+            properties[name] = {"anyOf": [known, shape], "description": shape["description"]}
     return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _explained(shape: Schema, meaning: str) -> dict[str, Json]:
+    """What it means, and in parentheses what it has to be."""
+    expected = shape.get("description")
+    return {**shape, "description": f"{meaning} ({expected})" if expected else meaning}
 
 
 def _known() -> list[str]:

@@ -14,6 +14,7 @@ from runnel.authoring.document_schema import (
     shipped_schema,
     written_schema,
 )
+from runnel.authoring.field_meanings import MEANINGS
 from runnel.authoring.fields import Checked, Table
 from runnel.authoring.files import read_data
 from runnel.authoring.node_fields import CACHE_TABLE, NODE_TABLE, RETRY_TABLE
@@ -66,6 +67,12 @@ def test_every_field_has_a_shape_and_no_shape_is_left_over(name: str) -> None:
     assert [key for key, field in fields.items() if shape_of(name, key, field) is None] == []
     composed = {key for key, field in fields.items() if not isinstance(field.read, Checked)}
     assert set(SHAPES.get(name, {})) == composed
+
+
+def test_every_field_has_a_meaning_and_nothing_else_has() -> None:
+    fields = {name: set(table.fields) for name, table in TABLES.items()}
+
+    assert {name: set(each) for name, each in MEANINGS.items()} == fields
 
 
 @pytest.mark.parametrize("handler", [name for name, each in SETTINGS.items() if each])
