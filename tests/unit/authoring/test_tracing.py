@@ -203,6 +203,16 @@ def test_ids_are_the_names_of_the_tasks_numbered() -> None:
     assert args["right"] == "{{ nodes['my-fetch'] }}"
 
 
+def test_secrets_are_names_until_a_worker_knows_them() -> None:
+    nodes = nodes_of(flows.secrets)
+
+    assert nodes["fetch"].config["args"] == {
+        "url": "{{ input.url }}?token={{ secrets.shop_token }}"
+    }
+    assert nodes["output"].config == {"password": '{{ secrets.none | default("") }}'}
+    assert nodes["merge"].dependencies == ("fetch", "output")
+
+
 def test_a_body_is_traced_once() -> None:
     assert flows.diamond.to_workflow() is flows.diamond.to_workflow()
     assert isinstance(flows.diamond.to_workflow(), Workflow)
@@ -228,6 +238,7 @@ async def test_outside_of_a_workflow_an_async_task_is_awaited() -> None:
         (lambda: flows.fetch.map(["x"]), "fetch.map: maps are made inside a @workflow; elsewhere"),
         (lambda: runnel.sleep(3), "sleep: this handler is called inside a @workflow only"),
         (runnel.item, "runnel.item is for the body of a @workflow"),
+        (lambda: runnel.secret("x"), "runnel.secret is for the body of a @workflow"),
         (lambda: flows.fetch.when(3), "has a wrong condition: fetch.when: expected a comparison"),
         (lambda: flows.fetch.options(timeout=0), "has a wrong option: fetch: timeout: expected"),
         (diamond.run, "diamond(url: str) can't be run with this input: missing"),

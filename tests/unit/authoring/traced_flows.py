@@ -144,6 +144,15 @@ def texts(url: str) -> Any:
 
 
 @workflow
+def secrets(url: str) -> Any:
+    token = runnel.secret("shop_token")
+    return merge(
+        fetch(runnel.text("{}?token={}", url, token)),
+        runnel.handler("output")(password=runnel.default(runnel.secret("none"), "")),
+    )
+
+
+@workflow
 def parent(url: str) -> Any:
     return merge(diamond(url), diamond.options(id="again")(url=url))
 

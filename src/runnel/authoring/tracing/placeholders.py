@@ -176,6 +176,8 @@ def described(placeholder: Placeholder) -> str:
         root = root_of(holder)
         if root == "input" and path:
             return f"the input '{path[0]}{''.join(map(_step, path[1:]))}'"
+        if root == "secrets" and path:
+            return f"the secret '{path[0]}'"
         return f"the result '{root}{''.join(map(_step, path))}'"
     return "a text with results in it" if isinstance(holder, Text) else "an expression of results"
 

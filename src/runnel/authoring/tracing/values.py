@@ -4,11 +4,21 @@ from string import Formatter
 from typing import Any
 
 from runnel.authoring.tracing.callee import Handler, item_of
-from runnel.authoring.tracing.placeholders import Constant, Default, Part, Placeholder, Text
+from runnel.authoring.tracing.placeholders import (
+    Constant,
+    Default,
+    Item,
+    Part,
+    Placeholder,
+    Result,
+    Text,
+)
 from runnel.authoring.tracing.spots import here
 from runnel.authoring.tracing.trace import Trace, current
 from runnel.core.workflow import SLEEP, WAIT_FOR_SIGNAL
 from runnel.errors import InputError
+
+SECRETS = "secrets"
 
 
 def text(pattern: str, /, *args: Any, **kwargs: Any) -> str:
@@ -46,6 +56,14 @@ def default(result: Any, value: Any) -> Any:
 def item() -> Any:
     """What stands for one item inside `handler(...).map(items, …)`."""
     return item_of(_trace("item"))
+
+
+def secret(name: str) -> Any:
+    """What stands for a secret that only the worker knows, in an argument of a task.
+
+    `text("Bearer {}", secret("shop_token"))`: it is never stored, and filled in when the task runs.
+    """
+    return Item(Result(_trace("secret"), SECRETS), name)
 
 
 class Sleep(Handler):
