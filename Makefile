@@ -14,7 +14,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 	--no-annotate
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test lint coverage format sim chaos bench lock clean
+.PHONY: help setup demo check test lint coverage format reference sim chaos bench lock clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -33,6 +33,10 @@ test: setup lint ## everything
 format: setup ## format the code and fix what can be fixed
 	@$(BIN)/ruff check --quiet --fix-only .
 	@$(BIN)/ruff format .
+
+reference: setup ## write docs/reference and the JSON Schema of workflow files anew, from the code
+	@$(BIN)/python -m runnel.authoring.document_schema
+	@$(BIN)/python -m tools.reference
 
 coverage: setup ## the whole suite, with the lines and branches it leaves out
 	@RUNNEL_BUDGET_FACTOR=5 $(BIN)/pytest --quiet -n $(WORKERS) --cov --cov-report=term

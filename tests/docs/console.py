@@ -21,7 +21,7 @@ from tests.docs.forks import Done, Forks
 from tests.e2e.program import DEADLINE_S, clean_environment
 from tests.waiting import LOOK_EVERY_S
 
-_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _FILE = re.compile(r"(?:#|//) ([\w/.-]+\.\w+)\n")
 _COMMAND = re.compile(r"^\$ (.*?)\n(.*?)(?=^\$ |\Z)", re.DOTALL | re.MULTILINE)
 _BACKGROUND = re.compile(r"(.*?) &(?:\s+# until: (.*))?$")
@@ -40,7 +40,7 @@ class File(NamedTuple):
 
 def steps_of(page: str) -> list[File | Command]:
     """In the order of the page."""
-    return [step for kind, text in _BLOCK.findall(page) for step in _steps(kind, text)]
+    return [step for kind, text in BLOCK.findall(page) for step in _steps(kind, text)]
 
 
 def commands_of(console: str) -> list[Command]:

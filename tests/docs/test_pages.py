@@ -1,0 +1,54 @@
+"""Tutorial, guides and explanation: every file is written, every command is run."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from runnel.core.states import NODE_MOVES, NodeState
+from tests.docs.console import BLOCK, Command, File, console, steps_of
+from tests.docs.forks import Forks
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = [
+    *("tutorial.md", "python.md", "explanation.md"),
+    *(f"how-to/{path.name}" for path in sorted(DOCS.glob("how-to/*.md"))),
+]
+CODE_LINES_MAX = 12
+
+
+def text_of(page: str) -> str:
+    return (DOCS / page).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_does_what_it_shows(page: str, tmp_path: Path, program_forks: Forks) -> None:
+    steps = steps_of(text_of(page))
+
+    with console(tmp_path, program_forks) as terminal:
+        for step in steps:
+            terminal.follow(step)
+
+    assert any(isinstance(step, Command) for step in steps)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_snippet_of_a_page_is_left_out(page: str) -> None:
+    for kind, text in BLOCK.findall(text_of(page)):
+        assert kind == "mermaid" or steps_of(f"```{kind}\n{text}```\n"), text
+
+
+def test_the_workflow_of_the_tutorial_is_short_and_is_killed() -> None:
+    steps = steps_of(text_of("tutorial.md"))
+    (program,) = [step for step in steps if isinstance(step, File)]
+    lines = [line for line in program.text.splitlines()[1:] if line.strip()]
+
+    assert len(lines) <= CODE_LINES_MAX
+    assert "kill -9 $!" in [step.line for step in steps if isinstance(step, Command)]
+
+
+def test_the_moves_of_the_picture_are_those_of_the_engine() -> None:
+    moves = re.findall(r"^ +([A-Z]+) --> ([A-Z]+)", text_of("explanation.md"), re.MULTILINE)
+
+    assert len(moves) > len(NodeState)
+    assert all(NodeState(target) in NODE_MOVES[NodeState(found)] for found, target in moves)

@@ -1,0 +1,1 @@
+"""Programs for those who work on Runnel; none of them is shipped."""

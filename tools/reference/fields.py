@@ -1,0 +1,116 @@
+"""docs/reference/fields.md: every key of a workflow file, and every setting of the handlers."""
+
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from runnel.authoring.field_meanings import MEANINGS
+from runnel.authoring.fields import Checked, Field, Table
+from runnel.authoring.node_fields import CACHE_TABLE, NODE_TABLE, RETRY_TABLE
+from runnel.authoring.workflow_fields import RATE_LIMIT_TABLE, WORKFLOW_TABLE
+from runnel.core.checks.values import NODE, WORKFLOW
+from runnel.core.handler_settings import DATA_PROCESSOR, OPERATIONS, SETTINGS
+from runnel.core.retry import RetryPolicy
+from runnel.core.workflow import CHILD_WORKFLOW, Cache, Node, RateLimit, Workflow
+from tools.reference.markdown import code, page, table
+
+INTRODUCTION = """\
+What [Writing workflows](../workflows.md) explains, as a list. `runnel schema` prints it for
+editors; what does not fit is refused by name when a workflow is checked. Times are in seconds."""
+CHECKED_LATER = """\
+A value with a template in it is judged when it is known. What they do:
+[Writing workflows](../workflows.md#handlers) and
+[Handlers that reach outside](../handlers.md)."""
+
+TABLES: tuple[tuple[str, str, Table, type[msgspec.Struct]], ...] = (
+    ("A workflow", "workflow", WORKFLOW_TABLE, Workflow),
+    ("A node", "node", NODE_TABLE, Node),
+    ("`retry` of a node", "retry", RETRY_TABLE, RetryPolicy),
+    ("`cache` of a node", "cache", CACHE_TABLE, Cache),
+    ("An entry of `rate_limits`", "rate_limit", RATE_LIMIT_TABLE, RateLimit),
+)
+# Of keys that become an enumeration once they are checked.
+CHOICES = {"run_when": NODE["run_when"], "on_failure": WORKFLOW["on_failure"]}
+# Read before the settings are checked, because they become a part of the node.
+OF_CHILDREN = {
+    "definition": "a workflow, written in place",
+    "file": "or the path of its file, as seen from this one",
+}
+
+
+def fields_page() -> str:
+    sections = [f"## {title}\n\n{_keys(name, keys, model)}" for title, name, keys, model in TABLES]
+    handlers = [_handler(each) for each in SETTINGS if _is_listed(each)]
+    return page(
+        "Keys of a workflow file",
+        INTRODUCTION,
+        *sections,
+        f"## Settings of the handlers\n\n{CHECKED_LATER}",
+        *handlers,
+    )
+
+
+def _keys(name: str, keys: Table, model: type[msgspec.Struct]) -> str:
+    defaults = {field.name: _default(field) for field in msgspec.structs.fields(model)}
+    rows = [
+        (
+            _names(key, field),
+            MEANINGS[name][key],
+            _expected(key, field),
+            "required" if field.is_required else defaults.get(key, ""),
+        )
+        for key, field in keys.fields.items()
+    ]
+    return table(("key", "meaning", "expects", "default"), rows)
+
+
+def _names(key: str, field: Field) -> str:
+    return f"{code(key)}, or {code(field.alias)}" if field.alias else code(key)
+
+
+def _expected(key: str, field: Field) -> str:
+    if isinstance(field.read, Checked):
+        return field.read.check.expected
+    return CHOICES[key].expected if key in CHOICES else ""
+
+
+def _default(field: msgspec.structs.FieldInfo) -> str:
+    value: Any = field.default
+    if field.default_factory is not msgspec.NODEFAULT:
+        value = field.default_factory()
+    if value is msgspec.NODEFAULT or value is None or value in ({}, ()):
+        return ""
+    if isinstance(value, msgspec.Struct):
+        return "see below"
+    if isinstance(value, Enum):
+        return code(str(value.value))
+    return code(f"{value:g}" if isinstance(value, float) else str(value).lower())
+
+
+def _is_listed(handler: str) -> bool:
+    """Not those that take any settings, nor the second name of another one."""
+    settings = SETTINGS[handler]
+    first = next(name for name, each in SETTINGS.items() if each is settings)
+    return settings is not None and first == handler
+
+
+def _handler(handler: str) -> str:
+    settings = SETTINGS[handler] or {}
+    names = [name for name, each in SETTINGS.items() if each is settings]
+    rows = [
+        (code(key), each.check.expected, "required" if each.is_required else "", _whose(names, key))
+        for key, each in settings.items()
+    ]
+    if handler == CHILD_WORKFLOW:
+        rows += [(code(key), expected, "", "") for key, expected in OF_CHILDREN.items()]
+    head = ("setting", "expects", "", "of the operation")
+    columns = len(head) if handler == DATA_PROCESSOR else len(head) - 1
+    title = ", ".join(map(code, names))
+    return f"### {title}\n\n" + table(head[:columns], [row[:columns] for row in rows])
+
+
+def _whose(handlers: list[str], setting: str) -> str:
+    if DATA_PROCESSOR not in handlers:
+        return ""
+    return ", ".join(code(each) for each, own in OPERATIONS.items() if setting in own)

@@ -1,0 +1,31 @@
+"""Tables and texts as Markdown."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+WRITTEN_BY = "<!-- Written from the code by `make reference`: do not edit. -->"
+
+_BOLD = re.compile(r"\[bold\](.*?)\[/bold\]")
+_DIM = re.compile(r"\[/?dim\]")
+
+
+def page(title: str, *parts: str) -> str:
+    return "\n\n".join([WRITTEN_BY, f"# {title}", *(part for part in parts if part)]) + "\n"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines)
+
+
+def code(text: str) -> str:
+    return f"`{text}`"
+
+
+def plain(text: str) -> str:
+    """A help text for terminals, without its styles."""
+    return _DIM.sub("", _BOLD.sub(r"`\1`", text)).replace("\\[", "[")
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ").strip()
