@@ -32,13 +32,13 @@ def fetch(url: str) -> str:
 
 @task
 async def parse(page: str) -> list[str]:
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(0.3)
     return page.split()
 
 
 @task
 def scan(page: str) -> int:
-    time.sleep(0.5)
+    time.sleep(0.3)
     return len(page)
 
 

@@ -9,6 +9,7 @@ import contextlib
 import importlib
 import json
 import os
+import pkgutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,18 +17,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from runnel.cli.main import run_command
+from tests.e2e.program import clean_environment
 
-# What most commands import late, so that a fork has it already.
-PRELOADED = (
-    "jinja2",
-    "jsonschema",
-    "runnel.cli.reporting",
-    "runnel.cli.watching",
-    "runnel.core.templates.parse",
-    "runnel.runtime.build",
-    "runnel.runtime.stores",
-    "yaml",
-)
+# What commands import late: a fork has it already.
+PRELOADED = ("runnel.authoring", "runnel.backends.sqlite", "runnel.cli", "runnel.core")
+PRELOADED_ALONE = ("jsonschema", "runnel.runtime.build", "runnel.runtime.decorated", "yaml")
 
 
 class Done(NamedTuple):
@@ -42,9 +36,16 @@ class Forks:
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
 
-    def run(self, words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Done:
+    def run(
+        self, words: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None
+    ) -> Done:
         files = {"out": str(folder / ".out"), "err": str(folder / ".err")}
-        order = {"words": words, "folder": str(folder), "environment": environment, **files}
+        order = {
+            "words": words,
+            "folder": str(folder),
+            "environment": environment or clean_environment(),
+            **files,
+        }
         if self._process.stdin is None or self._process.stdout is None:
             raise AssertionError("it is not listened to")
         print(json.dumps(order), file=self._process.stdin, flush=True)
@@ -66,7 +67,10 @@ def forks() -> Iterator[Forks]:
 
 
 def main() -> None:
-    for name in PRELOADED:
+    for name in [
+        *PRELOADED_ALONE,
+        *(each for package in PRELOADED for each in modules_of(package)),
+    ]:
         importlib.import_module(name)
     for line in sys.stdin:
         order = json.loads(line)
@@ -76,6 +80,11 @@ def main() -> None:
         _, status = os.waitpid(child, 0)
         sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
         sys.stdout.flush()
+
+
+def modules_of(package: str) -> Iterator[str]:
+    path = importlib.import_module(package).__path__
+    return (found.name for found in pkgutil.walk_packages(path, f"{package}."))
 
 
 def obey(order: dict[str, Any]) -> None:

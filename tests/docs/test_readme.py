@@ -4,13 +4,12 @@ import contextlib
 import io
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.docs.console import commands_of
+from tests.docs.forks import Forks
 from tests.docs.test_examples import NAMES, session_of
 
 ROOT = Path(__file__).parents[2]
@@ -29,45 +28,38 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
 
 
-def runnel(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "runnel", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
-def test_the_first_workflow_says_hello(tmp_path: Path) -> None:
+def test_the_first_workflow_says_hello(tmp_path: Path, program_forks: Forks) -> None:
     (document,) = [block for block in blocks("yaml") if block.startswith("# hello.yaml")]
     (tmp_path / "hello.yaml").write_text(document)
 
-    done = runnel("run", "hello.yaml", "--input", "name=Ada", folder=tmp_path)
+    done = program_forks.run(["run", "hello.yaml", "--input", "name=Ada"], tmp_path)
 
-    assert done.returncode == 0
-    assert done.stdout.strip() in README
+    assert done.code == 0
+    assert done.out.strip() in README
 
 
-def test_the_first_decorated_workflow_is_short_and_says_hello(tmp_path: Path) -> None:
+def test_the_first_decorated_workflow_is_short_and_says_hello(
+    tmp_path: Path, program_forks: Forks
+) -> None:
     (program,) = [block for block in blocks("python") if block.startswith("# loud.py")]
     (tmp_path / "loud.py").write_text(program)
 
-    done = runnel("run", "loud.py", "--input", "name=Ada", folder=tmp_path)
+    done = program_forks.run(["run", "loud.py", "--input", "name=Ada"], tmp_path)
 
-    assert done.returncode == 0, done.stderr
-    assert f"{done.stdout.strip()}\n```" in README
+    assert done.code == 0, done.err
+    assert f"{done.out.strip()}\n```" in README
     assert len([line for line in program.splitlines()[1:] if line]) <= 12
 
 
-def test_a_broken_workflow_is_refused_in_the_words_of_the_readme(tmp_path: Path) -> None:
+def test_a_broken_workflow_is_refused_in_the_words_of_the_readme(
+    tmp_path: Path, program_forks: Forks
+) -> None:
     (tmp_path / "broken.yaml").write_text(BROKEN)
 
-    done = runnel("validate", "broken.yaml", folder=tmp_path)
+    done = program_forks.run(["validate", "broken.yaml"], tmp_path)
 
-    assert done.returncode == 2
-    assert done.stderr.strip() in README
+    assert done.code == 2
+    assert done.err.strip() in README
 
 
 def test_the_demo_prints_what_the_readme_shows() -> None:
