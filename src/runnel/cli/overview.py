@@ -98,7 +98,7 @@ def sections(seen: Overview, settings: Settings) -> list[Section]:
             ),
         ]
     who = "orchestrators" if settings.has_redis else "processes that run executions"
-    return [*found, Section(who, ["NAME", "PID"], [_owner(each) for each in seen.owners], "none")]
+    return [*found, Section(who, ["NAME", ""], [_owner(each) for each in seen.owners], "none")]
 
 
 _HEADS = ("ID", "WORKFLOW", "STATUS", "TOOK", "")
@@ -129,4 +129,4 @@ def _queue(line: Line) -> list[Cell]:
 
 def _owner(name: str) -> list[Cell]:
     pid = pid_of(name)
-    return [Cell(name), Cell("" if pid is None else str(pid), "dim")]
+    return [Cell(name), Cell("" if pid is None else f"pid {pid}", "dim")]
