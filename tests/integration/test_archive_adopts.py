@@ -4,11 +4,13 @@ import asyncio
 
 import pytest
 
+from runnel.backends.archived.unrecorded import COMMANDS_AT_ONCE
 from runnel.backends.redis import RedisBackend
 from runnel.client import Client, Ending
 from runnel.core.ids import ExecutionId
 from runnel.errors import InputError
 from runnel.ports.archive import ExecutionFilter
+from runnel.ports.store import Commit
 from runnel.runtime.clock import RealClock, RealIds
 from runnel.runtime.servers import PostgresServer, RedisServer
 from tests.archived import PARTITIONS, archived_engine, fresh_schema, open_archived, rows
@@ -84,13 +86,44 @@ async def test_a_message_that_can_not_be_read_is_left_where_it_is(
     plain = await RedisBackend.open(
         shared_redis.url, clock=RealClock(), ids=RealIds(), partitions=1
     )
+    client = Client(plain, RealClock(), RealIds(), ending_of=lambda _id: Ending())
+    for _ in range(COMMANDS_AT_ONCE):
+        await client.submit(CHAIN)
     await plain.lines.call("XADD", f"{plain.keys.inbox}0", "*", "m", b"[1,{]")
+    schema = fresh_schema()
 
     with pytest.raises(InputError, match="a message that can't be archived"):
-        await open_archived(
-            shared_redis, shared_postgres, RealClock(), RealIds(), schema=fresh_schema()
-        )
+        await open_archived(shared_redis, shared_postgres, RealClock(), RealIds(), schema=schema)
 
-    assert await plain.lines.call("XLEN", f"{plain.keys.inbox}0") == 1
+    assert await plain.lines.call("XLEN", f"{plain.keys.inbox}0") == COMMANDS_AT_ONCE + 1
     assert await plain.lines.call("HEXISTS", plain.keys.layout, "incarnation") == 0
     await plain.close()
+    assert await recorded(shared_redis, shared_postgres, schema) == []
+
+
+async def test_what_waits_in_a_redis_that_is_refused_is_not_recorded(
+    shared_redis: RedisServer, shared_postgres: PostgresServer
+) -> None:
+    empty(shared_redis)
+    clock, ids = RealClock(), RealIds()
+    plain = await RedisBackend.open(shared_redis.url, clock=clock, ids=ids, partitions=1)
+    await plain.store.commit(await plain.store.acquire(0, "one"), Commit(sequence=1))
+    await Client(plain, clock, ids, ending_of=lambda _id: Ending()).submit(CHAIN)
+    await plain.close()
+    schema = fresh_schema()
+
+    with pytest.raises(InputError, match="executions that were never archived"):
+        await open_archived(shared_redis, shared_postgres, clock, ids, schema=schema)
+
+    assert await recorded(shared_redis, shared_postgres, schema) == []
+
+
+async def recorded(redis: RedisServer, postgres: PostgresServer, schema: str) -> list[object]:
+    """What an empty Redis would be given to run by this archive."""
+    empty(redis)
+    backend = await open_archived(redis, postgres, RealClock(), RealIds(), schema=schema)
+    found = await rows(
+        backend, "SELECT execution_id FROM commands UNION ALL SELECT id FROM executions"
+    )
+    await backend.close()
+    return [*found]

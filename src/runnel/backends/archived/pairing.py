@@ -1,5 +1,7 @@
 """An archive belongs to one Redis: another one that names it is refused, unless told to take it."""
 
+from collections.abc import Mapping
+
 from runnel.backends.archived.unrecorded import Unrecorded
 from runnel.backends.postgres.database import Database
 from runnel.backends.postgres.meta import (
@@ -80,20 +82,22 @@ class Pairing:
         if not is_other:
             wanted = found or side.id or wanted
         over = (found or "") if is_other else None
-        identity = await self._adopt(layout, incarnation, identity=wanted, over=over)
+        identity = await self._adopt(layout, identity=wanted, over=over)
         await self._note(side, identity)
 
-    async def _adopt(
-        self, layout: Layout, incarnation: str | None, *, identity: str, over: str | None
-    ) -> str:
-        """What waits in a Redis that had no archive so far is recorded before."""
+    async def _adopt(self, layout: Layout, *, identity: str, over: str | None) -> str:
+        """What waits in a Redis that had no archive so far is recorded before.
+
+        Not of one that is refused: the archive would have it run a second time elsewhere.
+        """
+        recorded: Mapping[int, str] = {}
         for _ in range(LOOKS_MAX):
-            recorded = {} if incarnation else await self._unrecorded.record(layout)
             name = await adopt_layout(
                 self._lines, self._keys, layout, identity=identity, over=over, recorded=recorded
             )
             if name is not None:
                 return name
+            recorded = await self._unrecorded.record(layout)
         raise StoreError("Redis: somebody submits to it without naming PostgreSQL: end that first")
 
     async def _note(self, side: RedisSide, identity: str) -> None:

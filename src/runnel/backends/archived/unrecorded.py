@@ -1,6 +1,6 @@
 """What callers asked of a Redis before it had an archive, and nobody has begun."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 
 from runnel.backends.postgres.archive import PostgresArchive
@@ -11,7 +11,6 @@ from runnel.backends.redis.archive import RedisArchive
 from runnel.backends.redis.blobs import RedisBlobs
 from runnel.backends.redis.keys import Keys
 from runnel.backends.redis.layout import Layout
-from runnel.backends.redis.leases import BEGINNING
 from runnel.backends.redis.lines import Lines
 from runnel.core.codec import decode_message
 from runnel.core.commands import Command, aggregate_of, blobs_of
@@ -38,25 +37,28 @@ class Unrecorded:
     async def record(self, layout: Layout) -> Mapping[int, str]:
         """The last message of each inbox up to which all is recorded, for partitions of `layout`.
 
-        Raises InputError for a message that can't be read.
+        Raises InputError for a message that can't be read; then none of them is recorded.
         """
         count = int(await self._lines.call("HGET", self._keys.layout, "partitions") or 0)
+        for partition in range(count):
+            async for _ in self._pages(partition):
+                """All of them can be read."""
         read: dict[int, str] = {}
         for partition in range(count):
-            last = await self._record_inbox(partition, layout)
-            if last != BEGINNING:
+            async for last, commands in self._pages(partition):
+                await self._record(commands, layout)
                 read[partition] = last
         if read:
             await self._copy_definitions()
         return read
 
-    async def _record_inbox(self, partition: int, layout: Layout) -> str:
-        key, start, last = f"{self._keys.inbox}{partition}", "-", str(BEGINNING)
+    async def _pages(self, partition: int) -> AsyncIterator[tuple[str, Sequence[Command]]]:
+        """What an inbox holds, and where each page ends."""
+        key, start = f"{self._keys.inbox}{partition}", "-"
         while page := await self._lines.call("XRANGE", key, start, "+", "COUNT", COMMANDS_AT_ONCE):
-            await self._record([_readable(fields[1]) for _, fields in page], layout)
             last = page[-1][0].decode()
+            yield last, [_readable(fields[1]) for _, fields in page]
             start = f"({last}"
-        return last
 
     async def _record(self, commands: Sequence[Command], layout: Layout) -> None:
         """Twice, if this was interrupted: commands are safe to receive twice."""
