@@ -209,7 +209,7 @@ class Client:
             if len(page) == MESSAGES_AT_ONCE or sum(map(len, blobs.values())) > PART_BLOB_BYTES:
                 await self._backend.mailbox.send(page, blobs=blobs)
                 page, blobs = [], NO_BLOBS
-        start = [StartExecution(execution_id=new_id)] if parts else []
+        start = [StartExecution(execution_id=new_id, parts=len(parts))] if parts else []
         await self._backend.mailbox.send([*page, *start], blobs=blobs)
         return new_id
 

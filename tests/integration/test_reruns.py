@@ -1,16 +1,22 @@
 """A finished execution once more, on every backend: what settled is not run again."""
 
 import asyncio
+from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from runnel import client, reruns
+from runnel.backends.redis.mailbox import RedisMailbox
 from runnel.backends.sqlite import SqliteBackend
+from runnel.core.commands import Command
 from runnel.core.ids import ExecutionId
 from runnel.core.retry import RetryPolicy
 from runnel.core.states import ExecutionState
 from runnel.core.workflow import Workflow
-from runnel.errors import InputError, NotFoundError, WrongStateError
+from runnel.errors import InputError, NotFoundError, StoreError, WrongStateError
 from runnel.ports.archive import ExecutionFilter
 from runnel.reruns import PART_BYTES, Rerun
 from runnel.runtime.engine import Engine
@@ -253,3 +259,30 @@ async def test_what_only_the_archive_has_is_brought_to_where_workers_can_read_it
         assert (await end_of(archived.engine, again)).status == "COMPLETED"
     assert len(contents) == 3
     assert all(len(content) > len(LARGE) for content in contents)
+
+
+async def test_a_rerun_begins_once_it_has_been_told_all_that_it_takes_over(
+    shared_redis: RedisServer, shared_postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis can't be reached for a moment, while the second of three messages is sent."""
+    for module in (reruns, client):
+        monkeypatch.setattr(module, "PART_BLOB_BYTES", len(LARGE))
+    work = Work()
+    async with archived_engine(shared_redis, shared_postgres, work, resend_s=0.2) as archived:
+        former = await failed(archived.engine, work, text=LARGE)
+        deliver, sent = RedisMailbox.deliver, count(1)
+
+        async def deliver_all_but_one(
+            self: RedisMailbox, commands: Sequence[Command], **how: Any
+        ) -> bool:
+            if next(sent) == 2:
+                raise StoreError("Redis: connection lost")
+            return await deliver(self, commands, **how)
+
+        monkeypatch.setattr(RedisMailbox, "deliver", deliver_all_but_one)
+
+        again = await archived.client.rerun(former)
+
+        assert (await end_of(archived.engine, again)).status == "COMPLETED"
+        assert next(sent) == 4
+        assert work.calls == ["store", "tell"]

@@ -169,6 +169,19 @@ def test_taking_over_twice_or_too_late_changes_nothing() -> None:
     assert driver.root.nodes[1].state is S.QUEUED
 
 
+def test_it_starts_once_it_was_told_all_parts() -> None:
+    driver = Driver(DIAMOND).start(is_held=True)
+    start = StartExecution(execution_id=ROOT, parts=2)
+    driver.send(TakeOver(execution_id=ROOT, part=1, taken=[Taken(NodeId("a"), output=inline(1))]))
+
+    driver.send(start)
+    before = driver.queued()
+    driver.send(TakeOver(execution_id=ROOT, part=2, taken=[Taken(NodeId("b"), output=inline(2))]))
+    driver.send(start)
+
+    assert (before, driver.queued()) == ([], ["c"])
+
+
 def test_a_config_may_be_replaced_and_name_any_ancestor() -> None:
     graph = workflow(node("a"), node("b", "a"), node("c", "b", config={"x": 1}, retry=ONCE))
     former = Driver(graph).start()

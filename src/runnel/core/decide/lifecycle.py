@@ -47,7 +47,9 @@ def on_take_over(turn: Turn, command: TakeOver) -> None:
 
 
 def on_start(turn: Turn, command: StartExecution) -> None:
-    if turn.execution.state is ExecutionState.PENDING:
+    execution = turn.execution
+    is_told_all = len(execution.taken_parts) >= command.parts
+    if execution.state is ExecutionState.PENDING and is_told_all:
         _start(turn, ExecutionStarted(input=command.input))
 
 
