@@ -12,14 +12,18 @@ from runnel.core.commands import CreateExecution
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.retry import RetryPolicy
 from runnel.core.values import EMPTY_OBJECT
+from runnel.core.workflow import Workflow
 from runnel.errors import KeyReusedError, PayloadError
 from runnel.idempotency import execution_id_of
 from runnel.ports.archive import ExecutionFilter
 from runnel.reruns import Rerun
+from runnel.runtime.clock import RealClock, RealIds
 from runnel.runtime.engine import Engine
+from runnel.runtime.servers import PostgresServer, RedisServer
 from runnel.testing.clock import FakeClock, FakeIds
+from tests.archived import archived_engine, rows
 from tests.driver import node, workflow
-from tests.engines import Work, end_of
+from tests.engines import DEADLINE_S, Work, end_of
 from tests.integration.test_scenarios import engine, work
 
 __all__ = ["engine", "work"]
@@ -164,3 +168,34 @@ async def test_two_processes_that_make_the_same_execution_leave_it_to_one(tmp_pa
     assert kinds == [["CreateExecution", "CreateExecution", "CancelExecution"], []]
     for backend in opened:
         await backend.close()
+
+
+async def test_a_caller_that_was_stopped_for_minutes_does_not_run_it_again(
+    shared_redis: RedisServer, shared_postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had asked for the key before the other one came, and goes on when Redis has forgotten."""
+    work, stopped, gone_on = Work(), asyncio.Event(), asyncio.Event()
+    async with archived_engine(shared_redis, shared_postgres, work, keep_s=0.1) as archived:
+        backend = archived.backend
+        late = Client(backend, RealClock(), RealIds(), ending_of=lambda _id: Ending())
+        store = late._definitions.store
+
+        async def store_later(hash_: DefinitionHash, definition: Workflow) -> int:
+            stopped.set()
+            await gone_on.wait()
+            return await store(hash_, definition)
+
+        monkeypatch.setattr(late._definitions, "store", store_later)
+        asked = asyncio.create_task(late.submit(ONE, {"n": 1}, idempotency_key="k"))
+        await stopped.wait()
+        first = await archived.client.submit(ONE, {"n": 1}, idempotency_key="k")
+        await archived.ends([first])
+        async with asyncio.timeout(DEADLINE_S):
+            while await backend.redis.archive.get_header(first) is not None:
+                await backend.ledger.cursor(0)
+        gone_on.set()
+
+        assert await asked == first
+        assert await backend.redis.archive.get_header(first) is None
+        assert await rows(backend, "SELECT count(*) FROM commands") == [(1,)]
+        assert work.calls == ["a"]

@@ -65,9 +65,9 @@ class ArchivedMailbox:
     ) -> None:
         before = await self._server_time.now() + SENT_WITHIN_S
         rows = [(self._partition(each), each) for each in commands]
-        await self._ledger.record(rows, blobs=blobs)
+        recorded = await self._ledger.record(rows, blobs=blobs)
         with suppress(StoreError):
-            if not await self._hot.deliver(commands, blobs=blobs, before=before):
+            if not await self._hot.deliver(recorded, blobs=blobs, before=before):
                 self._server_time.forget()
 
     def _partition(self, command: Command) -> int:

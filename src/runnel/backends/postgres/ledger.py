@@ -1,6 +1,6 @@
 """Where the journal goes, each commit once; and what callers asked for, until it has happened."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -98,32 +98,28 @@ class PostgresLedger:
 
     async def record(
         self, commands: Sequence[tuple[int, Command]], *, blobs: Mapping[str, bytes] = NO_BLOBS
-    ) -> None:
+    ) -> Sequence[Command]:
         """Commands with their partitions; the executions that they make are listed from then on.
 
-        Their blobs come with them, or not at all.
+        Their blobs come with them, or not at all. Returns those that were recorded: one that makes
+        an execution which is over already, because two had the same key, would run it again.
         """
-        rows = [
-            (
-                partition,
-                aggregate_of(command),
-                type(command).__name__,
-                _key(command),
-                encode_message(command),
-            )
-            for partition, command in commands
-        ]
         headers = [
             header_row(partition, pending_header(command))
             for partition, command in commands
             if isinstance(command, CreateExecution)
         ]
         async with self._database.transaction() as connection:
+            over: set[str] = set()
             if headers:
                 await connection.executemany(SQL["add_header"], headers)
-            await connection.executemany(SQL["add_command"], rows)
+                made = [row[0] for row in headers]
+                over = {row[0] for row in await connection.fetch(SQL["list_over"], made)}
+            recorded = [each for each in commands if not _makes_again(each[1], over)]
+            await connection.executemany(SQL["add_command"], [_row(*each) for each in recorded])
             for key, data in blobs.items():
                 await connection.execute(SQL["put_blob"], escaped(key), data)
+        return [command for _, command in recorded]
 
     async def unapplied(
         self, partition: int, *, idle_s: float, limit: int, after: int = 0
@@ -151,6 +147,20 @@ def _asked(id_: int, body: bytes) -> Asked:
         return Asked(id_, decode_message(body))
     except UnreadableFormatError as error:
         return Asked(id_, None, str(error), isinstance(error, NewerFormatError))
+
+
+def _makes_again(command: Command, over: Container[str]) -> bool:
+    return isinstance(command, CreateExecution) and command.execution_id in over
+
+
+def _row(partition: int, command: Command) -> tuple[object, ...]:
+    return (
+        partition,
+        aggregate_of(command),
+        type(command).__name__,
+        _key(command),
+        encode_message(command),
+    )
 
 
 def _key(command: Command) -> str:

@@ -96,6 +96,9 @@ INSERT INTO executions (
 ) VALUES ($1, $2, $10::text IS NULL, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
 ON CONFLICT (id) DO NOTHING;
 
+-- list_over: which of these are final
+SELECT id FROM executions WHERE id = ANY ($1::text[]) AND state NOT IN ('PENDING', 'RUNNING');
+
 -- put_nodes: what a batch says of each node; a new attempt (queued_at) begins without a worker
 INSERT INTO node_executions AS known (
     execution_id, node_id, item, state, attempts, worker,
