@@ -4,14 +4,19 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import asyncpg
+import msgspec
 import pytest
 
 from runnel.backends.archived import ArchivedBackend
+from runnel.backends.postgres.ledger import PostgresLedger
+from runnel.backends.postgres.queries import SQL
+from runnel.backends.postgres.rows import header_row
 from runnel.client import Client, Ending
-from runnel.core.commands import CancelExecution, SendSignal
+from runnel.core.commands import CancelExecution, CreateExecution, SendSignal
+from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.values import INLINE_BYTES_MAX, inline
 from runnel.errors import ArchiveBehindError, StoreError
-from runnel.ports.store import Commit
+from runnel.ports.store import Commit, pending_header
 from runnel.runtime.clock import RealClock, RealIds
 from runnel.runtime.servers import PostgresServer, RedisServer
 from runnel.testing.conformance.values import message
@@ -21,6 +26,14 @@ from tests.engines import Work
 from tests.redis_server import empty
 
 DEADLINE_S = 10.0
+# Those who wait for the end of another transaction, in a schema of this name.
+WAITING = """
+SELECT count(DISTINCT waiting.pid) FROM pg_locks AS waiting
+JOIN pg_locks AS known ON known.pid = waiting.pid AND known.relation IS NOT NULL
+JOIN pg_class ON pg_class.oid = known.relation
+JOIN pg_namespace ON pg_namespace.oid = relnamespace
+WHERE NOT waiting.granted AND nspname = $1
+"""
 
 
 @pytest.fixture
@@ -224,3 +237,29 @@ async def test_an_execution_that_its_owner_has_not_seen_can_be_read_without_post
     with pytest.raises(StoreError, match="PostgreSQL"):
         await client.find("nobody")
     await backend.close()
+
+
+async def test_two_who_make_the_same_executions_in_another_order_do_not_block_each_other(
+    backend: ArchivedBackend, shared_postgres: PostgresServer, schema: str
+) -> None:
+    """The third holds both in the middle, when each has made another of them."""
+    ledger, looking = PostgresLedger(backend.database), await asyncpg.connect(shared_postgres.url)
+    create = CreateExecution(
+        execution_id=ExecutionId("b"),
+        workflow="w",
+        definition=DefinitionHash("d"),
+        version=1,
+        created_at=1.0,
+    )
+    asked = [(0, msgspec.structs.replace(create, execution_id=each)) for each in "abc"]
+    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
+        async with backend.database.transaction() as connection:
+            row = header_row(0, pending_header(create))
+            await connection.execute(SQL["add_header"], *row)
+            for number, commands in enumerate([asked, asked[::-1]], start=1):
+                group.create_task(ledger.record(commands))
+                while await looking.fetchval(WAITING, schema) < number:
+                    """It waits for the third, or for the first."""
+
+    await looking.close()
+    assert await rows(backend, "SELECT count(*) FROM commands") == [(6,)]

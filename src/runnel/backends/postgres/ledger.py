@@ -112,7 +112,8 @@ class PostgresLedger:
         async with self._database.transaction() as connection:
             over: set[str] = set()
             if headers:
-                await connection.executemany(SQL["add_header"], headers)
+                # In one order: two who make the same ones would wait for each other.
+                await connection.executemany(SQL["add_header"], sorted(headers, key=_id_of))
                 made = [row[0] for row in headers]
                 over = {row[0] for row in await connection.fetch(SQL["list_over"], made)}
             recorded = [each for each in commands if not _makes_again(each[1], over)]
@@ -151,6 +152,10 @@ def _asked(id_: int, body: bytes) -> Asked:
 
 def _makes_again(command: Command, over: Container[str]) -> bool:
     return isinstance(command, CreateExecution) and command.execution_id in over
+
+
+def _id_of(header: Sequence[object]) -> str:
+    return str(header[0])
 
 
 def _row(partition: int, command: Command) -> tuple[object, ...]:
