@@ -8,7 +8,7 @@ from runnel.backends.archived.unrecorded import COMMANDS_AT_ONCE
 from runnel.backends.redis import RedisBackend
 from runnel.client import Client, Ending
 from runnel.core.ids import ExecutionId
-from runnel.errors import InputError
+from runnel.errors import FencedError, InputError, PartitionUnavailableError, StoreError
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.store import Commit
 from runnel.runtime.clock import RealClock, RealIds
@@ -116,6 +116,33 @@ async def test_what_waits_in_a_redis_that_is_refused_is_not_recorded(
         await open_archived(shared_redis, shared_postgres, clock, ids, schema=schema)
 
     assert await recorded(shared_redis, shared_postgres, schema) == []
+
+
+async def test_an_orchestrator_of_before_there_was_an_archive_decides_nothing_more(
+    shared_redis: RedisServer, shared_postgres: PostgresServer
+) -> None:
+    """What it commits would never be archived, and nothing that comes after it could be."""
+    empty(shared_redis)
+    clock, ids = RealClock(), RealIds()
+    plain = await RedisBackend.open(shared_redis.url, clock=clock, ids=ids, partitions=1)
+    lease = await plain.store.acquire(0, "one")
+
+    backend = await open_archived(
+        shared_redis, shared_postgres, clock, ids, schema=fresh_schema()
+    )
+
+    with pytest.raises(FencedError):
+        await plain.store.commit(lease, Commit(sequence=1))
+    with pytest.raises(PartitionUnavailableError, match="POSTGRES_URL"):
+        await plain.store.acquire(0, "one")
+    with pytest.raises(StoreError, match="POSTGRES_URL"):
+        await plain.store.attend("one")
+    assert [each.owner for each in await backend.store.attend("two")] == ["two"]
+    lease = await backend.store.restore(await backend.store.acquire(0, "two"))
+    await backend.store.commit(lease, Commit(sequence=1))
+    assert [each.sequence for each in await backend.journal.read(lease, after=0, limit=9)] == [1]
+    await plain.close()
+    await backend.close()
 
 
 async def recorded(redis: RedisServer, postgres: PostgresServer, schema: str) -> list[object]:

@@ -47,7 +47,7 @@ class RedisBackend:
         self.lines = lines
         self.keys = keys
         self.layout = layout
-        self._leases = Leases(lines, keys, ids)
+        self._leases = Leases(lines, keys, ids, incarnation=layout.incarnation)
         losses = Losses(lines, keys)
         self.store: Store = RedisStore(
             lines,

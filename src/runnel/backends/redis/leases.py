@@ -4,11 +4,17 @@ from dataclasses import dataclass
 
 from runnel.backends.redis.keys import Keys
 from runnel.backends.redis.lines import Lines, OtherRunError
-from runnel.errors import FencedError, LeaseHeldError, StoreError
+from runnel.errors import FencedError, LeaseHeldError, PartitionUnavailableError, StoreError
 from runnel.ports.clock import Ids
 from runnel.ports.store import Lease, LeaseRecord, Position
 
 BEGINNING = Position("0-0")
+# What acquire.lua answers.
+OTHER_ARCHIVE = 2
+OTHER_ARCHIVE_WORDS = (
+    "it has another archive than when this process began: end it, and start it with the "
+    "POSTGRES_URL of the others"
+)
 _RUN = "@"
 
 
@@ -29,12 +35,16 @@ class Leases:
 
     What an owner has read, and decided upon, may be forgotten by a server that comes back, while
     its next commit would still fit. So nothing is sent to another life of the server.
+
+    `incarnation` names the archive that the owner writes for: who writes for none, or for another
+    one, gets no lease.
     """
 
-    def __init__(self, lines: Lines, keys: Keys, ids: Ids) -> None:
+    def __init__(self, lines: Lines, keys: Keys, ids: Ids, *, incarnation: str = "") -> None:
         self._lines = lines
         self._keys = keys
         self._ids = ids
+        self._incarnation = incarnation
         self._holdings: dict[str, Holding] = {}
 
     async def observe(self, partition: int) -> LeaseRecord | None:
@@ -54,12 +64,17 @@ class Leases:
         judged = ("", "", "") if over is None else (over.owner, over.epoch, over.counter)
         key = f"{self._keys.partition}{partition}"
         try:
-            is_taken, *found = await self._lines.run(
-                "acquire", [key], [owner, nonce, *judged, epoch_min], under=run_id
+            answer, *found = await self._lines.run(
+                "acquire",
+                [key, self._keys.layout],
+                [owner, nonce, *judged, epoch_min, self._incarnation],
+                under=run_id,
             )
         except OtherRunError as error:
             raise StoreError("Redis restarted while a lease was acquired: try again") from error
-        if not is_taken:
+        if answer == OTHER_ARCHIVE:
+            raise PartitionUnavailableError(partition, OTHER_ARCHIVE_WORDS)
+        if not answer:
             raise LeaseHeldError(partition, found[0].decode())
         epoch, sequence, cursor = found
         self._forget(partition)

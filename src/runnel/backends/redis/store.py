@@ -63,7 +63,7 @@ class RedisStore:
         self._letters_max = letters_max
         self._leases = leases
         self._losses = losses
-        self._attendance = RedisAttendance(lines, keys)
+        self._attendance = RedisAttendance(lines, keys, incarnation=layout.incarnation)
         self._clock = clock
         self._journal_entries_max = journal_entries_max
         self._rescue = rescue

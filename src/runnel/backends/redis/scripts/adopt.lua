@@ -25,6 +25,10 @@ if redis.call('HEXISTS', KEYS[1], 'incarnation') == 0 then
   for number, _ in pairs(recorded) do
     redis.call('DEL', KEYS[3] .. number)
   end
+  -- Who owns a partition by now would go on without the archive.
+  for number = 0, count - 1 do
+    redis.call('HDEL', KEYS[2] .. number, 'owner', 'nonce')
+  end
   redis.call(
     'HSET', KEYS[1], 'shards', ARGV[1], 'partitions', ARGV[2], 'incarnation', ARGV[3])
 end

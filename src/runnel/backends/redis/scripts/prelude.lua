@@ -44,6 +44,12 @@ local function last_entry(key)
   end
 end
 
+-- Whether the store has an archive that is not this one ('' for none): one that was wiped has none.
+local function has_other_archive(layout, incarnation)
+  local known = redis.call('HGET', layout, 'incarnation')
+  return known and known ~= incarnation
+end
+
 -- What a worker's hash says of a task: partition, '1' when it was started, beats missed.
 local function parse_held(value)
   return string.match(value, '^(%d+) (%d)(%d)$')
