@@ -9,6 +9,7 @@ import pytest
 from runnel.backends.archived import ArchivedBackend
 from runnel.backends.postgres.health import archive_facts
 from runnel.core.codec import encode_entry
+from runnel.core.commands import limit_id
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.engine.services.archiver import Archiver
@@ -214,3 +215,27 @@ async def test_a_command_that_can_not_be_read_does_not_keep_others_from_being_se
         assert await rows(
             running.backend, "SELECT count(*) FROM commands WHERE kind = 'Later'"
         ) == [(4,)]
+
+
+async def test_a_key_that_was_set_aside_is_free_after_a_wipe_once_nobody_holds_it(
+    own_redis: RedisServer, shared_postgres: PostgresServer
+) -> None:
+    backend = await open_archived(own_redis, shared_postgres, RealClock(), FakeIds())
+    lease, key = await own(backend), limit_id("k")
+    archiver = archiver_of(backend, lease, Told())
+    held = History(aggregate_id=key, entry=encode_entry(1.0, []))
+    await backend.store.commit(lease, Commit(sequence=1, histories=[held]))
+    await archiver.tick()
+    await rows(backend, "ALTER TABLE limit_log ADD CHECK (sequence < 2)")
+    await backend.store.commit(lease, Commit(sequence=2, histories=[held]))
+    await archiver.tick()
+    before = await rows(backend, "SELECT count(*) FROM set_aside")
+
+    await backend.store.commit(lease, Commit(sequence=3, closed=[key]))
+    await archiver.tick()
+    await asyncio.to_thread(own_redis.wipe)
+    await own(backend)
+
+    assert before == [(1,)]
+    assert list(await backend.store.load(key)) == []
+    await backend.close()

@@ -13,7 +13,7 @@ import msgspec
 from runnel.backends.postgres.database import DRIVER_ERRORS, Connection, is_refusal
 from runnel.backends.postgres.projection import Projection
 from runnel.backends.postgres.queries import SQL
-from runnel.backends.postgres.rows import header_row, storable
+from runnel.backends.postgres.rows import escaped, header_row, storable
 from runnel.backends.postgres.writing import (
     clear_staged,
     write_applied,
@@ -87,8 +87,10 @@ class Writer:
             if id_ in reasons
         ]
         await self.connection.executemany(SQL["add_set_aside"], rows)
-        closed = [digest_of(each) for each in commit.closed if each in reasons]
-        await self.connection.execute(SQL["close_set_aside"], closed)
+        closed = [each for each in commit.closed if each in reasons]
+        if closed:  # also what was archived of it before
+            await self.connection.execute(SQL["close_limits"], [escaped(each) for each in closed])
+            await self.connection.execute(SQL["close_set_aside"], [*map(digest_of, closed)])
         await self._tell_what_can_be_told(commit, reasons)
 
     async def _tell_what_can_be_told(self, commit: JournalEntry, ids: Container[str]) -> None:
