@@ -1,6 +1,7 @@
 """Executions on a Redis without an archive are deleted with all that belongs to them."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -161,3 +162,20 @@ async def test_blobs_of_no_execution_are_deleted_once_nobody_has_touched_them_fo
 
     assert counts == [0, 4, 0]
     assert await kept.backend.blobs.delete("") == 3
+
+
+async def test_one_that_is_deleted_while_a_list_is_made_is_not_on_it(
+    kept: Kept, retention: RedisRetention, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await kept.write(ended("x1"), ended("x2", state=S.FAILED))
+    call = kept.backend.lines.call
+
+    async def delete_before_headers_are_read(*args: Any, **how: Any) -> Any:
+        if args[0] == "HMGET":
+            monkeypatch.setattr(kept.backend.lines, "call", call)
+            await retention.delete_finished(S.COMPLETED, before=1e10, limit=9)
+        return await call(*args, **how)
+
+    monkeypatch.setattr(kept.backend.lines, "call", delete_before_headers_are_read)
+
+    assert await kept.left() == ["x2"]

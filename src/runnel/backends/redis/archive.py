@@ -96,9 +96,11 @@ class RedisArchive:
                 return ()
             start = rank + 1
         found: list[Header] = []
-        while len(found) < wanted.limit and (page := await self._page(start)):
+        while len(found) < wanted.limit and (ids := await self._ids(start)):
+            headers = await self.get_headers(ids)
+            page = [headers[each] for each in ids if each in headers]
             found += [header for header in page if _is_wanted(header, wanted)]
-            start += len(page)
+            start += len(ids)
         return found[: wanted.limit]
 
     async def find_ids(self, prefix: str, *, limit: int = 2) -> Sequence[ExecutionId]:
@@ -124,12 +126,10 @@ class RedisArchive:
     async def delete_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
         return await self._letters.delete(letters)
 
-    async def _page(self, start: int) -> list[Header]:
-        keys = self._keys
-        ids = await self._lines.call("ZREVRANGE", keys.listed, start, start + PAGE - 1)
-        if not ids:
-            return []
-        return [*map(decode_header, await self._lines.call("HMGET", keys.headers, *ids))]
+    async def _ids(self, start: int) -> Sequence[ExecutionId]:
+        """One of them may be deleted before its header is asked for."""
+        ids = await self._lines.call("ZREVRANGE", self._keys.listed, start, start + PAGE - 1)
+        return [ExecutionId(each.decode()) for each in ids]
 
 
 def _is_wanted(header: Header, wanted: ExecutionFilter) -> bool:
