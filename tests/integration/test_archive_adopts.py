@@ -127,9 +127,7 @@ async def test_an_orchestrator_of_before_there_was_an_archive_decides_nothing_mo
     plain = await RedisBackend.open(shared_redis.url, clock=clock, ids=ids, partitions=1)
     lease = await plain.store.acquire(0, "one")
 
-    backend = await open_archived(
-        shared_redis, shared_postgres, clock, ids, schema=fresh_schema()
-    )
+    backend = await open_archived(shared_redis, shared_postgres, clock, ids, schema=fresh_schema())
 
     with pytest.raises(FencedError):
         await plain.store.commit(lease, Commit(sequence=1))

@@ -252,14 +252,17 @@ async def test_two_who_make_the_same_executions_in_another_order_do_not_block_ea
         created_at=1.0,
     )
     asked = [(0, msgspec.structs.replace(create, execution_id=each)) for each in "abc"]
-    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
-        async with backend.database.transaction() as connection:
-            row = header_row(0, pending_header(create))
-            await connection.execute(SQL["add_header"], *row)
-            for number, commands in enumerate([asked, asked[::-1]], start=1):
-                group.create_task(ledger.record(commands))
-                while await looking.fetchval(WAITING, schema) < number:
-                    """It waits for the third, or for the first."""
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        asyncio.TaskGroup() as group,
+        backend.database.transaction() as connection,
+    ):
+        row = header_row(0, pending_header(create))
+        await connection.execute(SQL["add_header"], *row)
+        for number, commands in enumerate([asked, asked[::-1]], start=1):
+            group.create_task(ledger.record(commands))
+            while await looking.fetchval(WAITING, schema) < number:
+                """It waits for the third, or for the first."""
 
     await looking.close()
     assert await rows(backend, "SELECT count(*) FROM commands") == [(6,)]

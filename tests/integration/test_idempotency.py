@@ -12,7 +12,6 @@ from runnel.core.commands import CreateExecution
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.retry import RetryPolicy
 from runnel.core.values import EMPTY_OBJECT
-from runnel.core.workflow import Workflow
 from runnel.errors import KeyReusedError, PayloadError
 from runnel.idempotency import execution_id_of
 from runnel.ports.archive import ExecutionFilter
@@ -178,14 +177,15 @@ async def test_a_caller_that_was_stopped_for_minutes_does_not_run_it_again(
     async with archived_engine(shared_redis, shared_postgres, work, keep_s=0.1) as archived:
         backend = archived.backend
         late = Client(backend, RealClock(), RealIds(), ending_of=lambda _id: Ending())
-        store = late._definitions.store
+        put = backend.archive.put_definition
 
-        async def store_later(hash_: DefinitionHash, definition: Workflow) -> int:
-            stopped.set()
-            await gone_on.wait()
-            return await store(hash_, definition)
+        async def put_later(name: str, hash_: DefinitionHash, document: bytes) -> int:
+            if not stopped.is_set():
+                stopped.set()
+                await gone_on.wait()
+            return await put(name, hash_, document)
 
-        monkeypatch.setattr(late._definitions, "store", store_later)
+        monkeypatch.setattr(backend.archive, "put_definition", put_later)
         asked = asyncio.create_task(late.submit(ONE, {"n": 1}, idempotency_key="k"))
         await stopped.wait()
         first = await archived.client.submit(ONE, {"n": 1}, idempotency_key="k")
