@@ -35,6 +35,7 @@ from runnel.errors.services import (
 )
 from runnel.errors.stores import (
     ArchiveBehindError,
+    ArchiveGapError,
     ArchiveRefusedError,
     CommitTooLargeError,
     FencedError,
@@ -60,6 +61,7 @@ from runnel.errors.tasks import (
 
 __all__ = [
     "ArchiveBehindError",
+    "ArchiveGapError",
     "ArchiveRefusedError",
     "BrokenInvariantError",
     "CommitTooLargeError",

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from runnel.errors.inner import BrokenInvariantError
 from runnel.errors.root import RunnelError
 
 
@@ -77,6 +78,22 @@ class ArchiveRefusedError(StoreError):
 
     retryable = False
     code = "archive_refused"
+
+
+class ArchiveGapError(BrokenInvariantError):
+    """The archive lacks commits that Redis does not have any more: it will not get them."""
+
+    code = "archive_gap"
+
+    def __init__(self, partition: int, *, archived: int, first: int) -> None:
+        super().__init__(
+            f"the archive of partition {partition} ends with commit {archived}, Redis has only "
+            f"those from {first} on: PostgreSQL was set back, or is not the archive of this Redis. "
+            "Stop everything, empty this Redis, and start again: it is filled from the archive"
+        )
+        self.partition = partition
+        self.archived = archived
+        self.first = first
 
 
 class CommitTooLargeError(StoreError):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from runnel.ports import telemetry as names
 
-_LOUDEST = (names.ARCHIVE_SET_ASIDE, names.ARCHIVE_FENCED)
+_LOUDEST = (names.ARCHIVE_SET_ASIDE, names.ARCHIVE_FENCED, names.ARCHIVE_GAP)
 _LOUD = (
     names.COMMAND_POISONED,
     names.MESSAGE_UNREADABLE,

@@ -1,5 +1,6 @@
 """What a PostgreSQL server tells about itself and about the archive in it; changes nothing."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import asyncpg
@@ -34,6 +35,8 @@ class ArchiveFacts(msgspec.Struct, frozen=True, kw_only=True):
     set_aside: int = 0
     unreadable: int = 0
     redis: RedisSide = NO_REDIS
+    cursors: Mapping[int, int] = {}
+    """The last commit that is archived of each partition."""
 
 
 async def archive_facts(url: str, clock: Clock, *, schema: str, call_s: float) -> ArchiveFacts:
@@ -75,6 +78,11 @@ async def _facts(connection: Any, clock: Clock, schema: str) -> ArchiveFacts:
             f"SELECT redis_id, redis_places FROM {quoted(schema)}.meta"  # noqa: S608  # quoted
         )
         redis = NO_REDIS if side is None else RedisSide(*side)
+    cursors = []
+    if version is not None:
+        cursors = await connection.fetch(
+            f"SELECT partition, sequence FROM {quoted(schema)}.cursors"  # noqa: S608  # quoted
+        )
     shown = await connection.fetchval("SHOW server_version")
     return ArchiveFacts(
         version=int(await connection.fetchval("SHOW server_version_num")) // 10_000,
@@ -87,4 +95,5 @@ async def _facts(connection: Any, clock: Clock, schema: str) -> ArchiveFacts:
         set_aside=set_aside,
         unreadable=unreadable,
         redis=redis,
+        cursors=dict(map(tuple, cursors)),
     )

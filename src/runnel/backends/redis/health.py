@@ -1,5 +1,7 @@
 """What a Redis server tells about itself, and what Runnel has stored there; changes nothing."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from runnel.backends.redis.backend import PREFIX
@@ -31,6 +33,8 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
     identity: str | None = None
     """Its own name, as its archive knows it; None without one."""
     address: str = ""
+    journals: Mapping[int, int] = {}
+    """The first commit that each partition still keeps for its archive."""
 
 
 class Health:
@@ -70,7 +74,16 @@ class Health:
             incarnation=incarnation.decode() if incarnation else None,
             identity=identity.decode() if identity else None,
             address=self._lines.address,
+            journals=await self._journals(0 if stored is None else int(stored)),
         )
+
+    async def _journals(self, partitions: int) -> dict[int, int]:
+        found: dict[int, int] = {}
+        for number in range(partitions):
+            key = f"{self._keys.journal}{number}"
+            for place, _ in await self._lines.call("XRANGE", key, "-", "+", "COUNT", 1):
+                found[number] = int(place.partition(b"-")[0])
+        return found
 
     async def owners(self, partitions: int) -> dict[int, LeaseRecord | None]:
         return {number: await self._leases.observe(number) for number in range(partitions)}

@@ -13,7 +13,7 @@ from runnel.core.codec import encode_message
 from runnel.core.commands import Command
 from runnel.core.effects import DeadLetter
 from runnel.core.ids import ExecutionId
-from runnel.errors import BrokenInvariantError
+from runnel.errors import ArchiveGapError
 from runnel.ports.journal import JournalEntry
 from runnel.ports.store import Header, History, Lease, Position
 
@@ -38,11 +38,7 @@ class RedisJournal:
         entries = [entry_of(place, fields) for place, fields in found]
         for expected, entry in zip(count(after + 1), entries, strict=False):
             if entry.sequence != expected:
-                raise BrokenInvariantError(
-                    f"the journal of partition {lease.partition} goes on with commit "
-                    f"{entry.sequence}, the archive with {expected}: it is not the archive of this "
-                    "Redis, or was set back"
-                )
+                raise ArchiveGapError(lease.partition, archived=expected - 1, first=entry.sequence)
         return entries
 
     async def trim(self, lease: Lease, *, upto: int) -> None:

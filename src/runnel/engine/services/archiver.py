@@ -2,7 +2,7 @@
 
 import asyncio
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate
 from typing import Protocol
@@ -11,6 +11,7 @@ from runnel.core.commands import blobs_of
 from runnel.engine.services.archiver_progress import COMMITS_MAX, Progress
 from runnel.engine.services.blob_names import blobs_in
 from runnel.errors import (
+    ArchiveGapError,
     ArchiveRefusedError,
     BrokenInvariantError,
     FencedError,
@@ -280,13 +281,19 @@ class Archiver:
             progress.told_at = None
         elif progress.told_at is None or now - progress.told_at >= self._alarm_s:
             progress.told_at = now
-            is_fenced = isinstance(problem, FencedError)
             self._telemetry.event(
-                names.ARCHIVE_FENCED if is_fenced else names.ARCHIVE_LATE,
+                _NAMES.get(type(problem), names.ARCHIVE_LATE),
                 partition=lease.partition,
                 lag_s=lag_s,
                 error="" if problem is None else _words(problem),
             )
+
+
+# What will not be right by itself has a name of its own.
+_NAMES: Mapping[type, str] = {
+    FencedError: names.ARCHIVE_FENCED,
+    ArchiveGapError: names.ARCHIVE_GAP,
+}
 
 
 def _beginning(entries: Sequence[JournalEntry]) -> Sequence[JournalEntry]:

@@ -86,3 +86,18 @@ def pair_findings(facts: ArchiveFacts, redis: ServerFacts, prefix: str) -> Itera
             "'runnel orchestrator --take-archive' once"
         )
         yield bad("archive", f"it belongs to the Redis at {known}", remedy)
+    else:
+        yield from _gaps(facts, redis)
+
+
+def _gaps(facts: ArchiveFacts, redis: ServerFacts) -> Iterator[Finding]:
+    """One is enough to know: they come from the same accident."""
+    for partition, first in sorted(redis.journals.items()):
+        archived = facts.cursors.get(partition, 0)
+        if first > archived + 1:
+            what = (
+                f"partition {partition}: it ends with commit {archived}, Redis begins with {first}"
+            )
+            remedy = "PostgreSQL was set back: stop everything, empty this Redis, start again"
+            yield bad("archive", what, remedy)
+            return

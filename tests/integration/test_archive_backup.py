@@ -1,0 +1,89 @@
+"""PostgreSQL set back to an earlier backup: said loudly, and made good by emptying Redis."""
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+
+from runnel.ports.telemetry import ARCHIVE_GAP
+from runnel.runtime.clock import RealClock, RealIds
+from runnel.runtime.doctor.examination import examine
+from runnel.runtime.doctor.findings import Verdict
+from runnel.runtime.hub import Hub
+from runnel.runtime.servers import PostgresServer, RedisServer
+from runnel.settings import Settings
+from tests.archived import archived_engine
+from tests.driver import node, workflow
+from tests.engines import DEADLINE_S, Work
+from tests.redis_server import empty
+
+SCHEMA = "backed up"
+CHAIN = workflow(node("a"), node("b", "a"), node("c", "b"))
+
+
+def copy(server: PostgresServer, to: Path) -> None:
+    server.stop()
+    shutil.copytree(server.folder / "data", to)
+    server.start()
+
+
+def restore(server: PostgresServer, backup: Path) -> None:
+    server.stop()
+    data = server.folder / "data"
+    owner = data.stat()
+    shutil.rmtree(data)
+    shutil.copytree(backup, data)
+    for path in (data, *data.rglob("*")):
+        shutil.chown(path, owner.st_uid, owner.st_gid)
+    server.start()
+
+
+async def test_a_restored_backup_is_found_out_and_redis_filled_from_it(
+    own_redis: RedisServer,
+    own_postgres: PostgresServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[str] = []
+    gap = asyncio.Event()
+
+    def hear(_hub: Hub, name: str, **fields: object) -> None:
+        if name == ARCHIVE_GAP:
+            told.append(str(fields["error"]))
+            gap.set()
+
+    monkeypatch.setattr(Hub, "event", hear)
+    settings = Settings(
+        redis_url=own_redis.url, postgres_url=own_postgres.url, postgres_schema=SCHEMA
+    )
+    work = Work()
+    gate = work.gate("b")
+    backup = tmp_path / "backup"
+    async with archived_engine(
+        own_redis, own_postgres, work, schema=SCHEMA, alarm_s=0.1
+    ) as running:
+        [waiting] = await running.submit_all([CHAIN])
+        await work.entered["b"].wait()
+        await running.archive_all()
+        await asyncio.to_thread(copy, own_postgres, backup)
+        gate.set()
+        await running.ends([waiting, *await running.submit_all([CHAIN] * 8)])
+        await running.archive_all()
+
+        await asyncio.to_thread(restore, own_postgres, backup)
+
+        since = await running.submit_all([CHAIN] * 8)
+        async with asyncio.timeout(DEADLINE_S):
+            await gap.wait()
+        found = await examine(settings, RealClock(), RealIds())
+    assert "empty this Redis" in told[0]
+    bad = [each.remedy for each in found if each.verdict is Verdict.BAD]
+    assert bad == ["PostgreSQL was set back: stop everything, empty this Redis, start again"]
+
+    empty(own_redis)
+    work.calls.clear()
+    async with archived_engine(own_redis, own_postgres, work, schema=SCHEMA) as filled:
+        assert set(await filled.ends([waiting, *since])) == {"COMPLETED"}
+        await filled.archive_all()
+    assert work.calls.count("b") == work.calls.count("a") + 1
