@@ -1,6 +1,7 @@
 """What holds for the whole suite: a time budget for each part, and no part left out in silence."""
 
 import os
+import signal
 from collections import Counter
 from collections.abc import Callable
 from typing import NoReturn
@@ -33,6 +34,8 @@ MissingPart = Callable[[str, str], NoReturn]
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell that runs this in the background lets it ignore SIGINT, and all that it starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):  # only the process that sees every report keeps count
         factor = float(os.environ.get("RUNNEL_BUDGET_FACTOR", "1"))
         is_strict = os.environ.get("CI", "").lower() in {"1", "true"}

@@ -16,7 +16,8 @@ from runnel.core.values import blob
 from runnel.engine.services.archiver import Archiver
 from runnel.errors import ArchiveBehindError, ArchiveGapError, InputError
 from runnel.ports.archive import ExecutionFilter
-from runnel.ports.store import Commit, Lease
+from runnel.ports.journal import JournalEntry
+from runnel.ports.store import Commit, History, Lease
 from runnel.runtime.clock import RealClock, RealIds
 from runnel.runtime.hub import Hub
 from runnel.runtime.servers import PostgresServer, RedisServer
@@ -237,6 +238,25 @@ async def test_a_list_shows_what_redis_knows_of_those_that_are_not_final_in_the_
         ("x1", "COMPLETED"),
     ]
     assert [each.execution_id for each in await backend.archive.list_headers(pending)] == ["x2"]
+
+
+async def test_what_has_ended_in_the_archive_is_over_although_redis_was_set_back(
+    backend: ArchivedBackend, lease: Lease
+) -> None:
+    begun = History(aggregate_id="x1", entry=b"[1,1.0,[]]")
+    ended = History(aggregate_id="x1", entry=b"[1,2.0,[]]")
+    done = structs.replace(header("x1", state=ExecutionState.COMPLETED), finished_at=2.0)
+    await backend.store.commit(lease, Commit(sequence=1, headers=[header("x1")], histories=[begun]))
+    former_life = [
+        JournalEntry(sequence=1, headers=[header("x1")], histories=[begun]),
+        JournalEntry(sequence=2, headers=[done], histories=[ended]),
+    ]
+    await backend.ledger.append(0, former_life, after=0, epoch=lease.epoch)
+
+    found = await backend.archive.get_header(ExecutionId("x1"))
+
+    assert found == done
+    assert list(await backend.archive.load(ExecutionId("x1"))) == [begun.entry, ended.entry]
 
 
 async def test_a_page_is_full_although_redis_knows_better_of_some(

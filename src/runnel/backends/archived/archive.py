@@ -55,7 +55,9 @@ class ArchivedArchive:
 
     async def get_header(self, execution_id: ExecutionId) -> Header | None:
         found = await self._hot.get_header(execution_id)
-        return found or await self._cold.get_header(execution_id)
+        if found is None:
+            return await self._cold.get_header(execution_id)
+        return await self._ended(found) or found
 
     async def get_headers(self, ids: Sequence[ExecutionId]) -> Mapping[ExecutionId, Header]:
         hot = await self._hot.get_headers(ids)
@@ -66,9 +68,23 @@ class ArchivedArchive:
     async def load(self, execution_id: ExecutionId) -> Sequence[bytes]:
         """What Redis knows and has no history of has not begun: PostgreSQL knows no more."""
         found = await self._hot.load(execution_id)
-        if found or await self._hot.get_header(execution_id) is not None:
-            return found
-        return await self._cold.load(execution_id)
+        header = await self._hot.get_header(execution_id)
+        if header is None:
+            return found or await self._cold.load(execution_id)
+        return found if await self._ended(header) is None else await self._cold.load(execution_id)
+
+    async def _ended(self, hot: Header) -> Header | None:
+        """As PostgreSQL has an execution that goes on in Redis and has ended there.
+
+        An end is for good: such a Redis was set back, and gets it back from its next owners.
+        """
+        if hot.state in EXECUTION_FINAL:
+            return None
+        with suppress(StoreError):
+            cold = await self._cold.get_header(hot.execution_id)
+            if cold is not None and cold.state in EXECUTION_FINAL:
+                return cold
+        return None
 
     async def list_headers(self, wanted: ExecutionFilter) -> Sequence[Header]:
         """What is not final in the archive is shown as Redis has it, if Redis can be asked."""
