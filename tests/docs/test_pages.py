@@ -9,12 +9,23 @@ from runnel.core.states import NODE_MOVES, NodeState
 from tests.docs.console import BLOCK, Command, File, console, steps_of
 from tests.docs.forks import Forks
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 PAGES = [
     *("tutorial.md", "python.md", "explanation.md"),
     *(f"how-to/{path.name}" for path in sorted(DOCS.glob("how-to/*.md"))),
 ]
 CODE_LINES_MAX = 12
+# Snippets of other pages, and what looks at them.
+ELSEWHERE = {
+    "README.md": {"console", "bash", "python", "yaml"},  # test_readme.py, test_servers_page.py
+    "CONTRIBUTING.md": {"console"},  # how to set up the development: nothing that a test could do
+    "docs/adr/README.md": {"markdown"},  # a template
+    "docs/batches.md": {"bash"},  # test_servers_page.py
+    "docs/dead-letters.md": {"bash"},  # test_servers_page.py
+    "docs/handlers.md": {"yaml", "bash"},  # test_handlers_page.py; settings of the environment
+    "docs/servers.md": {"bash", "python", "json"},  # test_servers_page.py
+}
 
 
 def text_of(page: str) -> str:
@@ -36,6 +47,16 @@ def test_a_page_does_what_it_shows(page: str, tmp_path: Path, program_forks: For
 def test_no_snippet_of_a_page_is_left_out(page: str) -> None:
     for kind, text in BLOCK.findall(text_of(page)):
         assert kind == "mermaid" or steps_of(f"```{kind}\n{text}```\n"), text
+
+
+def test_no_page_has_snippets_that_nothing_looks_at() -> None:
+    found = {
+        path.relative_to(ROOT).as_posix(): {kind for kind, _ in BLOCK.findall(path.read_text())}
+        for path in [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "examples").glob("*.md")]
+    }
+    mine = {f"docs/{page}" for page in PAGES}
+
+    assert {page: kinds for page, kinds in found.items() if kinds and page not in mine} == ELSEWHERE
 
 
 def test_the_workflow_of_the_tutorial_is_short_and_is_killed() -> None:

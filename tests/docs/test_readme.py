@@ -38,6 +38,18 @@ def test_the_first_workflow_says_hello(tmp_path: Path, program_forks: Forks) -> 
     assert done.out.strip() in README
 
 
+def test_a_function_of_yours_is_a_node(tmp_path: Path, program_forks: Forks) -> None:
+    (node,) = [block for block in blocks("yaml") if "my_steps" in block]
+    (tmp_path / "own.yaml").write_text(
+        f"name: own\nnodes:\n  - {{id: who, handler: input}}\n{node}"
+    )
+    (tmp_path / "my_steps.py").write_text("def write_report(who):\n    return f'about {who}'\n")
+
+    done = program_forks.run(["run", "own.yaml", "--input", "name=Ada"], tmp_path)
+
+    assert done.out == '"about Ada"\n', done.err
+
+
 def test_the_first_decorated_workflow_is_short_and_says_hello(
     tmp_path: Path, program_forks: Forks
 ) -> None:

@@ -1,13 +1,17 @@
 """Commands and options that the guides name are those that there are."""
 
+import json
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
 import typer
 
+from runnel.authoring.app import load_app
 from runnel.cli.main import app
+from runnel.ports.telemetry import EXECUTION_FINISHED
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -30,6 +34,26 @@ def test_a_call_in_a_guide_can_be_made(call: str) -> None:
     known = {option for each in command.params for option in each.opts}
 
     assert {word for word in words if word.startswith("--")} <= known
+
+
+def test_the_handlers_of_the_guide_are_an_app(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ((text, name),) = re.findall(
+        r"^```python\n(# (\w+)\.py\n.*?)^```$", SERVERS, re.DOTALL | re.MULTILINE
+    )
+    (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    assert load_app(f"{name}:handlers").names() == ["price"]
+    assert sys.modules.pop(name).price({"of": 21}, None) == 42
+
+
+def test_the_line_of_a_log_is_json_and_its_event_is_one() -> None:
+    (line,) = re.findall(r"^```json\n(.*?)\n```$", SERVERS, re.DOTALL | re.MULTILINE)
+
+    assert json.loads(line)["event"] == EXECUTION_FINISHED
 
 
 def test_every_command_is_named_in_the_readme() -> None:
