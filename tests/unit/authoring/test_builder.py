@@ -40,6 +40,7 @@ PUBLIC = [
     "item",
     "load_file",
     "run",
+    "secret",
     "sleep",
     "submit",
     "task",
