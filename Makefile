@@ -1,7 +1,8 @@
 # `make` lists the commands. Only python3 (3.11 or newer, with venv and pip) and make are needed.
 
 PYTHON ?= python3
-WORKERS ?= 2
+# One more than there are cores: many tests wait for servers and processes.
+WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 SEED ?= 0
 COUNT ?= 1000
 

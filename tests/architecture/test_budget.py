@@ -4,8 +4,8 @@ import pytest
 
 from tests.conftest import BUDGET_S, Ledger, part_of
 
-# Added up over all workers: nine minutes on two cores.
-TOTAL_MAX_S = 1_080
+# Added up over all workers, of which there are three on two cores: eight and a half minutes.
+TOTAL_MAX_S = 1_530
 
 
 def report(part: str, *, seconds: float, skipped: str | None = None) -> pytest.TestReport:
@@ -31,9 +31,9 @@ def test_a_part_is_the_folder_below_tests() -> None:
 @pytest.mark.parametrize(
     ("part", "seconds", "factor", "expected"),
     [
-        ("unit", 59.0, 1.0, []),
-        ("unit", 61.0, 1.0, ["tests/unit took 61.0 s, it may take 60 s"]),
-        ("unit", 61.0, 2.0, []),
+        ("unit", 99.0, 1.0, []),
+        ("unit", 101.0, 1.0, ["tests/unit took 101.0 s, it may take 100 s"]),
+        ("unit", 101.0, 2.0, []),
         ("new", 0.0, 1.0, ["tests/new has no budget: give it one in tests/conftest.py"]),
     ],
 )
@@ -48,7 +48,7 @@ def test_a_part_that_takes_too_long_is_named(
     assert ledger.over_budget() == expected
 
 
-@pytest.mark.parametrize(("seconds", "expected"), [(61.0, False), (121.0, True)])
+@pytest.mark.parametrize(("seconds", "expected"), [(101.0, False), (201.0, True)])
 def test_only_what_no_busy_machine_explains_fails_the_run(seconds: float, expected: bool) -> None:
     ledger = Ledger(factor=1, is_strict=True)
 

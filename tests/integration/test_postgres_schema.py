@@ -74,6 +74,7 @@ GIVEN: dict[str, tuple[object, ...]] = {
     "get_header": ("x000007",),
     "get_headers": (IDS,),
     "get_place": ("x000007",),
+    "list_over": (IDS,),
     "list_headers": ([True], ["COMPLETED", "FAILED"], 1e9, "", 50),
     "list_headers_of": ([True, False], ["COMPLETED", "FAILED"], 1e9, "", 50, "w7"),
     "find_ids": ("x0000", "x0000\U0010ffff", False, 2),

@@ -298,6 +298,7 @@ async def test_nothing_is_left_of_those_who_took_part(cluster: Cluster) -> None:
     one = await cluster.start("orchestrator", "one")
     worker = await cluster.start("worker", "w")
     gone = await cluster.start("worker", "gone")
+    await cluster.until_workers({"w": "alive", "gone": "alive"})
     quick = workflow(node("a", config={"seconds": 0}), node("b", "a", config={"seconds": 0}))
     ended = await cluster.ends(await cluster.submit(quick, 20))
     await gone.kill()
