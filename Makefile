@@ -3,6 +3,8 @@
 PYTHON ?= python3
 # One more than there are cores: many tests wait for servers and processes.
 WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
+# Who has nothing left to do takes from the others: otherwise one of them ends minutes later.
+PARALLEL = -n $(WORKERS) --dist worksteal
 SEED ?= 0
 COUNT ?= 1000
 
@@ -26,10 +28,10 @@ demo: $(VENV)/run.stamp ## run the example workflow, with no service and no set-
 	@$(BIN)/runnel run examples/demo.yaml
 
 check: setup lint ## format, lint, types, imports and the fast tests: under a minute
-	@$(BIN)/pytest --quiet -n $(WORKERS) -m "not slow" $(FAST)
+	@$(BIN)/pytest --quiet $(PARALLEL) -m "not slow" $(FAST)
 
 test: setup lint ## everything
-	@$(BIN)/pytest -n $(WORKERS) --durations=15
+	@$(BIN)/pytest $(PARALLEL) --durations=15
 
 format: setup ## format the code and fix what can be fixed
 	@$(BIN)/ruff check --quiet --fix-only .
@@ -40,7 +42,7 @@ reference: setup ## write docs/reference and the JSON Schema of workflow files a
 	@$(BIN)/python -m tools.reference
 
 coverage: setup ## the whole suite, with the lines and branches it leaves out
-	@RUNNEL_BUDGET_FACTOR=5 $(BIN)/pytest --quiet -n $(WORKERS) --cov --cov-report=term
+	@RUNNEL_BUDGET_FACTOR=5 $(BIN)/pytest --quiet $(PARALLEL) --cov --cov-report=term
 	@$(BIN)/python -m tests.branch_coverage
 
 sim: setup ## simulate: SEED=first COUNT=how many; the last line says what came of it
