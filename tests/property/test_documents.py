@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 
+import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -91,6 +92,7 @@ def nodes_after(draw: st.DrawFn, earlier: list[str], name: str, depth: int) -> N
     )
 
 
+@pytest.mark.slow
 @given(workflows())
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_workflow_written_down_reads_back_as_the_same(workflow: Workflow) -> None:

@@ -82,6 +82,7 @@ def one_step(driver: Driver, chance: random.Random) -> None:
         driver.send_completed(token, chance.choice([1, 3, "text", {"a": [1]}]))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_whatever_happens_every_execution_ends_and_leaves_nothing() -> None:
     for seed in range(SEEDS):

@@ -158,6 +158,7 @@ def _below(definition: Workflow, former: Driver) -> set[str]:
     return bad
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [2, 3, 8])
 def test_parents_that_finish_in_the_same_instant_fire_the_join_once(width: int) -> None:
     parents = [f"p{index}" for index in range(width)]

@@ -173,6 +173,7 @@ def web() -> Edges:
     return {str(n): {str(m) for m in (n - 1, n - 2, n // 2) if 0 <= m < n} for n in range(MANY)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [chain, only_roots, web])
 def test_a_hundred_thousand_nodes_take_about_a_second(shape: Callable[[], Edges]) -> None:
     workflow = workflow_of(shape())

@@ -1,5 +1,7 @@
 """Compiled graphs: layers, order, neighbours."""
 
+import pytest
+
 from runnel.core.graph import Graph
 from runnel.core.retry import RetryPolicy
 from runnel.core.workflow import decode_workflow, encode_workflow, hash_workflow
@@ -31,6 +33,7 @@ def test_the_order_has_parents_before_children() -> None:
             assert order.index(parent) < order.index(compiled.index)
 
 
+@pytest.mark.slow
 def test_a_chain_of_100_000_nodes_has_as_many_layers() -> None:
     nodes = [node("n0"), *[node(f"n{i}", f"n{i - 1}") for i in range(1, 100_000)]]
 
