@@ -8,6 +8,7 @@ from runnel.backends.redis.inbox import is_behind
 from runnel.backends.redis.keys import Keys
 from runnel.backends.redis.leases import BEGINNING, fenced, fenced_by_restart, run_of
 from runnel.backends.redis.lines import Lines, OtherRunError
+from runnel.backends.redis.trees import children_of
 from runnel.backends.redis.values import decode_header, decode_letter
 from runnel.core.codec import encode_message
 from runnel.core.commands import Command
@@ -85,7 +86,7 @@ class RedisJournal:
 
     async def tree(self, root: ExecutionId) -> Sequence[bytes]:
         """The ids of a root and of all below it."""
-        return [root.encode(), *await self._children(root.encode())]
+        return [root.encode(), *await children_of(self._lines, self._keys, root.encode())]
 
     async def resend(self, lease: Lease, commands: Sequence[Command]) -> None:
         if commands:
@@ -114,7 +115,7 @@ class RedisJournal:
 
     async def _forget_large(self, lease: Lease, root: bytes, upto: int) -> int:
         """Not while one of its children goes on; one that ended later waits for the next look."""
-        below = await self._children(root)
+        below = await children_of(self._lines, self._keys, root)
         key = f"{self._keys.ended_below}{lease.partition}"
         for first in range(0, len(below), PAGE):
             scores = await self._lines.call("ZMSCORE", key, *below[first : first + PAGE])
@@ -129,18 +130,6 @@ class RedisJournal:
     async def drop_executions(self, lease: Lease, ids: Sequence[bytes | str]) -> None:
         """Whatever they are: nothing of them stays."""
         await self._fenced(lease, "forget_ids", self._names(lease), ids)
-
-    async def _children(self, root: bytes) -> list[bytes]:
-        found: list[bytes] = []
-        first = b"[" + root + b"."
-        while True:
-            page = await self._lines.call(
-                "ZRANGEBYLEX", self._keys.ids, first, b"(" + root + b"/", "LIMIT", 0, PAGE
-            )
-            found += page
-            if len(page) < PAGE:
-                return found
-            first = b"(" + page[-1]
 
     def _names(self, lease: Lease) -> Sequence[str]:
         keys, number = self._keys, lease.partition

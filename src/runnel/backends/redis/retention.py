@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from runnel.backends.redis.keys import Keys
 from runnel.backends.redis.layout import Layout
 from runnel.backends.redis.lines import Lines
+from runnel.backends.redis.trees import children_of
 from runnel.backends.redis.values import decode_header
 from runnel.core.states import EXECUTION_FINAL, ExecutionState
 
@@ -77,7 +78,7 @@ class RedisRetention:
 
         A child is found by its root, which is the last to go.
         """
-        tree = [*reversed(await self._children(root)), root]
+        tree = [*reversed(await children_of(self._lines, self._keys, root)), root]
         headers: list[bytes] = []
         for first in range(0, len(tree), PAGE):
             ids = tree[first : first + PAGE]
@@ -107,18 +108,6 @@ class RedisRetention:
             keys.blob,
         ]
         return bool(await self._lines.run("delete_ended", names, [*ids, *headers]))
-
-    async def _children(self, root: bytes) -> list[bytes]:
-        found: list[bytes] = []
-        first = b"[" + root + b"."
-        while True:
-            page = await self._lines.call(
-                "ZRANGEBYLEX", self._keys.ids, first, b"(" + root + b"/", "LIMIT", 0, PAGE
-            )
-            found += page
-            if len(page) < PAGE:
-                return found
-            first = b"(" + page[-1]
 
 
 def _is_final(data: bytes) -> bool:
