@@ -1,6 +1,7 @@
 """What one commit will hold, gathered decision by decision and cut to the store's bounds."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from runnel.core.codec import join_entry
 from runnel.core.commands import Command
@@ -31,6 +32,13 @@ FRAME_BYTES = 64
 _CHANGES_HEADER = frozenset({ExecutionCreated, ExecutionStarted, ExecutionFinished})
 
 
+class _Part(NamedTuple):
+    """What one decision, or a piece of it, adds to the history of its aggregate."""
+
+    aggregate_id: str
+    encoded: bytes
+
+
 class Batch:
     """Mutable until it is sealed into commits; one value per key, so that the last word counts."""
 
@@ -41,6 +49,8 @@ class Batch:
         self.consumed: Position | None = None
         self.events: dict[str, list[AnyEvent]] = {}
         self.parts: dict[str, list[bytes]] = {}
+        self.order: list[str] = []
+        """Whose each part is, as they were decided: what a parent does follows from its child."""
         self.headers: list[Header] = []
         self.changed: dict[str, Execution] = {}
         self.closed: dict[str, None] = {}
@@ -93,6 +103,7 @@ class Batch:
             encoded = encode_parts(decision.events, self.limits.size_bytes - FRAME_BYTES)
             self.events.setdefault(aggregate_id, []).extend(decision.events)
             self.parts.setdefault(aggregate_id, []).extend(encoded)
+            self.order.extend([aggregate_id] * len(encoded))
             self._size += sum(map(len, encoded))
             if execution is not None and _changes_header(decision.events):
                 self.changed[execution.id] = execution
@@ -147,10 +158,7 @@ class Batch:
         commit = Commit(
             sequence=sequence,
             consumed=self.consumed,
-            histories=[
-                History(aggregate_id=aggregate_id, entry=join_entry(self.now, parts))
-                for aggregate_id, parts in self.parts.items()
-            ],
+            histories=self._histories(self.parts),
             headers=[*map(header_of, self.changed.values()), *self.headers],
             closed=list(self.closed),
             tasks=list(self.tasks.values()),
@@ -170,12 +178,23 @@ class Batch:
     def _commit(
         self, sequence: int, piece: "list[tuple[str, object]]", *, consumed: Position | None
     ) -> Commit:
-        parts: dict[str, list[object]] = {}
+        rows: dict[str, list[object]] = {}
+        parts: dict[str, list[bytes]] = {}
         for name, row in piece:
-            parts.setdefault(name, []).append(row)
+            if isinstance(row, _Part):
+                parts.setdefault(row.aggregate_id, []).append(row.encoded)
+            else:
+                rows.setdefault(name, []).append(row)
         # Any: the rows were sorted into their own fields by `_groups`.
-        fields: dict[str, object] = dict(parts)
-        return Commit(sequence=sequence, consumed=consumed, **fields)  # type: ignore[arg-type]
+        fields: dict[str, object] = dict(rows)
+        histories = self._histories(parts)
+        return Commit(sequence=sequence, consumed=consumed, histories=histories, **fields)  # type: ignore[arg-type]
+
+    def _histories(self, parts: Mapping[str, Sequence[bytes]]) -> list[History]:
+        return [
+            History(aggregate_id=aggregate_id, entry=join_entry(self.now, encoded))
+            for aggregate_id, encoded in parts.items()
+        ]
 
     def _pieces(self, limits: CommitLimits) -> "Iterator[list[tuple[str, object]]]":
         piece: list[tuple[str, object]] = []
@@ -197,8 +216,10 @@ class Batch:
         timers cleared before the history says why: a cancelled task might be started in between,
         and a finished execution is not looked at any more, while a running one gets both again. A
         header goes with the last part of its history, or a finished execution might be listed as
-        running for ever. That a child is cancelled is a message then, too: should only its parent
-        be written, which is not looked at any more, nobody else would tell it.
+        running for ever. Histories go in the order of the decisions: a parent that ended because
+        its child did, of which nothing was written, would never make that child again. That a
+        child is cancelled is a message then, too: should only its parent be written, which is not
+        looked at any more, nobody else would tell it.
         """
         for message in (*self.cancels, *self.messages):
             yield [("messages", message)], 0
@@ -208,8 +229,7 @@ class Batch:
             yield [("dead_letters", letter)], len(letter.config)
         for key in (key for key, timer in self.timers.items() if timer is None):
             yield [("timers_cleared", key)], 0
-        for aggregate_id, parts in self.parts.items():
-            yield from self._history_groups(aggregate_id, parts)
+        yield from self._history_groups()
         unmoved = (each for id_, each in self.changed.items() if id_ not in self.parts)
         for header in (*map(header_of, unmoved), *self.headers):
             yield [("headers", header)], 0
@@ -222,17 +242,14 @@ class Batch:
         for task in self.tasks.values():
             yield [("tasks", task)], len(task.config)
 
-    def _history_groups(
-        self, aggregate_id: str, parts: list[bytes]
-    ) -> "Iterator[tuple[list[tuple[str, object]], int]]":
-        for number, part in enumerate(parts, start=1):
-            entry = join_entry(self.now, [part])
-            group: list[tuple[str, object]] = [
-                ("histories", History(aggregate_id=aggregate_id, entry=entry))
-            ]
-            if number == len(parts) and aggregate_id in self.changed:
+    def _history_groups(self) -> "Iterator[tuple[list[tuple[str, object]], int]]":
+        left = {aggregate_id: list(reversed(parts)) for aggregate_id, parts in self.parts.items()}
+        for aggregate_id in self.order:
+            part = _Part(aggregate_id, left[aggregate_id].pop())
+            group: list[tuple[str, object]] = [("histories", part)]
+            if not left[aggregate_id] and aggregate_id in self.changed:
                 group.append(("headers", header_of(self.changed[aggregate_id])))
-            yield group, len(entry)
+            yield group, len(part.encoded) + FRAME_BYTES
 
 
 def _changes_header(events: Sequence[AnyEvent]) -> bool:

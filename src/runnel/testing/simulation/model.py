@@ -13,6 +13,7 @@ from runnel.core.ids import NO_ITEM
 from runnel.core.json_types import Json
 from runnel.core.states import NodeState
 from runnel.core.workflow import Node
+from runnel.testing.simulation.broken import Broken
 from runnel.testing.simulation.plan import Order, payload_of
 from runnel.testing.simulation.script import WORK, output_of, skips
 
@@ -103,7 +104,10 @@ class Model:
             of = self.resolved(execution, node, node.config.get("of"), item)
             return output_of(node.config, of, node.id, place)
         if node.child is not None:
-            return self.result_of(self._executions[self.children[execution.id, node.id, item]])
+            child_id = self.children[execution.id, node.id, item]
+            if child_id not in self._executions:
+                raise Broken("values", f"{execution.id}/{node.id} has {child_id}, never made")
+            return self.result_of(self._executions[child_id])
         if node.handler == "wait_for_signal":
             signal_id = self.signals.get((execution.id, node.id))
             return None if signal_id is None else payload_of(execution.id, signal_id)

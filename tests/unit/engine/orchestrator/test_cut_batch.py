@@ -3,9 +3,18 @@
 from runnel.core.commands import CancelExecution
 from runnel.core.decision import Decision
 from runnel.core.effects import ClearTimer, DropTask, TimerKey, TimerKind
-from runnel.core.events import Event, ExecutionClosing, ExecutionFinished, NodeCancelled
+from runnel.core.events import (
+    Event,
+    ExecutionClosing,
+    ExecutionFinished,
+    NodeCancelled,
+    NodeCompleted,
+    NodeWaits,
+    Wait,
+)
 from runnel.core.ids import ExecutionId, NodeId
 from runnel.core.states import ExecutionState
+from runnel.core.values import from_bytes
 from runnel.engine.orchestrator.batch import Batch
 from runnel.ports.store import CommitLimits
 from runnel.testing.conformance.values import token
@@ -53,6 +62,33 @@ def test_children_are_told_before_their_parent_is_over() -> None:
     assert list(first.messages) == [cancel]
     assert [history.aggregate_id for history in second.histories] == ["x"]
     assert [history.aggregate_id for history in third.histories] == ["x.child.1"]
+
+
+def test_a_parent_does_not_end_before_the_child_that_ended_it() -> None:
+    batch = Batch(1.0, CommitLimits(writes=1))
+    waits = NodeWaits(node=NodeId("child"), wait=Wait.CHILD, detail="x.child.1")
+    completed = NodeCompleted(node=NodeId("child"), output=from_bytes(b"1"))
+    ends = ExecutionFinished(state=ExecutionState.COMPLETED)
+
+    batch.add("x", Decision(events=[waits]), None)
+    batch.add("x.child.1", Decision(events=[ends]), None)
+    batch.add("x", Decision(events=[completed, ends]), None)
+    commits = list(batch.seal(1))
+
+    written = [history.aggregate_id for commit in commits for history in commit.histories]
+    assert written == ["x", "x.child.1", "x"]
+
+
+def test_what_follows_each_other_in_one_commit_is_one_entry() -> None:
+    batch = Batch(1.0, CommitLimits(writes=2))
+    ends = ExecutionFinished(state=ExecutionState.COMPLETED)
+
+    for aggregate_id in ("x", "x", "y", "z"):
+        batch.add(aggregate_id, Decision(events=[ends]), None)
+    commits = list(batch.seal(1))
+
+    told = [[history.aggregate_id for history in commit.histories] for commit in commits]
+    assert told == [["x"], ["y", "z"]]
 
 
 def test_a_batch_in_one_commit_tells_nobody_what_it_does_itself() -> None:
