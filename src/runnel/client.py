@@ -46,6 +46,7 @@ from runnel.reruns import (
     take_overs,
     with_own_blobs,
 )
+from runnel.triggering import Triggers, trigger_key
 from runnel.views import ExecutionView, HistoryView, history_of, view_of
 
 # For executions that another process runs: what this one runs is told at once.
@@ -94,6 +95,7 @@ class Client:
         self._owns = owns
         self._definitions = Definitions(backend.archive)
         self._carrier = Carrier(backend.blobs, ids)
+        self._triggers = Triggers(backend, clock)
 
     async def submit(
         self,
@@ -213,27 +215,35 @@ class Client:
         await self._backend.mailbox.send([*page, *start], blobs=blobs)
         return new_id
 
-    async def trigger(self, execution_id: ExecutionId, input_: Json = None) -> None:
+    async def trigger(
+        self,
+        execution_id: ExecutionId,
+        input_: Json = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> None:
         """Starts a held execution; raises WrongStateError when it is not PENDING.
 
-        Without an input it starts with the one it was submitted with.
+        Without an input it starts with the one it was submitted with. Called again with the same
+        key and input, nothing happens.
         """
         execution = await self.load(execution_id)
-        if execution.state is not ExecutionState.PENDING:
-            raise WrongStateError(
-                f"execution {execution_id} is {execution.state}, "
-                "only a PENDING one can be triggered"
-            )
+        data = None if input_ is None else encode_payload(input_, where="input")
+        key = self._ids.nonce()
+        if idempotency_key is not None:
+            key = trigger_key(idempotency_key, data)
+        if await self._triggers.is_repetition(execution, key):
+            return
         workflow = execution.graph.workflow
         value, blobs = None, NO_BLOBS
-        if input_ is not None:
-            data = encode_payload(input_, where="input")
+        if data is not None:
             _check_input(workflow, data)
             value, blobs = self._carrier.carry(data, f"{execution_id}/input")
         elif workflow.input is not None:
             _check_input(workflow, await self._submitted_input(execution))
-        command = StartExecution(execution_id=execution_id, input=value)
+        command = StartExecution(execution_id=execution_id, input=value, key=key)
         await self._backend.mailbox.send([command], blobs=blobs)
+        await self._triggers.confirm(execution, key)
 
     async def cancel(
         self, execution_id: ExecutionId, *, reason: str = "", is_forced: bool = False

@@ -20,6 +20,7 @@ from runnel.errors import (
     InputError,
     InvalidInputError,
     InvalidWorkflowError,
+    KeyReusedError,
     NotFoundError,
     PayloadError,
     WrongStateError,
@@ -27,6 +28,7 @@ from runnel.errors import (
 from runnel.ports.store import Commit, Header
 from runnel.runtime.engine import Engine
 from runnel.testing.clock import FakeClock, FakeIds
+from runnel.triggering import STARTED_S
 from tests.driver import node, workflow
 from tests.engines import Work, end_of, open_engine
 
@@ -272,7 +274,9 @@ async def test_a_trigger_needs_the_input_when_the_submitted_one_can_not_be_read_
         await desk.clock.advance(2 * TAKEN_UP_S)
 
     assert "no process has taken it up" in triggering.result()
-    await desk.client.trigger(execution_id, {"n": 1})
+    async with asyncio.TaskGroup() as group:
+        group.create_task(desk.client.trigger(execution_id, {"n": 1}))
+        await desk.clock.advance(2 * STARTED_S)
     assert len(await desk.sent()) == 2
 
 
@@ -282,21 +286,53 @@ async def _refusal(client: Client, execution_id: ExecutionId) -> str:
     return str(caught.value)
 
 
-async def test_two_triggers_at_once_do_not_overwrite_each_other(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "redis"])
+async def test_of_two_triggers_at_once_one_is_refused(
+    kind: str, redis_url: str | None, tmp_path: Path
+) -> None:
     definition = workflow(node("a", config={"who": "{{ input.who }}"}))
-    async with open_engine("sqlite", tmp_path, Work()) as engine:
+    async with open_engine(kind, tmp_path, Work(), redis_url=redis_url) as engine:
         execution_id = await engine.client.submit(definition, is_held=True)
 
-        await asyncio.gather(*(_triggered(engine, execution_id, who) for who in "12"))
+        refused = await asyncio.gather(*(_triggered(engine, execution_id, who) for who in "12"))
 
         view = await end_of(engine, execution_id)
         keys = [each.fields["input"]["blob"] for each in await _starts(engine, execution_id)]
     assert view.nodes["a"].output == {"who": view.input["who"]}
     assert [key.startswith(f"{execution_id}/input/") for key in keys] == [True]
+    assert refused.count("") == 1
+    assert refused.index("") == "12".index(view.input["who"])
+    assert "only a PENDING one can be triggered" in "".join(refused)
 
 
-async def _triggered(engine: Engine, execution_id: ExecutionId, who: str) -> None:
-    await engine.client.trigger(execution_id, {"who": who, "fill": LARGE})
+async def _triggered(engine: Engine, execution_id: ExecutionId, who: str) -> str:
+    """Why it was refused; empty when it was not."""
+    try:
+        await engine.client.trigger(execution_id, {"who": who, "fill": LARGE})
+    except WrongStateError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "redis"])
+async def test_a_trigger_with_the_same_key_is_the_same_trigger(
+    kind: str, redis_url: str | None, tmp_path: Path
+) -> None:
+    async with open_engine(kind, tmp_path, Work(), redis_url=redis_url) as engine:
+        client = engine.client
+        execution_id = await client.submit(workflow(node("a")), is_held=True)
+        again = [client.trigger(execution_id, {"n": 1}, idempotency_key="k") for _ in range(3)]
+
+        await asyncio.gather(*again)
+        await end_of(engine, execution_id)
+        await client.trigger(execution_id, {"n": 1}, idempotency_key="k")
+
+        starts = await _starts(engine, execution_id)
+        with pytest.raises(WrongStateError, match="only a PENDING one"):
+            await client.trigger(execution_id, {"n": 1}, idempotency_key="other")
+        with pytest.raises(KeyReusedError, match="another input"):
+            await client.trigger(execution_id, {"n": 2}, idempotency_key="k")
+    assert len(starts) == 1
 
 
 async def _starts(engine: Engine, execution_id: ExecutionId) -> list[Any]:

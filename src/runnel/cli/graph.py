@@ -31,8 +31,8 @@ def graph(
 
     found = load_graph(file, configure(Place()))
     if as_json:
-        from runnel.cli.drawing.data import graph_document
         from runnel.cli.words import compact
+        from runnel.drawing.data import graph_document
 
         print(compact(graph_document(found)))
     elif as_svg:
@@ -46,7 +46,7 @@ def graph(
             )
         print(svg(found))
     elif as_mermaid:
-        from runnel.cli.drawing.mermaid import mermaid
+        from runnel.drawing.mermaid import mermaid
 
         print(mermaid(found))
     else:

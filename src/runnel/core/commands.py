@@ -46,12 +46,14 @@ class TakeOver(_Command, frozen=True, kw_only=True):
 class StartExecution(_Command, frozen=True, kw_only=True):
     """Triggers a PENDING execution; `input`, when given, replaces the one it was made with.
 
-    Not before it was told so many `parts` that it takes over: one may have to be sent again.
+    Not before it was told so many `parts` that it takes over: one may have to be sent again. `key`
+    tells callers that trigger it at the same time whose it was.
     """
 
     execution_id: ExecutionId
     input: Value | None = None
     parts: int = 0
+    key: str = ""
 
 
 class TaskStarted(_Command, frozen=True, kw_only=True):

@@ -49,6 +49,7 @@ class ExecutionCreated(_Event, frozen=True, kw_only=True):
 
 class ExecutionStarted(_Event, frozen=True, kw_only=True):
     input: Value | None = None
+    key: str = ""
 
 
 class NodesTaken(_Event, frozen=True, kw_only=True):

@@ -7,14 +7,14 @@ import msgspec
 import pytest
 
 from runnel.cli.drawing.channel import route
-from runnel.cli.drawing.data import graph_document
 from runnel.cli.drawing.layers import list_layers
-from runnel.cli.drawing.mermaid import escaped, mermaid
 from runnel.cli.drawing.picture import draw
 from runnel.cli.drawing.svg import svg
 from runnel.core.graph import Graph
 from runnel.core.ids import NodeId
 from runnel.core.workflow import Node, Workflow
+from runnel.drawing.data import graph_document
+from runnel.drawing.mermaid import escaped, mermaid
 from tests.unit.cli.graphs import graph, workflow
 
 SVG = "{http://www.w3.org/2000/svg}"

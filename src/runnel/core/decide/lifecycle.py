@@ -50,7 +50,7 @@ def on_start(turn: Turn, command: StartExecution) -> None:
     execution = turn.execution
     is_told_all = len(execution.taken_parts) >= command.parts
     if execution.state is ExecutionState.PENDING and is_told_all:
-        _start(turn, ExecutionStarted(input=command.input))
+        _start(turn, ExecutionStarted(input=command.input, key=command.key))
 
 
 def _start(turn: Turn, event: ExecutionStarted) -> None:
