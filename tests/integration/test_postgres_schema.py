@@ -54,6 +54,7 @@ INSERT INTO dead_letters SELECT partition, created_at, 0, id, 'q', created_at, '
 INSERT INTO set_aside (partition, sequence, kind, ordinal, digest, aggregate_id, body, reason)
 SELECT partition, created_at, 'history', 0, 'd' || substr(id, 2), id::bytea, '', '' FROM executions;
 INSERT INTO blobs SELECT id || '/a', '' FROM executions;
+INSERT INTO records SELECT 'one', id::bytea, '' FROM executions;
 INSERT INTO definitions SELECT md5(id), id, 1, '' FROM executions;
 """  # numbers of ours
 IDS = ["x000007", "x000008"]
@@ -84,6 +85,10 @@ GIVEN: dict[str, tuple[object, ...]] = {
     "list_dead_letters": ("q", "w7", "x0", "x0\U0010ffff", 1e9, 1e9, b"", 50),
     "delete_letters": (IDS, [b"", b""]),
     "get_blob": ("x000007/a",),
+    "get_record": ("one", b"x000007"),
+    "list_records": ("one", b"x000007", 50),
+    "put_record": ("one", b"x000007", b"", 7),
+    "delete_record": ("one", b"x000007", None),
     "delete_blobs": ("x000007", "x000007\U0010ffff"),
     "list_blobs": ("x000007.", "x0000070"),
     "list_touched": (3, 740),
@@ -122,6 +127,7 @@ SMALL = {
     "lock_definitions",
     "add_definition",
     "put_blob",
+    "add_record",
     "mark_unreadable",
     "add_set_aside",
     "clear_staged_headers",

@@ -66,6 +66,7 @@ async def test_a_database_of_the_version_before_is_brought_to_this_one(tmp_path:
         fresh = db.execute(SHAPE).fetchall()
         db.execute("ALTER TABLE executions DROP COLUMN rerun_of")
         db.execute("DROP TABLE results")
+        db.execute("DROP TABLE records")
         db.execute("PRAGMA user_version = 1")
     db.close()
 
@@ -73,7 +74,7 @@ async def test_a_database_of_the_version_before_is_brought_to_this_one(tmp_path:
 
     with sqlite3.connect(tmp_path / "runnel.db") as db:
         upgraded = db.execute(SHAPE).fetchall()
-        assert db.execute("PRAGMA user_version").fetchone() == (2,)
+        assert db.execute("PRAGMA user_version").fetchone() == (3,)
     db.close()
     assert upgraded == fresh
 
@@ -84,7 +85,7 @@ async def test_a_database_of_a_newer_version_is_refused(tmp_path: Path) -> None:
         db.execute("PRAGMA user_version = 99")
     db.close()
 
-    with pytest.raises(StoreError, match="schema version 99, this Runnel knows up to 2: upgrade"):
+    with pytest.raises(StoreError, match="schema version 99, this Runnel knows up to 3: upgrade"):
         await open_at(tmp_path)
 
 

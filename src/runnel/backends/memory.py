@@ -8,11 +8,13 @@ from runnel.backends.local.buckets import LocalBuckets
 from runnel.backends.local.results import LocalResults
 from runnel.backends.local.tasks import LocalTasks
 from runnel.backends.memory_archive import MemoryArchive
+from runnel.backends.memory_records import MemoryRecords
 from runnel.backends.memory_state import MemoryState
 from runnel.backends.memory_store import MemoryMailbox, MemoryStore
 from runnel.ports.archive import Archive
 from runnel.ports.blobs import BlobStore
 from runnel.ports.clock import Clock, Ids
+from runnel.ports.records import Records
 from runnel.ports.store import CommitLimits, Mailbox, Store, TaskQueue
 
 _LIMITS = CommitLimits()
@@ -30,6 +32,7 @@ class MemoryBackend:
             self.state.board, clock, LocalBuckets(clock).take, LocalResults(clock)
         )
         self.archive: Archive = MemoryArchive(self.state)
+        self.records: Records = MemoryRecords(self.state)
 
     async def claim_home(self, owner: str) -> int:
         """The lowest free partition, or 0: where an execution goes is decided by its id alone."""

@@ -12,6 +12,7 @@ from runnel.core.effects import DeadLetter
 from runnel.core.ids import DefinitionHash, ExecutionId, root_of
 from runnel.errors import FencedError
 from runnel.ports.archive import Definition
+from runnel.ports.records import Record
 from runnel.ports.store import Header, Lease, LeaseRecord, pending_header
 
 
@@ -57,6 +58,8 @@ class MemoryState:
         self.headers: dict[ExecutionId, Header] = {}
         self.definitions: dict[DefinitionHash, Definition] = {}
         self.dead_letters: list[DeadLetter] = []
+        self.records: dict[tuple[str, str], Record] = {}
+        self.revision = 0
 
     def route(self, aggregate_id: str) -> int:
         """The same in every process and version: a tree of children lives with its root."""

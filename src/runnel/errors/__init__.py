@@ -11,6 +11,7 @@ from runnel.errors.inner import (
     UnreadableFormatError,
 )
 from runnel.errors.input import (
+    ConflictError,
     InputError,
     InvalidInputError,
     InvalidWorkflowError,
@@ -66,6 +67,7 @@ __all__ = [
     "BrokenInvariantError",
     "CommitTooLargeError",
     "ConditionError",
+    "ConflictError",
     "EngineEndedError",
     "FencedError",
     "HandlerNotFoundError",

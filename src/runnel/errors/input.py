@@ -63,6 +63,25 @@ class WrongStateError(InputError):
     code = "wrong_state"
 
 
+class ConflictError(InputError):
+    """Somebody else has changed it since it was read; `found` is 0 when it is gone."""
+
+    code = "conflict"
+
+    def __init__(self, kind: str, key: str, *, expected: int, found: int) -> None:
+        if found == 0:
+            message = f"{kind} '{key}' is gone: somebody has removed it meanwhile"
+        elif expected == 0:
+            message = f"there is a {kind} '{key}' already: change that one, or take another name"
+        else:
+            message = f"{kind} '{key}' was changed meanwhile: read it again, then change it"
+        super().__init__(message)
+        self.kind = kind
+        self.key = key
+        self.expected = expected
+        self.found = found
+
+
 class KeyReusedError(InputError):
     """An idempotency key that names an execution of something else."""
 

@@ -4,6 +4,7 @@ from typing import Protocol
 
 from runnel.ports.archive import Archive
 from runnel.ports.blobs import BlobStore
+from runnel.ports.records import Records
 from runnel.ports.store import Mailbox, Store, TaskQueue
 
 
@@ -13,6 +14,7 @@ class Backend(Protocol):
     tasks: TaskQueue
     archive: Archive
     blobs: BlobStore
+    records: Records
 
     async def claim_home(self, owner: str) -> int:
         """The partition that new executions of this process go to, for stores that give each

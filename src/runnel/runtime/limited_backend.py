@@ -22,6 +22,7 @@ class LimitedBackend:
         self.tasks: TaskQueue = LimitedTasks(backend.tasks, limiters)
         self.archive = backend.archive
         self.blobs = backend.blobs
+        self.records = backend.records
         self._backend = backend
 
     async def claim_home(self, owner: str) -> int:

@@ -14,6 +14,7 @@ from runnel.backends.postgres import (
     PostgresArchive,
     PostgresBlobs,
     PostgresLedger,
+    PostgresRecords,
     PostgresRetention,
 )
 from runnel.backends.postgres.database import CALL_S as ARCHIVE_CALL_S
@@ -34,6 +35,7 @@ from runnel.ports.blobs import BlobStore
 from runnel.ports.clock import Clock, Ids
 from runnel.ports.journal import Journal
 from runnel.ports.ledger import Ledger
+from runnel.ports.records import Records
 from runnel.ports.retention import Retention
 from runnel.ports.store import CommitLimits, Mailbox, Store, TaskQueue
 
@@ -64,6 +66,7 @@ class ArchivedBackend:
         self.hot_blobs: BlobStore = RedisBlobs(lines, keys)
         self.cold_blobs: BlobStore = PostgresBlobs(database)
         self.retention: Retention = ArchivedRetention(redis.retention, PostgresRetention(database))
+        self.records: Records = PostgresRecords(database)
         self.store: Store = redis.store
         self.tasks: TaskQueue = redis.tasks
         self.archive: Archive = ArchivedArchive(

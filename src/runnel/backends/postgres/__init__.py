@@ -4,6 +4,14 @@ from runnel.backends.postgres.archive import PostgresArchive
 from runnel.backends.postgres.blobs import PostgresBlobs
 from runnel.backends.postgres.database import Database
 from runnel.backends.postgres.ledger import PostgresLedger
+from runnel.backends.postgres.records import PostgresRecords
 from runnel.backends.postgres.retention import PostgresRetention
 
-__all__ = ["Database", "PostgresArchive", "PostgresBlobs", "PostgresLedger", "PostgresRetention"]
+__all__ = [
+    "Database",
+    "PostgresArchive",
+    "PostgresBlobs",
+    "PostgresLedger",
+    "PostgresRecords",
+    "PostgresRetention",
+]

@@ -340,3 +340,20 @@ DELETE FROM dead_letters WHERE execution_id = $1 OR (execution_id >= $2 AND exec
 
 -- delete_executions: of a tree
 DELETE FROM executions WHERE id = $1 OR (id >= $2 AND id < $3);
+
+-- get_record: one, with its revision
+SELECT key, data, revision FROM records WHERE kind = $1 AND key = $2;
+
+-- list_records: of one kind, by key
+SELECT key, data, revision FROM records WHERE kind = $1 AND key > $2 ORDER BY key LIMIT $3;
+
+-- add_record: unless it is there
+INSERT INTO records (kind, key, data) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING
+RETURNING revision;
+
+-- put_record: one that has not been changed since
+UPDATE records SET data = $3, revision = DEFAULT WHERE kind = $1 AND key = $2 AND revision = $4
+RETURNING revision;
+
+-- delete_record: one, of any revision or of this
+DELETE FROM records WHERE kind = $1 AND key = $2 AND ($3::bigint IS NULL OR revision = $3);

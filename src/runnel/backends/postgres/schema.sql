@@ -156,3 +156,12 @@ CREATE TABLE blobs (
     key text COLLATE "C" PRIMARY KEY,
     data bytea NOT NULL
 );
+
+-- Small documents that people and services keep; a revision is never given twice.
+CREATE TABLE records (
+    kind text COLLATE "C" NOT NULL,
+    key bytea NOT NULL,
+    data bytea NOT NULL,
+    revision bigint GENERATED ALWAYS AS IDENTITY,
+    PRIMARY KEY (kind, key)
+);

@@ -10,6 +10,7 @@ from runnel.backends.redis.leases import Leases
 from runnel.backends.redis.lines import BLOCK_S, CALLS_MAX, Lines
 from runnel.backends.redis.losses import Losses
 from runnel.backends.redis.mailbox import RedisMailbox
+from runnel.backends.redis.records import RedisRecords
 from runnel.backends.redis.rescue import NO_ARCHIVE, Rescue
 from runnel.backends.redis.retention import RedisRetention
 from runnel.backends.redis.store import RedisStore
@@ -17,6 +18,7 @@ from runnel.backends.redis.tasks import RedisTasks
 from runnel.ports.archive import Archive
 from runnel.ports.blobs import BlobStore
 from runnel.ports.clock import Clock, Ids
+from runnel.ports.records import Records
 from runnel.ports.store import CommitLimits, Mailbox, Store, TaskQueue
 
 PREFIX = "runnel"
@@ -66,6 +68,7 @@ class RedisBackend:
         self.tasks: TaskQueue = RedisTasks(lines, keys, clock, losses)
         self.archive: Archive = RedisArchive(lines, keys)
         self.blobs: BlobStore = RedisBlobs(lines, keys)
+        self.records: Records = RedisRecords(lines, keys)
         self.retention = RedisRetention(lines, keys, layout)
 
     @classmethod

@@ -53,6 +53,11 @@ class Keys:
         self.definition = tag + "definition:"
         self.versions = tag + "versions"
         self.versions_of = tag + "versions-of:"
+        # of a kind of records: hash of key to "<revision> <data>", sorted set of keys by name; and
+        # the revision that was given last
+        self.records = tag + "records:"
+        self.record_names = tag + "record-names:"
+        self.revisions = tag + "revisions"
         # string per blob; sorted set: their keys by name
         self.blob = tag + "blob:"
         self.blobs = tag + "blobs"

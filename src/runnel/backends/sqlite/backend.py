@@ -1,6 +1,7 @@
 """A backend in one folder: a SQLite database, blobs as files, tasks in memory.
 
-Durable: partitions, history, executions, definitions, timers, messages, dead letters, buckets.
+Durable: partitions, history, executions, definitions, timers, messages, dead letters, records,
+buckets.
 Volatile by design: queued and claimed tasks, reports on their way to the owner, concurrency keys
 and what they are told. They belong
 to the process that owns the partition; when it dies, its successor finds them unknown and issues
@@ -26,6 +27,7 @@ from runnel.backends.sqlite.messages import Messages, SqliteMailbox
 from runnel.backends.sqlite.partition import OwnedPartitions
 from runnel.backends.sqlite.rates import SqliteBuckets
 from runnel.backends.sqlite.reader import Reader
+from runnel.backends.sqlite.records import SqliteRecords
 from runnel.backends.sqlite.results import SqliteResults
 from runnel.backends.sqlite.retention import SqliteRetention
 from runnel.backends.sqlite.routes import Routes
@@ -34,6 +36,7 @@ from runnel.backends.sqlite.writer import Writer
 from runnel.ports.archive import Archive
 from runnel.ports.blobs import BlobStore
 from runnel.ports.clock import Clock, Ids
+from runnel.ports.records import Records
 from runnel.ports.retention import Retention
 from runnel.ports.store import CommitLimits, Mailbox, Store, TaskQueue
 
@@ -48,6 +51,7 @@ class SqliteBackend:
     tasks: TaskQueue
     archive: Archive
     blobs: BlobStore
+    records: Records
     leases: Leases
     retention: Retention
 
@@ -135,3 +139,4 @@ class SqliteBackend:
         results = SqliteResults(writer, reader, clock)
         self.tasks = LocalTasks(board, clock, SqliteBuckets(writer, clock).take, results)
         self.archive = SqliteArchive(writer, reader)
+        self.records = SqliteRecords(writer, reader)

@@ -233,3 +233,18 @@ WHERE json_extract(CAST(body AS TEXT), '$.token[0]') = :root
 
 -- delete_executions: of a tree
 DELETE FROM executions WHERE id = :root OR (id >= :first AND id < :end);
+
+-- get_record: one, with its revision
+SELECT key, data, revision FROM records WHERE kind = ? AND key = ?;
+
+-- list_records: of one kind, by key
+SELECT key, data, revision FROM records WHERE kind = ? AND key > ? ORDER BY key LIMIT ?;
+
+-- get_revision: of one record
+SELECT revision FROM records WHERE kind = ? AND key = ?;
+
+-- add_record: with a revision that no record ever had
+INSERT INTO records (kind, key, data) VALUES (?, ?, ?) RETURNING revision;
+
+-- delete_record: one
+DELETE FROM records WHERE kind = ? AND key = ?;

@@ -21,6 +21,7 @@ from runnel.testing.conformance.letters import LetterRules
 from runnel.testing.conformance.poison import PoisonRules
 from runnel.testing.conformance.queries import QueryRules
 from runnel.testing.conformance.rates import RateRules
+from runnel.testing.conformance.records import RecordRules
 from runnel.testing.conformance.registry import RegistryRules
 from runnel.testing.conformance.reports import ReportRules
 from runnel.testing.conformance.results import ResultRules
@@ -45,6 +46,7 @@ class StoreConformance(
     QueryRules,
     LetterRules,
     BlobRules,
+    RecordRules,
     RateRules,
     ResultRules,
 ):

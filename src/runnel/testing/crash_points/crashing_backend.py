@@ -7,6 +7,7 @@ from typing import Any
 from runnel.ports.archive import Archive
 from runnel.ports.backend import Backend
 from runnel.ports.blobs import BlobStore
+from runnel.ports.records import Records
 from runnel.ports.store import Mailbox, Store, TaskQueue
 from runnel.testing.crash_points.moments import Moments
 
@@ -20,6 +21,7 @@ class CrashingBackend:
         self.tasks: TaskQueue = _Counted("tasks", backend.tasks, moments)
         self.archive: Archive = _Counted("archive", backend.archive, moments)
         self.blobs: BlobStore = _Counted("blobs", backend.blobs, moments)
+        self.records: Records = _Counted("records", backend.records, moments)
         self._backend = backend
         self._moments = moments
 

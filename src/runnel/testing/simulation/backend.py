@@ -6,6 +6,7 @@ from typing import Any, cast
 from runnel.core.ids import Token
 from runnel.ports.archive import Archive
 from runnel.ports.blobs import BlobStore
+from runnel.ports.records import Records
 from runnel.ports.store import Commit, InboxEntry, Lease, Mailbox, Position, Store, TaskQueue
 from runnel.testing.simulation.network import Network
 from runnel.testing.simulation.process import Process
@@ -22,6 +23,7 @@ class SimulatedBackend:
         self.tasks: TaskQueue = cast("TaskQueue", _RemoteTasks(line, "tasks"))
         self.archive: Archive = cast("Archive", _Remote(line, "archive"))
         self.blobs: BlobStore = cast("BlobStore", _Remote(line, "blobs"))
+        self.records: Records = cast("Records", _Remote(line, "records"))
 
     async def claim_home(self, owner: str) -> int:
         """Where an execution goes is decided by its id alone."""

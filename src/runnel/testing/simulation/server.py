@@ -14,6 +14,7 @@ from runnel.backends.local.results import LocalResults
 from runnel.backends.local.tasks import LocalTasks
 from runnel.backends.local.timers import LocalTimers
 from runnel.backends.memory_archive import MemoryArchive
+from runnel.backends.memory_records import MemoryRecords
 from runnel.backends.memory_state import MemoryState
 from runnel.backends.memory_store import MemoryMailbox, MemoryStore
 from runnel.core.commands import Command
@@ -164,10 +165,11 @@ class Machine:
         self.tasks = WatchedTasks(state.board, clock, buckets.take, results)
         self.tasks.watcher = watcher
         self.archive = MemoryArchive(state)
+        self.records = MemoryRecords(state)
 
 
 class Server:
-    """`blobs` and definitions are safe: only what is hot can be set back."""
+    """`blobs`, definitions and records are safe: only what is hot can be set back."""
 
     def __init__(
         self, clock: Clock, ids: Ids, watcher: Watcher, *, partitions: int, limits: CommitLimits
@@ -219,6 +221,7 @@ class Server:
     def restore(self, earlier: MemoryState) -> None:
         """The machine died and came back as it was: every connection is lost."""
         earlier.definitions = self.state.definitions
+        earlier.records, earlier.revision = self.state.records, self.state.revision
         self.void_leases(earlier)
         self.state = earlier
         self.machine = self._machine()

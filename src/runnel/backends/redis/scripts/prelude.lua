@@ -88,3 +88,9 @@ local function forget_executions(keys, ids)
     call_many('ZREM', keys[number], ids)
   end
 end
+
+-- The revision of a record; 0 when it is not there.
+local function revision_of(records, key)
+  local found = redis.call('HGET', records, key)
+  return found and tonumber(string.match(found, '^(%d+) ')) or 0
+end

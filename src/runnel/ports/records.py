@@ -1,0 +1,36 @@
+"""Small documents that people and services keep, by kind and key: schedules, webhooks, tokens."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """`revision` is above 0, grows with each `put`, and never comes back after a deletion."""
+
+    kind: str
+    key: str
+    data: bytes
+    revision: int
+
+
+class Records(Protocol):
+    """A kind or a key is any text that UTF-8 can write, but not an empty one."""
+
+    async def get(self, kind: str, key: str) -> Record | None: ...
+
+    async def list(self, kind: str, *, after: str = "", limit: int = 50) -> Sequence[Record]:
+        """By key, as UTF-8 sorts; `after` is the last key of the previous page.
+
+        Fewer than `limit` are all that there are.
+        """
+
+    async def put(self, kind: str, key: str, data: bytes, *, revision: int) -> int:
+        """Replaces the record that has this revision, and returns its new one.
+
+        With 0 it must not be there yet. Raises ConflictError with the revision that was found.
+        """
+
+    async def delete(self, kind: str, key: str, *, revision: int | None = None) -> bool:
+        """Whether it was there; raises ConflictError if that was another revision."""

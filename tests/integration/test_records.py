@@ -1,0 +1,99 @@
+"""Records of several processes, after a restart, and while their server is away."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from runnel.backends.postgres import Database, PostgresRecords
+from runnel.backends.sqlite import SqliteBackend
+from runnel.errors import ConflictError, StoreError
+from runnel.ports.records import Records
+from runnel.runtime.clock import RealClock, RealIds
+from runnel.runtime.servers import PostgresServer, RedisServer
+from tests.archived import fresh_schema, open_archived
+from tests.redis_server import empty
+
+NOBODY = "postgresql://127.0.0.1:1/nobody"
+CHANGES = 20
+
+
+async def open_sqlite(folder: Path) -> SqliteBackend:
+    return await SqliteBackend.open(folder, clock=RealClock(), ids=RealIds())
+
+
+async def count_up(records: Records) -> None:
+    """Adds one, however often somebody else is faster."""
+    while True:
+        found = await records.get("one", "k")
+        count, revision = (0, 0) if found is None else (int(found.data), found.revision)
+        try:
+            await records.put("one", "k", b"%d" % (count + 1), revision=revision)
+        except ConflictError:
+            continue
+        return
+
+
+async def test_two_that_have_the_same_folder_open_lose_no_change(tmp_path: Path) -> None:
+    first, second = await open_sqlite(tmp_path), await open_sqlite(tmp_path)
+
+    await asyncio.gather(
+        *(count_up(opened.records) for opened in (first, second) for _ in range(CHANGES))
+    )
+
+    found = await first.records.get("one", "k")
+    await first.close()
+    await second.close()
+    assert found is not None
+    assert int(found.data) == 2 * CHANGES
+
+
+async def test_records_and_their_revisions_outlive_the_process(tmp_path: Path) -> None:
+    first = await open_sqlite(tmp_path)
+    kept = await first.records.put("one", "kept", b"1", revision=0)
+    last = await first.records.put("one", "deleted", b"2", revision=0)
+    await first.records.delete("one", "deleted")
+    await first.close()
+
+    second = await open_sqlite(tmp_path)
+    found = await second.records.get("one", "kept")
+    next_ = await second.records.put("one", "deleted", b"3", revision=0)
+    await second.close()
+
+    assert found is not None
+    assert (found.data, found.revision) == (b"1", kept)
+    assert next_ > last
+
+
+async def test_with_an_archive_records_outlive_a_redis_that_was_wiped(
+    shared_redis: RedisServer, shared_postgres: PostgresServer
+) -> None:
+    schema = fresh_schema()
+    empty(shared_redis)
+    clock, ids = RealClock(), RealIds()
+    backend = await open_archived(shared_redis, shared_postgres, clock, ids, schema=schema)
+    await backend.records.put("one", "k", b"1", revision=0)
+    await backend.close()
+
+    empty(shared_redis)
+    again = await open_archived(shared_redis, shared_postgres, clock, ids, schema=schema)
+    found = await again.records.get("one", "k")
+    await again.close()
+
+    assert found is not None
+    assert found.data == b"1"
+
+
+async def test_while_postgresql_is_away_nothing_is_guessed() -> None:
+    database = await Database.open(NOBODY, call_s=5.0)
+    records = PostgresRecords(database)
+
+    for call in (
+        records.get("one", "k"),
+        records.list("one"),
+        records.put("one", "k", b"", revision=0),
+        records.delete("one", "k", revision=1),
+    ):
+        with pytest.raises(StoreError, match=r"PostgreSQL: .*(refused|failed)"):
+            await call
+    await database.close()
