@@ -34,6 +34,7 @@ from runnel.core.workflow import Workflow
 from runnel.definitions import Definitions
 from runnel.errors import NotFoundError, WrongStateError
 from runnel.idempotency import check_same, execution_id_of, labels_of, without_key
+from runnel.library import Library
 from runnel.not_begun import not_begun
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.backend import Backend
@@ -94,6 +95,7 @@ class Client:
         self._submitted: OrderedDict[str, Ending] = OrderedDict()
         self._owns = owns
         self._definitions = Definitions(backend.archive)
+        self.library = Library(backend.archive, self._definitions)
         self._carrier = Carrier(backend.blobs, ids)
         self._triggers = Triggers(backend, clock)
 

@@ -7,6 +7,7 @@ from runnel.backends.blobs import MemoryBlobs
 from runnel.backends.local.buckets import LocalBuckets
 from runnel.backends.local.results import LocalResults
 from runnel.backends.local.tasks import LocalTasks
+from runnel.backends.local.windows import LocalWindows
 from runnel.backends.memory_archive import MemoryArchive
 from runnel.backends.memory_records import MemoryRecords
 from runnel.backends.memory_state import MemoryState
@@ -16,6 +17,7 @@ from runnel.ports.blobs import BlobStore
 from runnel.ports.clock import Clock, Ids
 from runnel.ports.records import Records
 from runnel.ports.store import CommitLimits, Mailbox, Store, TaskQueue
+from runnel.ports.windows import RequestWindows
 
 _LIMITS = CommitLimits()
 
@@ -33,6 +35,7 @@ class MemoryBackend:
         )
         self.archive: Archive = MemoryArchive(self.state)
         self.records: Records = MemoryRecords(self.state)
+        self.windows: RequestWindows = LocalWindows(clock)
 
     async def claim_home(self, owner: str) -> int:
         """The lowest free partition, or 0: where an execution goes is decided by its id alone."""

@@ -6,6 +6,7 @@ from runnel.ports.archive import Archive
 from runnel.ports.blobs import BlobStore
 from runnel.ports.records import Records
 from runnel.ports.store import Mailbox, Store, TaskQueue
+from runnel.ports.windows import RequestWindows
 
 
 class Backend(Protocol):
@@ -15,6 +16,7 @@ class Backend(Protocol):
     archive: Archive
     blobs: BlobStore
     records: Records
+    windows: RequestWindows
 
     async def claim_home(self, owner: str) -> int:
         """The partition that new executions of this process go to, for stores that give each

@@ -23,6 +23,7 @@ class LimitedBackend:
         self.archive = backend.archive
         self.blobs = backend.blobs
         self.records = backend.records
+        self.windows = backend.windows
         self._backend = backend
 
     async def claim_home(self, owner: str) -> int:

@@ -38,6 +38,7 @@ from runnel.ports.ledger import Ledger
 from runnel.ports.records import Records
 from runnel.ports.retention import Retention
 from runnel.ports.store import CommitLimits, Mailbox, Store, TaskQueue
+from runnel.ports.windows import RequestWindows
 
 _LIMITS = CommitLimits()
 
@@ -67,6 +68,7 @@ class ArchivedBackend:
         self.cold_blobs: BlobStore = PostgresBlobs(database)
         self.retention: Retention = ArchivedRetention(redis.retention, PostgresRetention(database))
         self.records: Records = PostgresRecords(database)
+        self.windows: RequestWindows = redis.windows
         self.store: Store = redis.store
         self.tasks: TaskQueue = redis.tasks
         self.archive: Archive = ArchivedArchive(

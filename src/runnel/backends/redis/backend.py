@@ -15,11 +15,13 @@ from runnel.backends.redis.rescue import NO_ARCHIVE, Rescue
 from runnel.backends.redis.retention import RedisRetention
 from runnel.backends.redis.store import RedisStore
 from runnel.backends.redis.tasks import RedisTasks
+from runnel.backends.redis.windows import RedisWindows
 from runnel.ports.archive import Archive
 from runnel.ports.blobs import BlobStore
 from runnel.ports.clock import Clock, Ids
 from runnel.ports.records import Records
 from runnel.ports.store import CommitLimits, Mailbox, Store, TaskQueue
+from runnel.ports.windows import RequestWindows
 
 PREFIX = "runnel"
 CALL_S = 5.0
@@ -69,6 +71,7 @@ class RedisBackend:
         self.archive: Archive = RedisArchive(lines, keys)
         self.blobs: BlobStore = RedisBlobs(lines, keys)
         self.records: Records = RedisRecords(lines, keys)
+        self.windows: RequestWindows = RedisWindows(lines, keys)
         self.retention = RedisRetention(lines, keys, layout)
 
     @classmethod

@@ -56,6 +56,8 @@ class Keys:
         # of a kind of records: hash of key to "<revision> <data>", sorted set of keys by name; and
         # the revision that was given last
         self.records = tag + "records:"
+        # sorted set per caller of the API: its requests of the last while, by time
+        self.window = tag + "window:"
         self.record_names = tag + "record-names:"
         self.revisions = tag + "revisions"
         # string per blob; sorted set: their keys by name

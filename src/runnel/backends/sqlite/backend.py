@@ -16,6 +16,7 @@ from typing import Self
 from runnel.backends.blobs import FileBlobs
 from runnel.backends.local.board import TaskBoard
 from runnel.backends.local.tasks import LocalTasks
+from runnel.backends.local.windows import LocalWindows
 from runnel.backends.sqlite.archive import SqliteArchive
 from runnel.backends.sqlite.bell import Ringer
 from runnel.backends.sqlite.commits import Commits
@@ -39,6 +40,7 @@ from runnel.ports.clock import Clock, Ids
 from runnel.ports.records import Records
 from runnel.ports.retention import Retention
 from runnel.ports.store import CommitLimits, Mailbox, Store, TaskQueue
+from runnel.ports.windows import RequestWindows
 
 _LIMITS = CommitLimits()
 
@@ -52,6 +54,7 @@ class SqliteBackend:
     archive: Archive
     blobs: BlobStore
     records: Records
+    windows: RequestWindows
     leases: Leases
     retention: Retention
 
@@ -140,3 +143,4 @@ class SqliteBackend:
         self.tasks = LocalTasks(board, clock, SqliteBuckets(writer, clock).take, results)
         self.archive = SqliteArchive(writer, reader)
         self.records = SqliteRecords(writer, reader)
+        self.windows = LocalWindows(clock)

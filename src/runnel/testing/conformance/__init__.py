@@ -26,6 +26,7 @@ from runnel.testing.conformance.registry import RegistryRules
 from runnel.testing.conformance.reports import ReportRules
 from runnel.testing.conformance.results import ResultRules
 from runnel.testing.conformance.timers import TimerRules
+from runnel.testing.conformance.windows import WindowRules
 from runnel.testing.conformance.workers import WorkerRules
 
 __all__ = ["StoreConformance"]
@@ -48,6 +49,7 @@ class StoreConformance(
     BlobRules,
     RecordRules,
     RateRules,
+    WindowRules,
     ResultRules,
 ):
     """All rules."""

@@ -9,6 +9,7 @@ from runnel.ports.backend import Backend
 from runnel.ports.blobs import BlobStore
 from runnel.ports.records import Records
 from runnel.ports.store import Mailbox, Store, TaskQueue
+from runnel.ports.windows import RequestWindows
 from runnel.testing.crash_points.moments import Moments
 
 
@@ -22,6 +23,7 @@ class CrashingBackend:
         self.archive: Archive = _Counted("archive", backend.archive, moments)
         self.blobs: BlobStore = _Counted("blobs", backend.blobs, moments)
         self.records: Records = _Counted("records", backend.records, moments)
+        self.windows: RequestWindows = _Counted("windows", backend.windows, moments)
         self._backend = backend
         self._moments = moments
 

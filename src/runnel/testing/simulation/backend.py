@@ -8,6 +8,7 @@ from runnel.ports.archive import Archive
 from runnel.ports.blobs import BlobStore
 from runnel.ports.records import Records
 from runnel.ports.store import Commit, InboxEntry, Lease, Mailbox, Position, Store, TaskQueue
+from runnel.ports.windows import RequestWindows
 from runnel.testing.simulation.network import Network
 from runnel.testing.simulation.process import Process
 from runnel.testing.simulation.server import Server
@@ -24,6 +25,7 @@ class SimulatedBackend:
         self.archive: Archive = cast("Archive", _Remote(line, "archive"))
         self.blobs: BlobStore = cast("BlobStore", _Remote(line, "blobs"))
         self.records: Records = cast("Records", _Remote(line, "records"))
+        self.windows: RequestWindows = cast("RequestWindows", _Remote(line, "windows"))
 
     async def claim_home(self, owner: str) -> int:
         """Where an execution goes is decided by its id alone."""

@@ -13,6 +13,7 @@ from runnel.backends.local.buckets import LocalBuckets
 from runnel.backends.local.results import LocalResults
 from runnel.backends.local.tasks import LocalTasks
 from runnel.backends.local.timers import LocalTimers
+from runnel.backends.local.windows import LocalWindows
 from runnel.backends.memory_archive import MemoryArchive
 from runnel.backends.memory_records import MemoryRecords
 from runnel.backends.memory_state import MemoryState
@@ -166,6 +167,7 @@ class Machine:
         self.tasks.watcher = watcher
         self.archive = MemoryArchive(state)
         self.records = MemoryRecords(state)
+        self.windows = LocalWindows(clock)
 
 
 class Server:

@@ -1,0 +1,1 @@
+"""The HTTP API: workflows, executions, triggers and operations, over the client."""

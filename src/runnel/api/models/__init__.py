@@ -1,0 +1,1 @@
+"""What requests and answers hold, as OpenAPI describes it."""

@@ -1,0 +1,141 @@
+"""Errors as RFC 9457 problem details: one shape for all that can go wrong."""
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from math import ceil
+
+import msgspec
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+
+from runnel.api.paths import located
+from runnel.api.statuses import status_of
+from runnel.core.checks.wording import printable
+from runnel.errors import InvalidWorkflowError, RunnelError, TooManyRequestsError
+
+MEDIA_TYPE = "application/problem+json"
+# A store that is away may be back by then, and an overload over.
+RETRY_AFTER_S = 5
+
+_KINDS = {
+    HTTPStatus.NOT_FOUND: "no_such_path",
+    HTTPStatus.METHOD_NOT_ALLOWED: "method_not_allowed",
+    HTTPStatus.BAD_REQUEST: "malformed_body",
+}
+
+
+class FieldProblem(BaseModel):
+    """One thing that is wrong with a request, and where."""
+
+    path: str = Field(description="JSON path into the body, or the name of a parameter")
+    message: str
+
+
+class Problem(BaseModel):
+    """What went wrong, as RFC 9457 has it."""
+
+    model_config = ConfigDict(title="Problem")
+
+    type: str = Field(
+        description="`urn:runnel:error:` and the code", examples=["urn:runnel:error:not_found"]
+    )
+    title: str
+    status: int
+    detail: str
+    code: str = Field(description="The same in every version, for programs")
+    errors: list[FieldProblem] = Field(default=[], description="Every problem of the request")
+
+
+def problem_response(error: RunnelError) -> Response:
+    status = status_of(error)
+    if status is HTTPStatus.INTERNAL_SERVER_ERROR:
+        return internal_response()
+    found = located(error.problems) if isinstance(error, InvalidWorkflowError) else ()
+    headers: dict[str, str] = {}
+    if isinstance(error, TooManyRequestsError):
+        headers["Retry-After"] = str(max(1, ceil(error.retry_after_s)))
+    elif status is HTTPStatus.SERVICE_UNAVAILABLE:
+        headers["Retry-After"] = str(RETRY_AFTER_S)
+    elif status is HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = 'Bearer realm="runnel"'
+    return _response(status, str(error), code=error.code, errors=found, headers=headers)
+
+
+def internal_response() -> Response:
+    """Nothing of what happened: it is in the log, and may be none of the caller's business."""
+    detail = "this is a bug of Runnel: the log of the server has the details"
+    return _response(HTTPStatus.INTERNAL_SERVER_ERROR, detail, code="internal")
+
+
+async def on_runnel_error(_request: Request, error: Exception) -> Response:
+    return problem_response(error) if isinstance(error, RunnelError) else internal_response()
+
+
+async def on_http_error(request: Request, error: Exception) -> Response:
+    """Of the framework: no such path, a method that is not there, a body that can't be read."""
+    if isinstance(error.__cause__, RunnelError):
+        return problem_response(error.__cause__)
+    if not isinstance(error, HTTPException):
+        return internal_response()
+    status = HTTPStatus(error.status_code)
+    detail = str(error.detail)
+    if status is HTTPStatus.NOT_FOUND:
+        detail = f"there is no {printable(request.url.path)}; /openapi.json lists what there is"
+    elif status is HTTPStatus.METHOD_NOT_ALLOWED:
+        allowed = (error.headers or {}).get("Allow", "")
+        detail = f"{request.method} is not possible here, only {allowed}"
+    code = _KINDS.get(status, "http")
+    return _response(status, detail, code=code, headers=error.headers or {})
+
+
+async def on_invalid_request(_request: Request, error: Exception) -> Response:
+    if not isinstance(error, RequestValidationError):
+        return internal_response()
+    found = [(_path(each["loc"]), _sentence(each)) for each in error.errors()]
+    detail = "the request can't be used: " + "; ".join(
+        f"{path}: {message}" for path, message in found
+    )
+    return _response(HTTPStatus.UNPROCESSABLE_ENTITY, detail, code="invalid_request", errors=found)
+
+
+def _response(
+    status: HTTPStatus,
+    detail: str,
+    *,
+    code: str,
+    errors: Sequence[tuple[str, str]] = (),
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    content = {
+        "type": f"urn:runnel:error:{code}",
+        "title": status.phrase,
+        "status": int(status),
+        "detail": _storable(detail),
+        "code": code,
+        "errors": [
+            {"path": _storable(path), "message": _storable(message)} for path, message in errors
+        ],
+    }
+    data = msgspec.json.encode(content)
+    return Response(data, int(status), media_type=MEDIA_TYPE, headers=dict(headers or {}))
+
+
+def _storable(text: str) -> str:
+    """Half a surrogate pair may have come with the request, and can't be sent back."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def _path(location: Sequence[str | int]) -> str:
+    """`$.nodes[2]` in a body; a parameter by its name."""
+    place, *rest = location
+    if place != "body":
+        return ".".join(str(each) for each in rest) or str(place)
+    steps = [f"[{each}]" if isinstance(each, int) else f".{each}" for each in rest]
+    return "$" + "".join(steps)
+
+
+def _sentence(found: Mapping[str, object]) -> str:
+    message = str(found.get("msg", "it can't be used"))
+    return message[:1].lower() + message[1:]

@@ -1,0 +1,89 @@
+"""The outermost layer: who comes in, how large a body may be, and what every answer says."""
+
+from collections.abc import Mapping
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from runnel.api.problems import problem_response
+from runnel.api.security.guard import Guard
+from runnel.errors import BodyTooLargeError, RunnelError, UnsupportedMediaError
+
+HEADERS: Mapping[str, str] = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+JSON = "application/json"
+# A workflow may be YAML; what comes to a webhook is for its sender to choose, and is signed.
+YAML_PATHS = ("/workflow", "/workflows", "/workflows/validate")
+_WEBHOOK = "/triggers/webhook"
+_SENDING = frozenset({"POST", "PUT", "PATCH"})
+
+
+class Gate:
+    def __init__(self, app: ASGIApp, *, guard: Guard, body_bytes_max: int) -> None:
+        self._app = app
+        self._guard = guard
+        self._body_bytes_max = body_bytes_max
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        sending = _with_headers(send)
+        try:
+            client = scope.get("client") or ("unknown", 0)
+            caller = await self._guard.admit(scope["path"], headers, client[0])
+            self._check_body(scope, headers)
+        except RunnelError as error:
+            await problem_response(error)(scope, receive, sending)
+            return
+        scope.setdefault("state", {})["caller"] = caller
+        await self._app(scope, self._bounded(receive), sending)
+
+    def _check_body(self, scope: Scope, headers: Headers) -> None:
+        length = headers.get("content-length", "0")
+        if length.isdigit() and int(length) > self._body_bytes_max:
+            raise BodyTooLargeError(self._body_bytes_max)
+        has_body = length not in {"", "0"} or "transfer-encoding" in headers
+        path: str = scope["path"]
+        if scope["method"] not in _SENDING or not has_body or path.endswith(_WEBHOOK):
+            return
+        expected = [JSON, "application/yaml"] if path.endswith(YAML_PATHS) else [JSON]
+        found = media_type(headers)
+        if found not in expected:
+            raise UnsupportedMediaError(found, expected)
+
+    def _bounded(self, receive: Receive) -> Receive:
+        """For a body that does not say how long it is."""
+        received = 0
+
+        async def bounded() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > self._body_bytes_max:
+                raise BodyTooLargeError(self._body_bytes_max)
+            return message
+
+        return bounded
+
+
+def media_type(headers: Headers) -> str:
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _with_headers(send: Send) -> Send:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers.setdefault(name, value)
+        await send(message)
+
+    return sending

@@ -1,0 +1,43 @@
+"""Which hosts and pages a request may come from, so that no web page can use a local server.
+
+A page that somebody looks at can send requests to this machine, and can make its own name point
+here. What it can't do is to change the Host and Origin that the browser writes.
+"""
+
+from collections.abc import Collection, Mapping
+from urllib.parse import urlsplit
+
+from runnel.errors import ForeignRequestError
+
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+ALL = "*"
+
+
+def check_host(headers: Mapping[str, str], known: Collection[str]) -> None:
+    """Raises ForeignRequestError unless the Host is one of those, whatever the port."""
+    found = headers.get("host", "")
+    if ALL not in known and _name(found) not in known:
+        raise ForeignRequestError("Host", found, "RUNNEL_API_HOSTS lists the names of this server")
+
+
+def check_origin(headers: Mapping[str, str], known: Collection[str]) -> None:
+    """Raises ForeignRequestError for a page that this server has not sent, and does not allow."""
+    found = headers.get("origin")
+    if found is None:
+        if headers.get("sec-fetch-site") == "cross-site":
+            raise ForeignRequestError("Sec-Fetch-Site", "cross-site", _REMEDY)
+        return
+    if found in known or ALL in known:
+        return
+    if urlsplit(found).netloc != headers.get("host") or not found.startswith("http"):
+        raise ForeignRequestError("Origin", found, _REMEDY)
+
+
+_REMEDY = "RUNNEL_API_ORIGINS lists the pages that may use this server"
+
+
+def _name(host: str) -> str:
+    """Without the port: `[::1]:8080`, `localhost`."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.rpartition(":")[0] if ":" in host else host

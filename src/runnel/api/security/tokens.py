@@ -1,0 +1,128 @@
+"""Bearer tokens: made once, shown once, kept as a hash."""
+
+import hashlib
+import hmac
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from runnel.api.security.scopes import Scope
+from runnel.authoring.payloads import check_text
+from runnel.core.checks.wording import printable
+from runnel.errors import InputError, NotAuthenticatedError, NotFoundError, StoreError
+from runnel.ports.clock import Clock
+from runnel.ports.records import Record, Records
+
+KIND = "token"
+PREFIX = "rnl"
+NAME_CHARS_MAX = 100
+TOKENS_MAX = 1_000
+# So long a revoked token may still be good in another process.
+LOOK_AGAIN_S = 3.0
+# A store that is away can't have been told of a revocation either; but somebody else may have been.
+STALE_S_MAX = 300.0
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True):
+    """`per_minute` None leaves the number of requests to the settings, 0 sets no limit."""
+
+    id: str
+    name: str
+    digest: str
+    scopes: tuple[Scope, ...]
+    created_at: float
+    expires_at: float | None = None
+    per_minute: int | None = None
+
+    def is_over(self, now: float) -> bool:
+        return self.expires_at is not None and now >= self.expires_at
+
+
+class NewToken(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked for; `secret` is 32 random bytes as text, `id` a few."""
+
+    id: str
+    secret: str
+    name: str
+    scopes: tuple[Scope, ...]
+    expires_at: float | None = None
+    per_minute: int | None = None
+
+
+class Tokens:
+    """Those of one store, as they were a few seconds ago at most."""
+
+    def __init__(self, records: Records, clock: Clock) -> None:
+        self._records = records
+        self._clock = clock
+        self._known: Mapping[str, Token] = {}
+        self._read_at: float | None = None
+
+    async def create(self, wanted: NewToken) -> str:
+        """The text of the token, which is stored nowhere; raises InputError."""
+        check_text(wanted.name, "the name of a token", chars_max=NAME_CHARS_MAX)
+        if not wanted.scopes:
+            raise InputError(f"a token needs a scope: {', '.join(Scope)}")
+        if len(await self.all()) >= TOKENS_MAX:
+            raise InputError(f"there are {TOKENS_MAX:,} tokens; revoke those that nobody uses")
+        token = Token(
+            id=wanted.id,
+            name=wanted.name,
+            digest=_digest(wanted.secret),
+            scopes=wanted.scopes,
+            created_at=self._clock.now(),
+            expires_at=wanted.expires_at,
+            per_minute=wanted.per_minute,
+        )
+        await self._records.put(KIND, token.id, msgspec.json.encode(token), revision=0)
+        self._read_at = None
+        return f"{PREFIX}_{token.id}_{wanted.secret}"
+
+    async def all(self) -> Sequence[Token]:
+        return [_token(each) for each in await self._records.list(KIND, limit=TOKENS_MAX)]
+
+    async def revoke(self, token_id: str) -> None:
+        """Raises NotFoundError."""
+        if not token_id or not await self._records.delete(KIND, token_id):
+            raise NotFoundError(
+                "token", printable(token_id), hint="'runnel token list' shows those that exist"
+            )
+        self._read_at = None
+
+    async def exist(self) -> bool:
+        return bool(await self._current())
+
+    async def identify(self, text: str) -> Token:
+        """Raises NotAuthenticatedError; the time it takes tells nothing of the secret."""
+        prefix, _, rest = text.partition("_")
+        token_id, _, secret = rest.partition("_")
+        found = (await self._current()).get(token_id) if prefix == PREFIX else None
+        expected = "" if found is None else found.digest
+        if not hmac.compare_digest(_digest(secret), expected) or found is None:
+            raise NotAuthenticatedError("the token is unknown or was revoked; ask for another one")
+        if found.is_over(self._clock.now()):
+            raise NotAuthenticatedError(f"the token '{found.name}' is too old; ask for a new one")
+        return found
+
+    async def _current(self) -> Mapping[str, Token]:
+        now = self._clock.monotonic()
+        age_s = None if self._read_at is None else now - self._read_at
+        if age_s is not None and age_s < LOOK_AGAIN_S:
+            return self._known
+        try:
+            self._known = {token.id: token for token in await self.all()}
+        except StoreError:
+            if age_s is None or age_s > STALE_S_MAX:
+                raise
+            return self._known
+        self._read_at = now
+        return self._known
+
+
+def _token(record: Record) -> Token:
+    return msgspec.json.decode(record.data, type=Token)
+
+
+def _digest(secret: str) -> str:
+    """Of 256 random bits: no salt and no slow hash would make them harder to guess."""
+    return hashlib.sha256(secret.encode(errors="replace")).hexdigest()
