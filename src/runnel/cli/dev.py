@@ -5,11 +5,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from runnel.cli.options import Place, ServerUrl
+from runnel.cli.api import Host, Port
+from runnel.cli.options import DataDir, Place, RedisUrl
 from runnel.cli.run import Concurrency
 from runnel.cli.worker import App
 
 if TYPE_CHECKING:
+    import socket
+
+    from runnel.cli.serving import Site
+    from runnel.runtime.roles import Role
     from runnel.settings import Settings
 
 
@@ -24,48 +29,67 @@ def dev(
     ] = False,
     app: App = None,
     concurrency: Concurrency = None,
-    redis_url: ServerUrl = None,
+    host: Host = None,
+    port: Port = None,
+    data_dir: DataDir = None,
+    redis_url: RedisUrl = None,
 ) -> int:
-    """Try the server set-up on one machine: an orchestrator and a worker in one process.
+    """Everything in one process: it decides, runs tasks and answers HTTP requests.
 
-    Prints what to set in another terminal: [bold]runnel run[/bold] there hands its work to them.
+    By default on a data directory, without any server. With a Redis, or with private servers, it
+    prints what to set in another terminal: [bold]runnel run[/bold] there hands its work over.
+
+    Documents that come over HTTP may call the functions of Python files in the working directory,
+    and what --app, RUNNEL_ALLOW_PYTHON and RUNNEL_ALLOW_SHELL name.
 
     Ctrl-C ends everything.
     """
+    from runnel.api.server import listen, url_of
     from runnel.cli.options import configure
     from runnel.errors import InputError
     from runnel.settings import adjusted
 
-    settings = configure(Place(redis_url=redis_url), concurrency=concurrency)
+    if with_servers and (redis_url is not None or data_dir is not None):
+        other = "--data-dir" if redis_url is None else "--redis-url"
+        raise InputError(f"--with-servers and {other} are two places; give only one of them")
+    settings = configure(Place(data_dir, redis_url), concurrency=concurrency)
+    settings = adjusted(settings, api_host=host, api_port=port)
+    listening = listen(settings.api_host, settings.api_port)
+    print(f"Runnel answers on {url_of(listening)}", file=sys.stderr, flush=True)
     if not with_servers:
-        if not settings.has_redis:
-            raise InputError(
-                "runnel dev needs a Redis: give --with-servers for a private one, or --redis-url"
-            )
-        return _serve(settings, app)
-    if redis_url is not None:
-        raise InputError("--with-servers and --redis-url are two servers; give only one of them")
+        if settings.has_redis:
+            return _serve(settings, app, listening)
+        return _serve_embedded(settings, app, listening)
     from runnel.runtime.servers import PostgresServer, RedisServer
 
     with RedisServer() as redis, PostgresServer() as postgres:
         print("in another terminal:", file=sys.stderr)
         print(f"export REDIS_URL={redis.url} POSTGRES_URL={postgres.url}", flush=True)
         servers = adjusted(settings, redis_url=redis.url, postgres_url=postgres.url)
-        return _serve(servers, app, is_private=True)
+        return _serve(servers, app, listening, is_private=True)
 
 
-def _serve(settings: "Settings", app: str | None, *, is_private: bool = False) -> int:
+def _serve(
+    settings: "Settings", app: str | None, listening: "socket.socket", *, is_private: bool = False
+) -> int:
     import asyncio
 
+    from runnel.cli.api import answering
     from runnel.cli.serving import handlers_of, orchestrating, serve, working
-    from runnel.runtime.roles import BothRoles
+    from runnel.runtime.roles import BothRoles, Together
 
     handlers = handlers_of(app, settings, is_private=is_private)
-    return asyncio.run(
-        serve(
-            settings,
-            "dev",
-            lambda site: BothRoles(orchestrating(site), working(site, handlers)),
-            decides=True,
-        )
-    )
+
+    async def all_roles(site: "Site") -> "Role":
+        deciding = BothRoles(orchestrating(site), working(site, handlers))
+        return Together(deciding, first=await answering(site, settings, listening))
+
+    return asyncio.run(serve(settings, "dev", all_roles, decides=True))
+
+
+def _serve_embedded(settings: "Settings", app: str | None, listening: "socket.socket") -> int:
+    import asyncio
+
+    from runnel.cli.embedded import serve_embedded
+
+    return asyncio.run(serve_embedded(settings, app, listening))

@@ -11,7 +11,8 @@ from typing import Annotated
 
 import typer
 
-from runnel.cli import dlq, exits
+from runnel.cli import dlq, exits, token
+from runnel.cli.api import api
 from runnel.cli.batch import batch
 from runnel.cli.cancel import cancel
 from runnel.cli.config import config
@@ -111,10 +112,11 @@ for _command, _panel, _example in (
     (schema, _WRITE, "runnel schema > runnel.schema.json"),
     (orchestrator, _SERVE, "runnel orchestrator --redis-url redis://localhost:6379/0"),
     (worker, _SERVE, "runnel worker --queues python --concurrency 16"),
+    (api, _SERVE, "runnel api --port 8080 --workers 2"),
     (workers, _SERVE, "runnel workers"),
     (queues, _SERVE, "runnel queues --json"),
     (trim, _SERVE, "runnel trim"),
-    (dev, _SERVE, "runnel dev --with-servers"),
+    (dev, _SERVE, "runnel dev --port 8080"),
     (doctor, _SERVE, "runnel doctor"),
     (config, _SERVE, "RUNNEL_ENV=prod runnel config"),
     (workflows, _ACT, "runnel workflows report --diff 1"),
@@ -133,3 +135,4 @@ for _command, _panel, _example in (
         rich_help_panel=_panel,
     )(_command)
 app.add_typer(dlq.app, name="dlq", rich_help_panel=_ACT)
+app.add_typer(token.app, name="token", rich_help_panel=_SERVE)

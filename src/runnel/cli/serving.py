@@ -1,6 +1,6 @@
 """Runs a process with a role on servers, from the settings to its exit code."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from runnel.authoring.app import load_app, tasks_of_app
@@ -38,7 +38,7 @@ class Site(NamedTuple):
     telemetry: Telemetry
 
 
-Build: TypeAlias = Callable[[Site], Role]
+Build: TypeAlias = Callable[[Site], Role | Awaitable[Role]]
 
 
 async def serve(
@@ -81,7 +81,15 @@ async def serve(
         names.STORE_OPENED, redis=redis_shown(settings), environment=settings.environment, **shown
     )
     site = Site(settings, backend, archived, backend.retention, world, telemetry)
-    return await Process(build(site), backend, telemetry).run()
+    try:
+        built = build(site)
+        process = Process(
+            await built if isinstance(built, Awaitable) else built, backend, telemetry
+        )
+    except BaseException:
+        await backend.close()
+        raise
+    return await process.run()
 
 
 def orchestrating(site: Site) -> OrchestratorRole:

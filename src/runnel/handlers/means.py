@@ -32,6 +32,9 @@ class Means(msgspec.Struct, frozen=True, kw_only=True):
         functions = self.functions.with_module(module).with_names(tasks)
         return msgspec.structs.replace(self, functions=functions)
 
+    def with_functions(self, patterns: Iterable[str]) -> "Means":
+        return msgspec.structs.replace(self, functions=self.functions.with_names(patterns))
+
 
 def check_config(handler: str, config: Json) -> None:
     """Raises InputError with every problem of a config whose templates are filled in."""

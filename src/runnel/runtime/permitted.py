@@ -21,13 +21,17 @@ def server_handlers(
     *,
     app_module: str | None = None,
     app_tasks: Iterable[str] = (),
+    own_modules: Iterable[str] = (),
 ) -> HandlerRegistry:
     """For documents that anybody may have submitted: what the settings allow, and nothing else.
 
     `app_module` is code that the operator has loaded: the functions that it defines are allowed,
-    and the tasks that it has, also those that it has imported.
+    and the tasks that it has, also those that it has imported. `own_modules` are patterns of what
+    is allowed where the settings say nothing.
     """
     means = _means(settings, clock, otherwise=())
+    if settings.allowed_functions is None:
+        means = means.with_functions(own_modules)
     return builtin_registry(means if app_module is None else means.with_app(app_module, app_tasks))
 
 

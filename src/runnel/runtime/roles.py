@@ -6,7 +6,7 @@ from typing import Protocol
 
 from runnel.engine.orchestrator.orchestrator import Orchestrator
 from runnel.engine.worker import Worker
-from runnel.runtime.engine import Stops
+from runnel.runtime.engine import Engine, Stops
 
 
 class Service(Protocol):
@@ -55,6 +55,34 @@ class WorkerRole:
 
     async def run(self, stops: Stops) -> None:
         await self._worker.run(stops.gently, stops.now)
+
+
+class EngineRole:
+    """An embedded engine, which goes on with what others have left."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.name = engine.name
+        self._engine = engine
+
+    async def run(self, stops: Stops) -> None:
+        self._engine.stops = stops
+        await self._engine.run(adopts=True)
+
+
+class Together:
+    """Two roles of one process; `first` is the one that ends first: nobody asks the other then."""
+
+    def __init__(self, last: Role, *, first: Role) -> None:
+        self.name = f"{last.name} {first.name}"
+        self._last = last
+        self._first = first
+
+    async def run(self, stops: Stops) -> None:
+        afterwards = Stops(asyncio.Event(), stops.now)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._last.run(afterwards))
+            await self._first.run(stops)
+            afterwards.gently.set()
 
 
 class BothRoles:

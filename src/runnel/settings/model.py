@@ -87,6 +87,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     journal_entries_max: int = 100_000
     retention_days: Mapping[str, float] = {}
 
+    api_host: str = "127.0.0.1"
+    api_port: int = 8080
+    api_hosts: tuple[str, ...] = ()
+    api_origins: tuple[str, ...] = ()
+    api_proxies: tuple[str, ...] = ()
+    body_bytes_max: int = 10_000_000
+    requests_per_minute: int = 60
+    token_requests_per_minute: int = 6_000
+    queue_tasks_max: int = 100_000
+
     letters_max: int = 10_000
     unserved_s: float = 60.0
     stale_s: Mapping[str, float] = msgspec.field(default_factory=lambda: dict(STALE_S))

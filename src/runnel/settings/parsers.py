@@ -107,6 +107,17 @@ def is_address_pattern(text: str) -> bool:
     return True
 
 
+def is_host(text: str) -> bool:
+    """An address, or the name of a host."""
+    return "/" not in text and is_address_pattern(text)
+
+
+def is_origin(text: str) -> bool:
+    """As browsers write it: no path, not even a slash."""
+    parts = urlsplit(text)
+    return parts.scheme in {"http", "https"} and bool(parts.netloc) and text.endswith(parts.netloc)
+
+
 def hidden_text(text: str) -> str:
     """A secret that is shorter could not be hidden without damage to innocent words."""
     if len(text) < SECRET_CHARS_MIN:

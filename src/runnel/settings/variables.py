@@ -15,6 +15,8 @@ from runnel.settings.parsers import (
     hidden_text,
     is_address_pattern,
     is_function_pattern,
+    is_host,
+    is_origin,
     is_program,
     milliseconds,
     names,
@@ -134,6 +136,19 @@ VARIABLES: Mapping[str, Variable] = {
     ),
     "RUNNEL_LLM_API_KEY": Variable("llm_api_key", hidden_text, secret),
     "RUNNEL_SECRETS_FILE": Variable("secrets_file", Path),
+    "RUNNEL_API_HOST": Variable("api_host", word),
+    "RUNNEL_API_PORT": Variable("api_port", whole(0, PORT_MAX)),
+    "RUNNEL_API_HOSTS": Variable(
+        "api_hosts", names(is_host, "'runnel.example.com,10.0.0.5'"), _shown_allowed
+    ),
+    "RUNNEL_API_ORIGINS": Variable(
+        "api_origins", names(is_origin, "'https://app.example.com'"), _shown_allowed
+    ),
+    "RUNNEL_API_PROXIES": Variable("api_proxies", names(is_host, "'10.0.0.1'"), _shown_allowed),
+    "RUNNEL_API_BODY_MAX": Variable("body_bytes_max", whole(1_000)),
+    "RUNNEL_API_RATE_LIMIT": Variable("requests_per_minute", whole(0)),
+    "RUNNEL_API_TOKEN_RATE_LIMIT": Variable("token_requests_per_minute", whole(0)),
+    "RUNNEL_QUEUE_LIMIT": Variable("queue_tasks_max", whole(1)),
     "REDIS_URL": Variable(
         "redis_url", url(("redis", "rediss", "unix"), "redis://host:6379/0"), _shown_url
     ),

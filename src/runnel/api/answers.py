@@ -1,0 +1,53 @@
+"""Answers that several routes share."""
+
+from typing import Any, TypeAlias
+
+from runnel.api.problems import MEDIA_TYPE, Problem
+from runnel.core.json_types import Json
+from runnel.ports.store import Header
+from runnel.views import moment
+
+Responses: TypeAlias = dict[int | str, dict[str, Any]]
+
+_SAID = {
+    400: "The body can't be read",
+    401: "No token, or one that is not good any more",
+    403: "The token does not allow this, or the request is of a foreign page",
+    404: "There is no such thing",
+    409: "Not in this state",
+    413: "The body is too large",
+    415: "The body is of another kind",
+    422: "The request can't be used; every problem is listed",
+    429: "Too many requests",
+    503: "A store can't be reached, or there is too much to do",
+}
+_ALWAYS = (401, 403, 429, 503)
+
+
+def problems(*statuses: int) -> Responses:
+    """What OpenAPI says of these, and of those that every path may answer."""
+    return {
+        status: {"description": _SAID[status], "content": {MEDIA_TYPE: {"schema": _SCHEMA}}}
+        for status in sorted({*statuses, *_ALWAYS})
+    }
+
+
+_SCHEMA = {"$ref": f"#/components/schemas/{Problem.__name__}"}
+BODY = (400, 413, 415, 422)
+
+
+def summary(header: Header) -> dict[str, Json]:
+    """An execution as lists have it, here and from the command line."""
+    return {
+        "execution_id": header.execution_id,
+        "workflow": header.workflow,
+        "version": header.version,
+        "status": header.state,
+        "error": header.error,
+        "created_at": moment(header.created_at),
+        "started_at": moment(header.started_at),
+        "finished_at": moment(header.finished_at),
+        "parent_id": header.parent_id,
+        "rerun_of": header.rerun_of,
+        "labels": header.labels,
+    }

@@ -1,0 +1,201 @@
+"""Workflows: submit, run by name, list, read, draw."""
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import JSONResponse, PlainTextResponse
+
+from runnel.api.answers import BODY, problems
+from runnel.api.bodies import StrictRoute
+from runnel.api.documents import read_workflow
+from runnel.api.models.workflows import (
+    Begun,
+    GraphAnswer,
+    RunRequest,
+    StoredWorkflow,
+    Submitted,
+    Valid,
+    WorkflowDocument,
+    WorkflowPage,
+)
+from runnel.api.openapi import DOCUMENT_BODY
+from runnel.api.parameters import After, IdempotencyKey, Limit, NamePath, Version
+from runnel.api.security.callers import needs
+from runnel.api.security.gate import media_type
+from runnel.api.security.scopes import Scope
+from runnel.api.site import OfSite
+from runnel.authoring.export import to_document
+from runnel.core.graph import Graph
+from runnel.core.ids import ExecutionId
+from runnel.core.validation import build_graph
+from runnel.core.workflow import decode_workflow
+from runnel.drawing.data import graph_document
+from runnel.drawing.mermaid import mermaid
+from runnel.errors import NotFoundError
+from runnel.ports.archive import Definition
+from runnel.views import moment
+
+router = APIRouter(tags=["workflows"], route_class=StrictRoute)
+_MERMAID = {"text/plain": {"schema": {"type": "string"}}}
+READ, RUN = [needs(Scope.READ)], [needs(Scope.RUN)]
+
+
+@router.post(
+    "/workflow",
+    operation_id="submit_workflow",
+    summary="Store a workflow and an execution of it that waits to be triggered",
+    status_code=201,
+    dependencies=RUN,
+    responses=problems(*BODY),
+    openapi_extra=DOCUMENT_BODY,
+)
+async def submit(request: Request, site: OfSite, key: IdempotencyKey = None) -> Submitted:
+    workflow = await read_workflow(site, await request.body(), media_type(request.headers))
+    execution_id = await site.client.submit(workflow, is_held=True, idempotency_key=key)
+    header = await site.backend.archive.get_header(execution_id)
+    if header is None:
+        raise NotFoundError("execution", execution_id)
+    return Submitted(
+        workflow_definition_id=header.definition,
+        workflow=header.workflow,
+        version=header.version,
+        execution_id=execution_id,
+        status=header.state,
+    )
+
+
+@router.post(
+    "/workflows",
+    operation_id="store_workflow",
+    summary="Store a workflow, without an execution",
+    status_code=201,
+    dependencies=RUN,
+    responses=problems(*BODY),
+    openapi_extra=DOCUMENT_BODY,
+)
+async def store(request: Request, site: OfSite) -> StoredWorkflow:
+    workflow = await read_workflow(site, await request.body(), media_type(request.headers))
+    stored = await site.client.library.store(workflow)
+    return _stored(stored.name, stored.version, stored.graph)
+
+
+@router.post(
+    "/workflows/validate",
+    operation_id="validate_workflow",
+    summary="Judge a workflow, and store nothing",
+    dependencies=READ,
+    responses=problems(*BODY),
+    openapi_extra=DOCUMENT_BODY,
+)
+async def validate(request: Request, site: OfSite) -> Valid:
+    workflow = await read_workflow(site, await request.body(), media_type(request.headers))
+    graph = build_graph(workflow)
+    return Valid(name=workflow.name, nodes=len(graph), layers=len(graph.layers()))
+
+
+@router.get(
+    "/workflows",
+    operation_id="list_workflows",
+    summary="The newest version of each workflow, by name",
+    dependencies=READ,
+    responses=problems(422),
+)
+async def list_workflows(site: OfSite, limit: Limit = 50, after: After = None) -> WorkflowPage:
+    found = await site.client.library.list(after=after or "", limit=limit)
+    return WorkflowPage(
+        items=[_of_definition(each) for each in found],
+        next=found[-1].name if len(found) == limit else None,
+    )
+
+
+@router.post(
+    "/workflows/{name:path}/run",
+    operation_id="run_workflow",
+    summary="Begin an execution of a stored workflow",
+    status_code=201,
+    dependencies=RUN,
+    responses=problems(*BODY, 404, 409),
+)
+async def run(
+    name: NamePath, site: OfSite, wanted: RunRequest | None = None, key: IdempotencyKey = None
+) -> Begun:
+    wanted = wanted or RunRequest()
+    stored = await site.client.library.find(name, wanted.version)
+    await site.check_room()
+    execution_id = await site.client.submit(
+        stored.graph.workflow, wanted.input, labels=wanted.labels, idempotency_key=key
+    )
+    return await begun(site, execution_id)
+
+
+async def begun(site: OfSite, execution_id: ExecutionId) -> Begun:
+    header = await site.backend.archive.get_header(execution_id)
+    if header is None:
+        raise NotFoundError("execution", execution_id)
+    return Begun(
+        execution_id=execution_id,
+        workflow=header.workflow,
+        version=header.version,
+        status=header.state,
+        created_at=moment(header.created_at),
+    )
+
+
+@router.get(
+    "/workflows/{name:path}/versions",
+    operation_id="list_versions",
+    summary="The versions of a workflow, newest first",
+    dependencies=READ,
+    responses=problems(404, 422),
+)
+async def versions(name: NamePath, site: OfSite, limit: Limit = 50) -> WorkflowPage:
+    found = await site.client.library.versions(name, limit=limit)
+    return WorkflowPage(items=[_of_definition(each) for each in found], next=None)
+
+
+@router.get(
+    "/workflows/{name:path}/graph",
+    operation_id="draw_workflow",
+    summary="The graph of a workflow: nodes, edges and layers, or Mermaid text",
+    response_model=GraphAnswer,
+    dependencies=READ,
+    responses={**problems(404, 422), 200: {"content": _MERMAID}},
+)
+async def draw(
+    name: NamePath,
+    site: OfSite,
+    version: Version = None,
+    format: Annotated[Literal["json", "mermaid"], Query()] = "json",
+) -> Response:
+    stored = await site.client.library.find(name, version)
+    if format == "mermaid":
+        return PlainTextResponse(mermaid(stored.graph))
+    return JSONResponse(graph_document(stored.graph))
+
+
+@router.get(
+    "/workflows/{name:path}",
+    operation_id="read_workflow",
+    summary="A workflow as it could be written in a file",
+    dependencies=READ,
+    responses=problems(404, 422),
+)
+async def read(name: NamePath, site: OfSite, version: Version = None) -> WorkflowDocument:
+    stored = await site.client.library.find(name, version)
+    about = _stored(stored.name, stored.version, stored.graph)
+    return WorkflowDocument(**about.model_dump(), document=to_document(stored.graph.workflow))
+
+
+def _stored(name: str, version: int, graph: Graph) -> StoredWorkflow:
+    return StoredWorkflow(
+        name=name, version=version, workflow_definition_id=graph.hash, nodes=len(graph)
+    )
+
+
+def _of_definition(found: Definition) -> StoredWorkflow:
+    return StoredWorkflow(
+        name=found.name,
+        version=found.version,
+        workflow_definition_id=found.hash,
+        nodes=len(decode_workflow(found.document).nodes),
+    )

@@ -1,0 +1,106 @@
+"""`runnel api`"""
+
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from runnel.cli.options import Place, ServerUrl
+
+if TYPE_CHECKING:
+    import socket
+
+    from runnel.cli.serving import Site
+    from runnel.runtime.roles import Role
+    from runnel.settings import Settings
+
+Host: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Where to listen. [dim]\\[default: $RUNNEL_API_HOST or 127.0.0.1][/dim]",
+        show_default=False,
+    ),
+]
+Port: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=65_535,
+        help="0 is one that is free. [dim]\\[default: $RUNNEL_API_PORT or 8080][/dim]",
+        show_default=False,
+    ),
+]
+
+
+def api(
+    *,
+    host: Host = None,
+    port: Port = None,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="How many processes answer.")] = 1,
+    redis_url: ServerUrl = None,
+    inherited: Annotated[int | None, typer.Option("--fd", hidden=True)] = None,
+) -> int:
+    """Serve the HTTP API of a Redis server, for orchestrators and workers that run elsewhere.
+
+    Without tokens it listens on this machine only: [bold]runnel token create[/bold] makes one.
+
+    SIGTERM or Ctrl-C answers what is under way, a second one ends it at once. It logs to stderr.
+    """
+    import asyncio
+    import sys
+
+    from runnel.api.server import listen, url_of
+    from runnel.cli.options import configure_server
+    from runnel.cli.serving import serve
+    from runnel.settings import adjusted
+
+    settings = configure_server(Place(redis_url=redis_url))
+    settings = adjusted(settings, api_host=host, api_port=port)
+    listening = _adopted(inherited) or listen(settings.api_host, settings.api_port)
+    if inherited is None:
+        print(f"Runnel answers on {url_of(listening)}", file=sys.stderr, flush=True)
+    if workers > 1:
+        from runnel.cli.several import supervise
+
+        command = [*_command(redis_url), "--fd", str(listening.fileno())]
+        return asyncio.run(supervise(command, workers, listening))
+    serving = serve(
+        settings,
+        "api",
+        lambda site: answering(site, settings, listening),
+        decides=True,
+        works=False,
+    )
+    return asyncio.run(serving)
+
+
+async def answering(site: "Site", settings: "Settings", listening: "socket.socket") -> "Role":
+    """The role that answers, for a process that has nothing else to do with the store."""
+    from runnel.api.build import build_api
+    from runnel.client import Client
+    from runnel.runtime.hub import Hub
+
+    hub = Hub()
+    client = Client(site.backend, site.world.clock, site.world.ids, ending_of=hub.ending)
+    return await build_api(
+        settings,
+        client,
+        site.backend,
+        site.world.clock,
+        listening=listening,
+        nonce=site.world.ids.nonce(),
+    )
+
+
+def _command(redis_url: str | None) -> list[str]:
+    """For a child process, which has the same environment."""
+    import sys
+
+    url = [] if redis_url is None else ["--redis-url", redis_url]
+    return [sys.executable, "-m", "runnel", "api", *url]
+
+
+def _adopted(number: int | None) -> "socket.socket | None":
+    import socket
+
+    return None if number is None else socket.socket(fileno=number)

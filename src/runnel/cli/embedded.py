@@ -1,0 +1,67 @@
+"""Runs an engine and its HTTP API on a data directory, from the settings to the exit code."""
+
+import socket
+from pathlib import Path
+
+from runnel.api.build import build_api
+from runnel.authoring.registry import HandlerRegistry
+from runnel.cli.documents import make_importable
+from runnel.cli.serving import handlers_of
+from runnel.errors import InputError
+from runnel.ports import telemetry as names
+from runnel.runtime.build import build_engine
+from runnel.runtime.clock import RealClock
+from runnel.runtime.permitted import server_handlers
+from runnel.runtime.process import Process
+from runnel.runtime.roles import EngineRole, Together
+from runnel.runtime.secret_values import secrets_of_worker
+from runnel.settings import Settings, look_alikes
+from runnel.telemetry.output import write_logs
+
+
+async def serve_embedded(settings: Settings, app: str | None, listening: socket.socket) -> int:
+    """Until a signal. It goes on with whatever a process that has died left in the directory."""
+    make_importable([])
+    engine = await build_engine(settings, handlers=_handlers(app, settings))
+    try:
+        write_logs(
+            format_=settings.log_format,
+            level=settings.log_level,
+            secrets=secrets_of_worker(settings).shapes(),
+            about={"role": "dev"},
+        )
+        for sentence in look_alikes():
+            engine.hub.event(names.SETTING_UNKNOWN, problem=sentence)
+        engine.hub.event(names.STORE_OPENED, data_dir=str(settings.data_dir))
+        await engine.claim_home()
+        answering = await build_api(
+            settings,
+            engine.client,
+            engine.backend,
+            engine.clock,
+            listening=listening,
+            nonce=engine.name.rpartition("-")[2],
+        )
+    except BaseException:
+        await engine.backend.close()
+        raise
+    role = Together(EngineRole(engine), first=answering)
+    return await Process(role, engine.backend, engine.hub).run()
+
+
+def _handlers(app: str | None, settings: Settings) -> HandlerRegistry:
+    """What a document may call that came over HTTP: own code, and what the settings allow."""
+    if app is not None or settings.allowed_functions is not None:
+        return handlers_of(app, settings)
+    return server_handlers(settings, RealClock(), own_modules=_own_modules(Path.cwd()))
+
+
+def _own_modules(folder: Path) -> list[str]:
+    """Patterns for the functions of its Python files and packages."""
+    try:
+        found = sorted(folder.iterdir())
+    except OSError as error:
+        raise InputError(f"can't read '{folder}': {error.strerror}") from error
+    files = [f"{each.stem}:*" for each in found if each.suffix == ".py"]
+    packages = [f"{each.name}.*" for each in found if (each / "__init__.py").is_file()]
+    return files + packages

@@ -1,0 +1,210 @@
+"""`runnel token create|list|revoke`"""
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from runnel.cli import exits
+from runnel.cli.options import AsJson, DataDir, Place, RedisUrl
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
+
+    from runnel.api.security.scopes import Scope
+    from runnel.api.security.tokens import Token, Tokens
+    from runnel.ports.clock import Clock
+
+app = typer.Typer(
+    help="Tokens for the HTTP API: as soon as there is one, every call needs one.",
+    no_args_is_help=True,
+)
+
+
+@app.command(epilog="Example:  [bold]runnel token create ci --scope run --days 90[/bold]")
+def create(
+    name: Annotated[str, typer.Argument(help="Who will use it.", show_default=False)],
+    *,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What it allows: read, run (and read), operate (and run), admin (everything); "
+            "may be repeated. [dim]\\[default: run][/dim]",
+            show_default=False,
+        ),
+    ] = None,
+    days: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=36_500,
+            help="How long it is good. [dim]\\[default: for ever][/dim]",
+            show_default=False,
+        ),
+    ] = None,
+    per_minute: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="How many requests it may make in a minute; 0 sets no limit. "
+            "[dim]\\[default: $RUNNEL_API_TOKEN_RATE_LIMIT][/dim]",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    redis_url: RedisUrl = None,
+) -> int:
+    """Make a token and print it: it is shown once, and stored as a hash only."""
+    import asyncio
+    import sys
+
+    wanted = _scopes(scope or ["run"])
+    text, token_id = asyncio.run(
+        _create(Place(data_dir, redis_url), name, wanted, days=days, per_minute=per_minute)
+    )
+    if as_json:
+        from runnel.cli.words import compact
+
+        print(compact({"id": token_id, "name": name, "scopes": wanted, "token": text}))
+    else:
+        print(text)
+        print("keep it: it can't be shown again", file=sys.stderr)
+    return exits.OK
+
+
+@app.command("list", epilog="Example:  [bold]runnel token list[/bold]")
+def list_tokens(
+    *, as_json: AsJson = False, data_dir: DataDir = None, redis_url: RedisUrl = None
+) -> int:
+    """List the tokens, without what is secret of them."""
+    import asyncio
+
+    found, now = asyncio.run(_list(Place(data_dir, redis_url)))
+    if as_json:
+        from runnel.cli.words import compact
+
+        for token in found:
+            print(compact(_shown(token)))
+    elif not found:
+        print("no tokens: the API answers to this machine only")
+    else:
+        _print(found, now)
+    return exits.OK
+
+
+@app.command(epilog="Example:  [bold]runnel token revoke 3f9a61c2[/bold]")
+def revoke(
+    token_id: Annotated[
+        str,
+        typer.Argument(metavar="ID", help="As 'runnel token list' shows it.", show_default=False),
+    ],
+    *,
+    data_dir: DataDir = None,
+    redis_url: RedisUrl = None,
+) -> int:
+    """Make a token useless, within seconds."""
+    import asyncio
+
+    asyncio.run(_revoke(Place(data_dir, redis_url), token_id))
+    print(f"revoked {token_id}")
+    return exits.OK
+
+
+def _scopes(names: list[str]) -> "tuple[Scope, ...]":
+    from runnel.api.security.scopes import Scope
+    from runnel.errors import InputError
+
+    for name in names:
+        if name not in list(Scope):
+            raise InputError(f"--scope: expected one of {', '.join(Scope)}, got '{name}'")
+    return tuple(dict.fromkeys(Scope(name) for name in names))
+
+
+def _opened(place: Place) -> "AbstractAsyncContextManager[tuple[Tokens, Clock]]":
+    from contextlib import asynccontextmanager
+
+    from runnel.api.security.tokens import Tokens
+    from runnel.cli.options import configure
+    from runnel.runtime.clock import RealClock, RealIds
+    from runnel.runtime.stores import open_backend
+
+    @asynccontextmanager
+    async def opened() -> "AsyncIterator[tuple[Tokens, Clock]]":
+        clock = RealClock()
+        backend = await open_backend(configure(place), clock, RealIds())
+        try:
+            yield Tokens(backend.records, clock), clock
+        finally:
+            await backend.close()
+
+    return opened()
+
+
+async def _create(
+    place: Place,
+    name: str,
+    scopes: "tuple[Scope, ...]",
+    *,
+    days: int | None,
+    per_minute: int | None,
+) -> tuple[str, str]:
+    import secrets
+
+    from runnel.api.security.tokens import NewToken
+
+    async with _opened(place) as (tokens, clock):
+        ends = None if days is None else clock.now() + timedelta(days=days).total_seconds()
+        wanted = NewToken(
+            id=secrets.token_hex(4),
+            secret=secrets.token_hex(32),
+            name=name,
+            scopes=scopes,
+            expires_at=ends,
+            per_minute=per_minute,
+        )
+        return await tokens.create(wanted), wanted.id
+
+
+async def _list(place: Place) -> "tuple[list[Token], float]":
+    async with _opened(place) as (tokens, clock):
+        return list(await tokens.all()), clock.now()
+
+
+async def _revoke(place: Place, token_id: str) -> None:
+    async with _opened(place) as (tokens, _clock):
+        await tokens.revoke(token_id)
+
+
+def _shown(token: "Token") -> dict[str, object]:
+    from runnel.views import moment
+
+    return {
+        "id": token.id,
+        "name": token.name,
+        "scopes": token.scopes,
+        "created_at": moment(token.created_at),
+        "expires_at": moment(token.expires_at),
+        "per_minute": token.per_minute,
+    }
+
+
+def _print(found: "list[Token]", now: float) -> None:
+    from runnel.cli.tables import Cell, print_table
+    from runnel.cli.words import local_time
+
+    rows = [
+        [
+            Cell(token.id),
+            Cell(token.name, "bold"),
+            Cell(", ".join(token.scopes)),
+            Cell(local_time(token.created_at), "dim"),
+            Cell(
+                "" if token.expires_at is None else local_time(token.expires_at),
+                "red" if token.is_over(now) else "dim",
+            ),
+        ]
+        for token in found
+    ]
+    print_table(["ID", "NAME", "SCOPES", "CREATED", "GOOD UNTIL"], rows)
