@@ -1,0 +1,118 @@
+"""The HTTP API in the test's own process, on any backend, without a socket."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from runnel.api.app import build_app
+from runnel.api.security.guard import Guard, Rules
+from runnel.api.security.scopes import Scope
+from runnel.api.security.tokens import NewToken, Tokens
+from runnel.api.site import Site
+from runnel.client import Client
+from runnel.ports.backend import Backend
+from runnel.ports.clock import Clock
+from runnel.settings import Settings
+from tests.archived import archived_engine
+from tests.engines import Work, empty_redis, open_engine
+
+KINDS = ("memory", "sqlite", "redis", "archived")
+BASE = "http://localhost"
+
+_numbers = count(1)
+
+
+@dataclass(kw_only=True)
+class Api:
+    """`http` is a client without a token; `work` is what the handler `work` does."""
+
+    http: httpx.AsyncClient
+    site: Site
+    work: Work
+    tokens: Tokens
+    backend: Backend = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.backend = self.site.backend
+
+    async def token(self, *scopes: Scope, per_minute: int | None = None, **more: Any) -> str:
+        number = next(_numbers)
+        wanted = NewToken(
+            id=f"{number:08x}",
+            secret=f"secret{number}",
+            name=f"token {number}",
+            scopes=scopes,
+            per_minute=per_minute,
+            **more,
+        )
+        return await self.tokens.create(wanted)
+
+    async def get(self, path: str, **given: Any) -> Any:
+        """The body of an answer that must be good."""
+        return await self.call("GET", path, **given)
+
+    async def post(self, path: str, body: Any = None, **given: Any) -> Any:
+        if body is not None:
+            given["json"] = body
+        return await self.call("POST", path, **given)
+
+    async def call(self, method: str, path: str, **given: Any) -> Any:
+        answer = await self.http.request(method, path, **given)
+        assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
+        return answer.json()
+
+    async def ended(self, execution_id: str) -> Any:
+        found = await self.get(f"/v1/executions/{execution_id}/wait", params={"timeout": 60})
+        assert found["finished_at"] is not None, f"{execution_id} is {found['status']}"
+        return found
+
+
+@asynccontextmanager
+async def open_api(
+    kind: str,
+    request: pytest.FixtureRequest,
+    folder: Path,
+    *,
+    is_open: bool = True,
+    settings: Settings | None = None,
+    hosts: Sequence[str] = (),
+    origins: Sequence[str] = (),
+) -> AsyncIterator[Api]:
+    """With an engine that runs what is submitted."""
+    work, settings = Work(), settings or Settings()
+    async with AsyncExitStack() as stack:
+        client, backend, clock = await _engine(stack, kind, request, folder, work)
+        tokens = Tokens(backend.records, clock)
+        site = Site(client, backend, clock, settings, tokens)
+        rules = Rules(
+            is_open=is_open,
+            hosts=hosts,
+            origins=origins,
+            per_minute=settings.requests_per_minute,
+            token_per_minute=settings.token_requests_per_minute,
+        )
+        app = build_app(site, Guard(tokens, backend.windows, rules))
+        transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+        http = await stack.enter_async_context(
+            httpx.AsyncClient(transport=transport, base_url=BASE)
+        )
+        yield Api(http=http, site=site, work=work, tokens=tokens)
+
+
+async def _engine(
+    stack: AsyncExitStack, kind: str, request: pytest.FixtureRequest, folder: Path, work: Work
+) -> tuple[Client, Backend, Clock]:
+    if kind == "archived":
+        redis = request.getfixturevalue("shared_redis")
+        postgres = request.getfixturevalue("shared_postgres")
+        running = await stack.enter_async_context(archived_engine(redis, postgres, work))
+        return running.client, running.backend, running.engine.clock
+    url = empty_redis(request) if kind == "redis" else None
+    engine = await stack.enter_async_context(open_engine(kind, folder, work, redis_url=url))
+    return engine.client, engine.backend, engine.clock
