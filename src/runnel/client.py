@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from math import inf
 
 import msgspec
@@ -17,7 +17,6 @@ from runnel.authoring.payloads import (
 )
 from runnel.authoring.signals import check_signal_name
 from runnel.carrying import Carrier
-from runnel.core.checks.wording import printable
 from runnel.core.commands import (
     CancelExecution,
     Command,
@@ -33,10 +32,12 @@ from runnel.core.states import EXECUTION_FINAL, ExecutionState
 from runnel.core.workflow import Workflow
 from runnel.definitions import Definitions
 from runnel.errors import NotFoundError, WrongStateError
+from runnel.execution_names import check_id, no_execution
 from runnel.idempotency import check_same, execution_id_of, labels_of, without_key
 from runnel.library import Library
+from runnel.listing import check_filter
 from runnel.not_begun import not_begun
-from runnel.ports.archive import ExecutionFilter
+from runnel.ports.archive import ALL_EXECUTIONS, ExecutionFilter, HeaderPage, StateCount
 from runnel.ports.backend import Backend
 from runnel.ports.clock import Clock, Ids
 from runnel.ports.store import NO_BLOBS, Header
@@ -285,7 +286,7 @@ class Client:
         ends now leaves them to the next one. Raises NotFoundError at once for an id that no
         execution has.
         """
-        _check_id(execution_id)
+        check_id(execution_id)
         deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
         watched = self._submitted.pop(execution_id, None)
         ending = watched or self._ending_of(execution_id)
@@ -317,12 +318,21 @@ class Client:
     async def get(self, execution_id: ExecutionId) -> ExecutionView:
         return await view_of(await self.load(execution_id), self._backend.blobs)
 
-    async def list_executions(self, wanted: ExecutionFilter) -> Sequence[Header]:
+    async def list_executions(self, wanted: ExecutionFilter) -> HeaderPage:
+        """One page, newest first; raises InputError."""
+        check_filter(wanted)
         return await self._backend.archive.list_headers(wanted)
+
+    async def count_executions(
+        self, wanted: ExecutionFilter = ALL_EXECUTIONS
+    ) -> Mapping[ExecutionState, StateCount]:
+        """Raises InputError."""
+        check_filter(wanted)
+        return await self._backend.archive.count_headers(wanted)
 
     async def history(self, execution_id: ExecutionId) -> list[HistoryView]:
         """Empty before the owner of its partition has seen it; raises NotFoundError."""
-        _check_id(execution_id)
+        check_id(execution_id)
         entries = await self._backend.archive.load(execution_id)
         if not entries:
             await self._header(execution_id)
@@ -330,14 +340,14 @@ class Client:
 
     async def find(self, text: str) -> ExecutionId:
         """The execution that this text names: its id, or the beginning of it if that is unique."""
-        _check_id(text)
+        check_id(text)
         found = await self._backend.archive.find_ids(text)
         if len(found) > 1 and text not in found:
             raise NotFoundError(
                 "single execution", text, hint="several ids begin so, give more characters"
             )
         if not found:
-            raise _no_execution(text)
+            raise no_execution(text)
         return ExecutionId(text) if text in found else found[0]
 
     async def load(self, execution_id: ExecutionId) -> Execution:
@@ -348,10 +358,10 @@ class Client:
         return replay(entries, lambda _hash: graph) or not_begun(header, graph)
 
     async def _header(self, execution_id: ExecutionId) -> Header:
-        _check_id(execution_id)
+        check_id(execution_id)
         header = await self._backend.archive.get_header(execution_id)
         if header is None:
-            raise _no_execution(execution_id)
+            raise no_execution(execution_id)
         return header
 
     async def _submitted_input(self, held: Execution) -> bytes:
@@ -382,15 +392,3 @@ def _check_input(workflow: Workflow, data: bytes) -> None:
     """Checks what is stored: a tuple is a list by then, a dataclass an object."""
     if workflow.input is not None:
         check_input(workflow, msgspec.json.decode(data))
-
-
-def _check_id(text: str) -> None:
-    """Half a surrogate pair (an argument that is not UTF-8) is in no id, and no store takes it."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise _no_execution(text) from None
-
-
-def _no_execution(name: str) -> NotFoundError:
-    return NotFoundError("execution", printable(name), hint="'runnel list' shows those that exist")

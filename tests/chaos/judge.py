@@ -5,9 +5,9 @@ from collections.abc import Iterable
 
 from runnel.backends.redis import RedisBackend
 from runnel.client import Client
-from runnel.core.ids import ExecutionId
 from runnel.core.states import EXECUTION_FINAL, ExecutionState
 from runnel.ports.archive import ExecutionFilter
+from runnel.ports.cursor import Cursor
 from runnel.ports.store import Header
 from runnel.views import HistoryView
 from tests.chaos.mix import SHAPES
@@ -20,11 +20,13 @@ _BY_NAME = {shape.workflow.name: shape for shape in SHAPES}
 async def all_headers(client: Client) -> list[Header]:
     """Of every root, newest first."""
     found: list[Header] = []
-    after: ExecutionId | None = None
-    while page := await client.list_executions(ExecutionFilter(after=after, limit=PAGE)):
+    after: Cursor | None = None
+    while True:
+        page = await client.list_executions(ExecutionFilter(after=after, limit=PAGE))
         found += page
-        after = page[-1].execution_id
-    return found
+        after = page.next
+        if after is None:
+            return found
 
 
 def unfinished(headers: Iterable[Header]) -> list[Header]:

@@ -27,6 +27,19 @@ DAILY_CALLS = [
         {"good.jsonl": "[1]"},
     ),
     Call(
+        "list --since yesterday",
+        "--since: expected how long ago (30m, 2h, 7d) or a date (2026-01-31, 2026-01-31T09:30, "
+        "2026-01-31T09:30Z), got 'yesterday'",
+    ),
+    Call(
+        "list --label team",
+        "--label: expected KEY=VALUE, got 'team'",
+    ),
+    Call(
+        "list --stuck --count",
+        "--stuck and --count are two lists; give only one of them",
+    ),
+    Call(
         "init good.yaml",
         "good.yaml: the project can't be made: File exists",
     ),

@@ -75,7 +75,7 @@ async def check_headers(running: ArchivedEngine, *, count: int) -> None:
     archived = await running.backend.archive.list_headers(wanted)
     kept = [await running.backend.redis.archive.get_header(each.execution_id) for each in archived]
 
-    assert len(archived) == count
+    assert len(archived.headers) == count
     assert kept == list(archived)
 
 

@@ -37,7 +37,7 @@ FILL = f"""
 INSERT INTO executions
 SELECT 'x' || lpad(n::text, 6, '0'), n % 16, true, 'w' || n % 50, 1, 'hash',
     (ARRAY['COMPLETED', 'FAILED', 'CANCELLED', 'COMPLETED', 'RUNNING'])[1 + n % 5],
-    n, n, CASE WHEN n % 5 < 4 THEN n + 1 END, NULL, '{{}}', NULL
+    n, n, CASE WHEN n % 5 < 4 THEN n + 1 END, NULL, '{{"n":"' || n || '"}}', NULL
 FROM generate_series(1, {EXECUTIONS}) AS n;
 INSERT INTO node_executions
 SELECT id, 'n' || k, -1, 'COMPLETED', 1, 'w', 1, 1, 1, NULL
@@ -74,10 +74,14 @@ GIVEN: dict[str, tuple[object, ...]] = {
     "get_definition": ("hash",),
     "get_header": ("x000007",),
     "get_headers": (IDS,),
-    "get_place": ("x000007",),
     "list_over": (IDS,),
-    "list_headers": ([True], ["COMPLETED", "FAILED"], 1e9, "", 50),
-    "list_headers_of": ([True, False], ["COMPLETED", "FAILED"], 1e9, "", 50, "w7"),
+    "list_headers": ([True], ["COMPLETED", "FAILED"], 1e9, "", 0.0, 50),
+    "list_headers_of": ([True, False], ["COMPLETED", "FAILED"], 1e9, "", 0.0, 50, "w7"),
+    "list_reruns": ("x000007", 1e9, "", 0.0, 50),
+    "list_children": ("x000007", 1e9, "", 0.0, 50),
+    "list_labelled": ('{"n":"7"}', 1e9, "", 0.0, 50, 10_001, [True], ["COMPLETED"], None),
+    "count_headers": ([True], ["COMPLETED", "FAILED"], 1e9, 0.0, 10_000),
+    "count_headers_of": ([True], ["COMPLETED", "FAILED"], 1e9, 0.0, 10_000, "w7"),
     "find_ids": ("x0000", "x0000\U0010ffff", False, 2),
     "load_history": ("x000007",),
     "load_histories": (IDS,),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from runnel.backends.redis import RedisBackend
+from runnel.backends.redis import RedisBackend, archive
 from runnel.backends.redis import retention as module
 from runnel.backends.redis.retention import RedisRetention
 from runnel.core.ids import ExecutionId
@@ -164,18 +164,21 @@ async def test_blobs_of_no_execution_are_deleted_once_nobody_has_touched_them_fo
     assert await kept.backend.blobs.delete("") == 3
 
 
-async def test_one_that_is_deleted_while_a_list_is_made_is_not_on_it(
+async def test_a_list_goes_on_while_what_is_on_it_is_deleted(
     kept: Kept, retention: RedisRetention, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await kept.write(ended("x1"), ended("x2", state=S.FAILED))
-    call = kept.backend.lines.call
+    await kept.write(ended("x1"), ended("x2", state=S.FAILED), ended("x3"))
+    monkeypatch.setattr(archive, "PAGE", 1)
+    run = kept.backend.lines.run
 
-    async def delete_before_headers_are_read(*args: Any, **how: Any) -> Any:
-        if args[0] == "HMGET":
-            monkeypatch.setattr(kept.backend.lines, "call", call)
+    async def delete_after_the_first(*args: Any, **how: Any) -> Any:
+        found = await run(*args, **how)
+        if args[0] == "list_headers":
+            monkeypatch.setattr(kept.backend.lines, "run", run)
             await retention.delete_finished(S.COMPLETED, before=1e10, limit=9)
-        return await call(*args, **how)
+        return found
 
-    monkeypatch.setattr(kept.backend.lines, "call", delete_before_headers_are_read)
+    monkeypatch.setattr(kept.backend.lines, "run", delete_after_the_first)
 
+    assert await kept.left() == ["x2", "x3"]
     assert await kept.left() == ["x2"]

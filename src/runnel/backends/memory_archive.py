@@ -1,12 +1,23 @@
 """Definitions, executions to list and read, and dead letters, in the memory of one process."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from runnel.backends.letters import is_wanted, page_of
+from runnel.backends import letters as dead_letters
 from runnel.backends.memory_state import MemoryState
+from runnel.backends.wanted import is_wanted, page_of, place_of, start_of, states_of
 from runnel.core.effects import DeadLetter
 from runnel.core.ids import DefinitionHash, ExecutionId
-from runnel.ports.archive import ALL_LETTERS, Definition, ExecutionFilter, LetterFilter
+from runnel.core.states import ExecutionState
+from runnel.ports.archive import (
+    ALL_EXECUTIONS,
+    ALL_LETTERS,
+    Definition,
+    ExecutionFilter,
+    HeaderPage,
+    LetterFilter,
+    StateCount,
+)
 from runnel.ports.store import Header
 
 
@@ -50,16 +61,19 @@ class MemoryArchive:
     async def load(self, execution_id: ExecutionId) -> Sequence[bytes]:
         return tuple(self._state.histories.get(execution_id, ()))
 
-    async def list_headers(self, wanted: ExecutionFilter) -> Sequence[Header]:
-        headers = self._state.headers
-        after = None if wanted.after is None else headers.get(wanted.after)
-        if wanted.after is not None and after is None:
-            return ()
-        found = [header for header in headers.values() if _is_wanted(header, wanted)]
-        if after is not None:
-            found = [header for header in found if _age(header) < _age(after)]
-        found.sort(key=_age, reverse=True)
-        return found[: wanted.limit]
+    async def list_headers(self, wanted: ExecutionFilter) -> HeaderPage:
+        start = start_of(wanted)
+        known = self._state.headers.values()
+        found = [each for each in known if place_of(each) < start and is_wanted(each, wanted)]
+        found.sort(key=place_of, reverse=True)
+        return page_of(found, wanted)
+
+    async def count_headers(
+        self, wanted: ExecutionFilter = ALL_EXECUTIONS
+    ) -> Mapping[ExecutionState, StateCount]:
+        known = self._state.headers.values()
+        counts = Counter(header.state for header in known if is_wanted(header, wanted))
+        return {state: StateCount(number=counts[state]) for state in states_of(wanted)}
 
     async def find_ids(self, prefix: str, *, limit: int = 2) -> Sequence[ExecutionId]:
         found = [name for name in self._state.headers if name.startswith(prefix)]
@@ -67,10 +81,11 @@ class MemoryArchive:
         return sorted(roots)[:limit]
 
     async def list_dead_letters(self, wanted: LetterFilter = ALL_LETTERS) -> Sequence[DeadLetter]:
-        return page_of(self._state.dead_letters, wanted)
+        return dead_letters.page_of(self._state.dead_letters, wanted)
 
     async def count_dead_letters(self, wanted: LetterFilter = ALL_LETTERS) -> int:
-        return sum(is_wanted(letter, wanted) for letter in self._state.dead_letters)
+        known = self._state.dead_letters
+        return sum(dead_letters.is_wanted(letter, wanted) for letter in known)
 
     async def delete_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
         known = self._state.dead_letters
@@ -78,15 +93,3 @@ class MemoryArchive:
         deleted = len(known) - len(kept)
         known[:] = kept
         return deleted
-
-
-def _age(header: Header) -> tuple[float, str]:
-    return (header.created_at, header.execution_id)
-
-
-def _is_wanted(header: Header, wanted: ExecutionFilter) -> bool:
-    return (
-        (not wanted.states or header.state in wanted.states)
-        and (wanted.workflow is None or header.workflow == wanted.workflow)
-        and (wanted.with_children or header.parent_id is None)
-    )

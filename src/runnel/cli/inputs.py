@@ -34,13 +34,13 @@ def lay_over(value: Json, given: dict[str, Json], source: str) -> Json:
     return _laid_over(value, given)
 
 
-def read_labels(words: Sequence[str]) -> dict[str, str]:
+def read_labels(words: Sequence[str], *, allows_reserved: bool = False) -> dict[str, str]:
     labels: dict[str, str] = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key.strip():
             raise InputError(f"--label: expected KEY=VALUE, got '{word}'")
-        if key.startswith(RESERVED_LABELS):
+        if key.startswith(RESERVED_LABELS) and not allows_reserved:
             raise InputError(
                 f"--label: names that begin with '{RESERVED_LABELS}' are reserved, got '{key}'"
             )

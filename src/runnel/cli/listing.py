@@ -1,36 +1,50 @@
 """`runnel list`"""
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from runnel.cli import exits
+from runnel.cli.choosing import (
+    Chosen,
+    HasLabels,
+    Search,
+    Since,
+    Statuses,
+    Until,
+    WorkflowName,
+)
 from runnel.cli.options import AsJson, DataDir, Place, RedisUrl
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from runnel.core.states import ExecutionState
-    from runnel.ports.archive import ExecutionFilter
+    from runnel.ports.archive import ExecutionFilter, StateCount
     from runnel.ports.store import Header
     from runnel.settings import Settings
+
+# Up to 10,000 executions each are looked through for what is wanted, then it is said how far.
+PAGES_MAX = 20
 
 
 def list_executions(
     *,
-    status: Annotated[
-        list[str] | None,
-        typer.Option(help="Only executions in this state; may be repeated.", show_default=False),
-    ] = None,
-    workflow: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only executions of this workflow.")
-    ] = None,
+    status: Statuses = None,
+    workflow: WorkflowName = None,
+    labels: HasLabels = None,
+    since: Since = None,
+    until: Until = None,
+    search: Search = None,
     limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 20,
     with_children: Annotated[bool, typer.Option("--all", help="Child executions too.")] = False,
     is_stuck: Annotated[
         bool,
         typer.Option("--stuck", help="What each unfinished one waits for, and how it goes on."),
+    ] = False,
+    is_counted: Annotated[
+        bool, typer.Option("--count", help="Only how many there are in each state.")
     ] = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
@@ -39,13 +53,20 @@ def list_executions(
     """List executions, the newest first."""
     import asyncio
 
+    from msgspec import structs
+
+    from runnel.cli.choosing import filter_of
     from runnel.cli.options import configure
-    from runnel.ports.archive import ExecutionFilter
+    from runnel.errors import InputError
+    from runnel.runtime.clock import RealClock
     from runnel.runtime.look import NoDataError, has_data
 
-    wanted = ExecutionFilter(
-        states=_states(status or [], is_stuck=is_stuck),
-        workflow=workflow,
+    if is_stuck and is_counted:
+        raise InputError("--stuck and --count are two lists; give only one of them")
+    chosen = Chosen(status, workflow, labels, since, until, search)
+    known = _unfinished() if is_stuck else None
+    wanted = structs.replace(
+        filter_of(chosen, RealClock().now(), known=known),
         with_children=with_children,
         limit=limit,
     )
@@ -53,43 +74,95 @@ def list_executions(
     settings = configure(place)
     if not has_data(settings):
         print(NoDataError(settings.data_dir), file=sys.stderr)
-        return exits.OK
-    if is_stuck:
+    elif is_stuck:
         from runnel.cli.hints import Hints
         from runnel.cli.stuck import print_stuck
 
         hints = Hints(place, settings.has_redis)
         asyncio.run(print_stuck(settings, wanted, hints, as_json=as_json))
-        return exits.OK
-    headers, now = asyncio.run(_load(settings, wanted))
-    if as_json:
-        _print_json(headers)
+    elif is_counted:
+        _print_counts(asyncio.run(_count(settings, wanted)), as_json=as_json)
     else:
-        _print(headers, now, limit)
+        _print_found(asyncio.run(_load(settings, wanted)), limit, as_json=as_json)
     return exits.OK
 
 
-def _states(names: list[str], *, is_stuck: bool) -> "tuple[ExecutionState, ...]":
+class Found(NamedTuple):
+    """`looked_back_to` is a moment before which there is more to look through."""
+
+    headers: "Sequence[Header]"
+    looked_back_to: float | None
+    now: float
+
+
+def _unfinished() -> "tuple[ExecutionState, ...]":
     from runnel.core.states import EXECUTION_FINAL, ExecutionState
-    from runnel.errors import InputError
 
-    known = [state for state in ExecutionState if not (is_stuck and state in EXECUTION_FINAL)]
-    for name in names:
-        if name.upper() not in known:
-            expected = ", ".join(state.lower() for state in known)
-            raise InputError(f"--status: expected one of {expected}, got '{name}'")
-    if is_stuck and not names:
-        return tuple(known)
-    return tuple(dict.fromkeys(ExecutionState(name.upper()) for name in names))
+    return tuple(state for state in ExecutionState if state not in EXECUTION_FINAL)
 
 
-async def _load(
+async def _load(settings: "Settings", wanted: "ExecutionFilter") -> Found:
+    from msgspec import structs
+
+    from runnel.ports.cursor import place_at
+    from runnel.runtime.look import looking
+
+    found: list[Header] = []
+    after = None
+    async with looking(settings) as look:
+        for _ in range(PAGES_MAX):
+            left = wanted.limit - len(found)
+            rest = structs.replace(wanted, after=after, limit=left)
+            page = await look.client.list_executions(rest)
+            found += page
+            after = page.next
+            if after is None or len(found) == wanted.limit:
+                break
+        return Found(found, None if after is None else place_at(after)[0], look.clock.now())
+
+
+def _print_found(found: Found, limit: int, *, as_json: bool) -> None:
+    from runnel.views import moment
+
+    if as_json:
+        _print_json(found.headers)
+    else:
+        _print(found, limit)
+    if found.looked_back_to is not None and len(found.headers) < limit:
+        said = moment(found.looked_back_to)
+        print(f"(looked back to {said}; go on with --until {said})", file=sys.stderr)
+
+
+async def _count(
     settings: "Settings", wanted: "ExecutionFilter"
-) -> "tuple[Sequence[Header], float]":
+) -> "Mapping[ExecutionState, StateCount]":
     from runnel.runtime.look import looking
 
     async with looking(settings) as look:
-        return await look.client.list_executions(wanted), look.clock.now()
+        return await look.client.count_executions(wanted)
+
+
+def _print_counts(counts: "Mapping[ExecutionState, StateCount]", *, as_json: bool) -> None:
+    from runnel.cli.looks import LOOKS
+    from runnel.cli.tables import Cell, print_table
+    from runnel.cli.words import compact
+
+    if as_json:
+        for state, count in counts.items():
+            print(compact({"status": state, "count": count.number, "is_least": count.is_least}))
+        return
+    rows = [
+        [
+            Cell(f"{LOOKS[state].glyph} {state}", LOOKS[state].style),
+            Cell(f"{count.number:,}{'+' if count.is_least else ''}"),
+        ]
+        for state, count in counts.items()
+        if count.number
+    ]
+    if rows:
+        print_table(["STATUS", "EXECUTIONS"], rows)
+    else:
+        print("no executions")
 
 
 def _print_json(headers: "Sequence[Header]") -> None:
@@ -113,18 +186,18 @@ def _print_json(headers: "Sequence[Header]") -> None:
         print(compact(document))
 
 
-def _print(headers: "Sequence[Header]", now: float, limit: int) -> None:
+def _print(found: Found, limit: int) -> None:
     from runnel.cli.looks import LOOKS
     from runnel.cli.tables import Cell, print_table
     from runnel.cli.words import duration, local_time, shown_labels
 
-    if not headers:
+    if not found.headers:
         print("no executions")
         return
     rows = []
-    for header in headers:
+    for header in found.headers:
         look = LOOKS[header.state]
-        took = (header.finished_at or now) - (header.started_at or now)
+        took = (header.finished_at or found.now) - (header.started_at or found.now)
         said = " ".join((header.error or shown_labels(header.labels)).split())
         rows.append(
             [
@@ -137,5 +210,5 @@ def _print(headers: "Sequence[Header]", now: float, limit: int) -> None:
             ]
         )
     print_table(["ID", "WORKFLOW", "STATUS", "CREATED", "TOOK", ""], rows)
-    if len(headers) == limit:
+    if len(found.headers) == limit and found.looked_back_to is not None:
         print(f"(the newest {limit}; --limit shows more)")

@@ -13,6 +13,7 @@ from runnel.cli.unfinished import UNFINISHED
 from runnel.cli.words import clock_time, count, duration
 from runnel.cli.workers import row_of
 from runnel.core.states import EXECUTION_FINAL
+from runnel.listing import newest_headers
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.registry import WorkerRecord
 from runnel.ports.store import Header
@@ -55,11 +56,11 @@ async def look_over(look: Look, settings: Settings) -> Overview:
     leases = [await store.observe(partition) for partition in await store.partitions()]
     return Overview(
         at=look.clock.now(),
-        unfinished=await archive.list_headers(
-            ExecutionFilter(states=UNFINISHED, limit=COUNTED_MAX)
+        unfinished=await newest_headers(
+            archive, ExecutionFilter(states=UNFINISHED, limit=COUNTED_MAX)
         ),
-        ended=await archive.list_headers(
-            ExecutionFilter(states=tuple(EXECUTION_FINAL), limit=ENDED_MAX)
+        ended=await newest_headers(
+            archive, ExecutionFilter(states=tuple(EXECUTION_FINAL), limit=ENDED_MAX)
         ),
         dead_letters=await archive.count_dead_letters(),
         owners=sorted({lease.owner for lease in leases if lease is not None}),

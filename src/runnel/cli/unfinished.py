@@ -10,6 +10,7 @@ from runnel.core.ids import DefinitionHash, ExecutionId, root_of
 from runnel.core.states import EXECUTION_FINAL, ExecutionState
 from runnel.core.workflow import Workflow
 from runnel.definitions import Definitions
+from runnel.listing import all_headers
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.store import Header, LeaseRecord
 from runnel.runtime.look import Look
@@ -44,16 +45,9 @@ class Unfinished:
     async def all(self, wanted: ExecutionFilter | None = None) -> AsyncIterator[Header]:
         """Newest first; children always, and whatever the `limit`."""
         wanted = wanted or ExecutionFilter(states=UNFINISHED)
-        after: ExecutionId | None = None
-        while True:
-            page = await self._look.client.list_executions(
-                msgspec.structs.replace(wanted, with_children=True, after=after, limit=PAGE)
-            )
-            for header in page:
-                yield header
-            if len(page) < PAGE:
-                return
-            after = page[-1].execution_id
+        every = msgspec.structs.replace(wanted, with_children=True, limit=PAGE)
+        async for header in all_headers(self._look.backend.archive, every):
+            yield header
 
     async def is_part(self, header: Header) -> bool:
         """Whether it belongs to a root that is unfinished: who goes on with that, does with it."""

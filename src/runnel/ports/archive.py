@@ -1,6 +1,6 @@
 """The lasting side of a backend: definitions, executions to list and read, dead letters."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from typing import Protocol
 
@@ -9,7 +9,11 @@ import msgspec
 from runnel.core.effects import DeadLetter
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.states import ExecutionState
+from runnel.ports.cursor import Cursor
 from runnel.ports.store import Header
+
+LOOKED_MAX = 10_000
+"""So many executions are looked at for one page, or for one count of a state."""
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,13 +24,48 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """`after` is the id of the last execution of the previous page (newest first)."""
+    """All that is given must be so. `after` is what the page before this one gave as `next`.
+
+    `created_from` belongs to the span, `created_before` does not. `text` is part of an id, of the
+    workflow's name, of a label's value or of the error, in capital letters or not. `parent` finds
+    child executions, whatever `with_children` says.
+    """
 
     states: tuple[ExecutionState, ...] = ()
     workflow: str | None = None
     with_children: bool = False
-    after: ExecutionId | None = None
+    labels: Mapping[str, str] = {}
+    created_from: float = -inf
+    created_before: float = inf
+    text: str = ""
+    rerun_of: ExecutionId | None = None
+    parent: ExecutionId | None = None
+    after: Cursor | None = None
     limit: int = 50
+
+
+ALL_EXECUTIONS = ExecutionFilter()
+
+
+class HeaderPage(msgspec.Struct, frozen=True, kw_only=True):
+    """`next` is None when there are no more.
+
+    There may be fewer than were asked for, or none, and yet more behind: after LOOKED_MAX
+    executions that are not wanted, the caller says whether to go on.
+    """
+
+    headers: Sequence[Header]
+    next: Cursor | None = None
+
+    def __iter__(self) -> Iterator[Header]:
+        return iter(self.headers)
+
+
+class StateCount(msgspec.Struct, frozen=True, kw_only=True):
+    """At least so many if it `is_least`: counting went no further."""
+
+    number: int = 0
+    is_least: bool = False
 
 
 class LetterFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,8 +108,13 @@ class Archive(Protocol):
     async def load(self, execution_id: ExecutionId) -> Sequence[bytes]:
         """All history entries in order, whether it runs or ended long ago; empty without any."""
 
-    async def list_headers(self, wanted: ExecutionFilter) -> Sequence[Header]:
-        """Newest first, by (created_at, id)."""
+    async def list_headers(self, wanted: ExecutionFilter) -> HeaderPage:
+        """Newest first, by (created_at, id); raises InputError for an `after` that is none."""
+
+    async def count_headers(
+        self, wanted: ExecutionFilter = ALL_EXECUTIONS
+    ) -> Mapping[ExecutionState, StateCount]:
+        """Of each wanted state, or of all, whatever `limit` and `after` say."""
 
     async def find_ids(self, prefix: str, *, limit: int = 2) -> Sequence[ExecutionId]:
         """Executions whose id begins so, by id: people type the first characters.

@@ -9,9 +9,17 @@ from runnel.backends.postgres.archive import PostgresArchive
 from runnel.backends.redis.archive import RedisArchive
 from runnel.core.effects import DeadLetter
 from runnel.core.ids import DefinitionHash, ExecutionId
-from runnel.core.states import EXECUTION_FINAL
+from runnel.core.states import EXECUTION_FINAL, ExecutionState
 from runnel.errors import StoreError
-from runnel.ports.archive import ALL_LETTERS, Definition, ExecutionFilter, LetterFilter
+from runnel.ports.archive import (
+    ALL_EXECUTIONS,
+    ALL_LETTERS,
+    Definition,
+    ExecutionFilter,
+    HeaderPage,
+    LetterFilter,
+    StateCount,
+)
 from runnel.ports.store import Header
 
 # So long Redis keeps a definition that nobody asks for: with PostgreSQL down, it is the only one.
@@ -86,18 +94,24 @@ class ArchivedArchive:
                 return cold
         return None
 
-    async def list_headers(self, wanted: ExecutionFilter) -> Sequence[Header]:
+    async def list_headers(self, wanted: ExecutionFilter) -> HeaderPage:
         """What is not final in the archive is shown as Redis has it, if Redis can be asked."""
         found: list[Header] = []
         rest = wanted
         while True:
             page = await self._cold.list_headers(rest)
-            current = await self._current(page)
+            current = await self._current(page.headers)
             found += [each for each in current if not wanted.states or each.state in wanted.states]
-            if len(page) < rest.limit or len(found) == wanted.limit:
-                return found
-            left = wanted.limit - len(found)
-            rest = structs.replace(rest, after=page[-1].execution_id, limit=left)
+            is_short = len(page.headers) < rest.limit
+            if is_short or page.next is None or len(found) == wanted.limit:
+                return HeaderPage(headers=found, next=page.next)
+            rest = structs.replace(rest, after=page.next, limit=wanted.limit - len(found))
+
+    async def count_headers(
+        self, wanted: ExecutionFilter = ALL_EXECUTIONS
+    ) -> Mapping[ExecutionState, StateCount]:
+        """As the archive has them, which is a flush of the archiver behind."""
+        return await self._cold.count_headers(wanted)
 
     async def _current(self, page: Sequence[Header]) -> Sequence[Header]:
         open_ones = [each.execution_id for each in page if each.state not in EXECUTION_FINAL]

@@ -8,24 +8,33 @@ import msgspec
 
 from runnel.backends.letters import encode_letter, place_of
 from runnel.backends.postgres.database import Database
+from runnel.backends.postgres.listing import PostgresListing
 from runnel.backends.postgres.queries import SQL
 from runnel.backends.postgres.rows import header_of, storable
 from runnel.backends.postgres.set_aside import decode_header, digest_of
 from runnel.core.effects import DeadLetter
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.states import ExecutionState
-from runnel.ports.archive import ALL_LETTERS, Definition, ExecutionFilter, LetterFilter
+from runnel.ports.archive import (
+    ALL_EXECUTIONS,
+    ALL_LETTERS,
+    Definition,
+    ExecutionFilter,
+    HeaderPage,
+    LetterFilter,
+    StateCount,
+)
 from runnel.ports.store import Header
 
 _letters = msgspec.json.Decoder(DeadLetter)
 # Behind every text that begins with a prefix.
 LAST_CHARACTER = "\U0010ffff"
-_STATES = [state.value for state in ExecutionState]
 
 
 class PostgresArchive:
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._listing = PostgresListing(database)
 
     async def put_definition(self, name: str, hash_: DefinitionHash, document: bytes) -> int:
         known = await self._database.row("get_version", hash_)
@@ -73,26 +82,13 @@ class PostgresArchive:
         rest = await self._database.rows("load_set_aside", digest_of(execution_id))
         return [row[0] for row in (*rows, *rest)]
 
-    async def list_headers(self, wanted: ExecutionFilter) -> Sequence[Header]:
-        created_at, id_ = inf, ""
-        if wanted.after is not None:
-            place = await self._database.row("get_place", storable(wanted.after))
-            if place is None:
-                return ()
-            created_at, id_ = place[0], wanted.after
-        values: list[object] = [
-            [True, False] if wanted.with_children else [True],
-            [state.value for state in set(wanted.states)] or _STATES,
-            created_at,
-            id_,
-            wanted.limit,
-        ]
-        if wanted.workflow is None:
-            rows = await self._database.rows("list_headers", *values)
-        else:
-            workflow = storable(wanted.workflow)
-            rows = await self._database.rows("list_headers_of", *values, workflow)
-        return [header_of(row) for row in rows]
+    async def list_headers(self, wanted: ExecutionFilter) -> HeaderPage:
+        return await self._listing.page(wanted)
+
+    async def count_headers(
+        self, wanted: ExecutionFilter = ALL_EXECUTIONS
+    ) -> Mapping[ExecutionState, StateCount]:
+        return await self._listing.counts(wanted)
 
     async def find_ids(self, prefix: str, *, limit: int = 2) -> Sequence[ExecutionId]:
         first = storable(prefix)

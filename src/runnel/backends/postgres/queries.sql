@@ -189,10 +189,7 @@ SELECT id, workflow, version, definition, state,
     created_at, started_at, finished_at, parent_id, labels, error, rerun_of
 FROM executions WHERE id = $1;
 
--- get_place: where an execution stands in lists
-SELECT created_at FROM executions WHERE id = $1;
-
--- list_headers: one page, newest first: one look into the index for each state, then the newest
+-- list_headers: the newest behind a place: one look into the index for each state, then the newest
 SELECT found.*
 FROM unnest($1::boolean[]) AS roots (is_root)
 CROSS JOIN unnest($2::text[]) AS states (state)
@@ -201,12 +198,12 @@ CROSS JOIN LATERAL (
         created_at, started_at, finished_at, parent_id, labels, error, rerun_of
     FROM executions
     WHERE executions.is_root = roots.is_root AND executions.state = states.state
-        AND (created_at, id) < ($3::float8, $4::text)
+        AND (created_at, id) < ($3::float8, $4::text) AND created_at >= $5::float8
     ORDER BY created_at DESC, id DESC
-    LIMIT $5
+    LIMIT $6
 ) AS found
 ORDER BY created_at DESC, id DESC
-LIMIT $5;
+LIMIT $6;
 
 -- list_headers_of: the same of one workflow
 SELECT found.*
@@ -217,13 +214,82 @@ CROSS JOIN LATERAL (
         created_at, started_at, finished_at, parent_id, labels, error, rerun_of
     FROM executions
     WHERE executions.is_root = roots.is_root AND executions.state = states.state
-        AND (created_at, id) < ($3::float8, $4::text)
-        AND workflow = $6
+        AND (created_at, id) < ($3::float8, $4::text) AND created_at >= $5::float8
+        AND workflow = $7
     ORDER BY created_at DESC, id DESC
-    LIMIT $5
+    LIMIT $6
 ) AS found
 ORDER BY created_at DESC, id DESC
+LIMIT $6;
+
+-- list_reruns: the newest behind a place that took over from this one
+SELECT id, workflow, version, definition, state,
+    created_at, started_at, finished_at, parent_id, labels, error, rerun_of
+FROM executions
+WHERE rerun_of = $1
+    AND (created_at, id) < ($2::float8, $3::text) AND created_at >= $4::float8
+ORDER BY created_at DESC, id DESC
 LIMIT $5;
+
+-- list_children: the newest behind a place that this one started
+SELECT id, workflow, version, definition, state,
+    created_at, started_at, finished_at, parent_id, labels, error, rerun_of
+FROM executions
+WHERE parent_id = $1
+    AND (created_at, id) < ($2::float8, $3::text) AND created_at >= $4::float8
+ORDER BY created_at DESC, id DESC
+LIMIT $5;
+
+-- list_labelled: the newest behind a place with these labels, and how many there are, up to a limit
+WITH matching AS MATERIALIZED (
+    SELECT id, workflow, version, definition, state,
+        created_at, started_at, finished_at, parent_id, labels, error, rerun_of
+    FROM executions
+    WHERE labels <> '{}'
+        AND replace(labels, '\u0000', '\ufffd')::jsonb
+            @> replace($1::text, '\u0000', '\ufffd')::jsonb
+        AND (created_at, id) < ($2::float8, $3::text) AND created_at >= $4::float8
+        AND is_root = ANY ($7::boolean[]) AND state = ANY ($8::text[])
+        AND ($9::text IS NULL OR workflow = $9)
+    LIMIT $6
+)
+SELECT *, (SELECT count(*) FROM matching) FROM matching
+ORDER BY created_at DESC, id DESC
+LIMIT $5;
+
+-- count_headers: in each state, up to a limit
+SELECT states.state, count(found.*)
+FROM unnest($2::text[]) AS states (state)
+LEFT JOIN LATERAL (
+    SELECT 1
+    FROM unnest($1::boolean[]) AS roots (is_root)
+    JOIN LATERAL (
+        SELECT 1 FROM executions
+        WHERE executions.is_root = roots.is_root AND executions.state = states.state
+            AND created_at < $3::float8 AND created_at >= $4::float8
+        ORDER BY created_at DESC, id DESC
+        LIMIT $5
+    ) AS each ON true
+    LIMIT $5
+) AS found ON true
+GROUP BY states.state;
+
+-- count_headers_of: the same of one workflow
+SELECT states.state, count(found.*)
+FROM unnest($2::text[]) AS states (state)
+LEFT JOIN LATERAL (
+    SELECT 1
+    FROM unnest($1::boolean[]) AS roots (is_root)
+    JOIN LATERAL (
+        SELECT 1 FROM executions
+        WHERE executions.is_root = roots.is_root AND executions.state = states.state
+            AND created_at < $3::float8 AND created_at >= $4::float8 AND workflow = $6
+        ORDER BY created_at DESC, id DESC
+        LIMIT $5
+    ) AS each ON true
+    LIMIT $5
+) AS found ON true
+GROUP BY states.state;
 
 -- find_ids: ids between the prefix and the last one that begins with it
 SELECT id FROM executions

@@ -59,6 +59,15 @@ CREATE INDEX executions_by_workflow
 CREATE INDEX executions_unfinished ON executions (partition) WHERE state IN ('PENDING', 'RUNNING');
 CREATE INDEX executions_finished ON executions (state, finished_at) WHERE is_root;
 
+-- Labels, of those that have any; jsonb has no zero character, which a label may have.
+CREATE INDEX executions_by_label ON executions
+    USING gin ((replace(labels, '\u0000', '\ufffd')::jsonb) jsonb_path_ops)
+    WHERE labels <> '{}';
+CREATE INDEX executions_by_rerun ON executions (rerun_of, created_at DESC, id DESC)
+    WHERE rerun_of IS NOT NULL;
+CREATE INDEX executions_by_parent ON executions (parent_id, created_at DESC, id DESC)
+    WHERE parent_id IS NOT NULL;
+
 -- Made from the events: the last known of each node, and of each item of a map (item -1 is the
 -- node itself). A node that has not begun has no row.
 CREATE TABLE node_executions (

@@ -6,9 +6,20 @@ from runnel.backends.redis.keys import Keys
 from runnel.backends.redis.letters import RedisLetters
 from runnel.backends.redis.lines import Lines
 from runnel.backends.redis.values import decode_header
+from runnel.backends.wanted import count_through, look_through
 from runnel.core.effects import DeadLetter
 from runnel.core.ids import DefinitionHash, ExecutionId
-from runnel.ports.archive import ALL_LETTERS, Definition, ExecutionFilter, LetterFilter
+from runnel.core.states import ExecutionState
+from runnel.ports.archive import (
+    ALL_EXECUTIONS,
+    ALL_LETTERS,
+    Definition,
+    ExecutionFilter,
+    HeaderPage,
+    LetterFilter,
+    StateCount,
+)
+from runnel.ports.cursor import Place
 from runnel.ports.store import Header
 
 PAGE = 200
@@ -87,21 +98,20 @@ class RedisArchive:
         )
         return entries
 
-    async def list_headers(self, wanted: ExecutionFilter) -> Sequence[Header]:
-        """Reads page after page until enough are wanted: there is no index of states."""
-        start = 0
-        if wanted.after is not None:
-            rank = await self._lines.call("ZREVRANK", self._keys.listed, wanted.after)
-            if rank is None:
-                return ()
-            start = rank + 1
-        found: list[Header] = []
-        while len(found) < wanted.limit and (ids := await self._ids(start)):
-            headers = await self.get_headers(ids)
-            page = [headers[each] for each in ids if each in headers]
-            found += [header for header in page if _is_wanted(header, wanted)]
-            start += len(ids)
-        return found[: wanted.limit]
+    async def list_headers(self, wanted: ExecutionFilter) -> HeaderPage:
+        """There is no index but that of their age."""
+        return await look_through(self._read_headers, wanted, chunk=PAGE)
+
+    async def count_headers(
+        self, wanted: ExecutionFilter = ALL_EXECUTIONS
+    ) -> Mapping[ExecutionState, StateCount]:
+        return await count_through(self._read_headers, wanted, chunk=PAGE)
+
+    async def _read_headers(self, behind: Place, count: int) -> Sequence[Header]:
+        keys = [self._keys.listed, self._keys.headers]
+        created_at, id_ = behind
+        found = await self._lines.run("list_headers", keys, [repr(created_at), id_, count])
+        return [decode_header(each) for each in found]
 
     async def find_ids(self, prefix: str, *, limit: int = 2) -> Sequence[ExecutionId]:
         first, last = b"[" + prefix.encode(), b"[" + prefix.encode() + LAST
@@ -125,16 +135,3 @@ class RedisArchive:
 
     async def delete_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
         return await self._letters.delete(letters)
-
-    async def _ids(self, start: int) -> Sequence[ExecutionId]:
-        """One of them may be deleted before its header is asked for."""
-        ids = await self._lines.call("ZREVRANGE", self._keys.listed, start, start + PAGE - 1)
-        return [ExecutionId(each.decode()) for each in ids]
-
-
-def _is_wanted(header: Header, wanted: ExecutionFilter) -> bool:
-    return (
-        (not wanted.states or header.state in wanted.states)
-        and (wanted.workflow is None or header.workflow == wanted.workflow)
-        and (wanted.with_children or header.parent_id is None)
-    )

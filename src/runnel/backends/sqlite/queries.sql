@@ -75,32 +75,49 @@ SELECT id FROM executions
 WHERE state = 'RUNNING' AND partition = ?
 ORDER BY created_at, id;
 
--- list_headers: one page of executions in any state, newest first
+-- list_headers: the newest behind a place, in any state
 SELECT id, workflow, version, definition, state,
     created_at, started_at, finished_at, parent_id, labels, error, rerun_of
 FROM executions
-WHERE (:workflow IS NULL OR workflow = :workflow)
+WHERE (created_at, id) < (:created_at, :id) AND created_at >= :created_from
+    AND (:workflow IS NULL OR workflow = :workflow)
+    AND (:rerun_of IS NULL OR rerun_of = :rerun_of)
     AND (:with_children OR parent_id IS NULL)
-    AND (
-        :after IS NULL
-        OR (created_at, id) < (SELECT created_at, id FROM executions WHERE id = :after)
-    )
 ORDER BY created_at DESC, id DESC
 LIMIT :limit;
 
--- list_headers_in_state: one page of executions in one state, newest first
+-- list_headers_in_state: the same in one state
 SELECT id, workflow, version, definition, state,
     created_at, started_at, finished_at, parent_id, labels, error, rerun_of
 FROM executions
 WHERE state = :state
+    AND (created_at, id) < (:created_at, :id) AND created_at >= :created_from
     AND (:workflow IS NULL OR workflow = :workflow)
+    AND (:rerun_of IS NULL OR rerun_of = :rerun_of)
     AND (:with_children OR parent_id IS NULL)
-    AND (
-        :after IS NULL
-        OR (created_at, id) < (SELECT created_at, id FROM executions WHERE id = :after)
-    )
 ORDER BY created_at DESC, id DESC
 LIMIT :limit;
+
+-- list_children: the same of one parent, whose id theirs begin with: the plus keeps to that index
+SELECT id, workflow, version, definition, state,
+    created_at, started_at, finished_at, parent_id, labels, error, rerun_of
+FROM executions
+WHERE id > :parent || '.' AND id < :parent || '/' AND parent_id = :parent
+    AND (+created_at, id) < (:created_at, :id) AND +created_at >= :created_from
+ORDER BY +created_at DESC, id DESC
+LIMIT :limit;
+
+-- count_in_state: of the newest, how many were looked at, and how many of these are wanted
+SELECT count(*), coalesce(sum(
+    (:workflow IS NULL OR workflow = :workflow) AND (:with_children OR parent_id IS NULL)
+), 0)
+FROM (
+    SELECT workflow, parent_id FROM executions
+    WHERE state = :state
+        AND (created_at, id) < (:created_at, :id) AND created_at >= :created_from
+    ORDER BY created_at DESC, id DESC
+    LIMIT :limit
+);
 
 -- find_ids: ids between the prefix and the last one that begins with it
 SELECT id FROM executions

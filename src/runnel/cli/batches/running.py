@@ -6,8 +6,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
-import msgspec
-
 from runnel.cli import exits
 from runnel.cli.attending import REFRESH_S, farewell
 from runnel.cli.batches.feeding import BATCH_LABEL, Adopt, Batch, Feeder
@@ -20,6 +18,7 @@ from runnel.cli.offspring import Offspring
 from runnel.cli.unfinished import PAGE, UNFINISHED
 from runnel.cli.words import compact, count
 from runnel.core.ids import ExecutionId
+from runnel.listing import all_headers
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.secrets import NoSecrets, Secrets
 from runnel.runtime.build import build_engine
@@ -154,13 +153,15 @@ class BatchRun:
 async def _abandoned(engine: Engine, batch: Batch) -> frozenset[int]:
     """Partitions with executions of this batch that no living process has."""
     store = engine.backend.store
-    wanted = ExecutionFilter(states=UNFINISHED, workflow=batch.workflow.name, limit=PAGE)
+    wanted = ExecutionFilter(
+        states=UNFINISHED,
+        workflow=batch.workflow.name,
+        labels={BATCH_LABEL: batch.name},
+        limit=PAGE,
+    )
     found: set[int] = set()
-    while page := await engine.client.list_executions(wanted):
-        for header in page:
-            if header.labels.get(BATCH_LABEL) == batch.name:
-                found.add(await store.route(header.execution_id))
-        wanted = msgspec.structs.replace(wanted, after=page[-1].execution_id)
+    async for header in all_headers(engine.backend.archive, wanted):
+        found.add(await store.route(header.execution_id))
     return frozenset([each for each in found if await store.observe(each) is None])
 
 

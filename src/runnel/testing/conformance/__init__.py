@@ -18,6 +18,7 @@ from runnel.testing.conformance.fencing import FencingRules
 from runnel.testing.conformance.inbox import InboxRules
 from runnel.testing.conformance.leases import LeaseRules
 from runnel.testing.conformance.letters import LetterRules
+from runnel.testing.conformance.lists import ListRules
 from runnel.testing.conformance.poison import PoisonRules
 from runnel.testing.conformance.queries import QueryRules
 from runnel.testing.conformance.rates import RateRules
@@ -45,6 +46,7 @@ class StoreConformance(
     WorkerRules,
     RegistryRules,
     QueryRules,
+    ListRules,
     LetterRules,
     BlobRules,
     RecordRules,

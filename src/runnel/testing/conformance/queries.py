@@ -4,7 +4,7 @@ import msgspec
 
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.states import ExecutionState
-from runnel.ports.archive import Archive, ExecutionFilter
+from runnel.ports.archive import Archive
 from runnel.ports.store import Commit, Header, Store
 from runnel.testing.conformance.suite import Owner, Suite
 from runnel.testing.conformance.values import ROOT, header
@@ -81,69 +81,6 @@ class QueryRules(Suite):
         await owner.commit(Commit(sequence=0, headers=[header(state=S.COMPLETED)]))
 
         assert list(await store.running(owner.partition)) == []
-
-    async def test_lists_are_newest_first_and_ties_are_broken_by_id(
-        self, archive: Archive, owner: Owner
-    ) -> None:
-        ages = {"a": 1.0, "b": 3.0, "c": 2.0, "d": 3.0}
-        headers = [header(name, created_at=age) for name, age in ages.items()]
-
-        await owner.commit(Commit(sequence=0, headers=headers))
-
-        assert await listed(archive) == ["d", "b", "c", "a"]
-
-    async def test_pages_follow_each_other_without_gap_or_overlap(
-        self, archive: Archive, owner: Owner
-    ) -> None:
-        headers = [header(f"x{number:02}", created_at=float(number // 3)) for number in range(20)]
-        await owner.commit(Commit(sequence=0, headers=headers))
-        found: list[str] = []
-
-        while page := await listed(archive, limit=7, after=found[-1] if found else None):
-            found += page
-
-        assert found == [f"x{number:02}" for number in reversed(range(20))]
-
-    async def test_pages_of_a_filtered_list_follow_each_other(
-        self, archive: Archive, owner: Owner
-    ) -> None:
-        states = [S.RUNNING, S.FAILED, S.COMPLETED]
-        headers = [
-            header(f"x{number:02}", created_at=float(number), state=states[number % 3])
-            for number in range(12)
-        ]
-        await owner.commit(Commit(sequence=0, headers=headers))
-        found: list[str] = []
-
-        while page := await listed(
-            archive, S.RUNNING, S.FAILED, limit=3, after=found[-1] if found else None
-        ):
-            found += page
-
-        assert found == [f"x{n:02}" for n in reversed(range(12)) if n % 3 != 2]
-
-    async def test_lists_are_filtered_by_state(self, archive: Archive, owner: Owner) -> None:
-        headers = [header(state.lower(), state=state) for state in S]
-        await owner.commit(Commit(sequence=0, headers=headers))
-
-        assert await listed(archive, S.FAILED) == ["failed"]
-        assert await listed(archive, S.FAILED, S.PENDING) == ["pending", "failed"]
-
-    async def test_lists_are_filtered_by_workflow(self, archive: Archive, owner: Owner) -> None:
-        headers = [header("a", workflow="one"), header("b", workflow="two")]
-        await owner.commit(Commit(sequence=0, headers=headers))
-
-        assert await listed(archive, workflow="two") == ["b"]
-        assert await listed(archive, S.RUNNING, workflow="two") == ["b"]
-
-    async def test_children_are_listed_only_when_asked_for(
-        self, archive: Archive, owner: Owner
-    ) -> None:
-        headers = [header("x1"), header("x1.a.1", parent="x1", created_at=2.0)]
-        await owner.commit(Commit(sequence=0, headers=headers))
-
-        assert await listed(archive) == ["x1"]
-        assert await listed(archive, with_children=True) == ["x1.a.1", "x1"]
 
     async def test_executions_are_found_by_the_beginning_of_their_id(
         self, archive: Archive, owner: Owner
@@ -225,24 +162,6 @@ class QueryRules(Suite):
         assert [each and (each.version, each.hash) for each in found] == [(1, "h1"), (2, "h3")]
         assert [await archive.find_version("w", version) for version in (-1, 0, 3)] == [None] * 3
         assert await archive.find_version("x", 1) is None
-
-
-async def listed(
-    archive: Archive,
-    *states: ExecutionState,
-    workflow: str | None = None,
-    with_children: bool = False,
-    after: str | None = None,
-    limit: int = 50,
-) -> list[str]:
-    wanted = ExecutionFilter(
-        states=states,
-        workflow=workflow,
-        with_children=with_children,
-        after=None if after is None else ExecutionId(after),
-        limit=limit,
-    )
-    return [found.execution_id for found in await archive.list_headers(wanted)]
 
 
 async def put(archive: Archive, name: str, hash_: str) -> int:

@@ -1,0 +1,162 @@
+"""Lists, searches and counts in a large archive: by an index, or in bounded steps."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+from msgspec import structs
+
+from runnel.backends.postgres import Database
+from runnel.backends.postgres.archive import PostgresArchive
+from runnel.backends.postgres.migrations import migrate
+from runnel.backends.postgres.queries import SQL
+from runnel.core.ids import ExecutionId
+from runnel.core.states import ExecutionState
+from runnel.listing import newest_headers
+from runnel.ports.archive import LOOKED_MAX, ExecutionFilter
+from runnel.runtime.servers import PostgresServer
+from tests.archived import fresh_schema
+
+EXECUTIONS = 60_000
+S = ExecutionState
+# One in 3,000 is labelled rare, the oldest 15,000 ended; one in 5 is a child, one in 100 a rerun.
+FILL = f"""
+INSERT INTO executions
+SELECT 'x' || lpad(n::text, 6, '0'), n % 16, n % 5 <> 0, 'w' || n % 50, 1, 'hash',
+    (ARRAY['COMPLETED', 'FAILED', 'COMPLETED'])[1 + n % 3],
+    n, n, n + 1, CASE WHEN n % 5 = 0 THEN 'x' || lpad((n - n % 500 + 1)::text, 6, '0') END,
+    CASE WHEN n % 3000 = 1 THEN '{{"kind":"rare","n":"' || n || '"}}'
+        WHEN n <= 15000 THEN '{{"kind":"ended"}}'
+        WHEN n % 2 = 0 THEN '{{"kind":"common"}}' ELSE '{{}}' END,
+    CASE WHEN n % 3 = 1 THEN 'ValueError: number ' || n END,
+    CASE WHEN n % 100 = 3 THEN 'x' || lpad((n - n % 1000 + 1)::text, 6, '0') END
+FROM generate_series(1, {EXECUTIONS}) AS n;
+ANALYZE executions;
+"""
+ALL = ([True], ["COMPLETED", "FAILED", "RUNNING"])
+PLACE = (1e9, "", 0.0)
+GIVEN: dict[str, tuple[object, ...]] = {
+    "list_headers": (*ALL, *PLACE, 1_000),
+    "list_headers_of": (*ALL, *PLACE, 1_000, "w7"),
+    "list_reruns": ("x000001", *PLACE, 1_000),
+    "list_children": ("x000001", *PLACE, 1_000),
+    "list_labelled": ('{"kind":"rare"}', *PLACE, 1_000, LOOKED_MAX + 1, *ALL, None),
+    "count_headers": (*ALL, 1e9, 0.0, LOOKED_MAX),
+    "count_headers_of": (*ALL, 1e9, 0.0, LOOKED_MAX, "w7"),
+}
+
+
+@pytest.fixture(scope="module")
+def schema(shared_postgres: PostgresServer) -> str:
+    """Filled once: the tests only look."""
+    name = fresh_schema()
+    asyncio.run(fill(shared_postgres.url, name))
+    return name
+
+
+async def fill(url: str, schema: str) -> None:
+    connection = await asyncpg.connect(url)
+    await migrate(connection, schema)
+    await connection.execute(f'SET search_path TO "{schema}"')
+    await connection.execute(FILL)
+    await connection.close()
+
+
+@pytest.fixture
+async def archive(shared_postgres: PostgresServer, schema: str) -> AsyncIterator[PostgresArchive]:
+    database = await Database.open(shared_postgres.url, schema=schema)
+    yield PostgresArchive(database)
+    await database.close()
+
+
+@pytest.fixture
+async def connection(shared_postgres: PostgresServer, schema: str) -> AsyncIterator[Any]:
+    opened = await asyncpg.connect(shared_postgres.url)
+    await opened.execute(f'SET search_path TO "{schema}"')
+    yield opened
+    await opened.close()
+
+
+@pytest.mark.parametrize("name", GIVEN)
+async def test_a_large_table_is_searched_by_an_index(connection: Any, name: str) -> None:
+    rows = await connection.fetch(f"EXPLAIN {SQL[name]}", *GIVEN[name])
+
+    plan = "\n".join(row[0] for row in rows)
+    assert "Seq Scan" not in plan
+    assert "Index" in plan
+
+
+async def test_a_page_reads_no_more_rows_than_it_shows(connection: Any) -> None:
+    for name in ("list_headers", "list_headers_of", "list_reruns", "list_children"):
+        rows = await connection.fetch(f"EXPLAIN (ANALYZE, BUFFERS) {SQL[name]}", *GIVEN[name])
+        plan = "\n".join(row[0] for row in rows)
+
+        assert "Sort Method: external" not in plan, name
+        assert "Rows Removed by Filter" not in plan, name
+
+
+async def test_a_rare_label_is_found_in_one_page(archive: PostgresArchive) -> None:
+    rare = ExecutionFilter(labels={"kind": "rare"}, with_children=True, limit=15)
+
+    first = await archive.list_headers(rare)
+    rest = await archive.list_headers(structs.replace(rare, after=first.next))
+
+    found = [each.created_at for each in (*first, *rest)]
+    assert found == [float(n) for n in reversed(range(1, EXECUTIONS, 3_000))]
+    assert (len(first.headers), rest.next) == (15, None)
+
+
+async def test_a_label_that_many_have_is_listed_newest_first(archive: PostgresArchive) -> None:
+    common = await archive.list_headers(ExecutionFilter(labels={"kind": "common"}, limit=3))
+
+    assert [each.created_at for each in common] == [59_998.0, 59_996.0, 59_994.0]
+
+
+async def test_a_label_that_many_had_long_ago_is_found_in_bounded_steps(
+    archive: PostgresArchive,
+) -> None:
+    ended = ExecutionFilter(labels={"kind": "ended"}, limit=2)
+
+    first = await archive.list_headers(ended)
+    found = await newest_headers(archive, ended)
+
+    assert (list(first), first.next is None) == ([], False)
+    assert [each.created_at for each in found] == [14_999.0, 14_998.0]
+
+
+async def test_a_text_that_few_have_is_found_in_bounded_steps(archive: PostgresArchive) -> None:
+    wanted = ExecutionFilter(text="NUMBER 31", states=(S.FAILED,), limit=500)
+
+    first = await archive.list_headers(wanted)
+    found = await newest_headers(archive, wanted)
+
+    assert first.next is not None
+    assert len(first.headers) < len(found)
+    assert [each.execution_id for each in found] == [
+        f"x{n:06}"
+        for n in reversed(range(EXECUTIONS))
+        if n % 3 == 1 and n % 5 and str(n).startswith("31")
+    ]
+
+
+async def test_reruns_and_children_are_found_whatever_their_age(archive: PostgresArchive) -> None:
+    reruns = await archive.list_headers(ExecutionFilter(rerun_of=ExecutionId("x000001"), limit=4))
+    children = await archive.list_headers(ExecutionFilter(parent=ExecutionId("x000001"), limit=3))
+
+    assert [each.created_at for each in reruns] == [903.0, 803.0, 703.0, 603.0]
+    assert [each.created_at for each in children] == [495.0, 490.0, 485.0]
+
+
+async def test_counting_ends_at_a_bound_and_says_so(archive: PostgresArchive) -> None:
+    everything = await archive.count_headers()
+    some = await archive.count_headers(ExecutionFilter(workflow="w7", states=(S.FAILED,)))
+    rare = await archive.count_headers(ExecutionFilter(labels={"kind": "rare"}))
+    ended = await archive.count_headers(ExecutionFilter(labels={"kind": "ended"}))
+
+    assert (everything[S.COMPLETED].number, everything[S.COMPLETED].is_least) == (LOOKED_MAX, True)
+    assert (everything[S.PENDING].number, everything[S.PENDING].is_least) == (0, False)
+    assert (some[S.FAILED].number, some[S.FAILED].is_least) == (400, False)
+    assert sum(each.number for each in rare.values()) == 20
+    assert all(each.is_least for each in ended.values())
