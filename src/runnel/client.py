@@ -108,12 +108,14 @@ class Client:
         labels: Mapping[str, str] | None = None,
         is_held: bool = False,
         idempotency_key: str | None = None,
+        execution_id: ExecutionId | None = None,
     ) -> ExecutionId:
         """Stores the definition (and its children's) and a new execution, started unless held.
 
         The input of a held one is checked when it is triggered, which may replace it. With a key
         that was used before, the execution of then is returned, and nothing is stored; raises
-        KeyReusedError if that was of another definition or input.
+        KeyReusedError if that was of another definition or input. Of several submits with an
+        `execution_id` that the callers have made, the first counts, whatever the others are of.
         """
         hash_ = self._definitions.hash_of_valid(workflow)
         kept_labels = check_labels(labels or {})
@@ -121,8 +123,9 @@ class Client:
         if not is_held:
             _check_input(workflow, data)
         key = idempotency_key
+        is_watched = execution_id is None and key is None
         if key is None:
-            execution_id = ExecutionId(self._ids.execution_id())
+            execution_id = execution_id or ExecutionId(self._ids.execution_id())
         else:
             execution_id = execution_id_of(workflow.name, key)
             kept_labels |= labels_of(key, data)
@@ -139,7 +142,7 @@ class Client:
             is_held=is_held,
             created_at=self._clock.now(),
         )
-        if key is None:
+        if is_watched:
             self._watch(execution_id)
         await self._backend.mailbox.send([command], blobs=blobs)
         if key is not None:  # somebody else may have been faster

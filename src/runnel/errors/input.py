@@ -40,6 +40,22 @@ class TraceError(InvalidWorkflowError):
         return f"{self.source}: {self.problems[0]}"
 
 
+class InvalidTriggerError(InputError):
+    """A schedule or a webhook with at least one problem; each begins with the name of its field."""
+
+    code = "invalid_trigger"
+
+    def __init__(self, problems: Sequence[str], *, source: str) -> None:
+        if len(problems) == 1:
+            message = f"{source}: {problems[0]}"
+        else:
+            lines = "".join(f"\n  - {problem}" for problem in problems)
+            message = f"{source}: {len(problems)} problems{lines}"
+        super().__init__(message)
+        self.problems = tuple(problems)
+        self.source = source
+
+
 class InvalidInputError(InputError):
     """The execution's input does not fit the workflow's input schema."""
 

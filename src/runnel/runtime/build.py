@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from runnel import __version__
 from runnel.authoring.registry import HandlerRegistry
 from runnel.backends.memory import MemoryBackend
+from runnel.client import Client, Ending
 from runnel.core.policy import Policy
 from runnel.core.states import ExecutionState
 from runnel.core.workflow import RateLimit
@@ -31,6 +32,8 @@ from runnel.runtime.roles import OrchestratorRole, Service, WorkerRole
 from runnel.runtime.secret_values import secrets_of_worker
 from runnel.runtime.stores import open_sqlite
 from runnel.settings import Settings
+from runnel.triggers.scheduler import Scheduler
+from runnel.triggers.schedules import Schedules
 
 if TYPE_CHECKING:
     from runnel.backends.archived import ArchivedBackend
@@ -107,10 +110,24 @@ def build_orchestrator(
     orchestrator = sharing_orchestrator(parts, name=name, lease_s=settings.lease_s)
     services = [
         *_services(settings, backend, parts, orchestrator),
+        build_scheduler(backend, world, telemetry),
         *([] if archived is None else _archiving(settings, archived, parts, orchestrator)),
         *([] if retention is None else [_keeping(settings, retention, parts)]),
     ]
     return OrchestratorRole(name, orchestrator, services)
+
+
+def build_scheduler(
+    backend: Backend, world: World, telemetry: Telemetry, client: Client | None = None
+) -> Scheduler:
+    """Fires schedules; an embedded engine gives its own client, so that it runs what they start."""
+    return Scheduler(
+        Schedules(backend, world.clock, world.ids),
+        client or Client(backend, world.clock, world.ids, ending_of=lambda _id: Ending()),
+        backend.archive,
+        world.clock,
+        telemetry,
+    )
 
 
 def build_worker(

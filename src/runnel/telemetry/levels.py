@@ -24,6 +24,8 @@ _LOUD = (
     names.INBOX_STALE,
     names.EXECUTION_FAILED,
     names.SETTING_UNKNOWN,
+    names.SCHEDULE_MISSED,
+    names.SCHEDULE_FAILED,
 )
 _QUIET = (
     names.TASK_STARTED,

@@ -1,0 +1,122 @@
+"""A schedule as people say it, and as it is kept with what has become of it."""
+
+from enum import StrEnum
+
+import msgspec
+
+from runnel.core.ids import ExecutionId
+from runnel.core.json_types import Json
+from runnel.errors import NewerFormatError, UnreadableFormatError
+
+KIND = "schedule"
+FORMAT = 1
+
+
+class Overlap(StrEnum):
+    """What a tick does while the last execution of its schedule is not final."""
+
+    ALLOW = "allow"
+    """Starts another one."""
+    SKIP = "skip"
+    """Nothing; it is counted."""
+    CANCEL = "cancel"
+    """Cancels that one and starts another."""
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+    """Runs `workflow` (its newest version, unless one is named) by `cron` or every `interval_s`.
+
+    `input` may hold templates: `{{ tick.date }}`, see `tick_document`. Times are seconds since the
+    epoch; `starts_at` is what intervals are counted from. After an outage, `catch_up` of the ticks
+    that were missed are made up for at most: the last ones.
+    """
+
+    id: str
+    workflow: str
+    version: int | None = None
+    input: Json = {}
+    labels: dict[str, str] = {}
+    cron: str | None = None
+    interval_s: float | None = None
+    timezone: str = "UTC"
+    overlap: Overlap = Overlap.ALLOW
+    catch_up: int = 1
+    is_paused: bool = False
+    starts_at: float | None = None
+    ends_at: float | None = None
+    own_labels: dict[str, str] = {}
+    """Labels of Runnel's own. For the command line alone: one of them names the folder that the
+    embedded engine imports functions from."""
+
+
+class Planned(msgspec.Struct, frozen=True, array_like=True):
+    """A tick, and the execution that it starts."""
+
+    tick: float
+    execution_id: ExecutionId
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """`cursor`: no tick up to here is looked at again. `planned` are those of them that have been
+    decided and perhaps not been fired yet, `cancels` is what is to be cancelled before.
+
+    `skipped` by overlap, `missed` for good in an outage (counted up to 500 each time), `failed`
+    because they could not be started: `last_error` says why, until one could.
+    """
+
+    cursor: float
+    planned: tuple[Planned, ...] = ()
+    cancels: ExecutionId | None = None
+    fired: int = 0
+    skipped: int = 0
+    missed: int = 0
+    failed: int = 0
+    last_tick: float | None = None
+    last_execution: ExecutionId | None = None
+    last_skipped: float | None = None
+    last_error: str | None = None
+
+    @property
+    def is_under_way(self) -> bool:
+        return bool(self.planned)
+
+
+class KeptSchedule(msgspec.Struct, frozen=True, kw_only=True):
+    """`nonce` tells it from an earlier one of the same id, whose executions are not its own."""
+
+    schedule: Schedule
+    nonce: str
+    created_at: float
+    progress: Progress
+    format: int = FORMAT
+
+
+class Stored(msgspec.Struct, frozen=True):
+    kept: KeptSchedule
+    revision: int
+
+
+class _Versioned(msgspec.Struct):
+    format: int
+
+
+_encode = msgspec.json.Encoder().encode
+_version = msgspec.json.Decoder(_Versioned)
+_decoder = msgspec.json.Decoder(KeptSchedule)
+
+
+def encode_schedule(kept: KeptSchedule) -> bytes:
+    return _encode(kept)
+
+
+def decode_schedule(data: bytes) -> KeptSchedule:
+    """Raises UnreadableFormatError, NewerFormatError."""
+    try:
+        found = _version.decode(data).format
+        if found > FORMAT:
+            raise NewerFormatError(
+                f"a schedule has format {found}, this Runnel knows up to {FORMAT}: upgrade Runnel"
+            )
+        return _decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise UnreadableFormatError(f"a schedule can't be read: {error}") from error

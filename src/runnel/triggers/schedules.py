@@ -1,0 +1,149 @@
+"""The schedules that there are: added, changed and removed by people, while they fire."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+
+import msgspec
+
+from runnel.core.checks.wording import did_you_mean, printable
+from runnel.definitions import Definitions
+from runnel.errors import ConflictError, NotFoundError
+from runnel.library import Library
+from runnel.ports.backend import Backend
+from runnel.ports.clock import Clock, Ids
+from runnel.ports.records import Record
+from runnel.triggers.checking import NAME, check_schedule
+from runnel.triggers.schedule import (
+    KIND,
+    KeptSchedule,
+    Progress,
+    Schedule,
+    Stored,
+    decode_schedule,
+    encode_schedule,
+)
+
+PAGE = 200
+_TIMING = ("cron", "interval_s", "timezone", "starts_at", "ends_at", "is_paused")
+
+
+class Schedules:
+    def __init__(self, backend: Backend, clock: Clock, ids: Ids) -> None:
+        self._records = backend.records
+        self._library = Library(backend.archive, Definitions(backend.archive))
+        self._clock = clock
+        self._ids = ids
+
+    async def add(self, schedule: Schedule) -> KeptSchedule:
+        """Its first tick is the next one from now on.
+
+        Raises InvalidTriggerError, NotFoundError for a workflow that does not exist, and
+        ConflictError when there is a schedule of this id.
+        """
+        now = self._clock.now()
+        schedule = _with_start(schedule, None, now)
+        check_schedule(schedule, now)
+        await self._require_workflow(schedule)
+        kept = KeptSchedule(
+            schedule=schedule,
+            nonce=self._ids.nonce(),
+            created_at=now,
+            progress=Progress(cursor=now),
+        )
+        await self._records.put(KIND, schedule.id, encode_schedule(kept), revision=0)
+        return kept
+
+    async def change(
+        self, schedule_id: str, change: Callable[[Schedule], Schedule]
+    ) -> KeptSchedule:
+        """Stores what `change` makes of the schedule, which may be called several times.
+
+        If it changes the ticks, those count that come from now on: what fell into a pause is not
+        made up for. Raises as `add` does, and NotFoundError.
+        """
+        while True:
+            stored = await self.get(schedule_id)
+            kept = await self._changed(stored.kept, change(stored.kept.schedule))
+            try:
+                await self.store(stored, kept)
+            except ConflictError:
+                continue
+            return kept
+
+    async def pause(self, schedule_id: str, *, is_paused: bool = True) -> KeptSchedule:
+        """Or goes on with it; raises NotFoundError."""
+        return await self.change(
+            schedule_id, lambda found: msgspec.structs.replace(found, is_paused=is_paused)
+        )
+
+    async def remove(self, schedule_id: str) -> None:
+        """What it has started goes on; raises NotFoundError."""
+        await self.get(schedule_id)
+        if not await self._records.delete(KIND, schedule_id):
+            raise await self._unknown(schedule_id)
+
+    async def get(self, schedule_id: str) -> Stored:
+        """Raises NotFoundError, UnreadableFormatError."""
+        is_name = NAME.fullmatch(schedule_id) is not None
+        record = await self._records.get(KIND, schedule_id) if is_name else None
+        if record is None:
+            raise await self._unknown(schedule_id)
+        return Stored(decode_schedule(record.data), record.revision)
+
+    async def list(self, *, after: str = "", limit: int = 50) -> Sequence[KeptSchedule]:
+        """By id; `after` is the last id of the previous page."""
+        records = await self._records.list(KIND, after=after, limit=limit)
+        return [decode_schedule(record.data) for record in records]
+
+    async def records(self) -> AsyncIterator[Record]:
+        """All of them as they are stored: one that can't be read keeps nobody from the others."""
+        after = ""
+        while page := await self._records.list(KIND, after=after, limit=PAGE):
+            for record in page:
+                yield record
+            after = page[-1].key
+            if len(page) < PAGE:
+                return
+
+    async def store(self, stored: Stored, kept: KeptSchedule) -> Stored:
+        """Raises ConflictError when it is not what is stored any more."""
+        data = encode_schedule(kept)
+        revision = await self._records.put(KIND, kept.schedule.id, data, revision=stored.revision)
+        return Stored(kept, revision)
+
+    async def _changed(self, kept: KeptSchedule, changed: Schedule) -> KeptSchedule:
+        now = self._clock.now()
+        former = kept.schedule
+        schedule = _with_start(msgspec.structs.replace(changed, id=former.id), former, now)
+        if msgspec.structs.replace(schedule, is_paused=former.is_paused) != former:
+            check_schedule(schedule, now)
+        if (schedule.workflow, schedule.version) != (former.workflow, former.version):
+            await self._require_workflow(schedule)
+        progress = kept.progress
+        if any(getattr(schedule, name) != getattr(former, name) for name in _TIMING):
+            progress = msgspec.structs.replace(progress, cursor=max(progress.cursor, now))
+        return msgspec.structs.replace(kept, schedule=schedule, progress=progress)
+
+    async def _require_workflow(self, schedule: Schedule) -> None:
+        try:
+            await self._library.find(schedule.workflow, schedule.version)
+        except NotFoundError as error:
+            known = [each.name for each in await self._library.list(limit=1_000)]
+            close = did_you_mean(schedule.workflow, known).strip(" ()")
+            hint = close or "'runnel workflows' shows those that exist"
+            raise NotFoundError(error.kind, error.name, hint=hint) from error
+
+    async def _unknown(self, schedule_id: str) -> NotFoundError:
+        known = [record.key for record in await self._records.list(KIND, limit=1_000)]
+        close = did_you_mean(schedule_id, known).strip(" ()")
+        hint = close or "'runnel schedule list' shows those that exist"
+        return NotFoundError("schedule", printable(schedule_id), hint=hint)
+
+
+def _with_start(schedule: Schedule, former: Schedule | None, now: float) -> Schedule:
+    """An interval needs a moment to be counted from, which a change of something else keeps."""
+    if schedule.interval_s is None or schedule.starts_at is not None:
+        return schedule
+    start = float(int(now))
+    if former is not None and former.interval_s == schedule.interval_s:
+        start = former.starts_at or start
+    return msgspec.structs.replace(schedule, starts_at=start)

@@ -1,0 +1,157 @@
+"""Cron expressions and their time zones: what they mean, around summer time too."""
+
+from datetime import datetime
+from itertools import islice
+
+import pytest
+
+from runnel.triggers.cron import CronError, check_cron, moments_after
+from runnel.triggers.zones import UnknownZoneError, zone_of
+
+BERLIN = "Europe/Berlin"
+
+
+def at(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def shown(cron: str, zone: str, after: str, count: int) -> list[str]:
+    found = islice(moments_after(cron, at(after), zone_of(zone)), count)
+    return [datetime.fromtimestamp(each, zone_of(zone)).isoformat() for each in found]
+
+
+@pytest.mark.parametrize(
+    ("cron", "zone", "after", "expected"),
+    [
+        ("0 3 * * *", "UTC", "2026-01-31T03:00:00Z", ["2026-02-01T03:00:00+00:00"]),
+        ("0 3 * * *", "UTC", "2026-01-31T02:59:59.5Z", ["2026-01-31T03:00:00+00:00"]),
+        ("*/20 * * * *", "UTC", "2026-01-01T00:25:00Z", ["2026-01-01T00:40:00+00:00"]),
+        ("@weekly", "UTC", "2026-01-01T00:00:00Z", ["2026-01-04T00:00:00+00:00"]),
+        (" @Hourly ", "UTC", "2026-01-01T00:00:00Z", ["2026-01-01T01:00:00+00:00"]),
+        ("30 15 10 * * mon-fri", "UTC", "2026-01-02T11:00:00Z", ["2026-01-05T10:15:30+00:00"]),
+        ("0 0 L * *", "UTC", "2028-02-01T00:00:00Z", ["2028-02-29T00:00:00+00:00"]),
+        ("0 9 * * MON#1", "UTC", "2026-02-03T00:00:00Z", ["2026-03-02T09:00:00+00:00"]),
+        ("0 9 1 * 1", "UTC", "2026-06-01T10:00:00Z", ["2026-06-08T09:00:00+00:00"]),
+        ("0 9 * * *", BERLIN, "2026-01-01T00:00:00Z", ["2026-01-01T09:00:00+01:00"]),
+    ],
+)
+def test_an_expression_gives_its_next_moment(
+    cron: str, zone: str, after: str, expected: list[str]
+) -> None:
+    assert shown(cron, zone, after, 1) == expected
+
+
+# In Berlin, 2026-03-29 has no hour from 2 to 3, and 2026-10-25 has it twice.
+@pytest.mark.parametrize(
+    ("cron", "after", "expected"),
+    [
+        pytest.param(
+            "30 2 * * *",
+            "2026-03-28T03:00:00+01:00",
+            ["2026-03-29T03:00:00+02:00", "2026-03-30T02:30:00+02:00"],
+            id="a time that is skipped comes as soon as the gap is over",
+        ),
+        pytest.param(
+            "0,30 2,3 * * *",
+            "2026-03-28T04:00:00+01:00",
+            [
+                "2026-03-29T03:00:00+02:00",
+                "2026-03-29T03:30:00+02:00",
+                "2026-03-30T02:00:00+02:00",
+            ],
+            id="several that fall into the gap come once",
+        ),
+        pytest.param(
+            "30 2 * * *",
+            "2026-10-24T03:00:00+02:00",
+            ["2026-10-25T02:30:00+02:00", "2026-10-26T02:30:00+01:00"],
+            id="a time that is repeated comes the first time only",
+        ),
+        pytest.param(
+            "30 2 * * *",
+            "2026-10-25T02:15:00+01:00",
+            ["2026-10-26T02:30:00+01:00"],
+            id="asked in the second pass, the first one has been",
+        ),
+        pytest.param(
+            "*/30 * * * *",
+            "2026-03-29T01:30:00+01:00",
+            ["2026-03-29T03:00:00+02:00", "2026-03-29T03:30:00+02:00"],
+            id="what goes on all day leaves the gap out",
+        ),
+        pytest.param(
+            "0 * * * *",
+            "2026-10-25T01:00:00+02:00",
+            [
+                "2026-10-25T02:00:00+02:00",
+                "2026-10-25T02:00:00+01:00",
+                "2026-10-25T03:00:00+01:00",
+            ],
+            id="what goes on all day comes in both passes",
+        ),
+        pytest.param(
+            "0 30 2 * * *",
+            "2026-03-28T03:00:00+01:00",
+            ["2026-03-30T02:30:00+02:00"],
+            id="with seconds, a time that is skipped does not come",
+        ),
+    ],
+)
+def test_summer_time_is_followed(cron: str, after: str, expected: list[str]) -> None:
+    assert shown(cron, BERLIN, after, len(expected)) == expected
+
+
+@pytest.mark.parametrize(
+    ("cron", "message"),
+    [
+        ("61 * * * *", "the minute of '61 * * * *' is '61'; expected 0 to 59, a list"),
+        ("* 24 * * *", "the hour of '* 24 * * *' is '24'; expected 0 to 23"),
+        ("* * 0 * *", "the day-of-month of '* * 0 * *' is '0'; expected 1 to 31"),
+        ("* * * foo *", "the month of '* * * foo *' is 'foo'; expected 1 to 12, or JAN"),
+        ("* * * * 8", "the day-of-week of '* * * * 8' is '8'; expected 0 to 7"),
+        ("60 * * * * *", "the second of '60 * * * * *' is '60'"),
+        ("* * * * * * *", "got 7 in '* * *"),
+        ("0 3 * *", "expected five fields, minute hour day month weekday (or six"),
+        ("", "got 0 in ''"),
+        ("*/0 * * * *", "the minute of '*/0 "),
+        ("5-1 * * * *", "the minute of '5-1 "),
+        ("0 0 30 2 *", "the day-of-month of '0 0 30 2 *' is '30', which none of its months has"),
+        ("0 0 31 4,6 *", "is '31', which none of its months has"),
+        ("@dayly", "there is no '@dayly'; expected '@daily'"),
+        ("@reboot", "there is no '@reboot'; expected @yearly, "),
+        ("1" * 201, "expected at most 200 characters, got 201"),
+    ],
+)
+def test_a_wrong_expression_is_refused_with_its_field(cron: str, message: str) -> None:
+    with pytest.raises(CronError) as caught:
+        check_cron(cron)
+
+    assert message in str(caught.value)
+
+
+def test_moments_end_with_the_calendar() -> None:
+    found = list(moments_after("0 0 1 1 *", at("9990-06-01T00:00:00Z"), zone_of("UTC")))
+
+    assert len(found) == 9
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Europe/Berlim", "there is no time zone 'Europe/Berlim', did you mean Europe/Berlin?"),
+        ("berlin", "did you mean Europe/Berlin?"),
+        ("new york", "did you mean America/New_York?"),
+        ("America", "there is no time zone 'America'"),
+        ("../../etc/passwd", "there is no time zone"),
+        ("/etc/passwd", "there is no time zone"),
+        ("", "there is no time zone ''"),
+        ("x\0y", "there is no time zone"),
+        ("\ud800", "there is no time zone"),
+        ("0123456789", "a name is such as Europe/Berlin or UTC"),
+    ],
+)
+def test_an_unknown_zone_is_refused_with_the_one_that_was_meant(name: str, message: str) -> None:
+    with pytest.raises(UnknownZoneError) as caught:
+        zone_of(name)
+
+    assert message in str(caught.value)

@@ -1,0 +1,125 @@
+"""What the ticks that are due do, while an earlier execution runs or not."""
+
+import msgspec
+import pytest
+
+from runnel.core.ids import ExecutionId
+from runnel.triggers.planning import Outcome, carried_out, planned, tick_id, wakes_at
+from runnel.triggers.schedule import (
+    KeptSchedule,
+    Overlap,
+    Planned,
+    Progress,
+    Schedule,
+    decode_schedule,
+    encode_schedule,
+)
+from runnel.triggers.ticks import Due
+
+LAST = ExecutionId("before")
+NOW = 100.0
+
+
+def kept(overlap: Overlap = Overlap.ALLOW, **progress: object) -> KeptSchedule:
+    return KeptSchedule(
+        schedule=Schedule(
+            id="s", workflow="w", interval_s=10.0, starts_at=0.0, overlap=overlap, labels={"a": "b"}
+        ),
+        nonce="n1",
+        created_at=0.0,
+        progress=Progress(cursor=0.0, last_execution=LAST, **progress),  # type: ignore[arg-type]  # each test gives what fits
+    )
+
+
+@pytest.mark.parametrize(
+    ("overlap", "is_last_final", "fired", "skipped", "cancels"),
+    [
+        (Overlap.ALLOW, True, [80.0, 90.0], 0, None),
+        (Overlap.ALLOW, False, [80.0, 90.0], 0, None),
+        (Overlap.SKIP, True, [90.0], 1, None),
+        (Overlap.SKIP, False, [], 2, None),
+        (Overlap.CANCEL, True, [90.0], 1, None),
+        (Overlap.CANCEL, False, [90.0], 1, LAST),
+    ],
+)
+def test_overlap_decides_what_is_fired(
+    overlap: Overlap, is_last_final: bool, fired: list[float], skipped: int, cancels: str | None
+) -> None:
+    before = kept(overlap)
+
+    after = planned(before, Due((80.0, 90.0), 3), NOW, is_last_final=is_last_final).progress
+
+    assert [each.tick for each in after.planned] == fired
+    assert (after.cursor, after.skipped, after.missed, after.cancels) == (90.0, skipped, 3, cancels)
+    assert after.last_skipped == (None if not skipped else 90.0 if not fired else 80.0)
+    assert after.last_execution == (tick_id(before, 90.0) if fired else LAST)
+
+
+def test_ticks_that_are_all_missed_move_the_cursor_to_now() -> None:
+    after = planned(kept(), Due((), 9), NOW, is_last_final=True).progress
+
+    assert (after.cursor, after.missed, after.planned) == (NOW, 9, ())
+
+
+def test_the_cursor_never_moves_back() -> None:
+    before = msgspec.structs.replace(kept(), progress=Progress(cursor=500.0))
+
+    assert planned(before, Due((), 1), NOW, is_last_final=True).progress.cursor == 500.0
+
+
+def test_an_id_is_made_of_the_schedule_and_the_tick() -> None:
+    first = kept()
+    again = msgspec.structs.replace(kept(Overlap.SKIP, fired=7), created_at=9.0)
+    later = msgspec.structs.replace(first, nonce="n2")
+    other = msgspec.structs.replace(
+        first, schedule=msgspec.structs.replace(first.schedule, id="other")
+    )
+
+    ids = [tick_id(each, 10.0) for each in (first, again, later, other)]
+
+    assert ids[0] == ids[1]
+    assert len({*ids, tick_id(first, 10.000001)}) == 4
+
+
+def test_what_was_carried_out_is_counted() -> None:
+    plan = (Planned(80.0, ExecutionId("x")), Planned(90.0, ExecutionId("y")))
+    before = kept(planned=plan, cancels=LAST, fired=5, failed=1, last_error="old")
+    fired = Outcome(schedule_id="s", tick=80.0, execution_id=ExecutionId("x"))
+    refused = Outcome(schedule_id="s", tick=90.0, error="no workflow 'w'")
+
+    failed = carried_out(before, [fired, refused]).progress
+    right = carried_out(before, [refused, fired]).progress
+
+    assert (failed.fired, failed.failed, failed.last_error) == (6, 2, "no workflow 'w'")
+    assert (failed.planned, failed.cancels, failed.last_tick) == ((), None, 90.0)
+    assert right.last_error is None
+
+
+def test_a_schedule_wakes_at_its_next_tick_unless_something_is_under_way() -> None:
+    idle = kept()
+    paused = msgspec.structs.replace(
+        idle, schedule=msgspec.structs.replace(idle.schedule, is_paused=True)
+    )
+    busy = msgspec.structs.replace(
+        paused, progress=Progress(cursor=0.0, planned=(Planned(1.0, LAST),))
+    )
+
+    assert [wakes_at(each) for each in (idle, paused, busy)] == [10.0, None, 0.0]
+
+
+def test_a_schedule_is_kept_with_all_of_it() -> None:
+    before = kept(planned=(Planned(80.0, ExecutionId("x")),), cancels=LAST, last_error="e")
+
+    assert decode_schedule(encode_schedule(before)) == before
+
+
+def test_a_schedule_as_the_first_version_wrote_it_can_be_read() -> None:
+    data = (
+        b'{"schedule":{"id":"s","workflow":"w","cron":"@daily","overlap":"skip"},"nonce":"n",'
+        b'"created_at":1.0,"progress":{"cursor":2.0,"planned":[[3.0,"t1"]]},"format":1}'
+    )
+
+    found = decode_schedule(data)
+
+    assert found.schedule == Schedule(id="s", workflow="w", cron="@daily", overlap=Overlap.SKIP)
+    assert found.progress == Progress(cursor=2.0, planned=(Planned(3.0, ExecutionId("t1")),))

@@ -1,0 +1,354 @@
+"""Every tick is fired once, whoever is first, and whatever breaks off in between."""
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from runnel.core.commands import CancelExecution, Command, CreateExecution
+from runnel.core.ids import ExecutionId
+from runnel.errors import InputError, StoreError
+from runnel.ports import telemetry as names
+from runnel.triggers.planning import due_of, planned, tick_id
+from runnel.triggers.schedule import KIND, Overlap, encode_schedule
+from runnel.triggers.scheduler import LOOK_S, TAKE_OVER_S
+from tests.unit.triggers.stage import START, Stage
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+async def decide(stage: Stage) -> None:
+    """And die then."""
+    stored = await stage.schedules.get("s")
+    now = stage.clock.now()
+    decided = planned(stored.kept, due_of(stored.kept, now), now, is_last_final=True)
+    await stage.schedules.store(stored, decided)
+
+
+async def test_a_tick_starts_one_execution_with_its_labels_and_input(stage: Stage) -> None:
+    await stage.add(
+        cron="0 1 * * *",
+        timezone="Europe/Berlin",
+        input={"day": "{{ tick.date }}", "of": "{{ schedule.id }}", "n": 1},
+        labels={"team": "x"},
+    )
+    await stage.clock.advance(86_400.0)
+
+    fired = await stage.scheduler().tick()
+
+    [header] = await stage.started()
+    kept = (await stage.schedules.get("s")).kept
+    [command] = await stage.sent()
+    assert fired == 1
+    assert header.execution_id == kept.progress.last_execution
+    assert header.execution_id == tick_id(kept, kept.progress.last_tick or 0.0)
+    assert header.labels == {
+        "team": "x",
+        "schedule": "s",
+        "runnel.tick": "2023-11-15T00:00:00Z",
+    }
+    assert isinstance(command, CreateExecution)
+    assert msgspec.json.decode(command.input.data) == {
+        "day": "2023-11-15",
+        "of": "s",
+        "n": 1,
+    }
+    assert stage.told.named(names.SCHEDULE_FIRED) == [
+        {"schedule": "s", "tick": kept.progress.last_tick, "execution_id": header.execution_id}
+    ]
+
+
+async def test_however_many_look_each_tick_is_fired_once(stage: Stage) -> None:
+    for number in range(5):
+        await stage.add(f"s{number}", interval_s=1.0)
+    several = [stage.scheduler() for _ in range(4)]
+
+    fired = 0
+    for _ in range(10):
+        await stage.clock.advance(1.0)
+        fired += sum(await asyncio.gather(*(each.tick() for each in several)))
+
+    assert fired == 50
+    assert await stage.ticks() == [float(n) for n in range(1, 11) for _ in range(5)]
+    assert len({each.execution_id for each in await stage.started()}) == 50
+
+
+async def test_what_was_decided_by_one_that_died_is_carried_out_by_another(stage: Stage) -> None:
+    """Not at once: as a rule, whoever has decided is about to do it."""
+    await stage.add()
+    await stage.clock.advance(10.0)
+    await decide(stage)
+    scheduler = stage.scheduler()
+
+    at_once = await scheduler.tick()
+    await stage.clock.advance(TAKE_OVER_S - 0.1)
+    before = await scheduler.tick()
+    await stage.clock.advance(0.2)
+    after = await scheduler.tick()
+
+    assert (at_once, before, after) == (0, 0, 1)
+    assert await stage.ticks() == [10.0]
+    assert (await stage.progress()).planned == ()
+
+
+async def test_what_was_fired_by_one_that_died_before_it_said_so_is_not_fired_again(
+    stage: Stage,
+) -> None:
+    await stage.add()
+    await stage.clock.advance(10.0)
+    await decide(stage)
+    scheduler, away = stage.scheduler_away()
+    away.failing = "put"
+    with pytest.raises(StoreError):
+        await scheduler.dispatch()
+    before = await stage.ticks()
+
+    await stage.scheduler().dispatch()
+
+    assert before == [10.0]
+    assert await stage.ticks() == [10.0]
+    assert (await stage.progress()).fired == 1
+
+
+@pytest.mark.parametrize("is_done", [False, True], ids=["refused", "answer lost"])
+async def test_a_decision_that_could_not_be_stored_is_made_again(
+    stage: Stage, is_done: bool
+) -> None:
+    await stage.add()
+    scheduler, away = stage.scheduler_away()
+    away.failing, away.is_done = "put", is_done
+    await stage.clock.advance(10.0)
+
+    first = await scheduler.tick()
+    await scheduler.tick()
+    await stage.clock.advance(TAKE_OVER_S)
+    await scheduler.tick()
+
+    assert first == 0
+    assert stage.told.named(names.STORE_FAILED) == [
+        {"call": "schedule", "schedule": "s", "error": "gone"}
+    ]
+    assert await stage.ticks() == [10.0]
+    assert (await stage.progress()).fired == 1
+
+
+async def test_overlap_skip_waits_until_the_last_execution_has_ended(stage: Stage) -> None:
+    await stage.add(overlap=Overlap.SKIP)
+    scheduler = stage.scheduler()
+    for _ in range(3):
+        await stage.clock.advance(10.0)
+        await scheduler.tick()
+    running = await stage.progress()
+
+    stage.end(running.last_execution)
+    await stage.clock.advance(10.0)
+    await scheduler.tick()
+
+    assert await stage.ticks() == [10.0, 40.0]
+    assert (running.fired, running.skipped, running.last_skipped) == (1, 2, START + 30)
+    assert stage.told.named(names.SCHEDULE_SKIPPED) == [{"schedule": "s", "count": 1}] * 2
+
+
+async def test_overlap_cancel_ends_the_last_execution(stage: Stage) -> None:
+    await stage.add(overlap=Overlap.CANCEL)
+    scheduler = stage.scheduler()
+    await stage.clock.advance(10.0)
+    await scheduler.tick()
+    first = (await stage.progress()).last_execution
+
+    await stage.clock.advance(10.0)
+    await scheduler.tick()
+
+    made, cancelled, again = await stage.sent()
+    assert isinstance(made, CreateExecution)
+    assert isinstance(cancelled, CancelExecution)
+    assert isinstance(again, CreateExecution)
+    assert (made.execution_id, cancelled.execution_id) == (first, first)
+    assert cancelled.reason == "the next tick of schedule 's' has come"
+
+
+async def test_of_an_outage_the_last_tick_is_made_up_for(stage: Stage) -> None:
+    await stage.add(interval_s=3_600.0)
+    await stage.clock.advance(5 * 3_600.0 + 1_800.0)
+
+    await stage.scheduler().tick()
+
+    progress = await stage.progress()
+    assert await stage.ticks() == [5 * 3_600.0]
+    assert (progress.fired, progress.missed) == (1, 4)
+    assert stage.told.named(names.SCHEDULE_MISSED) == [{"schedule": "s", "count": 4}]
+
+
+async def test_a_workflow_that_is_gone_is_told_and_the_next_tick_tried(stage: Stage) -> None:
+    await stage.add()
+    definitions = dict(stage.backend.state.definitions)
+    stage.backend.state.definitions.clear()
+    scheduler = stage.scheduler()
+    await stage.clock.advance(10.0)
+    await scheduler.tick()
+    broken = await stage.progress()
+
+    stage.backend.state.definitions.update(definitions)
+    await stage.clock.advance(10.0)
+    await scheduler.tick()
+
+    mended = await stage.progress()
+    assert (broken.failed, broken.last_error) == (1, "no workflow 'report'")
+    assert stage.told.named(names.SCHEDULE_FAILED) == [
+        {"schedule": "s", "tick": START + 10, "error": "no workflow 'report'"}
+    ]
+    assert (mended.fired, mended.failed, mended.last_error) == (1, 1, None)
+    assert await stage.ticks() == [20.0]
+
+
+async def test_a_pause_is_not_made_up_for(stage: Stage) -> None:
+    await stage.add()
+    scheduler = stage.scheduler()
+    await stage.schedules.pause("s")
+    await stage.clock.advance(35.0)
+    paused = await scheduler.tick()
+
+    await stage.schedules.pause("s", is_paused=False)
+    await stage.clock.advance(10.0)
+    await scheduler.tick()
+
+    assert paused == 0
+    assert await stage.ticks() == [40.0]
+
+
+async def test_a_schedule_that_is_changed_or_removed_while_it_fires_stays_so(stage: Stage) -> None:
+    await stage.add("paused")
+    await stage.add("removed")
+    await stage.clock.advance(10.0)
+    scheduler = stage.scheduler()
+    send = stage.backend.mailbox.send
+
+    async def meanwhile(commands: Sequence[Command], **named: object) -> None:
+        for command in commands:
+            if isinstance(command, CreateExecution) and command.labels["schedule"] == "removed":
+                await stage.schedules.remove("removed")
+            else:
+                await stage.schedules.pause("paused")
+        await send(commands)
+
+    stage.backend.mailbox.send = meanwhile  # type: ignore[method-assign]  # something happens then
+    fired = await scheduler.tick()
+
+    kept = (await stage.schedules.get("paused")).kept
+    assert fired == 2
+    assert await stage.ticks() == [10.0, 10.0]
+    assert (kept.schedule.is_paused, kept.progress.fired, kept.progress.planned) == (True, 1, ())
+    assert await stage.backend.records.get(KIND, "removed") is None
+
+
+async def test_dispatch_fires_what_is_due_at_the_given_time(stage: Stage) -> None:
+    await stage.add()
+    scheduler = stage.scheduler()
+
+    outcomes = await scheduler.dispatch(START + 25)
+    again = await scheduler.dispatch(START + 25)
+    earlier = await scheduler.dispatch(START + 5)
+    await stage.clock.advance(25.0)
+    own = await scheduler.tick()
+    await stage.clock.advance(5.0)
+    next_ = await scheduler.dispatch()
+
+    assert [(each.schedule_id, each.tick - START) for each in outcomes] == [
+        ("s", 10.0),
+        ("s", 20.0),
+    ]
+    assert all(each.execution_id is not None for each in outcomes)
+    assert (again, earlier, own) == ([], [], 0)
+    assert [each.tick - START for each in next_] == [30.0]
+
+
+@pytest.mark.parametrize("now", [float("nan"), float("inf"), -1.0, 1e15])
+async def test_dispatch_refuses_what_is_no_time(stage: Stage, now: float) -> None:
+    with pytest.raises(InputError, match="now: expected a time up to the year 9000, got"):
+        await stage.scheduler().dispatch(now)
+
+
+async def test_dispatch_says_that_the_store_is_away_after_it_did_what_it_could(
+    stage: Stage,
+) -> None:
+    await stage.add("a")
+    await stage.add("b")
+    scheduler, away = stage.scheduler_away()
+    away.failing = "put"
+
+    with pytest.raises(StoreError, match="gone"):
+        await scheduler.dispatch(START + 10)
+
+    assert len(await stage.started()) == 1
+
+
+async def test_one_that_can_not_be_read_keeps_nobody_from_the_others(stage: Stage) -> None:
+    await stage.add()
+    kept = (await stage.schedules.get("s")).kept
+    strange = msgspec.structs.replace(
+        kept, schedule=msgspec.structs.replace(kept.schedule, interval_s=None, cron="nonsense")
+    )
+    later = encode_schedule(kept).replace(b'"format":1', b'"format":9')
+    for key, data in (("bad", b"{}"), ("newer", later), ("strange", encode_schedule(strange))):
+        await stage.backend.records.put(KIND, key, data, revision=0)
+    scheduler = stage.scheduler()
+    await stage.clock.advance(10.0)
+
+    fired = [await scheduler.tick() for _ in range(2)]
+
+    assert fired == [1, 0]
+    told = stage.told.named(names.SCHEDULE_FAILED)
+    assert [each["schedule"] for each in told] == ["bad", "newer", "strange"]
+
+
+async def test_it_sleeps_until_the_next_tick_or_the_next_look(stage: Stage) -> None:
+    scheduler = stage.scheduler()
+    stop = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(scheduler.run(stop))
+        await stage.clock.until_asleep()
+        await stage.add(interval_s=4.0)
+        await stage.clock.advance(LOOK_S)
+        await stage.clock.advance(1.0 - 0.001)
+        early = await stage.ticks()
+        await stage.clock.advance(0.001)
+        first = await stage.ticks()
+        await stage.clock.advance(4.0)
+        second = await stage.ticks()
+        stop.set()
+
+    assert (early, first, second) == ([], [4.0], [4.0, 8.0])
+
+
+async def test_a_store_that_is_away_is_told_and_asked_again(stage: Stage) -> None:
+    await stage.add(interval_s=4.0)
+    scheduler, away = stage.scheduler_away()
+    away.failing = "list"
+    stop = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(scheduler.run(stop))
+        await stage.clock.until_asleep()
+        await stage.clock.advance(4.0)
+        stop.set()
+
+    assert stage.told.named(names.STORE_FAILED) == [{"call": "schedules", "error": "gone"}]
+    assert await stage.ticks() == [4.0]
+
+
+async def test_an_execution_of_a_former_schedule_of_the_same_name_is_another(stage: Stage) -> None:
+    await stage.add()
+    scheduler = stage.scheduler()
+    await scheduler.dispatch(START + 10)
+    await stage.schedules.remove("s")
+    await stage.add()
+
+    outcomes = await scheduler.dispatch(START + 10)
+
+    ids = {each.execution_id for each in await stage.started()}
+    assert [each.tick for each in outcomes] == [START + 10]
+    assert len(ids) == 2
+    assert ExecutionId(str(outcomes[0].execution_id)) in ids

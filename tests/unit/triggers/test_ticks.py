@@ -1,0 +1,129 @@
+"""Which ticks a schedule has, and which of them are due after a while."""
+
+from datetime import datetime
+
+import pytest
+
+from runnel.triggers.schedule import Schedule
+from runnel.triggers.ticks import CATCH_UP_MAX, COUNTED_MAX, Due, due_ticks, next_ticks
+
+HOUR = 3_600.0
+START = 1_000_000.0
+
+
+def every(interval_s: float, **rest: object) -> Schedule:
+    fields = {"id": "s", "workflow": "w", "interval_s": interval_s, "starts_at": START, **rest}
+    return Schedule(**fields)  # type: ignore[arg-type]  # each test gives what fits
+
+
+def by_cron(cron: str, **rest: object) -> Schedule:
+    return Schedule(id="s", workflow="w", cron=cron, **rest)  # type: ignore[arg-type]  # as above
+
+
+def at(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("interval_s", "after", "expected"),
+    [
+        (10.0, START - 1_000, [START, START + 10, START + 20]),
+        (10.0, START, [START + 10, START + 20]),
+        (10.0, START + 9.999, [START + 10, START + 20]),
+        (10.0, START + 10, [START + 20]),
+        (1.5, START + 3, [START + 4.5, START + 6]),
+        (0.1 + 0.2 + 1, START, [START + 1.3, START + 2.6, START + 3.9]),
+    ],
+)
+def test_intervals_are_counted_from_the_start(
+    interval_s: float, after: float, expected: list[float]
+) -> None:
+    assert next_ticks(every(interval_s), after, len(expected)) == expected
+
+
+def test_an_interval_means_the_same_moments_whenever_it_is_asked() -> None:
+    schedule = every(7.7)
+    all_at_once = next_ticks(schedule, START, 1_000)
+
+    one_by_one = [next_ticks(schedule, after, 1)[0] for after in (START, *all_at_once[:-1])]
+
+    assert one_by_one == all_at_once
+    assert len(set(all_at_once)) == 1_000
+
+
+def test_ticks_lie_between_start_and_end() -> None:
+    schedule = by_cron(
+        "0 * * * *", starts_at=at("2026-01-01T10:00:00Z"), ends_at=at("2026-01-01T12:00:00Z")
+    )
+
+    found = next_ticks(schedule, 0.0, 10)
+
+    hours = [datetime.fromtimestamp(tick).astimezone().timestamp() for tick in found]
+    assert hours == [at(f"2026-01-01T{hour}:00:00Z") for hour in (10, 11, 12)]
+    assert next_ticks(schedule, at("2026-01-01T12:00:00Z"), 1) == []
+
+
+def test_a_start_within_a_second_is_not_passed_over() -> None:
+    schedule = by_cron("0 * * * *", starts_at=at("2026-01-01T09:59:59.5Z"))
+
+    assert next_ticks(schedule, 0.0, 1) == [at("2026-01-01T10:00:00Z")]
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "now", "expected"),
+    [
+        pytest.param(1, START + HOUR - 1, Due(), id="nothing is due"),
+        pytest.param(0, START + HOUR, Due((START + HOUR,)), id="one, in its second"),
+        pytest.param(0, START + HOUR + 60, Due((START + HOUR,)), id="late, but not missed"),
+        pytest.param(0, START + HOUR + 61, Due((), 1), id="missed, and none is made up for"),
+        pytest.param(1, START + HOUR + 61, Due((START + HOUR,)), id="missed, and made up for"),
+        pytest.param(1, START + 3.5 * HOUR, Due((START + 3 * HOUR,), 2), id="the last of three"),
+        pytest.param(
+            1,
+            START + 3 * HOUR + 5,
+            Due((START + 2 * HOUR, START + 3 * HOUR), 1),
+            id="the last that was missed, and the one that is due now",
+        ),
+        pytest.param(
+            3,
+            START + 3.5 * HOUR,
+            Due((START + HOUR, START + 2 * HOUR, START + 3 * HOUR)),
+            id="all of three",
+        ),
+    ],
+)
+def test_after_an_outage_the_last_ones_are_due(catch_up: int, now: float, expected: Due) -> None:
+    schedule = every(HOUR, catch_up=catch_up)
+
+    assert due_ticks(schedule, cursor=START, now=now) == expected
+
+
+def test_every_tick_of_the_last_minute_is_due() -> None:
+    due = due_ticks(every(1.0, catch_up=0), cursor=START, now=START + 60.5)
+
+    assert due == Due(tuple(START + second for second in range(1, 61)))
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [every(1.0, catch_up=CATCH_UP_MAX), by_cron("* * * * * *", catch_up=CATCH_UP_MAX)],
+    ids=["interval", "cron"],
+)
+def test_years_of_missed_ticks_are_not_counted_one_by_one(schedule: Schedule) -> None:
+    now = START + 20 * 365 * 86_400
+
+    due = due_ticks(schedule, cursor=START, now=now)
+
+    assert due.ticks[-1] == now
+    assert due.ticks == tuple(now - second for second in range(CATCH_UP_MAX + 60, -1, -1))
+    assert due.missed == COUNTED_MAX + 1 - len(due.ticks)
+
+
+def test_rare_ticks_are_found_far_back() -> None:
+    schedule = by_cron("0 0 * * *", catch_up=CATCH_UP_MAX)
+
+    due = due_ticks(schedule, cursor=0.0, now=at("2026-01-01T12:00:00Z"))
+
+    assert len(due.ticks) == CATCH_UP_MAX
+    assert due.ticks[-1] == at("2026-01-01T00:00:00Z")
+    assert due.missed == COUNTED_MAX + 1 - CATCH_UP_MAX
