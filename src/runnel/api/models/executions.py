@@ -29,6 +29,15 @@ class ExecutionPage(BaseModel):
     next: str | None = Field(description="Give this as `after` to get the next page")
 
 
+class StateCount(BaseModel):
+    number: int
+    is_least: bool = Field(description="There may be more: counting went no further")
+
+
+class Counts(BaseModel):
+    states: dict[ExecutionState, StateCount]
+
+
 class NodeAnswer(BaseModel):
     """A node of an execution; `items` is only there for a map."""
 

@@ -6,9 +6,11 @@ from fastapi import APIRouter, Query
 
 from runnel.api.answers import BODY, problems, summary
 from runnel.api.bodies import StrictRoute
+from runnel.api.filters import Chosen, ChosenPage
 from runnel.api.models.executions import (
     Accepted,
     CancelRequest,
+    Counts,
     ExecutionAnswer,
     ExecutionPage,
     HistoryAnswer,
@@ -18,7 +20,7 @@ from runnel.api.models.executions import (
     TriggerRequest,
 )
 from runnel.api.models.workflows import Begun
-from runnel.api.parameters import After, ExecutionIdPath, IdempotencyKey, Limit
+from runnel.api.parameters import ExecutionIdPath, IdempotencyKey
 from runnel.api.routes.workflows import begun
 from runnel.api.security.callers import needs
 from runnel.api.security.scopes import Scope
@@ -26,7 +28,6 @@ from runnel.api.site import OfSite
 from runnel.core.ids import ExecutionId
 from runnel.core.json_types import Json
 from runnel.core.states import ExecutionState
-from runnel.ports.archive import ExecutionFilter
 from runnel.reruns import Rerun
 from runnel.views import document_of, moment
 
@@ -64,25 +65,28 @@ async def trigger(
     dependencies=READ,
     responses=problems(422),
 )
-async def list_executions(
-    site: OfSite,
-    *,
-    status: Annotated[list[ExecutionState] | None, Query()] = None,
-    workflow: Annotated[str | None, Query(max_length=200)] = None,
-    children: Annotated[bool, Query(description="Child executions too")] = False,
-    limit: Limit = 50,
-    after: After = None,
-) -> dict[str, Json]:
-    wanted = ExecutionFilter(
-        states=tuple(dict.fromkeys(status or ())),
-        workflow=workflow,
-        with_children=children,
-        after=None if after is None else ExecutionId(after),
-        limit=limit,
-    )
-    found = await site.client.list_executions(wanted)
-    last = found[-1].execution_id if len(found) == limit else None
-    return {"items": [summary(each) for each in found], "next": last}
+async def list_executions(site: OfSite, chosen: Annotated[ChosenPage, Query()]) -> dict[str, Json]:
+    wanted = chosen.to_filter(limit=chosen.limit, after=chosen.after)
+    page = await site.client.list_executions(wanted)
+    return {"items": [summary(each) for each in page], "next": page.next}
+
+
+@router.get(
+    "/executions/count",
+    operation_id="count_executions",
+    summary="How many executions there are in each state",
+    response_model=Counts,
+    dependencies=READ,
+    responses=problems(422),
+)
+async def count(site: OfSite, chosen: Annotated[Chosen, Query()]) -> dict[str, Json]:
+    found = await site.client.count_executions(chosen.to_filter())
+    return {
+        "states": {
+            state: {"number": each.number, "is_least": each.is_least}
+            for state, each in found.items()
+        }
+    }
 
 
 @router.get(
