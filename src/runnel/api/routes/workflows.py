@@ -31,8 +31,9 @@ from runnel.core.validation import build_graph
 from runnel.core.workflow import decode_workflow
 from runnel.drawing.data import graph_document
 from runnel.drawing.mermaid import mermaid
-from runnel.errors import NotFoundError
+from runnel.errors import NotFoundError, PayloadError
 from runnel.ports.archive import Definition
+from runnel.triggers.checking import label_problems
 from runnel.views import moment
 
 router = APIRouter(tags=["workflows"], route_class=StrictRoute)
@@ -120,6 +121,8 @@ async def run(
     name: NamePath, site: OfSite, wanted: RunRequest | None = None, key: IdempotencyKey = None
 ) -> Begun:
     wanted = wanted or RunRequest()
+    for problem in label_problems(wanted.labels):
+        raise PayloadError(problem)
     stored = await site.client.library.find(name, wanted.version)
     await site.check_room()
     execution_id = await site.client.submit(

@@ -1,0 +1,105 @@
+"""Requests that can't be served: the right status and body each, and nothing is stored."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from runnel.ports.archive import ExecutionFilter
+from tests.api import Api, open_api
+from tests.integration.refusals.bodies import BODIES
+from tests.integration.refusals.documents import DOCUMENTS
+from tests.integration.refusals.executions import EXECUTIONS
+from tests.integration.refusals.lists import LISTS
+from tests.integration.refusals.refused import Refused
+from tests.integration.refusals.runs import RUNS
+
+WAITING = {
+    "name": "waiting",
+    "nodes": [{"id": "ask", "handler": "wait_for_signal", "config": {"signal": "go"}}],
+}
+CHECKED = {
+    "name": "checked",
+    "input": {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}},
+    "nodes": [{"id": "one", "handler": "output", "config": {"x": 1}}],
+}
+REFUSED = [*BODIES, *DOCUMENTS, *RUNS, *EXECUTIONS, *LISTS]
+ALL = ExecutionFilter(with_children=True, limit=100)
+DONE = {"name": "done", "nodes": [{"id": "one", "handler": "work", "config": {"x": 1}}]}
+
+
+@dataclass
+class Stage:
+    """An API on a store that holds one execution of each kind."""
+
+    api: Api
+    ids: dict[str, str]
+
+    async def stored(self) -> Any:
+        """Everything that a refused request could have changed."""
+        archive, records = self.api.backend.archive, self.api.backend.records
+        pages = await archive.list_headers(ALL)
+        return {
+            "executions": [(each.execution_id, each.state, each.labels) for each in pages],
+            "histories": [len(await archive.load(each.execution_id)) for each in pages],
+            "workflows": [(each.name, each.version) for each in await archive.list_workflows()],
+            "records": [len(await records.list(kind)) for kind in ("token", "schedule")],
+        }
+
+
+@pytest_asyncio.fixture(scope="module", params=["sqlite", "archived"], loop_scope="module")
+async def stage(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Stage]:
+    folder: Path = tmp_path_factory.mktemp("refusals")
+    async with open_api(request.param, request, folder) as api:
+        for each in (WAITING, CHECKED, DONE):
+            await api.post("/v1/workflows", each)
+        used = {"Idempotency-Key": "used"}
+        waits = await api.post("/v1/workflows/waiting/run", {}, headers=used)
+        held = await api.post("/v1/workflow", CHECKED)
+        over = await api.post("/v1/workflows/done/run")
+        ids = {
+            "open": waits["execution_id"],
+            "held": held["execution_id"],
+            "done": over["execution_id"],
+        }
+        await api.ended(ids["done"])
+        yield Stage(api, ids)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("refused", REFUSED, ids=lambda refused: refused.name)
+async def test_a_request_that_can_not_be_served_changes_nothing(
+    stage: Stage, refused: Refused
+) -> None:
+    before = await stage.stored()
+    headers = dict(refused.headers)
+    sent: dict[str, Any] = {"params": refused.params}
+    if refused.body is not None:
+        sent["json"] = refused.body
+    elif refused.raw is not None:
+        sent["content"] = refused.raw
+        headers |= {"Content-Type": refused.kind} if refused.kind else {}
+    path = refused.path.format(**stage.ids) if "{" in refused.path else refused.path
+
+    answer = await stage.api.http.request(refused.method, path, headers=headers, **sent)
+
+    found = answer.json()
+    assert (answer.status_code, found["code"]) == (refused.status, refused.code), found["detail"]
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert (found["status"], found["type"]) == (
+        refused.status,
+        f"urn:runnel:error:{refused.code}",
+    )
+    assert refused.says in found["detail"]
+    assert await stage.stored() == before
+
+
+def test_there_are_enough_of_them() -> None:
+    names = [each.name for each in REFUSED]
+
+    assert len(set(names)) == len(names) >= 80
