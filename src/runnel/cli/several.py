@@ -6,14 +6,17 @@ import sys
 from collections.abc import Sequence
 
 from runnel.runtime.clock import RealClock
-from runnel.runtime.interrupts import SIGNAL_EXIT, hearing
+from runnel.runtime.interrupts import SIGNAL_EXIT, SIGNALS, hearing
 
 # One that dies at its start is not started again and again without a breath.
 PAUSE_S = 1.0
 
 
 async def supervise(command: Sequence[str], count: int, listening: socket.socket) -> int:
-    """Until a signal, which all of them are told; the exit code of the first that had a bad one."""
+    """Until a signal, which all of them are told; the exit code of the first that had a bad one.
+
+    One that was told before it could hear is ended by the signal itself, which is as good.
+    """
     clock = RealClock()
     stopping = asyncio.Event()
     running: set[asyncio.subprocess.Process] = set()
@@ -40,5 +43,5 @@ async def supervise(command: Sequence[str], count: int, listening: socket.socket
         async with asyncio.TaskGroup() as group:
             keeping = [group.create_task(keep()) for _ in range(count)]
     codes = [each.result() for each in keeping]
-    bad = next((code for code in codes if code), 0)
+    bad = next((code for code in codes if code and -code not in SIGNALS), 0)
     return bad if bad >= 0 else SIGNAL_EXIT - bad
