@@ -52,9 +52,9 @@ def has_data(settings: Settings) -> bool:
 
 
 @asynccontextmanager
-async def looking(settings: Settings) -> AsyncIterator[Look]:
-    """Raises NoDataError instead of making an empty data directory."""
-    if not has_data(settings):
+async def looking(settings: Settings, *, is_made: bool = False) -> AsyncIterator[Look]:
+    """Raises NoDataError instead of making an empty data directory, unless it `is_made` then."""
+    if not is_made and not has_data(settings):
         raise NoDataError(Path(settings.data_dir))
     clock, ids, hub = RealClock(), RealIds(), Hub()
     backend = await open_backend(settings, clock, ids)

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 import msgspec
 
+from runnel.authoring.inputs import check_input
 from runnel.core.checks.wording import did_you_mean, printable
 from runnel.definitions import Definitions
 from runnel.errors import ConflictError, NotFoundError
@@ -21,8 +22,10 @@ from runnel.triggers.schedule import (
     decode_schedule,
     encode_schedule,
 )
+from runnel.triggers.values import input_of
 
 PAGE = 200
+_RUN = ("workflow", "version", "input")
 _TIMING = ("cron", "interval_s", "timezone", "starts_at", "ends_at", "is_paused")
 
 
@@ -36,8 +39,9 @@ class Schedules:
     async def add(self, schedule: Schedule) -> KeptSchedule:
         """Its first tick is the next one from now on.
 
-        Raises InvalidTriggerError, NotFoundError for a workflow that does not exist, and
-        ConflictError when there is a schedule of this id.
+        Raises InvalidTriggerError; NotFoundError for a workflow that does not exist and
+        InvalidInputError for an input that it does not take; ConflictError when there is a schedule
+        of this id.
         """
         now = self._clock.now()
         schedule = _with_start(schedule, None, now)
@@ -116,7 +120,7 @@ class Schedules:
         schedule = _with_start(msgspec.structs.replace(changed, id=former.id), former, now)
         if msgspec.structs.replace(schedule, is_paused=former.is_paused) != former:
             check_schedule(schedule, now)
-        if (schedule.workflow, schedule.version) != (former.workflow, former.version):
+        if any(getattr(schedule, name) != getattr(former, name) for name in _RUN):
             await self._require_workflow(schedule)
         progress = kept.progress
         if any(getattr(schedule, name) != getattr(former, name) for name in _TIMING):
@@ -125,12 +129,13 @@ class Schedules:
 
     async def _require_workflow(self, schedule: Schedule) -> None:
         try:
-            await self._library.find(schedule.workflow, schedule.version)
+            found = await self._library.find(schedule.workflow, schedule.version)
         except NotFoundError as error:
             known = [each.name for each in await self._library.list(limit=1_000)]
             close = did_you_mean(schedule.workflow, known).strip(" ()")
             hint = close or "'runnel workflows' shows those that exist"
             raise NotFoundError(error.kind, error.name, hint=hint) from error
+        check_input(found.graph.workflow, input_of(schedule, self._clock.now()))
 
     async def _unknown(self, schedule_id: str) -> NotFoundError:
         known = [record.key for record in await self._records.list(KIND, limit=1_000)]
