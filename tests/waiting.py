@@ -1,8 +1,11 @@
 """Waiting for something to become true, with a deadline instead of a guess."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import TypeVar
+
+T = TypeVar("T")
 
 LOOK_EVERY_S = 0.005
 
@@ -18,7 +21,17 @@ async def eventually(condition: Callable[[], bool], deadline_s: float = 10.0) ->
         await _a_moment()
 
 
-async def _a_moment() -> None:
+async def _a_moment(seconds: float = LOOK_EVERY_S) -> None:
     with suppress(TimeoutError):
-        async with asyncio.timeout(LOOK_EVERY_S):
+        async with asyncio.timeout(seconds):
             await asyncio.Event().wait()
+
+
+async def eventually_found(
+    look: Callable[[], Awaitable[T | None]], *, every_s: float, deadline_s: float
+) -> T:
+    """What `look()` gives as soon as that is not None; for looks that ask a server."""
+    async with asyncio.timeout(deadline_s):
+        while (found := await look()) is None:
+            await _a_moment(every_s)
+    return found

@@ -11,6 +11,7 @@ from runnel.cli.main import run_command
 from tests.e2e.program import Program
 from tests.e2e.wrong_calls import CALLS, GOOD, Call
 from tests.e2e.wrong_daily_calls import DAILY_CALLS
+from tests.e2e.wrong_trigger_calls import TRIGGER_CALLS
 
 pytestmark = pytest.mark.e2e
 
@@ -25,7 +26,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("call", [*CALLS, *DAILY_CALLS], ids=lambda call: call.arguments)
+@pytest.mark.parametrize(
+    "call", [*CALLS, *DAILY_CALLS, *TRIGGER_CALLS], ids=lambda call: call.arguments
+)
 def test_a_wrong_call_is_answered_with_a_sentence(
     call: Call,
     folder: Path,

@@ -13,10 +13,11 @@ from runnel.cli.words import compact, duration, local_time, pretty, short, shown
 from runnel.core.checks.wording import quoted
 from runnel.core.workflow import Workflow
 from runnel.errors import InputError
-from runnel.runtime.clock import RealIds
+from runnel.runtime.clock import RealClock, RealIds
 from runnel.runtime.look import Look, has_data, looking
 from runnel.runtime.sources import SOURCE_LABEL
 from runnel.settings import Settings
+from runnel.triggers.checking import check_schedule
 from runnel.triggers.documents import coming, in_zone, schedule_document
 from runnel.triggers.schedule import KeptSchedule, Overlap, Schedule
 from runnel.triggers.schedules import Schedules
@@ -80,7 +81,7 @@ class Wanted:
 
 
 async def add(settings: Settings, wanted: Wanted) -> Seen:
-    """A workflow that is a file is stored first; raises InputError before anything is."""
+    """A workflow that is a file is stored, too; nothing is when something is wrong."""
     file = Path(wanted.workflow)
     workflow: Workflow | None = None
     own_labels: dict[str, str] = {}
@@ -88,6 +89,7 @@ async def add(settings: Settings, wanted: Wanted) -> Seen:
         workflow, own_labels = _loaded(file, settings)
     name = wanted.workflow if workflow is None else workflow.name
     schedule = wanted.schedule(name, own_labels)
+    check_schedule(schedule, RealClock().now())
     async with looking(settings, is_made=workflow is not None) as look:
         if workflow is not None:
             await look.client.library.store(workflow)

@@ -131,6 +131,9 @@ class Schedules:
         try:
             found = await self._library.find(schedule.workflow, schedule.version)
         except NotFoundError as error:
+            if schedule.version is not None:
+                hint = f"'runnel workflows {error.name}' shows its versions"
+                raise NotFoundError(error.kind, error.name, hint=hint) from error
             known = [each.name for each in await self._library.list(limit=1_000)]
             close = did_you_mean(schedule.workflow, known).strip(" ()")
             hint = close or "'runnel workflows' shows those that exist"

@@ -1,0 +1,169 @@
+"""Schedules on real stores: two who fire the same ticks at the same time start each once."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from runnel.backends.redis import RedisBackend
+from runnel.backends.sqlite import SqliteBackend
+from runnel.core.ids import ExecutionId
+from runnel.core.states import ExecutionState
+from runnel.definitions import Definitions
+from runnel.library import Library
+from runnel.ports.archive import ExecutionFilter
+from runnel.ports.backend import Backend
+from runnel.runtime.build import build_scheduler
+from runnel.runtime.clock import RealClock, RealIds
+from runnel.runtime.engine import Engine, World
+from runnel.runtime.hub import Hub
+from runnel.triggers.schedule import Overlap, Schedule
+from runnel.triggers.schedules import Schedules
+from tests.archived import fresh_schema, open_archived
+from tests.driver import node, workflow
+from tests.engines import DEADLINE_S, Work, empty_redis, end_of
+from tests.integration.test_scenarios import engine, work
+from tests.waiting import eventually
+
+__all__ = ["engine", "work"]
+
+WORLD = World(RealClock(), RealIds())
+FLOW = msgspec.structs.replace(workflow(node("a", config={"at": "{{ input.at }}"})), name="flow")
+SCHEDULES = 3
+TICKS = 20
+AT = {"at": "{{ tick.timestamp | int }}"}
+
+Open = Callable[[], Awaitable[Backend]]
+
+
+@pytest.fixture(params=["sqlite", "redis", "archived"])
+async def open_backend(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Open]:
+    """Each call is another process's, as far as the store can tell."""
+    opened: list[Backend] = []
+    schema = fresh_schema()
+    url = "" if request.param == "sqlite" else empty_redis(request)
+
+    async def open_() -> Backend:
+        backend: Backend
+        if request.param == "sqlite":
+            backend = await SqliteBackend.open(tmp_path, clock=WORLD.clock, ids=WORLD.ids)
+        elif request.param == "redis":
+            backend = await RedisBackend.open(url, clock=WORLD.clock, ids=WORLD.ids)
+        else:
+            backend = await open_archived(
+                request.getfixturevalue("shared_redis"),
+                request.getfixturevalue("shared_postgres"),
+                WORLD.clock,
+                WORLD.ids,
+                schema=schema,
+            )
+        opened.append(backend)
+        await backend.claim_home(f"process {len(opened)}")
+        return backend
+
+    yield open_
+    for each in opened:
+        await each.close()
+
+
+async def test_ticks_that_two_processes_fire_at_the_same_time_are_fired_once(
+    open_backend: Open,
+) -> None:
+    first, second = await open_backend(), await open_backend()
+    one, two = build_scheduler(first, WORLD, Hub()), build_scheduler(second, WORLD, Hub())
+    start = float(int(WORLD.clock.now())) + 1_000
+    await keep_workflow(first)
+    for number in range(SCHEDULES):
+        schedule = Schedule(
+            id=f"s{number}", workflow=FLOW.name, interval_s=1.0, starts_at=start, input=AT
+        )
+        await Schedules(first, WORLD.clock, WORLD.ids).add(schedule)
+
+    told = []
+    for tick in range(TICKS):
+        found = await asyncio.gather(*(each.dispatch(start + tick) for each in (one, two)))
+        told += [outcome for outcomes in found for outcome in outcomes]
+    last = await asyncio.gather(*(each.dispatch(start + TICKS - 1) for each in (one, two)))
+
+    headers = await first.archive.list_headers(ExecutionFilter(limit=1_000))
+    ticks = sorted((each.labels["schedule"], each.labels["runnel.tick"]) for each in headers)
+    assert last == [[], []]
+    assert len(ticks) == len(set(ticks)) == SCHEDULES * TICKS
+    assert {outcome.execution_id for outcome in told} == {each.execution_id for each in headers}
+    kept = await Schedules(second, WORLD.clock, WORLD.ids).list()
+    assert [(each.progress.fired, each.progress.missed) for each in kept] == [(TICKS, 0)] * 3
+
+
+async def test_one_that_breaks_off_anywhere_loses_and_repeats_no_tick(open_backend: Open) -> None:
+    """Cancelled after ever more turns of the loop: in the middle of each of its calls."""
+    backend = await open_backend()
+    start = float(int(WORLD.clock.now())) + 1_000
+    await keep_workflow(backend)
+    schedule = Schedule(id="s", workflow=FLOW.name, interval_s=1.0, starts_at=start, input=AT)
+    await Schedules(backend, WORLD.clock, WORLD.ids).add(schedule)
+    other = build_scheduler(await open_backend(), WORLD, Hub())
+
+    for tick in range(TICKS):
+        dying = build_scheduler(backend, WORLD, Hub())
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(dying.dispatch(start + tick))
+            for _ in range(2 * tick):
+                await asyncio.sleep(0)
+            task.cancel()
+        await other.dispatch(start + tick)
+
+    headers = await backend.archive.list_headers(ExecutionFilter(limit=1_000))
+    assert len({each.labels["runnel.tick"] for each in headers}) == len(headers) == TICKS
+
+
+async def test_what_a_schedule_starts_is_run_with_its_tick(engine: Engine) -> None:
+    await engine.client.library.store(FLOW)
+    schedules = Schedules(engine.backend, engine.clock, WORLD.ids)
+    start = float(int(engine.clock.now())) + 100
+    await schedules.add(
+        Schedule(id="s", workflow=FLOW.name, interval_s=60.0, starts_at=start, input=AT)
+    )
+    scheduler = build_scheduler(engine.backend, WORLD, engine.hub, engine.client)
+
+    [outcome] = await scheduler.dispatch(start)
+
+    view = await end_of(engine, ExecutionId(str(outcome.execution_id)))
+    assert view.status is ExecutionState.COMPLETED
+    assert view.output == {"at": int(start)}
+
+
+async def test_an_overlap_is_skipped_or_cancelled_for_real(engine: Engine, work: Work) -> None:
+    work.gate("a")
+    await engine.client.library.store(FLOW)
+    schedules = Schedules(engine.backend, engine.clock, WORLD.ids)
+    start = float(int(engine.clock.now())) + 100
+    for overlap in (Overlap.SKIP, Overlap.CANCEL):
+        await schedules.add(
+            Schedule(
+                id=overlap.value,
+                workflow=FLOW.name,
+                interval_s=60.0,
+                starts_at=start,
+                input=AT,
+                overlap=overlap,
+            )
+        )
+    scheduler = build_scheduler(engine.backend, WORLD, engine.hub, engine.client)
+
+    first = {each.schedule_id: each for each in await scheduler.dispatch(start)}
+    await eventually(lambda: work.running == 2, DEADLINE_S)
+    second = {each.schedule_id: each for each in await scheduler.dispatch(start + 60)}
+    cancelled = await end_of(engine, ExecutionId(str(first["cancel"].execution_id)))
+    work.gates["a"].set()
+    kept = await end_of(engine, ExecutionId(str(first["skip"].execution_id)))
+
+    assert list(second) == ["cancel"]
+    assert (cancelled.status, kept.status) == ("CANCELLED", "COMPLETED")
+    assert (await schedules.get("skip")).kept.progress.skipped == 1
+    await end_of(engine, ExecutionId(str(second["cancel"].execution_id)))
+
+
+async def keep_workflow(backend: Backend) -> None:
+    await Library(backend.archive, Definitions(backend.archive)).store(FLOW)
