@@ -76,7 +76,8 @@ TRIGGER_CALLS = [
     ),
     Call(
         "schedule add x strict.yaml --every 5m",
-        "the input does not fit workflow 'strict': 1 problem\n  - input: 'year' is a required property",
+        "the input does not fit workflow 'strict': 1 problem\n"
+        "  - input: 'year' is a required property",
         {"strict.yaml": STRICT},
     ),
     Call("schedule show x", "no schedule 'x'; 'runnel schedule list' shows those that exist"),
