@@ -75,6 +75,21 @@ async def test_ticks_are_fired_once_though_an_orchestrator_is_killed(
     assert sum(each["fired"] for each in listed) == len(headers)
 
 
+async def test_runnel_dev_fires_schedules_of_its_data_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = Program(tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+    async with program.running("dev", "--port", "0") as process:
+        await process.says("process.started")
+        await call("schedule", "add", "a", "chain.json", "--every", "1s", "--label", "team=x")
+        headers = await until(lambda found: bool(found) and all_completed(found))
+
+    assert {each.labels["schedule"] for each in headers} == {"a"}
+    assert headers[0].labels["team"] == "x"
+
+
 async def call(*arguments: str) -> None:
     """In this process: that saves starting one for each."""
     code = await asyncio.to_thread(run_command, arguments)
@@ -86,7 +101,7 @@ async def until(wanted: Callable[[Sequence[Header]], bool]) -> Sequence[Header]:
     async with looking(read_settings()) as look:
 
         async def found() -> Sequence[Header] | None:
-            headers = await look.client.list_executions(ExecutionFilter(limit=1_000))
+            headers = (await look.client.list_executions(ExecutionFilter(limit=1_000))).headers
             return headers if wanted(headers) else None
 
         return await eventually_found(found, every_s=0.1, deadline_s=DEADLINE_S)

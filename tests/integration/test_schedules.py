@@ -87,7 +87,7 @@ async def test_ticks_that_two_processes_fire_at_the_same_time_are_fired_once(
         told += [outcome for outcomes in found for outcome in outcomes]
     last = await asyncio.gather(*(each.dispatch(start + TICKS - 1) for each in (one, two)))
 
-    headers = await first.archive.list_headers(ExecutionFilter(limit=1_000))
+    headers = (await first.archive.list_headers(ExecutionFilter(limit=1_000))).headers
     ticks = sorted((each.labels["schedule"], each.labels["runnel.tick"]) for each in headers)
     assert last == [[], []]
     assert len(ticks) == len(set(ticks)) == SCHEDULES * TICKS
@@ -114,7 +114,7 @@ async def test_one_that_breaks_off_anywhere_loses_and_repeats_no_tick(open_backe
             task.cancel()
         await other.dispatch(start + tick)
 
-    headers = await backend.archive.list_headers(ExecutionFilter(limit=1_000))
+    headers = (await backend.archive.list_headers(ExecutionFilter(limit=1_000))).headers
     assert len({each.labels["runnel.tick"] for each in headers}) == len(headers) == TICKS
 
 

@@ -9,8 +9,9 @@ from runnel.cli.documents import make_importable
 from runnel.cli.serving import handlers_of
 from runnel.errors import InputError
 from runnel.ports import telemetry as names
-from runnel.runtime.build import build_engine
-from runnel.runtime.clock import RealClock
+from runnel.runtime.build import build_engine, build_scheduler
+from runnel.runtime.clock import RealClock, RealIds
+from runnel.runtime.engine import World
 from runnel.runtime.permitted import server_handlers
 from runnel.runtime.process import Process
 from runnel.runtime.roles import EngineRole, Together
@@ -45,7 +46,9 @@ async def serve_embedded(settings: Settings, app: str | None, listening: socket.
     except BaseException:
         await engine.backend.close()
         raise
-    role = Together(EngineRole(engine), first=answering)
+    world = World(engine.clock, RealIds())
+    scheduler = build_scheduler(engine.backend, world, engine.hub, engine.client)
+    role = Together(EngineRole(engine, [scheduler]), first=answering)
     return await Process(role, engine.backend, engine.hub).run()
 
 

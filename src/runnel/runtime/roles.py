@@ -58,15 +58,19 @@ class WorkerRole:
 
 
 class EngineRole:
-    """An embedded engine, which goes on with what others have left."""
+    """An embedded engine, which goes on with what others have left, and services besides."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, services: Sequence[Service] = ()) -> None:
         self.name = engine.name
         self._engine = engine
+        self._services = services
 
     async def run(self, stops: Stops) -> None:
         self._engine.stops = stops
-        await self._engine.run(adopts=True)
+        async with asyncio.TaskGroup() as group:
+            for service in self._services:
+                group.create_task(service.run(stops.gently))
+            await self._engine.run(adopts=True)
 
 
 class Together:

@@ -89,7 +89,7 @@ class Stage:
 
     async def started(self) -> Sequence[Header]:
         """By tick."""
-        found = await self.backend.archive.list_headers(ExecutionFilter(limit=10_000))
+        found = (await self.backend.archive.list_headers(ExecutionFilter(limit=10_000))).headers
         return sorted(found, key=lambda each: each.labels["runnel.tick"])
 
     async def ticks(self) -> list[float]:
