@@ -18,6 +18,8 @@ from runnel.api.site import Site
 from runnel.client import Client
 from runnel.ports.backend import Backend
 from runnel.ports.clock import Clock
+from runnel.runtime.clock import RealIds
+from runnel.runtime.engine import World
 from runnel.settings import Settings
 from tests.archived import archived_engine
 from tests.engines import Work, empty_redis, open_engine
@@ -89,7 +91,7 @@ async def open_api(
     async with AsyncExitStack() as stack:
         client, backend, clock = await _engine(stack, kind, request, folder, work)
         tokens = Tokens(backend.records, clock)
-        site = Site(client, backend, clock, settings, tokens)
+        site = Site(client, backend, World(clock, RealIds()), settings, tokens)
         rules = Rules(
             is_open=is_open,
             hosts=hosts,

@@ -11,7 +11,7 @@ from runnel.api.site import Site
 from runnel.client import Client
 from runnel.errors import InputError
 from runnel.ports.backend import Backend
-from runnel.ports.clock import Clock
+from runnel.runtime.engine import World
 from runnel.runtime.names import role_name
 from runnel.settings import Settings
 
@@ -20,13 +20,12 @@ async def build_api(
     settings: Settings,
     client: Client,
     backend: Backend,
-    clock: Clock,
+    world: World,
     *,
     listening: socket.socket,
-    nonce: str,
 ) -> ApiRole:
     """Raises InputError for an address that others can reach, while nobody has made a token."""
-    tokens = Tokens(backend.records, clock)
+    tokens = Tokens(backend.records, world.clock)
     is_open = not await tokens.exist()
     address = listening.getsockname()[0]
     if is_open and address not in LOOPBACK:
@@ -34,7 +33,7 @@ async def build_api(
             f"without a token only this machine may call, and {address} can be reached by others: "
             "make one with 'runnel token create', or listen on 127.0.0.1"
         )
-    site = Site(client, backend, clock, settings, tokens)
+    site = Site(client, backend, world, settings, tokens)
     rules = Rules(
         is_open=is_open,
         hosts=settings.api_hosts,
@@ -43,4 +42,4 @@ async def build_api(
         token_per_minute=settings.token_requests_per_minute,
     )
     app = build_app(site, Guard(tokens, backend.windows, rules))
-    return ApiRole(role_name("api", nonce), app, site, listening)
+    return ApiRole(role_name("api", world.ids.nonce()), app, site, listening)

@@ -13,12 +13,18 @@ from starlette.exceptions import HTTPException
 from runnel.api.paths import located
 from runnel.api.statuses import status_of
 from runnel.core.checks.wording import printable
-from runnel.errors import InvalidWorkflowError, RunnelError, TooManyRequestsError
+from runnel.errors import (
+    InvalidTriggerError,
+    InvalidWorkflowError,
+    RunnelError,
+    TooManyRequestsError,
+)
 
 MEDIA_TYPE = "application/problem+json"
 # A store that is away may be back by then, and an overload over.
 RETRY_AFTER_S = 5
 
+_LISTING = (InvalidWorkflowError, InvalidTriggerError)
 _KINDS = {
     HTTPStatus.NOT_FOUND: "no_such_path",
     HTTPStatus.METHOD_NOT_ALLOWED: "method_not_allowed",
@@ -52,7 +58,7 @@ def problem_response(error: RunnelError) -> Response:
     status = status_of(error)
     if status is HTTPStatus.INTERNAL_SERVER_ERROR:
         return internal_response()
-    found = located(error.problems) if isinstance(error, InvalidWorkflowError) else ()
+    found = located(error.problems) if isinstance(error, _LISTING) else ()
     headers: dict[str, str] = {}
     if isinstance(error, TooManyRequestsError):
         headers["Retry-After"] = str(max(1, ceil(error.retry_after_s)))

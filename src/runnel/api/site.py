@@ -10,8 +10,11 @@ from runnel.client import Client
 from runnel.core.ids import ExecutionId
 from runnel.errors import OverloadedError
 from runnel.ports.backend import Backend
-from runnel.ports.clock import Clock
+from runnel.runtime.build import build_scheduler
+from runnel.runtime.engine import World
 from runnel.settings import Settings
+from runnel.telemetry.logs import LogTelemetry
+from runnel.triggers.schedules import Schedules
 
 # How deep the queues are is asked so often at most, however many executions are begun.
 LOOK_AGAIN_S = 1.0
@@ -21,13 +24,15 @@ class Site:
     """`stopping` is set when the process ends: whoever waits on behalf of a client gives up."""
 
     def __init__(
-        self, client: Client, backend: Backend, clock: Clock, settings: Settings, tokens: Tokens
+        self, client: Client, backend: Backend, world: World, settings: Settings, tokens: Tokens
     ) -> None:
         self.client = client
         self.backend = backend
-        self.clock = clock
+        self.clock = world.clock
         self.settings = settings
         self.tokens = tokens
+        self.schedules = Schedules(backend, world.clock, world.ids)
+        self.scheduler = build_scheduler(backend, world, LogTelemetry(), client)
         self.stopping = asyncio.Event()
         self._depths: dict[str, int] = {}
         self._looked_at: float | None = None

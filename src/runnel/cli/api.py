@@ -82,14 +82,7 @@ async def answering(site: "Site", settings: "Settings", listening: "socket.socke
 
     hub = Hub()
     client = Client(site.backend, site.world.clock, site.world.ids, ending_of=hub.ending)
-    return await build_api(
-        settings,
-        client,
-        site.backend,
-        site.world.clock,
-        listening=listening,
-        nonce=site.world.ids.nonce(),
-    )
+    return await build_api(settings, client, site.backend, site.world, listening=listening)
 
 
 def _command(redis_url: str | None) -> list[str]:

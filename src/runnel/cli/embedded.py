@@ -35,18 +35,13 @@ async def serve_embedded(settings: Settings, app: str | None, listening: socket.
             engine.hub.event(names.SETTING_UNKNOWN, problem=sentence)
         engine.hub.event(names.STORE_OPENED, data_dir=str(settings.data_dir))
         await engine.claim_home()
+        world = World(engine.clock, RealIds())
         answering = await build_api(
-            settings,
-            engine.client,
-            engine.backend,
-            engine.clock,
-            listening=listening,
-            nonce=engine.name.rpartition("-")[2],
+            settings, engine.client, engine.backend, world, listening=listening
         )
     except BaseException:
         await engine.backend.close()
         raise
-    world = World(engine.clock, RealIds())
     scheduler = build_scheduler(engine.backend, world, engine.hub, engine.client)
     role = Together(EngineRole(engine, [scheduler]), first=answering)
     return await Process(role, engine.backend, engine.hub).run()
