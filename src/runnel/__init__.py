@@ -32,6 +32,8 @@ if TYPE_CHECKING:
         TraceError,
         WorkflowFailedError,
     )
+    from runnel.remote.blocking import SyncClient
+    from runnel.remote.client import Client
     from runnel.runtime.decorated import workflow
     from runnel.runtime.executor import WorkflowExecutor
     from runnel.runtime.rate_limiter import TokenBucketRateLimiter
@@ -42,6 +44,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Cache",
+    "Client",
     "Context",
     "HandlerRegistry",
     "InvalidWorkflowError",
@@ -51,6 +54,7 @@ __all__ = [
     "Skip",
     "StepContext",
     "StepResult",
+    "SyncClient",
     "Task",
     "TokenBucketRateLimiter",
     "TraceError",
@@ -76,6 +80,7 @@ __all__ = [
 
 _HOMES = {
     "Cache": "runnel.core.workflow",
+    "Client": "runnel.remote.client",
     "Context": "runnel.authoring.context",
     "HandlerRegistry": "runnel.authoring.registry",
     "InvalidWorkflowError": "runnel.errors",
@@ -85,6 +90,7 @@ _HOMES = {
     "Skip": "runnel.errors",
     "StepContext": "runnel.authoring.step_context",
     "StepResult": "runnel.runtime.results",
+    "SyncClient": "runnel.remote.blocking",
     "Task": "runnel.authoring.tracing.tasks",
     "TokenBucketRateLimiter": "runnel.runtime.rate_limiter",
     "TraceError": "runnel.errors",

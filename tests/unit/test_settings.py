@@ -24,6 +24,8 @@ EVERYTHING: dict[str, tuple[str, dict[str, object]]] = {
     "RUNNEL_CRASH_LOOP_LIMIT": ("9", {"losses_max": 9}),
     "RUNNEL_CACHED_EXECUTIONS": ("10", {"cached_executions_max": 10}),
     "RUNNEL_PARTITIONS": ("64", {"partitions": 64}),
+    "RUNNEL_SERVER": ("https://runnel.internal", {"server_url": "https://runnel.internal"}),
+    "RUNNEL_TOKEN": ("rnl_1_secret", {"server_token": "rnl_1_secret"}),
     "REDIS_URL": ("rediss://h:1/2", {"redis_url": "rediss://h:1/2"}),
     "REDIS_HOST": ("h", {"redis_host": "h"}),
     "RUNNEL_ALLOW_PYTHON": (

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from math import ceil
+from typing import Any
 
 import msgspec
 from fastapi import Request, Response
@@ -13,6 +14,7 @@ from starlette.exceptions import HTTPException
 from runnel.api.paths import located
 from runnel.api.statuses import status_of
 from runnel.core.checks.wording import printable
+from runnel.core.json_types import Json
 from runnel.errors import (
     InvalidTriggerError,
     InvalidWorkflowError,
@@ -52,6 +54,9 @@ class Problem(BaseModel):
     detail: str
     code: str = Field(description="The same in every version, for programs")
     errors: list[FieldProblem] = Field(default=[], description="Every problem of the request")
+    details: dict[str, Any] = Field(
+        default={}, description="What `detail` speaks of, one by one, for programs"
+    )
 
 
 def problem_response(error: RunnelError) -> Response:
@@ -66,7 +71,14 @@ def problem_response(error: RunnelError) -> Response:
         headers["Retry-After"] = str(RETRY_AFTER_S)
     elif status is HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = 'Bearer realm="runnel"'
-    return _response(status, str(error), code=error.code, errors=found, headers=headers)
+    return _response(
+        status,
+        str(error),
+        code=error.code,
+        errors=found,
+        details=_details(error),
+        headers=headers,
+    )
 
 
 def internal_response() -> Response:
@@ -112,6 +124,7 @@ def _response(
     *,
     code: str,
     errors: Sequence[tuple[str, str]] = (),
+    details: Mapping[str, Json] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
     content = {
@@ -123,9 +136,23 @@ def _response(
         "errors": [
             {"path": _storable(path), "message": _storable(message)} for path, message in errors
         ],
+        "details": details or {},
     }
     data = msgspec.json.encode(content)
     return Response(data, int(status), media_type=MEDIA_TYPE, headers=dict(headers or {}))
+
+
+def _details(error: RunnelError) -> dict[str, Json]:
+    """The fields that its class gives it: texts, numbers, and lists of texts."""
+    return {name: _plain(value) for name, value in vars(error).items() if name[0] != "_"}
+
+
+def _plain(value: Json) -> Json:
+    if isinstance(value, str):
+        return _storable(value)
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return value if isinstance(value, int | float) else None
 
 
 def _storable(text: str) -> str:

@@ -66,6 +66,19 @@ class MissingScopeError(InputError):
         self.held = tuple(held)
 
 
+class NotRunnelError(InputError):
+    """Whoever answers at the address of a server is something else."""
+
+    code = "not_runnel"
+
+    def __init__(self, address: str, found: str) -> None:
+        super().__init__(
+            f"what answers at {address} is no Runnel server: it says {found}; check the address"
+        )
+        self.address = address
+        self.found = found
+
+
 class TooManyRequestsError(InputError):
     """More requests than this caller may make in a minute."""
 

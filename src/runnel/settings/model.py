@@ -62,6 +62,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     secrets: Mapping[str, str] = {}
     secrets_file: Path | None = None
 
+    server_url: str | None = None
+    server_token: str | None = None
+
     redis_url: str | None = None
     redis_host: str | None = None
     redis_port: int = 6379
@@ -100,6 +103,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     letters_max: int = 10_000
     unserved_s: float = 60.0
     stale_s: Mapping[str, float] = msgspec.field(default_factory=lambda: dict(STALE_S))
+
+    @property
+    def has_server(self) -> bool:
+        return self.server_url is not None
 
     @property
     def has_redis(self) -> bool:

@@ -131,6 +131,13 @@ def word(text: str) -> str:
     return text
 
 
+def bearer(text: str) -> str:
+    """What a header can hold."""
+    if not text.isascii() or not text.isprintable() or " " in text:
+        raise ValueError("a token as 'runnel token create' prints it")
+    return text
+
+
 def prefix(text: str) -> str:
     """In front of every key: braces would decide which server of a cluster has it."""
     if set("{}") & set(word(text)):

@@ -12,6 +12,7 @@ from runnel.settings.parsers import (
     MILLISECONDS,
     PORT_MAX,
     Parse,
+    bearer,
     hidden_text,
     is_address_pattern,
     is_function_pattern,
@@ -149,6 +150,10 @@ VARIABLES: Mapping[str, Variable] = {
     "RUNNEL_API_RATE_LIMIT": Variable("requests_per_minute", whole(0)),
     "RUNNEL_API_TOKEN_RATE_LIMIT": Variable("token_requests_per_minute", whole(0)),
     "RUNNEL_QUEUE_LIMIT": Variable("queue_tasks_max", whole(1)),
+    "RUNNEL_SERVER": Variable(
+        "server_url", url(("http", "https"), "https://runnel.example.com"), _shown_url
+    ),
+    "RUNNEL_TOKEN": Variable("server_token", bearer, secret),
     "REDIS_URL": Variable(
         "redis_url", url(("redis", "rediss", "unix"), "redis://host:6379/0"), _shown_url
     ),

@@ -1,0 +1,1 @@
+"""A Runnel server from outside: its workflows and executions, over HTTP."""

@@ -1,0 +1,57 @@
+"""What a server answers, as the values that a local client returns."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TypeVar
+
+import msgspec
+
+from runnel.core.json_types import Json
+from runnel.ports.archive import HeaderPage
+from runnel.ports.cursor import Cursor
+from runnel.ports.store import Header
+from runnel.views import ExecutionView, HistoryView
+
+T = TypeVar("T")
+
+_MOMENTS = frozenset({"created_at", "started_at", "finished_at", "due", "at"})
+
+
+def header_of(document: Mapping[str, Json]) -> Header:
+    fields = _timed(document)
+    fields["state"] = fields.pop("status")
+    fields["definition"] = fields.pop("workflow_definition_id", "")
+    return read(fields, Header)
+
+
+def page_of(document: Mapping[str, Json]) -> HeaderPage:
+    after = document["next"]
+    return HeaderPage(
+        headers=[header_of(each) for each in document["items"]],
+        next=None if after is None else Cursor(after),
+    )
+
+
+def view_of(document: Mapping[str, Json]) -> ExecutionView:
+    fields = _timed(document)
+    fields["nodes"] = {name: _timed(node) for name, node in document["nodes"].items()}
+    return read(fields, ExecutionView)
+
+
+def history_of(document: Mapping[str, Json]) -> list[HistoryView]:
+    return [read(_timed(each), HistoryView) for each in document["items"]]
+
+
+def read(document: Json, kind: type[T]) -> T:
+    return msgspec.convert(document, kind)
+
+
+def _timed(document: Mapping[str, Json]) -> dict[str, Json]:
+    """Moments as seconds, to the millisecond."""
+    return {
+        name: _seconds(value) if name in _MOMENTS else value for name, value in document.items()
+    }
+
+
+def _seconds(moment: Json) -> float | None:
+    return None if moment is None else datetime.fromisoformat(moment).timestamp()

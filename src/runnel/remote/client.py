@@ -1,0 +1,314 @@
+"""`runnel.Client`: what a program can ask of a Runnel server."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+from urllib.parse import quote
+
+import msgspec
+
+from runnel.authoring.payloads import encode_payload
+from runnel.core.ids import ExecutionId
+from runnel.core.json_types import Json
+from runnel.core.states import EXECUTION_FINAL, ExecutionState
+from runnel.errors import WorkflowFailedError
+from runnel.ports.archive import ALL_EXECUTIONS, ExecutionFilter, HeaderPage, StateCount
+from runnel.ports.store import Header
+from runnel.remote.answers import history_of, page_of, read, view_of
+from runnel.remote.filters import query_of
+from runnel.remote.models import Ready, StoredWorkflow
+from runnel.remote.server_address import server_address
+from runnel.remote.sources import AnyWorkflow, Runnable, document_of, to_model
+from runnel.remote.transport import Call, Transport
+from runnel.reruns import Rerun
+from runnel.runtime.clock import RealClock, RealIds
+from runnel.views import ExecutionView, HistoryView
+
+# A server holds a request for a minute at most.
+POLL_S = 30.0
+PAGE = 200
+RETRIES = 4
+
+
+class Client:
+    """A server's workflows and executions; `async with` closes its connections.
+
+    `url` and `token` are those of RUNNEL_SERVER and RUNNEL_TOKEN unless given, and at last
+    http://127.0.0.1:8080 without a token. An answer is waited for `timeout_s`; what is safe to
+    repeat is tried `retries` times more.
+
+    Every method raises what the same call on this machine would: NotFoundError,
+    InvalidWorkflowError, WrongStateError and the others of `runnel.errors`; and besides
+    NoServerError, NotAuthenticatedError, MissingScopeError, TooManyRequestsError.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        timeout_s: float = 30.0,
+        retries: int = RETRIES,
+    ) -> None:
+        self._clock, self._ids = RealClock(), RealIds()
+        self.transport = Transport(
+            server_address(url, token),
+            self._clock,
+            self._ids,
+            timeout_s=timeout_s,
+            retries=retries,
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self.transport.close()
+
+    async def submit(
+        self,
+        workflow: Runnable,
+        input: Json = None,
+        *,
+        labels: Mapping[str, str] | None = None,
+        version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> ExecutionId:
+        """Begins an execution and returns its id, without waiting for its end.
+
+        A text is the name of a workflow that the server has, of which `version` may be chosen; a
+        Path is a file. With a key that was used before, it is the execution of then.
+        """
+        name = workflow
+        if not isinstance(name, str):
+            stored = await self.store(name)
+            name, version = stored.name, stored.version
+        body = {
+            "input": msgspec.Raw(encode_payload(input, where="input")),
+            "labels": dict(labels or {}),
+            "version": version,
+        }
+        key = idempotency_key or self._key()
+        begun = await self.transport.post(f"/v1/workflows/{_quoted(name)}/run", body, key=key)
+        return ExecutionId(begun["execution_id"])
+
+    async def run(
+        self,
+        workflow: Runnable,
+        input: Json = None,
+        *,
+        labels: Mapping[str, str] | None = None,
+        version: int | None = None,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+    ) -> ExecutionView:
+        """As `submit`, and waits until it has completed.
+
+        Raises WorkflowFailedError when it fails or is cancelled, TimeoutError when that takes
+        longer than `timeout_s`: it goes on then.
+        """
+        execution_id = await self.submit(
+            workflow, input, labels=labels, version=version, idempotency_key=idempotency_key
+        )
+        found = await self.wait(execution_id, timeout_s=timeout_s)
+        if found.status is not ExecutionState.COMPLETED:
+            raise WorkflowFailedError(
+                found.execution_id, found.workflow, status=found.status, error=found.error
+            )
+        return found
+
+    async def hold(
+        self, workflow: AnyWorkflow, *, idempotency_key: str | None = None
+    ) -> ExecutionId:
+        """Stores an execution that starts when it is triggered."""
+        document = document_of(to_model(workflow))
+        key = idempotency_key or self._key()
+        held = await self.transport.post("/v1/workflow", document, key=key)
+        return ExecutionId(held["execution_id"])
+
+    async def trigger(
+        self, execution_id: str, input: Json = None, *, idempotency_key: str | None = None
+    ) -> None:
+        """Starts one that is held; raises WrongStateError when it was started before.
+
+        Called again with the same key and input, nothing happens.
+        """
+        body = {"input_params": msgspec.Raw(encode_payload(input, where="input"))}
+        key = idempotency_key or self._key()
+        await self.transport.post(f"/v1/workflow/trigger/{_quoted(execution_id)}", body, key=key)
+
+    async def wait(self, execution_id: str, *, timeout_s: float | None = None) -> ExecutionView:
+        """The execution once it is final; raises TimeoutError when that takes longer."""
+        deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
+        while True:
+            left_s = POLL_S if deadline is None else deadline - self._clock.monotonic()
+            poll_s = max(0.0, min(POLL_S, left_s))
+            found = view_of(
+                await self.transport.get(
+                    f"/v1/executions/{_quoted(execution_id)}/wait",
+                    [("timeout", f"{poll_s:.3f}")],
+                    waits_s=poll_s,
+                )
+            )
+            if found.status in EXECUTION_FINAL:
+                return found
+            if left_s <= 0:
+                raise TimeoutError(f"execution {execution_id} is not final after {timeout_s} s")
+
+    async def get(self, execution_id: str) -> ExecutionView:
+        """With its nodes and their outputs."""
+        return view_of(await self.transport.get(f"/v1/executions/{_quoted(execution_id)}"))
+
+    async def history(self, execution_id: str) -> list[HistoryView]:
+        """Everything that has happened in it, in order."""
+        path = f"/v1/executions/{_quoted(execution_id)}/history"
+        return history_of(await self.transport.get(path))
+
+    async def list_executions(self, wanted: ExecutionFilter = ALL_EXECUTIONS) -> HeaderPage:
+        """One page, newest first."""
+        return page_of(await self.transport.get("/v1/executions", query_of(wanted)))
+
+    async def executions(
+        self,
+        *,
+        states: Sequence[ExecutionState | str] = (),
+        workflow: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        text: str = "",
+        with_children: bool = False,
+    ) -> AsyncIterator[Header]:
+        """All that are so, newest first, page by page."""
+        wanted = ExecutionFilter(
+            states=tuple(ExecutionState(state) for state in states),
+            workflow=workflow,
+            labels=dict(labels or {}),
+            text=text,
+            with_children=with_children,
+            limit=PAGE,
+        )
+        while True:
+            page = await self.list_executions(wanted)
+            for header in page:
+                yield header
+            if page.next is None:
+                return
+            wanted = msgspec.structs.replace(wanted, after=page.next)
+
+    async def count_executions(
+        self, wanted: ExecutionFilter = ALL_EXECUTIONS
+    ) -> Mapping[ExecutionState, StateCount]:
+        """How many there are in each state, or how many at least."""
+        query = query_of(wanted, with_page=False)
+        found = await self.transport.get("/v1/executions/count", query)
+        return read(found["states"], dict[ExecutionState, StateCount])
+
+    async def cancel(self, execution_id: str, *, reason: str = "", is_forced: bool = False) -> None:
+        """Clean-up nodes still run, unless it `is_forced`."""
+        path = f"/v1/executions/{_quoted(execution_id)}/cancel"
+        await self.transport.post(path, {"reason": reason, "force": is_forced})
+
+    async def signal(
+        self,
+        execution_id: str,
+        name: str,
+        payload: Json = None,
+        *,
+        signal_id: str | None = None,
+    ) -> None:
+        """Tells it what one of its nodes waits for; the same `signal_id` is one signal."""
+        id_ = signal_id or self._key()
+        body = {
+            "name": name,
+            "payload": msgspec.Raw(encode_payload(payload, where="payload")),
+            "signal_id": id_,
+        }
+        await self.transport.send(
+            Call(
+                method="POST",
+                path=f"/v1/executions/{_quoted(execution_id)}/signal",
+                body=msgspec.json.encode(body),
+                is_repeatable=True,
+            )
+        )
+
+    async def rerun(
+        self,
+        execution_id: str,
+        wanted: Rerun | None = None,
+        *,
+        input: Json = None,
+        idempotency_key: str | None = None,
+    ) -> ExecutionId:
+        """Begins a new execution that takes over what a finished one had completed.
+
+        With the input of that one, unless another is given.
+        """
+        wanted = wanted or Rerun()
+        body = {
+            "nodes": list(wanted.again),
+            "whole": wanted.is_whole,
+            "newest": wanted.is_newest,
+            "configs": {
+                node: msgspec.Raw(encode_payload(config, where=f"configs.{node}"))
+                for node, config in wanted.configs.items()
+            },
+            "input": msgspec.Raw(encode_payload(input, where="input")),
+        }
+        path = f"/v1/executions/{_quoted(execution_id)}/rerun"
+        begun = await self.transport.post(path, body, key=idempotency_key or self._key())
+        return ExecutionId(begun["execution_id"])
+
+    async def store(self, workflow: AnyWorkflow) -> StoredWorkflow:
+        """Under the version that its content has, or else the next; nothing is run."""
+        document = document_of(to_model(workflow))
+        call = Call(
+            method="POST",
+            path="/v1/workflows",
+            body=encode_payload(document, where="workflow"),
+            is_repeatable=True,
+        )
+        return read(await self.transport.send(call), StoredWorkflow)
+
+    async def workflows(self) -> AsyncIterator[StoredWorkflow]:
+        """The newest version of each, by name."""
+        after: str | None = None
+        while True:
+            query = [("limit", str(PAGE))] + ([] if after is None else [("after", after)])
+            page = await self.transport.get("/v1/workflows", query)
+            for each in read(page["items"], list[StoredWorkflow]):
+                yield each
+            after = page["next"]
+            if after is None:
+                return
+
+    async def versions(self, name: str, *, limit: int = 50) -> list[StoredWorkflow]:
+        """Newest first."""
+        path = f"/v1/workflows/{_quoted(name)}/versions"
+        page = await self.transport.get(path, [("limit", str(limit))])
+        return read(page["items"], list[StoredWorkflow])
+
+    async def document(self, name: str, version: int | None = None) -> dict[str, Json]:
+        """A workflow as it could be written in a file; by default the newest version."""
+        query = [] if version is None else [("version", str(version))]
+        found = await self.transport.get(f"/v1/workflows/{_quoted(name)}", query)
+        return read(found["document"], dict[str, Json])
+
+    async def ready(self) -> Ready:
+        """Whether the server can be given work, and if not, which part of it can't be reached."""
+        return read(await self.transport.get("/health/ready"), Ready)
+
+    def _key(self) -> str:
+        return f"{self._ids.nonce()}{self._ids.nonce()}"
+
+
+def _quoted(text: str) -> str:
+    """One step of a path, whatever is in it; half a surrogate pair is in no name there is."""
+    return quote(text.encode(errors="replace"), safe="")

@@ -1,0 +1,208 @@
+"""Requests to a server: answered, tried again where that is safe, or refused with an error."""
+
+import os
+from collections.abc import Sequence
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import TypeAlias
+
+import httpx
+import msgspec
+
+from runnel.core.json_types import Json
+from runnel.errors import NoServerError, NotAuthenticatedError, NotRunnelError, RunnelError
+from runnel.ports.clock import Clock, Ids
+from runnel.remote.problems import error_of
+from runnel.remote.server_address import ServerAddress
+
+Query: TypeAlias = Sequence[tuple[str, str]]
+
+CONNECT_S = 10.0
+# An answer that was asked to come after so long is given this much more.
+MARGIN_S = 15.0
+PAUSE_S = 0.2
+PAUSE_S_MAX = 10.0
+# Whoever is asked to come back later than this is told so instead.
+RETRY_AFTER_S_MAX = 60.0
+JSON = "application/json"
+_AWAY = frozenset(
+    {HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT}
+)
+_CHANCES = 1 << 48
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """A request; `key` makes one that changes something safe to repeat.
+
+    `waits_s` is how long the server may take on purpose.
+    """
+
+    method: str
+    path: str
+    query: Query = ()
+    body: bytes | None = None
+    key: str | None = None
+    is_repeatable: bool = False
+    waits_s: float = 0.0
+
+    @property
+    def may_repeat(self) -> bool:
+        return self.is_repeatable or self.key is not None
+
+
+class _FailedError(Exception):
+    """One try: what it came to, whether another makes sense, and when."""
+
+    def __init__(self, error: RunnelError, *, again: bool, after_s: float | None = None) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.again = again
+        self.after_s = after_s
+
+
+class Transport:
+    """`retries` are tries after the first, with growing pauses, or those that the server asks for.
+
+    What changes something is repeated only if it has a key, or if the server has surely not
+    acted on it.
+    """
+
+    def __init__(
+        self,
+        address: ServerAddress,
+        clock: Clock,
+        ids: Ids,
+        *,
+        timeout_s: float,
+        retries: int,
+    ) -> None:
+        self.address = address
+        self._clock = clock
+        self._ids = ids
+        self._timeout_s = timeout_s
+        self._retries = retries
+        headers = {"Accept": JSON}
+        if address.token is not None:
+            headers["Authorization"] = f"Bearer {address.token}"
+        # A proxy that the environment names does not lead back to this machine.
+        self._http = httpx.AsyncClient(
+            base_url=address.url, headers=headers, trust_env=not address.is_loopback
+        )
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def get(self, path: str, query: Query = (), *, waits_s: float = 0.0) -> Json:
+        call = Call(method="GET", path=path, query=query, is_repeatable=True, waits_s=waits_s)
+        return await self.send(call)
+
+    async def post(self, path: str, body: Json = None, *, key: str | None = None) -> Json:
+        """`body` may hold JSON that is written already, as `msgspec.Raw`."""
+        data = None if body is None else msgspec.json.encode(body)
+        return await self.send(Call(method="POST", path=path, body=data, key=key))
+
+    async def send(self, call: Call) -> Json:
+        """The body of a good answer; raises the error that a local call would.
+
+        Raises NoServerError when nobody answers, NotRunnelError when somebody else does.
+        """
+        tried = 0
+        while True:
+            try:
+                return await self._try(call)
+            except _FailedError as failed:
+                pause_s = self._pause_s(tried) if failed.after_s is None else failed.after_s
+                is_over = tried >= self._retries or pause_s > RETRY_AFTER_S_MAX
+                if is_over or not failed.again:
+                    raise failed.error from failed.__cause__
+            tried += 1
+            await self._clock.sleep(pause_s)
+
+    async def _try(self, call: Call) -> Json:
+        headers = {} if call.body is None else {"Content-Type": JSON}
+        if call.key is not None:
+            headers["Idempotency-Key"] = call.key
+        longest_s = self._timeout_s + (call.waits_s + MARGIN_S if call.waits_s else 0.0)
+        try:
+            answer = await self._http.request(
+                call.method,
+                call.path,
+                params=httpx.QueryParams([*call.query]),
+                content=call.body,
+                headers=headers,
+                timeout=httpx.Timeout(longest_s, connect=min(CONNECT_S, self._timeout_s)),
+            )
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
+            raise _FailedError(self._unreachable(error), again=True) from error
+        except httpx.RequestError as error:
+            raise _FailedError(self._unreachable(error), again=call.may_repeat) from error
+        if answer.is_success:
+            return self._content(answer)
+        raise self._failure(answer, call)
+
+    def _content(self, answer: httpx.Response) -> Json:
+        if not answer.content:
+            return None
+        try:
+            return msgspec.json.decode(answer.content)
+        except msgspec.DecodeError as error:
+            raise self._foreign(answer) from error
+
+    def _failure(self, answer: httpx.Response, call: Call) -> Exception:
+        status = answer.status_code
+        error = error_of(status, answer.content) or self._foreign(answer)
+        if isinstance(error, NotAuthenticatedError) and self.address.token is None:
+            error = NotAuthenticatedError(
+                f"the server at {self.address.shown} wants a token: set RUNNEL_TOKEN; whoever runs "
+                "the server makes one with 'runnel token create'"
+            )
+        if status == HTTPStatus.TOO_MANY_REQUESTS:
+            return _FailedError(error, again=True, after_s=self._after_s(answer))
+        if status in _AWAY:
+            return _FailedError(error, again=call.may_repeat, after_s=self._after_s(answer))
+        return error
+
+    def _foreign(self, answer: httpx.Response) -> RunnelError:
+        if answer.status_code in _AWAY:  # whatever stands before a server that is away
+            reason = f"it answers {answer.status_code} {answer.reason_phrase}"
+            return self._no_server(reason)
+        kind = answer.headers.get("content-type", "nothing").partition(";")[0]
+        return NotRunnelError(self.address.shown, f"{answer.status_code} with {kind}")
+
+    def _unreachable(self, error: httpx.RequestError) -> RunnelError:
+        if isinstance(error, httpx.TimeoutException):
+            return self._no_server("it does not answer in time")
+        return self._no_server(_reason(error))
+
+    def _no_server(self, reason: str) -> NoServerError:
+        remedy = "look whether it runs, and whether this is where it listens"
+        return NoServerError("Runnel server", self.address.shown, reason=reason, remedy=remedy)
+
+    def _after_s(self, answer: httpx.Response) -> float | None:
+        """Seconds, or a date; None when it says nothing that can be understood."""
+        text = answer.headers.get("retry-after", "").strip()
+        if text.isascii() and text.isdigit():
+            return float(text)
+        try:
+            return max(0.0, parsedate_to_datetime(text).timestamp() - self._clock.now())
+        except ValueError:
+            return None
+
+    def _pause_s(self, tried: int) -> float:
+        """Twice as long each time, and by chance up to half of that less: others wait too."""
+        longest_s = min(PAUSE_S_MAX, PAUSE_S * (1 << tried))
+        return longest_s * (1 - int(self._ids.nonce(), 16) / _CHANCES / 2)
+
+
+def _reason(error: httpx.RequestError) -> str:
+    """What the operating system said, if it did: libraries say that 'all attempts failed'."""
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, OSError) and found.errno is not None:
+            said = os.strerror(found.errno) if found.errno > 0 else str(found.strerror)
+            return said[:1].lower() + said[1:]
+        if isinstance(found, BaseExceptionGroup):
+            found = found.exceptions[0]
+        else:
+            found = found.__cause__ or found.__context__
+    return str(error) or type(error).__name__

@@ -1,0 +1,225 @@
+"""`runnel.Client` and `runnel.SyncClient` against a server in a process of its own."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runnel import Client, SyncClient, WorkflowDAG
+from runnel.errors import (
+    InvalidInputError,
+    InvalidWorkflowError,
+    KeyReusedError,
+    MissingScopeError,
+    NotAuthenticatedError,
+    NotFoundError,
+    WorkflowFailedError,
+    WrongStateError,
+)
+from runnel.reruns import Rerun
+from tests.e2e.dev_server import DevServer, dev_server
+from tests.e2e.program import Program
+from tests.unit.remote.typed_client import total
+
+pytestmark = pytest.mark.e2e
+
+FLOW = """
+import runnel
+
+@runnel.task
+def double(x: int) -> int:
+    return 2 * x
+
+@runnel.workflow
+def doubled(x: int = 1) -> int:
+    return double(x)
+"""
+CHECKED = """
+name: checked
+input: {type: object, required: [name]}
+nodes:
+  - {id: greet, handler: output, config: {text: "Hello {{ input.name }}"}}
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevServer]:
+    folder = tmp_path_factory.mktemp("served")
+    (folder / "own_flow.py").write_text(FLOW)
+    (folder / "checked.yaml").write_text(CHECKED)
+    with dev_server(folder, RETRY_MAX_RETRIES="0") as running:
+        yield running
+
+
+async def test_a_file_is_run_to_its_end_and_can_be_read(server: DevServer) -> None:
+    async with Client(server.url) as client:
+        done = await client.run(server.program.folder / "chain.json", labels={"team": "red"})
+        again = await client.get(done.execution_id)
+        events = await client.history(done.execution_id)
+
+    assert (done.status, done.output, done.nodes["a"].output) == ("COMPLETED", {"y": 1}, {"x": 1})
+    assert again == done
+    assert done.labels["team"] == "red"
+    assert done.created_at <= (done.started_at or 0) <= (done.finished_at or 0)
+    assert [events[0].event, events[-1].event] == ["ExecutionCreated", "ExecutionFinished"]
+
+
+async def test_a_python_file_a_builder_and_a_name_are_run_too(server: DevServer) -> None:
+    dag = WorkflowDAG("built")
+    dag.add_node("one", "output", {"x": "{{ input.x }}"})
+
+    async with Client(server.url) as client:
+        traced = await client.run(server.program.folder / "own_flow.py", {"x": 4})
+        built = await client.run(dag, {"x": 5})
+        named = await client.run("built", {"x": 6})
+        stored = [each.name async for each in client.workflows()]
+
+    assert (traced.output, built.output, named.output) == (8, {"x": 5}, {"x": 6})
+    assert {"built", "doubled"} <= set(stored)
+
+
+async def test_retries_are_those_of_the_author_and_not_the_defaults_of_the_server(
+    server: DevServer,
+) -> None:
+    async with Client(server.url) as client:
+        stored = await client.store(total)
+        versions = await client.versions("total")
+        document = await client.document("total", 1)
+
+    assert versions == [stored]
+    assert "retry" not in document["nodes"][0]  # as everywhere: only the server has another default
+
+
+async def test_what_is_held_starts_when_it_is_triggered(server: DevServer) -> None:
+    async with Client(server.url) as client:
+        held = await client.hold(server.program.folder / "checked.yaml")
+        waiting = await client.get(held)
+        with pytest.raises(InvalidInputError, match="name"):
+            await client.trigger(held, {})
+        await client.trigger(held, {"name": "Ada"}, idempotency_key="once")
+        await client.trigger(held, {"name": "Ada"}, idempotency_key="once")
+        done = await client.wait(held, timeout_s=20)
+        with pytest.raises(WrongStateError):
+            await client.trigger(held, {"name": "Bob"})
+
+    assert (waiting.status, done.output) == ("PENDING", {"text": "Hello Ada"})
+
+
+async def test_a_signal_and_a_cancel_reach_an_execution(server: DevServer) -> None:
+    async with Client(server.url) as client:
+        approved = await client.submit(server.program.folder / "tidied.json")
+        with pytest.raises(TimeoutError):
+            await client.wait(approved, timeout_s=0.05)
+        await client.signal(approved, "approve", {"by": "ada"})
+        ended = await client.wait(approved, timeout_s=20)
+        unwanted = await client.submit("tidied")
+        await client.cancel(unwanted, reason="wrong file")
+        cancelled = await client.wait(unwanted, timeout_s=20)
+        with pytest.raises(WrongStateError):
+            await client.cancel(unwanted)
+
+    assert (ended.status, ended.nodes["approve"].output) == ("COMPLETED", {"by": "ada"})
+    assert (cancelled.status, cancelled.error) == ("CANCELLED", "Cancelled: wrong file")
+
+
+async def test_what_failed_is_an_error_and_can_be_rerun(server: DevServer) -> None:
+    async with Client(server.url) as client:
+        with pytest.raises(WorkflowFailedError) as caught:
+            await client.run(server.program.folder / "failing.json")
+        failed = caught.value.execution_id
+        again = await client.rerun(failed, Rerun(is_whole=True), idempotency_key="again")
+        same = await client.rerun(failed, Rerun(is_whole=True), idempotency_key="again")
+        rerun = await client.wait(again, timeout_s=20)
+        listed = [each async for each in client.executions(states=["FAILED"], workflow="failing")]
+        counts = await client.count_executions()
+
+    assert (caught.value.status, again) == ("FAILED", same)
+    assert (rerun.status, rerun.rerun_of) == ("FAILED", failed)
+    assert [each.execution_id for each in listed] == [again, failed]
+    assert counts[listed[0].state].number >= len(listed)
+
+
+async def test_pages_follow_each_other(server: DevServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runnel.remote.client.PAGE", 2)
+    labels = {"batch": "pages"}
+
+    async with Client(server.url) as client:
+        begun = [
+            await client.submit(server.program.folder / "chain.json", {"n": n}, labels=labels)
+            for n in range(5)
+        ]
+        found = [each.execution_id async for each in client.executions(labels=labels)]
+
+    assert found == begun[::-1]
+
+
+async def test_one_key_is_one_execution(server: DevServer) -> None:
+    chain = server.program.folder / "chain.json"
+
+    async with Client(server.url) as client:
+        first = await client.submit(chain, {"n": 1}, idempotency_key="one")
+        second = await client.submit(chain, {"n": 1}, idempotency_key="one")
+        with pytest.raises(KeyReusedError) as caught:
+            await client.submit(chain, {"n": 2}, idempotency_key="one")
+
+    assert first == second
+    assert (caught.value.execution_id, caught.value.difference) == (first, "another input")
+
+
+async def test_errors_are_those_of_a_local_call(server: DevServer) -> None:
+    async with Client(server.url) as client:
+        with pytest.raises(NotFoundError) as unknown:
+            await client.get("01m7")
+        with pytest.raises(NotFoundError, match="no workflow 'nothing/of that'"):
+            await client.submit("nothing/of that")
+        with pytest.raises(InvalidInputError):
+            await client.submit(server.program.folder / "checked.yaml", {})
+        dag = WorkflowDAG("bad")
+        dag.add_node("a", "output", {"x": "{{ b.y }}"})
+        with pytest.raises(InvalidWorkflowError):
+            await client.submit(dag)
+
+    assert (unknown.value.kind, unknown.value.name) == ("execution", "01m7")
+
+
+def test_code_without_a_loop_does_the_same(server: DevServer) -> None:
+    with SyncClient(server.url) as client:
+        done = client.run(server.program.folder / "chain.json", labels={"by": "sync"})
+        found = list(client.executions(labels={"by": "sync"}))
+        with pytest.raises(NotFoundError):
+            client.get("01m7")
+        is_ready = client.ready().is_ready
+    client.close()
+
+    assert (done.output, is_ready) == ({"y": 1}, True)
+    assert [each.execution_id for each in found] == [done.execution_id]
+
+
+def test_the_sync_face_has_every_method_of_the_client() -> None:
+    methods = {name for name in vars(Client) if not name.startswith("_")}
+
+    assert methods <= set(vars(SyncClient))
+
+
+def test_the_environment_names_the_server(
+    server: DevServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNNEL_SERVER", server.url)
+
+    with SyncClient() as client:
+        assert client.ready().is_ready
+
+
+async def test_without_a_token_or_with_a_weak_one_the_door_stays_shut(tmp_path: Path) -> None:
+    text = Program(tmp_path).documents("token", "create", "ci", "--scope", "read")[0]["token"]
+
+    with dev_server(tmp_path) as server:
+        async with Client(server.url) as nobody, Client(server.url, text) as reader:
+            with pytest.raises(NotAuthenticatedError, match="wants a token: set RUNNEL_TOKEN"):
+                await nobody.get("01m7")
+            with pytest.raises(NotFoundError):
+                await reader.get("01m7")
+            with pytest.raises(MissingScopeError) as caught:
+                await reader.cancel("01m7")
+
+    assert (caught.value.needed, caught.value.held) == ("run", ("read",))

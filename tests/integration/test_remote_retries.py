@@ -1,0 +1,191 @@
+"""What a client does about servers that are away, busy, slow, broken or no Runnel at all."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from runnel import Client
+from runnel.errors import (
+    NoServerError,
+    NotAuthenticatedError,
+    NotRunnelError,
+    StoreError,
+    TooManyRequestsError,
+)
+from tests.odd_server import Answer, OddServer, answer, json_answer, odd_server
+
+RUN = "/v1/workflows/report/run"
+CANCEL = "/v1/executions/01x/cancel"
+HISTORY = "/v1/executions/01x/history"
+NOTHING = json_answer(b'{"items": []}')
+BEGUN = json_answer(b'{"execution_id": "01x"}', 201)
+BROKEN = Answer(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{", is_last=True)
+
+
+def problem(
+    status: int, code: str, details: dict[str, Any] | None = None, **headers: str
+) -> Answer:
+    body = {"code": code, "detail": f"it is {code}", "details": details or {}}
+    return answer(status, json.dumps(body).encode(), **headers)
+
+
+AWAY = problem(503, "store", retry_after="0")
+BUSY = problem(429, "too_many_requests", {"most": 60, "retry_after_s": 1.0}, retry_after="0")
+GATEWAY = answer(502, b"<html>Bad Gateway</html>", content_type="text/html")
+
+
+@pytest.fixture
+async def odd() -> AsyncIterator[OddServer]:
+    async with odd_server() as server:
+        yield server
+
+
+@pytest.fixture
+async def client(odd: OddServer) -> AsyncIterator[Client]:
+    async with Client(odd.url(), timeout_s=5, retries=2) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("first", [AWAY, BUSY, GATEWAY, BROKEN], ids=["503", "429", "502", "cut"])
+async def test_what_only_reads_is_tried_again(
+    odd: OddServer, client: Client, first: Answer
+) -> None:
+    odd.says(HISTORY, first, first, NOTHING)
+
+    assert await client.history("01x") == []
+    assert len(odd.requests) == 3
+
+
+@pytest.mark.parametrize("first", [AWAY, BUSY, GATEWAY, BROKEN], ids=["503", "429", "502", "cut"])
+async def test_a_submit_is_tried_again_with_the_same_key(
+    odd: OddServer, client: Client, first: Answer
+) -> None:
+    odd.says(RUN, first, BEGUN)
+
+    assert await client.submit("report", {"year": 2026}) == "01x"
+    keys = {request.headers["idempotency-key"] for request in odd.requests}
+    assert (len(odd.requests), len(keys)) == (2, 1)
+
+
+async def test_two_submits_have_two_keys(odd: OddServer, client: Client) -> None:
+    odd.says(RUN, BEGUN)
+
+    await client.submit("report")
+    await client.submit("report")
+
+    assert len({request.headers["idempotency-key"] for request in odd.requests}) == 2
+
+
+async def test_a_signal_that_is_sent_again_is_the_same_signal(
+    odd: OddServer, client: Client
+) -> None:
+    odd.says("/v1/executions/01x/signal", BROKEN, json_answer(b'{"execution_id": "01x"}', 202))
+
+    await client.signal("01x", "approve")
+
+    ids = [json.loads(request.body)["signal_id"] for request in odd.requests]
+    assert len(ids) == 2
+    assert ids[0] == ids[1]
+
+
+async def test_what_may_have_been_acted_on_and_has_no_key_is_not_repeated(
+    odd: OddServer, client: Client
+) -> None:
+    odd.says(CANCEL, BROKEN, json_answer(b"{}"))
+
+    with pytest.raises(NoServerError):
+        await client.cancel("01x")
+    assert len(odd.requests) == 1
+
+
+async def test_what_was_turned_away_at_the_door_is_repeated_in_any_case(
+    odd: OddServer, client: Client
+) -> None:
+    odd.says(CANCEL, BUSY, json_answer(b"{}", 202))
+
+    await client.cancel("01x")
+
+    assert len(odd.requests) == 2
+
+
+async def test_it_gives_up_after_its_retries_with_what_the_server_said(
+    odd: OddServer, client: Client
+) -> None:
+    odd.says(HISTORY, AWAY)
+
+    with pytest.raises(StoreError, match="it is store"):
+        await client.history("01x")
+    assert len(odd.requests) == 3
+
+
+async def test_whoever_is_asked_to_come_back_much_later_is_told_so_at_once(
+    odd: OddServer, client: Client
+) -> None:
+    odd.says(HISTORY, problem(429, "too_many_requests", {"most": 60}, retry_after="3600"))
+
+    with pytest.raises(TooManyRequestsError) as caught:
+        await client.history("01x")
+    assert (caught.value.most, len(odd.requests)) == (60, 1)
+
+
+async def test_a_date_to_come_back_at_is_understood(odd: OddServer, client: Client) -> None:
+    past = "Wed, 21 Oct 2015 07:28:00 GMT"
+    odd.says(HISTORY, problem(503, "store", retry_after=past), NOTHING)
+
+    assert await client.history("01x") == []
+
+
+async def test_an_answer_that_does_not_come_is_not_waited_for_for_ever(odd: OddServer) -> None:
+    odd.says(HISTORY, Answer(hangs=True))
+
+    async with Client(odd.url(), timeout_s=0.1, retries=0) as impatient:
+        with pytest.raises(NoServerError, match="does not answer in time"):
+            await impatient.history("01x")
+
+
+async def test_nobody_there_is_one_sentence_with_the_address(odd: OddServer) -> None:
+    async with odd_server() as gone:
+        url = gone.url()
+
+    async with Client(url, timeout_s=1, retries=1) as client:
+        with pytest.raises(NoServerError) as caught:
+            await client.get("01x")
+    assert str(caught.value) == (
+        f"can't use the Runnel server at {url.rstrip('/')}: connection refused; look whether it "
+        "runs, and whether this is where it listens"
+    )
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        answer(404, b"<html>", content_type="text/html"),
+        answer(200, b"<html>", content_type="text/html"),
+        answer(302, b"", location="https://elsewhere.example/"),
+        answer(500, b"oops", content_type="text/plain"),
+        json_answer(b'{"message": "Not Found"}', 404),
+    ],
+    ids=["404", "200", "redirect", "500", "json"],
+)
+async def test_somebody_else_who_answers_is_no_runnel(
+    odd: OddServer, client: Client, strange: Answer
+) -> None:
+    odd.says(HISTORY, strange)
+
+    with pytest.raises(NotRunnelError, match="is no Runnel server: it says "):
+        await client.history("01x")
+    assert len(odd.requests) == 1
+
+
+async def test_a_token_is_sent_and_one_that_lacks_is_asked_for(odd: OddServer) -> None:
+    odd.says(HISTORY, problem(401, "not_authenticated"))
+
+    async with Client(odd.url(), "rnl_1_secret") as with_token, Client(odd.url()) as without:
+        with pytest.raises(NotAuthenticatedError, match="it is not_authenticated"):
+            await with_token.history("01x")
+        with pytest.raises(NotAuthenticatedError, match="wants a token: set RUNNEL_TOKEN"):
+            await without.history("01x")
+    assert odd.requests[0].headers["authorization"] == "Bearer rnl_1_secret"
+    assert "authorization" not in odd.requests[1].headers

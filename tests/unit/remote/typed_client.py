@@ -1,0 +1,46 @@
+"""What type checkers see of the clients: mypy checks this file with all others.
+
+An ignore that is not needed would be an error, so each one shows that a mistake is found.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import assert_type
+
+from runnel import Client, SyncClient, WorkflowDAG, task, workflow
+from runnel.core.ids import ExecutionId
+from runnel.ports.store import Header
+from runnel.views import ExecutionView, HistoryView
+
+
+@task
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+@workflow
+def total(a: int, b: int = 1) -> int:
+    return add(a, b)
+
+
+async def asynchronous() -> None:
+    async with Client("http://localhost:8080", token="rnl_x_y", timeout_s=5, retries=0) as client:
+        assert_type(await client.submit("report", {"year": 2026}, version=2), ExecutionId)
+        assert_type(await client.run(total, {"a": 1}, timeout_s=10), ExecutionView)
+        assert_type(await client.run(Path("flow.yaml")), ExecutionView)
+        assert_type(await client.submit(WorkflowDAG("w"), labels={"team": "red"}), ExecutionId)
+        assert_type(await client.history("01x"), list[HistoryView])
+        async for header in client.executions(states=["failed"], workflow="report"):
+            assert_type(header, Header)
+        await client.submit(7)  # type: ignore[arg-type]
+        await client.wait("01x", timeout="soon")  # type: ignore[call-arg]
+
+
+def synchronous() -> None:
+    with SyncClient() as client:
+        assert_type(client.submit("report", {"year": 2026}, version=2), ExecutionId)
+        assert_type(client.run(total, {"a": 1}, timeout_s=10), ExecutionView)
+        assert_type(client.executions(workflow="report"), Iterator[Header])
+        assert_type(client.signal("01x", "approve", {"by": "ada"}), None)
+        client.submit(7)  # type: ignore[arg-type]
+        client.wait("01x", timeout="soon")  # type: ignore[call-arg]
