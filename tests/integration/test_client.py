@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from runnel.backends.memory import MemoryBackend
-from runnel.client import TAKEN_UP_S, Client, Ending
 from runnel.core import validation
 from runnel.core.commands import CancelExecution, Command, SendSignal
 from runnel.core.ids import ExecutionId
@@ -18,41 +16,20 @@ from runnel.core.values import INLINE_BYTES_MAX
 from runnel.core.workflow import Node, Workflow
 from runnel.errors import (
     InputError,
-    InvalidInputError,
     InvalidWorkflowError,
-    KeyReusedError,
     NotFoundError,
     PayloadError,
     WrongStateError,
 )
 from runnel.ports.store import Commit, Header
-from runnel.runtime.engine import Engine
-from runnel.testing.clock import FakeClock, FakeIds
-from runnel.triggering import STARTED_S
 from tests.driver import node, workflow
 from tests.engines import Work, end_of, open_engine
+from tests.integration.desk import Desk
 
 SCHEMA = {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}
 WITH_SCHEMA = workflow(node("a", config={"v": "{{ input.n }}"}), input=SCHEMA)
 LARGE = "x" * (INLINE_BYTES_MAX + 1)
 UNKNOWN = ExecutionId("nope")
-
-
-class Desk:
-    """A client of a store that nobody runs: what it leaves there can be looked at."""
-
-    def __init__(self) -> None:
-        self.clock = FakeClock()
-        self.backend = MemoryBackend(self.clock, FakeIds("store"))
-        self.client = Client(
-            self.backend, self.clock, FakeIds(), ending_of=lambda _execution_id: Ending()
-        )
-
-    async def sent(self) -> list[Command | None]:
-        lease = await self.backend.store.acquire(0, "test")
-        entries = await self.backend.store.read_inbox(lease, limit=100, wait_s=0)
-        await self.backend.store.release(lease)
-        return [entry.command for entry in entries]
 
 
 @pytest.fixture
@@ -230,114 +207,6 @@ async def test_a_cancel_can_be_forced(desk: Desk) -> None:
 
 def _cancels(sent: Sequence[Command | None]) -> list[tuple[str, bool]]:
     return [(each.reason, each.is_forced) for each in sent if isinstance(each, CancelExecution)]
-
-
-# -- trigger -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", ["memory", "sqlite", "redis"])
-@pytest.mark.parametrize("value", [{"n": "bad"}, {"n": "bad", "m": LARGE}], ids=["inline", "blob"])
-async def test_a_trigger_checks_the_input_that_was_submitted(
-    kind: str, redis_url: str | None, value: Any, tmp_path: Path
-) -> None:
-    async with open_engine(kind, tmp_path, Work(), redis_url=redis_url) as engine:
-        execution_id = await engine.client.submit(WITH_SCHEMA, value, is_held=True)
-
-        with pytest.raises(InvalidInputError, match=r"input\.n: .* is not of type 'integer'"):
-            await engine.client.trigger(execution_id)
-
-        await engine.client.trigger(execution_id, {"n": 1})
-        view = await end_of(engine, execution_id)
-    assert view.nodes["a"].output == {"v": 1}
-
-
-@pytest.mark.parametrize("extra", ["", LARGE], ids=["inline", "blob"])
-async def test_a_trigger_starts_with_the_input_that_was_submitted(
-    extra: str, tmp_path: Path
-) -> None:
-    async with open_engine("sqlite", tmp_path, Work()) as engine:
-        value = {"n": 3, "extra": extra}
-        execution_id = await engine.client.submit(WITH_SCHEMA, value, is_held=True)
-
-        await engine.client.trigger(execution_id)
-
-        assert (await end_of(engine, execution_id)).nodes["a"].output == {"v": 3}
-
-
-async def test_a_trigger_needs_the_input_when_the_submitted_one_can_not_be_read_yet(
-    desk: Desk,
-) -> None:
-    execution_id = await desk.client.submit(WITH_SCHEMA, {"n": 1}, is_held=True)
-
-    async with asyncio.TaskGroup() as group:
-        triggering = group.create_task(_refusal(desk.client, execution_id))
-        await desk.clock.advance(2 * TAKEN_UP_S)
-
-    assert "no process has taken it up" in triggering.result()
-    async with asyncio.TaskGroup() as group:
-        group.create_task(desk.client.trigger(execution_id, {"n": 1}))
-        await desk.clock.advance(2 * STARTED_S)
-    assert len(await desk.sent()) == 2
-
-
-async def _refusal(client: Client, execution_id: ExecutionId) -> str:
-    with pytest.raises(WrongStateError) as caught:
-        await client.trigger(execution_id)
-    return str(caught.value)
-
-
-@pytest.mark.parametrize("kind", ["memory", "sqlite", "redis"])
-async def test_of_two_triggers_at_once_one_is_refused(
-    kind: str, redis_url: str | None, tmp_path: Path
-) -> None:
-    definition = workflow(node("a", config={"who": "{{ input.who }}"}))
-    async with open_engine(kind, tmp_path, Work(), redis_url=redis_url) as engine:
-        execution_id = await engine.client.submit(definition, is_held=True)
-
-        refused = await asyncio.gather(*(_triggered(engine, execution_id, who) for who in "12"))
-
-        view = await end_of(engine, execution_id)
-        keys = [each.fields["input"]["blob"] for each in await _starts(engine, execution_id)]
-    assert view.nodes["a"].output == {"who": view.input["who"]}
-    assert [key.startswith(f"{execution_id}/input/") for key in keys] == [True]
-    assert refused.count("") == 1
-    assert refused.index("") == "12".index(view.input["who"])
-    assert "only a PENDING one can be triggered" in "".join(refused)
-
-
-async def _triggered(engine: Engine, execution_id: ExecutionId, who: str) -> str:
-    """Why it was refused; empty when it was not."""
-    try:
-        await engine.client.trigger(execution_id, {"who": who, "fill": LARGE})
-    except WrongStateError as error:
-        return str(error)
-    return ""
-
-
-@pytest.mark.parametrize("kind", ["memory", "sqlite", "redis"])
-async def test_a_trigger_with_the_same_key_is_the_same_trigger(
-    kind: str, redis_url: str | None, tmp_path: Path
-) -> None:
-    async with open_engine(kind, tmp_path, Work(), redis_url=redis_url) as engine:
-        client = engine.client
-        execution_id = await client.submit(workflow(node("a")), is_held=True)
-        again = [client.trigger(execution_id, {"n": 1}, idempotency_key="k") for _ in range(3)]
-
-        await asyncio.gather(*again)
-        await end_of(engine, execution_id)
-        await client.trigger(execution_id, {"n": 1}, idempotency_key="k")
-
-        starts = await _starts(engine, execution_id)
-        with pytest.raises(WrongStateError, match="only a PENDING one"):
-            await client.trigger(execution_id, {"n": 1}, idempotency_key="other")
-        with pytest.raises(KeyReusedError, match="another input"):
-            await client.trigger(execution_id, {"n": 2}, idempotency_key="k")
-    assert len(starts) == 1
-
-
-async def _starts(engine: Engine, execution_id: ExecutionId) -> list[Any]:
-    history = await engine.client.history(execution_id)
-    return [each for each in history if each.event == "ExecutionStarted"]
 
 
 # -- wait and get ------------------------------------------------------------------------------

@@ -41,7 +41,9 @@ def _parts(name: str, command: Any) -> Iterator[str]:
 
 def _command(name: str, command: Any) -> Iterator[str]:
     arguments = [each for each in command.params if each.param_type_name == "argument"]
-    options = [each for each in command.params if each.param_type_name == "option"]
+    options = [
+        each for each in command.params if each.param_type_name == "option" and not each.hidden
+    ]
     words = [name, *(each.metavar for each in arguments), *(["[OPTIONS]"] if options else [])]
     yield f"### `runnel {' '.join(words)}`"
     yield plain(command.help)

@@ -8,7 +8,7 @@ from fastapi import Depends, Request
 from runnel.api.security.tokens import Tokens
 from runnel.client import Client
 from runnel.core.ids import ExecutionId
-from runnel.errors import OverloadedError
+from runnel.errors import OverloadedError, RunnelError
 from runnel.ports.backend import Backend
 from runnel.runtime.build import build_scheduler
 from runnel.runtime.engine import World
@@ -50,15 +50,25 @@ class Site:
 
     async def wait(self, execution_id: ExecutionId, timeout_s: float) -> None:
         """Until it is final, the time is up, or this process ends; raises NotFoundError."""
-        waiting = asyncio.ensure_future(self.client.wait(execution_id, timeout_s=timeout_s))
-        stopping = asyncio.ensure_future(self.stopping.wait())
-        try:
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(self._outcome(execution_id, timeout_s))
+            stopping = group.create_task(self.stopping.wait())
             await asyncio.wait([waiting, stopping], return_when=asyncio.FIRST_COMPLETED)
-            if waiting.done() and not isinstance(waiting.exception(), TimeoutError):
-                waiting.result()
-        finally:
+            error = waiting.result() if waiting.done() else None
             waiting.cancel()
             stopping.cancel()
+        if error is not None:
+            raise error
+
+    async def _outcome(self, execution_id: ExecutionId, timeout_s: float) -> RunnelError | None:
+        """Returned, because a group of tasks would wrap what one of them raises."""
+        try:
+            await self.client.wait(execution_id, timeout_s=timeout_s)
+        except TimeoutError:
+            return None
+        except RunnelError as error:
+            return error
+        return None
 
 
 def _site(request: Request) -> Site:

@@ -38,7 +38,9 @@ def api(
     port: Port = None,
     workers: Annotated[int, typer.Option(min=1, max=64, help="How many processes answer.")] = 1,
     redis_url: ServerUrl = None,
-    inherited: Annotated[int | None, typer.Option("--fd", hidden=True)] = None,
+    inherited: Annotated[
+        int | None, typer.Option("--fd", hidden=True, help="A socket that is listening already.")
+    ] = None,
 ) -> int:
     """Serve the HTTP API of a Redis server, for orchestrators and workers that run elsewhere.
 

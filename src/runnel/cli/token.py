@@ -18,13 +18,22 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     help="Tokens for the HTTP API: as soon as there is one, every call needs one.",
-    no_args_is_help=True,
+    epilog="Begin with  [bold]runnel token create ci[/bold]",
 )
+
+
+@app.callback(invoke_without_command=True)
+def root(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        raise typer.Exit(exits.OK)
 
 
 @app.command(epilog="Example:  [bold]runnel token create ci --scope run --days 90[/bold]")
 def create(
-    name: Annotated[str, typer.Argument(help="Who will use it.", show_default=False)],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Who will use it.", show_default=False)
+    ],
     *,
     scope: Annotated[
         list[str] | None,
