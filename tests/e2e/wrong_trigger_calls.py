@@ -90,4 +90,37 @@ TRIGGER_CALLS = [
         "no executions: there is no data in 'none'; 'runnel run FILE' begins one, "
         "--data-dir names another directory",
     ),
+    Call(
+        "webhook add good --kind gitlab",
+        "--kind: expected token, github, slack or none, got 'gitlab'",
+    ),
+    Call(
+        "webhook add good --data-dir none",
+        "webhook of 'good': secret: a webhook of kind 'token' needs the name of one",
+    ),
+    Call(
+        "webhook add good --kind none --secret s",
+        "webhook of 'good': secret: a webhook of kind 'none' has none; name another kind, or leave "
+        "it out",
+    ),
+    Call(
+        "webhook add good --kind github --secret Hook -m 'a={{ bdy }}'",
+        "webhook of 'good': 2 problems\n"
+        "  - secret: expected the name of a secret, lower-case letters, digits and '_', "
+        "got 'Hook'\n"
+        "  - mapping: there is no 'bdy'; there is: body, headers, query",
+    ),
+    Call(
+        "webhook add good --kind none -m a",
+        "--map can't be read: 1 problem\n  - 'a': expected name=value",
+    ),
+    Call("webhook add god --kind none", "no workflow 'god'; did you mean 'good'?"),
+    Call(
+        "webhook show good",
+        "no webhook of workflow 'good'; 'runnel webhook list' shows those that exist",
+    ),
+    Call(
+        "webhook remove good",
+        "no webhook of workflow 'good'; 'runnel webhook list' shows those that exist",
+    ),
 ]

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from runnel.cli import dlq, exits, schedule, token
+from runnel.cli import dlq, exits, schedule, token, webhook
 from runnel.cli.api import api
 from runnel.cli.batch import batch
 from runnel.cli.cancel import cancel
@@ -135,5 +135,6 @@ for _command, _panel, _example in (
         rich_help_panel=_panel,
     )(_command)
 app.add_typer(schedule.app, name="schedule", rich_help_panel=_RUN)
+app.add_typer(webhook.app, name="webhook", rich_help_panel=_RUN)
 app.add_typer(dlq.app, name="dlq", rich_help_panel=_ACT)
 app.add_typer(token.app, name="token", rich_help_panel=_SERVE)

@@ -21,6 +21,7 @@ from runnel.errors.input import (
     NotFoundError,
     PayloadError,
     TraceError,
+    WebhookRefusedError,
     WrongStateError,
 )
 from runnel.errors.requests import (
@@ -124,6 +125,7 @@ __all__ = [
     "UnknownExecutionError",
     "UnreadableFormatError",
     "UnsupportedMediaError",
+    "WebhookRefusedError",
     "WorkflowFailedError",
     "WrongStateError",
 ]

@@ -79,6 +79,12 @@ class WrongStateError(InputError):
     code = "wrong_state"
 
 
+class WebhookRefusedError(InputError):
+    """A call of a webhook by somebody who does not prove to know its secret."""
+
+    code = "webhook_refused"
+
+
 class ConflictError(InputError):
     """Somebody else has changed it since it was read; `found` is 0 when it is gone."""
 
@@ -88,7 +94,9 @@ class ConflictError(InputError):
         if found == 0:
             message = f"{kind} '{key}' is gone: somebody has removed it meanwhile"
         elif expected == 0:
-            message = f"there is a {kind} '{key}' already: change that one, or take another name"
+            message = (
+                f"there is a {kind} '{key}' already: remove that one first, or take another name"
+            )
         else:
             message = f"{kind} '{key}' was changed meanwhile: read it again, then change it"
         super().__init__(message)

@@ -1,10 +1,11 @@
-"""A schedule as people and programs are shown it: one model for the CLI and the API."""
+"""Schedules and webhooks as they are shown: one model for the CLI and the API."""
 
 from datetime import datetime
 
 from runnel.core.json_types import Json
 from runnel.triggers.schedule import KeptSchedule, Schedule
 from runnel.triggers.ticks import next_ticks
+from runnel.triggers.webhook import Webhook, WebhookKind
 from runnel.triggers.zones import zone_of
 from runnel.views import moment
 
@@ -51,3 +52,18 @@ def coming(kept: KeptSchedule, now: float, count: int) -> list[float]:
 def in_zone(schedule: Schedule, tick: float) -> str:
     """`2026-03-29T03:00:00+02:00`: as the clocks of the schedule's zone show it."""
     return datetime.fromtimestamp(tick, zone_of(schedule.timezone)).isoformat()
+
+
+def webhook_document(webhook: Webhook) -> dict[str, Json]:
+    """All of it; of the secret, there is nothing but its name."""
+    return {
+        "workflow": webhook.workflow,
+        "version": webhook.version,
+        "kind": webhook.kind.value,
+        "secret": webhook.secret,
+        "header": webhook.header if webhook.kind is WebhookKind.TOKEN else None,
+        "mapping": webhook.mapping,
+        "delivery_id": webhook.delivery_id,
+        "labels": webhook.labels,
+        "created_at": moment(webhook.created_at),
+    }

@@ -6,7 +6,7 @@ import msgspec
 
 from runnel.core.ids import ExecutionId
 from runnel.core.json_types import Json
-from runnel.errors import NewerFormatError, UnreadableFormatError
+from runnel.triggers.formats import decode_record
 
 KIND = "schedule"
 FORMAT = 1
@@ -96,12 +96,7 @@ class Stored(msgspec.Struct, frozen=True):
     revision: int
 
 
-class _Versioned(msgspec.Struct):
-    format: int
-
-
 _encode = msgspec.json.Encoder().encode
-_version = msgspec.json.Decoder(_Versioned)
 _decoder = msgspec.json.Decoder(KeptSchedule)
 
 
@@ -111,12 +106,4 @@ def encode_schedule(kept: KeptSchedule) -> bytes:
 
 def decode_schedule(data: bytes) -> KeptSchedule:
     """Raises UnreadableFormatError, NewerFormatError."""
-    try:
-        found = _version.decode(data).format
-        if found > FORMAT:
-            raise NewerFormatError(
-                f"a schedule has format {found}, this Runnel knows up to {FORMAT}: upgrade Runnel"
-            )
-        return _decoder.decode(data)
-    except msgspec.MsgspecError as error:
-        raise UnreadableFormatError(f"a schedule can't be read: {error}") from error
+    return decode_record(data, _decoder, what="a schedule", known=FORMAT)

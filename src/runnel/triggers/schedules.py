@@ -23,6 +23,7 @@ from runnel.triggers.schedule import (
     encode_schedule,
 )
 from runnel.triggers.values import input_of
+from runnel.triggers.wanted_workflow import wanted_workflow
 
 PAGE = 200
 _RUN = ("workflow", "version", "input")
@@ -128,17 +129,8 @@ class Schedules:
         return msgspec.structs.replace(kept, schedule=schedule, progress=progress)
 
     async def _require_workflow(self, schedule: Schedule) -> None:
-        try:
-            found = await self._library.find(schedule.workflow, schedule.version)
-        except NotFoundError as error:
-            if schedule.version is not None:
-                hint = f"'runnel workflows {error.name}' shows its versions"
-                raise NotFoundError(error.kind, error.name, hint=hint) from error
-            known = [each.name for each in await self._library.list(limit=1_000)]
-            close = did_you_mean(schedule.workflow, known).strip(" ()")
-            hint = close or "'runnel workflows' shows those that exist"
-            raise NotFoundError(error.kind, error.name, hint=hint) from error
-        check_input(found.graph.workflow, input_of(schedule, self._clock.now()))
+        workflow = await wanted_workflow(self._library, schedule.workflow, schedule.version)
+        check_input(workflow, input_of(schedule, self._clock.now()))
 
     async def _unknown(self, schedule_id: str) -> NotFoundError:
         known = [record.key for record in await self._records.list(KIND, limit=1_000)]

@@ -1,4 +1,4 @@
-"""Schedules on real stores: two who fire the same ticks at the same time start each once."""
+"""Triggers on real stores: two who do the same at the same time start each execution once."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -9,18 +9,24 @@ import pytest
 
 from runnel.backends.redis import RedisBackend
 from runnel.backends.sqlite import SqliteBackend
+from runnel.client import Client, Ending
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.definitions import Definitions
 from runnel.library import Library
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.backend import Backend
+from runnel.ports.secrets import NoSecrets
 from runnel.runtime.build import build_scheduler
 from runnel.runtime.clock import RealClock, RealIds
 from runnel.runtime.engine import Engine, World
 from runnel.runtime.hub import Hub
+from runnel.triggers.deliveries import Delivery
+from runnel.triggers.receiving import Receiver
 from runnel.triggers.schedule import Overlap, Schedule
 from runnel.triggers.schedules import Schedules
+from runnel.triggers.webhook import Webhook, WebhookKind
+from runnel.triggers.webhooks import Webhooks
 from tests.archived import fresh_schema, open_archived
 from tests.driver import node, workflow
 from tests.engines import DEADLINE_S, Work, empty_redis, end_of
@@ -116,6 +122,34 @@ async def test_one_that_breaks_off_anywhere_loses_and_repeats_no_tick(open_backe
 
     headers = (await backend.archive.list_headers(ExecutionFilter(limit=1_000))).headers
     assert len({each.labels["runnel.tick"] for each in headers}) == len(headers) == TICKS
+
+
+async def test_deliveries_that_two_processes_receive_at_the_same_time_are_executions_once(
+    open_backend: Open,
+) -> None:
+    backends = [await open_backend(), await open_backend()]
+    await keep_workflow(backends[0])
+    webhook = Webhook(workflow=FLOW.name, kind=WebhookKind.NONE, delivery_id="{{ body }}")
+    await Webhooks(backends[0], WORLD.clock).add(webhook)
+    receivers = [
+        Receiver(
+            Client(each, WORLD.clock, WORLD.ids, ending_of=lambda _id: Ending()),
+            each.archive,
+            WORLD.clock,
+            NoSecrets(),
+        )
+        for each in backends
+    ]
+    known = await Webhooks(backends[1], WORLD.clock).get(FLOW.name)
+    deliveries = [Delivery.of([], [], b"%d" % number) for number in range(TICKS)]
+
+    received = await asyncio.gather(
+        *(each.receive(known, delivery) for delivery in deliveries for each in receivers)
+    )
+
+    headers = (await backends[0].archive.list_headers(ExecutionFilter(limit=1_000))).headers
+    assert {each.execution_id for each in received} == {each.execution_id for each in headers}
+    assert len(headers) == TICKS
 
 
 async def test_what_a_schedule_starts_is_run_with_its_tick(engine: Engine) -> None:

@@ -1,0 +1,182 @@
+"""`runnel webhook add|list|show|remove`"""
+
+from typing import Annotated, TypeAlias
+
+import typer
+
+from runnel.cli import exits
+from runnel.cli.completion import complete_workflow
+from runnel.cli.options import AsJson, DataDir, Place, RedisUrl
+from runnel.cli.run import Labels
+
+app = typer.Typer(
+    help="Webhooks: workflows that are run when another service calls.",
+    epilog="Begin with  [bold]runnel webhook add report --kind github --secret github_hook[/bold]",
+)
+
+Workflow: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="WORKFLOW",
+        help="A workflow, by its name.",
+        autocompletion=complete_workflow,
+        show_default=False,
+    ),
+]
+
+
+@app.callback(invoke_without_command=True)
+def root(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        raise typer.Exit(exits.OK)
+
+
+def add_webhook(
+    workflow: Workflow,
+    *,
+    kind: Annotated[
+        str,
+        typer.Option(
+            metavar="token|github|slack|none",
+            help="How a caller proves who it is: by the secret in a header, by a signature, or not "
+            "at all.",
+        ),
+    ] = "token",
+    secret: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The name of the secret: NAME is RUNNEL_SECRET_NAME where the API runs.",
+            show_default=False,
+        ),
+    ] = None,
+    header: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="The header that holds the secret, for kind token."),
+    ] = "X-Webhook-Token",
+    mapping: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map",
+            "-m",
+            metavar="KEY=VALUE",
+            help="A value of the input (repeated): 'branch={{ body.ref }}'. Without any, the input "
+            "is body, headers and query.",
+            show_default=False,
+        ),
+    ] = None,
+    delivery_id: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEMPLATE",
+            help="What tells one call from the next: '{{ body.id }}'. The same again is the same "
+            "execution.",
+            show_default=False,
+        ),
+    ] = None,
+    version: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="This version of the workflow, instead of the newest.",
+            show_default=False,
+        ),
+    ] = None,
+    labels: Labels = None,
+    replaces: Annotated[
+        bool, typer.Option("--replace", help="Instead of the webhook that it has.")
+    ] = False,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    redis_url: RedisUrl = None,
+) -> int:
+    """Let another service start a workflow: POST /v1/workflows/WORKFLOW/triggers/webhook.
+
+    The value of the secret is not stored: it is set where 'runnel api' or 'runnel dev' runs.
+    """
+    import asyncio
+
+    from runnel.cli.inputs import read_labels
+    from runnel.cli.options import configure
+    from runnel.cli.webhooks import add, made_of, print_added
+
+    wanted = made_of(
+        workflow,
+        kind=kind,
+        secret=secret,
+        header=header,
+        mapping=mapping or [],
+        delivery_id=delivery_id,
+        version=version,
+        labels=read_labels(labels or []),
+    )
+    settings = configure(Place(data_dir, redis_url))
+    print_added(asyncio.run(add(settings, wanted, replaces=replaces)), as_json=as_json)
+    return exits.OK
+
+
+def list_webhooks(
+    *,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 50,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    redis_url: RedisUrl = None,
+) -> int:
+    """List all webhooks, by workflow."""
+    import asyncio
+
+    from runnel.cli.options import configure
+    from runnel.cli.webhooks import load_page, print_page
+
+    page = asyncio.run(load_page(configure(Place(data_dir, redis_url)), limit))
+    print_page(page, limit, as_json=as_json)
+    return exits.OK
+
+
+def show_webhook(
+    workflow: Workflow,
+    *,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    redis_url: RedisUrl = None,
+) -> int:
+    """Show the webhook of a workflow."""
+    import asyncio
+
+    from runnel.cli.options import configure
+    from runnel.cli.webhooks import load_one, print_one
+
+    found = asyncio.run(load_one(configure(Place(data_dir, redis_url)), workflow))
+    print_one(found, as_json=as_json)
+    return exits.OK
+
+
+def remove_webhook(
+    workflow: Workflow, *, data_dir: DataDir = None, redis_url: RedisUrl = None
+) -> int:
+    """Remove the webhook of a workflow for good; what it has started stays, and goes on."""
+    import asyncio
+
+    from runnel.cli.options import configure
+    from runnel.cli.webhooks import remove
+
+    asyncio.run(remove(configure(Place(data_dir, redis_url)), workflow))
+    print(f"the webhook of workflow '{workflow}' is removed")
+    return exits.OK
+
+
+for _command, _example in (
+    (
+        add_webhook,
+        "runnel webhook add report --kind github --secret hook -m 'branch={{ body.ref }}'",
+    ),
+    (list_webhooks, "runnel webhook list"),
+    (show_webhook, "runnel webhook show report"),
+    (remove_webhook, "runnel webhook remove report"),
+):
+    app.command(
+        _command.__name__.partition("_")[0],
+        epilog=f"Example:  [bold]{_example}[/bold]",
+    )(_command)

@@ -1,0 +1,174 @@
+"""One call of a webhook: its parts, what it is known by, and the input that it makes."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Self
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from runnel.core.checks.wording import quoted, shown
+from runnel.core.ids import ExecutionId
+from runnel.core.json_types import Json
+from runnel.core.templates import TemplateError, compile_tree
+from runnel.errors import InvalidInputError
+from runnel.triggers.values import RootScope
+from runnel.triggers.webhook import Webhook, WebhookKind
+
+# Credentials, and what proves who calls: of no use to a workflow, and stored with its input.
+SENSITIVE = frozenset(
+    {
+        "authorization",
+        "cookie",
+        "proxy-authorization",
+        "x-hub-signature",
+        "x-hub-signature-256",
+        "x-slack-signature",
+    }
+)
+GITHUB_DELIVERY = "x-github-delivery"
+REQUEST_IDS = ("idempotency-key", "x-request-id")
+KEY_CHARS_MAX = 500
+FIELDS_MAX = 1_000
+# 72 bits, and a letter that no other id begins with.
+_ID_BYTES = 9
+_ID_PREFIX = "w"
+_FORM = "application/x-www-form-urlencoded"
+
+
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+    """`headers` by their names in small letters; the body is as it was sent, to the byte."""
+
+    headers: Mapping[str, str]
+    query: Mapping[str, Json]
+    body: bytes
+
+    @classmethod
+    def of(
+        cls, headers: Iterable[tuple[str, str]], query: Iterable[tuple[str, str]], body: bytes
+    ) -> Self:
+        """From pairs. What is given twice: a header is joined by a comma, a query is a list."""
+        joined: dict[str, str] = {}
+        for name, value in headers:
+            key = name.lower()
+            joined[key] = f"{joined[key]}, {value}" if key in joined else value
+        return cls(headers=joined, query=_gathered(query), body=body)
+
+    def header(self, name: str) -> str:
+        """Nothing when it is not there."""
+        return self.headers.get(name, "").strip()
+
+    @property
+    def body_hash(self) -> str:
+        return hashlib.blake2b(self.body, digest_size=_ID_BYTES).hexdigest()
+
+
+def delivery_id(webhook: Webhook, key: str) -> ExecutionId:
+    """The execution of a delivery: the same for whoever receives it again."""
+    text = f"{webhook.workflow}\0{key}"
+    return ExecutionId(
+        _ID_PREFIX
+        + hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=_ID_BYTES).hexdigest()
+    )
+
+
+def delivery_key(webhook: Webhook, delivery: Delivery, content: Json) -> str | None:
+    """What tells this delivery from others; None when nothing does. `content` is its body.
+
+    Raises InvalidInputError for a `delivery_id` that leads nowhere.
+    """
+    if webhook.delivery_id is not None:
+        found = _resolved(webhook, "delivery_id", webhook.delivery_id, delivery, content)
+        if not isinstance(found, str | int) or not 0 < len(str(found)) <= KEY_CHARS_MAX:
+            raise InvalidInputError(
+                f"the delivery_id of webhook {quoted(webhook.workflow)}: expected a text of up to "
+                f"{KEY_CHARS_MAX} characters, or a whole number, got {shown(found)}"
+            )
+        return f"own:{found}"
+    if webhook.kind is WebhookKind.GITHUB:
+        # Its id is not signed; so that of another body is another delivery.
+        return f"github:{delivery.header(GITHUB_DELIVERY)}:{delivery.body_hash}"
+    if webhook.kind is WebhookKind.SLACK:
+        # An event that is sent again has another time, and so another signature.
+        event = content.get("event_id") if isinstance(content, dict) else None
+        mark = event if isinstance(event, str) and event else delivery.header("x-slack-signature")
+        return f"slack:{mark}"
+    for name in REQUEST_IDS:
+        if value := delivery.header(name):
+            return f"{name}:{value}"
+    return None
+
+
+def input_of(webhook: Webhook, delivery: Delivery, content: Json) -> Json:
+    """Raises InvalidInputError, which names the path that leads nowhere."""
+    if webhook.mapping is None:
+        return _values(webhook, delivery, content)
+    return _resolved(webhook, "mapping", webhook.mapping, delivery, content)
+
+
+def content_of(delivery: Delivery) -> Json:
+    """The body as a value: JSON, the fields of a form, or else its text; null without a body.
+
+    A form with nothing but a `payload` holds JSON there: so do GitHub and Slack. Raises
+    InvalidInputError.
+    """
+    if not delivery.body:
+        return None
+    kind = delivery.header("content-type").partition(";")[0].strip().lower()
+    text = _text(delivery.body)
+    if kind == _FORM:
+        fields = _fields(text)
+        payload = fields.get("payload")
+        return _json(payload) if len(fields) == 1 and isinstance(payload, str) else fields
+    if kind == "application/json" or kind.endswith("+json"):
+        return _json(text)
+    return text
+
+
+def _values(webhook: Webhook, delivery: Delivery, content: Json) -> dict[str, Json]:
+    hidden = SENSITIVE
+    if webhook.kind is WebhookKind.TOKEN:
+        hidden |= {webhook.header.lower()}
+    headers = {name: text for name, text in delivery.headers.items() if name not in hidden}
+    return {"body": content, "headers": headers, "query": dict(delivery.query)}
+
+
+def _resolved(
+    webhook: Webhook, field: str, template: Json, delivery: Delivery, content: Json
+) -> Json:
+    try:
+        tree = compile_tree(template, where=field)
+        return tree.resolve(RootScope(_values(webhook, delivery, content)))
+    except TemplateError as error:
+        raise InvalidInputError(
+            f"the delivery does not fit webhook {quoted(webhook.workflow)}: {error}"
+        ) from error
+
+
+def _text(body: bytes) -> str:
+    try:
+        return body.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInputError("body: expected text in UTF-8") from error
+
+
+def _json(text: str) -> Json:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidInputError(f"body: it is not JSON: {error}") from error
+
+
+def _fields(text: str) -> dict[str, Json]:
+    try:
+        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=FIELDS_MAX)
+    except ValueError as error:
+        raise InvalidInputError(f"body: a form has at most {FIELDS_MAX:,} fields") from error
+    return _gathered(pairs)
+
+
+def _gathered(pairs: Iterable[tuple[str, str]]) -> dict[str, Json]:
+    found: dict[str, list[str]] = {}
+    for name, value in pairs:
+        found.setdefault(name, []).append(value)
+    return {name: values if len(values) > 1 else values[0] for name, values in found.items()}

@@ -1,0 +1,123 @@
+"""A webhook: which workflow a call from outside starts, who may call, and what its input is."""
+
+import re
+from collections.abc import Iterator
+from enum import StrEnum
+
+import msgspec
+
+from runnel.authoring.payloads import NAME_CHARS_MAX, check_text, encode_payload
+from runnel.core.checks.wording import quoted, shown
+from runnel.core.json_types import Json
+from runnel.core.templates import TemplateError, compile_tree
+from runnel.errors import InvalidTriggerError, PayloadError
+from runnel.triggers.checking import label_problems
+from runnel.triggers.formats import decode_record
+
+KIND = "webhook"
+FORMAT = 1
+TOKEN_HEADER = "x-webhook-token"
+ROOTS = ("body", "headers", "query")
+MAPPING_BYTES_MAX = 64 * 1024
+LABEL = "webhook"
+"""The kind of the webhook that an execution was started by."""
+_SECRET = re.compile(r"[a-z_][a-z0-9_]{0,99}")
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+
+
+class WebhookKind(StrEnum):
+    """How a caller proves who it is."""
+
+    NONE = "none"
+    """Not at all: for servers that only the right ones can reach."""
+    TOKEN = "token"
+    """The secret itself, in a header."""
+    GITHUB = "github"
+    """A signature of the body in X-Hub-Signature-256."""
+    SLACK = "slack"
+    """A signature of time and body in X-Slack-Signature."""
+
+
+class Webhook(msgspec.Struct, frozen=True, kw_only=True):
+    """There is one for each workflow. `secret` is a name: its value is known to the processes that
+    answer calls, and stored nowhere.
+
+    `mapping` makes the input of `body`, `headers` and `query`; without one, the input is an object
+    of all three. `delivery_id` is a template of what tells one delivery from the next, for callers
+    that say it in a place of their own.
+    """
+
+    workflow: str
+    version: int | None = None
+    kind: WebhookKind = WebhookKind.TOKEN
+    secret: str | None = None
+    header: str = TOKEN_HEADER
+    mapping: Json = None
+    delivery_id: str | None = None
+    labels: dict[str, str] = {}
+    created_at: float = 0.0
+    format: int = FORMAT
+
+
+def check_webhook(webhook: Webhook) -> None:
+    """Raises InvalidTriggerError; each problem begins with the name of its field."""
+    problems = [*_problems(webhook)]
+    if problems:
+        raise InvalidTriggerError(problems, source=f"webhook of {quoted(webhook.workflow)}")
+
+
+def _problems(webhook: Webhook) -> Iterator[str]:
+    try:
+        check_text(webhook.workflow, "workflow", chars_max=NAME_CHARS_MAX)
+    except PayloadError as error:
+        yield str(error)
+    if webhook.version is not None and webhook.version < 1:
+        yield f"version: expected at least 1, got {webhook.version}"
+    yield from _secret_problems(webhook)
+    yield from label_problems(webhook.labels)
+    if LABEL in webhook.labels:
+        yield f"labels: '{LABEL}' is set by the webhook itself, to its kind"
+    for field, template in (("mapping", webhook.mapping), ("delivery_id", webhook.delivery_id)):
+        if template is not None:
+            yield from _template_problems(field, template)
+
+
+def _secret_problems(webhook: Webhook) -> Iterator[str]:
+    secret, is_open = webhook.secret, webhook.kind is WebhookKind.NONE
+    if is_open and secret is not None:
+        yield "secret: a webhook of kind 'none' has none; name another kind, or leave it out"
+    if not is_open and secret is None:
+        yield f"secret: a webhook of kind '{webhook.kind}' needs the name of one"
+    if secret is not None and _SECRET.fullmatch(secret) is None:
+        yield (
+            f"secret: expected the name of a secret, lower-case letters, digits and '_', "
+            f"got {shown(secret)}"
+        )
+    if _HEADER.fullmatch(webhook.header) is None:
+        yield f"header: expected the name of a header, got {shown(webhook.header)}"
+
+
+def _template_problems(field: str, template: Json) -> Iterator[str]:
+    try:
+        size = len(encode_payload(template, where=field))
+        if size > MAPPING_BYTES_MAX:
+            yield f"{field}: it has {size:,} bytes, at most {MAPPING_BYTES_MAX:,} are allowed"
+            return
+        tree = compile_tree(template, where=field)
+    except (PayloadError, TemplateError) as error:
+        yield str(error)
+        return
+    for root in sorted({reference.root for reference in tree.references} - set(ROOTS)):
+        yield f"{field}: there is no '{root}'; there is: {', '.join(ROOTS)}"
+
+
+_decoder = msgspec.json.Decoder(Webhook)
+
+
+def encode_webhook(webhook: Webhook) -> bytes:
+    return msgspec.json.encode(webhook)
+
+
+def decode_webhook(data: bytes) -> Webhook:
+    """Raises UnreadableFormatError, NewerFormatError."""
+    return decode_record(data, _decoder, what="a webhook", known=FORMAT)

@@ -1,0 +1,76 @@
+"""`runnel webhook`"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from runnel.cli.main import run_command
+from tests.e2e.program import Program
+
+pytestmark = pytest.mark.e2e
+
+PATH = "POST /v1/workflows/chain/triggers/webhook"
+
+
+class Desk:
+    """Commands that look, called in this process: that saves starting one for each."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def ask(self, *arguments: str, code: int = 0) -> list[str]:
+        found = run_command(["webhook", *arguments])
+        printed = self._capsys.readouterr()
+        assert found == code, printed.err
+        return (printed.out or printed.err).splitlines()
+
+
+@pytest.fixture
+def desk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Desk:
+    """With the workflow `chain`."""
+    assert Program(tmp_path).run("run", "chain.json").returncode == 0
+    monkeypatch.chdir(tmp_path)
+    return Desk(capsys)
+
+
+def test_a_webhook_is_added_shown_replaced_and_removed(desk: Desk) -> None:
+    none = desk.ask("list")
+    added = desk.ask("add", "chain", "--kind", "github", "--secret", "hook", "-m", "x={{ body.n }}")
+    again = desk.ask("add", "chain", "--secret", "hook", code=2)
+    replaced = desk.ask("add", "chain", "--kind", "none", "--replace", "--label", "team=x")
+    desk.ask("add", "chain", "--secret", "hook", "--replace", "--delivery-id", "{{ body.id }}")
+    listed = desk.ask("list")
+    shown = desk.ask("show", "chain")
+    document = json.loads(desk.ask("show", "chain", "--json")[0])
+    removed = desk.ask("remove", "chain")
+
+    assert none[0].startswith("no webhooks; make one with: runnel webhook add")
+    assert added == [
+        f"workflow 'chain' is started by: {PATH}",
+        "its secret is RUNNEL_SECRET_HOOK, where 'runnel api' or 'runnel dev' runs",
+    ]
+    assert again == [
+        "error: there is a webhook 'chain' already: remove that one first, or take another name"
+    ]
+    assert replaced[1] == "by anybody who can reach the server: it has no secret"
+    assert listed[0].split() == ["WORKFLOW", "KIND", "SECRET", "ADDED", "PATH"]
+    assert listed[1].split()[:3] == ["chain", "token", "hook"]
+    facts = [line.split(maxsplit=1) for line in shown[1:-1]]
+    assert facts == [
+        ["path", PATH],
+        ["kind", "token, in X-Webhook-Token"],
+        ["secret", "hook"],
+        ["delivery", "{{ body.id }}"],
+    ]
+    assert (document["kind"], document["secret"], document["mapping"]) == ("token", "hook", None)
+    assert removed == ["the webhook of workflow 'chain' is removed"]
+    assert desk.ask("list", "--json") == []
+    assert any("Usage: runnel webhook" in line for line in desk.ask())
+
+
+def test_where_nothing_was_run_there_is_no_webhook(desk: Desk) -> None:
+    assert desk.ask("list", "--data-dir", "none")[0].startswith("no webhooks")
+    assert not Path("none").exists()
