@@ -9,6 +9,7 @@ S = HTTPStatus
 STATUSES: dict[type[Exception], HTTPStatus] = {
     errors.MalformedBodyError: S.BAD_REQUEST,
     errors.NotAuthenticatedError: S.UNAUTHORIZED,
+    errors.WebhookRefusedError: S.UNAUTHORIZED,
     errors.MissingScopeError: S.FORBIDDEN,
     errors.ForeignRequestError: S.FORBIDDEN,
     errors.NotAllowedError: S.FORBIDDEN,

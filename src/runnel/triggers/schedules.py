@@ -118,7 +118,9 @@ class Schedules:
     async def _changed(self, kept: KeptSchedule, changed: Schedule) -> KeptSchedule:
         now = self._clock.now()
         former = kept.schedule
-        schedule = _with_start(msgspec.structs.replace(changed, id=former.id), former, now)
+        own_labels = changed.own_labels or former.own_labels
+        schedule = msgspec.structs.replace(changed, id=former.id, own_labels=own_labels)
+        schedule = _with_start(schedule, former, now)
         if msgspec.structs.replace(schedule, is_paused=former.is_paused) != former:
             check_schedule(schedule, now)
         if any(getattr(schedule, name) != getattr(former, name) for name in _RUN):
