@@ -9,6 +9,7 @@ from runnel.authoring.document import read_document
 from runnel.authoring.tracing.trace import current
 from runnel.core.graph import Graph
 from runnel.core.retry import RetryPolicy
+from runnel.core.templates import compile_tree
 from runnel.core.workflow import Workflow
 from runnel.errors import InputError
 from runnel.runtime.decorated import DecoratedWorkflow
@@ -46,6 +47,11 @@ DIAMOND: dict[str, Any] = {
         python("merge", "merge", left="{{ parse }}", right="{{ scan }}"),
     ],
 }
+
+
+class Roots(dict[str, Any]):
+    def lookup(self, root: str) -> Any:
+        return self[root]
 
 
 def nodes_of(flow: DecoratedWorkflow[..., Any]) -> dict[str, Any]:
@@ -188,6 +194,21 @@ def test_texts_are_made_of_results_and_plain_texts_stay_as_they_are() -> None:
     assert args["right"] == "{{ '{{' }} not a template }}"
 
 
+def test_brackets_of_texts_are_no_templates() -> None:
+    args = nodes_of(flows.brackets)["merge"].config["args"]
+
+    assert compile_tree(args).resolve(Roots(input={"url": "u"})) == {
+        "left": "{u}",
+        "right": ["{{ fetch }}", "{{ fetch }}", "{%u"],
+    }
+
+
+def test_questions_about_what_is_there_are_left_to_python() -> None:
+    assert list(nodes_of(flows.plain_questions)) == [
+        *("fetch", "fetch_2", "merge", "parse", "fetch_3", "merge_2")
+    ]
+
+
 def test_a_workflow_in_a_workflow_is_a_child() -> None:
     nodes = nodes_of(flows.parent)
 
@@ -224,6 +245,17 @@ def test_outside_of_a_workflow_a_task_is_its_function() -> None:
     assert flows.parse.function("page") == ["page", 1]
     assert flows.parse.__name__ == "parse"
     assert runnel.text("{} {x}", 1, x=2) == "1 2"
+
+
+def test_attributes_of_a_function_do_not_replace_those_of_its_task() -> None:
+    def marked(page: Any) -> Any:
+        return page
+
+    vars(marked).update(label="other", handler="other", _options={"id": "other"})
+
+    found = runnel.task(marked)
+
+    assert (found.label, found.handler, found._options) == ("marked", "python", {})  # noqa: SLF001  # what a call adds
 
 
 async def test_outside_of_a_workflow_an_async_task_is_awaited() -> None:

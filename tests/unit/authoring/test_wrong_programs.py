@@ -15,7 +15,7 @@ from runnel.errors import InputError, InvalidWorkflowError, TraceError
 from runnel.runtime.decorated import workflow
 
 PREAMBLE = """\
-import json, math
+import json, math, sys; flow_tasks = sys.modules[__name__]
 import runnel
 from runnel import task, workflow
 

@@ -166,3 +166,35 @@ def names(url: str) -> Any:
 @workflow
 def flagged(url: str, is_deep: bool = False) -> Any:  # noqa: FBT002
     return scan.when(is_deep)(fetch(url))
+
+
+@workflow
+def brackets(url: str) -> Any:
+    """Brackets of texts are no templates, wherever they come from."""
+    return merge(
+        runnel.text("{{{}}}", url),
+        [
+            runnel.text("{{{{ fetch }}}}"),
+            runnel.text("{}{}", "{", "{ fetch }}"),
+            runnel.text("{{%{}", url),
+        ],
+    )
+
+
+@workflow
+def plain_questions(url: str) -> Any:
+    """Asks only about what is there: plain values, tasks, and its own variables."""
+    best: Any = None
+    for each in ("a", "b"):
+        best = fetch(each) if best is None else merge(best, fetch(each))
+    mode: Any = None
+    page = parse.when(url == "x")(best) if mode is None else best
+
+    def chosen(url: str | None) -> Any:
+        return fetch("c") if url is None else fetch(url)
+
+    try:
+        number: Any = int("none")
+    except ValueError:
+        number = len(merge.function("d"))
+    return merge([page, chosen(None)], number if isinstance(number, int) else 1)

@@ -7,7 +7,7 @@ from typing import Any, Self, Unpack
 from runnel.authoring.tracing.options import NodeOptions, checked
 from runnel.authoring.tracing.placeholders import Placeholder, Result, Text
 from runnel.authoring.tracing.spots import here
-from runnel.authoring.tracing.trace import Asked, Trace, current
+from runnel.authoring.tracing.trace import NO_MAP, Asked, Trace, current
 from runnel.authoring.tracing.writing import Writer
 from runnel.core.checks.wording import shown
 from runnel.core.json_types import Json
@@ -66,7 +66,7 @@ class Callee:
         trace: Trace,
         given: Mapping[str, Any],
         *,
-        items: object = None,
+        items: object = NO_MAP,
         child: Workflow | None = None,
     ) -> Result:
         asked = Asked(

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
+from runnel.authoring.tracing.notes import note_shown
 from runnel.authoring.tracing.refusals import refusal
 
 if TYPE_CHECKING:
@@ -51,9 +52,11 @@ class Placeholder:
         return _compared(self, ">=", other)
 
     def __and__(self, other: object) -> "Expression":
+        _check_truth(self, other)
         return Expression(trace_of(self), (self, " and ", _part(other)))
 
     def __rand__(self, other: object) -> "Expression":
+        _check_truth(self, other)
         return Expression(trace_of(self), (_part(other), " and ", self))
 
     def __or__(self, other: object) -> "Expression":
@@ -69,7 +72,9 @@ class Placeholder:
         return id(self)
 
     def __repr__(self) -> str:
-        return f"<{described(self)}>"
+        text = f"<{described(self)}>"
+        note_shown(text)
+        return text
 
     def __getattr__(self, name: str) -> "Placeholder":
         # Names that begin so are asked for by copy, inspect, debuggers: they are nobody's items.
@@ -192,6 +197,12 @@ def is_plain(name: str) -> bool:
 
 def _part(value: object) -> Part:
     return value if isinstance(value, Placeholder) else Constant(value)
+
+
+def _check_truth(placeholder: Placeholder, other: object) -> None:
+    """`flags & 4` asks for bits, not for two truths."""
+    if isinstance(other, int) and not isinstance(other, bool):
+        raise refusal("arithmetic", described(placeholder))
 
 
 def _compared(left: Placeholder, sign: str, right: object) -> Expression:

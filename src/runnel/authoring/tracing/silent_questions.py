@@ -1,22 +1,21 @@
 """Questions that Python answers without asking the placeholder: found in the source of the body.
 
 `url is None` is false while a workflow is traced, whatever the input will be, and nothing would
-ever say so.
+ever say so. In the same way nothing is raised that `except` could catch.
 """
 
 import ast
 import inspect
 import textwrap
-from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 from runnel.authoring.calls import AnyFunction
-from runnel.authoring.tracing.callee import Callee
+from runnel.authoring.tracing.known_results import KnownResults, inside
 from runnel.authoring.tracing.refusals import NOT_YET
 from runnel.authoring.tracing.spots import Spot
 
 _INSTEAD_OF_IS = "write task.when(x == None)(...), or decide inside a task"
+_INSTEAD_OF_GETATTR = "write runnel.default(x['name'], value), or ask inside a task"
 _OF_TYPE = frozenset({"isinstance", "issubclass", "type", "callable"})
 
 
@@ -25,14 +24,11 @@ def check_questions(function: AnyFunction) -> None:
     definition, first_line = _definition(function)
     if definition is None:
         return
-    known = dict(_results(definition, function))
-    known |= {name: f"the input '{name}'" for name in inspect.signature(function).parameters}
-    for node in ast.walk(definition):
-        for asked, problem in _questions(node):
-            if (name := _root(asked)) in known:
-                line = first_line + getattr(node, "lineno", 1) - 1
-                spot = Spot(function.__code__.co_filename, line)
-                raise spot.refusal(problem.format(what=f"{known[name]}, {NOT_YET}"))
+    known = KnownResults(definition, function)
+    for node in inside(definition):
+        for problem in _problems(node, known):
+            line = first_line + getattr(node, "lineno", 1) - 1
+            raise Spot(function.__code__.co_filename, line).refusal(problem)
 
 
 def _definition(function: AnyFunction) -> tuple[ast.FunctionDef | None, int]:
@@ -44,22 +40,25 @@ def _definition(function: AnyFunction) -> tuple[ast.FunctionDef | None, int]:
     return (found if isinstance(found, ast.FunctionDef) else None), first_line
 
 
-def _results(definition: ast.FunctionDef, function: AnyFunction) -> Iterator[tuple[str, str]]:
-    """The names that hold nothing but what calls of tasks and workflows return."""
-    counts = Counter(
-        node.id
-        for node in ast.walk(definition)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+def _problems(node: ast.AST, known: KnownResults) -> Iterator[str]:
+    if isinstance(node, ast.Try | ast.TryStar):
+        if any(map(known.calls_tasks, node.body)):
+            yield _caught(node)
+        return
+    for asked, problem in _questions(node):
+        what = known.describe(asked)
+        if what is not None:
+            yield problem.format(what=f"{what}, {NOT_YET}")
+
+
+def _caught(node: ast.Try | ast.TryStar) -> str:
+    what, rule = "cleans up behind tasks", "all_settled"
+    if node.handlers:
+        what, rule = "catches what tasks raise", "one_failed"
+    return (
+        f"{what}, which run long after this; write "
+        f'task.options(run_when="{rule}").after(result)(...), or do it inside a task'
     )
-    for node in ast.walk(definition):
-        match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as call):
-                callee: Any = function.__globals__.get(_root(call) or "")
-                counts[name] -= isinstance(callee, Callee)
-                if not counts[name]:
-                    yield name, f"the result '{name}'"
-            case _:
-                continue
 
 
 def _questions(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
@@ -70,14 +69,17 @@ def _questions(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
                     yield each, f"asks by 'is' about {{what}}; {_INSTEAD_OF_IS}"
         case ast.Call(func=ast.Name(id=name), args=[first, *_]) if name in _OF_TYPE:
             yield first, "asks for the type of {what}; ask inside a task"
+        case (
+            ast.Call(func=ast.Name(id="hasattr"), args=[first, _])
+            | ast.Call(func=ast.Name(id="getattr"), args=[first, _, _])
+        ):
+            yield first, f"asks what there is in {{what}}; {_INSTEAD_OF_GETATTR}"
         case ast.Match(subject=subject):
-            yield subject, "decides by {what}; write task.when(condition)(...), or decide in a task"
+            parts = subject.elts if isinstance(subject, ast.Tuple | ast.List) else [subject]
+            for each in parts:
+                yield (
+                    each,
+                    "decides by {what}; write task.when(condition)(...), or decide in a task",
+                )
         case _:
             return
-
-
-def _root(node: ast.expr) -> str | None:
-    """`page` of `page["a"].b`; None for what begins otherwise."""
-    while isinstance(node, ast.Subscript | ast.Attribute | ast.Call):
-        node = node.func if isinstance(node, ast.Call) else node.value
-    return node.id if isinstance(node, ast.Name) else None

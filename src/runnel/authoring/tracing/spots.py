@@ -10,6 +10,7 @@ from functools import cache
 from types import CodeType, FrameType, TracebackType
 from typing import NamedTuple
 
+from runnel.authoring.tracing.notes import note_refusal
 from runnel.core.checks.wording import shorten
 from runnel.errors import TraceError
 
@@ -38,9 +39,11 @@ class Spot(NamedTuple):
 
     def refusal(self, problem: str) -> TraceError:
         """The problem as a sentence goes on after the code: "`if page:` decides by …"."""
-        return TraceError(
+        error = TraceError(
             problem, file=self.shown_file, line=self.line, statement=self._statement()
         )
+        note_refusal(error)
+        return error
 
     @property
     def shown_file(self) -> str:

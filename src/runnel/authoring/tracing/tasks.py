@@ -32,7 +32,7 @@ class Task(Callee, Generic[P, R]):
         label = getattr(function, "__name__", None) or repr(function)
         _check_function(function, label)
         super().__init__(label, HANDLER, options)
-        functools.update_wrapper(self, function)
+        functools.update_wrapper(self, function, updated=())
         self._function = function
         self._parameters = Parameters(function, label=label, has_context=True)
 

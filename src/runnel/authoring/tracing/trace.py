@@ -21,6 +21,7 @@ from runnel.core.run_when import CLEAN_UP, RunWhen
 from runnel.core.templates import RESERVED, TemplateSyntaxError, compile_expression
 from runnel.core.workflow import Node, Workflow
 
+NO_MAP = object()
 Arrange = Callable[[Writer], dict[str, Json]]
 _current: ContextVar["Trace | None"] = ContextVar("trace", default=None)
 
@@ -64,7 +65,7 @@ class Trace:
         """
         return root in (self._positions if is_lenient else self._skippable)
 
-    def call(self, asked: Asked, arrange: Arrange, items: object = None) -> Result:
+    def call(self, asked: Asked, arrange: Arrange, items: object = NO_MAP) -> Result:
         """Adds a node; `items` is the list of a map."""
         run_when = RunWhen(asked.options.get("run_when", RunWhen.DEFAULT))
         is_lenient = run_when in CLEAN_UP
@@ -73,7 +74,7 @@ class Trace:
             handler=asked.handler,
             config=arrange(Writer(self, "", is_lenient=is_lenient)),
             condition=self._condition(asked, is_lenient=is_lenient),
-            for_each=None if items is None else self._items(asked, items, is_lenient=is_lenient),
+            for_each=None if items is NO_MAP else self._items(asked, items, is_lenient=is_lenient),
             concurrency_key=self._key(asked),
             child=asked.child,
             **fields_of(asked.options, self.retry),
@@ -115,7 +116,7 @@ class Trace:
     def _condition(self, asked: Asked, *, is_lenient: bool) -> str | None:
         writer = Writer(self, f"the condition of {asked.label}", is_lenient=is_lenient)
         sources = [
-            condition if isinstance(condition, str) else writer.source(condition)
+            writer.plain(condition) if isinstance(condition, str) else writer.source(condition)
             for condition in asked.conditions
         ]
         return sources[0] if len(sources) == 1 else " and ".join(f"({s})" for s in sources) or None

@@ -9,6 +9,7 @@ from typing import Any, Generic, ParamSpec, TypedDict, TypeVar
 from runnel.authoring.tracing.arguments import Parameters
 from runnel.authoring.tracing.callee import Callee, item_of
 from runnel.authoring.tracing.input_schema import check_parameters, defaults_of, input_schema
+from runnel.authoring.tracing.notes import noting
 from runnel.authoring.tracing.placeholders import Default, Item, Placeholder, Result
 from runnel.authoring.tracing.silent_questions import check_questions
 from runnel.authoring.tracing.spots import here, raised_at, start_of
@@ -51,7 +52,7 @@ class TracedWorkflow(Callee, Generic[P, R]):
         label = getattr(function, "__name__", None) or repr(function)
         _check_function(function, label)
         super().__init__(label, CHILD_WORKFLOW, {})
-        functools.update_wrapper(self, function)
+        functools.update_wrapper(self, function, updated=())
         self.function = function
         self.name = str(options.get("name", label))
         self._spot = start_of(getattr(function, "__code__", None))
@@ -124,7 +125,7 @@ class TracedWorkflow(Callee, Generic[P, R]):
     def _trace(self, retry: RetryPolicy, around: Trace | None) -> Workflow:
         check_questions(self.function)
         trace = Trace(self.name, retry, around)
-        with trace.running():
+        with trace.running(), noting() as notes:
             try:
                 body: Callable[..., object] = self.function
                 returned = body(**self._placeholders(trace))
@@ -134,6 +135,8 @@ class TracedWorkflow(Callee, Generic[P, R]):
             except Exception as error:
                 message = f"raised {type(error).__name__}: {error}, {_UNTRACED}"
                 raise raised_at(error.__traceback__).refusal(message) from error
+            if notes.refused is not None:  # the body has caught it
+                raise notes.refused
         if not trace.nodes:
             raise self._spot.refusal("calls no task; a workflow needs at least one")
         return Workflow(

@@ -1,10 +1,12 @@
 """Values with placeholders in them, written down as templates and expressions."""
 
+import itertools
 import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from runnel.authoring.literals import written
+from runnel.authoring.tracing.notes import shown_in
 from runnel.authoring.tracing.placeholders import (
     Constant,
     Default,
@@ -67,11 +69,11 @@ class Writer:
     def tree(self, value: object, path: str = "", depth: int = 0) -> Json:
         """JSON whose texts hold templates where there were placeholders."""
         if isinstance(value, Text):
-            return "".join(map(self._piece, parts_of(value)))
+            return self._text(parts_of(value))
         if isinstance(value, Placeholder):
             return f"{{{{ {self.source(value)} }}}}"
         if isinstance(value, str):
-            return escaped(value)
+            return escaped(self.plain(value, path))
         if depth >= DEPTH_MAX:
             raise self._refused(path, f"nested too deeply: at most {DEPTH_MAX} levels")
         if isinstance(value, list | tuple):
@@ -114,9 +116,30 @@ class Writer:
         source, is_atom = self._source(part.value if isinstance(part, Constant) else part)
         return source if is_atom else f"({source})"
 
-    def _piece(self, part: Part) -> str:
-        if isinstance(part, str):
-            return escaped(part)
+    def plain(self, text: str, path: str = "") -> str:
+        """The same; raises TraceError when it was made of a result."""
+        found = shown_in(text)
+        if found is not None:
+            raise self._refused(
+                path,
+                f"the text holds {found}, which stands for what is not there yet; write "
+                'runnel.text("... {} ...", result), or make the text inside a task',
+            )
+        return text
+
+    def _text(self, parts: tuple[Part, ...]) -> str:
+        """Literal parts are joined first: two of them may be a bracket each."""
+        pieces: list[str] = []
+        for is_literal, group in itertools.groupby(parts, lambda part: isinstance(part, str)):
+            if is_literal:
+                pieces.append(escaped(self.plain("".join(map(str, group)))))
+                continue
+            if pieces and pieces[-1].endswith("{"):
+                pieces[-1] = f"{pieces[-1][:-1]}{{{{ '{{' }}}}"
+            pieces += map(self._hole, group)
+        return "".join(pieces)
+
+    def _hole(self, part: Part) -> str:
         value = part.value if isinstance(part, Constant) else part
         return f"{{{{ {self.source(value)} }}}}"
 
@@ -152,6 +175,8 @@ class Writer:
         wrong = not_json(value)
         if wrong is not None:
             raise self._refused(path, wrong)
+        if isinstance(value, str):
+            self.plain(value, path)
         for problem in json_problems(value, ""):
             raise self._refused(path, problem)
         return value
@@ -160,6 +185,7 @@ class Writer:
         for key in value:
             if not isinstance(key, str):
                 raise self._refused(path, f"the key {key!r} is not a text, as keys of JSON are")
+            self.plain(key, path)
 
     def _refused(self, path: str, problem: str) -> TraceError:
         return self._spot().refusal(f"has a wrong value: {self._what}{path}: {problem}")
