@@ -2,8 +2,12 @@
 
 from typing import Any
 
+import pytest
+
 from runnel.authoring.document import read_document
 from runnel.authoring.export import to_document
+from runnel.authoring.load import load_text
+from runnel.authoring.yaml_writing import write_yaml
 
 DOCUMENT: dict[str, Any] = {
     "name": "w",
@@ -39,3 +43,29 @@ def test_what_equals_a_default_is_left_out() -> None:
     }
 
     assert to_document(read_document(long)) == {"name": "w", "nodes": [{"id": "a", "handler": "h"}]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("yes", "~", "1e3", "0x1f", "12:30", "2026-01-01", "a: b", "x #y", "- a", "", " a ", "<<"),
+        *(
+            "a\nb",
+            "a\n\n",
+            "\ta",
+            "a\r\nb",
+            "\x00",
+            "\x7f",
+            "\x85",
+            "a\u2028b",
+            "\u2029",
+            "\ufeff",
+            "😀",
+        ),
+    ],
+)
+def test_odd_texts_survive_yaml(text: str) -> None:
+    nodes = [{"id": "a", "handler": "h", "config": {text: [text, {"x": text}]}}]
+    workflow = read_document({"name": "w", "nodes": nodes})
+
+    assert load_text(write_yaml(to_document(workflow))) == workflow
