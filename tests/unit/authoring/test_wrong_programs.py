@@ -31,10 +31,10 @@ def merge(*pages): ...
 @workflow
 def other(url: str):
     return fetch(url)
-
+def hidden(page): ...
 def plain(page):
     return [word for word in page]
-
+gone = task(hidden); del hidden
 @workflow
 def flow(url: str, n: int = 3):
 """

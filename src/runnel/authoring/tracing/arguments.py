@@ -10,6 +10,7 @@ from runnel.core.checks.wording import did_you_mean
 from runnel.errors import InputError
 
 CONTEXT = "ctx"
+_OWNERS = ("self", "cls")
 
 
 class Parameters:
@@ -20,6 +21,11 @@ class Parameters:
         found = [
             each for name, each in whole.parameters.items() if not (has_context and name == CONTEXT)
         ]
+        if "." in getattr(function, "__qualname__", "") and found and found[0].name in _OWNERS:
+            raise InputError(
+                f"{label}: workers have no object to call a method of; make it a function at the "
+                "top level of a module"
+            )
         self.label = label
         self.signature = whole.replace(parameters=found, return_annotation=inspect.Signature.empty)
         for each in found:

@@ -31,9 +31,16 @@ def _check_leads_back(name: str, function: AnyFunction) -> None:
     """Whoever looks for the name must find this function, and not another one."""
     module, _, qualname = name.partition(":")
     found: object = loaded_module(module)
+    if found is None:
+        return  # whoever imports it will be told
     for part in qualname.split("."):
         found = getattr(found, part, None)
-    if found is not None and getattr(found, FUNCTION_OF, found) is not function:
+    if found is None:
+        raise InputError(
+            f"workers would find nothing under the name '{name}'; keep the function where it was "
+            "defined, under its own name"
+        )
+    if getattr(found, FUNCTION_OF, found) is not function:
         raise InputError(
             f"workers would find another function under the name '{name}'; give each task a name "
             "of its own, and make @task the outermost decorator"
