@@ -7,6 +7,8 @@ having heard of each other. A key is known as long as its execution is: until re
 import hashlib
 from collections.abc import Mapping
 
+import msgspec
+
 from runnel.authoring.payloads import check_text
 from runnel.core.checks.wording import quoted
 from runnel.core.ids import DefinitionHash, ExecutionId
@@ -22,6 +24,7 @@ _LABELS = (KEY_LABEL, INPUT_LABEL)
 # 72 bits, and a letter that ids made of the time begin with in the year 20,000.
 _ID_BYTES = 9
 _ID_PREFIX = "k"
+_encoder = msgspec.json.Encoder(order="deterministic")
 
 
 def execution_id_of(workflow: str, key: str) -> ExecutionId:
@@ -33,7 +36,7 @@ def execution_id_of(workflow: str, key: str) -> ExecutionId:
 
 def labels_of(key: str, input_: bytes) -> dict[str, str]:
     """What is noted with an execution, so that a second submit can be compared with it."""
-    return {KEY_LABEL: key, INPUT_LABEL: _hash(input_)}
+    return {KEY_LABEL: key, INPUT_LABEL: _hash(_in_order(input_))}
 
 
 def without_key(labels: Mapping[str, str]) -> dict[str, str]:
@@ -51,6 +54,11 @@ def check_same(
         )
     if known.labels.get(INPUT_LABEL) != labels[INPUT_LABEL]:
         raise KeyReusedError(quoted(key), known.execution_id, "another input")
+
+
+def _in_order(data: bytes) -> bytes:
+    """JSON objects are equal in any order, and who asks again may write another one."""
+    return _encoder.encode(msgspec.json.decode(data))
 
 
 def _hash(data: bytes) -> str:

@@ -57,6 +57,13 @@ async def test_many_at_once_with_one_key_make_one_execution(engine: Engine, work
     assert [each.execution_id for each in listed] == [only]
 
 
+async def test_an_input_is_the_same_in_any_order_of_its_keys(engine: Engine) -> None:
+    first = await engine.client.submit(ONE, {"n": 1, "m": {"a": 1, "b": 2}}, idempotency_key="k")
+    second = await engine.client.submit(ONE, {"m": {"b": 2, "a": 1}, "n": 1}, idempotency_key="k")
+
+    assert first == second
+
+
 async def test_a_key_is_of_one_workflow(engine: Engine) -> None:
     other = msgspec.structs.replace(ONE, name="other")
 
