@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import runnel
-from runnel import Context, task, workflow
+from runnel import Cache, Context, task, workflow
 
 
 def note(file: str, text: str) -> None:
@@ -101,3 +101,21 @@ def hanging(notes: str) -> Any:
 @workflow
 def once(notes: str) -> Any:
     return noted(notes, "ran")
+
+
+BY_URL = Cache(key="{{ input.url }}")
+
+
+@task(cache=BY_URL)
+def first_letter(url: str) -> str:
+    return url[0]
+
+
+@task(cache=BY_URL)
+def last_letter(url: str) -> str:
+    return url[-1]
+
+
+@workflow
+def letters(url: str) -> Any:
+    return [first_letter(url), last_letter(url)]

@@ -63,6 +63,11 @@ async def test_a_skipped_task_gives_none() -> None:
     }
 
 
+async def test_a_cache_key_is_one_of_its_function() -> None:
+    assert await runnel.run(flows.letters, "abc") == ["a", "c"]
+    assert await runnel.run(flows.letters, "abc") == ["a", "c"]
+
+
 async def test_workflows_run_inside_workflows() -> None:
     assert await runnel.run(flows.nested, ["a/b", "longer/c"]) == [
         [[7, ["A?", "B?"]], [7, ["LONGER?", "C?"]]],

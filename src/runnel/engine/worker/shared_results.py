@@ -38,9 +38,14 @@ class SharedResults:
 def key_of(task: Task, config: Json, values: Values) -> str:
     """Tasks with the same key have the same result, or so their workflow says.
 
-    Without a key of its own it is all that the code is given. Raises TemplateError.
+    Without a key of its own it is all that the code is given. A key is one of the code that it is
+    given to: of the handler, or of the function that the handler calls. Raises TemplateError.
     """
     own = config_of(task.cache_key).resolve(values)
-    parts = [own] if own is not None else [config, dict(values.parents)]
+    parts = [own, _function(config)] if own is not None else [config, dict(values.parents)]
     data = _encoder.encode([task.handler, own is not None, *parts])
     return hashlib.sha256(data).hexdigest()
+
+
+def _function(config: Json) -> Json:
+    return config.get("function") if isinstance(config, dict) else None
