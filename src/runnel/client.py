@@ -19,7 +19,6 @@ from runnel.authoring.signals import check_signal_name
 from runnel.carrying import Carrier
 from runnel.core.commands import (
     CancelExecution,
-    Command,
     CreateExecution,
     SendSignal,
     StartExecution,
@@ -33,7 +32,7 @@ from runnel.core.workflow import Workflow
 from runnel.definitions import Definitions
 from runnel.errors import NotFoundError, WrongStateError
 from runnel.execution_names import check_id, no_execution
-from runnel.idempotency import check_same, execution_id_of, labels_of, without_key
+from runnel.idempotency import check_same, check_same_rerun, execution_id_of, labels_of, without_key
 from runnel.library import Library
 from runnel.listing import check_filter
 from runnel.not_begun import not_begun
@@ -41,13 +40,7 @@ from runnel.ports.archive import ALL_EXECUTIONS, ExecutionFilter, HeaderPage, St
 from runnel.ports.backend import Backend
 from runnel.ports.clock import Clock, Ids
 from runnel.ports.store import NO_BLOBS, Header
-from runnel.reruns import (
-    PART_BLOB_BYTES,
-    Rerun,
-    check_rerunnable,
-    take_overs,
-    with_own_blobs,
-)
+from runnel.reruns import Rerun, check_rerunnable, pages_of, take_overs
 from runnel.triggering import Triggers, trigger_key
 from runnel.views import ExecutionView, HistoryView, history_of, view_of
 
@@ -58,8 +51,6 @@ LOOK_AGAIN_S_MAX = 5.0
 TAKEN_UP_S = 5.0
 TAKEN_UP_LOOK_S = 0.02
 WATCHED_MAX = 10_000
-# Of a large rerun: each is at most a few hundred kilobytes.
-MESSAGES_AT_ONCE = 16
 
 
 class Ending:
@@ -173,7 +164,8 @@ class Client:
         """A new execution that takes over what the finished one settled, and runs the rest.
 
         With the input of that one, unless another is given. There is one rerun of an execution
-        for each key. Raises WrongStateError, NotFoundError, InputError.
+        for each key. Raises WrongStateError, NotFoundError, InputError; KeyReusedError when the
+        rerun of this key runs other nodes, or has another input or config.
         """
         wanted = wanted or Rerun()
         former = await self.load(execution_id)
@@ -185,12 +177,16 @@ class Client:
         if graph.workflow.input is not None and (data is not None or wanted.is_newest):
             _check_input(graph.workflow, data or await self._carrier.content(former.input))
         new_id = ExecutionId(self._ids.execution_id())
+        labels = without_key(former.labels)
         if idempotency_key is not None:
             new_id = execution_id_of(former.id, idempotency_key)
-            known = await self._backend.archive.get_header(new_id)
+            labels |= labels_of(idempotency_key, msgspec.json.encode([wanted, input_]))
+            known = await self._known_rerun(new_id, idempotency_key, labels)
             # One that is PENDING may lack what a caller who died would have sent next.
             if known is not None and known.state is not ExecutionState.PENDING:
                 return new_id
+            if known is not None:  # and that was for the version that was the newest then
+                graph = await self._definitions.graph(DefinitionHash(known.definition))
         parts = take_overs(former, graph, wanted, new_id, has_input=data is not None)
         if data is None:
             value, blobs = await self._carrier.copied(former.input, new_id)
@@ -202,24 +198,26 @@ class Client:
             definition=graph.hash,
             version=await self._definitions.store(graph.hash, graph.workflow),
             input=value,
-            labels=without_key(former.labels),
+            labels=labels,
             rerun_of=former.id,
             is_held=bool(parts),
             created_at=self._clock.now(),
         )
         if idempotency_key is None:
             self._watch(new_id)
-        page: list[Command] = [command]
-        for part in parts:
-            own, part_blobs = await with_own_blobs(part, self._carrier)
-            page.append(own)
-            blobs = {**blobs, **part_blobs}
-            if len(page) == MESSAGES_AT_ONCE or sum(map(len, blobs.values())) > PART_BLOB_BYTES:
-                await self._backend.mailbox.send(page, blobs=blobs)
-                page, blobs = [], NO_BLOBS
-        start = [StartExecution(execution_id=new_id, parts=len(parts))] if parts else []
-        await self._backend.mailbox.send([*page, *start], blobs=blobs)
+        async for page, page_blobs in pages_of(command, parts, self._carrier, blobs):
+            await self._backend.mailbox.send(page, blobs=page_blobs)
+        if idempotency_key is not None:  # somebody else may have been faster
+            await self._known_rerun(new_id, idempotency_key, labels)
         return new_id
+
+    async def _known_rerun(
+        self, execution_id: ExecutionId, key: str, labels: Mapping[str, str]
+    ) -> Header | None:
+        header = await self._backend.archive.get_header(execution_id)
+        if header is not None:
+            check_same_rerun(header, key=key, labels=labels)
+        return header
 
     async def trigger(
         self,

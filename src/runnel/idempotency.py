@@ -19,7 +19,10 @@ KEY_CHARS_MAX = 500
 KEY_LABEL = "runnel.key"
 """The key that an execution was submitted with."""
 INPUT_LABEL = "runnel.input"
-"""The hash of the input that it was submitted with: the input itself may be a large blob."""
+"""The hash of the input that it was submitted with: the input itself may be a large blob.
+
+Of a rerun, of all that was wanted of it.
+"""
 _LABELS = (KEY_LABEL, INPUT_LABEL)
 # 72 bits, and a letter that ids made of the time begin with in the year 20,000.
 _ID_BYTES = 9
@@ -54,6 +57,12 @@ def check_same(
         )
     if known.labels.get(INPUT_LABEL) != labels[INPUT_LABEL]:
         raise KeyReusedError(quoted(key), known.execution_id, "another input")
+
+
+def check_same_rerun(known: Header, *, key: str, labels: Mapping[str, str]) -> None:
+    """As `check_same`, for a rerun; the newest version may have been another one then."""
+    if known.labels.get(INPUT_LABEL) != labels[INPUT_LABEL]:
+        raise KeyReusedError(quoted(key), known.execution_id, "other nodes, configs or input")
 
 
 def _in_order(data: bytes) -> bytes:

@@ -1,13 +1,13 @@
 """A finished execution once more: the commands that make it, from what the caller wants."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
 import msgspec
 
 from runnel.authoring.payloads import encode_payload
 from runnel.carrying import Carrier
 from runnel.core.checks.wording import name_hint, printable, quoted
-from runnel.core.commands import TakeOver
+from runnel.core.commands import Command, CreateExecution, StartExecution, TakeOver
 from runnel.core.execution import Execution
 from runnel.core.graph import Graph
 from runnel.core.ids import ExecutionId, NodeId
@@ -18,10 +18,13 @@ from runnel.core.taken import Taken
 from runnel.core.validation import find_problems
 from runnel.core.workflow import CORE_HANDLERS
 from runnel.errors import InputError, InvalidWorkflowError, WrongStateError
+from runnel.ports.store import NO_BLOBS
 
 # Of one command, which is one message and one history entry; and of what it refers to.
 PART_BYTES = 256 * 1024
 PART_BLOB_BYTES = 8 * 1024 * 1024
+# Sent together: each is at most a few hundred kilobytes.
+MESSAGES_AT_ONCE = 16
 
 _encode = msgspec.json.encode
 
@@ -81,7 +84,27 @@ def take_overs(
     return [*edited, *parts]
 
 
-async def with_own_blobs(part: TakeOver, carrier: Carrier) -> tuple[TakeOver, Mapping[str, bytes]]:
+async def pages_of(
+    command: CreateExecution,
+    parts: Sequence[TakeOver],
+    carrier: Carrier,
+    blobs: Mapping[str, bytes],
+) -> AsyncIterator[tuple[Sequence[Command], Mapping[str, bytes]]]:
+    """All messages of a rerun, and the blobs to be sent with them; `blobs` are the command's."""
+    page: list[Command] = [command]
+    for part in parts:
+        own, part_blobs = await _with_own_blobs(part, carrier)
+        page.append(own)
+        blobs = {**blobs, **part_blobs}
+        if len(page) == MESSAGES_AT_ONCE or sum(map(len, blobs.values())) > PART_BLOB_BYTES:
+            yield page, blobs
+            page, blobs = [], NO_BLOBS
+    if parts:
+        page.append(StartExecution(execution_id=command.execution_id, parts=len(parts)))
+    yield page, blobs
+
+
+async def _with_own_blobs(part: TakeOver, carrier: Carrier) -> tuple[TakeOver, Mapping[str, bytes]]:
     """The same with large outputs as blobs of the new execution, and those blobs."""
     taken: list[Taken] = []
     blobs: dict[str, bytes] = {}

@@ -13,7 +13,7 @@ from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.retry import RetryPolicy
 from runnel.core.values import EMPTY_OBJECT
 from runnel.errors import KeyReusedError, PayloadError
-from runnel.idempotency import execution_id_of
+from runnel.idempotency import KEY_LABEL, execution_id_of, labels_of
 from runnel.ports.archive import ExecutionFilter
 from runnel.reruns import Rerun
 from runnel.runtime.clock import RealClock, RealIds
@@ -110,15 +110,32 @@ async def test_an_execution_is_rerun_once_for_a_key(engine: Engine, work: Work) 
     assert (failed.status, completed.status) == ("FAILED", "COMPLETED")
     assert (known, len({former, first, other})) == (first, 3)
     assert work.calls == ["b"] * 3
-    assert completed.labels == {}
+    assert completed.labels[KEY_LABEL] == "retry 2"
+
+
+async def test_a_key_is_of_one_rerun(engine: Engine) -> None:
+    former = await engine.client.submit(FRAGILE, {"n": 1})
+    await engine.client.wait(former)
+    whole = Rerun(is_whole=True)
+    used = await engine.client.rerun(former, whole, input_={"n": 2}, idempotency_key="k")
+
+    same = await engine.client.rerun(former, whole, input_={"n": 2}, idempotency_key="k")
+
+    assert same == used
+    problem = f"'k' belongs to execution {used}.*other nodes, configs or input; give another key"
+    with pytest.raises(KeyReusedError, match=problem):
+        await engine.client.rerun(former, whole, input_={"n": 3}, idempotency_key="k")
+    with pytest.raises(KeyReusedError, match=problem):
+        await engine.client.rerun(former, Rerun(again=["b"]), idempotency_key="k")
 
 
 async def test_a_rerun_that_was_cut_off_is_made_good_by_the_next_one(
     engine: Engine, work: Work
 ) -> None:
-    """As if the caller had died behind the first message."""
+    """As if the caller had died behind the first message, and there was a new version since."""
+    wanted = Rerun(is_newest=True)
     work.failures["b"] = [ValueError("no")]
-    former = await engine.client.submit(FRAGILE, {"n": 1})
+    former = await engine.client.submit(workflow(node("a"), *FRAGILE.nodes[1:]))
     header = await engine.client.wait(former)
     rest = execution_id_of(former, "retry")
     command = CreateExecution(
@@ -130,14 +147,16 @@ async def test_a_rerun_that_was_cut_off_is_made_good_by_the_next_one(
         rerun_of=former,
         is_held=True,
         created_at=1.0,
+        labels=labels_of("retry", msgspec.json.encode([wanted, None])),
     )
     await engine.backend.mailbox.send([command])
+    await engine.client.submit(workflow(node("c")), is_held=True)
 
-    again = await engine.client.rerun(former, Rerun(), idempotency_key="retry")
+    again = await engine.client.rerun(former, wanted, idempotency_key="retry")
 
     assert again == rest
     assert (await end_of(engine, again)).status == "COMPLETED"
-    assert work.calls == ["b", "b"]
+    assert work.calls == ["a", "b", "b"]
 
 
 async def test_two_processes_that_make_the_same_execution_leave_it_to_one(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from runnel import client, reruns
+from runnel import reruns
 from runnel.backends.redis.mailbox import RedisMailbox
 from runnel.backends.sqlite import SqliteBackend
 from runnel.core.commands import Command
@@ -265,8 +265,7 @@ async def test_a_rerun_begins_once_it_has_been_told_all_that_it_takes_over(
     shared_redis: RedisServer, shared_postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Redis can't be reached for a moment, while the second of three messages is sent."""
-    for module in (reruns, client):
-        monkeypatch.setattr(module, "PART_BLOB_BYTES", len(LARGE))
+    monkeypatch.setattr(reruns, "PART_BLOB_BYTES", len(LARGE))
     work = Work()
     async with archived_engine(shared_redis, shared_postgres, work, resend_s=0.2) as archived:
         former = await failed(archived.engine, work, text=LARGE)
