@@ -7,7 +7,7 @@ TEXTS = [
     case("  # nothing\n", "it is empty; expected a workflow with 'name' and 'nodes'"),
     case("\ufeff", "it is empty; expected a workflow with 'name' and 'nodes'"),
     case(
-        '{"name": "w", }',
+        '{"name": "w", x}',
         "line 1, column 15: not JSON: expecting property name enclosed in double quotes",
     ),
     case(
