@@ -15,13 +15,13 @@ from runnel.errors import InputError, InvalidWorkflowError, TraceError
 from runnel.runtime.decorated import workflow
 
 PREAMBLE = """\
-import json, math, sys; flow_tasks = sys.modules[__name__]
+import collections.abc, json, math, sys; flow_tasks = sys.modules[__name__]
 import runnel
 from runnel import task, workflow
-
+def as_list(page): return page if isinstance(page, list) else [page]
 @task
 def fetch(url: str) -> dict: ...
-
+def is_map(page): return isinstance(page, collections.abc.Mapping)
 @task
 def parse(page, *, depth=1): ...
 

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from runnel.authoring.tracing.notes import note_shown
-from runnel.authoring.tracing.refusals import refusal
+from runnel.authoring.tracing.refusals import refusal, type_refusal
+from runnel.authoring.tracing.spots import is_asked_by_user
 
 if TYPE_CHECKING:
     from runnel.authoring.tracing.trace import Trace
@@ -32,6 +33,13 @@ class Placeholder:
 
     def __init__(self, trace: "Trace") -> None:
         object.__setattr__(self, "_trace", trace)
+
+    @property  # type: ignore[misc]  # what isinstance asks for when the type does not fit
+    def __class__(self) -> type:
+        """Libraries get an answer: to the user's code it would be a wrong one."""
+        if is_asked_by_user():
+            raise type_refusal(described(self))
+        return type(self)
 
     def __eq__(self, other: object) -> "Expression":  # type: ignore[override]  # it is not known yet whether they are equal
         return _compared(self, "==", other)

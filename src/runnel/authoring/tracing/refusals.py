@@ -10,6 +10,7 @@ from runnel.errors import TraceError
 Sentence: TypeAlias = Callable[[str, Spot], str]
 
 NOT_YET = "which is not there before the workflow runs"
+ASK_LATER = "ask inside a task"
 _TESTS = (ast.If, ast.IfExp, ast.While, ast.Assert, ast.BoolOp)
 _LOOPS = (ast.For, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
@@ -18,6 +19,11 @@ def refusal(kind: str, what: str) -> TraceError:
     """`kind` is what was tried, one of SENTENCES; `what` is the value, in words."""
     spot = here()
     return spot.refusal(SENTENCES[kind](what, spot))
+
+
+def type_refusal(what: str) -> TraceError:
+    """Not noted: a debugger asks for types too, and goes on without an answer."""
+    return here().refusal(f"asks for the type of {what}, {NOT_YET}; {ASK_LATER}", is_noted=False)
 
 
 def _truth(what: str, spot: Spot) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from runnel.authoring.calls import AnyFunction
 from runnel.authoring.tracing.known_results import KnownResults, inside
-from runnel.authoring.tracing.refusals import NOT_YET
+from runnel.authoring.tracing.refusals import ASK_LATER, NOT_YET
 from runnel.authoring.tracing.spots import Spot
 
 _INSTEAD_OF_IS = "write task.when(x == None)(...), or decide inside a task"
@@ -68,7 +68,7 @@ def _questions(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
                 for each in (left, *others):
                     yield each, f"asks by 'is' about {{what}}; {_INSTEAD_OF_IS}"
         case ast.Call(func=ast.Name(id=name), args=[first, *_]) if name in _OF_TYPE:
-            yield first, "asks for the type of {what}; ask inside a task"
+            yield first, f"asks for the type of {{what}}; {ASK_LATER}"
         case (
             ast.Call(func=ast.Name(id="hasattr"), args=[first, _])
             | ast.Call(func=ast.Name(id="getattr"), args=[first, _, _])

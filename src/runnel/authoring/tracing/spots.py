@@ -1,10 +1,12 @@
 """Where in the user's code a traced workflow is just now, for messages."""
 
+import abc
 import ast
 import linecache
 import os
 import sys
 import sysconfig
+import typing
 from collections.abc import Iterator, Sequence
 from functools import cache
 from types import CodeType, FrameType, TracebackType
@@ -15,6 +17,9 @@ from runnel.core.checks.wording import shorten
 from runnel.errors import TraceError
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH120, PTH100  # compared with the names that code objects have
+
+# What `isinstance` runs for abstract classes and protocols.
+_ON_THE_WAY = frozenset({"<frozen abc>", abc.__file__, typing.__file__})
 
 
 class Span(NamedTuple):
@@ -37,12 +42,13 @@ class Spot(NamedTuple):
     line: int
     span: Span | None = None
 
-    def refusal(self, problem: str) -> TraceError:
+    def refusal(self, problem: str, *, is_noted: bool = True) -> TraceError:
         """The problem as a sentence goes on after the code: "`if page:` decides by …"."""
         error = TraceError(
             problem, file=self.shown_file, line=self.line, statement=self._statement()
         )
-        note_refusal(error)
+        if is_noted:
+            note_refusal(error)
         return error
 
     @property
@@ -75,6 +81,15 @@ def here() -> Spot:
         frames.append(frame)
         frame = frame.f_back
     return _chosen([(each.f_code, each.f_lineno, each.f_lasti) for each in frames])
+
+
+def is_asked_by_user() -> bool:
+    """Whether the caller of the caller is the user's code, also by way of an abstract class."""
+    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001  # as in `here`
+    while frame is not None and frame.f_code.co_filename in _ON_THE_WAY:
+        frame = frame.f_back
+    file = "" if frame is None else frame.f_code.co_filename
+    return not (_is_in(file, _PACKAGE) or _is_installed(file))
 
 
 def raised_at(traceback: TracebackType | None) -> Spot:
