@@ -39,7 +39,7 @@ def execution_id_of(workflow: str, key: str) -> ExecutionId:
 
 def labels_of(key: str, input_: bytes) -> dict[str, str]:
     """What is noted with an execution, so that a second submit can be compared with it."""
-    return {KEY_LABEL: key, INPUT_LABEL: _hash(_in_order(input_))}
+    return {KEY_LABEL: key, INPUT_LABEL: hash_of_input(input_)}
 
 
 def without_key(labels: Mapping[str, str]) -> dict[str, str]:
@@ -65,10 +65,7 @@ def check_same_rerun(known: Header, *, key: str, labels: Mapping[str, str]) -> N
         raise KeyReusedError(quoted(key), known.execution_id, "other nodes, configs or input")
 
 
-def _in_order(data: bytes) -> bytes:
-    """JSON objects are equal in any order, and who asks again may write another one."""
-    return _encoder.encode(msgspec.json.decode(data))
-
-
-def _hash(data: bytes) -> str:
-    return hashlib.blake2b(data, digest_size=_ID_BYTES).hexdigest()
+def hash_of_input(data: bytes) -> str:
+    """The same for the same JSON in any order of its keys: who asks again may write another one."""
+    in_order = _encoder.encode(msgspec.json.decode(data))
+    return hashlib.blake2b(in_order, digest_size=_ID_BYTES).hexdigest()

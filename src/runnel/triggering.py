@@ -4,8 +4,6 @@ Two callers may trigger it at the same moment, in two processes. Each names its 
 and the history says whose came first.
 """
 
-import hashlib
-
 from runnel.authoring.payloads import check_text
 from runnel.core.checks.wording import quoted
 from runnel.core.codec import decode_entry
@@ -14,7 +12,7 @@ from runnel.core.execution import Execution
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.errors import KeyReusedError, WrongStateError
-from runnel.idempotency import KEY_CHARS_MAX
+from runnel.idempotency import KEY_CHARS_MAX, hash_of_input
 from runnel.ports.backend import Backend
 from runnel.ports.clock import Clock
 
@@ -23,14 +21,12 @@ STARTED_S = 2.0
 STARTED_LOOK_S = 0.01
 
 _SEPARATOR = "\0"
-_HASH_BYTES = 9
 
 
 def trigger_key(idempotency_key: str, input_: bytes | None) -> str:
     """With the hash of the input, so that a repetition can be told from another use of the key."""
     check_text(idempotency_key, "the idempotency key", chars_max=KEY_CHARS_MAX)
-    given = b"" if input_ is None else input_
-    digest = hashlib.blake2b(given, digest_size=_HASH_BYTES).hexdigest()
+    digest = "" if input_ is None else hash_of_input(input_)
     return f"{idempotency_key}{_SEPARATOR}{digest}"
 
 

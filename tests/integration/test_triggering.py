@@ -112,11 +112,12 @@ async def test_a_trigger_with_the_same_key_is_the_same_trigger(
     async with open_engine(kind, tmp_path, Work(), redis_url=redis_url) as engine:
         client = engine.client
         execution_id = await client.submit(workflow(node("a")), is_held=True)
-        again = [client.trigger(execution_id, {"n": 1}, idempotency_key="k") for _ in range(3)]
+        first = {"n": 1, "m": 2}
+        again = [client.trigger(execution_id, first, idempotency_key="k") for _ in range(3)]
 
         await asyncio.gather(*again)
         await end_of(engine, execution_id)
-        await client.trigger(execution_id, {"n": 1}, idempotency_key="k")
+        await client.trigger(execution_id, {"m": 2, "n": 1}, idempotency_key="k")
 
         starts = await _starts(engine, execution_id)
         with pytest.raises(WrongStateError, match="only a PENDING one"):
