@@ -12,9 +12,12 @@ from runnel.errors import OverloadedError, RunnelError
 from runnel.ports.backend import Backend
 from runnel.runtime.build import build_scheduler
 from runnel.runtime.engine import World
+from runnel.runtime.secret_values import secrets_of_worker
 from runnel.settings import Settings
 from runnel.telemetry.logs import LogTelemetry
+from runnel.triggers.receiving import Receiver
 from runnel.triggers.schedules import Schedules
+from runnel.triggers.webhooks import Webhooks
 
 # How deep the queues are is asked so often at most, however many executions are begun.
 LOOK_AGAIN_S = 1.0
@@ -33,6 +36,9 @@ class Site:
         self.tokens = tokens
         self.schedules = Schedules(backend, world.clock, world.ids)
         self.scheduler = build_scheduler(backend, world, LogTelemetry(), client)
+        self.webhooks = Webhooks(backend, world.clock)
+        secrets = secrets_of_worker(settings)
+        self.receiver = Receiver(client, backend.archive, world.clock, secrets)
         self.stopping = asyncio.Event()
         self._depths: dict[str, int] = {}
         self._looked_at: float | None = None

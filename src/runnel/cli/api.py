@@ -71,7 +71,6 @@ def api(
         "api",
         lambda site: answering(site, settings, listening),
         decides=True,
-        works=False,
     )
     return asyncio.run(serving)
 

@@ -38,22 +38,24 @@ class Gate:
         sending = _with_headers(send)
         try:
             client = scope.get("client") or ("unknown", 0)
-            caller = await self._guard.admit(scope["path"], headers, client[0])
-            self._check_body(scope, headers)
+            path: str = scope["path"]
+            is_delivery = scope["method"] == "POST" and path.endswith(_WEBHOOK)
+            caller = await self._guard.admit(path, headers, client[0], is_delivery=is_delivery)
+            self._check_body(scope, headers, is_delivery=is_delivery)
         except RunnelError as error:
             await problem_response(error)(scope, receive, sending)
             return
         scope.setdefault("state", {})["caller"] = caller
         await self._app(scope, self._bounded(receive), sending)
 
-    def _check_body(self, scope: Scope, headers: Headers) -> None:
+    def _check_body(self, scope: Scope, headers: Headers, *, is_delivery: bool) -> None:
         length = headers.get("content-length", "0")
         if length.isdigit() and int(length) > self._body_bytes_max:
             raise BodyTooLargeError(self._body_bytes_max)
         has_body = length not in {"", "0"} or "transfer-encoding" in headers
-        path: str = scope["path"]
-        if scope["method"] not in _SENDING or not has_body or path.endswith(_WEBHOOK):
+        if scope["method"] not in _SENDING or not has_body or is_delivery:
             return
+        path: str = scope["path"]
         expected = [JSON, "application/yaml"] if path.endswith(YAML_PATHS) else [JSON]
         found = media_type(headers)
         if found not in expected:
