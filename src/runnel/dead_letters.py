@@ -12,7 +12,7 @@ from runnel.core.execution import Execution
 from runnel.core.ids import NO_ITEM, ExecutionId, root_of
 from runnel.core.json_types import Json
 from runnel.core.states import ExecutionState
-from runnel.errors import NotFoundError, WrongStateError
+from runnel.errors import InputError, NotFoundError, WrongStateError
 from runnel.ports.archive import Archive, LetterFilter
 from runnel.reruns import Rerun
 
@@ -28,9 +28,23 @@ def name_of(letter: DeadLetter) -> str:
     """
     token = letter.token
     if not token.node_id:
-        return f"{token.execution_id}/~{_digest(msgspec.json.encode(letter))}"
+        return f"{token.execution_id}/~{digest_of(letter)}"
     item = "" if token.item == NO_ITEM else f"/{token.item}"
     return f"{token.execution_id}/{printable(token.node_id)}{item}"
+
+
+def digest_of(letter: DeadLetter) -> str:
+    """Tells it from all others of the same moment."""
+    return _digest(msgspec.json.encode(letter))
+
+
+def check_editable(letter: DeadLetter) -> None:
+    """Raises InputError for one that can't be retried with another config."""
+    if "." in letter.token.execution_id:
+        raise InputError(
+            f"dead letter {name_of(letter)} is of a child execution, whose config can't be "
+            "changed: change the workflow, and rerun its root with --newest"
+        )
 
 
 async def all_letters(archive: Archive, wanted: LetterFilter) -> AsyncIterator[DeadLetter]:

@@ -81,8 +81,8 @@ async def test_a_commit_of_as_many_tasks_as_it_may_have_is_claimed_and_dropped(
 
     assert [each.token.node_id for each in claimed] == names
     assert all(started)
-    stop = await backend.tasks.beat("w", [token(name) for name in names])
-    assert len(stop) == MANY
+    orders = await backend.tasks.beat("w", [token(name) for name in names])
+    assert len(orders.stop) == MANY
     assert await backend.lines.call("HLEN", backend.keys.out) == 0
 
 

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from runnel.backends.redis import RedisBackend
-from runnel.cli.workers import state_of
 from runnel.engine.services.reaper import Reaper
 from runnel.handlers import builtin_registry
+from runnel.operations.workers import state_of
 from runnel.ports.registry import WorkerRecord
 from runnel.runtime.build import build_worker
 from runnel.runtime.clock import RealClock, RealIds

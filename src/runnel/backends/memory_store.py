@@ -144,6 +144,9 @@ class MemoryStore:
     async def unread_s(self, partition: int) -> float:
         return 0.0
 
+    async def unarchived(self, partition: int) -> int:
+        return 0
+
     async def lose_tasks_of(self, judged: WorkerRecord) -> int:
         return self._state.board.lose_dead(judged)
 

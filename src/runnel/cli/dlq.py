@@ -60,8 +60,9 @@ def list_letters(
     """List dead letters, the newest first, or count them."""
     import asyncio
 
-    from runnel.cli.letters import load_count, load_page, print_count, print_page, queue_key
+    from runnel.cli.letters import load_count, load_page, print_count, print_page
     from runnel.cli.options import configure
+    from runnel.operations.queues import queue_key
     from runnel.ports.archive import LetterFilter
 
     settings = configure(Place(data_dir, redis_url))

@@ -16,7 +16,7 @@ from runnel.authoring.yaml_writing import write_yaml
 from runnel.cli.inputs import lay_over, read_input
 from runnel.core.effects import DeadLetter
 from runnel.core.json_types import Json
-from runnel.dead_letters import name_of
+from runnel.dead_letters import check_editable, name_of
 from runnel.errors import InputError
 
 EDITOR_DEFAULT = "vi"
@@ -40,11 +40,7 @@ class Change:
         if len(letters) > 1:
             raise InputError("the config of one dead letter can be changed at a time; name it")
         letter = letters[0]
-        if "." in letter.token.execution_id:
-            raise InputError(
-                f"dead letter {name_of(letter)} is of a child execution, whose config can't be "
-                "changed: change the workflow, and rerun its root with --newest"
-            )
+        check_editable(letter)
         config = msgspec.json.decode(letter.config)
         if self.file is not None:
             config = read_input(self.file, ())

@@ -17,8 +17,8 @@ from runnel.client import Client
 from runnel.core.effects import DeadLetter
 from runnel.core.ids import ExecutionId, root_of
 from runnel.core.json_types import Json
-from runnel.dead_letters import letters_of, name_of, retry_letters
-from runnel.errors import InputError
+from runnel.dead_letters import letters_of, name_of
+from runnel.operations.letters import retry_each
 from runnel.ports.archive import Archive
 from runnel.runtime.look import looking
 from runnel.runtime.sources import SOURCE_LABEL
@@ -37,18 +37,17 @@ class Retries:
     async def begin(self, client: Client, archive: Archive) -> Sequence[Begun]:
         """One that can't be retried is told, and the others are."""
         begun = []
-        for root, letters in self.trees.items():
-            names = ", ".join(name_of(letter) for letter in letters)
-            try:
-                new_id = await retry_letters(client, archive, letters, configs=self.configs)
-            except InputError as error:
-                if len(self.trees) == 1:
-                    raise
-                self.problems.append(str(error))
-                _say(f"not retried: {error}")
+        async for each in retry_each(client, archive, self.trees, configs=self.configs):
+            if each.error is not None and len(self.trees) == 1:
+                raise each.error
+            if each.execution_id is None:
+                self.problems.append(str(each.error))
+                _say(f"not retried: {each.error}")
                 continue
-            _say(f"retried {names}: execution {new_id} is a rerun of {root}")
-            begun.append(Begun(new_id, (await client.load(new_id)).graph.workflow))
+            names = ", ".join(name_of(letter) for letter in each.letters)
+            _say(f"retried {names}: execution {each.execution_id} is a rerun of {each.root}")
+            execution = await client.load(each.execution_id)
+            begun.append(Begun(each.execution_id, execution.graph.workflow))
         return begun
 
 

@@ -9,19 +9,16 @@ from runnel.cli.hints import Hints
 from runnel.cli.looks import LOOKS
 from runnel.cli.tables import Cell, print_styled, print_table
 from runnel.cli.words import DAY_S, compact, local_time, pretty
-from runnel.cli.workers import queue_name
 from runnel.core.effects import DeadLetter
-from runnel.core.ids import NO_ITEM, ExecutionId, root_of
-from runnel.core.json_types import Json
+from runnel.core.ids import ExecutionId, root_of
 from runnel.dead_letters import all_letters, find_letter, name_of
 from runnel.errors import InputError
+from runnel.operations.letters import letter_document
+from runnel.operations.queues import queue_key, queue_name
 from runnel.ports.archive import LetterFilter
 from runnel.ports.store import Header
 from runnel.runtime.look import Look, has_data, looking
 from runnel.settings import Settings
-from runnel.views import moment
-
-INBOX = "inbox"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,13 +59,6 @@ class Choice:
         if not self.names and not self.is_all and (needs_all or not self.has_filter):
             filters = "" if needs_all else " or a filter"
             raise InputError(f"give the names of dead letters, or --all{filters}")
-
-
-def queue_key(name: str | None) -> str | None:
-    """As stores have it: commands that could not be decided are in the queue `inbox`."""
-    if name is None or name == INBOX:
-        return name
-    return f"tasks:{queue_name(name)}"
 
 
 async def load_page(settings: Settings, wanted: LetterFilter) -> Sequence[DeadLetter]:
@@ -137,25 +127,6 @@ def print_one(letter: DeadLetter, header: Header | None, hints: Hints, *, as_jso
         print(letter.error.traceback.rstrip())
     if header is not None:
         print_styled([Cell("\nretry", "dim"), Cell(f"  {hints.retry(name_of(letter))}", "cyan")])
-
-
-def letter_document(letter: DeadLetter) -> dict[str, Json]:
-    token = letter.token
-    return {
-        "name": name_of(letter),
-        "execution_id": token.execution_id,
-        "workflow": letter.workflow,
-        "node": token.node_id,
-        "item": None if token.item == NO_ITEM else token.item,
-        "attempts": token.attempt,
-        "queue": queue_name(letter.queue),
-        "handler": letter.handler,
-        "reason": letter.reason,
-        "error": str(letter.error),
-        "traceback": letter.error.traceback,
-        "config": msgspec.json.decode(letter.config),
-        "rejected_at": moment(letter.rejected_at),
-    }
 
 
 def _facts(letter: DeadLetter, header: Header | None) -> list[tuple[str, str]]:

@@ -7,13 +7,13 @@ from typing import NamedTuple
 import msgspec
 
 from runnel.cli.looks import LOOKS
-from runnel.cli.queues import Line, lines_of
 from runnel.cli.tables import Cell
 from runnel.cli.unfinished import UNFINISHED
 from runnel.cli.words import clock_time, count, duration
 from runnel.cli.workers import row_of
 from runnel.core.states import EXECUTION_FINAL
 from runnel.listing import newest_headers
+from runnel.operations.queues import QueueLine, lines_of
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.registry import WorkerRecord
 from runnel.ports.store import Header
@@ -42,7 +42,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     ended: Sequence[Header]
     dead_letters: int
     owners: Sequence[str]
-    queues: Sequence[Line] | None = None
+    queues: Sequence[QueueLine] | None = None
     workers: Sequence[WorkerRecord] | None = None
 
 
@@ -118,7 +118,7 @@ def _row(header: Header, now: float) -> list[Cell]:
     ]
 
 
-def _queue(line: Line) -> list[Cell]:
+def _queue(line: QueueLine) -> list[Cell]:
     return [
         Cell(line.queue),
         Cell(f"{line.waiting:,}", "bold" if line.waiting else "dim"),

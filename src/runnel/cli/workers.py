@@ -37,41 +37,20 @@ def workers(*, as_json: AsJson = False, redis_url: ServerUrl = None) -> int:
     return exits.OK
 
 
-def state_of(record: "WorkerRecord", settings: "Settings") -> str:
-    timeout_s = settings.heartbeat_timeout_s
-    is_silent = not record.is_dead and record.silent_s > max(timeout_s, record.grace_s(timeout_s))
-    return "silent" if is_silent else str(record.state)
-
-
 async def _load(settings: "Settings") -> "tuple[list[WorkerRecord], float]":
+    from runnel.operations.workers import list_workers
     from runnel.runtime.look import looking_at_tasks
 
     async with looking_at_tasks(settings) as (tasks, clock):
-        found = await tasks.workers(with_dead=True)
-        return sorted(found, key=lambda each: (each.is_dead, each.worker)), clock.now()
+        return await list_workers(tasks), clock.now()
 
 
 def _print_json(records: "Sequence[WorkerRecord]", settings: "Settings") -> None:
     from runnel.cli.words import compact
-    from runnel.views import moment
+    from runnel.operations.workers import worker_document
 
     for record in records:
-        about = record.about
-        document = {
-            "worker": record.worker,
-            "state": state_of(record, settings),
-            "holds": record.holds,
-            "silent_s": record.silent_s,
-            "host": about.host if about else None,
-            "pid": about.pid if about else None,
-            "queues": list(about.queues) if about and about.queues is not None else None,
-            "handlers": list(about.handlers) if about else [],
-            "concurrency": about.concurrency if about else None,
-            "beat_s": (about.beat_s or None) if about else None,
-            "started_at": moment(about.started_at) if about else None,
-            "version": about.version if about else None,
-        }
-        print(compact(document))
+        print(compact(worker_document(record, settings)))
 
 
 def _print(records: "Sequence[WorkerRecord]", settings: "Settings", now: float) -> None:
@@ -84,6 +63,8 @@ def _print(records: "Sequence[WorkerRecord]", settings: "Settings", now: float) 
 def row_of(record: "WorkerRecord", settings: "Settings", now: float) -> "list[Cell]":
     from runnel.cli.tables import Cell
     from runnel.cli.words import duration
+    from runnel.operations.queues import queue_name
+    from runnel.operations.workers import state_of
 
     about, state = record.about, state_of(record, settings)
     if about is None:
@@ -97,8 +78,3 @@ def row_of(record: "WorkerRecord", settings: "Settings", now: float) -> "list[Ce
         Cell(f"{duration(record.silent_s)} ago", "dim"),
         Cell(queues, "dim"),
     ]
-
-
-def queue_name(key: str) -> str:
-    """As people name it, in workflows and with --queues."""
-    return key.removeprefix("tasks:")

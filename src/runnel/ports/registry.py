@@ -3,9 +3,12 @@
 Nobody is alive because it says when it last was: a counter changes, on the observer's own clock.
 """
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 import msgspec
+
+from runnel.core.ids import Token
 
 # Judged after 7/12 of the timeout (`engine.liveness`): with fewer, one late beat makes it dead.
 BEATS_PER_TIMEOUT_MIN = 3.5
@@ -24,10 +27,23 @@ class WorkerState(StrEnum):
     DEAD = "dead"
 
 
+class RunningTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A task whose code runs, as its worker says."""
+
+    execution_id: str
+    node_id: str
+    item: int
+    attempt: int
+    workflow: str
+    handler: str
+    started_at: float
+
+
 class WorkerAbout(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a worker says of itself; `queues` None means all.
 
     `beat_s` is how often it beats; 0 when it does not say, as those of an earlier Runnel.
+    `claimed_at` is when it last got a task, `tasks` are those that have run for the longest.
     """
 
     host: str = ""
@@ -39,10 +55,19 @@ class WorkerAbout(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     version: str = ""
     is_draining: bool = False
     beat_s: float = 0.0
+    claimed_at: float = 0.0
+    tasks: tuple[RunningTask, ...] = ()
 
     def serves(self, queue: str) -> bool:
         """Whether it will claim what comes into this queue."""
         return not self.is_draining and (self.queues is None or queue in self.queues)
+
+
+class Orders(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker is told when it beats: tasks that it should stop, and whether it is to end."""
+
+    stop: Sequence[Token] = ()
+    drains: bool = False
 
 
 class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):

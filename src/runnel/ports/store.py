@@ -15,7 +15,7 @@ from runnel.core.effects import DeadLetter, Task, TimerKey
 from runnel.core.ids import ExecutionId, Token
 from runnel.core.retry import ErrorInfo
 from runnel.core.states import ExecutionState
-from runnel.ports.registry import Attendance, QueueRecord, WorkerAbout, WorkerRecord
+from runnel.ports.registry import Attendance, Orders, QueueRecord, WorkerAbout, WorkerRecord
 
 Position = NewType("Position", str)
 
@@ -256,6 +256,9 @@ class Store(Protocol):
         0 when there is none, or when the store keeps no time of arrival.
         """
 
+    async def unarchived(self, partition: int) -> int:
+        """How many commits the archive lacks; 0 for a store that is its own."""
+
     async def lose_tasks_of(self, judged: WorkerRecord) -> int:
         """A worker is dead: each task it holds becomes TaskLost in its inbox; returns how many.
 
@@ -330,12 +333,15 @@ class TaskQueue(Protocol):
 
     async def beat(
         self, worker: str, holds: Sequence[Token], *, about: WorkerAbout | None = None
-    ) -> Sequence[Token]:
-        """Says that the worker lives and which tasks it holds; returns those it should stop.
+    ) -> Orders:
+        """Says that the worker lives and which tasks it holds; returns what it is to do.
 
         A task claimed by this worker and missing from `holds` in two beats is lost: its claim
         reply never arrived.
         """
+
+    async def drain(self, worker: str) -> bool:
+        """From now on its beats tell it to end in good order; False for one that is not listed."""
 
     async def wait_dropped(self, worker: str, *, wait_s: float) -> Sequence[Token]:
         """Tokens that this worker holds and that were dropped by a commit, as soon as known."""

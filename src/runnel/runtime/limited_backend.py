@@ -6,7 +6,7 @@ from runnel.core.commands import Command
 from runnel.core.effects import Task
 from runnel.core.ids import Token
 from runnel.ports.backend import Backend
-from runnel.ports.registry import QueueRecord, WorkerAbout, WorkerRecord
+from runnel.ports.registry import Orders, QueueRecord, WorkerAbout, WorkerRecord
 from runnel.ports.store import TaskQueue
 from runnel.runtime.rate_limiter import TokenBucketRateLimiter
 
@@ -71,8 +71,11 @@ class LimitedTasks:
 
     async def beat(
         self, worker: str, holds: Sequence[Token], *, about: WorkerAbout | None = None
-    ) -> Sequence[Token]:
+    ) -> Orders:
         return await self._tasks.beat(worker, holds, about=about)
+
+    async def drain(self, worker: str) -> bool:
+        return await self._tasks.drain(worker)
 
     async def wait_dropped(self, worker: str, *, wait_s: float) -> Sequence[Token]:
         return await self._tasks.wait_dropped(worker, wait_s=wait_s)

@@ -74,7 +74,10 @@ class EngineRole:
 
 
 class Together:
-    """Two roles of one process; `first` is the one that ends first: nobody asks the other then."""
+    """Two roles of one process; `first` is the one that ends first: nobody asks the other then.
+
+    Nor is it asked for anything once the other has ended by itself, because its worker was told to.
+    """
 
     def __init__(self, last: Role, *, first: Role) -> None:
         self.name = f"{last.name} {first.name}"
@@ -84,9 +87,13 @@ class Together:
     async def run(self, stops: Stops) -> None:
         afterwards = Stops(asyncio.Event(), stops.now)
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._last.run(afterwards))
+            group.create_task(self._run_last(afterwards, stops))
             await self._first.run(stops)
             afterwards.gently.set()
+
+    async def _run_last(self, afterwards: Stops, stops: Stops) -> None:
+        await self._last.run(afterwards)
+        stops.gently.set()
 
 
 class BothRoles:

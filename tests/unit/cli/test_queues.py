@@ -2,8 +2,8 @@
 
 import pytest
 
-from runnel.cli.queues import lines_of
-from runnel.cli.workers import state_of
+from runnel.operations.queues import lines_of
+from runnel.operations.workers import state_of
 from runnel.ports.registry import QueueRecord, WorkerAbout, WorkerRecord
 from runnel.settings import Settings
 

@@ -4,10 +4,10 @@ import pytest
 
 from runnel.cli.looks import LOOKS
 from runnel.cli.overview import Overview
-from runnel.cli.queues import Line
 from runnel.cli.screens import screen, share_out
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
+from runnel.operations.queues import QueueLine
 from runnel.ports.store import Header
 from runnel.settings import read_settings
 
@@ -47,7 +47,15 @@ def test_a_screen_shows_what_fits_and_says_how_much_more_there_is() -> None:
         ended=(),
         dead_letters=3,
         owners=["engine-1"],
-        queues=[Line("python", 7, 1.0, 0, "no worker takes them")],
+        queues=[
+            QueueLine(
+                queue="python",
+                waiting=7,
+                oldest_s=1.0,
+                workers=0,
+                problem="no worker takes them",
+            )
+        ],
         workers=[],
     )
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from runnel.runtime.engine import Stops
-from runnel.runtime.roles import OrchestratorRole
+from runnel.runtime.roles import OrchestratorRole, Together
 
 
 class Quick:
@@ -52,3 +52,34 @@ async def test_the_second_signal_does_not_wait_for_a_service(stops: Stops) -> No
         await OrchestratorRole("o", cast("Any", Quick()), services).run(stops)
 
     assert services[0].has_ended
+
+
+class Answering:
+    """A role that ends when the process does."""
+
+    name = "api"
+
+    def __init__(self) -> None:
+        self.has_ended = False
+
+    async def run(self, stops: Stops) -> None:
+        await stops.gently.wait()
+        self.has_ended = True
+
+
+class Drained:
+    """A role that ends by itself: its worker was told to."""
+
+    name = "worker"
+
+    async def run(self, stops: Stops) -> None:
+        await asyncio.sleep(0)
+
+
+async def test_nobody_answers_once_the_worker_of_the_process_was_drained(stops: Stops) -> None:
+    answering = Answering()
+
+    async with asyncio.timeout(5):
+        await Together(Drained(), first=answering).run(stops)
+
+    assert answering.has_ended

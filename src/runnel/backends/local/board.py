@@ -14,7 +14,7 @@ from runnel.core.commands import Command, TaskFailed, TaskLost
 from runnel.core.effects import Task
 from runnel.core.ids import Token
 from runnel.core.retry import ErrorInfo
-from runnel.ports.registry import WorkerAbout, WorkerRecord
+from runnel.ports.registry import Orders, WorkerAbout, WorkerRecord
 
 BEATS_MISSED_MAX = 2
 DEAD_LISTED_MAX = 100
@@ -31,6 +31,7 @@ class Worker:
 
     counter: int
     is_known: bool = False
+    is_drained: bool = False
     about: WorkerAbout | None = None
     seen_at: float = 0.0
     held: dict[Token, Entry] = field(default_factory=dict)
@@ -150,7 +151,7 @@ class TaskBoard:
         *,
         about: WorkerAbout | None = None,
         now: float = 0.0,
-    ) -> list[Token]:
+    ) -> Orders:
         worker = self.worker(name)
         worker.counter = next(self._signs)
         worker.is_known = True
@@ -166,7 +167,15 @@ class TaskBoard:
                 del worker.dropped[token]
             else:
                 worker.dropped[token] = True
-        return [token for token in holds if token not in worker.held]
+        stop = [token for token in holds if token not in worker.held]
+        return Orders(stop=stop, drains=worker.is_drained)
+
+    def drain(self, name: str) -> bool:
+        worker = self._workers.get(name)
+        if worker is None or not worker.is_known:
+            return False
+        worker.is_drained = True
+        return True
 
     def lose_dead(self, judged: WorkerRecord) -> int:
         worker = self._workers.get(judged.worker)

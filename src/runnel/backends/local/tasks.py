@@ -9,7 +9,7 @@ from runnel.core.effects import Task
 from runnel.core.ids import Token
 from runnel.errors import BrokenInvariantError
 from runnel.ports.clock import Clock
-from runnel.ports.registry import QueueRecord, WorkerAbout, WorkerRecord
+from runnel.ports.registry import Orders, QueueRecord, WorkerAbout, WorkerRecord
 
 
 class TakeToken(Protocol):
@@ -67,8 +67,11 @@ class LocalTasks:
 
     async def beat(
         self, worker: str, holds: Sequence[Token], *, about: WorkerAbout | None = None
-    ) -> Sequence[Token]:
+    ) -> Orders:
         return self._board.beat(worker, holds, about=about, now=self._clock.monotonic())
+
+    async def drain(self, worker: str) -> bool:
+        return self._board.drain(worker)
 
     async def wait_dropped(self, worker: str, *, wait_s: float) -> Sequence[Token]:
         record = self._board.worker(worker)

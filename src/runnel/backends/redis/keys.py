@@ -82,6 +82,8 @@ class Keys:
         # hash: worker to the number of its last sign of life; the number that was given last
         self.workers = tag + "workers"
         self.signs = tag + "signs"
+        # set: workers that are to end
+        self.drained = tag + "drained"
         # hash: worker to "<time of its last beat> <what it says of itself>"; stream of the last
         # that were found dead: w = worker, a = the same
         self.about = tag + "about"

@@ -28,6 +28,7 @@ class Losses:
                 keys.dropped + worker,
                 keys.about,
                 keys.dead,
+                keys.drained,
                 keys.inbox,
             ],
             [

@@ -218,6 +218,10 @@ class RedisStore:
     async def unread_s(self, partition: int) -> float:
         return await unread_s(self._lines, f"{self._keys.inbox}{partition}")
 
+    async def unarchived(self, partition: int) -> int:
+        found: int = await self._lines.call("XLEN", f"{self._keys.journal}{partition}")
+        return found
+
     async def lose_tasks_of(self, judged: WorkerRecord) -> int:
         return await self._losses.lose(judged.worker, "its worker is dead", judged=judged)
 

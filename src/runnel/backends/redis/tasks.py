@@ -17,7 +17,7 @@ from runnel.core.effects import Task
 from runnel.core.ids import Token
 from runnel.errors import BrokenInvariantError
 from runnel.ports.clock import Clock
-from runnel.ports.registry import QueueRecord, WorkerAbout, WorkerRecord
+from runnel.ports.registry import Orders, QueueRecord, WorkerAbout, WorkerRecord
 from runnel.ports.store import Position
 
 DROPPED_AT_ONCE = 1_000
@@ -69,10 +69,10 @@ class RedisTasks:
 
     async def beat(
         self, worker: str, holds: Sequence[Token], *, about: WorkerAbout | None = None
-    ) -> Sequence[Token]:
+    ) -> Orders:
         keys = self._keys
         read = self._dropped_read.get(worker)
-        unheld = await self._lines.run(
+        unheld, drains = await self._lines.run(
             "beat",
             [
                 keys.workers,
@@ -81,6 +81,7 @@ class RedisTasks:
                 keys.out,
                 keys.dropped + worker,
                 keys.about,
+                keys.drained,
                 keys.inbox,
             ],
             [
@@ -92,7 +93,11 @@ class RedisTasks:
                 *map(encode, holds),
             ],
         )
-        return [holds[number - 1] for number in unheld]
+        return Orders(stop=[holds[number - 1] for number in unheld], drains=bool(drains))
+
+    async def drain(self, worker: str) -> bool:
+        keys = [self._keys.workers, self._keys.drained]
+        return bool(await self._lines.run("drain", keys, [worker]))
 
     async def wait_dropped(self, worker: str, *, wait_s: float) -> Sequence[Token]:
         after = self._dropped_read.get(worker, "0-0")

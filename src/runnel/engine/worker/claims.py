@@ -41,6 +41,7 @@ class ClaimLoop:
             return 0
         # A store that was set back hands out again what is running here: one run is enough.
         runs = [self._held.add(task) for task in claimed if self._held.find(task.token) is None]
+        self._held.claimed_at = self._around.clock.now()
         self._slots.put(runs)
         return len(runs)
 

@@ -13,6 +13,9 @@ from runnel.ports.registry import WorkerAbout
 # Dropped tokens come at once; this is only how long one call lasts.
 DROPPED_WAIT_S = 30.0
 
+# Of those that run, in what a worker says of itself: a beat stays a few kilobytes.
+TASKS_SHOWN_MAX = 50
+
 StopDropped = Callable[[Sequence[Token]], None]
 
 
@@ -25,6 +28,7 @@ class Heartbeat:
         held: Held,
         stop_dropped: StopDropped,
         *,
+        drain: Callable[[], None],
         about: WorkerAbout,
         beat_s: float,
     ) -> None:
@@ -32,6 +36,7 @@ class Heartbeat:
         self._around = around
         self._held = held
         self._stop_dropped = stop_dropped
+        self._drain = drain
         self._beat_s = beat_s
         self._is_early = asyncio.Event()
 
@@ -49,12 +54,18 @@ class Heartbeat:
 
     async def tick(self) -> int:
         around = self._around
-        dropped = await around.patience.until_done(
-            lambda: around.tasks.beat(around.worker, self._held.tokens(), about=self.about),
+        orders = await around.patience.until_done(
+            lambda: around.tasks.beat(around.worker, self._held.tokens(), about=self._said()),
             "beat",
         )
-        self._stop_dropped(dropped)
-        return len(dropped)
+        self._stop_dropped(orders.stop)
+        if orders.drains and not self.about.is_draining:
+            self._drain()
+        return len(orders.stop)
+
+    def _said(self) -> WorkerAbout:
+        tasks = self._held.running(limit=TASKS_SHOWN_MAX)
+        return replace(self.about, claimed_at=self._held.claimed_at, tasks=tasks)
 
     async def listen(self) -> None:
         """Ends when it is cancelled."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from enum import StrEnum
+from heapq import nsmallest
 from math import inf
 
 from runnel.authoring.context import Context
@@ -9,6 +10,7 @@ from runnel.core.effects import Task
 from runnel.core.ids import Token
 from runnel.engine.worker.code import Code
 from runnel.errors import SoftTimeoutError
+from runnel.ports.registry import RunningTask
 
 # A task that takes longer than this is worth a message that shows it as RUNNING.
 NOTE_AFTER_S = 0.25
@@ -102,9 +104,13 @@ class Run:
 
 
 class Held:
-    """Every task between its claim and the acknowledgement of its report: what a beat names."""
+    """Every task between its claim and the acknowledgement of its report: what a beat names.
+
+    `claimed_at` is when the last ones were claimed, 0 before the first.
+    """
 
     def __init__(self) -> None:
+        self.claimed_at = 0.0
         self._runs: dict[Token, Run] = {}
 
     def add(self, task: Task) -> Run:
@@ -123,5 +129,24 @@ class Held:
     def unfinished(self) -> Iterable[Run]:
         return [run for run in self._runs.values() if not run.is_over]
 
+    def running(self, *, limit: int) -> tuple[RunningTask, ...]:
+        """Those whose code runs, the longest first."""
+        begun = (run for run in self._runs.values() if run.started_at and not run.is_over)
+        found = nsmallest(limit, begun, key=lambda run: run.started_at)
+        return tuple(_shown(run) for run in found)
+
     def __len__(self) -> int:
         return len(self._runs)
+
+
+def _shown(run: Run) -> RunningTask:
+    token, task = run.token, run.task
+    return RunningTask(
+        execution_id=token.execution_id,
+        node_id=token.node_id,
+        item=token.item,
+        attempt=token.attempt,
+        workflow=task.workflow,
+        handler=task.handler,
+        started_at=run.started_at,
+    )

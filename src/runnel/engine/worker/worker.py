@@ -41,6 +41,7 @@ from runnel.ports.telemetry import (
     SHUTDOWN_STARTED,
     STORE_FAILED,
     THREAD_ABANDONED,
+    WORKER_DRAINED,
     Telemetry,
 )
 
@@ -82,10 +83,8 @@ class Worker:
             raise InputError(f"expected concurrency to be at least 1, got {concurrency}")
         self.name = name
         self.abandoned_threads = 0
-        self._tasks = tasks
-        self._handlers = handlers
-        self._clock = clock
-        self._telemetry = telemetry
+        self._tasks, self._handlers = tasks, handlers
+        self._clock, self._telemetry = clock, telemetry
         self._shutdown_s, self._grace_s = shutdown_s, grace_s
         self._inline_bytes_max = inline_bytes_max
         held = self._held = Held()
@@ -102,7 +101,9 @@ class Worker:
         )
         self._reporter = Reporter(around, held)
         said = replace(about or WorkerAbout(), queues=_names(queues), concurrency=concurrency)
-        self._heartbeat = Heartbeat(around, held, self._stop_dropped, about=said, beat_s=beat_s)
+        self._heartbeat = Heartbeat(
+            around, held, self._stop_dropped, drain=self._drain, about=said, beat_s=beat_s
+        )
         self._claims = ClaimLoop(around, self._slots, self._reporter, held=held, queues=queues)
         self._runners = Runners(
             around,
@@ -114,6 +115,7 @@ class Worker:
             rate_limits=RateLimits(tasks, rate_limits or {}),
             grace_s=grace_s,
         )
+        self._stop: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread_id = 0
         self._runner_tasks: list[asyncio.Task[None]] = []
@@ -126,8 +128,10 @@ class Worker:
     async def run(self, stop: asyncio.Event, stop_now: asyncio.Event | None = None) -> None:
         """Works until `stop`, then finishes what runs within `shutdown_s`; `stop_now` cuts that.
 
-        What has not ended by then is cancelled, and given up as lost to the store.
+        What has not ended by then is cancelled, and given up as lost to the store. A worker that
+        the store tells to end sets `stop` itself, for all that ends with it.
         """
+        self._stop = stop
         self._loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
         self._runners.open(asyncio.current_task())
@@ -239,6 +243,11 @@ class Worker:
             run = self._held.find(token)
             if run is not None:
                 self._runners.stop(run, StopReason.DROPPED)
+
+    def _drain(self) -> None:
+        if self._stop is not None and not self._stop.is_set():
+            self._telemetry.event(WORKER_DRAINED, worker=self.name)
+            self._stop.set()
 
     def _suspended(self, run: Run) -> None:
         """A run that waits needs a deadline, and its waiting lets the next one begin."""

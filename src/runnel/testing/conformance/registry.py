@@ -2,7 +2,7 @@
 
 from runnel.core.commands import TaskFailed
 from runnel.core.retry import ErrorInfo
-from runnel.ports.registry import WorkerAbout, WorkerState
+from runnel.ports.registry import Orders, RunningTask, WorkerAbout, WorkerState
 from runnel.ports.store import Commit, Store, TaskQueue
 from runnel.testing.conformance.claims import claim
 from runnel.testing.conformance.suite import ALL, Owner, Suite
@@ -17,6 +17,18 @@ ABOUT = WorkerAbout(
     concurrency=4,
     started_at=1.5,
     version="0.1.0",
+    claimed_at=2.5,
+    tasks=(
+        RunningTask(
+            execution_id="e",
+            node_id="n",
+            item=3,
+            attempt=2,
+            workflow="w",
+            handler="a",
+            started_at=2.5,
+        ),
+    ),
 )
 DRAINING = WorkerAbout(is_draining=True)
 UNSERVED = ErrorInfo(type="HandlerNotFoundError", message="nobody", retryable=False)
@@ -84,6 +96,49 @@ class RegistryRules(Suite):
 
         assert len(found) == 100
         assert "w119" in found
+
+    async def test_a_worker_that_is_drained_is_told_with_each_beat(self, tasks: TaskQueue) -> None:
+        before = await tasks.beat("w", [], about=ABOUT)
+        await tasks.beat("other", [])
+
+        assert await tasks.drain("w")
+
+        told = [await tasks.beat("w", []) for _ in range(2)]
+        assert not before.drains
+        assert [each.drains for each in told] == [True, True]
+        assert not (await tasks.beat("other", [])).drains
+
+    async def test_a_worker_that_is_drained_goes_on_with_what_it_holds(
+        self, tasks: TaskQueue, owner: Owner
+    ) -> None:
+        await owner.commit(Commit(sequence=0, tasks=[task("a")]))
+        await claim(tasks, "w")
+
+        assert await tasks.drain("w")
+
+        assert await tasks.beat("w", [token("a")]) == Orders(stop=[], drains=True)
+        assert list(await tasks.report("w", [done("a")])) == [True]
+
+    async def test_nobody_who_is_not_there_is_drained(self, tasks: TaskQueue) -> None:
+        await tasks.beat("left", [])
+        await tasks.leave("left")
+
+        assert not await tasks.drain("nobody")
+        assert not await tasks.drain("left")
+        assert list(await tasks.workers()) == []
+
+    async def test_a_worker_that_was_drained_and_left_may_come_back(
+        self, store: Store, tasks: TaskQueue
+    ) -> None:
+        for name in ("left", "dead"):
+            await tasks.beat(name, [])
+            await tasks.drain(name)
+        await tasks.leave("left")
+        await lose(store, tasks, "dead")
+
+        told = [await tasks.beat(name, []) for name in ("left", "dead")]
+
+        assert [each.drains for each in told] == [False, False]
 
     async def test_a_queue_shows_what_waits_in_it(self, tasks: TaskQueue, owner: Owner) -> None:
         issued = [task("a", queue="one"), task("b", queue="two"), task("c", queue="two")]

@@ -171,9 +171,9 @@ class WorkerRules(Suite):
         await claim(tasks, "w")
         await owner.commit(Commit(sequence=0, dropped=[token("a")]))
 
-        stop = await tasks.beat("w", [token("a"), token("b"), token("c")])
+        orders = await tasks.beat("w", [token("a"), token("b"), token("c")])
 
-        assert list(stop) == [token("a"), token("c")]
+        assert list(orders.stop) == [token("a"), token("c")]
 
     async def test_the_beats_of_one_worker_do_not_touch_the_tasks_of_another(
         self, tasks: TaskQueue, owner: Owner

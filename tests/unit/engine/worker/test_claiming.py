@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from runnel.authoring.context import Context
 from runnel.core.commands import Command
@@ -12,7 +13,7 @@ from runnel.core.effects import Task
 from runnel.core.ids import Token
 from runnel.engine.worker import reports
 from runnel.errors import StoreError
-from runnel.ports.registry import WorkerAbout
+from runnel.ports.registry import Orders, WorkerAbout
 from runnel.ports.store import TaskQueue
 from runnel.testing.clock import FakeClock, settle
 from tests.unit.engine.worker.stage import WAIT_S, Stage
@@ -65,9 +66,10 @@ class Recorded:
 
     async def beat(
         self, worker: str, holds: Sequence[Token], *, about: WorkerAbout | None = None
-    ) -> Sequence[Token]:
+    ) -> Orders:
         self.beats.append(list(holds))
-        return [*await self._tasks.beat(worker, holds, about=about), *self.drops]
+        orders = await self._tasks.beat(worker, holds, about=about)
+        return replace(orders, stop=[*orders.stop, *self.drops])
 
     def _maybe_fail(self, call: str) -> None:
         if self.failures.get(call, 0):

@@ -40,6 +40,35 @@ async def test_what_runs_may_finish_and_nothing_more_is_claimed(
     assert [token.node_id for token in frozen.told.begun] == ["node"]
 
 
+async def test_a_worker_that_the_store_drains_ends_as_if_it_was_stopped(
+    frozen: Stage, clock: FakeClock
+) -> None:
+    go = asyncio.Event()
+
+    @frozen.handlers.handler("slow")
+    async def slow(config: Any, ctx: Context) -> str:
+        await go.wait()
+        return "finished"
+
+    async with frozen.working(beat_s=2.0):
+        await frozen.issue(frozen.task("slow"))
+        await settle()
+        await frozen.backend.tasks.drain("w1")
+        before = frozen.stop.is_set()
+        await clock.advance(2.1)
+        is_told, (record,) = frozen.stop.is_set(), await frozen.backend.tasks.workers()
+        await frozen.issue(frozen.task("output", node="later"))
+        go.set()
+
+    completed = (await frozen.read_reports())[-1]
+    assert (before, is_told) == (False, True)
+    assert str(record.state) == "draining"
+    assert isinstance(completed, TaskCompleted)
+    assert [token.node_id for token in frozen.told.begun] == ["node"]
+    assert frozen.told.named("worker.drained") == [{"worker": "w1"}]
+    assert await frozen.backend.tasks.workers() == []
+
+
 async def test_what_runs_too_long_is_cancelled_and_lost_at_once(
     frozen: Stage, clock: FakeClock
 ) -> None:

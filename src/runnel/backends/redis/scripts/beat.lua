@@ -1,10 +1,10 @@
 -- A worker lives and names what it holds; what it misses twice is lost.
 -- KEYS  1 workers  2 signs  3 held by this worker  4 out  5 dropped of this worker  6 about
---       and the prefix 7 inbox
+--       7 drained, and the prefix 8 inbox
 -- ARGV  1 worker  2 the first dropped entry it has not read ('' for all)  3 beats missed at most
 --       4 TaskLost up to its token  5 its rest  6 what the worker says of itself
 --       then the tokens that it holds
--- Returns which of those, by number, it does not hold.
+-- Returns {which of those, by number, it does not hold; 1 when it is to end}.
 local listed = {}
 for at = 7, #ARGV do
   listed[ARGV[at]] = at - 6
@@ -22,7 +22,7 @@ for at = 1, #held, 2 do
   is_held[token] = true
   local now_missed = listed[token] and 0 or tonumber(missed) + 1
   if now_missed >= tonumber(ARGV[3]) then
-    redis.call('XADD', KEYS[7] .. partition, '*', 'm', ARGV[4] .. token .. ARGV[5])
+    redis.call('XADD', KEYS[8] .. partition, '*', 'm', ARGV[4] .. token .. ARGV[5])
     lost[#lost + 1] = token
   elseif now_missed ~= tonumber(missed) then
     changed[#changed + 1] = token
@@ -39,4 +39,4 @@ for at = 7, #ARGV do
     unknown[#unknown + 1] = at - 6
   end
 end
-return unknown
+return {unknown, redis.call('SISMEMBER', KEYS[7], ARGV[1])}
