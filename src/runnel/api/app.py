@@ -8,7 +8,15 @@ from starlette.middleware.cors import CORSMiddleware
 from runnel import __version__
 from runnel.api.openapi import describe
 from runnel.api.problems import on_http_error, on_invalid_request, on_runnel_error
-from runnel.api.routes import executions, health, schedules, webhooks, workflows
+from runnel.api.routes import (
+    dead_letters,
+    executions,
+    health,
+    operations,
+    schedules,
+    webhooks,
+    workflows,
+)
 from runnel.api.security.gate import Gate
 from runnel.api.security.guard import Guard
 from runnel.api.site import Site
@@ -29,8 +37,8 @@ def build_app(site: Site, guard: Guard) -> FastAPI:
     app.state.site = site
     app.openapi = describe(app)  # type: ignore[method-assign]  # as FastAPI documents it
     routes = APIRouter()
-    for each in (webhooks.router, workflows.router, executions.router, schedules.router):
-        routes.include_router(each)
+    for each in (webhooks, workflows, executions, schedules, dead_letters, operations):
+        routes.include_router(each.router)
     for prefix in PREFIXES:
         app.include_router(routes, prefix=prefix, include_in_schema=prefix == PREFIXES[0])
     app.include_router(health.router)

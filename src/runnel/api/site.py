@@ -9,6 +9,7 @@ from runnel.api.security.tokens import Tokens
 from runnel.client import Client
 from runnel.core.ids import ExecutionId
 from runnel.errors import OverloadedError, RunnelError
+from runnel.operations.partitions import Partitions
 from runnel.ports.backend import Backend
 from runnel.runtime.build import build_scheduler
 from runnel.runtime.engine import World
@@ -39,6 +40,7 @@ class Site:
         self.webhooks = Webhooks(backend, world.clock)
         secrets = secrets_of_worker(settings)
         self.receiver = Receiver(client, backend.archive, world.clock, secrets)
+        self.partitions = Partitions(backend.store, world.clock, lease_s=settings.lease_s)
         self.stopping = asyncio.Event()
         self._depths: dict[str, int] = {}
         self._looked_at: float | None = None

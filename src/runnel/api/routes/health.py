@@ -1,12 +1,14 @@
 """Whether this process lives, and whether it can be given work."""
 
-from typing import Literal
+from collections.abc import Awaitable, Callable
+from typing import Literal, TypeAlias
 
 from fastapi import APIRouter, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from runnel.api.site import OfSite
 from runnel.errors import StoreError
+from runnel.operations.workers import state_of
 
 router = APIRouter(tags=["health"], prefix="/health")
 
@@ -18,8 +20,13 @@ class Live(BaseModel):
 class Ready(BaseModel):
     """`parts` says of each why it is not ready; null when it is."""
 
-    status: Literal["ready", "not ready"]
+    status: Literal["ready", "degraded", "not ready"] = Field(
+        description="degraded: requests are taken, and nobody acts on them for now"
+    )
     parts: dict[str, str | None]
+
+
+Look: TypeAlias = Callable[[OfSite], Awaitable[str | None]]
 
 
 @router.get("/live", operation_id="is_live", summary="This process answers")
@@ -34,26 +41,47 @@ async def live() -> Live:
     responses={503: {"model": Ready, "description": "One of them can't be reached"}},
 )
 async def ready(site: OfSite, response: Response) -> Ready:
-    parts = {"store": await _store_problem(site), "archive": await _archive_problem(site)}
+    needed = {"store": await _told(_store, site), "archive": await _told(_archive, site)}
     if site.stopping.is_set():
-        parts["server"] = "it is ending"
-    is_ready = not any(parts.values())
-    if not is_ready:
+        needed["server"] = "it is ending"
+    acting = {
+        "orchestrators": await _told(_orchestrators, site),
+        "workers": await _told(_workers, site),
+    }
+    parts = {**needed, **acting}
+    if any(needed.values()):
         response.status_code = 503
-    return Ready(status="ready" if is_ready else "not ready", parts=parts)
+        return Ready(status="not ready", parts=parts)
+    return Ready(status="degraded" if any(acting.values()) else "ready", parts=parts)
 
 
-async def _store_problem(site: OfSite) -> str | None:
+async def _told(look: Look, site: OfSite) -> str | None:
     try:
-        await site.backend.tasks.queues()
+        return await look(site)
     except StoreError as error:
         return str(error)
-    return None
 
 
-async def _archive_problem(site: OfSite) -> str | None:
-    try:
-        await site.backend.archive.list_workflows(limit=1)
-    except StoreError as error:
-        return str(error)
-    return None
+async def _store(site: OfSite) -> None:
+    await site.backend.tasks.queues()
+
+
+async def _archive(site: OfSite) -> None:
+    await site.backend.archive.list_workflows(limit=1)
+
+
+async def _orchestrators(site: OfSite) -> str | None:
+    found = await site.partitions.look()
+    orphaned = [each.partition for each in found if each.owner is None or each.is_silent]
+    if not orphaned:
+        return None
+    if len(orphaned) == len(found):
+        return "no orchestrator is there: nothing is decided"
+    return f"{len(orphaned)} of {len(found)} partitions have no living orchestrator"
+
+
+async def _workers(site: OfSite) -> str | None:
+    found = await site.backend.tasks.workers()
+    if any(state_of(each, site.settings) == "alive" for each in found):
+        return None
+    return "no worker is there: tasks wait"
