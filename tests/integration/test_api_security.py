@@ -1,5 +1,6 @@
 """Who may call the HTTP API, how often, and what for."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -233,12 +234,14 @@ async def test_nothing_new_is_taken_on_while_too_much_waits(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     settings = Settings(queue_tasks_max=2)
-    nodes = [{"id": f"n{number}", "handler": "elsewhere", "queue": "slow"} for number in range(4)]
+    node = {"id": "hold", "handler": "work", "queue": "slow", "for_each": "input.items"}
     async with open_api("redis", request, tmp_path, settings=settings) as api:
-        await api.post("/v1/workflows", {"name": "hello", "nodes": nodes})
-        await api.post(RUN)
-        api.site._looked_at = None  # noqa: SLF001 - as if a second had passed
+        gate = api.work.gate("hold")
+        await api.post("/v1/workflows", {"name": "hello", "nodes": [node]})
+        await api.post(RUN, {"input": {"items": list(range(40))}})
+        await api.work.entered["hold"].wait()
         refused = await _until_refused(api)
+        gate.set()
 
     assert told(refused) == (503, "overloaded")
     assert "'slow'" in refused.json()["detail"]
@@ -246,9 +249,9 @@ async def test_nothing_new_is_taken_on_while_too_much_waits(
 
 
 async def _until_refused(api: Api) -> httpx.Response:
-    for _ in range(100):
-        api.site._looked_at = None  # noqa: SLF001 - as if a second had passed
-        answer = await api.http.post(RUN)
-        if answer.status_code != 201:
-            return answer
-    raise AssertionError("all of them were taken on")
+    async with asyncio.timeout(20.0):
+        while True:
+            api.site._looked_at = None  # noqa: SLF001 - as if a second had passed
+            answer = await api.http.post(RUN, json={"input": {"items": []}})
+            if answer.status_code != 201:
+                return answer
