@@ -108,7 +108,7 @@ class Console:
         log = self.folder / ".background"
         with log.open("w") as errors:
             self._background = subprocess.Popen(
-                ["bash", "-c", f"exec {line}"],
+                ["bash", "-c", f"exec env {line}"],
                 cwd=self.folder,
                 env=self._environment,
                 stdout=subprocess.PIPE,

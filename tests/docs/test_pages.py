@@ -24,6 +24,7 @@ ELSEWHERE = {
     "docs/batches.md": {"bash"},  # test_servers_page.py
     "docs/dead-letters.md": {"bash"},  # test_servers_page.py
     "docs/handlers.md": {"yaml", "bash"},  # test_handlers_page.py; settings of the environment
+    "docs/http.md": {"console", "yaml"},  # test_http_page.py
     "docs/servers.md": {"bash", "python", "json"},  # test_servers_page.py
 }
 

@@ -1,0 +1,29 @@
+"""The page about HTTP: every command is given to a server, on a port that is free."""
+
+import shutil
+from pathlib import Path
+
+from runnel.runtime.clock import RealIds
+from runnel.runtime.servers.ports import free_port
+from tests.conftest import MissingPart
+from tests.docs.console import console, steps_of
+from tests.docs.forks import Forks
+
+PAGE = Path(__file__).parents[2] / "docs" / "http.md"
+PORT = "8080"
+
+
+def test_the_page_does_what_it_shows(
+    tmp_path: Path, program_forks: Forks, missing_part: MissingPart
+) -> None:
+    if shutil.which("curl") is None:
+        missing_part("curl", "it is not on the PATH")
+    port = str(free_port(RealIds()))
+    text = PAGE.read_text(encoding="utf-8")
+    steps = steps_of(text.replace(f"localhost:{PORT}", f"localhost:{port}"))
+
+    with console(tmp_path, program_forks, RUNNEL_API_PORT=port) as terminal:
+        for step in steps:
+            terminal.follow(step)
+
+    assert len(steps) > 10
