@@ -17,7 +17,8 @@ from runnel.triggers.schedule import KeptSchedule, Overlap, Stored, decode_sched
 from runnel.triggers.schedules import Schedules
 
 # How often all schedules are looked at when nothing is due: one that was added or changed by
-# another process is known after that.
+# another process is known after that. 10,000 of them take 30 ms of CPU each time, and 0.8 s the
+# first time (SQLite, cron in a time zone).
 LOOK_S = 3.0
 # When somebody else was faster: to know its next tick.
 LOOK_AFTER_S = 0.25

@@ -1,5 +1,6 @@
 """The schedules that there are: added, changed and removed by people, while they fire."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 
 import msgspec
@@ -108,6 +109,7 @@ class Schedules:
             after = page[-1].key
             if len(page) < PAGE:
                 return
+            await asyncio.sleep(0)  # a page can take 16 ms: others want to go on, too
 
     async def store(self, stored: Stored, kept: KeptSchedule) -> Stored:
         """Raises ConflictError when it is not what is stored any more."""
