@@ -4,7 +4,7 @@ import inspect
 from types import ModuleType
 
 from runnel import errors
-from runnel.errors import RunnelError, inner, services, stores, tasks
+from runnel.errors import RunnelError, inner, requests, services, stores, tasks
 from runnel.errors import input as input_errors
 from tools.reference.markdown import code, page, table
 
@@ -16,9 +16,8 @@ command with exit code 2, the others with 1."""
 
 
 def errors_page() -> str:
-    return page(
-        "Errors", INTRODUCTION, *map(_section, (input_errors, tasks, services, stores, inner))
-    )
+    modules = (input_errors, requests, tasks, services, stores, inner)
+    return page("Errors", INTRODUCTION, *map(_section, modules))
 
 
 def all_errors() -> set[type[RunnelError]]:

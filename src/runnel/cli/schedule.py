@@ -17,6 +17,60 @@ app = typer.Typer(
 Name: TypeAlias = Annotated[
     str, typer.Argument(metavar="NAME", help="The name of the schedule.", show_default=False)
 ]
+OfWorkflow: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="WORKFLOW",
+        help="A workflow that was submitted, by its name; or a file, which is stored then.",
+        autocompletion=complete_workflow,
+        show_default=False,
+    ),
+]
+Cron: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FIELDS",
+        help="Minute hour day month weekday: '0 3 * * *'. Or @hourly, @daily, @weekly, …",
+        show_default=False,
+    ),
+]
+Every: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="DURATION", help="An interval: 90s, 10m, 1h30m.", show_default=False),
+]
+Timezone: TypeAlias = Annotated[str, typer.Option(metavar="ZONE", help="Such as Europe/Berlin.")]
+Version: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="This version of the workflow, instead of the newest.",
+        show_default=False,
+    ),
+]
+OnOverlap: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        metavar="allow|skip|cancel",
+        help="What a tick does while the last execution still runs: start another one, "
+        "nothing, or cancel that one first.",
+    ),
+]
+CatchUp: TypeAlias = Annotated[
+    int,
+    typer.Option(
+        metavar="N", help="How many ticks that were missed are made up for after an outage."
+    ),
+]
+StartsAt: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="The first tick is not before.", show_default=False),
+]
+EndsAt: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="The last tick is not after.", show_default=False),
+]
+Paused: TypeAlias = Annotated[bool, typer.Option("--paused", help="Fire nothing until resumed.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -28,66 +82,20 @@ def root(context: typer.Context) -> None:
 
 def add_schedule(
     name: Name,
-    workflow: Annotated[
-        str,
-        typer.Argument(
-            metavar="WORKFLOW",
-            help="A workflow that was submitted, by its name; or a file, which is stored then.",
-            autocompletion=complete_workflow,
-            show_default=False,
-        ),
-    ],
+    workflow: OfWorkflow,
     *,
-    cron: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FIELDS",
-            help="Minute hour day month weekday: '0 3 * * *'. Or @hourly, @daily, @weekly, …",
-            show_default=False,
-        ),
-    ] = None,
-    every: Annotated[
-        str | None,
-        typer.Option(metavar="DURATION", help="An interval: 90s, 10m, 1h30m.", show_default=False),
-    ] = None,
-    timezone: Annotated[str, typer.Option(metavar="ZONE", help="Such as Europe/Berlin.")] = "UTC",
-    version: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="This version of the workflow, instead of the newest.",
-            show_default=False,
-        ),
-    ] = None,
+    cron: Cron = None,
+    every: Every = None,
+    timezone: Timezone = "UTC",
+    version: Version = None,
     assignments: Assignments = None,
     input_file: InputFile = None,
     labels: Labels = None,
-    overlap: Annotated[
-        str,
-        typer.Option(
-            metavar="allow|skip|cancel",
-            help="What a tick does while the last execution still runs: start another one, "
-            "nothing, or cancel that one first.",
-        ),
-    ] = "allow",
-    catch_up: Annotated[
-        int,
-        typer.Option(
-            metavar="N", help="How many ticks that were missed are made up for after an outage."
-        ),
-    ] = 1,
-    starts_at: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="The first tick is not before.", show_default=False),
-    ] = None,
-    ends_at: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="The last tick is not after.", show_default=False),
-    ] = None,
-    is_paused: Annotated[bool, typer.Option("--paused", help="Fire nothing until resumed.")] = (
-        False
-    ),
+    overlap: OnOverlap = "allow",
+    catch_up: CatchUp = 1,
+    starts_at: StartsAt = None,
+    ends_at: EndsAt = None,
+    is_paused: Paused = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     redis_url: RedisUrl = None,

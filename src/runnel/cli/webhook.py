@@ -23,6 +23,58 @@ Workflow: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+OfKind: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        metavar="token|github|slack|none",
+        help="How a caller proves who it is: by the secret in a header, by a signature, or not "
+        "at all.",
+    ),
+]
+Secret: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="The name of the secret: NAME is RUNNEL_SECRET_NAME where the API runs.",
+        show_default=False,
+    ),
+]
+Header: TypeAlias = Annotated[
+    str,
+    typer.Option(metavar="NAME", help="The header that holds the secret, for kind token."),
+]
+Mapping: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--map",
+        "-m",
+        metavar="KEY=VALUE",
+        help="A value of the input (repeated): 'branch={{ body.ref }}'. Without any, the input "
+        "is body, headers and query.",
+        show_default=False,
+    ),
+]
+DeliveryId: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEMPLATE",
+        help="What tells one call from the next: '{{ body.id }}'. The same again is the same "
+        "execution.",
+        show_default=False,
+    ),
+]
+Version: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="This version of the workflow, instead of the newest.",
+        show_default=False,
+    ),
+]
+Replaces: TypeAlias = Annotated[
+    bool, typer.Option("--replace", help="Instead of the webhook that it has.")
+]
 
 
 @app.callback(invoke_without_command=True)
@@ -35,59 +87,14 @@ def root(context: typer.Context) -> None:
 def add_webhook(
     workflow: Workflow,
     *,
-    kind: Annotated[
-        str,
-        typer.Option(
-            metavar="token|github|slack|none",
-            help="How a caller proves who it is: by the secret in a header, by a signature, or not "
-            "at all.",
-        ),
-    ] = "token",
-    secret: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="The name of the secret: NAME is RUNNEL_SECRET_NAME where the API runs.",
-            show_default=False,
-        ),
-    ] = None,
-    header: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="The header that holds the secret, for kind token."),
-    ] = "X-Webhook-Token",
-    mapping: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--map",
-            "-m",
-            metavar="KEY=VALUE",
-            help="A value of the input (repeated): 'branch={{ body.ref }}'. Without any, the input "
-            "is body, headers and query.",
-            show_default=False,
-        ),
-    ] = None,
-    delivery_id: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEMPLATE",
-            help="What tells one call from the next: '{{ body.id }}'. The same again is the same "
-            "execution.",
-            show_default=False,
-        ),
-    ] = None,
-    version: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="This version of the workflow, instead of the newest.",
-            show_default=False,
-        ),
-    ] = None,
+    kind: OfKind = "token",
+    secret: Secret = None,
+    header: Header = "X-Webhook-Token",
+    mapping: Mapping = None,
+    delivery_id: DeliveryId = None,
+    version: Version = None,
     labels: Labels = None,
-    replaces: Annotated[
-        bool, typer.Option("--replace", help="Instead of the webhook that it has.")
-    ] = False,
+    replaces: Replaces = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     redis_url: RedisUrl = None,
