@@ -68,7 +68,7 @@ def _import(module: str) -> object:
             f"--app: there is no module '{missing}'{why}; it was looked for in {here}, in "
             "PYTHONPATH and in what is installed"
         ) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise AppError(
             f"--app: importing '{module}' raised {type(error).__name__}: {error}"
         ) from error

@@ -46,7 +46,7 @@ def _import(module: str, name: str) -> object:
             f"can't import '{name}': there is no module '{missing}'{why}; it is looked for in "
             f"{Path.cwd()} and in what is installed"
         ) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise NotImportableError(
             f"can't import '{name}': {module} raised {type(error).__name__}: {error}"
         ) from error

@@ -32,10 +32,17 @@ def python_file(text: str) -> PythonFile | None:
         return None
     path = Path(file)
     parts, folder = [path.stem], path.resolve().parent
-    while (folder / "__init__.py").is_file():
+    while _is_package(folder):
         parts.append(folder.name)
         folder = folder.parent
     return PythonFile(path, name or None, folder, ".".join(reversed(parts)))
+
+
+def _is_package(folder: Path) -> bool:
+    try:
+        return (folder / "__init__.py").is_file()
+    except PermissionError:
+        return False  # nothing can be imported from there: told when it is tried
 
 
 def load_workflow(file: PythonFile) -> TracedWorkflow[..., Any]:
@@ -56,8 +63,7 @@ def load_workflow(file: PythonFile) -> TracedWorkflow[..., Any]:
 
 
 def _imported(file: PythonFile) -> ModuleType:
-    if not file.path.is_file():
-        raise _refused(file, "there is no such file; check the path")
+    _check_readable(file)
     if not all(part.isidentifier() for part in file.module.split(".")):
         raise _refused(
             file,
@@ -73,11 +79,15 @@ def _imported(file: PythonFile) -> ModuleType:
     except SyntaxError as error:
         where = f" (line {error.lineno})" if error.lineno else ""
         raise _refused(file, f"it is not Python: {error.msg}{where}") from error
-    except Exception as error:
-        spot = raised_at(error.__traceback__)
-        where = f" ({Path(spot.file).name}, line {spot.line})" if spot.line else ""
+    except SystemExit as error:
         raise _refused(
-            file, f"importing it raised {type(error).__name__}: {error}{where}"
+            file,
+            f"importing it ends the program{_where(error)}; put what only a script does below "
+            'if __name__ == "__main__":',
+        ) from error
+    except Exception as error:
+        raise _refused(
+            file, f"importing it raised {type(error).__name__}: {error}{_where(error)}"
         ) from error
     other = Path(getattr(module, "__file__", None) or "")
     if other.resolve() != file.path.resolve():
@@ -87,6 +97,23 @@ def _imported(file: PythonFile) -> ModuleType:
             "rename the file",
         )
     return module
+
+
+def _check_readable(file: PythonFile) -> None:
+    try:
+        file.path.open("rb").close()
+    except FileNotFoundError:
+        raise _refused(file, "there is no such file; check the path") from None
+    except IsADirectoryError:
+        raise _refused(file, "it is a directory; name the file in it") from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise _refused(file, f"it can't be read: {why}") from error
+
+
+def _where(error: BaseException) -> str:
+    spot = raised_at(error.__traceback__)
+    return f" ({Path(spot.file).name}, line {spot.line})" if spot.line else ""
 
 
 def _others(found: dict[str, TracedWorkflow[..., Any]]) -> str:

@@ -28,6 +28,7 @@ FILES = {
     "two_apps": "from runnel import HandlerRegistry\na, b = HandlerRegistry(), HandlerRegistry()",
     "no_app": "x = 1",
     "raising_app": "raise ValueError('not today')",
+    "leaving_app": "raise SystemExit(3)",
     "tasks_app": "from runnel import task\n@task\ndef one(): ...",
     "flow_app": "import tasks_app\nfrom runnel import task\nfrom tasks_app import one\n"
     "@task\ndef two(): ...\nagain = two",
@@ -67,6 +68,7 @@ def test_the_tasks_of_an_app_are_those_that_it_has_imported_too() -> None:
         ("nowhere:x", "--app: there is no module 'nowhere'; it was looked for in "),
         ("needing_app", "'something_that_is_not_there', which 'needing_app' imports; "),
         ("raising_app", "--app: importing 'raising_app' raised ValueError: not today"),
+        ("leaving_app", "--app: importing 'leaving_app' raised SystemExit: 3"),
         ("one_app:nothing", "--app: module 'one_app' has no 'nothing'; expected a HandlerRegistry"),
         ("one_app:not_a_registry", "to be a HandlerRegistry, a task or a workflow, got a int"),
         ("no_app", "expected one HandlerRegistry in module 'no_app', found none; make one"),

@@ -1,6 +1,7 @@
 """The registry by which users add handlers of their own."""
 
 import functools
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -115,3 +116,13 @@ def test_what_cannot_be_imported_is_explained_and_not_tried_again(name: str, sen
         locate(name)
 
     assert caught.value.retryable is False
+
+
+def test_a_module_that_ends_the_program_ends_no_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "leaving_steps.py").write_text("raise SystemExit(3)")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    with pytest.raises(NotImportableError, match="leaving_steps raised SystemExit: 3"):
+        locate("leaving_steps:run")
