@@ -52,6 +52,36 @@ DAILY_CALLS = [
         "--every: expected at least 0.2, got 0.0; see 'runnel top --help'",
     ),
     Call(
+        "top --every nan",
+        "--every: expected a number, got 'nan'; see 'runnel top --help'",
+    ),
+    Call(
+        "top --every soon",
+        "--every: expected a number, got 'soon'; see 'runnel top --help'",
+    ),
+    Call(
+        "dlq purge --older-than nan --yes",
+        "--older-than: expected a number, got 'nan'; see 'runnel dlq purge --help'",
+    ),
+    Call(
+        "graph good.yaml --svg --json",
+        "--svg and --json are different forms; give one of them",
+    ),
+    Call(
+        "rerun @last --all --failed",
+        "--all runs every node, and --failed only some; give one of them",
+    ),
+    Call(
+        "rerun @last --all --from a",
+        "--all runs every node, and --from only some; give one of them",
+    ),
+    Call(
+        "run leaves.py",
+        "leaves.py: importing it ends the program (leaves.py, line 2); put what only a script does "
+        'below if __name__ == "__main__":',
+        {"leaves.py": "import sys\nsys.exit()\n"},
+    ),
+    Call(
         "dlq show nope",
         "no dead letter 'nope'; 'runnel dlq list' shows those that exist",
     ),

@@ -7,7 +7,7 @@ from runnel.core.json_types import Json
 from runnel.errors import InvalidWorkflowError
 
 FILE_BYTES_MAX = 10_000_000
-TOO_LARGE = "it is larger than 10 MB; split it, or pass data as input"
+TOO_LARGE = "it is larger than 10 MB; keep large data in files of its own, and pass their names"
 _YAML = frozenset({".yaml", ".yml"})
 
 

@@ -1,6 +1,6 @@
 """The input of an execution: checked against the workflow's schema, or put together from words."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -21,17 +21,20 @@ def check_input(workflow: Workflow, value: Json) -> None:
         raise InvalidInputError(_listed(head, problems))
 
 
-def parse_assignments(words: Iterable[str], *, what: str = "the input") -> dict[str, Json]:
+def parse_assignments(
+    words: Iterable[str], *, what: str = "the input", schema: dict[str, Json] | None = None
+) -> dict[str, Json]:
     """`count=3 user.name=Ada tags:=["a"]` as one object; raises InputError with every problem.
 
     After `=` a value is JSON when it can be read as JSON, otherwise text (so '"3"' is the text 3);
-    after `:=` it must be JSON. Dots in the name lead into objects.
+    where the schema takes only a text, 3 is one, too. After `:=` it must be JSON. Dots in the name
+    lead into objects.
     """
     found: dict[str, Json] = {}
     problems: list[str] = []
     for word in words:
         try:
-            _assign(found, word)
+            _assign(found, word, schema)
         except _RefusedError as error:
             problems.append(f"{quoted(word)}: {error}")
     if problems:
@@ -39,11 +42,24 @@ def parse_assignments(words: Iterable[str], *, what: str = "the input") -> dict[
     return found
 
 
+def as_meant(schema: dict[str, Json] | None, path: Sequence[str], readings: Sequence[Json]) -> Json:
+    """The first of several readings of a text that the schema takes there; if none, the first."""
+    wanted: Json = schema
+    for name in path:
+        properties = wanted.get("properties") if isinstance(wanted, dict) else None
+        wanted = properties.get(name) if isinstance(properties, dict) else None
+    if schema is None or not isinstance(wanted, dict):
+        return readings[0]
+    wanted = {**wanted, "$defs": schema.get("$defs", {})}
+    fitting = (each for each in readings if not value_problems(wanted, each, where=""))
+    return next(fitting, readings[0])
+
+
 class _RefusedError(Exception):
     """Why one assignment is wrong."""
 
 
-def _assign(found: dict[str, Json], word: str) -> None:
+def _assign(found: dict[str, Json], word: str, schema: dict[str, Json] | None) -> None:
     name, equals, text = word.partition("=")
     if not equals:
         raise _RefusedError("expected name=value")
@@ -51,7 +67,10 @@ def _assign(found: dict[str, Json], word: str) -> None:
     path = name.removesuffix(":").strip().split(".")
     if not all(path):
         raise _RefusedError("expected a name before '=', such as count=3 or user.name=Ada")
-    _put(found, path, _value(text, must_be_json=must_be_json))
+    value = _value(text, must_be_json=must_be_json)
+    if not must_be_json and not isinstance(value, str):
+        value = as_meant(schema, path, [value, text])
+    _put(found, path, value)
 
 
 def _value(text: str, *, must_be_json: bool) -> Json:

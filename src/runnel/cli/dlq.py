@@ -5,7 +5,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from runnel.cli import exits
-from runnel.cli.options import AsJson, DataDir, Place, RedisUrl
+from runnel.cli.options import AsJson, DataDir, Place, RedisUrl, finite
 from runnel.cli.run import AsJsonResult, Concurrency
 
 app = typer.Typer(
@@ -162,6 +162,7 @@ def purge_letters(
             "--older-than",
             metavar="DAYS",
             min=0,
+            callback=finite,
             help="Only those rejected longer ago.",
             show_default=False,
         ),

@@ -70,6 +70,11 @@ def _usage(error: BaseException) -> str:
 
 
 _REWORDED = (
+    (r"invalid value for '([^']+)': expected", r"\1: expected"),
+    (
+        r"invalid value for '([^']+)': ('.*') is not a valid float.*",
+        r"\1: expected a number, got \2",
+    ),
     (
         r"invalid value for '([^']+)': (-?[\d.]+) is not in the range x>=([\d.]+)",
         r"\1: expected at least \3, got \2",

@@ -28,7 +28,12 @@ def graph(
     """Draw a workflow: what runs after what, and what runs in parallel."""
     from runnel.cli.documents import load_graph
     from runnel.cli.options import configure
+    from runnel.errors import InputError
 
+    forms = {"--mermaid": as_mermaid, "--svg": as_svg, "--json": as_json}
+    asked = [form for form, is_asked in forms.items() if is_asked]
+    if len(asked) > 1:
+        raise InputError(f"{' and '.join(asked)} are different forms; give one of them")
     found = load_graph(file, configure(Place()))
     if as_json:
         from runnel.cli.words import compact
@@ -37,7 +42,6 @@ def graph(
         print(compact(graph_document(found)))
     elif as_svg:
         from runnel.cli.drawing.svg import NODES_MAX, svg
-        from runnel.errors import InputError
 
         if len(found) > NODES_MAX:
             raise InputError(

@@ -27,12 +27,12 @@ def init(
     """
     from runnel.errors import InputError
 
-    there = [name for name in FILES if (folder / name).exists()]
-    if there:
-        raise InputError(
-            f"{folder}: {', '.join(there)} would be overwritten; name another directory"
-        )
     try:
+        there = [name for name in FILES if (folder / name).exists()]
+        if there:
+            raise InputError(
+                f"{folder}: {', '.join(there)} would be overwritten; name another directory"
+            )
         _write(folder)
     except OSError as error:
         raise InputError(f"{folder}: the project can't be made: {error.strerror}") from error

@@ -13,15 +13,22 @@ from runnel.errors import InputError
 STDIN = "-"
 
 
-def read_input(file: str | None, assignments: Sequence[str]) -> Json:
+def read_input(
+    file: str | None, assignments: Sequence[str], schema: dict[str, Json] | None
+) -> Json:
     """The file's value with the assignments laid over it; raises InputError."""
-    given = parse_assignments(assignments)
+    given = parse_assignments(assignments, schema=schema)
     if file is None:
         return given
-    value = _read_stdin() if file == STDIN else _read_file(Path(file))
+    value = read_value(file, "the input")
     if not given:
         return value
     return lay_over(value, given, f"--input-file {file}")
+
+
+def read_value(file: str, what: str) -> Json:
+    """What a file or stdin holds; raises InputError, which says `what` was expected."""
+    return _read_stdin(what) if file == STDIN else _read_file(Path(file), what)
 
 
 def lay_over(value: Json, given: dict[str, Json], source: str) -> Json:
@@ -48,16 +55,16 @@ def read_labels(words: Sequence[str], *, allows_reserved: bool = False) -> dict[
     return labels
 
 
-def _read_file(path: Path) -> Json:
+def _read_file(path: Path, what: str) -> Json:
     if path.is_file() and path.stat().st_size == 0:
-        raise InputError(f"{path}: it is empty; expected the input as JSON or YAML")
+        raise InputError(f"{path}: it is empty; expected {what} as JSON or YAML")
     return read_data(path)
 
 
-def _read_stdin() -> Json:
+def _read_stdin(what: str) -> Json:
     text = sys.stdin.read(FILE_BYTES_MAX + 1)
     if not text.strip():
-        raise InputError("--input-file -: stdin is empty; expected the input as JSON or YAML")
+        raise InputError(f"stdin is empty; expected {what} as JSON or YAML")
     return parse_data(text, source="stdin")
 
 

@@ -3,6 +3,7 @@
 import os
 import shlex
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import msgspec
 from runnel.authoring.files import read_data
 from runnel.authoring.inputs import parse_assignments
 from runnel.authoring.yaml_writing import write_yaml
-from runnel.cli.inputs import lay_over, read_input
+from runnel.cli.inputs import lay_over, read_value
 from runnel.core.effects import DeadLetter
 from runnel.core.json_types import Json
 from runnel.dead_letters import check_editable, name_of
@@ -43,7 +44,7 @@ class Change:
         check_editable(letter)
         config = msgspec.json.decode(letter.config)
         if self.file is not None:
-            config = read_input(self.file, ())
+            config = read_value(self.file, "the config")
         if self.assignments:
             given = parse_assignments(self.assignments, what="the config")
             config = lay_over(config, given, "the config")
@@ -66,7 +67,10 @@ def _edited(config: Json, letter: DeadLetter) -> Json:
 
 
 def _edit(path: Path) -> None:
-    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or EDITOR_DEFAULT
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
+    if editor is None and not sys.stdin.isatty():
+        raise InputError("--edit: there is no terminal to edit in; give --config or --payload-file")
+    editor = editor or EDITOR_DEFAULT
     try:
         code = subprocess.run([*shlex.split(editor), str(path)], check=False).returncode  # noqa: S603  # the user's own
     except OSError as error:

@@ -1,5 +1,6 @@
 """Options that several commands share, and the settings that they change."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
 
@@ -16,6 +17,7 @@ File: TypeAlias = Annotated[
         metavar="FILE",
         help="A workflow: YAML, JSON, or a Python file with a @workflow (flow.py, flow.py:name).",
         show_default=False,
+        readable=False,
     ),
 ]
 Id: TypeAlias = Annotated[
@@ -34,6 +36,7 @@ DataDir: TypeAlias = Annotated[
         metavar="DIR",
         help="Where executions are stored. [dim]\\[default: $RUNNEL_DATA_DIR or .runnel][/dim]",
         show_default=False,
+        readable=False,
     ),
 ]
 RedisUrl: TypeAlias = Annotated[
@@ -59,6 +62,13 @@ ServerUrl: TypeAlias = Annotated[
 AsJson: TypeAlias = Annotated[
     bool, typer.Option("--json", help="Print one JSON object per line, for programs.")
 ]
+
+
+def finite(value: float | None) -> float | None:
+    """For options that are numbers: `nan` and `inf` are read as numbers, too."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"expected a number, got '{value}'")
+    return value
 
 
 class Place(NamedTuple):

@@ -10,6 +10,7 @@ from runnel.cli.run import AsJsonResult, Assignments, Concurrency, InputFile
 if TYPE_CHECKING:
     from runnel.client import Client
     from runnel.core.json_types import Json
+    from runnel.core.workflow import Workflow
     from runnel.settings import Settings
     from runnel.views import ExecutionView
 
@@ -23,13 +24,13 @@ Again = Annotated[
         show_default=False,
     ),
 ]
-IsWhole = Annotated[
-    bool | None,
+IsWhole = Annotated[bool, typer.Option("--all", help="Run every node.")]
+IsRest = Annotated[
+    bool,
     typer.Option(
-        "--all/--failed",
-        help="Run every node, or only what did not complete. [dim]\\[default: --failed, unless it "
-        "completed or gets another input][/dim]",
-        show_default=False,
+        "--failed",
+        help="Run only what did not complete. [dim]\\[default, unless it completed or gets another "
+        "input][/dim]",
     ),
 ]
 
@@ -38,7 +39,8 @@ def rerun(
     execution_id: Id,
     *,
     again: Again = None,
-    is_whole: IsWhole = None,
+    is_whole: IsWhole = False,
+    is_rest: IsRest = False,
     is_newest: Annotated[
         bool, typer.Option("--newest", help="By the newest version of the workflow.")
     ] = False,
@@ -62,14 +64,20 @@ def rerun(
     from runnel.cli.options import configure
     from runnel.cli.streams import results
     from runnel.core.ids import ExecutionId
+    from runnel.errors import InputError
     from runnel.reruns import Rerun
     from runnel.runtime.sources import SOURCE_LABEL
 
+    if is_whole and (is_rest or again):
+        other = "--failed" if is_rest else "--from"
+        raise InputError(f"--all runs every node, and {other} only some; give one of them")
+
     place = Place(data_dir, redis_url)
     settings = configure(place, concurrency=concurrency)
-    former = asyncio.run(_load(execution_id, settings))
-    value = _input(former, input_file, assignments or [])
-    wanted = Rerun(again=again or (), is_whole=is_whole, is_newest=is_newest)
+    former, workflow = asyncio.run(_load(execution_id, settings))
+    value = _input(former, workflow, input_file, assignments or [])
+    is_chosen = is_whole or is_rest
+    wanted = Rerun(again=again or (), is_whole=is_whole if is_chosen else None, is_newest=is_newest)
 
     async def submit(client: "Client") -> Begun:
         new_id = await client.rerun(ExecutionId(former.execution_id), wanted, input_=value)
@@ -83,19 +91,23 @@ def rerun(
         )
 
 
-def _input(former: "ExecutionView", file: str | None, assignments: list[str]) -> "Json":
+def _input(
+    former: "ExecutionView", workflow: "Workflow", file: str | None, assignments: list[str]
+) -> "Json":
     """None for that of the former."""
     from runnel.cli.inputs import lay_over, read_input
 
     if file is None and not assignments:
         return None
-    given = read_input(file, assignments)
+    given = read_input(file, assignments, workflow.input)
     return given if file is not None else lay_over(former.input, given, "the execution's input")
 
 
-async def _load(text: str, settings: "Settings") -> "ExecutionView":
+async def _load(text: str, settings: "Settings") -> "tuple[ExecutionView, Workflow]":
     from runnel.cli.finding import find
     from runnel.runtime.look import looking
 
     async with looking(settings) as look:
-        return await look.client.get(await find(look, text))
+        found = await find(look, text)
+        workflow = (await look.client.load(found)).graph.workflow
+        return await look.client.get(found), workflow

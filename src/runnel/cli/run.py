@@ -93,7 +93,7 @@ def run(
             "--concurrency: on a server it is that of each worker; give it to 'runnel worker'"
         )
     workflow = load_graph(file, settings).workflow
-    value = read_input(input_file, assignments or [])
+    value = read_input(input_file, assignments or [], workflow.input)
     check_input(workflow, value)
     own_labels = read_labels(labels or [])
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from runnel.cli import exits
-from runnel.cli.options import DataDir, Place, RedisUrl
+from runnel.cli.options import DataDir, Place, RedisUrl, finite
 
 if TYPE_CHECKING:
     from runnel.settings import Settings
@@ -19,7 +19,10 @@ def top(
         bool, typer.Option("--once", help="Print it once, instead of again and again.")
     ] = False,
     every_s: Annotated[
-        float, typer.Option("--every", metavar="SECONDS", min=0.2, help="How often to look.")
+        float,
+        typer.Option(
+            "--every", metavar="SECONDS", min=0.2, callback=finite, help="How often to look."
+        ),
     ] = 1.0,
     data_dir: DataDir = None,
     redis_url: RedisUrl = None,

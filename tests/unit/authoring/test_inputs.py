@@ -123,3 +123,36 @@ def test_assignments_that_make_no_sense_are_refused(words: list[str], problems: 
         parse_assignments(words)
 
     assert str(caught.value).split("\n  - ")[1:] == problems
+
+
+MEANT: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "zip": {"type": "string"},
+        "note": {"type": ["string", "null"]},
+        "count": {"type": "integer"},
+        "user": {"type": "object", "properties": {"phone": {"$ref": "#/$defs/phone"}}},
+    },
+    "$defs": {"phone": {"type": "string", "minLength": 3}},
+}
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("zip=10115", {"zip": "10115"}),
+        ("zip=true", {"zip": "true"}),
+        ('zip="3"', {"zip": "3"}),
+        ("zip:=3", {"zip": 3}),
+        ("note=null", {"note": None}),
+        ("note=7", {"note": "7"}),
+        ("count=7", {"count": 7}),
+        ("count=many", {"count": "many"}),
+        ("user.phone=112", {"user": {"phone": "112"}}),
+        ("user.name=112", {"user": {"name": 112}}),
+        ("other=112", {"other": 112}),
+        ("zip.code=112", {"zip": {"code": 112}}),
+    ],
+)
+def test_a_value_is_a_text_where_the_schema_takes_nothing_else(word: str, value: Any) -> None:
+    assert parse_assignments([word], schema=MEANT) == value

@@ -53,7 +53,10 @@ def test_a_file_is_yaml_or_json_by_its_name_or_its_first_character(
         (b"", "it is empty; expected a workflow with 'name' and 'nodes'"),
         (b"\xff\xfen\x00", "line 1: it is not UTF-8 text; save it as UTF-8"),
         (b"name: w\n# \xe9\n", "line 2: it is not UTF-8 text; save it as UTF-8"),
-        (b" " * 10_000_001, "it is larger than 10 MB; split it, or pass data as input"),
+        (
+            b" " * 10_000_001,
+            "it is larger than 10 MB; keep large data in files of its own, and pass their names",
+        ),
     ],
 )
 def test_a_file_that_is_no_document_is_refused(
