@@ -133,6 +133,30 @@ def test_a_reader_that_goes_away_does_not_stop_the_run(program: Program) -> None
     assert program.documents("list")[0]["status"] == "COMPLETED"
 
 
+def test_a_full_disk_under_stderr_does_not_stop_the_run(program: Program) -> None:
+    ended = program.run_shell(f"{' '.join(program.command('run', 'chain.json'))} 2>/dev/full")
+
+    assert json.loads(ended.stdout) == {"y": 1}
+    assert program.documents("list")[0]["status"] == "COMPLETED"
+
+
+def test_a_full_disk_under_stdout_is_told_in_a_sentence(program: Program) -> None:
+    ended = program.run_shell(f"{' '.join(program.command('schema'))} >/dev/full")
+
+    assert ended.returncode == 1
+    assert ended.stderr == (
+        "error: the output can't be written: no space left on device; make room for it\n"
+    )
+
+
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_a_run_whose_streams_are_closed_goes_well(program: Program, closed: str) -> None:
+    ended = program.run_shell(f"{' '.join(program.command('run', 'chain.json'))} {closed}")
+
+    assert ended.returncode == 0
+    assert program.documents("list")[0]["status"] == "COMPLETED"
+
+
 def test_a_closed_pipe_ends_quietly(program: Program) -> None:
     for _ in range(2):
         program.run("run", "chain.json")

@@ -1,5 +1,6 @@
 """The one place where an error becomes a sentence and an exit code."""
 
+import errno
 import os
 import re
 import sys
@@ -20,6 +21,10 @@ def tell(error: BaseException) -> int:
     if isinstance(error, BrokenPipeError):
         drop_output()
         return exits.PIPE_CLOSED
+    if _is_full_disk(error):
+        _say("error: the output can't be written: no space left on device; make room for it")
+        drop_output()
+        return exits.FAILED
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         _say("interrupted")
         return exits.INTERRUPTED
@@ -42,6 +47,12 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
             yield from leaves(each)
     else:
         yield error
+
+
+def _is_full_disk(error: BaseException) -> bool:
+    """Of a stream: an error about a file that was opened by name says the name."""
+    found = next(leaves(error))
+    return isinstance(found, OSError) and found.errno == errno.ENOSPC and found.filename is None
 
 
 def _sentence(error: RunnelError) -> str:
@@ -106,5 +117,5 @@ def _print_traceback(error: BaseException) -> None:
 def _say(text: str) -> None:
     try:
         print(text, file=sys.stderr, flush=True)
-    except BrokenPipeError:
+    except OSError:  # nobody reads it, or there is no room for it
         drop_output()

@@ -52,5 +52,5 @@ async def _tell(engine: Attended, progress: Progress, hints: Hints, out: TextIO)
 def _say(text: str) -> None:
     try:
         print(text, file=sys.stderr, flush=True)
-    except BrokenPipeError:
+    except OSError:
         return  # nobody reads it: the result and the exit code still count

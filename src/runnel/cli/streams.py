@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-STDOUT, STDERR = 1, 2
+STDIN, STDOUT, STDERR = 0, 1, 2
 
 
 @contextmanager
@@ -28,9 +28,21 @@ def results() -> Iterator[TextIO]:
 
 
 def make_printable() -> None:
-    """A terminal or file whose encoding has no such character gets a question mark."""
+    """A terminal or file whose encoding has no such character gets a question mark.
+
+    What was closed by whoever started this process is nowhere: otherwise the next file to be
+    opened would get its number, and all that is printed.
+    """
+    for number in (STDIN, STDOUT, STDERR):
+        _fill(number)
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(STDIN, "r", closefd=False)
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(STDOUT, "w", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(STDERR, "w", closefd=False)
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None and hasattr(stream, "reconfigure"):
+        if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
 
 
@@ -42,8 +54,16 @@ def drop_output() -> None:
             os.dup2(nothing, number)
 
 
+def _fill(number: int) -> None:
+    """The lowest free number is the one that `open` takes."""
+    try:
+        os.fstat(number)
+    except OSError:
+        os.open(os.devnull, os.O_RDWR)
+
+
 def _close(out: TextIO) -> None:
     try:
         out.close()
-    except BrokenPipeError:
+    except OSError:
         return  # told already by the flush above

@@ -86,7 +86,7 @@ class PlainView:
             return
         try:
             print(text, file=sys.stderr, flush=True)
-        except BrokenPipeError:
+        except OSError:
             self._is_mute = True
 
     def end(self) -> None:

@@ -64,7 +64,7 @@ class PlainBatchView:
         self._told = text
         try:
             print(text, file=sys.stderr, flush=True)
-        except BrokenPipeError:
+        except OSError:
             return  # nobody looks: the batch goes on
 
     def end(self) -> None:
