@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from runnel.cli.batches.output import OutputFile
 from tests.e2e.program import DEADLINE_S, Program
 from tests.waiting import eventually
 
@@ -50,6 +51,12 @@ def runs(program: Program) -> Counter[int]:
 
 
 CALL = ("batch", "doc.json", "--inputs", "docs.jsonl")
+WITH_OUTPUT = (*CALL, "--output", "results.jsonl")
+
+
+def lines_in(path: Path) -> list[int]:
+    """Of the documents whose results are there, in whole lines."""
+    return sorted(json.loads(line)["line"] for line in path.read_text().split("\n")[:-1])
 
 
 def test_each_document_becomes_an_execution_with_a_result(tmp_path: Path) -> None:
@@ -73,6 +80,55 @@ def test_each_document_becomes_an_execution_with_a_result(tmp_path: Path) -> Non
     assert runs(program) == {1: 1, -2: 1, 3: 2}
     listed = program.documents("list")
     assert [each["labels"]["team"] for each in listed] == ["a"] * 4
+
+
+@pytest.mark.parametrize("output", ["docs.jsonl", "./doc.json", "linked.jsonl"])
+def test_an_output_that_would_overwrite_its_source_is_refused(tmp_path: Path, output: str) -> None:
+    program = prepare(tmp_path, [1])
+    (tmp_path / "linked.jsonl").symlink_to("docs.jsonl")
+    before = {path: path.read_text() for path in tmp_path.glob("doc*.json*")}
+
+    done = program.run(*CALL, "--output", output)
+
+    assert (done.returncode, runs(program)) == (2, {})
+    assert f"--output {Path(output)}: it would overwrite " in done.stderr
+    assert {path: path.read_text() for path in before} == before
+
+
+def test_a_file_of_results_is_complete_or_as_it_was(tmp_path: Path) -> None:
+    program, results = prepare(tmp_path, [1, 2]), tmp_path / "results.jsonl"
+    program.run(*CALL, "--output", "results.jsonl")
+    complete = results.read_text()
+    (tmp_path / "doc.json").write_text(json.dumps(flow(program, 0.001)))
+
+    refused = program.run(*CALL, "--output", "results.jsonl")
+
+    assert (refused.returncode, results.read_text()) == (2, complete)
+    assert len(complete.splitlines()) == 2
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_file_of_results_has_one_writer(tmp_path: Path) -> None:
+    program, mine = prepare(tmp_path, [1]), OutputFile(tmp_path / "results.jsonl")
+
+    refused = program.run(*WITH_OUTPUT)
+    mine.keep()
+    done = program.run(*WITH_OUTPUT)
+
+    assert (refused.returncode, done.returncode) == (2, 0)
+    assert "--output results.jsonl: another process writes it; name another" in refused.stderr
+    assert lines_in(tmp_path / "results.jsonl") == [1]
+
+
+def test_a_full_disk_under_the_results_is_told_in_a_sentence(tmp_path: Path) -> None:
+    program = prepare(tmp_path, [1])
+
+    done = program.run(*CALL, "--output", "/dev/full")
+
+    assert done.returncode == 1
+    assert "error: --output /dev/full: it can't be written: No space left on device" in done.stderr
+    assert "what is done is stored: go on with the same command" in done.stderr
+    assert program.run(*CALL, "--output", "/dev/null").returncode == 0
 
 
 def test_a_batch_is_done_once_and_what_failed_is_run_again_when_asked(tmp_path: Path) -> None:
@@ -124,13 +180,14 @@ async def test_a_killed_batch_goes_on_without_repeating_a_finished_document(
 ) -> None:
     numbers = list(range(60))
     program = prepare(tmp_path, numbers, nap=0.1)
-    async with program.running(*CALL) as first:
+    async with program.running(*WITH_OUTPUT) as first:
         await eventually(lambda: len(runs(program)) >= 10, 3 * DEADLINE_S)
         first.send(signal.SIGKILL)
         await first.ends()
+    assert not (tmp_path / "results.jsonl").exists()
     finished = {each["execution_id"] for each in await completed(program)}
 
-    done = await asyncio.to_thread(program.run, *CALL, "--json")
+    done = await asyncio.to_thread(program.run, *WITH_OUTPUT, "--json")
 
     result = json.loads(done.stdout)
     assert (done.returncode, result["completed"]) == (0, 60)
@@ -139,23 +196,28 @@ async def test_a_killed_batch_goes_on_without_repeating_a_finished_document(
     assert set(runs(program)) == set(numbers)
     # What ran when it was killed may have run to its end without being stored; 4 do at a time.
     assert runs(program).total() <= 64
+    assert lines_in(tmp_path / "results.jsonl") == list(range(1, 61))
+    assert not (tmp_path / "results.jsonl.part").exists()
 
 
 async def test_an_interrupted_batch_stops_gently_and_goes_on(tmp_path: Path) -> None:
     numbers = list(range(48))
     program = prepare(tmp_path, numbers, nap=0.2)
-    async with program.running(*CALL) as first:
+    async with program.running(*WITH_OUTPUT) as first:
         await eventually(lambda: len(runs(program)) >= 8, 3 * DEADLINE_S)
         first.send(signal.SIGINT)
         code, out, err = await first.ends()
-    done = await asyncio.to_thread(program.run, *CALL)
+    so_far = lines_in(tmp_path / "results.jsonl.part")
+    done = await asyncio.to_thread(program.run, *WITH_OUTPUT)
 
     assert code == 130
-    assert "unfinished" in out
     assert "stopping: what runs may finish" in err
+    assert "go on with the same command; results so far: results.jsonl.part" in err
     assert "Traceback" not in err
+    assert f": {len(so_far)} completed, {48 - len(so_far)} unfinished" in out
     assert done.returncode == 0
     assert runs(program) == dict.fromkeys(numbers, 1)
+    assert lines_in(tmp_path / "results.jsonl") == list(range(1, 49))
 
 
 async def completed(program: Program) -> list[dict[str, Any]]:

@@ -29,6 +29,14 @@ def load_graph(path: Path, settings: "Settings") -> Graph:
     return Graph(workflow)
 
 
+def workflow_path(path: Path) -> Path:
+    """The file itself, without the name of a workflow in it."""
+    from runnel.authoring.python_files import python_file
+
+    file = python_file(str(path))
+    return path if file is None else file.path
+
+
 def folder_of(path: Path) -> Path:
     """Where the functions of a workflow are imported from."""
     from runnel.authoring.python_files import python_file

@@ -4,33 +4,43 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
+from runnel.cli.batches.output import OutputFile
 from runnel.cli.batches.tally import Outcome, Tally
 from runnel.cli.hints import Hints
 from runnel.cli.words import compact, count, duration
 from runnel.client import Client
 from runnel.core.json_types import Json
-from runnel.errors import InputError
 
 FAILURES_SHOWN = 10
 
 
-class ResultFile:
-    """Written from its beginning by each run, as the documents end; without a path, nothing is.
+class Results:
+    """Written anew by each run, as the documents end; without a path, nothing is.
 
     What an earlier run has brought to an end is written again: its results are in the store.
     """
 
     def __init__(self, path: Path | None, client: Client) -> None:
         self._client = client
-        self._file = None if path is None else _open(path)
+        self._file = None if path is None else OutputFile(path)
 
     async def add(self, outcome: Outcome) -> None:
         if self._file is not None:
-            print(compact(await self._record(outcome)), file=self._file, flush=True)
+            self._file.write(compact(await self._record(outcome)))
 
-    def close(self) -> None:
+    def end(self, *, is_complete: bool) -> Path | None:
+        """Where the lines of an unfinished batch are; None of a complete one, or without a path."""
+        if self._file is None:
+            return None
+        if not is_complete:
+            return self._file.leave()
+        self._file.keep()
+        return None
+
+    def drop(self) -> None:
+        """After an error: an earlier file stays as it was. After an end it changes nothing."""
         if self._file is not None:
-            self._file.close()
+            self._file.drop()
 
     async def _record(self, outcome: Outcome) -> dict[str, Json]:
         header = outcome.header
@@ -79,11 +89,9 @@ def tell_failures(tally: Tally, hints: Hints) -> None:
     _say(f"see: {see}; run what failed again: the same command with --retry-failed")
 
 
-def _open(path: Path) -> TextIO:
-    try:
-        return path.open("w", encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"--output {path}: it can't be written: {error.strerror}") from error
+def tell_how_to_go_on(left: Path | None) -> None:
+    where = "" if left is None else f"; results so far: {left}"
+    _say(f"go on with the same command{where}")
 
 
 def _say(text: str) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple, TextIO
 from runnel.cli import exits
 from runnel.cli.attending import REFRESH_S, farewell
 from runnel.cli.batches.feeding import BATCH_LABEL, Adopt, Batch, Feeder
-from runnel.cli.batches.results import ResultFile, print_summary, tell_failures
+from runnel.cli.batches.results import Results, print_summary, tell_failures, tell_how_to_go_on
 from runnel.cli.batches.shown import open_batch_view
 from runnel.cli.batches.tally import Outcome, Tally
 from runnel.cli.hints import Hints
@@ -88,7 +88,8 @@ class BatchRun:
         self._secrets: Secrets = site.secrets if isinstance(site, Engine) else NoSecrets()
         self._reporting = reporting
         self._stop = asyncio.Event()
-        self._results = ResultFile(reporting.output, site.client)
+        self._left: Path | None = None
+        self._results = Results(reporting.output, site.client)
         self._feeder = Feeder(
             batch,
             site.client,
@@ -120,9 +121,10 @@ class BatchRun:
         try:
             with hearing(on_signal, at_last=self._view.end):
                 yield
+            self._left = self._results.end(is_complete=not self._unfinished)
         finally:
             self._view.end()
-            self._results.close()
+            self._results.drop()
 
     async def feed(self) -> None:
         """Until all are over, or a signal was heard."""
@@ -141,9 +143,15 @@ class BatchRun:
             print_summary(name, self.tally, now, self._reporting.out)
         self._reporting.out.flush()
         tell_failures(self.tally, self._reporting.hints)
-        if self.signal is not None and self.tally.done < self.tally.total:
+        if self._unfinished:
+            tell_how_to_go_on(self._left)
+        if self.signal is not None and self._unfinished:
             return SIGNAL_EXIT + self.signal
         return exits.FAILED if self.tally.failures else exits.OK
+
+    @property
+    def _unfinished(self) -> int:
+        return self.tally.total - self.tally.done
 
     async def _add(self, outcome: Outcome) -> None:
         self.tally.add(outcome)
