@@ -58,8 +58,16 @@ def test_the_lines_of_a_csv_file_are_objects_of_texts(tmp_path: Path) -> None:
         ("a.jsonl", "\n \n", "there is no document in it"),
         ("a.jsonl", "1\n{", "line 2 is not JSON"),
         ("a.jsonl", "[" * 5000, "line 1 is not JSON"),
-        ("a.csv", "a,b\n1\n", "line 2 has another number of columns than the 2"),
+        ("a.jsonl", "1\n" + "2" * 10_000_001, "line 2 is longer than 10 MB; keep large data in"),
+        (
+            "a.csv",
+            "a,b\n1\n",
+            "a.csv: line 2 has 1 columns, and the first line 2; expected as many",
+        ),
+        ("a.csv", "a,b\n1,2,3\n", "a.csv: line 2 has 3 columns, and the first line 2"),
+        ("a.csv", "a,b,a\n1,2,3\n", "two columns are named 'a'; give each its own name"),
         ("a.csv", 'a,b\n"1', "is not CSV"),
+        ("a.csv", "a,b\n", "there is no document in it"),
     ],
 )
 def test_what_can_not_be_read_names_its_line(
@@ -69,6 +77,32 @@ def test_what_can_not_be_read_names_its_line(
 
     with pytest.raises(InputError, match=sentence):
         read_documents(str(tmp_path / name), ANY, id_field=None)
+
+
+def test_a_text_in_no_known_encoding_names_its_line(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes("a\nb\nü\n".encode("latin-1"))
+
+    with pytest.raises(InputError, match="line 3 is not UTF-8 text; save it as UTF-8"):
+        read_documents(str(tmp_path / "a.csv"), ANY, id_field=None)
+
+
+@pytest.mark.parametrize("id_field", ["", "a.", "a..b"])
+def test_an_id_field_without_a_name_is_refused(tmp_path: Path, id_field: str) -> None:
+    (tmp_path / "a.jsonl").write_text("{}")
+
+    with pytest.raises(InputError, match="--id-field: expected a name such as id"):
+        read_documents(str(tmp_path / "a.jsonl"), ANY, id_field=id_field)
+
+
+def test_the_texts_of_a_csv_file_are_numbers_where_the_workflow_takes_numbers(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("n,zip\n3,10115\n4,x\n")
+
+    found = read_documents(str(file), STRICT, id_field=None)
+
+    assert [each.input for each in found] == [{"n": 3, "zip": "10115"}, {"n": 4, "zip": "x"}]
 
 
 def test_all_problems_are_told_before_anything_is_submitted(tmp_path: Path) -> None:

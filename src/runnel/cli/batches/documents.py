@@ -2,14 +2,17 @@
 
 import csv
 import hashlib
-import io
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
+from runnel.authoring.files import FILE_BYTES_MAX
+from runnel.authoring.inputs import as_meant
 from runnel.authoring.schema import value_problems
 from runnel.core.checks.wording import quoted, shown
 from runnel.core.json_types import Json
@@ -19,6 +22,7 @@ from runnel.errors import InputError
 STDIN = "-"
 KEY_CHARS_MAX = 200
 PROBLEMS_MAX = 10
+LINE_BYTES_MAX = FILE_BYTES_MAX
 _KEY_BYTES = 12
 
 _canonical = msgspec.json.Encoder(order="deterministic").encode
@@ -43,8 +47,8 @@ def read_documents(source: str, workflow: Workflow, *, id_field: str | None) -> 
     The key is the value at `id_field`, or else a hash of the content: equal lines are told apart
     by their order.
     """
-    text = _text(source)
-    lines = _csv_lines(text) if source.lower().endswith(".csv") else _json_lines(text, source)
+    _check_id_field(id_field)
+    lines = _lines(source, workflow.input)
     problems: list[str] = []
     found: dict[str, Document] = {}
     repeated: Counter[str] = Counter()
@@ -69,19 +73,47 @@ def read_documents(source: str, workflow: Workflow, *, id_field: str | None) -> 
     return list(found.values())
 
 
-def _text(source: str) -> str:
+def _check_id_field(path: str | None) -> None:
+    if path is not None and not all(path.split(".")):
+        raise InputError(f"--id-field: expected a name such as id or meta.number, got '{path}'")
+
+
+def _lines(source: str, schema: dict[str, Json] | None) -> Iterator[_RawLine]:
+    """The values in a file; raises InputError when it can't be read."""
+    is_csv = source.lower().endswith(".csv")
     try:
-        data = sys.stdin.buffer.read() if source == STDIN else Path(source).read_bytes()
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"--inputs {source}: it is not UTF-8 text; save it as UTF-8") from error
+        with _opened(source) as file:
+            texts = _texts(file, source)
+            yield from _csv_lines(texts, source, schema) if is_csv else _json_lines(texts, source)
     except OSError as error:
         raise InputError(f"--inputs {source}: it can't be read: {error.strerror}") from error
 
 
-def _json_lines(text: str, source: str) -> Iterator[_RawLine]:
+def _opened(source: str) -> AbstractContextManager[BinaryIO]:
+    return nullcontext(sys.stdin.buffer) if source == STDIN else Path(source).open("rb")
+
+
+def _texts(file: BinaryIO, source: str) -> Iterator[str]:
+    """One line after the other: a file may be without an end."""
+    number = 0
+    while line := file.readline(LINE_BYTES_MAX + 1):
+        number += 1
+        if len(line) > LINE_BYTES_MAX:
+            raise InputError(
+                f"--inputs {source}: line {number} is longer than {LINE_BYTES_MAX // 1_000_000} "
+                "MB; keep large data in files of its own, and pass their names"
+            )
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"--inputs {source}: line {number} is not UTF-8 text; save it as UTF-8"
+            ) from error
+
+
+def _json_lines(texts: Iterator[str], source: str) -> Iterator[_RawLine]:
     """Empty lines are no documents."""
-    for number, line in enumerate(text.split("\n"), start=1):
+    for number, line in enumerate(texts, start=1):
         if line.strip():
             try:
                 yield number, msgspec.json.decode(line)
@@ -92,19 +124,44 @@ def _json_lines(text: str, source: str) -> Iterator[_RawLine]:
                 ) from error
 
 
-def _csv_lines(text: str) -> Iterator[_RawLine]:
-    """Objects whose keys are the names in the first line, and whose values are texts."""
-    reader = csv.DictReader(io.StringIO(text), strict=True)
+def _csv_lines(
+    texts: Iterator[str], source: str, schema: dict[str, Json] | None
+) -> Iterator[_RawLine]:
+    """Objects whose keys are the names in the first line, and whose values are texts.
+
+    Where the schema takes no text but a number, true or null, that is what they are.
+    """
+    reader = csv.reader(texts, strict=True)
     try:
-        for row in reader:
-            if None in row or None in row.values():
+        names = next(reader, [])
+        for name, count in Counter(names).items():
+            if count > 1:
                 raise InputError(
-                    f"--inputs: line {reader.line_num} has another number of columns than the "
-                    f"{len(reader.fieldnames or ())} of the first line"
+                    f"--inputs {source}: two columns are named '{name}'; give each its own name"
                 )
-            yield reader.line_num, dict(row)
+        for cells in reader:
+            if cells and len(cells) != len(names):
+                raise InputError(
+                    f"--inputs {source}: line {reader.line_num} has {len(cells)} columns, and the "
+                    f"first line {len(names)}; expected as many"
+                )
+            if cells:
+                row = zip(names, cells, strict=True)
+                yield reader.line_num, {name: _cell(schema, name, cell) for name, cell in row}
     except csv.Error as error:
-        raise InputError(f"--inputs: line {reader.line_num} is not CSV: {error}") from error
+        raise InputError(
+            f"--inputs {source}: line {reader.line_num} is not CSV: {error}; a cell with a comma "
+            "or a line break is put between double quotes"
+        ) from error
+
+
+def _cell(schema: dict[str, Json] | None, name: str, text: str) -> Json:
+    if schema is None:
+        return text
+    try:
+        return as_meant(schema, [name], [text, msgspec.json.decode(text)])
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return text
 
 
 def _input_problems(line: int, value: Json, workflow: Workflow) -> Sequence[str]:
