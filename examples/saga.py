@@ -1,29 +1,31 @@
-"""A saga: what was booked before something failed is given back, and somebody is told in any case.
+"""A saga: what was booked is given back when anything else fails, and somebody is told in any case.
 
-$ runnel run examples/saga.py --input city=Rome
-[
-  "flight to Rome",
-  "hotel in Rome",
-  "paid"
-]
-$ runnel run examples/saga.py --input city=Atlantis
-…
-trip failed in …: NodeFailed: node 'pay' failed: ValueError: the card was refused
-…
-$ runnel show @last
-…
-✓ book_flight    COMPLETED  …  1         "flight to Atlantis"
-✓ book_hotel     COMPLETED  …  1         "hotel in Atlantis"
-✗ pay            FAILED     …  1         ValueError: the card was refused
-✓ cancel_flight  COMPLETED  …  1         "flight to Atlantis cancelled"
-✓ cancel_hotel   COMPLETED  …  1         "hotel in Atlantis cancelled"
-✓ tell           COMPLETED  …  1         "Atlantis: nothing booked"
-…
+With `on_failure="continue"` what is under way comes to its end: it is known what was booked.
+`runnel rerun @last --all` books anew; without --all, what was given back would be taken over.
+
+    $ runnel run examples/saga.py --input city=Rome
+    [
+      "flight to Rome",
+      "hotel in Rome"
+    ]
+    $ runnel run examples/saga.py --input city=Atlantis
+    …
+    trip failed in …: NodeFailed: node 'book_hotel' failed: ValueError: no room in Atlantis
+    …
+    $ runnel show @last
+    …
+    ✓ book_flight  COMPLETED  …  1         "flight to Atlantis"
+    ✗ book_hotel   FAILED     …  1         ValueError: no room in Atlantis
+    ↷ pay          SKIPPED … dependency failed
+    ✓ give_back    COMPLETED  …  1         "flight to Atlantis given back"
+    ↷ give_back_2  SKIPPED … nothing to give back
+    ✓ tell         COMPLETED  …  1         "Atlantis: nothing booked"
+    …
 """
 
 from typing import Any
 
-from runnel import task, workflow
+from runnel import Skip, task, workflow
 
 
 @task
@@ -33,24 +35,21 @@ def book_flight(city: str) -> str:
 
 @task
 def book_hotel(city: str) -> str:
+    if city == "Atlantis":
+        raise ValueError(f"no room in {city}")
     return f"hotel in {city}"
 
 
 @task
 def pay(flight: str, hotel: str) -> list[str]:
-    if "Atlantis" in hotel:
-        raise ValueError("the card was refused")
-    return [flight, hotel, "paid"]
+    return [flight, hotel]
 
 
-@task(run_when="one_failed")
-def cancel_flight(flight: str) -> str:
-    return f"{flight} cancelled"
-
-
-@task(run_when="one_failed")
-def cancel_hotel(hotel: str) -> str:
-    return f"{hotel} cancelled"
+@task(run_when="all_settled")
+def give_back(booked: str | None, paid: list[str] | None) -> str:
+    if booked is None or paid is not None:
+        raise Skip("nothing to give back")
+    return f"{booked} given back"
 
 
 @task(run_when="all_settled")
@@ -58,11 +57,11 @@ def tell(city: str, paid: list[str] | None) -> str:
     return f"{city}: {'all booked' if paid else 'nothing booked'}"
 
 
-@workflow
+@workflow(on_failure="continue")
 def trip(city: str) -> Any:
     flight, hotel = book_flight(city), book_hotel(city)
     paid = pay(flight, hotel)
-    cancel_flight.after(paid)(flight)
-    cancel_hotel.after(paid)(hotel)
+    give_back(flight, paid)
+    give_back(hotel, paid)
     tell(city, paid)
     return paid

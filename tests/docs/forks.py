@@ -20,8 +20,14 @@ from runnel.cli.main import run_command
 from tests.e2e.program import clean_environment
 
 # What commands import late: a fork has it already.
-PRELOADED = ("runnel.authoring", "runnel.backends.sqlite", "runnel.cli", "runnel.core")
-PRELOADED_ALONE = ("jsonschema", "runnel.runtime.build", "runnel.runtime.decorated", "yaml")
+PRELOADED = ("runnel.authoring", "runnel.backends", "runnel.cli", "runnel.core")
+PRELOADED_ALONE = (
+    "jsonschema",
+    "redis.asyncio",
+    "runnel.runtime.build",
+    "runnel.runtime.decorated",
+    "yaml",
+)
 
 
 class Done(NamedTuple):
