@@ -34,6 +34,15 @@ def test_all_is_printed_once_without_a_terminal(program: Program) -> None:
     assert sections[3].strip() == "processes that run executions\n  none"
 
 
+def test_programs_get_all_as_one_object(program: Program) -> None:
+    (seen,) = program.documents("top")
+
+    (ended,) = seen["ended"]
+    assert (ended["workflow"], ended["status"]) == ("failing", "FAILED")
+    assert (seen["running"], seen["pending"], seen["dead_letters"]) == (0, 0, 1)
+    assert (seen["under_way"], seen["queues"], seen["workers"]) == ([], None, None)
+
+
 def test_an_empty_folder_says_how_to_begin(tmp_path: Path) -> None:
     done = Program(tmp_path).run("top", "--once")
 

@@ -115,6 +115,7 @@ async def test_a_run_is_handed_over_and_all_commands_see_it(
     told = await desk.ask("history", "@last")
     workflows = await desk.ask("workflows")
     overview = (await desk.ask("top", "--once")).split("\n\n")
+    all_of_it = await desk.document("top")
 
     host = site.environment["REDIS_URL"].rpartition("@")[2]
     lines = done.stderr.splitlines()
@@ -125,6 +126,9 @@ async def test_a_run_is_handed_over_and_all_commands_see_it(
     assert "a: failed: ValueError: it broke" in failed.stderr.splitlines()
     assert "ValueError: it broke" in told
     titles = [section.splitlines()[0] for section in overview[1:]]
+    assert [each["workflow"] for each in all_of_it["ended"]] == ["failing", "chain"]
+    assert "python" in [each["queue"] for each in all_of_it["queues"]]
+    assert len(all_of_it["owners"]) == 1
     assert titles == ["under way", "ended", "queues", "workers", "orchestrators"]
     assert {"chain", "failing"} <= {line.split()[0] for line in workflows.splitlines()}
     assert not (site.program.folder / ".runnel").exists()

@@ -14,7 +14,7 @@ STDIN = "-"
 
 
 def read_input(
-    file: str | None, assignments: Sequence[str], schema: dict[str, Json] | None
+    file: str | None, assignments: Sequence[str], schema: dict[str, Json] | None = None
 ) -> Json:
     """The file's value with the assignments laid over it; raises InputError."""
     given = parse_assignments(assignments, schema=schema)

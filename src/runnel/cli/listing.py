@@ -20,6 +20,7 @@ from runnel.cli.options import AsJson, DataDir, Place, RedisUrl
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from runnel.core.json_types import Json
     from runnel.core.states import ExecutionState
     from runnel.ports.archive import ExecutionFilter, StateCount
     from runnel.ports.store import Header
@@ -122,10 +123,12 @@ async def _load(settings: "Settings", wanted: "ExecutionFilter") -> Found:
 
 
 def _print_found(found: Found, limit: int, *, as_json: bool) -> None:
+    from runnel.cli.words import compact
     from runnel.views import moment
 
     if as_json:
-        _print_json(found.headers)
+        for header in found.headers:
+            print(compact(header_document(header)))
     else:
         _print(found, limit)
     if found.looked_back_to is not None and len(found.headers) < limit:
@@ -165,25 +168,23 @@ def _print_counts(counts: "Mapping[ExecutionState, StateCount]", *, as_json: boo
         print("no executions")
 
 
-def _print_json(headers: "Sequence[Header]") -> None:
-    from runnel.cli.words import compact
+def header_document(header: "Header") -> "dict[str, Json]":
+    """As programs get it."""
     from runnel.views import moment
 
-    for header in headers:
-        document = {
-            "execution_id": header.execution_id,
-            "workflow": header.workflow,
-            "version": header.version,
-            "status": header.state,
-            "error": header.error,
-            "created_at": moment(header.created_at),
-            "started_at": moment(header.started_at),
-            "finished_at": moment(header.finished_at),
-            "parent_id": header.parent_id,
-            "rerun_of": header.rerun_of,
-            "labels": header.labels,
-        }
-        print(compact(document))
+    return {
+        "execution_id": header.execution_id,
+        "workflow": header.workflow,
+        "version": header.version,
+        "status": header.state,
+        "error": header.error,
+        "created_at": moment(header.created_at),
+        "started_at": moment(header.started_at),
+        "finished_at": moment(header.finished_at),
+        "parent_id": header.parent_id,
+        "rerun_of": header.rerun_of,
+        "labels": header.labels,
+    }
 
 
 def _print(found: Found, limit: int) -> None:

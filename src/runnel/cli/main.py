@@ -67,7 +67,7 @@ def run_command(arguments: Sequence[str]) -> int:
 
 @app.callback(
     invoke_without_command=True,
-    epilog="Begin with  [bold]runnel run examples/demo.yaml[/bold]",
+    epilog="Begin with  [bold]runnel init my-project[/bold]",
 )
 def root(
     context: typer.Context,

@@ -6,11 +6,13 @@ from typing import NamedTuple
 
 import msgspec
 
+from runnel.cli.listing import header_document
 from runnel.cli.looks import LOOKS
 from runnel.cli.tables import Cell
 from runnel.cli.unfinished import UNFINISHED
 from runnel.cli.words import clock_time, count, duration
-from runnel.cli.workers import row_of
+from runnel.cli.workers import row_of, worker_document
+from runnel.core.json_types import Json
 from runnel.core.states import EXECUTION_FINAL
 from runnel.listing import newest_headers
 from runnel.operations.queues import QueueLine, lines_of
@@ -20,6 +22,7 @@ from runnel.ports.store import Header
 from runnel.runtime.look import Look
 from runnel.runtime.names import pid_of
 from runnel.settings import Settings
+from runnel.views import moment
 
 # More are counted as "500+": what is on the screen are a few of them anyway.
 COUNTED_MAX = 500
@@ -81,6 +84,24 @@ def headline(seen: Overview) -> list[Cell]:
         letters = count(seen.dead_letters, "dead letter")
         cells.append(Cell(f"{letters} (runnel dlq list)  ", LOOKS["FAILED"].style))
     return cells
+
+
+def overview_document(seen: Overview, settings: Settings) -> dict[str, Json]:
+    """As programs get it: what ended most lately, and no more of the rest than is counted."""
+    counts = Counter(header.state.value for header in seen.unfinished)
+    workers, queues = seen.workers, seen.queues
+    return {
+        "at": moment(seen.at),
+        "running": counts["RUNNING"],
+        "pending": counts["PENDING"],
+        "is_more": len(seen.unfinished) == COUNTED_MAX,
+        "dead_letters": seen.dead_letters,
+        "under_way": [header_document(each) for each in seen.unfinished],
+        "ended": [header_document(each) for each in seen.ended],
+        "queues": None if queues is None else [line._asdict() for line in queues],
+        "workers": None if workers is None else [worker_document(e, settings) for e in workers],
+        "owners": list(seen.owners),
+    }
 
 
 def sections(seen: Overview, settings: Settings) -> list[Section]:

@@ -24,6 +24,7 @@ def top(
             "--every", metavar="SECONDS", min=0.2, callback=finite, help="How often to look."
         ),
     ] = 1.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it once, as JSON.")] = False,
     data_dir: DataDir = None,
     redis_url: RedisUrl = None,
 ) -> int:
@@ -40,11 +41,23 @@ def top(
     settings = configure(Place(data_dir, redis_url))
     if not has_data(settings):
         print(NoDataError(settings.data_dir), file=sys.stderr)
+    elif as_json:
+        asyncio.run(_print_json(settings))
     elif is_once or not sys.stdout.isatty():
         asyncio.run(_print_once(settings))
     else:
         asyncio.run(_watch(settings, every_s))
     return exits.OK
+
+
+async def _print_json(settings: "Settings") -> None:
+    from runnel.cli.overview import look_over, overview_document
+    from runnel.cli.words import compact
+    from runnel.runtime.look import looking
+
+    async with looking(settings) as look:
+        seen = await look_over(look, settings)
+    print(compact(overview_document(seen, settings)))
 
 
 async def _print_once(settings: "Settings") -> None:

@@ -25,11 +25,14 @@ def workers(*, as_json: AsJson = False, redis_url: ServerUrl = None) -> int:
     import asyncio
 
     from runnel.cli.options import configure_server
+    from runnel.cli.words import compact
+    from runnel.operations.workers import worker_document
 
     settings = configure_server(Place(redis_url=redis_url))
     records, now = asyncio.run(_load(settings))
     if as_json:
-        _print_json(records, settings)
+        for record in records:
+            print(compact(worker_document(record, settings)))
     elif not records:
         print("no workers; start one with: runnel worker")
     else:
@@ -45,12 +48,6 @@ async def _load(settings: "Settings") -> "tuple[list[WorkerRecord], float]":
         return await list_workers(tasks), clock.now()
 
 
-def _print_json(records: "Sequence[WorkerRecord]", settings: "Settings") -> None:
-    from runnel.cli.words import compact
-    from runnel.operations.workers import worker_document
-
-    for record in records:
-        print(compact(worker_document(record, settings)))
 
 
 def _print(records: "Sequence[WorkerRecord]", settings: "Settings", now: float) -> None:
