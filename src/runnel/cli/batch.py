@@ -92,13 +92,7 @@ def batch(
     from runnel.cli.batches.feeding import Batch
     from runnel.cli.batches.output import check_output
     from runnel.cli.batches.running import Reporting, batch_here, batch_on_server
-    from runnel.cli.documents import (
-        check_functions,
-        folder_of,
-        load_graph,
-        make_importable,
-        workflow_path,
-    )
+    from runnel.cli.documents import check_functions, folder_of, load_graph, make_importable
     from runnel.cli.hints import Hints
     from runnel.cli.inputs import read_labels
     from runnel.cli.streams import results
@@ -106,7 +100,7 @@ def batch(
 
     place = Place(data_dir, redis_url)
     settings = _configure(place, concurrency)
-    check_output(output, [Path(inputs), workflow_path(file)])
+    check_output(output, [Path(inputs), file])
     workflow = load_graph(file, settings).workflow
     own_labels = read_labels(labels or [])
     folder = folder_of(file)

@@ -29,8 +29,8 @@ def load_graph(path: Path, settings: "Settings") -> Graph:
     return Graph(workflow)
 
 
-def workflow_path(path: Path) -> Path:
-    """The file itself, without the name of a workflow in it."""
+def path_of(path: Path) -> Path:
+    """The file itself: of `flow.py:name` without the name of the workflow in it."""
     from runnel.authoring.python_files import python_file
 
     file = python_file(str(path))

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
+from runnel.cli.documents import path_of
 from runnel.errors import InputError, StoreError
 
 PART = ".part"
@@ -19,7 +20,7 @@ def check_output(path: Path | None, sources: Iterable[Path]) -> None:
         return
     if str(path) == STDOUT:
         raise InputError("--output -: stdout is for the sum of all; name a file")
-    for source in sources:
+    for source in map(path_of, sources):
         if path.exists() and source.exists() and path.samefile(source):
             raise InputError(f"--output {path}: it would overwrite {source}; name another file")
 
