@@ -22,9 +22,9 @@ BUDGET_S = {
     "conformance": 120,
     "integration": 290,
     "simulation": 420,
-    "e2e": 280,
+    "e2e": 290,
     "chaos": 90,
-    "docs": 70,
+    "docs": 90,
 }
 # Over its budget a part is named; over this much of it, which no busy machine explains, it fails.
 SLACK = 2.0

@@ -12,7 +12,7 @@ from tests.docs.forks import Forks
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [
-    *("tutorial.md", "python.md", "explanation.md"),
+    *("tutorial.md", "python.md", "explanation.md", "batches.md"),
     *(f"how-to/{path.name}" for path in sorted(DOCS.glob("how-to/*.md"))),
 ]
 CODE_LINES_MAX = 12
@@ -21,8 +21,7 @@ ELSEWHERE = {
     "README.md": {"console", "bash", "python", "yaml"},  # test_readme.py, test_servers_page.py
     "CONTRIBUTING.md": {"console"},  # how to set up the development: nothing that a test could do
     "docs/adr/README.md": {"markdown"},  # a template
-    "docs/batches.md": {"bash"},  # test_servers_page.py
-    "docs/dead-letters.md": {"bash"},  # test_servers_page.py
+    "docs/dead-letters.md": {"bash"},  # test_letters_page.py
     "docs/handlers.md": {"yaml", "bash"},  # test_handlers_page.py; settings of the environment
     "docs/http.md": {"console", "yaml"},  # test_http_page.py
     "docs/servers.md": {"bash", "python", "json"},  # test_servers_page.py

@@ -16,11 +16,9 @@ from runnel.ports.telemetry import EXECUTION_FINISHED
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SERVERS = (ROOT / "docs/servers.md").read_text(encoding="utf-8")
-BATCHES = (ROOT / "docs/batches.md").read_text(encoding="utf-8")
-LETTERS = (ROOT / "docs/dead-letters.md").read_text(encoding="utf-8")
 # Any: the class of Typer's commands is not part of its interface.
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-GUIDES = README + SERVERS + BATCHES + LETTERS
+GUIDES = README + SERVERS
 BLOCKS = "\n".join(re.findall(r"^```bash\n(.*?)^```$", GUIDES, re.DOTALL | re.MULTILINE))
 CALLS = [line for line in BLOCKS.splitlines() if line.startswith("runnel ")]
 
@@ -29,8 +27,6 @@ CALLS = [line for line in BLOCKS.splitlines() if line.startswith("runnel ")]
 def test_a_call_in_a_guide_can_be_made(call: str) -> None:
     _, name, *words = shlex.split(call, comments=True)
     command = COMMANDS[name]
-    if hasattr(command, "commands"):  # a group: the command is the next word
-        command = command.commands[words[0]]
     known = {option for each in command.params for option in each.opts}
 
     assert {word for word in words if word.startswith("--")} <= known
