@@ -2,7 +2,30 @@
 
 from tests.e2e.wrong_calls import Call
 
+LONG = "x" * 300
+
 DAILY_CALLS = [
+    Call(
+        f"init {LONG}",
+        f"{LONG}: the project can't be made: File name too long",
+    ),
+    Call(
+        f"list --data-dir {LONG}",
+        f"the data directory {LONG} can't be read: File name too long; name another one",
+    ),
+    Call(
+        f"run {LONG}.py",
+        f"{LONG}.py: it can't be read: File name too long",
+    ),
+    Call(
+        f"batch good.yaml --inputs list.json --output {LONG}",
+        f"--output {LONG}: it can't be written: File name too long",
+        {"list.json": "[1]"},
+    ),
+    Call(
+        "batch good.yaml --inputs good.yaml --output -",
+        "--output -: stdout is for the sum of all; name a file",
+    ),
     Call(
         "batch good.yaml",
         "missing option '--inputs'; see 'runnel batch --help'",

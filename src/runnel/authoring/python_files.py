@@ -41,8 +41,8 @@ def python_file(text: str) -> PythonFile | None:
 def _is_package(folder: Path) -> bool:
     try:
         return (folder / "__init__.py").is_file()
-    except PermissionError:
-        return False  # nothing can be imported from there: told when it is tried
+    except OSError:
+        return False  # it can't be read: told when it is tried
 
 
 def load_workflow(file: PythonFile) -> TracedWorkflow[..., Any]:

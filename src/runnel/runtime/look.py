@@ -49,14 +49,14 @@ class Look:
 def has_data(settings: Settings) -> bool:
     """Always on a server: nothing has to be made there before one can look.
 
-    Raises InputError when nobody may look into the directory.
+    Raises InputError when one can't look into the directory.
     """
     try:
         return settings.has_redis or (Path(settings.data_dir) / FILE_NAME).is_file()
-    except PermissionError as error:
+    except OSError as error:
         raise InputError(
-            f"the data directory {settings.data_dir} can't be read: change its owner or name "
-            "another one"
+            f"the data directory {settings.data_dir} can't be read: {error.strerror}; name another "
+            "one"
         ) from error
 
 

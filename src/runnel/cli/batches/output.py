@@ -21,7 +21,7 @@ def check_output(path: Path | None, sources: Iterable[Path]) -> None:
     if str(path) == STDOUT:
         raise InputError("--output -: stdout is for the sum of all; name a file")
     for source in map(path_of, sources):
-        if path.exists() and source.exists() and path.samefile(source):
+        if _is_same(path, source):
             raise InputError(f"--output {path}: it would overwrite {source}; name another file")
 
 
@@ -87,6 +87,13 @@ class OutputFile:
 
     def _sentence(self, error: OSError) -> str:
         return f"--output {self._path}: it can't be written: {error.strerror}"
+
+
+def _is_same(path: Path, source: Path) -> bool:
+    try:
+        return path.samefile(source)
+    except OSError:
+        return False  # one of them can't be looked at: that is told by who opens it
 
 
 def _lock(file: TextIO) -> bool:
