@@ -76,7 +76,11 @@ def _on_failed(progress: Progress, event: e.NodeFailed, at: float) -> None:
 
 
 def _on_skipped(progress: Progress, event: e.NodeSkipped, at: float) -> None:
-    progress.settle(progress.lines[event.node], NodeState.SKIPPED, at, note=str(event.reason))
+    line = progress.lines[event.node]
+    if event.item != NO_ITEM:
+        _settle_item(progress, line)
+        return
+    progress.settle(line, NodeState.SKIPPED, at, note=event.detail or str(event.reason))
 
 
 def _on_cancelled(progress: Progress, event: e.NodeCancelled, at: float) -> None:

@@ -86,6 +86,24 @@ def test_a_skip_tells_its_reason() -> None:
     assert said(found) == ["a: skipped (condition is false)"]
 
 
+def test_a_task_that_skips_itself_tells_what_it_said() -> None:
+    found, by_itself = progress(), SkipReason.BY_ITSELF
+
+    fold(found, 11.0, [e.NodeSkipped(node=A, reason=by_itself, detail="no orders today")])
+
+    assert said(found) == ["a: skipped (no orders today)"]
+
+
+def test_an_item_that_skips_itself_is_one_of_its_map() -> None:
+    found = progress()
+    skipped = e.NodeSkipped(node=A, item=0, reason=SkipReason.BY_ITSELF)
+
+    fold(found, 11.0, [e.MapStarted(node=A, count=2), skipped])
+
+    assert change(found.lines["a"], 20.0) == "a: 1 of 2 items"
+    assert found.settled == 0
+
+
 def test_closing_cancels_what_has_not_begun() -> None:
     found = progress()
 
