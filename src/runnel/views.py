@@ -13,6 +13,7 @@ from runnel.core.json_types import Json
 from runnel.core.states import IN_FLIGHT, ExecutionState, NodeState
 from runnel.core.values import Value
 from runnel.ports.blobs import BlobStore
+from runnel.ports.store import Header
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,6 +173,23 @@ def document_of(view: ExecutionView) -> dict[str, Json]:
         for field in _MOMENTS & part.keys():
             part[field] = moment(part[field])
     return document
+
+
+def header_document(header: Header) -> dict[str, Json]:
+    """An execution as lists have it, from `--json` and over HTTP."""
+    return {
+        "execution_id": header.execution_id,
+        "workflow": header.workflow,
+        "version": header.version,
+        "status": header.state,
+        "error": header.error,
+        "created_at": moment(header.created_at),
+        "started_at": moment(header.started_at),
+        "finished_at": moment(header.finished_at),
+        "parent_id": header.parent_id,
+        "rerun_of": header.rerun_of,
+        "labels": header.labels,
+    }
 
 
 def moment(at: float | None) -> str | None:

@@ -3,9 +3,6 @@
 from typing import Any, TypeAlias
 
 from runnel.api.problems import MEDIA_TYPE, Problem
-from runnel.core.json_types import Json
-from runnel.ports.store import Header
-from runnel.views import moment
 
 Responses: TypeAlias = dict[int | str, dict[str, Any]]
 
@@ -34,20 +31,3 @@ def problems(*statuses: int) -> Responses:
 
 _SCHEMA = {"$ref": f"#/components/schemas/{Problem.__name__}"}
 BODY = (400, 413, 415, 422)
-
-
-def summary(header: Header) -> dict[str, Json]:
-    """An execution as lists have it, here and from the command line."""
-    return {
-        "execution_id": header.execution_id,
-        "workflow": header.workflow,
-        "version": header.version,
-        "status": header.state,
-        "error": header.error,
-        "created_at": moment(header.created_at),
-        "started_at": moment(header.started_at),
-        "finished_at": moment(header.finished_at),
-        "parent_id": header.parent_id,
-        "rerun_of": header.rerun_of,
-        "labels": header.labels,
-    }

@@ -20,7 +20,6 @@ from runnel.cli.options import AsJson, DataDir, Place, RedisUrl
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from runnel.core.json_types import Json
     from runnel.core.states import ExecutionState
     from runnel.ports.archive import ExecutionFilter, StateCount
     from runnel.ports.store import Header
@@ -124,7 +123,7 @@ async def _load(settings: "Settings", wanted: "ExecutionFilter") -> Found:
 
 def _print_found(found: Found, limit: int, *, as_json: bool) -> None:
     from runnel.cli.words import compact
-    from runnel.views import moment
+    from runnel.views import header_document, moment
 
     if as_json:
         for header in found.headers:
@@ -166,25 +165,6 @@ def _print_counts(counts: "Mapping[ExecutionState, StateCount]", *, as_json: boo
         print_table(["STATUS", "EXECUTIONS"], rows)
     else:
         print("no executions")
-
-
-def header_document(header: "Header") -> "dict[str, Json]":
-    """As programs get it."""
-    from runnel.views import moment
-
-    return {
-        "execution_id": header.execution_id,
-        "workflow": header.workflow,
-        "version": header.version,
-        "status": header.state,
-        "error": header.error,
-        "created_at": moment(header.created_at),
-        "started_at": moment(header.started_at),
-        "finished_at": moment(header.finished_at),
-        "parent_id": header.parent_id,
-        "rerun_of": header.rerun_of,
-        "labels": header.labels,
-    }
 
 
 def _print(found: Found, limit: int) -> None:

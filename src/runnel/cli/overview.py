@@ -6,23 +6,23 @@ from typing import NamedTuple
 
 import msgspec
 
-from runnel.cli.listing import header_document
 from runnel.cli.looks import LOOKS
 from runnel.cli.tables import Cell
 from runnel.cli.unfinished import UNFINISHED
 from runnel.cli.words import clock_time, count, duration
-from runnel.cli.workers import row_of, worker_document
+from runnel.cli.workers import row_of
 from runnel.core.json_types import Json
 from runnel.core.states import EXECUTION_FINAL
 from runnel.listing import newest_headers
 from runnel.operations.queues import QueueLine, lines_of
+from runnel.operations.workers import worker_document
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.registry import WorkerRecord
 from runnel.ports.store import Header
 from runnel.runtime.look import Look
 from runnel.runtime.names import pid_of
 from runnel.settings import Settings
-from runnel.views import moment
+from runnel.views import header_document, moment
 
 # More are counted as "500+": what is on the screen are a few of them anyway.
 COUNTED_MAX = 500
@@ -98,7 +98,7 @@ def overview_document(seen: Overview, settings: Settings) -> dict[str, Json]:
         "dead_letters": seen.dead_letters,
         "under_way": [header_document(each) for each in seen.unfinished],
         "ended": [header_document(each) for each in seen.ended],
-        "queues": None if queues is None else [line._asdict() for line in queues],
+        "queues": None if queues is None else [msgspec.to_builtins(line) for line in queues],
         "workers": None if workers is None else [worker_document(e, settings) for e in workers],
         "owners": list(seen.owners),
     }

@@ -48,8 +48,6 @@ async def _load(settings: "Settings") -> "tuple[list[WorkerRecord], float]":
         return await list_workers(tasks), clock.now()
 
 
-
-
 def _print(records: "Sequence[WorkerRecord]", settings: "Settings", now: float) -> None:
     from runnel.cli.tables import print_table
 
