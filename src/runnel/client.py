@@ -86,7 +86,7 @@ class Client:
         # From before they can end, so that waiting for them needs no look at the store.
         self._submitted: OrderedDict[str, Ending] = OrderedDict()
         self._owns = owns
-        self._definitions = Definitions(backend.archive)
+        self._definitions = Definitions(backend.archive, clock)
         self.library = Library(backend.archive, self._definitions)
         self._carrier = Carrier(backend.blobs, ids)
         self._triggers = Triggers(backend, clock)
@@ -136,6 +136,7 @@ class Client:
         if is_watched:
             self._watch(execution_id)
         await self._backend.mailbox.send([command], blobs=blobs)
+        await self._definitions.insist(hash_, workflow)
         if key is not None:  # somebody else may have been faster
             await self._is_known(execution_id, key=key, hash_=hash_, labels=kept_labels)
         return execution_id

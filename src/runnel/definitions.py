@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from runnel.core.checks.wording import printable, shown
 from runnel.core.graph import Graph
@@ -11,19 +11,30 @@ from runnel.core.validation import build_graph, find_problems
 from runnel.core.workflow import Workflow, decode_workflow, encode_workflow, hash_workflow
 from runnel.errors import InvalidWorkflowError, NotFoundError
 from runnel.ports.archive import Archive
+from runnel.ports.clock import Clock
 
 # For programs that make up their workflows as they go: what is forgotten is found out again.
 DEFINITIONS_MAX = 1_000
+
+# How long a version is taken as stored: another process may delete the workflow.
+VERSION_KNOWN_S = 1.0
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
+class _Known(NamedTuple):
+    name: str
+    version: int
+    until: float
+
+
 class Definitions:
-    def __init__(self, archive: Archive) -> None:
+    def __init__(self, archive: Archive, clock: Clock) -> None:
         self._archive = archive
+        self._clock = clock
         self._graphs: OrderedDict[DefinitionHash, Graph] = OrderedDict()
-        self._versions: OrderedDict[DefinitionHash, int] = OrderedDict()
+        self._versions: OrderedDict[DefinitionHash, _Known] = OrderedDict()
         self._hashes: OrderedDict[int, tuple[Workflow, DefinitionHash]] = OrderedDict()
         # One for each that is being stored right now.
         self._storing: dict[DefinitionHash, asyncio.Event] = {}
@@ -59,20 +70,32 @@ class Definitions:
     async def store(self, hash_: DefinitionHash, workflow: Workflow) -> int:
         """Its version; it is stored once, however many ask for that at the same time.
 
-        Those who waited for one that failed, or was cancelled, try by themselves.
+        Those who waited for one that failed, or was cancelled, try by themselves. One that another
+        process has deleted is stored again VERSION_KNOWN_S later at most.
         """
         while (storing := self._storing.get(hash_)) is not None:
             await storing.wait()
-        version = self._versions.get(hash_)
-        if version is None:
+        known = self._versions.get(hash_)
+        now = self._clock.monotonic()
+        if known is None or now >= known.until:
             storing = self._storing[hash_] = asyncio.Event()
             try:
-                version = await self._put(workflow)
-                _keep(self._versions, hash_, version)
+                known = _Known(workflow.name, await self._put(workflow), now + VERSION_KNOWN_S)
+                _keep(self._versions, hash_, known)
             finally:
                 del self._storing[hash_]
                 storing.set()
-        return version
+        return known.version
+
+    async def insist(self, hash_: DefinitionHash, workflow: Workflow) -> None:
+        """Stores it again if it was deleted here meanwhile: who has just used it came later."""
+        if hash_ not in self._versions:
+            await self.store(hash_, workflow)
+
+    def forget(self, name: str) -> None:
+        """Versions of this name are asked for again."""
+        for hash_ in [each for each, known in self._versions.items() if known.name == name]:
+            del self._versions[hash_]
 
     def _validated(self, workflow: Workflow) -> DefinitionHash:
         """Validates what does not equal a known workflow.

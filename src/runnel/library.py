@@ -1,15 +1,21 @@
 """The workflows that are stored, by name and version."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from runnel.core.checks.wording import printable
+from msgspec import structs
+
+from runnel.core.checks.wording import printable, quoted
 from runnel.core.graph import Graph
 from runnel.core.ids import DefinitionHash
+from runnel.core.states import EXECUTION_FINAL, ExecutionState
 from runnel.core.workflow import Workflow
 from runnel.definitions import Definitions
-from runnel.errors import NotFoundError
-from runnel.ports.archive import Archive, Definition
+from runnel.errors import NotFoundError, WrongStateError
+from runnel.listing import all_headers, newest_headers
+from runnel.ports.archive import Archive, Definition, ExecutionFilter, StateCount
+
+UNFINISHED = tuple(state for state in ExecutionState if state not in EXECUTION_FINAL)
 
 
 class Stored(NamedTuple):
@@ -53,10 +59,46 @@ class Library:
         return await self._definitions.graph(hash_)
 
     async def store(self, workflow: Workflow) -> Stored:
-        """Under the version that its content has, or else the next; raises InvalidWorkflowError."""
+        """Under the version that its content has, or else the next; raises InvalidWorkflowError.
+
+        Whatever was deleted is there again then.
+        """
         hash_ = self._definitions.hash_of_valid(workflow)
+        self._definitions.forget(workflow.name)
         version = await self._definitions.store(hash_, workflow)
         return Stored(workflow.name, version, await self.graph(hash_))
+
+    async def delete(self, name: str) -> int:
+        """How many versions; raises WrongStateError while executions of it are not final.
+
+        None is found by its name any more. Executions that have ended keep their definition, and
+        whoever submits the same again makes the next version: also who does so while it is
+        deleted.
+        """
+        await self.versions(name, limit=1)
+        unfinished = ExecutionFilter(workflow=name, states=UNFINISHED, with_children=True)
+        if await newest_headers(self._archive, structs.replace(unfinished, limit=1)):
+            raise _in_use(name, (await self._archive.count_headers(unfinished)).values())
+        deleted = await self._archive.delete_versions(name)
+        self._definitions.forget(name)
+        used = {each.definition async for each in all_headers(self._archive, unfinished)}
+        for hash_ in used:
+            await self._put_again(DefinitionHash(hash_))
+        return deleted
+
+    async def _put_again(self, hash_: DefinitionHash) -> None:
+        definition = await self._archive.get_definition(hash_)
+        if definition is not None:
+            await self._archive.put_definition(definition.name, hash_, definition.document)
+
+
+def _in_use(name: str, counts: Collection[StateCount]) -> WrongStateError:
+    number = sum(each.number for each in counts)
+    least = "at least " if any(each.is_least for each in counts) else ""
+    which = "1 execution of it is" if number == 1 else f"{least}{number:,} executions of it are"
+    return WrongStateError(
+        f"workflow {quoted(name)} can't be deleted: {which} not final; wait for the end, or cancel"
+    )
 
 
 def _check_name(name: str) -> None:

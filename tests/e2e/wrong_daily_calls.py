@@ -63,6 +63,14 @@ DAILY_CALLS = [
         "--stuck and --count are two lists; give only one of them",
     ),
     Call(
+        "workflows --delete",
+        "--delete: give the name of a workflow, and nothing else",
+    ),
+    Call(
+        "workflows nobody --delete --yes",
+        "no workflow 'nobody'",
+    ),
+    Call(
         "init good.yaml",
         "good.yaml: the project can't be made: File exists",
     ),

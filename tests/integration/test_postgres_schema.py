@@ -130,6 +130,7 @@ SMALL = {
     "find_version",
     "lock_definitions",
     "add_definition",
+    "delete_versions",
     "put_blob",
     "add_record",
     "mark_unreadable",

@@ -200,4 +200,4 @@ async def test_an_overlap_is_skipped_or_cancelled_for_real(engine: Engine, work:
 
 
 async def keep_workflow(backend: Backend) -> None:
-    await Library(backend.archive, Definitions(backend.archive)).store(FLOW)
+    await Library(backend.archive, Definitions(backend.archive, WORLD.clock)).store(FLOW)

@@ -9,7 +9,7 @@ from runnel import definitions
 from runnel.backends.memory import MemoryBackend
 from runnel.core.graph import Graph
 from runnel.core.workflow import Workflow
-from runnel.definitions import Definitions
+from runnel.definitions import VERSION_KNOWN_S, Definitions
 from runnel.errors import StoreError
 from runnel.ports.archive import Archive
 from runnel.testing.clock import FakeClock, FakeIds, settle
@@ -25,7 +25,7 @@ class Slow(Definitions):
     """Stores when it may; the first call raises `error`, if there is one."""
 
     def __init__(self, archive: Archive, error: Exception | None = None) -> None:
-        super().__init__(archive)
+        super().__init__(archive, FakeClock())
         self.errors = [] if error is None else [error]
         self.calls = 0
         self.may_store = asyncio.Event()
@@ -80,7 +80,7 @@ async def test_only_so_many_are_remembered(
     archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(definitions, "DEFINITIONS_MAX", 3)
-    known, before = Definitions(archive), graphs_alive()
+    known, before = Definitions(archive, FakeClock()), graphs_alive()
     for number in range(20):
         await stored(known, workflow(node(f"n{number}")))
 
@@ -90,6 +90,21 @@ async def test_only_so_many_are_remembered(
     assert graphs_alive() - before <= 3 + 1
     assert await stored(known, first) == 1
     assert graph.workflow == first
+
+
+async def test_a_version_that_another_process_has_deleted_is_stored_again_after_a_while(
+    archive: Archive,
+) -> None:
+    clock = FakeClock()
+    known, definition = Definitions(archive, clock), workflow(node("a"))
+    await stored(known, definition)
+    await archive.delete_versions(definition.name)
+
+    at_once = await stored(known, definition)
+    await clock.advance(VERSION_KNOWN_S)
+    later = await stored(known, definition)
+
+    assert (at_once, later) == (1, 2)
 
 
 def graphs_alive() -> int:

@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from msgspec import structs
+
 from runnel.backends import letters as dead_letters
 from runnel.backends.memory_state import MemoryState
 from runnel.backends.wanted import is_wanted, page_of, place_of, start_of, states_of
@@ -26,29 +28,41 @@ class MemoryArchive:
         self._state = state
 
     async def put_definition(self, name: str, hash_: DefinitionHash, document: bytes) -> int:
+        """A version below zero is one that was deleted."""
         definitions = self._state.definitions
-        if hash_ not in definitions:
-            known = [found.version for found in definitions.values() if found.name == name]
+        if hash_ not in definitions or definitions[hash_].version < 0:
+            known = [abs(found.version) for found in definitions.values() if found.name == name]
             definitions[hash_] = Definition(
                 hash=hash_, name=name, version=max(known, default=0) + 1, document=document
             )
         return definitions[hash_].version
 
     async def get_definition(self, hash_: DefinitionHash) -> Definition | None:
-        return self._state.definitions.get(hash_)
+        found = self._state.definitions.get(hash_)
+        return found and structs.replace(found, version=abs(found.version))
+
+    async def delete_versions(self, name: str) -> int:
+        definitions = self._state.definitions
+        found = [each for each in self._living() if each.name == name]
+        for each in found:
+            definitions[each.hash] = structs.replace(each, version=-each.version)
+        return len(found)
+
+    def _living(self) -> list[Definition]:
+        return [found for found in self._state.definitions.values() if found.version > 0]
 
     async def list_workflows(self, *, after: str = "", limit: int = 50) -> Sequence[Definition]:
         newest: dict[str, Definition] = {}
-        for found in sorted(self._state.definitions.values(), key=lambda each: each.version):
+        for found in sorted(self._living(), key=lambda each: each.version):
             newest[found.name] = found
         return [newest[name] for name in sorted(newest) if name > after][:limit]
 
     async def list_versions(self, name: str, *, limit: int = 50) -> Sequence[Definition]:
-        found = [each for each in self._state.definitions.values() if each.name == name]
+        found = [each for each in self._living() if each.name == name]
         return sorted(found, key=lambda each: each.version, reverse=True)[:limit]
 
     async def find_version(self, name: str, version: int) -> Definition | None:
-        known = self._state.definitions.values()
+        known = self._living()
         return next((each for each in known if (each.name, each.version) == (name, version)), None)
 
     async def get_header(self, execution_id: ExecutionId) -> Header | None:

@@ -1,15 +1,12 @@
 """`runnel dlq purge`: dead letters are removed for good, if that is meant."""
 
 import asyncio
-import sys
-
-import typer
 
 from runnel.cli import exits
+from runnel.cli.asking import ask
 from runnel.cli.letters import Choice
 from runnel.cli.words import count
 from runnel.core.effects import DeadLetter
-from runnel.errors import InputError
 from runnel.runtime.look import looking
 from runnel.settings import Settings
 
@@ -22,17 +19,10 @@ def purge(choice: Choice, settings: Settings, *, is_sure: bool) -> int:
         return exits.OK
     how_many = count(len(letters), "dead letter")
     if not is_sure:
-        _ask(how_many)
+        ask(f"Remove {how_many} for good?", f"{how_many} would be removed for good")
     deleted = asyncio.run(_delete(letters, settings))
     print(f"removed: {count(deleted, 'dead letter')}")
     return exits.OK
-
-
-def _ask(how_many: str) -> None:
-    """Raises Abort for a no, InputError when there is nobody to ask."""
-    if not sys.stdin.isatty():
-        raise InputError(f"{how_many} would be removed for good; say so with --yes")
-    typer.confirm(f"Remove {how_many} for good?", abort=True, err=True)
 
 
 async def _choose(choice: Choice, settings: Settings) -> list[DeadLetter]:

@@ -38,7 +38,7 @@ class Unfinished:
 
     def __init__(self, look: Look) -> None:
         self._look = look
-        self._definitions = Definitions(look.backend.archive)
+        self._definitions = Definitions(look.backend.archive, look.clock)
         self._has_running_root: dict[ExecutionId, bool] = {}
         self._owners: dict[ExecutionId, LeaseRecord | None] = {}
 

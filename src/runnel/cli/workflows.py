@@ -53,6 +53,10 @@ def workflows(
     *,
     version: Version = None,
     former: Former = None,
+    is_deleted: Annotated[
+        bool, typer.Option("--delete", help="Delete it, with all versions; executions stay.")
+    ] = False,
+    is_sure: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
     limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = LIMIT,
     as_json: AsJson = False,
     data_dir: DataDir = None,
@@ -73,6 +77,12 @@ def workflows(
         option = "--diff" if version is None else "--version"
         raise InputError(f"{option}: name the workflow, too: 'runnel workflows NAME {option} 1'")
     settings = configure(Place(data_dir, redis_url))
+    if is_deleted:
+        from runnel.cli.workflow_deletion import delete_workflow
+
+        if name is None or version is not None or former is not None:
+            raise InputError("--delete: give the name of a workflow, and nothing else")
+        return delete_workflow(name, settings, is_sure=is_sure)
     if name is None and not has_data(settings):
         print(NoDataError(settings.data_dir), file=sys.stderr)
     elif name is None:

@@ -88,9 +88,19 @@ ALL_LETTERS = LetterFilter()
 
 class Archive(Protocol):
     async def put_definition(self, name: str, hash_: DefinitionHash, document: bytes) -> int:
-        """The version: the stored one for known content, the next for changed content."""
+        """The version: the stored one for known content, the next for changed content.
 
-    async def get_definition(self, hash_: DefinitionHash) -> Definition | None: ...
+        Content that was deleted is not known.
+        """
+
+    async def get_definition(self, hash_: DefinitionHash) -> Definition | None:
+        """Also of a version that was deleted: executions need it."""
+
+    async def delete_versions(self, name: str) -> int:
+        """How many there were; from now on none is found by this name, until the next is put.
+
+        That one's version is higher than all before.
+        """
 
     async def list_workflows(self, *, after: str = "", limit: int = 50) -> Sequence[Definition]:
         """The newest version of each, by name; `after` is the last name of the previous page."""

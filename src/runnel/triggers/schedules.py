@@ -34,7 +34,7 @@ _TIMING = ("cron", "interval_s", "timezone", "starts_at", "ends_at", "is_paused"
 class Schedules:
     def __init__(self, backend: Backend, clock: Clock, ids: Ids) -> None:
         self._records = backend.records
-        self._library = Library(backend.archive, Definitions(backend.archive))
+        self._library = Library(backend.archive, Definitions(backend.archive, clock))
         self._clock = clock
         self._ids = ids
 

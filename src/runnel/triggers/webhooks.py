@@ -23,7 +23,7 @@ from runnel.triggers.webhook import (
 class Webhooks:
     def __init__(self, backend: Backend, clock: Clock) -> None:
         self._records = backend.records
-        self._library = Library(backend.archive, Definitions(backend.archive))
+        self._library = Library(backend.archive, Definitions(backend.archive, clock))
         self._clock = clock
 
     async def add(self, webhook: Webhook, *, replaces: bool = False) -> Webhook:

@@ -52,6 +52,9 @@ class ArchivedArchive:
                 await self._hot.keep_definition(found, keep_s=DEFINITION_KEEP_S)
         return found
 
+    async def delete_versions(self, name: str) -> int:
+        return await self._cold.delete_versions(name)
+
     async def list_workflows(self, *, after: str = "", limit: int = 50) -> Sequence[Definition]:
         return await self._cold.list_workflows(after=after, limit=limit)
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from runnel.backends.letters import encode_letter, place_of
-from runnel.backends.postgres.database import Database
+from runnel.backends.postgres.database import Database, changed
 from runnel.backends.postgres.listing import PostgresListing
 from runnel.backends.postgres.queries import SQL
 from runnel.backends.postgres.rows import header_of, storable
@@ -53,6 +53,12 @@ class PostgresArchive:
         if row is None:
             return None
         return Definition(hash=hash_, name=row[0], version=row[1], document=row[2])
+
+    async def delete_versions(self, name: str) -> int:
+        kept = storable(name)
+        async with self._database.transaction() as connection:
+            await connection.execute(SQL["lock_definitions"], kept)
+            return changed(await connection.execute(SQL["delete_versions"], kept))
 
     async def list_workflows(self, *, after: str = "", limit: int = 50) -> Sequence[Definition]:
         rows = await self._database.rows("list_workflows", storable(after), limit)

@@ -155,34 +155,39 @@ RETURNING id, body;
 -- mark_unreadable: it is kept, and not sent again
 UPDATE commands SET problem = $2 WHERE id = $1;
 
--- get_version: of content that is stored already
-SELECT version FROM definitions WHERE hash = $1;
+-- get_version: of content that is stored already; one below zero was deleted
+SELECT version FROM definitions WHERE hash = $1 AND version > 0;
 
 -- lock_definitions: versions are given one after the other
 SELECT pg_advisory_xact_lock(hashtextextended('runnel definition ' || $1::text, 0));
 
--- add_definition: under the next version of its name
+-- add_definition: under the next version of its name, also what was deleted
 INSERT INTO definitions (hash, name, version, document)
-SELECT $1::text, $2::text, coalesce(max(version), 0) + 1, $3::bytea
+SELECT $1::text, $2::text, coalesce(max(abs(version)), 0) + 1, $3::bytea
 FROM definitions WHERE name = $2::text
+ON CONFLICT (hash) DO UPDATE SET version = excluded.version
 RETURNING version;
+
+-- delete_versions: from lists and look-ups by name; executions still have theirs
+UPDATE definitions SET version = -version WHERE name = $1 AND version > 0;
 
 -- list_workflows: the newest version of each, by name
 SELECT hash, name, version, document FROM definitions AS newest
-WHERE name COLLATE "C" > $1
+WHERE name COLLATE "C" > $1 AND version > 0
     AND version = (SELECT max(version) FROM definitions WHERE name = newest.name)
 ORDER BY name COLLATE "C"
 LIMIT $2;
 
 -- list_versions: of one name, newest first
 SELECT hash, name, version, document FROM definitions
-WHERE name = $1 ORDER BY version DESC LIMIT $2;
+WHERE name = $1 AND version > 0 ORDER BY version DESC LIMIT $2;
 
 -- find_version: one of a name
-SELECT hash, name, version, document FROM definitions WHERE name = $1 AND version = $2;
+SELECT hash, name, version, document FROM definitions
+WHERE name = $1 AND version = $2 AND version > 0;
 
 -- get_definition: by content
-SELECT name, version, document FROM definitions WHERE hash = $1;
+SELECT name, abs(version), document FROM definitions WHERE hash = $1;
 
 -- get_header: one execution
 SELECT id, workflow, version, definition, state,

@@ -27,6 +27,7 @@ CREATE TABLE lives (
     PRIMARY KEY (partition, epoch)
 );
 
+-- A version below zero is one that was deleted: only executions of it find it, by its hash.
 CREATE TABLE definitions (
     hash text PRIMARY KEY,
     name text NOT NULL,

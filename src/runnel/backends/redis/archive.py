@@ -38,6 +38,7 @@ class RedisArchive:
             self._keys.definition + hash_,
             self._keys.versions,
             self._keys.versions_of + name,
+            self._keys.deleted_versions,
         ]
         version: int = await self._lines.run("put_definition", keys, [name, document, hash_])
         return version
@@ -51,24 +52,46 @@ class RedisArchive:
             return None
         return Definition(hash=hash_, name=name.decode(), version=int(version), document=document)
 
+    async def delete_versions(self, name: str) -> int:
+        keys = [self._keys.versions, self._keys.deleted_versions]
+        deleted: int = await self._lines.run("delete_versions", keys, [name])
+        return deleted
+
     async def list_workflows(self, *, after: str = "", limit: int = 50) -> Sequence[Definition]:
         """All names are read each time: there are as many as people have thought of."""
-        known = await self._lines.call("HKEYS", self._keys.versions)
-        names = sorted(name for each in known if (name := each.decode()) > after)
+        last = await self._numbers(self._keys.versions)
+        deleted = await self._numbers(self._keys.deleted_versions)
+        living = [name for name, version in last.items() if version > deleted.get(name, 0)]
+        names = sorted(name for name in living if name > after)
         pages = [await self.list_versions(name, limit=1) for name in names[:limit]]
         return [found for page in pages for found in page]
 
     async def list_versions(self, name: str, *, limit: int = 50) -> Sequence[Definition]:
-        hashes = await self._lines.call("LRANGE", self._keys.versions_of + name, 0, limit - 1)
+        """The list has the newest first, and the deleted ones at its end."""
+        key = self._keys.versions_of + name
+        living = await self._lines.call("LLEN", key) - await self._deleted(name)
+        if living < 1:
+            return ()
+        hashes = await self._lines.call("LRANGE", key, 0, min(limit, living) - 1)
         found = [await self.get_definition(DefinitionHash(each.decode())) for each in hashes]
         return [definition for definition in found if definition is not None]
 
     async def find_version(self, name: str, version: int) -> Definition | None:
-        """The list has the newest first: version 1 is its last, which Redis calls -1."""
-        if version < 1:
+        """Version 1 is the last of the list, which Redis calls -1."""
+        if version <= await self._deleted(name):
             return None
         hash_ = await self._lines.call("LINDEX", self._keys.versions_of + name, -version)
         return None if hash_ is None else await self.get_definition(DefinitionHash(hash_.decode()))
+
+    async def _deleted(self, name: str) -> int:
+        """Its last version that was deleted; 0 when none was."""
+        return int(await self._lines.call("HGET", self._keys.deleted_versions, name) or 0)
+
+    async def _numbers(self, key: str) -> dict[str, int]:
+        found = await self._lines.call("HGETALL", key)
+        return {
+            name.decode(): int(number) for name, number in zip(found[::2], found[1::2], strict=True)
+        }
 
     async def keep_definition(self, definition: Definition, *, keep_s: int) -> None:
         """As another archive has it, for so long at least."""

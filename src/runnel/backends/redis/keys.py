@@ -49,10 +49,11 @@ class Keys:
         self.letters = tag + "dlq:"
         self.letter_queues = tag + "dlqs"
         # hash per content hash: name, version, document; hash: name to its last version; list per
-        # name: the content hash of each version, newest first
+        # name: the content hash of each version, newest first; hash: name to its last deleted one
         self.definition = tag + "definition:"
         self.versions = tag + "versions"
         self.versions_of = tag + "versions-of:"
+        self.deleted_versions = tag + "deleted-versions"
         # of a kind of records: hash of key to "<revision> <data>", sorted set of keys by name; and
         # the revision that was given last
         self.records = tag + "records:"

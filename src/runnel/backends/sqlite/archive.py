@@ -57,6 +57,11 @@ class SqliteArchive:
         rows = self._reader.rows("get_definition", (hash_,))
         return _definition(rows[0]) if rows else None
 
+    async def delete_versions(self, name: str) -> int:
+        return await self._writer.submit(
+            lambda db: db.execute(SQL["delete_versions"], (name,)).rowcount
+        )
+
     async def list_workflows(self, *, after: str = "", limit: int = 50) -> Sequence[Definition]:
         return [_definition(row) for row in self._reader.rows("list_workflows", (after, limit))]
 

@@ -125,30 +125,35 @@ WHERE id >= :prefix AND id < :end AND (:with_children OR instr(id, '.') = 0)
 ORDER BY id
 LIMIT :limit;
 
--- get_version: of content that is stored already
-SELECT version FROM definitions WHERE hash = ?;
+-- get_version: of content that is stored already; one below zero was deleted
+SELECT version FROM definitions WHERE hash = ? AND version > 0;
 
--- add_definition: under the next version of its name
+-- add_definition: under the next version of its name, also what was deleted
 INSERT INTO definitions (hash, name, version, document)
-SELECT ?1, ?2, coalesce(max(version), 0) + 1, ?3 FROM definitions WHERE name = ?2
+SELECT ?1, ?2, coalesce(max(abs(version)), 0) + 1, ?3 FROM definitions WHERE name = ?2
+ON CONFLICT (hash) DO UPDATE SET version = excluded.version
 RETURNING version;
+
+-- delete_versions: from lists and look-ups by name; executions still have theirs
+UPDATE definitions SET version = -version WHERE name = ? AND version > 0;
 
 -- list_workflows: the newest version of each, by name
 SELECT hash, name, version, document FROM definitions AS newest
-WHERE name > ?
+WHERE name > ? AND version > 0
     AND version = (SELECT max(version) FROM definitions WHERE name = newest.name)
 ORDER BY name
 LIMIT ?;
 
 -- list_versions: of one name, newest first
 SELECT hash, name, version, document FROM definitions
-WHERE name = ? ORDER BY version DESC LIMIT ?;
+WHERE name = ? AND version > 0 ORDER BY version DESC LIMIT ?;
 
 -- find_version: one of a name
-SELECT hash, name, version, document FROM definitions WHERE name = ? AND version = ?;
+SELECT hash, name, version, document FROM definitions
+WHERE name = ? AND version = ? AND version > 0;
 
 -- get_definition: by content
-SELECT hash, name, version, document FROM definitions WHERE hash = ?;
+SELECT hash, name, abs(version), document FROM definitions WHERE hash = ?;
 
 -- set_timer: one per key; setting it again moves it
 INSERT INTO timers (partition, execution_id, node_id, item, kind, due, attempt)

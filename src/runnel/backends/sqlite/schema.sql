@@ -39,6 +39,7 @@ CREATE TABLE executions (
 CREATE INDEX executions_by_age ON executions (created_at, id);
 CREATE INDEX executions_by_state ON executions (state, created_at, id);
 
+-- A version below zero is one that was deleted: only executions of it find it, by its hash.
 CREATE TABLE definitions (
     hash TEXT PRIMARY KEY,
     name TEXT NOT NULL,

@@ -163,6 +163,35 @@ class QueryRules(Suite):
         assert [await archive.find_version("w", version) for version in (-1, 0, 3)] == [None] * 3
         assert await archive.find_version("x", 1) is None
 
+    async def test_deleted_versions_are_found_by_their_hash_only(self, archive: Archive) -> None:
+        for name, hash_ in (("v", "h0"), ("w", "h1"), ("w", "h2"), ("x", "h3")):
+            await put(archive, name, hash_)
+
+        deleted = [await archive.delete_versions(name) for name in ("w", "w", "nobody")]
+
+        kept = [await archive.get_definition(DefinitionHash(each)) for each in ("h1", "h2")]
+        assert deleted == [2, 0, 0]
+        assert [each and (each.name, each.version) for each in kept] == [("w", 1), ("w", 2)]
+        assert [each.name for each in await archive.list_workflows(limit=2)] == ["v", "x"]
+        assert not await archive.list_versions("w")
+        assert [await archive.find_version("w", each) for each in (-2, -1, 1, 2)] == [None] * 4
+
+    async def test_what_is_put_after_a_deletion_is_the_next_version(self, archive: Archive) -> None:
+        for hash_ in ("h1", "h2"):
+            await put(archive, "w", hash_)
+        await archive.delete_versions("w")
+
+        versions = [await put(archive, "w", each) for each in ("h1", "h3", "h1", "h2")]
+
+        listed = [(each.version, each.hash) for each in await archive.list_versions("w")]
+        found = [await archive.find_version("w", each) for each in range(1, 7)]
+        assert versions == [3, 4, 3, 5]
+        assert listed == [(5, "h2"), (4, "h3"), (3, "h1")]
+        assert [each and each.hash for each in found] == [None, None, "h1", "h3", "h2", None]
+        assert [each.version for each in await archive.list_workflows()] == [5]
+        assert await archive.delete_versions("w") == 3
+        assert await put(archive, "w", "h3") == 6
+
 
 async def put(archive: Archive, name: str, hash_: str) -> int:
     return await archive.put_definition(

@@ -1,0 +1,200 @@
+"""A workflow is deleted by its name; its executions, and who submits it meanwhile, lose nothing."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from runnel.backends.memory import MemoryBackend
+from runnel.client import Client, Ending
+from runnel.core.commands import Command
+from runnel.core.ids import ExecutionId
+from runnel.core.workflow import Workflow
+from runnel.definitions import VERSION_KNOWN_S
+from runnel.errors import NotFoundError, WrongStateError
+from runnel.ports.store import NO_BLOBS
+from runnel.reruns import Rerun
+from runnel.runtime.engine import Engine
+from runnel.testing.clock import FakeClock, FakeIds
+from tests.driver import node
+from tests.engines import Work, empty_redis, end_of, open_engine, run_to_end
+
+FLOW = Workflow(name="flow", nodes=(node("a", handler="work", config={"n": 1}),))
+CHANGED = Workflow(name="flow", nodes=(node("a", handler="work", config={"n": 2}),))
+
+
+@pytest.fixture
+def work() -> Work:
+    return Work()
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis"])
+async def engine(
+    request: pytest.FixtureRequest, tmp_path: Path, work: Work
+) -> AsyncIterator[Engine]:
+    url = empty_redis(request) if request.param == "redis" else None
+    async with open_engine(request.param, tmp_path, work, redis_url=url) as opened:
+        yield opened
+
+
+async def versions(client: Client, name: str = "flow") -> list[int]:
+    try:
+        return [each.version for each in await client.library.versions(name)]
+    except NotFoundError:
+        return []
+
+
+async def test_a_deleted_workflow_is_not_found_and_its_executions_are(engine: Engine) -> None:
+    first = await run_to_end(engine, FLOW)
+    await run_to_end(engine, CHANGED)
+
+    deleted = await engine.client.library.delete("flow")
+
+    assert deleted == 2
+    assert await versions(engine.client) == []
+    assert [each.name for each in await engine.client.library.list()] == []
+    assert await engine.client.get(ExecutionId(first.execution_id)) == first
+    with pytest.raises(NotFoundError):
+        await engine.client.library.delete("flow")
+    with pytest.raises(NotFoundError):
+        await engine.client.rerun(ExecutionId(first.execution_id), Rerun(is_newest=True))
+
+
+async def test_the_same_content_is_the_next_version_after_a_deletion(engine: Engine) -> None:
+    await run_to_end(engine, FLOW)
+    await engine.client.library.delete("flow")
+
+    again = await run_to_end(engine, FLOW)
+    changed = await engine.client.library.store(CHANGED)
+
+    assert (again.version, again.status, changed.version) == (2, "COMPLETED", 3)
+    assert await versions(engine.client) == [3, 2]
+
+
+async def test_it_is_refused_while_executions_are_not_final(engine: Engine, work: Work) -> None:
+    gate = work.gate("a")
+    ids = [await engine.client.submit(FLOW) for _ in range(2)]
+    held = await engine.client.submit(CHANGED, is_held=True)
+
+    with pytest.raises(WrongStateError, match="3 executions of it are not final"):
+        await engine.client.library.delete("flow")
+
+    assert await versions(engine.client) == [2, 1]
+    gate.set()
+    for each in ids:
+        await end_of(engine, each)
+    with pytest.raises(WrongStateError, match="1 execution of it is not final"):
+        await engine.client.library.delete("flow")
+    await engine.client.cancel(held)
+    await end_of(engine, held)
+    assert await engine.client.library.delete("flow") == 2
+
+
+class Store(MemoryBackend):
+    """Somebody else may do something just before a command is stored, or versions are deleted."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(clock, FakeIds("store"))
+        self.before: Callable[[], Awaitable[object]] | None = None
+        self._send = self.mailbox.send
+        self._delete = self.archive.delete_versions
+        self.mailbox.send = self.send  # type: ignore[method-assign]  # one call is held up
+        self.archive.delete_versions = self.delete  # type: ignore[method-assign]  # as above
+
+    async def send(
+        self, commands: Sequence[Command], *, blobs: Mapping[str, bytes] = NO_BLOBS
+    ) -> None:
+        await self._others()
+        await self._send(commands, blobs=blobs)
+
+    async def delete(self, name: str) -> int:
+        await self._others()
+        return await self._delete(name)
+
+    async def _others(self) -> None:
+        before, self.before = self.before, None
+        if before is not None:
+            await before()
+
+
+def client_of(store: Store, clock: FakeClock, ids: str) -> Client:
+    return Client(store, clock, FakeIds(ids), ending_of=lambda _execution_id: Ending())
+
+
+async def check_readable(client: Client, execution_id: ExecutionId, flow: Workflow) -> None:
+    execution = await client.load(execution_id)
+    assert (execution.id, execution.graph.workflow) == (execution_id, flow)
+
+
+async def test_a_submit_during_which_it_is_deleted_makes_the_next_version() -> None:
+    clock = FakeClock()
+    store = Store(clock)
+    client = client_of(store, clock, "one")
+    await client.library.store(FLOW)
+    store.before = lambda: client.library.delete("flow")
+
+    execution_id = await client.submit(FLOW)
+
+    assert await versions(client) == [2]
+    await check_readable(client, execution_id, FLOW)
+
+
+async def test_what_is_submitted_elsewhere_while_it_is_deleted_makes_the_next_version() -> None:
+    clock = FakeClock()
+    store = Store(clock)
+    client, other = (client_of(store, clock, each) for each in ("one", "two"))
+    for each in (FLOW, CHANGED):
+        await client.library.store(each)
+    await other.library.store(FLOW)
+    ids: list[ExecutionId] = []
+
+    async def submit() -> None:
+        ids.append(await other.submit(FLOW))
+
+    store.before = submit
+
+    deleted = await client.library.delete("flow")
+
+    assert (deleted, await versions(client)) == (2, [3])
+    await check_readable(client, ids[0], FLOW)
+
+
+async def test_a_process_that_knew_it_stores_it_again_a_moment_later() -> None:
+    clock = FakeClock()
+    store = Store(clock)
+    client, other = (client_of(store, clock, each) for each in ("one", "two"))
+    await other.library.store(FLOW)
+    await client.library.delete("flow")
+
+    early = await other.submit(FLOW)
+    await clock.advance(VERSION_KNOWN_S)
+    hidden = await versions(client)
+    late = await other.submit(FLOW)
+
+    assert (hidden, await versions(client)) == ([], [2])
+    for each in (early, late):
+        await check_readable(client, each, FLOW)
+
+
+async def test_submits_and_deletions_at_once_lose_nothing(engine: Engine) -> None:
+    async def submit() -> ExecutionId:
+        return await engine.client.submit(FLOW)
+
+    async def delete() -> None:
+        for _ in range(5):
+            try:
+                await engine.client.library.delete("flow")
+            except (WrongStateError, NotFoundError):
+                await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(submit()) for _ in range(30)]
+        deletions = [group.create_task(delete()) for _ in range(3)]
+
+    views = [await end_of(engine, task.result()) for task in tasks]
+    assert {view.status for view in views} == {"COMPLETED"}
+    assert all(deletion.done() for deletion in deletions)
+    last = await engine.client.submit(FLOW)
+    await end_of(engine, last)
+    assert len(await versions(engine.client)) == 1
