@@ -35,6 +35,7 @@ from runnel.execution_names import check_id, no_execution
 from runnel.idempotency import check_same, check_same_rerun, execution_id_of, labels_of, without_key
 from runnel.library import Library
 from runnel.listing import check_filter
+from runnel.node_details import Nodes
 from runnel.not_begun import not_begun
 from runnel.ports.archive import ALL_EXECUTIONS, ExecutionFilter, HeaderPage, StateCount
 from runnel.ports.backend import Backend
@@ -88,6 +89,7 @@ class Client:
         self._owns = owns
         self._definitions = Definitions(backend.archive, clock)
         self.library = Library(backend.archive, self._definitions)
+        self.nodes = Nodes(backend, self.load)
         self._carrier = Carrier(backend.blobs, ids)
         self._triggers = Triggers(backend, clock)
 

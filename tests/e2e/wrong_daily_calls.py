@@ -71,6 +71,10 @@ DAILY_CALLS = [
         "no workflow 'nobody'",
     ),
     Call(
+        "show x --item 1",
+        "--item: name the node, too: 'runnel show ID --node NODE --item 1'",
+    ),
+    Call(
         "init good.yaml",
         "good.yaml: the project can't be made: File exists",
     ),

@@ -81,9 +81,11 @@ async def test_the_context_works_in_a_process(
         stage, "inputs", inputs={"a": 1, "b": blob("k", 15)}, execution_input={"given": True}
     )
 
-    output = await stage.output(task)
+    report = await stage.run(task)
 
-    assert output == {
+    assert isinstance(report, TaskCompleted)
+    assert [(line.level, line.text) for line in report.logs] == [("warning", "from the child")]
+    assert report.output.decode() == {
         "parents": {"a": 1, "b": ["from a blob"]},
         "input": {"given": True},
         "key": "x1/node",

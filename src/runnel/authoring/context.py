@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, MutableMapping
+from collections import deque
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
@@ -10,9 +11,12 @@ import msgspec
 from runnel.core.effects import Task
 from runnel.core.ids import NO_ITEM
 from runnel.core.json_types import Json
+from runnel.core.log_lines import LOG_LINES_MAX, LogLine
 from runnel.errors import TaskCancelledError
 
 LOGGER_PREFIX = "runnel.handler."
+# Of a line until its task is reported, when secrets are taken out of it, and then it is cut.
+HELD_CHARS_MAX = 10_000
 
 
 class Measurement(msgspec.Struct, frozen=True):
@@ -68,6 +72,7 @@ class Context:
         "_cancelled_event",
         "_emit",
         "_is_cancelled",
+        "_lines",
         "_logger",
         "_task",
         "_values",
@@ -81,6 +86,7 @@ class Context:
         self._is_cancelled = False
         self._cancelled_event: asyncio.Event | None = None
         self._logger: TaskLogger | None = None
+        self._lines: deque[LogLine] | None = None
         self.soft_timeout = False
 
     @property
@@ -127,10 +133,13 @@ class Context:
     @property
     def logger(self) -> "TaskLogger":
         if self._logger is None:
-            self._logger = TaskLogger(
-                logging.getLogger(LOGGER_PREFIX + self._task.handler), self._ids()
-            )
+            self._logger = self._logger_of(LOGGER_PREFIX + self._task.handler)
         return self._logger
+
+    @property
+    def lines(self) -> Sequence[LogLine]:
+        """The last that were logged, from INFO on, whether the process shows them or not."""
+        return () if self._lines is None else tuple(self._lines)
 
     @property
     def metrics(self) -> Metrics:
@@ -159,13 +168,18 @@ class Context:
 
     def relay_log(self, logger: str, level: int, message: str) -> None:
         """Logs what code in another process has logged, with the ids of this task."""
-        TaskLogger(logging.getLogger(logger), self._ids()).log(level, "%s", message)
+        self._logger_of(logger).log(level, "%s", message)
 
     def cancel(self) -> None:
         """Called by the worker, on its event loop."""
         self._is_cancelled = True
         if self._cancelled_event is not None:
             self._cancelled_event.set()
+
+    def _logger_of(self, name: str) -> "TaskLogger":
+        if self._lines is None:
+            self._lines = deque(maxlen=LOG_LINES_MAX)
+        return TaskLogger(logging.getLogger(name), self._ids(), self._lines)
 
     def _ids(self) -> dict[str, object]:
         return {
@@ -179,8 +193,30 @@ class Context:
 class TaskLogger(logging.LoggerAdapter[logging.Logger]):
     """Adds the ids of the task to each record, next to what the caller gives as `extra`."""
 
+    def __init__(
+        self, logger: logging.Logger, ids: Mapping[str, object], lines: deque[LogLine]
+    ) -> None:
+        super().__init__(logger, ids)
+        self._lines = lines
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        """Not one frame deeper: a record names the line of user code that logged it."""
+        kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1
+        super().log(level, msg, *args, **kwargs)
+        if level >= logging.INFO:
+            self._lines.append(_line(self.logger.name, level, msg, args))
+
     def process(
         self, msg: Any, kwargs: MutableMapping[str, Any]
     ) -> tuple[Any, MutableMapping[str, Any]]:
         kwargs["extra"] = {**(self.extra or {}), **(kwargs.get("extra") or {})}
         return msg, kwargs
+
+
+def _line(name: str, level: int, msg: object, args: tuple[object, ...]) -> LogLine:
+    record = logging.LogRecord(name, level, "", 0, msg, args, None)
+    try:
+        text = record.getMessage()
+    except Exception as error:  # noqa: BLE001  # the user's text does not fit its values
+        text = f"{msg!s} ({type(error).__name__}: {error})"
+    return LogLine(record.created, record.levelname.lower(), text[:HELD_CHARS_MAX])

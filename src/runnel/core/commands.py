@@ -6,6 +6,7 @@ from typing import TypeAlias
 import msgspec
 
 from runnel.core.ids import DefinitionHash, ExecutionId, NodeId, Ref, Token
+from runnel.core.log_lines import LogLine
 from runnel.core.retry import ErrorInfo
 from runnel.core.states import ExecutionState
 from runnel.core.taken import Taken
@@ -72,6 +73,7 @@ class TaskCompleted(_Command, frozen=True, kw_only=True):
     worker: str = ""
     started_at: float | None = None
     is_cached: bool = False
+    logs: tuple[LogLine, ...] = ()
 
 
 class TaskFailed(_Command, frozen=True, kw_only=True):
@@ -79,6 +81,7 @@ class TaskFailed(_Command, frozen=True, kw_only=True):
     error: ErrorInfo
     worker: str = ""
     started_at: float | None = None
+    logs: tuple[LogLine, ...] = ()
 
 
 class TaskSkipped(_Command, frozen=True, kw_only=True):
@@ -88,6 +91,7 @@ class TaskSkipped(_Command, frozen=True, kw_only=True):
     reason: str = ""
     worker: str = ""
     started_at: float | None = None
+    logs: tuple[LogLine, ...] = ()
 
 
 class TaskLost(_Command, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ from typing import TypeAlias
 import msgspec
 
 from runnel.core.ids import NO_ITEM, DefinitionHash, ExecutionId, NodeId, Nonce, Token
+from runnel.core.log_lines import LogLine
 from runnel.core.retry import ErrorInfo
 from runnel.core.run_when import SkipReason
 from runnel.core.states import ExecutionState
@@ -81,12 +82,14 @@ class NodeCompleted(_NodeEvent, frozen=True, kw_only=True):
     worker: str = ""
     started_at: float | None = None
     is_cached: bool = False
+    logs: tuple[LogLine, ...] = ()
 
 
 class NodeFailed(_NodeEvent, frozen=True, kw_only=True):
     error: ErrorInfo
     worker: str = ""
     started_at: float | None = None
+    logs: tuple[LogLine, ...] = ()
 
 
 class NodeSkipped(_NodeEvent, frozen=True, kw_only=True):
@@ -96,6 +99,7 @@ class NodeSkipped(_NodeEvent, frozen=True, kw_only=True):
     detail: str = ""
     worker: str = ""
     started_at: float | None = None
+    logs: tuple[LogLine, ...] = ()
 
 
 class NodeCancelled(_NodeEvent, frozen=True, kw_only=True):
@@ -105,6 +109,9 @@ class NodeCancelled(_NodeEvent, frozen=True, kw_only=True):
 class RetryPlanned(_NodeEvent, frozen=True, kw_only=True):
     error: ErrorInfo
     due: float
+    worker: str = ""
+    started_at: float | None = None
+    logs: tuple[LogLine, ...] = ()
 
 
 class TaskWasLost(_NodeEvent, frozen=True, kw_only=True):

@@ -42,15 +42,22 @@ def cancel_rest(turn: Turn) -> None:
 
 def fail_node(turn: Turn, index: int, error: ErrorInfo, *, item: int = NO_ITEM) -> None:
     """Settles the node as FAILED; a failed item fails its map, and stops the other items."""
-    execution = turn.execution
-    node_id = execution.graph.nodes[index].node.id
+    node_id = turn.execution.graph.nodes[index].node.id
     if item != NO_ITEM:
-        turn.emit(NodeFailed(node=node_id, item=item, error=error))
-        error = ErrorInfo(
-            type=error.type,
-            message=f"item {item}: {error.message}"[:MESSAGE_CHARS_MAX],
-            types=error.types,
-        )
+        _fail_item(turn, index, NodeFailed(node=node_id, item=item, error=error))
+        return
+    _fail(turn, index, error)
+
+
+def _fail_item(turn: Turn, index: int, failed: NodeFailed) -> None:
+    turn.emit(failed)
+    error = failed.error
+    message = f"item {failed.item}: {error.message}"[:MESSAGE_CHARS_MAX]
+    _fail(turn, index, ErrorInfo(type=error.type, message=message, types=error.types))
+
+
+def _fail(turn: Turn, index: int, error: ErrorInfo) -> None:
+    node_id = turn.execution.graph.nodes[index].node.id
     stop_items(turn, index, f"another item of '{node_id}' failed")
     turn.emit(NodeFailed(node=node_id, error=error))
     turn.settled(index)
@@ -64,7 +71,7 @@ def fail_attempt(
         _put_dead_letter(turn, index, run, failed, diagnosis)
     turn.release(index, failed.item, run)
     if failed.item != NO_ITEM:
-        fail_node(turn, index, failed.error, item=failed.item)
+        _fail_item(turn, index, failed)
         return
     turn.emit(failed)
     turn.settled(index)

@@ -62,6 +62,7 @@ def on_task_completed(turn: Turn, command: TaskCompleted) -> None:
             worker=command.worker,
             started_at=command.started_at,
             is_cached=command.is_cached,
+            logs=command.logs,
         )
         _complete(turn, *found, completed)
 
@@ -76,6 +77,7 @@ def on_task_skipped(turn: Turn, command: TaskSkipped) -> None:
             detail=command.reason,
             worker=command.worker,
             started_at=command.started_at,
+            logs=command.logs,
         )
         _complete(turn, *found, skipped)
 
@@ -89,6 +91,7 @@ def on_task_failed(turn: Turn, command: TaskFailed) -> None:
             error=command.error,
             worker=command.worker,
             started_at=command.started_at,
+            logs=command.logs,
         )
         _retry_or_fail(turn, *found, failed)
 
@@ -235,7 +238,17 @@ def _retry_or_fail(turn: Turn, index: int, run: NodeRun, failed: NodeFailed) -> 
         return
     turn.release(index, failed.item, run)
     due = turn.now + delay
-    turn.emit(RetryPlanned(node=failed.node, item=failed.item, error=failed.error, due=due))
+    turn.emit(
+        RetryPlanned(
+            node=failed.node,
+            item=failed.item,
+            error=failed.error,
+            due=due,
+            worker=failed.worker,
+            started_at=failed.started_at,
+            logs=failed.logs,
+        )
+    )
     turn.set_timer(index, failed.item, TimerKind.RETRY, due=due, attempt=run.attempt)
 
 

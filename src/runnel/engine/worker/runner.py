@@ -11,6 +11,7 @@ from runnel.core.commands import (
     TaskSkipped,
     TaskStarted,
 )
+from runnel.core.log_lines import LogLine
 from runnel.core.retry import ErrorInfo
 from runnel.core.values import Value
 from runnel.core.workflow import RateLimit
@@ -19,7 +20,7 @@ from runnel.engine.worker.code import Code
 from runnel.engine.worker.deadlines import Deadlines
 from runnel.engine.worker.execute import ChildCodeError
 from runnel.engine.worker.failures import error_info
-from runnel.engine.worker.hiding import without_secrets
+from runnel.engine.worker.hiding import lines_without_secrets, without_secrets
 from runnel.engine.worker.rate_limits import PARK_S_MAX, RateLimits
 from runnel.engine.worker.reports import Report, Reporter
 from runnel.engine.worker.runs import Held, Run, StopReason
@@ -244,6 +245,7 @@ class Runners:
             worker=self._worker,
             started_at=run.started_at,
             is_cached=is_cached,
+            logs=self._logs(run),
         )
 
     def _failed(self, run: Run, error: BaseException) -> Report | None:
@@ -255,6 +257,7 @@ class Runners:
                 reason=self._secrets.hide(error_info(error).message),
                 worker=self._worker,
                 started_at=run.started_at,
+                logs=self._logs(run),
             )
         info = error.info if isinstance(error, ChildCodeError) else error_info(error)
         return self._failure(run, info)
@@ -270,7 +273,13 @@ class Runners:
             error=without_secrets(info, self._secrets),
             worker=self._worker,
             started_at=run.started_at,
+            logs=self._logs(run),
         )
+
+    def _logs(self, run: Run) -> tuple[LogLine, ...]:
+        """Code that has not logged costs a look at its context."""
+        lines = () if run.context is None else run.context.lines
+        return lines_without_secrets(lines, self._secrets) if lines else ()
 
     def _finish(self, run: Run, report: Report | None) -> None:
         if not run.keeps_slot:

@@ -1,0 +1,79 @@
+"""`runnel show ID --node NODE`"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from runnel.cli.main import run_command
+from tests.e2e.program import Program
+
+pytestmark = pytest.mark.e2e
+
+STEPS = """
+from runnel import Context
+
+def shout(n, ctx: Context):
+    ctx.logger.info("at %s", n)
+    if n == 3:
+        raise ValueError("no three")
+    return n * 2
+"""
+FLOW = {
+    "name": "shouting",
+    "nodes": [
+        {"id": "list", "handler": "input", "config": {"all": [1, 2, 3]}},
+        {
+            "id": "one",
+            "handler": "python",
+            "config": {"function": "shouts:shout", "args": {"n": "{{ list.all[0] }}"}},
+        },
+        {
+            "id": "each",
+            "handler": "python",
+            "for_each": "list.all",
+            "dependencies": ["one"],
+            "config": {"function": "shouts:shout", "args": {"n": "{{ item }}"}},
+        },
+    ],
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "shouts.py").write_text(STEPS)
+    (tmp_path / "flow.json").write_text(json.dumps(FLOW))
+    assert Program(tmp_path).run("run", "flow.json").returncode == 1
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_node_is_shown_with_its_attempts_config_and_log_lines(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    codes = [
+        run_command(["show", "@last", "--node", "one"]),
+        run_command(["show", "@last", "--node", "each"]),
+        run_command(["show", "@last", "--node", "each", "--item", "2"]),
+    ]
+    shown = capsys.readouterr().out
+    run_command(["show", "@last", "--node", "one", "--json"])
+    document = json.loads(capsys.readouterr().out)
+
+    assert codes == [0, 0, 0]
+    for text in ("✓ one (python)", "info    at 1", '"n": 1', "3 of 3 items settled", "✗ each[2]"):
+        assert text in shown
+    assert "ValueError: no three" in shown
+    assert "in shout" in shown
+    assert (document["state"], document["output"]) == ("COMPLETED", 2)
+    assert document["config"]["args"] == {"n": 1}
+    assert document["attempts"][0]["logs"][0]["text"] == "at 1"
+
+
+def test_a_node_that_there_is_not_is_named(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = run_command(["show", "@last", "--node", "eech"])
+
+    assert code == 2
+    assert "no node 'eech'; did you mean 'each'?" in capsys.readouterr().err

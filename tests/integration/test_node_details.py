@@ -1,0 +1,248 @@
+"""One node in all detail: attempts, what it got, what it logged, what came out."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from runnel.attempts import Outcome
+from runnel.authoring.context import Context
+from runnel.core.ids import ExecutionId
+from runnel.core.json_types import Json
+from runnel.core.log_lines import LOG_LINE_CHARS_MAX, LOG_LINES_MAX
+from runnel.core.retry import RetryPolicy
+from runnel.core.states import NodeState
+from runnel.core.values import INLINE_BYTES_MAX
+from runnel.core.workflow import Cache
+from runnel.errors import NotFoundError
+from runnel.node_details import SHOWN_BYTES_MAX, detail_document
+from runnel.runtime.engine import Engine
+from tests.driver import node, workflow
+from tests.engines import Work, empty_redis, end_of, open_engine, run_to_end
+
+SECRET = "s3cret-value"
+NO_DELAY = RetryPolicy(max_retries=2, initial_delay=0.0, jitter=False)
+
+
+class Chatty(Work):
+    """Logs what its config says before it does anything."""
+
+    async def __call__(self, config: Json, ctx: Context) -> Json:
+        for line in config.pop("say", ()):
+            ctx.logger.info("%s", line)
+        return await super().__call__(config, ctx)
+
+
+@pytest.fixture
+def work() -> Work:
+    return Chatty()
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis"])
+async def engine(
+    request: pytest.FixtureRequest, tmp_path: Path, work: Work
+) -> AsyncIterator[Engine]:
+    url = empty_redis(request) if request.param == "redis" else None
+    async with open_engine(
+        request.param, tmp_path, work, redis_url=url, secrets={"token": SECRET}
+    ) as opened:
+        yield opened
+
+
+async def test_attempts_config_inputs_and_log_lines_of_a_node_are_shown(
+    engine: Engine, work: Work
+) -> None:
+    config = {"n": "{{ a.n }}", "key": "{{ secrets.token }}", "say": ["{{ secrets.token }} used"]}
+    work.failures["b"] = [ConnectionError("away"), None]
+    flow = workflow(node("a", config={"n": 7}), node("b", "a", config=config, retry=NO_DELAY))
+    view = await run_to_end(engine, flow)
+
+    detail = await engine.client.nodes.get(ExecutionId(view.execution_id), "b")
+
+    first, second = detail.attempts
+    assert (first.number, first.outcome, second.number) == (1, Outcome.FAILED, 2)
+    assert second.outcome is Outcome.COMPLETED
+    assert first.error is not None
+    assert str(first.error) == "ConnectionError: away"
+    assert "raise error" in (first.error.traceback or "")
+    assert first.worker == second.worker != ""
+    for each in (first, second):
+        assert each.queued_at is not None
+        assert each.started_at is not None
+        assert each.finished_at is not None
+        [line] = each.logs
+        assert (line.level, SECRET in line.text, line.text.endswith(" used")) == (
+            *("info", False),
+            True,
+        )
+    assert detail.config == {
+        "n": 7,
+        "key": "{{ secrets.token }}",
+        "say": ["{{ secrets.token }} used"],
+    }
+    assert (detail.inputs, detail.dependencies) == ({"a": {"n": 7}}, {"a": NodeState.COMPLETED})
+    assert (detail.state, detail.error, detail.items) == (NodeState.COMPLETED, None, None)
+    assert SECRET not in str(detail)
+    assert detail.output == view.nodes["b"].output
+
+
+async def test_only_the_last_lines_of_an_attempt_are_kept_and_none_of_a_silent_one(
+    engine: Engine,
+) -> None:
+    lines = [f"line {number}" for number in range(100)] + ["x" * 5_000]
+    flow = workflow(node("loud", config={"say": lines}), node("silent", config={}))
+    view = await run_to_end(engine, flow)
+    id_ = ExecutionId(view.execution_id)
+
+    loud = await engine.client.nodes.get(id_, "loud")
+    silent = await engine.client.nodes.get(id_, "silent")
+    history = await engine.client.history(id_)
+
+    kept = [line.text for line in loud.attempts[0].logs]
+    assert len(kept) == LOG_LINES_MAX
+    assert (kept[0], kept[-2]) == (f"line {101 - LOG_LINES_MAX}", "line 99")
+    assert kept[-1] == "x" * (LOG_LINE_CHARS_MAX - 1) + "…"
+    assert silent.attempts[0].logs == ()
+    assert [each.fields["node"] for each in history if each.fields.get("logs")] == ["loud"]
+
+
+async def test_items_of_a_map_come_in_pages_and_one_by_one(engine: Engine, work: Work) -> None:
+    flow = workflow(
+        node("list", config={"all": list(range(7))}),
+        node("each", "list", for_each="list.all", config={"v": "{{ item }}"}),
+    )
+    view = await run_to_end(engine, flow)
+    id_ = ExecutionId(view.execution_id)
+
+    first = await engine.client.nodes.get(id_, "each", items_limit=4)
+    assert first.items is not None
+    rest = await engine.client.nodes.get(
+        id_, "each", items_after=first.items.next or 0, items_limit=4
+    )
+    one = await engine.client.nodes.get(id_, "each", item=5)
+
+    assert rest.items is not None
+    assert (first.items.count, first.items.settled, first.items.next) == (7, 7, 3)
+    assert [each.item for each in (*first.items.items, *rest.items.items)] == list(range(7))
+    assert [each.output for each in rest.items.items] == [{"v": 4}, {"v": 5}, {"v": 6}]
+    assert {each.state for each in first.items.items} == {NodeState.COMPLETED}
+    assert rest.items.next is None
+    assert (one.item, one.config, one.output, one.items) == (5, {"v": 5}, {"v": 5}, None)
+    assert [(each.number, each.outcome) for each in one.attempts] == [(1, Outcome.COMPLETED)]
+
+
+async def test_an_item_that_fails_shows_its_error_and_the_others_what_became_of_them(
+    engine: Engine, work: Work
+) -> None:
+    work.failures["each"] = [None, ValueError("bad item")]
+    flow = workflow(
+        node("list", config={"all": list(range(4))}),
+        node("each", "list", for_each="list.all", config={"v": "{{ item }}", "say": ["hello"]}),
+        max_concurrency=1,
+    )
+    view = await run_to_end(engine, flow)
+
+    detail = await engine.client.nodes.get(ExecutionId(view.execution_id), "each")
+    failed = await engine.client.nodes.get(ExecutionId(view.execution_id), "each", item=1)
+
+    assert detail.items is not None
+    assert [each.state for each in detail.items.items] == [
+        NodeState.COMPLETED,
+        NodeState.FAILED,
+        NodeState.CANCELLED,
+        NodeState.CANCELLED,
+    ]
+    assert str(detail.error) == "ValueError: item 1: bad item"
+    assert str(failed.error) == "ValueError: bad item"
+    assert [line.text for line in failed.attempts[0].logs] == ["hello"]
+    assert failed.attempts[0].worker != ""
+
+
+async def test_a_child_a_wait_and_what_has_not_begun_say_what_they_wait_for(
+    engine: Engine, work: Work
+) -> None:
+    gate = work.gate("inner")
+    flow = workflow(
+        node("child", handler="workflow", child=workflow(node("inner")), config={"input": {}}),
+        node("ok", handler="wait_for_signal", config={"signal": "go"}),
+        node("last", "child", "ok"),
+    )
+    id_ = await engine.client.submit(flow)
+    await work.entered["inner"].wait()
+
+    child, ok, last = [await engine.client.nodes.get(id_, each) for each in ("child", "ok", "last")]
+    gate.set()
+    await engine.client.signal(id_, "go", {"by": "me"})
+    await end_of(engine, id_)
+    ended = await engine.client.nodes.get(id_, "child")
+
+    assert child.child_id is not None
+    assert child.waits_for == f"child execution {child.child_id}"
+    assert (ok.waits_for, ok.state, ok.config) == (
+        "signal 'go'",
+        NodeState.WAITING,
+        {"signal": "go"},
+    )
+    assert (last.waits_for, last.attempts, last.config) == ("nodes child, ok", [], None)
+    assert (ended.child_id, ended.attempts[-1].outcome) == (child.child_id, Outcome.COMPLETED)
+    assert (await engine.client.get(ExecutionId(child.child_id))).status == "COMPLETED"
+
+
+async def test_a_cached_result_and_a_large_value_are_told(engine: Engine) -> None:
+    large, largest = "x" * (INLINE_BYTES_MAX + 1), "y" * (SHOWN_BYTES_MAX + 1)
+    flow = workflow(
+        node("a", config={"large": "{{ input.large }}"}),
+        node("b", config={"largest": "{{ input.largest }}"}),
+        node("c", "a", "b", config={"size": "{{ a.large | length }}"}, cache=Cache(ttl_seconds=60)),
+    )
+    values = {"large": large, "largest": largest}
+    await run_to_end(engine, flow, values)
+    view = await run_to_end(engine, flow, values)
+
+    detail = await engine.client.nodes.get(ExecutionId(view.execution_id), "c")
+
+    assert (detail.is_cached, detail.reason) == (True, "from the cache")
+    assert detail.config == {"size": len(large)}
+    assert detail.inputs["a"] == {"large": large}
+    assert "bytes, which is too large to be shown" in detail.inputs["b"]
+
+
+async def test_a_config_that_can_not_be_resolved_says_why(engine: Engine) -> None:
+    flow = workflow(node("a", config={}), node("b", "a", config={"x": "{{ a.nothing }}"}))
+    view = await run_to_end(engine, flow)
+
+    detail = await engine.client.nodes.get(ExecutionId(view.execution_id), "b")
+
+    assert detail.config is None
+    assert "nothing" in (detail.config_error or "")
+    assert detail.state is NodeState.FAILED
+
+
+async def test_a_node_or_an_item_that_there_is_not_is_named(engine: Engine) -> None:
+    view = await run_to_end(engine, workflow(node("alpha")))
+    id_ = ExecutionId(view.execution_id)
+
+    with pytest.raises(NotFoundError, match=r"no node 'alpa'.*alpha"):
+        await engine.client.nodes.get(id_, "alpa")
+    with pytest.raises(NotFoundError, match=r"no item 'alpha\[0\]'; it is no map"):
+        await engine.client.nodes.get(id_, "alpha", item=0)
+    with pytest.raises(NotFoundError):
+        await engine.client.nodes.get(ExecutionId("nobody"), "alpha")
+
+
+async def test_the_document_of_a_node_has_moments_as_texts(engine: Engine) -> None:
+    view = await run_to_end(engine, workflow(node("a", config={"say": ["hello"]})))
+
+    document = detail_document(await engine.client.nodes.get(ExecutionId(view.execution_id), "a"))
+
+    [attempt] = document["attempts"]
+    assert document["started_at"].endswith("Z")
+    assert attempt["queued_at"].endswith("Z")
+    assert attempt["logs"][0] == {
+        "level": "info",
+        "text": "hello",
+        "at": attempt["logs"][0]["at"],
+    }
+    assert attempt["logs"][0]["at"].endswith("Z")
+    assert msgspec.json.decode(msgspec.json.encode(document)) == document
