@@ -75,6 +75,26 @@ DAILY_CALLS = [
         "--item: name the node, too: 'runnel show ID --node NODE --item 1'",
     ),
     Call(
+        "cancel",
+        "give the id of an execution, or say which ones: --workflow, --label, …",
+    ),
+    Call(
+        "cancel x --workflow y",
+        "give the id of an execution, or options that say which ones; not both",
+    ),
+    Call(
+        "cancel --status failed",
+        "what has ended can't be cancelled: name running or pending executions",
+    ),
+    Call(
+        "rerun --status running",
+        "only what has ended can be rerun: name failed, cancelled or completed",
+    ),
+    Call(
+        "rerun --workflow x --input a=1",
+        "another input can be given to one execution only: name it by its id",
+    ),
+    Call(
         "init good.yaml",
         "good.yaml: the project can't be made: File exists",
     ),

@@ -5,10 +5,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from runnel.cli import exits
-from runnel.cli.options import DataDir, Id, Place, RedisUrl
+from runnel.cli.choosing import (
+    Chosen,
+    HasLabels,
+    Search,
+    Since,
+    Statuses,
+    Until,
+    WorkflowName,
+)
+from runnel.cli.options import DataDir, IdOrFilter, IsSure, Place, RedisUrl
 
 if TYPE_CHECKING:
-    from runnel.core.execution import Execution
     from runnel.core.ids import ExecutionId
     from runnel.ports.store import Header
     from runnel.runtime.look import Look
@@ -21,8 +29,15 @@ UNAPPLIED = "will be cancelled as soon as a process runs it"
 
 
 def cancel(
-    execution_id: Id,
+    execution_id: IdOrFilter = None,
     *,
+    status: Statuses = None,
+    workflow: WorkflowName = None,
+    labels: HasLabels = None,
+    since: Since = None,
+    until: Until = None,
+    search: Search = None,
+    is_sure: IsSure = False,
     reason: Annotated[str, typer.Option(help="Why; it is kept with the execution.")] = "",
     is_forced: Annotated[
         bool, typer.Option("--force", help="Also end its clean-up nodes.")
@@ -30,13 +45,21 @@ def cancel(
     data_dir: DataDir = None,
     redis_url: RedisUrl = None,
 ) -> int:
-    """Cancel an execution, whichever process runs it, or none.
+    """Cancel an execution, whichever process runs it, or none; or all that the options say.
 
     What runs is told to stop; clean-up nodes still run, unless [bold]--force[/bold] ends them too.
     """
     import asyncio
 
+    from runnel.cli.choosing import check_choice
+
     place = Place(data_dir, redis_url)
+    chosen = Chosen(status, workflow, labels, since, until, search)
+    check_choice(execution_id, chosen)
+    if execution_id is None:
+        from runnel.cli.bulk_cancel import cancel_chosen
+
+        return cancel_chosen(chosen, place, reason=reason, is_forced=is_forced, is_sure=is_sure)
     print(asyncio.run(_cancel(execution_id, place, reason=reason, is_forced=is_forced)))
     return exits.OK
 
@@ -62,7 +85,9 @@ async def _cancel(text: str, place: Place, *, reason: str, is_forced: bool) -> s
         return f"execution {execution_id} is being cancelled by the process that runs it"
     if settings.has_redis:
         return f"execution {execution_id} {UNAPPLIED}; go on with: {hints.revive()}"
-    execution = await _apply(settings, partition, execution_id)
+    await apply_commands(settings, frozenset({partition}))
+    async with looking(settings) as look:
+        execution = await look.client.load(execution_id)
     if execution.is_final:
         return f"execution {execution_id} is {execution.state.lower()}"
     is_applied = execution.outcome is not None
@@ -78,10 +103,10 @@ async def _watch(look: "Look", execution_id: "ExecutionId") -> "Header | None":
         return None
 
 
-async def _apply(settings: "Settings", partition: int, execution_id: "ExecutionId") -> "Execution":
-    """Nobody owns the partition: this process does for a moment, and runs no user code.
+async def apply_commands(settings: "Settings", partitions: frozenset[int]) -> None:
+    """Nobody owns the partitions: this process does for a moment, and runs no user code.
 
-    Returns what is stored then: when that could not be done, it is as it was before.
+    When that can't be done, all is as it was before.
     """
     import asyncio
 
@@ -90,9 +115,8 @@ async def _apply(settings: "Settings", partition: int, execution_id: "ExecutionI
     engine = await build_engine(settings)
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(engine.run(adopts=frozenset({partition}), works=False))
+            group.create_task(engine.run(adopts=partitions, works=False))
             await engine.clock.wait(engine.recovered, APPLY_S)
             engine.stops.gently.set()
-        return await engine.client.load(execution_id)
     finally:
         await engine.backend.close()

@@ -108,6 +108,16 @@ def filter_of(
     return wanted
 
 
+def check_choice(execution_id: str | None, chosen: Chosen) -> None:
+    """Raises InputError unless one execution is named, or some are chosen."""
+    from runnel.errors import InputError
+
+    if execution_id is None and chosen.is_empty:
+        raise InputError("give the id of an execution, or say which ones: --workflow, --label, …")
+    if execution_id is not None and not chosen.is_empty:
+        raise InputError("give the id of an execution, or options that say which ones; not both")
+
+
 def moment_of(option: str, text: str, now: float) -> float:
     """`2h` is two hours ago; a date without a zone is one of this machine's. Raises InputError."""
     from datetime import datetime

@@ -29,6 +29,19 @@ Id: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+IdOrFilter: TypeAlias = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[ID]",
+        help="An execution: its id, the first characters of it, or @last. Without it, all that "
+        "the options say.",
+        autocompletion=complete_id,
+        show_default=False,
+    ),
+]
+IsSure: TypeAlias = Annotated[
+    bool, typer.Option("--yes", help="Do not ask whether many executions are meant.")
+]
 DataDir: TypeAlias = Annotated[
     Path | None,
     typer.Option(

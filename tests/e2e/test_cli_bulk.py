@@ -1,0 +1,90 @@
+"""`runnel cancel` and `runnel rerun` for many executions at once."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from runnel.cli.main import run_command
+from runnel.runtime.build import build_engine
+from runnel.settings import Settings
+from tests.driver import node, workflow
+from tests.e2e.program import Program
+
+pytestmark = pytest.mark.e2e
+
+WAITING = workflow(node("w", handler="wait_for_signal", config={"signal": "go"}))
+FLOW = {
+    "name": "reading",
+    "nodes": [
+        {"id": "size", "handler": "python", "config": {"function": "sizes:size"}},
+    ],
+}
+SIZES = """
+from pathlib import Path
+
+def size():
+    return len(Path("file.txt").read_text())
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
+    (tmp_path / "flow.json").write_text(json.dumps(FLOW))
+    (tmp_path / "sizes.py").write_text(SIZES)
+    monkeypatch.chdir(tmp_path)
+    return Program(tmp_path)
+
+
+def test_what_failed_is_rerun_together(
+    program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(2):
+        assert program.run("run", "flow.json", "--label", f"n={number}").returncode == 1
+    (tmp_path / "file.txt").write_text("12345")
+
+    unsure = run_command(["rerun", "--workflow", "reading"])
+    said = capsys.readouterr().err
+    done = program.run("rerun", "--workflow", "reading", "--status", "failed", "--yes")
+    again = program.run("rerun", "--workflow", "reading", "--yes")
+
+    assert unsure == 2
+    assert "2 executions would be rerun; say so with --yes" in said
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["5", "5"]
+    assert "left out: 2 executions that had been rerun so before" in again.stderr
+    counts = [each["count"] for each in program.documents("list", "--count") if each["count"]]
+    assert counts == [2, 2]
+
+
+async def leave_waiting(folder: Path) -> None:
+    """Submitted by a process that ends before it runs anything."""
+    engine = await build_engine(Settings(data_dir=folder / ".runnel"))
+    try:
+        await engine.claim_home()
+        await engine.client.submit(WAITING)
+    finally:
+        await engine.backend.close()
+
+
+def test_what_waits_is_cancelled_together_also_when_nobody_runs_it(
+    program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        asyncio.run(leave_waiting(tmp_path))
+
+    unsure = run_command(["cancel", "--workflow", "test"])
+    said = capsys.readouterr().err
+    code = run_command(["cancel", "--workflow", "test", "--reason", "no more", "--yes"])
+    printed = capsys.readouterr().out
+
+    assert (unsure, code) == (2, 0)
+    assert "2 executions would be cancelled; say so with --yes" in said
+    assert printed == "asked 2 executions to end\n"
+    found = program.documents("list")
+    assert [(each["status"], each["error"]) for each in found] == [
+        ("CANCELLED", "Cancelled: no more")
+    ] * 2
+    assert run_command(["cancel", "--workflow", "test", "--yes"]) == 0
+    assert capsys.readouterr().out == "no executions to cancel\n"
