@@ -9,9 +9,11 @@ from runnel import __version__
 from runnel.api.openapi import describe
 from runnel.api.problems import on_http_error, on_invalid_request, on_runnel_error
 from runnel.api.routes import (
+    bulk,
     dead_letters,
     executions,
     health,
+    nodes,
     operations,
     schedules,
     webhooks,
@@ -37,7 +39,7 @@ def build_app(site: Site, guard: Guard) -> FastAPI:
     app.state.site = site
     app.openapi = describe(app)  # type: ignore[method-assign]  # as FastAPI documents it
     routes = APIRouter()
-    for each in (webhooks, workflows, executions, schedules, dead_letters, operations):
+    for each in (webhooks, workflows, bulk, executions, nodes, schedules, dead_letters, operations):
         routes.include_router(each.router)
     for prefix in PREFIXES:
         app.include_router(routes, prefix=prefix, include_in_schema=prefix == PREFIXES[0])

@@ -38,6 +38,10 @@ class WorkflowDocument(StoredWorkflow):
     document: dict[str, Any] = Field(description="As it could be written in a file")
 
 
+class Deleted(BaseModel):
+    versions: int = Field(description="How many there were")
+
+
 class Valid(BaseModel):
     """A document that would be taken."""
 

@@ -10,6 +10,7 @@ from runnel.api.bodies import StrictRoute
 from runnel.api.documents import read_workflow
 from runnel.api.models.workflows import (
     Begun,
+    Deleted,
     GraphAnswer,
     RunRequest,
     StoredWorkflow,
@@ -187,6 +188,17 @@ async def read(name: NamePath, site: OfSite, version: Version = None) -> Workflo
     stored = await site.client.library.find(name, version)
     about = _stored(stored.name, stored.version, stored.graph)
     return WorkflowDocument(**about.model_dump(), document=to_document(stored.graph.workflow))
+
+
+@router.delete(
+    "/workflows/{name:path}",
+    operation_id="delete_workflow",
+    summary="Delete all versions of a workflow; executions that have ended stay readable",
+    dependencies=[needs(Scope.OPERATE)],
+    responses=problems(404, 409, 422),
+)
+async def delete(name: NamePath, site: OfSite) -> Deleted:
+    return Deleted(versions=await site.client.library.delete(name))
 
 
 def _stored(name: str, version: int, graph: Graph) -> StoredWorkflow:
