@@ -108,6 +108,13 @@ def test_the_signature_is_the_schema_of_the_input() -> None:
     assert set(traced.input["$defs"]) == {"Kind", "Options", "Author"}
 
 
+def test_two_types_of_one_name_are_two_in_the_schema() -> None:
+    schema: Any = flows.of_one_name.to_workflow().input
+
+    names = [schema["properties"][name]["$ref"].removeprefix("#/$defs/") for name in ("old", "new")]
+    assert [list(schema["$defs"][name]["properties"]) for name in names] == [["width"], ["height"]]
+
+
 def test_every_field_of_a_workflow_is_an_option() -> None:
     traced = flows.typed.to_workflow()
 

@@ -198,3 +198,20 @@ def plain_questions(url: str) -> Any:
     except ValueError:
         number = len(merge.function("d"))
     return merge([page, chosen(None)], number if isinstance(number, int) else 1)
+
+
+class Old:
+    @dataclass
+    class Size:
+        width: int
+
+
+class New:
+    @dataclass
+    class Size:
+        height: int
+
+
+@workflow
+def of_one_name(old: Old.Size, new: New.Size) -> Any:
+    return merge(old, new)

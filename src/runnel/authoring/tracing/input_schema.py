@@ -1,7 +1,7 @@
 """The input of a decorated workflow, from its signature: names, types and defaults."""
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_type_hints
 
 import msgspec
@@ -20,17 +20,19 @@ def input_schema(function: AnyFunction, label: str) -> dict[str, Json] | None:
     Raises InputError for a parameter that no JSON value fits.
     """
     parameters = inspect.signature(function).parameters
-    hints = _hints(function, label)
-    found = {name: _property(each, hints, label) for name, each in parameters.items()}
-    if not found:
+    if not parameters:
         return None
-    definitions: dict[str, Json] = {}
-    for _, components in found.values():
-        definitions |= components
+    hints = _hints(function, label)
+    wanted = {name: hints.get(name, Any) for name in parameters}
+    # All at once, so that two types of one name get a definition each.
+    schemas, definitions = _schemas(wanted, label)
     required = [name for name, each in parameters.items() if each.default is _EMPTY]
     return {
         "type": "object",
-        "properties": {name: schema for name, (schema, _) in found.items()},
+        "properties": {
+            name: schema | _default(each)
+            for schema, (name, each) in zip(schemas, parameters.items(), strict=True)
+        },
         **({"required": required} if required else {}),
         "additionalProperties": False,
         **({"$defs": definitions} if definitions else {}),
@@ -70,24 +72,35 @@ def _hints(function: AnyFunction, label: str) -> Mapping[str, Any]:
         ) from error
 
 
-def _property(
-    parameter: inspect.Parameter, hints: Mapping[str, Any], label: str
-) -> tuple[dict[str, Json], dict[str, Json]]:
-    """The schema, and the definitions that it refers to."""
-    hint = hints.get(parameter.name, Any)
+def _schemas(
+    wanted: Mapping[str, Any], label: str
+) -> tuple[Sequence[dict[str, Json]], dict[str, Json]]:
+    """One for each, and the definitions that they refer to."""
     try:
-        (schema,), components = msgspec.json.schema_components(
-            [hint], ref_template="#/$defs/{name}"
-        )
+        return _components(list(wanted.values()))
+    except TypeError:
+        for name, hint in wanted.items():
+            _check(name, hint, label)
+        raise
+
+
+def _check(name: str, hint: Any, label: str) -> None:
+    try:
+        _components([hint])
     except TypeError as error:
-        name = getattr(hint, "__name__", str(hint))
+        shown = getattr(hint, "__name__", str(hint))
         raise InputError(
-            f"workflow {label}: the input '{parameter.name}' is a {name}, which JSON can't hold; "
+            f"workflow {label}: the input '{name}' is a {shown}, which JSON can't hold; "
             "use a plain type, a TypedDict or a dataclass"
         ) from error
-    if parameter.default is not _EMPTY:
-        schema = {**schema, "default": _as_json(parameter.default)}
-    return schema, components
+
+
+def _components(hints: list[Any]) -> tuple[Sequence[dict[str, Json]], dict[str, Json]]:
+    return msgspec.json.schema_components(hints, ref_template="#/$defs/{name}")
+
+
+def _default(parameter: inspect.Parameter) -> dict[str, Json]:
+    return {} if parameter.default is _EMPTY else {"default": _as_json(parameter.default)}
 
 
 def _as_json(value: object) -> Json:
