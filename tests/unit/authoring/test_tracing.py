@@ -1,5 +1,7 @@
 """What decorated functions are traced into: the document that says the same."""
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from runnel.core.graph import Graph
 from runnel.core.retry import RetryPolicy
 from runnel.core.templates import compile_tree
 from runnel.core.workflow import Workflow
-from runnel.errors import InputError
+from runnel.errors import InputError, TraceError
 from runnel.runtime.decorated import DecoratedWorkflow
 from tests.unit.authoring import traced_flows as flows
 from tests.unit.authoring import typed_flow
@@ -214,6 +216,23 @@ def test_questions_about_what_is_there_are_left_to_python() -> None:
     assert list(nodes_of(flows.plain_questions)) == [
         *("fetch", "fetch_2", "merge", "parse", "fetch_3", "merge_2")
     ]
+
+
+def test_questions_are_found_below_decorators_and_in_indented_code() -> None:
+    def logged(function: Callable[[str], Any]) -> Callable[[str], Any]:
+        return functools.wraps(function)(lambda url: [function(url)])
+
+    @runnel.workflow
+    @logged
+    def flow(url: str) -> Any:
+        page = flows.fetch("""a text
+at the margin""")
+        return page if page is None else flows.fetch(url)
+
+    with pytest.raises(
+        TraceError, match=r"`return page if page is None .* about the result 'page'"
+    ):
+        flow.to_workflow()
 
 
 def test_a_workflow_in_a_workflow_is_a_child() -> None:

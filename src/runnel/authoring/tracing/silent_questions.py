@@ -6,7 +6,6 @@ ever say so. In the same way nothing is raised that `except` could catch.
 
 import ast
 import inspect
-import textwrap
 from collections.abc import Iterator
 
 from runnel.authoring.calls import AnyFunction
@@ -21,6 +20,7 @@ _OF_TYPE = frozenset({"isinstance", "issubclass", "type", "callable"})
 
 def check_questions(function: AnyFunction) -> None:
     """Raises TraceError for the first one; does nothing where there is no source."""
+    function = inspect.unwrap(function)
     definition, first_line = _definition(function)
     if definition is None:
         return
@@ -34,10 +34,18 @@ def check_questions(function: AnyFunction) -> None:
 def _definition(function: AnyFunction) -> tuple[ast.FunctionDef | None, int]:
     try:
         lines, first_line = inspect.getsourcelines(function)
-        (found,) = ast.parse(textwrap.dedent("".join(lines))).body
+        found = _parsed("".join(lines))
     except (OSError, TypeError, SyntaxError, ValueError):
         return None, 0
     return (found if isinstance(found, ast.FunctionDef) else None), first_line
+
+
+def _parsed(source: str) -> ast.stmt:
+    """Below an `if` when it is indented: to cut that off could break texts of several lines."""
+    if not source[:1].isspace():
+        return ast.parse(source).body[0]
+    (around,) = ast.parse(f"if 1:\n{source}").body
+    return ast.increment_lineno(around, -1).body[0] if isinstance(around, ast.If) else around
 
 
 def _problems(node: ast.AST, known: KnownResults) -> Iterator[str]:
