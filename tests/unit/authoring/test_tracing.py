@@ -212,6 +212,13 @@ def test_brackets_of_texts_are_no_templates() -> None:
     }
 
 
+def test_a_copy_of_a_result_is_the_result() -> None:
+    assert nodes_of(flows.copies)["merge"].config["args"] == {
+        "left": {"left": "{{ fetch }}", "right": "{{ fetch }}"},
+        "right": ["{{ fetch.title }}"],
+    }
+
+
 def test_questions_about_what_is_there_are_left_to_python() -> None:
     assert list(nodes_of(flows.plain_questions)) == [
         *("fetch", "fetch_2", "merge", "parse", "fetch_3", "merge_2")

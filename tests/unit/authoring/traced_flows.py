@@ -1,7 +1,8 @@
 """Decorated functions for the tests of tracing."""
 
+import copy
 import enum
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any, Literal, TypedDict
 
@@ -198,6 +199,18 @@ def plain_questions(url: str) -> Any:
     except ValueError:
         number = len(merge.function("d"))
     return merge([page, chosen(None)], number if isinstance(number, int) else 1)
+
+
+@dataclass
+class Pair:
+    left: Any
+    right: Any
+
+
+@workflow
+def copies(url: str) -> Any:
+    page = fetch(url)
+    return merge(asdict(Pair(page, copy.copy(page))), copy.deepcopy([page["title"]]))
 
 
 class Old:

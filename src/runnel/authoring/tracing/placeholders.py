@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
 
 from runnel.authoring.tracing.notes import note_shown
 from runnel.authoring.tracing.refusals import refusal, type_refusal
@@ -75,6 +75,13 @@ class Placeholder:
 
     def __invert__(self) -> "Expression":
         return Expression(trace_of(self), ("not ", self))
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, _: object) -> Self:
+        """Nothing changes it; `dataclasses.asdict` copies as well."""
+        return self
 
     def __hash__(self) -> int:
         return id(self)
