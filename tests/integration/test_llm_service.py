@@ -12,6 +12,7 @@ from runnel.handlers import Means, builtin_registry
 from runnel.handlers.addresses import Addresses
 from runnel.ports.telemetry import HANDLER_METRIC
 from runnel.runtime.clock import RealClock
+from runnel.runtime.secret_values import KnownSecrets
 from tests.odd_server import Answer, OddServer, answer, json_answer, odd_server
 from tests.unit.engine.worker.stage import Stage
 
@@ -141,6 +142,16 @@ async def test_the_operators_key_goes_to_the_operators_service_only(
         for request in server.requests
     }
     assert keys == {"x1/a": None, "x1/b": "Bearer sk-own"}
+
+
+async def test_the_operators_key_is_not_in_the_output(stage: Stage, server: OddServer) -> None:
+    """No config names it, and a service may well repeat what it was sent."""
+    server.says(PATH, json_answer(completion("your key is sk-operator")))
+
+    task = stage.task(HANDLER, {"model": "m", "prompt": "Hi"})
+    output = await stage.output(task, secrets=KnownSecrets({}, others=["sk-operator"]))
+
+    assert output["text"] == "your key is ***"
 
 
 async def test_json_is_read_where_it_was_asked_for(stage: Stage, server: OddServer) -> None:

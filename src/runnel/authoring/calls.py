@@ -37,11 +37,16 @@ class ContextPlace(StrEnum):
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """`knows_secrets` tells that the function uses secrets of the worker that the config does not
+    name: its result is searched for them too.
+    """
+
     function: AnyFunction
     mode: Mode
     positional: tuple[Json, ...] = ()
     named: dict[str, Json] = {}
     place: ContextPlace = ContextPlace.NONE
+    knows_secrets: bool = False
 
     def invoke(self, context: Context) -> Any:
         """A coroutine when the function is asynchronous, its result otherwise."""

@@ -5,6 +5,7 @@ from typing import Any
 
 from runnel.core.json_types import Json
 from runnel.errors import InputError
+from runnel.handlers.shortening import short
 
 ABSENT: Any = object()
 MISSING_CHOICES = ("error", "null", "omit")
@@ -55,6 +56,4 @@ def refuse(operation: str | None, why: str) -> InputError:
 
 def shown(value: Json) -> str:
     """A value in a message: its kind, and how it begins."""
-    text = repr(value)
-    short = text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…"
-    return f"{type(value).__name__} {short}"
+    return f"{type(value).__name__} {short(repr(value), SHOWN_CHARS)}"

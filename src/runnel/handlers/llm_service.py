@@ -22,6 +22,7 @@ from runnel.handlers.llm.asking import messages_of, wanted_of, wants_json
 from runnel.handlers.llm.stream import Pieces, lines_of
 from runnel.handlers.means import Means, check_config
 from runnel.handlers.mocking import ABSENT, Mock, mock_of
+from runnel.handlers.shortening import short
 
 NAME = "llm_service"
 SPENT = "llm_tokens"
@@ -40,7 +41,11 @@ class LlmService:
         """Raises InputError with every problem of the config."""
         check_config(NAME, config)
         return Call(
-            function=self._ask, mode=Mode.LOOP, positional=(config,), place=ContextPlace.LAST
+            function=self._ask,
+            mode=Mode.LOOP,
+            positional=(config,),
+            place=ContextPlace.LAST,
+            knows_secrets=self._means.llm_api_key is not None,
         )
 
     async def _ask(self, config: Mapping[str, Json], ctx: Context) -> Json:
@@ -89,7 +94,7 @@ def _streams(config: Mapping[str, Json]) -> bool:
 
 def _mock_text(asked: str, response: Json) -> str:
     if response is ABSENT:
-        return f"This is a mock completion of: {asked[:MOCK_CHARS]}"
+        return f"This is a mock completion of: {short(asked, MOCK_CHARS)}"
     return response if isinstance(response, str) else msgspec.json.encode(response).decode()
 
 

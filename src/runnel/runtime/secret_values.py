@@ -1,23 +1,21 @@
 """The secrets of this process: from the environment and from a file, read once, at the start."""
 
-import base64
 import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from urllib.parse import quote, quote_plus
 
 import msgspec
 
+from runnel.runtime.cut_secrets import CutSecrets
+from runnel.runtime.secret_shapes import shapes_of
 from runnel.settings import Settings, SettingsError
 from runnel.settings.parsers import SECRET_CHARS_MIN
 from runnel.telemetry.redaction import Redactor
 
 VARIABLE = "RUNNEL_SECRETS_FILE"
 FILE_BYTES_MAX = 1024 * 1024
-# One line of a key in PEM form says enough; shorter lines may stand in any text.
-LINE_CHARS_MIN = 16
 _LINE = re.compile(r"([a-z_][a-z0-9_]*)\s*=\s*(.*)")
 
 
@@ -28,17 +26,18 @@ class KnownSecrets:
         self._values = dict(values)
         self._others = tuple(others)
         self._redactor = Redactor(self.shapes())
+        self._cut = CutSecrets(self.shapes())
 
     def get(self, name: str) -> str | None:
         return self._values.get(name)
 
     def hide(self, text: str) -> str:
-        return self._redactor.known(text)
+        return self._cut.hide(self._redactor.known(text))
 
     def shapes(self) -> list[str]:
         """Every form in which a value may turn up in a text."""
         values = (*self._values.values(), *self._others)
-        return [shape for value in values for shape in _shapes(value)]
+        return [shape for value in values for shape in shapes_of(value)]
 
 
 def secrets_of_worker(settings: Settings) -> KnownSecrets:
@@ -108,13 +107,3 @@ def _value(text: str, where: str) -> str:
 
 def _refused(problem: str) -> SettingsError:
     return SettingsError([f"{VARIABLE}: {problem}"])
-
-
-def _shapes(value: str) -> Iterator[str]:
-    """As it is, in a URL, in JSON, in a Python text, in base64; and line by line."""
-    yield from (value, quote(value), quote(value, safe=""), quote_plus(value))
-    yield msgspec.json.encode(value).decode()[1:-1]
-    yield repr(value)[1:-1]
-    yield base64.b64encode(value.encode()).decode().rstrip("=")
-    yield base64.urlsafe_b64encode(value.encode()).decode().rstrip("=")
-    yield from (line for line in value.split() if len(line) >= LINE_CHARS_MIN)

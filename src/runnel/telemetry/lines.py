@@ -24,14 +24,14 @@ class _Line(logging.Formatter):
             key: value for key, value in vars(record).items() if key not in _STANDARD
         }
         return {
-            key: self._redactor.value(key, value)
+            self._redactor.text(key): self._redactor.value(key, value)
             for key, value in given.items()
             if value is not None
         }
 
     def _message(self, record: logging.LogRecord) -> str:
-        event: str | None = getattr(record, "event", None)
-        return event or self._redactor.text(record.getMessage())
+        event: object = getattr(record, "event", None)
+        return self._redactor.text(str(event or record.getMessage()))
 
     def _traceback(self, record: logging.LogRecord) -> str:
         if record.exc_info is None or record.exc_info[0] is None:

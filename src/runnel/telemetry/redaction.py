@@ -39,13 +39,15 @@ class Redactor:
         return _IN_URL.sub(f"{HIDDEN}@", text) if "://" in text else text
 
     def value(self, name: str, value: object) -> object:
-        """Numbers and truths as they are, everything else as text or as what holds texts."""
+        """Numbers and truths as they are, unless one is a secret; everything else as text or as
+        what holds texts.
+        """
         if _is_secret(name):
             return HIDDEN
         if value is None or isinstance(value, bool | int | float):
-            return value
+            return HIDDEN if self.known(str(value)) == HIDDEN else value
         if isinstance(value, dict):
-            return {str(key): self.value(str(key), each) for key, each in value.items()}
+            return {self.text(str(key)): self.value(str(key), each) for key, each in value.items()}
         if isinstance(value, list | tuple | set | frozenset):
             return [self.value("", each) for each in value]
         return self.text(str(value))

@@ -39,7 +39,7 @@ class Kept(logging.Handler):
 
 @pytest.fixture
 def kept() -> Iterator[Kept]:
-    handler = Kept(JsonLine(Redactor(["geheim"]), {"role": "worker"}))
+    handler = Kept(JsonLine(Redactor(["geheim", "83726150"]), {"role": "worker"}))
     logger = logging.getLogger("runnel")
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)
@@ -128,6 +128,15 @@ def test_what_user_code_logs_keeps_its_ids(kept: Kept) -> None:
     }
 
 
+def test_names_that_user_code_gives_are_looked_at_too(kept: Kept) -> None:
+    extra = {"event": "geheim", "geheim": 1}
+    logging.getLogger("runnel.handler.python").info("x", extra=extra)
+
+    (line,) = kept.documents
+    assert (line["event"], line["***"]) == ("***", 1)
+    assert "geheim" not in kept.lines[0]
+
+
 SECRETS = [
     ("message", "connect to redis://ada:xyz@host/0", "connect to redis://***@host/0"),
     ("message", "the word is geheim", "the word is ***"),
@@ -137,6 +146,8 @@ SECRETS = [
     ("urls", ["http://a:b@c", "geheim"], ["http://***@c", "***"]),
     ("token", "fencing-7", "fencing-7"),
     ("count", 7, 7),
+    ("count", 83726150, "***"),
+    ("found", {"geheim": 1}, {"***": 1}),
 ]
 
 

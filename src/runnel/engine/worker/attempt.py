@@ -8,7 +8,7 @@ from runnel.authoring.context import Context, Emit
 from runnel.authoring.registry import Handler
 from runnel.core.effects import Task
 from runnel.core.json_types import Json
-from runnel.core.templates import MissingValueError
+from runnel.core.templates import MissingValueError, TemplateEvaluationError
 from runnel.core.values import Value
 from runnel.engine.worker.configs import SECRETS, Config, config_of
 from runnel.engine.worker.execute import Executor
@@ -60,9 +60,7 @@ class Attempts:
         config = config_of(task.config)
         roots = {*config.roots, *config_of(task.cache_key).roots, *values.parent_ids()}
         await values.load(roots, self._blobs)
-        # A key is stored: what it was made of could be guessed by trying.
-        resolved = self._resolved(config, values, shows_secrets=False)
-        run.cache_key = key_of(task, resolved, values)
+        run.cache_key = key_of(task, self._resolved_for_key(config, values), values)
         data = await self._results.recall(run.cache_key)
         return None if data is None else await self._stored(data, task)
 
@@ -79,7 +77,7 @@ class Attempts:
             await self._load(run, values, (INPUT, *values.parent_ids()))
         context = run.context = Context(task, values, self._emit)
         data = await self._executor.run(run, call, context, values)
-        if config.secrets:
+        if config.secrets or call.knows_secrets:
             data = output_without_secrets(data, self._secrets)
         if run.cache_key:
             self._on_suspend(run)
@@ -94,6 +92,16 @@ class Attempts:
         return inline_value(data, self._inline_bytes_max) or await store(
             data, task.token, self._blobs
         )
+
+    def _resolved_for_key(self, config: Config, values: Values) -> Json:
+        """Without secrets: a key is stored, and what it was made of could be guessed by trying."""
+        try:
+            return self._resolved(config, values, shows_secrets=False)
+        except TemplateEvaluationError:
+            if not config.secrets:
+                raise
+            # `secrets.port | int` fits the value, not the name: the templates and what they read.
+            return [config.template, values.found(config.roots - {SECRETS})]
 
     def _resolved(self, config: Config, values: Values, *, shows_secrets: bool = True) -> Json:
         """Without `shows_secrets` each stands for itself by its name."""

@@ -36,6 +36,11 @@ class Config:
         self.roots = frozenset(reference.root for reference in tree.references)
         self.secrets = frozenset(map(_secret_name, filter(_is_secret, tree.references)))
 
+    @property
+    def template(self) -> Json:
+        """As it was written."""
+        return _decode(self._data)
+
     def resolve(self, scope: Scope) -> Json:
         """Raises a TemplateError that names the field and what is wrong with it."""
         if self._tree is None:

@@ -1,6 +1,7 @@
 """The values that travel with a task: found by templates and by the context, decoded once, late."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 
 import msgspec
@@ -39,6 +40,14 @@ class Values:
         if root not in decoded:
             decoded[root] = self._decode(root)
         return decoded[root]
+
+    def found(self, roots: Iterable[str]) -> dict[str, Json]:
+        """Those of `roots` that there are."""
+        found = {}
+        for root in roots:
+            with suppress(MissingValueError):
+                found[root] = self.lookup(root)
+        return found
 
     @property
     def parents(self) -> Mapping[str, Json]:

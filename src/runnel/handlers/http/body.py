@@ -8,9 +8,11 @@ import msgspec
 
 from runnel.core.json_types import Json
 from runnel.errors import ServiceError, ServiceRefusedError
+from runnel.handlers.shortening import short
 
 # What is longer is no media type; reading one takes the square of its length.
 HEADER_CHARS_MAX = 500
+WORD_CHARS = 20
 # Accepts the headers of gzip and of zlib alike.
 _ANY_HEADER = zlib.MAX_WBITS | 32
 
@@ -24,7 +26,9 @@ class Unpacking:
         self._size = 0
         encoding = headers.get("content-encoding", "identity").strip().lower()
         if encoding not in {"identity", "", "gzip", "x-gzip", "deflate"}:
-            raise ServiceRefusedError(f"{where} answered in the encoding '{encoding[:20]}'")
+            raise ServiceRefusedError(
+                f"{where} answered in the encoding '{short(encoding, WORD_CHARS)}'"
+            )
         is_packed = encoding not in {"identity", ""}
         self._unpack = zlib.decompressobj(_ANY_HEADER) if is_packed else None
         length = headers.get("content-length", "")
@@ -83,5 +87,5 @@ def _text(data: bytes, said: Message, where: str) -> str:
     except (UnicodeError, LookupError):
         raise ServiceRefusedError(
             f"{where} answered with {len(data):,} bytes of {said.get_content_type()} that are "
-            f"neither JSON nor text in {charset[:20]}"
+            f"neither JSON nor text in {short(charset, WORD_CHARS)}"
         ) from None

@@ -15,6 +15,7 @@ from runnel.handlers.http.connections import Connections
 from runnel.handlers.http.statuses import SAID_CHARS, retry_after, status_error
 from runnel.handlers.http.wanted import USER_AGENT, Limits, Wanted, shown_url
 from runnel.handlers.loop_time import Waits
+from runnel.handlers.shortening import CUT, short
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 # With these, the request is made again as it was; with the others as a GET.
@@ -22,6 +23,7 @@ AS_IT_WAS = frozenset({307, 308})
 # What another host may know; anything else that a user gave may be a credential.
 HARMLESS = frozenset({"accept", "accept-language", "content-type", "user-agent"})
 ERROR_BYTES = 4 * SAID_CHARS
+TARGET_CHARS = 60
 PORTS = {"http": 80, "https": 443}
 
 
@@ -162,8 +164,8 @@ def _next_url(url: httpx.URL, target: str, where: str) -> httpx.URL:
         found = httpx.URL()
     if not is_url(str(found)):
         raise ServiceRefusedError(
-            f"{where} redirects to '{target[:60]}'; only http and https are followed, without a "
-            "user or password"
+            f"{where} redirects to '{short(target, TARGET_CHARS)}'; only http and https are "
+            "followed, without a user or password"
         )
     return found
 
@@ -208,10 +210,10 @@ async def _refusal(opened: Opened, wanted: Wanted, clock: Waits) -> RunnelError:
     with suppress(RunnelError, httpcore.NetworkError, httpcore.ProtocolError):
         async with aclosing(opened.chunks(wanted.limits.bytes_max)) as chunks:
             async for chunk in chunks:
-                said += chunk[:ERROR_BYTES]
-                if len(said) >= ERROR_BYTES:
+                said += chunk[: ERROR_BYTES + 1]
+                if len(said) > ERROR_BYTES:
                     break
-    text = said[:ERROR_BYTES].decode(errors="replace")
+    text = said[:ERROR_BYTES].decode(errors="replace") + (CUT if len(said) > ERROR_BYTES else "")
     after = retry_after(head.headers.get("retry-after"), now=clock.now())
     return status_error(wanted.verdicts, head.where, head.status, said=text, retry_after_s=after)
 

@@ -6,6 +6,7 @@ from email.utils import parsedate_to_datetime
 import msgspec
 
 from runnel.errors import RunnelError, ServiceBusyError, ServiceRefusedError
+from runnel.handlers.shortening import short
 
 OK: tuple[int | str, ...] = ("2xx",)
 # Request Timeout, Too Early, Too Many Requests, and trouble of the server's own: all may pass.
@@ -30,9 +31,8 @@ def status_error(
     verdicts: Verdicts, where: str, status: int, *, said: str, retry_after_s: float | None
 ) -> RunnelError:
     """`said` is the beginning of the body: services explain there what they did not like."""
-    words = " ".join(said.split())
-    short = words if len(words) <= SAID_CHARS else words[: SAID_CHARS - 1] + "…"
-    sentence = f"{where} answered {status}" + (f": {short}" if short else "")
+    words = short(" ".join(said.split()), SAID_CHARS)
+    sentence = f"{where} answered {status}" + (f": {words}" if words else "")
     if verdicts.is_retried(status):
         return ServiceBusyError(sentence, status=status, retry_after_s=retry_after_s)
     return ServiceRefusedError(sentence, status=status)

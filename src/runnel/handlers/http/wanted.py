@@ -8,6 +8,7 @@ import msgspec
 
 from runnel.core.json_types import Json
 from runnel.handlers.http.statuses import OK, RETRIED, Verdicts
+from runnel.handlers.shortening import short
 
 TIMEOUT_S = 30.0
 CONNECT_S = 10.0
@@ -80,8 +81,7 @@ def wanted_of(config: Mapping[str, Json], *, idempotency_key: str) -> Wanted:
 def shown_url(url: str) -> str:
     """In a message: without its query and fragment, which hold what is none of a log's business."""
     parts = urlsplit(url)
-    text = f"{parts.scheme}://{parts.netloc}{parts.path}"
-    return text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…"
+    return short(f"{parts.scheme}://{parts.netloc}{parts.path}", SHOWN_CHARS)
 
 
 def _header(text: str) -> str:

@@ -6,10 +6,12 @@ import msgspec
 
 from runnel.core.json_types import Json
 from runnel.errors import ServiceError
+from runnel.handlers.shortening import short
 
 DONE = "[DONE]"
 # Calls of tools come in pieces too; more of them than this are an attack on our memory.
 CALLS_MAX = 128
+ERROR_CHARS = 200
 
 
 class Pieces:
@@ -47,7 +49,9 @@ class Pieces:
         if not isinstance(piece, dict):
             raise ServiceError(f"{self._where} sent a piece that is no object")
         if "error" in piece:
-            raise ServiceError(f"{self._where} broke off: {str(piece['error'])[:200]}")
+            raise ServiceError(
+                f"{self._where} broke off: {short(str(piece['error']), ERROR_CHARS)}"
+            )
         self._model = piece.get("model") or self._model
         self._usage = piece.get("usage") or self._usage
         choices = piece.get("choices")

@@ -1,5 +1,7 @@
 """What a program writes: its beginning is kept, and its last words for an error."""
 
+from runnel.handlers.shortening import CUT
+
 TAIL_BYTES = 2_000
 
 
@@ -11,6 +13,7 @@ class Capture:
         self._parts: list[bytes] = []
         self._size = 0
         self._tail = b""
+        self._heard = 0
         self.is_cut = False
 
     def add(self, chunk: bytes) -> None:
@@ -18,7 +21,8 @@ class Capture:
         if kept:
             self._parts.append(kept)
             self._size += len(kept)
-        self.is_cut = self.is_cut or len(kept) < len(chunk)
+        self._heard += len(chunk)
+        self.is_cut = self._heard > self._bytes_max
         self._tail = (self._tail + chunk[-TAIL_BYTES:])[-TAIL_BYTES:]
 
     def data(self) -> bytes:
@@ -29,4 +33,6 @@ class Capture:
         return self.data().decode(errors="replace")
 
     def tail(self) -> str:
-        return self._tail.decode(errors="replace").strip()
+        """Marked if something stood before it."""
+        text = self._tail.decode(errors="replace").strip()
+        return CUT + text if self._heard > TAIL_BYTES else text

@@ -2,8 +2,12 @@
 
 import asyncio
 import base64
+import html
+import json
 import logging
+import re
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -186,3 +190,106 @@ async def test_a_cached_result_is_found_by_the_name_of_a_secret(stage: Stage) ->
     outputs = [each.output.decode() for each in results if isinstance(each, TaskCompleted)]
     assert outputs == [{"a": "***"}, {"a": "***"}]
     assert len(seen.configs) == 1
+
+
+async def told(stage: Stage, code: Any, **fields: Any) -> Json:
+    """The output of code that is given the key."""
+
+    def tell(config: Json, ctx: Context) -> Json:
+        return code(config["key"])
+
+    stage.handlers.register("tell", tell)
+    return await stage.output(
+        stage.task("tell", {"key": "{{ secrets.key }}"}, **fields), secrets=SECRETS
+    )
+
+
+def in_small_letters(url: str) -> str:
+    return re.sub("%..", lambda found: found[0].lower(), url)
+
+
+ECHOES: dict[str, Any] = {
+    "in JSON inside of a text": lambda key: json.dumps({"you sent": key}),
+    "in JSON as others write it": lambda key: msgspec.json.encode({"you sent": key}).decode(),
+    "in JSON as PHP writes it": lambda key: json.dumps({"you sent": key}).replace("/", "\\/"),
+    "as Basic": lambda key: base64.b64encode(b"ada:" + key.encode()).decode(),
+    "as Basic with another name": lambda key: base64.b64encode(b"grace:" + key.encode()).decode(),
+    "in a cookie": lambda key: base64.urlsafe_b64encode(b"u=a;k=" + key.encode() + b";").decode(),
+    "as digits": lambda key: key.encode().hex(),
+    "in HTML": lambda key: f"<p>{html.escape(key)}</p>",
+    "in a URL with small letters": lambda key: (
+        quote(key, safe="").replace("%2F", "%2f").replace("%C3%A4", "%c3%a4")
+    ),
+    "as bytes": lambda key: repr(key.encode()),
+    "as a key": lambda key: {key: 1},
+}
+
+
+@pytest.mark.parametrize("name", ECHOES)
+async def test_an_output_does_not_tell_it_in_any_shape(stage: Stage, name: str) -> None:
+    stored = msgspec.json.encode(await told(stage, ECHOES[name]))
+
+    written = {
+        "geheim",
+        KEY.encode().hex()[8:20],
+        *(base64.b64encode(b"x" * before + KEY.encode()).decode()[8:16] for before in range(3)),
+    }
+    assert b"***" in stored
+    assert not [each for each in written if each.encode() in stored]
+
+
+@pytest.mark.parametrize("number", [1234, -1234, 1234.0])
+async def test_a_number_that_is_a_secret_is_hidden(stage: Stage, number: float) -> None:
+    output = await told(stage, lambda _: {"pin": number, "other": 51234, "third": 1.1234})
+
+    assert output["pin"] in {"***", "-***"}
+    assert (output["other"], output["third"]) == (51234, 1.1234)
+
+
+async def test_an_output_may_be_nested_deeply(stage: Stage) -> None:
+    depth = 800
+
+    output = await told(stage, lambda _: msgspec.json.decode("[" * depth + "1234" + "]" * depth))
+
+    assert msgspec.json.encode(output) == b"[" * depth + b'"***"' + b"]" * depth
+
+
+@pytest.mark.parametrize("chars", range(1_980, 2_000))
+async def test_half_of_a_secret_does_not_stand_where_a_message_was_cut(
+    stage: Stage, chars: int
+) -> None:
+    stage.handlers.register("fail", raises_with("x" * (chars - 13) + KEY + "y" * 8_000))
+
+    failed = await stage.error(stage.task("fail", {}), secrets=SECRETS)
+
+    told_of_it = failed.error.message.rpartition("x")[2]
+    assert failed.error.message.endswith("…")
+    assert told_of_it in {"***…", "***y…"} or len(told_of_it) <= len(KEY) // 2
+
+
+def test_the_end_of_a_secret_is_hidden_where_a_text_was_cut_before_it() -> None:
+    secrets = KnownSecrets({"key": "correct horse battery staple"})
+
+    assert secrets.hide("…battery staple is wrong") == "…*** is wrong"
+    assert secrets.hide("battery staple is wrong") == "battery staple is wrong"
+    assert secrets.hide("no…staple…correct hor…") == "no…staple…***…"
+    assert KnownSecrets({}).hide("cut…") == "cut…"
+
+
+async def test_a_template_may_make_something_else_of_it_where_results_are_kept(
+    stage: Stage,
+) -> None:
+    """A name instead of the value would fit no filter."""
+    fields: dict[str, Any] = {"cache_key": msgspec.Raw(b"null"), "cache_ttl_s": 60.0}
+    config = {"a": "{{ secrets.pin | int }}", "b": "{{ input.x }}"}
+    seen = Seen()
+    stage.handlers.register("see", seen)
+
+    async with stage.working(secrets=SECRETS):
+        for number, value in enumerate((1, 1, 2), start=1):
+            await stage.issue(
+                stage.task("see", config, node=f"n{number}", execution_input={"x": value}, **fields)
+            )
+            await stage.results(number)
+
+    assert seen.configs == [{"a": 1234, "b": 1}, {"a": 1234, "b": 2}]
