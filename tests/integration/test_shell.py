@@ -146,6 +146,16 @@ async def test_what_can_not_be_run_is_said_in_a_sentence(stage: Stage, tmp_path:
     assert failed.error.retryable is False
 
 
+@pytest.mark.parametrize("config", [{}, {"env": {"A": "x" * 200_000}}, {"stdin": "short"}])
+async def test_a_text_that_is_too_long_for_an_argument_belongs_to_stdin(
+    stage: Stage, config: dict[str, Any]
+) -> None:
+    failed = await failure(stage, "echo", "x" * 200_000, **config)
+
+    assert "give long texts to stdin" in failed.error.message
+    assert failed.error.retryable is False
+
+
 async def test_a_time_limit_ends_the_whole_group(stage: Stage, tmp_path: Path) -> None:
     file = tmp_path / "pids"
     script = f"sleep 1000 & echo $$ $! > {file}; wait"

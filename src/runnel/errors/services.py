@@ -8,10 +8,10 @@ class NotAllowedError(RunnelError):
 
     code = "not_allowed"
 
-    def __init__(self, what: str, name: str, *, setting: str) -> None:
+    def __init__(self, what: str, name: str, *, setting: str, example: str | None = None) -> None:
         super().__init__(
             f"this worker may not use {what} '{name}': who runs the worker has to allow it, with "
-            f"{setting}={name} for example"
+            f"{setting}={example or name} for example"
         )
         self.name = name
         self.setting = setting

@@ -1,6 +1,7 @@
 """Which functions and programs an operator lets workflows run: a document alone enables nothing."""
 
 import os
+import re
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -13,8 +14,14 @@ from runnel.errors import NotAllowedError, ProgramNotFoundError
 ALL = "*"
 _PYTHON = "RUNNEL_ALLOW_PYTHON"
 _SHELL = "RUNNEL_ALLOW_SHELL"
-# With these, a program loads other code than its own.
-_LOADERS = ("LD_", "DYLD_")
+# With these a program runs other code than its own. The first lines are for any program, also for
+# the shell that starts it: bash as sh runs what PS4 says, if SHELLOPTS asks for traces.
+_LOADERS = re.compile(
+    r"(LD|DYLD|BASH|GLIBC)_\w*|PATH|SHELLOPTS|BASHOPTS|PS4|ENV|IFS|CDPATH|GCONV_PATH"
+    r"|HOME|SHELL|XDG_\w*|EDITOR|VISUAL|\w*PAGER|BROWSER|LESS(OPEN|CLOSE)?|ZDOTDIR|CLASSPATH"
+    r"|(PYTHON|PERL|RUBY|PHP|GEM_|NODE_|NPM_|LUA_|TCL|GIT_|SSH_|_?JAVA_|JDK_)\w*",
+    re.IGNORECASE,
+)
 
 
 class Functions(msgspec.Struct, frozen=True):
@@ -66,13 +73,15 @@ class Programs(msgspec.Struct, frozen=True):
             found = shutil.which(program, path=os.environ.get("PATH", os.defpath)) or ""
         if not found or not Path(found).exists():
             raise ProgramNotFoundError(program)
-        return found
+        return str(Path(found).absolute())  # a PATH may be relative, and the program runs in `cwd`
 
     def check_variables(self, names: Sequence[str]) -> None:
         """Where only some programs may run, none is made to load other code."""
         for name in () if self.are_all else names:
-            if name.startswith(_LOADERS) or name == "PATH":
-                raise NotAllowedError("a program with the variable", name, setting=_SHELL)
+            if _LOADERS.fullmatch(name):
+                raise NotAllowedError(
+                    "a program with the variable", name, setting=_SHELL, example="all"
+                )
 
 
 def _covers(entry: str, module: str) -> bool:

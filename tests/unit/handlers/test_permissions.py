@@ -135,6 +135,35 @@ def test_programs_are_looked_for_in_the_workers_own_path(
         Programs(("tool",)).find("./tool", cwd=tmp_path)
 
 
+def test_a_relative_path_does_not_lead_into_the_folder_that_a_document_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("workers", "others"):
+        tool = tmp_path / folder / "bin" / "tool"
+        tool.parent.mkdir(parents=True)
+        tool.write_text("#!/bin/sh\n")
+        tool.chmod(0o755)
+    monkeypatch.chdir(tmp_path / "workers")
+    monkeypatch.setenv("PATH", "bin")
+
+    found = Programs(("tool",)).find("tool", cwd=tmp_path / "others")
+
+    assert found == str(tmp_path / "workers" / "bin" / "tool")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["LD_PRELOAD", "PATH", "SHELLOPTS", "PS4", "BASH_ENV", "PYTHONPATH", "PERL5OPT", "NODE_OPTIONS"]
+    + ["GIT_SSH_COMMAND", "HOME", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "MANPAGER", "RUBYOPT"],
+)
+def test_where_some_programs_may_run_none_is_made_to_run_another(name: str) -> None:
+    Programs().check_variables([name])
+    Programs(("echo",)).check_variables(["LC_ALL", "TZ", "YEAR", "API_KEY", "REPORT"])
+
+    with pytest.raises(NotAllowedError, match=f"variable '{name}': .* RUNNEL_ALLOW_SHELL=all"):
+        Programs(("echo",)).check_variables(["LC_ALL", name])
+
+
 PUBLIC = ["8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8"]
 PRIVATE = [
     "127.0.0.1",

@@ -5,6 +5,7 @@ when it takes too long, when its node is cancelled, and when its worker dies.
 """
 
 import asyncio
+import errno
 import os
 import signal
 from collections.abc import Mapping
@@ -85,10 +86,18 @@ class Shell:
     ) -> None:
         env, cwd, stdin = _environment(config), config.get("cwd"), config.get("stdin")
         lifeline = self._guardian.lifeline()
-        if stdin is None:
-            await program.start(arguments, env=env, cwd=cwd, lifeline=lifeline)
-        else:
-            await program.start_with(stdin, arguments, env=env, cwd=cwd, lifeline=lifeline)
+        try:
+            if stdin is None:
+                await program.start(arguments, env=env, cwd=cwd, lifeline=lifeline)
+            else:
+                await program.start_with(stdin, arguments, env=env, cwd=cwd, lifeline=lifeline)
+        except OSError as error:
+            if error.errno != errno.E2BIG:
+                raise
+            raise InputError(
+                "handler 'shell': command and env are longer than this system allows; give long "
+                "texts to stdin"
+            ) from error
 
     async def _until_over(self, program: Program, limit_s: float | None) -> None:
         if limit_s is None:
