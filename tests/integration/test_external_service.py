@@ -177,6 +177,10 @@ BROKEN = {
         b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nContent-Length: 2\r\n\r\nhalf", is_last=True
     ),
     "no gzip": answer(body=b"not packed", content_encoding="gzip"),
+    "only the head of a gzip": answer(body=gzip.compress(b"x")[:10], content_encoding="gzip"),
+    "a second gzip that is cut": answer(
+        body=gzip.compress(b"x") + gzip.compress(b"y" * 99)[:-9], content_encoding="gzip"
+    ),
     "half a gzip": answer(body=gzip.compress(b"x" * 999)[:-9], content_encoding="gzip"),
     "no JSON": json_answer(b'{"half": '),
     "deep JSON": json_answer(b"[" * 100_000),
@@ -216,6 +220,18 @@ REFUSED = {
         ),
         "is larger than 1,000 bytes; ask for less, or raise max_response_bytes",
     ),
+    "endless parts with nothing in them": (
+        answer(body=gzip.compress(b"") * 200, content_encoding="gzip"),
+        "is larger than 1,000 bytes",
+    ),
+    "an encoding that takes for ever": (
+        answer(body=b"a-" + b"b9a" * 300, content_type="text/plain; charset=PunyCode"),
+        "nor text in punycode",
+    ),
+    "an encoding of sources": (
+        answer(body=b"\\x41", content_type="text/plain; charset=unicode-escape"),
+        "nor text in unicode-escape",
+    ),
     "a bomb": (
         answer(body=zlib.compress(bytes(50_000_000)), content_encoding="deflate"),
         "is larger than 1,000 bytes",
@@ -235,11 +251,41 @@ async def test_what_nobody_can_use_is_not_asked_for_again(
     assert (failed.error.type, is_retried(failed)) == ("ServiceRefusedError", False)
 
 
-async def test_packed_answers_are_unpacked(stage: Stage, server: OddServer) -> None:
-    body = gzip.compress(b'{"packed": true}')
-    url = server.says("/a", json_answer(body, content_encoding="gzip"))
+PACKED = {
+    "gzip": ("gzip", gzip.compress(b'{"packed": true}')),
+    "gzip in two parts": ("gzip", gzip.compress(b'{"packed":') + gzip.compress(b" true}")),
+    "gzip with a tail": ("gzip", gzip.compress(b'{"packed": true}') + b"\0\0\0"),
+    "deflate": ("deflate", zlib.compress(b'{"packed": true}')),
+    "deflate without a head": ("deflate", zlib.compress(b'{"packed": true}', wbits=-15)),
+    "not at all": ("identity", b'\xef\xbb\xbf{"packed": true}'),
+}
 
-    assert (await called(stage, url=url))["body"] == {"packed": True}
+
+@pytest.mark.parametrize("name", PACKED)
+@pytest.mark.parametrize("is_slow", [False, True])
+async def test_packed_answers_are_unpacked(
+    stage: Stage, server: OddServer, name: str, is_slow: bool
+) -> None:
+    encoding, body = PACKED[name]
+    said = json_answer(body, content_encoding=encoding)
+    if is_slow:  # byte by byte
+        chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
+        head = said.data.partition(b"\r\n\r\n")[0].replace(b"content-length", b"x-length")
+        said = Answer(head + b"\r\ntransfer-encoding: chunked\r\n\r\n" + chunks)
+
+    assert (await called(stage, url=server.says("/a", said)))["body"] == {"packed": True}
+
+
+@pytest.mark.parametrize("encoding", ["identity", "gzip", "br"])
+async def test_an_answer_without_a_body_may_say_how_long_it_would_be(
+    stage: Stage, server: OddServer, encoding: str
+) -> None:
+    said = answer(content_length="5000000000", content_encoding=encoding)
+
+    output = await called(stage, method="HEAD", url=server.says("/a", said))
+
+    assert output["headers"]["content-length"] == "5000000000"
+    assert output["body"] == ""
 
 
 async def test_a_silent_server_is_given_up_after_the_time_limit(server: OddServer) -> None:

@@ -20,6 +20,7 @@ from runnel.handlers.shortening import CUT, short
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 # With these, the request is made again as it was; with the others as a GET.
 AS_IT_WAS = frozenset({307, 308})
+WITHOUT_BODY = frozenset({204, 304})
 # What another host may know; anything else that a user gave may be a credential.
 HARMLESS = frozenset({"accept", "accept-language", "content-type", "user-agent"})
 ERROR_BYTES = 4 * SAID_CHARS
@@ -33,6 +34,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     status: int
     headers: dict[str, str]
     where: str
+    has_body: bool
 
 
 class Opened:
@@ -44,7 +46,11 @@ class Opened:
 
     async def chunks(self, bytes_max: int) -> AsyncGenerator[bytes, None]:
         """Unpacked; raises ServiceRefusedError beyond the limit."""
-        unpacking = Unpacking(self.head.where, self.head.headers, bytes_max=bytes_max)
+        head = self.head
+        # Without a body, its length and its packing are those that it would have.
+        unpacking = Unpacking(
+            head.where, head.headers if head.has_body else {}, bytes_max=bytes_max
+        )
         async for chunk in self._packed:
             yield unpacking.unpack(chunk)
         unpacking.end()
@@ -87,7 +93,12 @@ async def _answered(pool: httpcore.AsyncConnectionPool, wanted: Wanted) -> Async
     for left in range(wanted.limits.redirects, -1, -1):
         answer = await pool.handle_async_request(_request(wanted, url))
         try:
-            head = Head(status=answer.status, headers=_headers(answer), where=shown_url(str(url)))
+            head = Head(
+                status=answer.status,
+                headers=_headers(answer),
+                where=shown_url(str(url)),
+                has_body=wanted.method != "HEAD" and answer.status not in WITHOUT_BODY,
+            )
             target = head.headers.get("location") if head.status in REDIRECTS else None
             if target is None or not wanted.limits.redirects:
                 yield Opened(head, answer.aiter_stream())
@@ -106,10 +117,19 @@ async def _answered(pool: httpcore.AsyncConnectionPool, wanted: Wanted) -> Async
 
 def _first_url(wanted: Wanted) -> httpx.URL:
     try:
-        url = httpx.URL(wanted.url)
+        url = _parsed(wanted.url)
         return url.copy_merge_params(_params(wanted)) if wanted.params else url
     except httpx.InvalidURL as error:
         raise InputError(f"{shown_url(wanted.url)} is not a URL: {error}") from error
+
+
+def _parsed(text: str) -> httpx.URL:
+    """Raises InvalidURL, also for a host that can't be written in another alphabet."""
+    try:
+        url = httpx.URL(text)
+        return url if url.host else httpx.URL()
+    except UnicodeError as error:
+        raise httpx.InvalidURL(str(error)) from error
 
 
 def _params(wanted: Wanted) -> dict[str, list[str]]:
@@ -159,7 +179,7 @@ def _headers(answer: httpcore.Response) -> dict[str, str]:
 def _next_url(url: httpx.URL, target: str, where: str) -> httpx.URL:
     """Raises ServiceRefusedError for everything but an ordinary address of the web."""
     try:
-        found = url.join(target)
+        found = _parsed(str(url.join(target)))
     except httpx.InvalidURL:
         found = httpx.URL()
     if not is_url(str(found)):
