@@ -354,6 +354,13 @@ async def test_a_refused_connection_is_tried_again(stage: Stage) -> None:
     assert is_retried(failed)
 
 
+async def test_a_host_in_no_alphabet_is_no_url(stage: Stage) -> None:
+    failed = await failure(stage, url="http://xn--/")
+
+    assert "http://xn--/ is not a URL" in failed.error.message
+    assert not is_retried(failed)
+
+
 async def test_a_host_that_does_not_exist_is_named(stage: Stage) -> None:
     failed = await failure(stage, url="http://no-such-host.invalid/x")
 

@@ -198,6 +198,11 @@ async def test_a_service_that_does_not_stream_is_understood_too(
 
 BROKEN: dict[str, tuple[Answer, dict[str, Any], str]] = {
     "no choices": (json_answer(b'{"choices": []}'), {}, "no chat completion: it has no choices"),
+    "an error that looks like success": (
+        json_answer(b'{"error": {"message": "the model is loading"}}'),
+        {},
+        'answered with an error: {"message":"the model is loading"}',
+    ),
     "a list": (json_answer(b"[1]"), {}, "no chat completion"),
     "no message": (json_answer(b'{"choices": [{}]}'), {}, "its first choice has no message"),
     "content of parts": (
@@ -282,6 +287,26 @@ async def test_what_no_waiting_helps_is_not_tried_again(
 
     assert f"answered {status}" in failed.error.message
     assert (failed.error.type, is_retried(failed)) == ("ServiceRefusedError", False)
+
+
+async def test_no_credit_is_final_also_where_the_status_says_success(
+    stage: Stage, server: OddServer
+) -> None:
+    server.says(PATH, json_answer(b'{"error": {"code": "insufficient_quota"}}'))
+
+    failed = await failure(stage)
+
+    assert (failed.error.type, is_retried(failed)) == ("ServiceRefusedError", False)
+
+
+async def test_the_key_of_a_node_in_any_language_is_sent_in_ascii(
+    stage: Stage, server: OddServer
+) -> None:
+    server.says(PATH, json_answer(completion()))
+
+    await stage.output(stage.task(HANDLER, {"model": "m", "prompt": "Hi"}, node="prüfen"))
+
+    assert "pr%C3%BCfen" in server.requests[-1].headers["idempotency-key"]
 
 
 async def test_a_redirect_is_not_followed_with_a_key(stage: Stage, server: OddServer) -> None:

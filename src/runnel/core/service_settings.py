@@ -17,6 +17,9 @@ RESPONSE_BYTES_MAX = 64 * 1024 * 1024
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CLASS = re.compile(r"[1-5]xx")
+_OF_CONNECTIONS = frozenset(
+    {"content-length", "transfer-encoding", "connection", "keep-alive", "upgrade", "te", "trailer"}
+)
 _MOCK_KEYS = {"delay", "response", "status"}
 
 
@@ -230,11 +233,13 @@ def http_rules(config: Config) -> Iterator[str]:
         yield "body: expected either json or body, got both"
     if config.get("method", "GET") in {"GET", "HEAD"} and config.keys() & {"json", "body"}:
         yield "method: a request with json or body needs another one, such as POST"
+    yield from _framing(config)
     if "auth" in config and any(name.lower() == "authorization" for name in _names(config)):
         yield "auth: expected either auth or a header Authorization, got both"
 
 
 def llm_rules(config: Config) -> Iterator[str]:
+    yield from _framing(config)
     if ("prompt" in config) == ("messages" in config):
         got = "both" if "prompt" in config else "neither"
         yield f"prompt: expected either prompt or messages, got {got}"
@@ -257,6 +262,13 @@ def shell_rules(config: Config) -> Iterator[str]:
         )
     if isinstance(command, list) and by_shell is True:
         yield "command: expected a text with shell: true, got a list; a list needs no shell"
+
+
+def _framing(config: Config) -> Iterator[str]:
+    """Said twice, and differently, a proxy and a server would each see other requests in one."""
+    for name in _names(config):
+        if name.lower() in _OF_CONNECTIONS:
+            yield f"headers: '{name}' follows from the request itself; leave it out"
 
 
 RULES: Mapping[str, Callable[[Config], Iterator[str]]] = {

@@ -15,9 +15,23 @@ Address: TypeAlias = IPv4Address | IPv6Address
 
 ALL = "*"
 # Where clouds keep keys, also inside networks that are private: only to be had by their name.
+# 168.63.129.16 is Azure's, and looks public.
 METADATA = tuple(
-    map(ip_network, ("169.254.0.0/16", "fe80::/10", "fd00:ec2::254/128", "100.100.100.200/32"))
+    map(
+        ip_network,
+        (
+            "169.254.0.0/16",
+            "fe80::/10",
+            "fd00:ec2::254/128",
+            "fd20:ce::254/128",
+            "100.100.100.200/32",
+            "168.63.129.16/32",
+            "192.0.0.192/32",
+        ),
+    )
 )
+# Not public, although Python before 3.12.4 takes them for it, or does not know them at all.
+_NOT_PUBLIC = tuple(map(ip_network, ("192.0.0.0/24", "64:ff9b:1::/48", "fec0::/10")))
 # IPv6 addresses that stand for an IPv4 address, which is in their last four bytes.
 _TRANSLATED = tuple(map(ip_network, ("64:ff9b::/96", "::/96")))
 
@@ -61,7 +75,10 @@ def plain(address: str) -> Address:
 
 
 def is_public(address: Address) -> bool:
-    return address.is_global and not address.is_multicast and not address.is_reserved
+    is_known = any(address in network for network in _NOT_PUBLIC)
+    return (
+        address.is_global and not is_known and not address.is_multicast and not address.is_reserved
+    )
 
 
 def _is_in(address: Address, entry: str) -> bool:

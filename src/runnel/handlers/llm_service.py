@@ -17,7 +17,7 @@ from runnel.handlers.http.body import content_of
 from runnel.handlers.http.statuses import Verdicts, status_error
 from runnel.handlers.http.wanted import Wanted
 from runnel.handlers.http.web import Web
-from runnel.handlers.llm.answers import output_of
+from runnel.handlers.llm.answers import NO_CREDIT, output_of
 from runnel.handlers.llm.asking import messages_of, wanted_of, wants_json
 from runnel.handlers.llm.stream import Pieces, lines_of
 from runnel.handlers.means import Means, check_config
@@ -26,8 +26,6 @@ from runnel.handlers.shortening import short
 
 NAME = "llm_service"
 SPENT = "llm_tokens"
-# Of a bill that is not paid: the status is that of a busy service, but no waiting helps.
-NO_CREDIT = "insufficient_quota"
 CHARS_PER_TOKEN = 4
 MOCK_CHARS = 200
 

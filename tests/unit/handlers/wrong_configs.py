@@ -30,6 +30,14 @@ HTTP: list[tuple[dict[str, Any], str]] = [
     ),
     ({"url": AT, "headers": {"X": "a\r\nY: b"}}, f"config.headers: {HEADERS}, got an object"),
     ({"url": AT, "headers": {"X Y": "a"}}, f"config.headers: {HEADERS}, got an object"),
+    (
+        {"url": AT, "headers": {"Content-Length": "3"}},
+        "config.headers: 'Content-Length' follows from the request itself; leave it out",
+    ),
+    (
+        {"url": AT, "headers": {"transfer-encoding": "chunked"}},
+        "config.headers: 'transfer-encoding' follows from the request itself; leave it out",
+    ),
     ({"url": AT, "headers": ["X"]}, f"config.headers: {HEADERS}, got a list"),
     (
         {"url": AT, "params": {"a": {"b": 1}}},

@@ -53,7 +53,7 @@ def wanted_of(config: Mapping[str, Json], *, idempotency_key: str) -> Wanted:
     """Of a config that was checked."""
     method = config.get("method", "GET")
     given = {name.lower(): str(value) for name, value in config.get("headers", {}).items()}
-    headers = {} if method in SAFE_METHODS else {"idempotency-key": _header(idempotency_key)}
+    headers = {} if method in SAFE_METHODS else {"idempotency-key": in_header(idempotency_key)}
     content = None
     if "json" in config:
         content = msgspec.json.encode(config["json"])
@@ -84,6 +84,6 @@ def shown_url(url: str) -> str:
     return short(f"{parts.scheme}://{parts.netloc}{parts.path}", SHOWN_CHARS)
 
 
-def _header(text: str) -> str:
+def in_header(text: str) -> str:
     """Ids of nodes may be written in any language, headers only in ASCII."""
     return text if text.isascii() and text.isprintable() else quote(text)

@@ -6,10 +6,14 @@ from typing import Any
 import msgspec
 
 from runnel.core.json_types import Json
-from runnel.errors import ServiceError
+from runnel.errors import ServiceError, ServiceRefusedError
+from runnel.handlers.shortening import short
 
 TOKENS = ("prompt_tokens", "completion_tokens", "total_tokens")
 COUNT_MAX = 10**12
+CHARS = 500
+# Of a bill that is not paid: the status is that of a busy service, but no waiting helps.
+NO_CREDIT = "insufficient_quota"
 
 
 def output_of(completion: Json, *, where: str, wants_json: bool) -> dict[str, Json]:
@@ -43,11 +47,21 @@ def usage_of(found: Json) -> dict[str, int]:
 
 
 def _first(completion: Json, where: str) -> dict[str, Json]:
-    choices = completion.get("choices") if isinstance(completion, dict) else None
+    said: Mapping[str, Json] = completion if isinstance(completion, dict) else {}
+    choices = said.get("choices")
+    if "error" in said and not choices:
+        raise _error(said["error"], where)
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         raise _not_one(where, "it has no choices")
     first: dict[str, Json] = choices[0]
     return first
+
+
+def _error(error: Json, where: str) -> ServiceError:
+    """Some services say that they have failed with the status of success."""
+    text = short(error if isinstance(error, str) else msgspec.json.encode(error).decode(), CHARS)
+    kind = ServiceRefusedError if NO_CREDIT in text else ServiceError
+    return kind(f"{where} answered with an error: {text}")
 
 
 def _count(value: Json) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from runnel.core.json_types import Json
-from runnel.handlers.http.wanted import Wanted, limits_of
+from runnel.handlers.http.wanted import Wanted, in_header, limits_of
 from runnel.handlers.means import Means
 
 # Models take their time; the node's own timeout_seconds is 300 unless it says otherwise.
@@ -25,7 +25,7 @@ def wanted_of(config: Mapping[str, Json], means: Means, *, idempotency_key: str)
     base = config.get("base_url", means.llm_url)
     key = config.get("api_key", means.llm_api_key if "base_url" not in config else None)
     given = {name.lower(): str(value) for name, value in config.get("headers", {}).items()}
-    headers = {"content-type": "application/json", "idempotency-key": idempotency_key}
+    headers = {"content-type": "application/json", "idempotency-key": in_header(idempotency_key)}
     if key is not None:
         headers["authorization"] = f"Bearer {key}"
     limits = limits_of(config, total_s=TIMEOUT_S)
