@@ -60,7 +60,7 @@ def _one(items: list[Json], wanted: Json, operation: str) -> Json:
     ]
     try:
         return _FUNCTIONS[name](values)
-    except TypeError as error:
+    except (TypeError, OverflowError, RecursionError) as error:
         raise refuse(operation, f"can't take the {name} of these values: {error}") from None
 
 

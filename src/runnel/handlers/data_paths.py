@@ -1,5 +1,6 @@
 """Paths into JSON data, and the sentences for data that is not as an operation needs it."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from runnel.handlers.shortening import short
 ABSENT: Any = object()
 MISSING_CHOICES = ("error", "null", "omit")
 SHOWN_CHARS = 60
+_POSITION = re.compile(r"-?[0-9]{1,18}")
 
 
 def find(item: Json, path: str) -> Json:
@@ -18,7 +20,7 @@ def find(item: Json, path: str) -> Json:
     for key in path.split("."):
         if isinstance(value, dict):
             value = value.get(key, ABSENT)
-        elif isinstance(value, list) and key.lstrip("-").isdigit():
+        elif isinstance(value, list) and _POSITION.fullmatch(key):
             index = int(key)
             value = value[index] if -len(value) <= index < len(value) else ABSENT
         else:

@@ -49,7 +49,7 @@ def map_items(data: Json, settings: Settings) -> Json:
 def filter_items(data: Json, settings: Settings) -> Json:
     items = items_of(data, "filter")
     match = settings.get("match", "all")
-    if match not in {"all", "any"}:
+    if match not in ("all", "any"):
         raise refuse("filter", f"expects match to be all or any, got {match!r}")
     if "where" in settings and any(key in settings for key in ("field", "op", "value")):
         raise refuse("filter", "expects either where, or field, op and value")
@@ -72,7 +72,10 @@ def merge(data: Json, settings: Settings) -> Json:
                 "merge",
                 f"expects objects only, or lists only; item {index} is {shown(part)}",
             )
-        merged = _merged(merged, part) if deep else {**merged, **part}
+        if deep:
+            _merge_into(merged, part)
+        else:
+            merged.update(part)
     return merged
 
 
@@ -158,9 +161,9 @@ def _test(condition: Json) -> Callable[[Json], bool]:
             raise refuse("filter", f"knows field, op and value in a condition, not '{key}'")
     op, value = condition.get("op", "=="), condition.get("value", ABSENT)
     path = text_of(condition, "field", "filter") if "field" in condition else None
-    if op in {"exists", "missing"}:
+    if op in ("exists", "missing"):
         return lambda item: (_at(item, path) is not ABSENT) is (op == "exists")
-    if op not in _COMPARISONS:
+    if not isinstance(op, str) or op not in _COMPARISONS:
         known = ", ".join([*_COMPARISONS, "exists", "missing"])
         raise refuse("filter", f"expects op to be one of {known}, got {op!r}")
     if value is ABSENT:
@@ -178,7 +181,7 @@ def _holds(found: Json, op: str, value: Json) -> bool:
         return op in {"!=", "not_in"}
     try:
         return bool(_COMPARISONS[op](found, value))
-    except TypeError:
+    except (TypeError, RecursionError):
         raise refuse("filter", f"can't compare {shown(found)} {op} {shown(value)}") from None
 
 
@@ -195,15 +198,18 @@ _COMPARISONS: Mapping[str, Callable[[Json, Json], bool]] = {
 }
 
 
-def _merged(left: dict[str, Json], right: Mapping[str, Json]) -> dict[str, Json]:
-    merged = dict(left)
-    for key, value in right.items():
-        before = merged.get(key)
-        if isinstance(before, dict) and isinstance(value, dict):
-            merged[key] = _merged(before, value)
-        else:
-            merged[key] = value
-    return merged
+def _merge_into(merged: dict[str, Json], part: Mapping[str, Json]) -> None:
+    """Changes `merged`, all of which is its own; takes as long as the part, however deep it is."""
+    waiting = [(merged, part)]
+    while waiting:
+        into, more = waiting.pop()
+        for key, value in more.items():
+            if not isinstance(value, dict):
+                into[key] = value
+                continue
+            if not isinstance(into.get(key), dict):
+                into[key] = {}
+            waiting.append((into[key], value))
 
 
 def _comparable(column: tuple[Json, ...]) -> None:

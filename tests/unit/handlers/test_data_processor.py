@@ -117,7 +117,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"operation": "map", "data": [], "field": "a", "set": {}}, "set only with fields"),
     ({"operation": "map", "data": [], "fields": ["a"], "set": 1}, "set to be an object"),
     ({"operation": "map", "data": [1], "field": "a"}, "no 'a' in item 0"),
+    ({"operation": "map", "data": [[1]], "field": "--1"}, "no '--1' in item 0"),
+    ({"operation": "map", "data": [[1]], "field": "²"}, "no '²' in item 0"),
+    ({"operation": "map", "data": [[1]], "field": "9" * 5_000}, "in item 0"),
     ({"operation": "filter", "data": [], "op": "~", "value": 1}, "got '~'"),
+    ({"operation": "filter", "data": [], "op": ["<"], "value": 1}, "got ['<']"),
     ({"operation": "filter", "data": [], "op": "<"}, "needs a value to compare with by '<'"),
     ({"operation": "filter", "data": ["a"], "op": "<", "value": 1}, "can't compare str 'a' <"),
     ({"operation": "filter", "data": [], "where": []}, "where to be a list of conditions"),
@@ -125,11 +129,14 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"operation": "filter", "data": [], "where": [{"x": 1}]}, "not 'x'"),
     ({"operation": "filter", "data": [], "where": [{}], "op": "<"}, "either where, or field"),
     ({"operation": "filter", "data": [], "value": 1, "match": "some"}, "match to be all or any"),
+    ({"operation": "filter", "data": [], "value": 1, "match": []}, "match to be all or any"),
     ({"operation": "merge", "data": [{}, []]}, "item 1 is list"),
     ({"operation": "merge", "data": [], "deep": "yes"}, "deep to be true or false"),
     ({"operation": "aggregate", "data": [], "function": "median"}, "got 'median'"),
     ({"operation": "aggregate", "data": ["a"], "function": "sum"}, "str 'a' is not a number"),
     ({"operation": "aggregate", "data": [1, "a"], "function": "max"}, "can't take the max"),
+    ({"operation": "aggregate", "data": [10**400], "function": "avg"}, "can't take the avg"),
+    ({"operation": "aggregate", "data": [10**400, 0.5], "function": "sum"}, "can't take the sum"),
     (
         {"operation": "aggregate", "data": [], "function": "sum", "aggregates": {}},
         "either aggregates, or function",
@@ -150,6 +157,29 @@ def test_a_mistake_is_told_in_one_sentence(config: dict[str, Any], sentence: str
 
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_merging_many_objects_takes_as_long_as_they_are(deep: bool) -> None:
+    """With a copy for each, this many took ten seconds."""
+    parts = [{str(number): {"n": number}} for number in range(50_000)]
+
+    merged = process({"operation": "merge", "data": parts, "deep": deep})
+
+    assert len(merged) == len(parts)
+    assert merged["49999"] == {"n": 49_999}
+
+
+def test_a_deep_merge_changes_nothing_that_it_was_given() -> None:
+    first, second = {"a": {"b": {"c": 1}}, "x": 1}, {"a": {"b": {"d": 2}}, "x": {"y": 3}}
+
+    merged = process({"operation": "merge", "data": [first, second, {"x": {"z": 4}}], "deep": True})
+
+    assert merged == {"a": {"b": {"c": 1, "d": 2}}, "x": {"y": 3, "z": 4}}
+    assert (first, second) == (
+        {"a": {"b": {"c": 1}}, "x": 1},
+        {"a": {"b": {"d": 2}}, "x": {"y": 3}},
+    )
 
 
 def test_the_operations_are_those_that_a_workflow_is_checked_against() -> None:
