@@ -70,7 +70,8 @@ async def serve(
     write_logs(
         format_=settings.log_format,
         level=settings.log_level,
-        secrets=[*secrets_of(settings), *secrets.shapes()],
+        secrets=secrets_of(settings),
+        patterns=secrets.patterns(),
         about={"role": role},
     )
     telemetry = LogTelemetry()

@@ -1,44 +1,73 @@
-"""The forms in which the value of a secret turns up in texts that libraries and services write."""
+"""The forms in which the value of a secret turns up in texts that libraries and services write.
+
+`pattern_of` finds all of them; `shapes_of` lists the usual ones, for the halves of cut texts.
+"""
 
 import base64
 import html
 import json
 import re
 from collections.abc import Iterator
-from urllib.parse import quote, quote_plus
-
-import msgspec
+from html.entities import codepoint2name
+from urllib.parse import quote
 
 # One line of a key in PEM form says enough; shorter lines may stand in any text.
 LINE_CHARS_MIN = 16
-_ESCAPE = re.compile(r"%[0-9A-F]{2}")
 # Characters of base64 that have something of what stands before: 0, 1 or 2 bytes of it.
 _NOT_OURS = (0, 2, 3)
+_BITS, _BITS_OF_BASE64 = 8, 6
+_ONE_UNIT_MAX = 0xFFFF
+_NAMED = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
+
+
+def pattern_of(value: str) -> str:
+    """A regular expression: as it is, in a URL, in HTML, in JSON or in a Python text, however often
+    one of them holds another; in base64, as hexadecimal digits, and line by line.
+    """
+    lines = (_written(line) for line in _long_lines(value))
+    digits = value.encode().hex()
+    encoded = sorted(set(_in_base64(value.encode())), key=len, reverse=True)
+    # Those that begin with a plain character are found 40 times as fast: nearly all do.
+    return "|".join((_written(value), *lines, digits, digits.upper(), *map(re.escape, encoded)))
 
 
 def shapes_of(value: str) -> list[str]:
-    """As it is, in a URL, in HTML, in JSON, in a Python text, in base64 and as hexadecimal digits;
-    and line by line. Some may be the same.
-    """
+    """Some may be the same."""
+    written = (json.dumps(value)[1:-1], repr(value)[1:-1], html.escape(value), quote(value))
     data = value.encode()
-    lines = (line for line in value.split() if len(line) >= LINE_CHARS_MIN)
-    in_bytes = (repr(data)[2:-1], data.hex(), data.hex().upper())
-    return [value, *lines, *in_bytes, *_in_text(value), *_in_url(value), *_in_base64(data)]
+    in_bytes = (data.hex(), *_in_base64(data))
+    return [value, *_long_lines(value), *written, quote(value, safe=""), *in_bytes]
 
 
-def _in_text(value: str) -> Iterator[str]:
-    for written in (msgspec.json.encode(value).decode()[1:-1], json.dumps(value)[1:-1]):
-        yield written
-        yield written.replace("/", "\\/")
-    yield repr(value)[1:-1]
-    yield html.escape(value)
-    yield html.escape(value, quote=False)
+def _long_lines(value: str) -> list[str]:
+    lines = value.split()
+    return [line for line in lines if len(line) >= LINE_CHARS_MIN] if len(lines) > 1 else []
 
 
-def _in_url(value: str) -> Iterator[str]:
-    for written in (quote(value), quote(value, safe=""), quote_plus(value)):
-        yield written
-        yield _ESCAPE.sub(lambda found: found[0].lower(), written)
+def _written(text: str) -> str:
+    return "".join(map(_forms_of, text))
+
+
+def _forms_of(char: str) -> str:
+    """What any of the languages may write for it; most characters are the same in all."""
+    if char.isascii() and (char.isalnum() or char in "-._~"):
+        return re.escape(char)
+    code, data = ord(char), char.encode()
+    forms = [r"\\*" + re.escape(char), "".join(f"%(?:25)*{byte:02x}" for byte in data)]
+    forms += [rf"\\+{_NAMED[char]}"] if char in _NAMED else []
+    forms += ["".join(rf"\\+u{unit:04x}" for unit in _units(code))]
+    forms += ["".join(rf"\\+x{byte:02x}" for byte in data), rf"\\+x{code:02x}"]
+    forms += [f"&#0*{code};", f"&#x0*{code:x};", f"&{codepoint2name.get(code, '#')};"]
+    forms += [r"\s+", r"\+"] if char.isspace() else []
+    return f"(?i:{'|'.join(forms)})"
+
+
+def _units(code: int) -> tuple[int, ...]:
+    """As JSON writes them: two for a character beyond 16 bits."""
+    if code <= _ONE_UNIT_MAX:
+        return (code,)
+    rest = code - _ONE_UNIT_MAX - 1
+    return (0xD800 + (rest >> 10), 0xDC00 + (rest & 0x3FF))
 
 
 def _in_base64(data: bytes) -> Iterator[str]:
@@ -49,4 +78,4 @@ def _in_base64(data: bytes) -> Iterator[str]:
         yield encode(data).decode().rstrip("=")
         for before, shared in enumerate(_NOT_OURS):
             whole = encode(bytes(before) + data).decode()
-            yield whole[shared : 8 * (before + len(data)) // 6]
+            yield whole[shared : _BITS * (before + len(data)) // _BITS_OF_BASE64]

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from runnel.runtime.cut_secrets import CutSecrets
-from runnel.runtime.secret_shapes import shapes_of
+from runnel.runtime.secret_shapes import pattern_of, shapes_of
 from runnel.settings import Settings, SettingsError
 from runnel.settings.parsers import SECRET_CHARS_MIN
 from runnel.telemetry.redaction import Redactor
@@ -25,8 +25,9 @@ class KnownSecrets:
     def __init__(self, values: Mapping[str, str], *, others: Iterable[str] = ()) -> None:
         self._values = dict(values)
         self._others = tuple(others)
-        self._redactor = Redactor(self.shapes())
-        self._cut = CutSecrets(self.shapes())
+        known = (*self._values.values(), *self._others)
+        self._cut = CutSecrets(shape for value in known for shape in shapes_of(value))
+        self._redactor = Redactor(patterns=self.patterns())
 
     def get(self, name: str) -> str | None:
         return self._values.get(name)
@@ -34,10 +35,11 @@ class KnownSecrets:
     def hide(self, text: str) -> str:
         return self._cut.hide(self._redactor.known(text))
 
-    def shapes(self) -> list[str]:
-        """Every form in which a value may turn up in a text."""
-        values = (*self._values.values(), *self._others)
-        return [shape for value in values for shape in shapes_of(value)]
+    def patterns(self) -> list[str]:
+        """Regular expressions for every form in which a value may turn up in a text."""
+        values = {*self._values.values(), *self._others}
+        # The longest first: one may be part of another.
+        return list(map(pattern_of, sorted(values, key=len, reverse=True)))
 
 
 def secrets_of_worker(settings: Settings) -> KnownSecrets:

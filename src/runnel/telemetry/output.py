@@ -14,15 +14,17 @@ def write_logs(
     format_: Literal["auto", "human", "json"],
     level: str,
     secrets: Iterable[str] = (),
+    patterns: Iterable[str] = (),
     about: dict[str, str] | None = None,
 ) -> None:
     """All loggers of this process, user code's too; `auto` is human on a terminal, else JSON.
 
-    `about` says in each JSON line which process it is.
+    `secrets` and `patterns` are what no line shows, as for a Redactor; `about` says in each JSON
+    line which process it is.
     """
     logging.raiseExceptions = False  # a closed stderr is no reason to fail
     is_human = format_ == "human" or (format_ == "auto" and sys.stderr.isatty())
-    redactor = Redactor(secrets)
+    redactor = Redactor(secrets, patterns=patterns)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(HumanLine(redactor) if is_human else JsonLine(redactor, about or {}))
     root = logging.getLogger()

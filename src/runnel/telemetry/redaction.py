@@ -25,10 +25,12 @@ class Redactor:
     whose name says that it is a secret.
     """
 
-    def __init__(self, secrets: Iterable[str] = ()) -> None:
+    def __init__(self, secrets: Iterable[str] = (), *, patterns: Iterable[str] = ()) -> None:
+        """`patterns` are regular expressions for secrets, those of the longest first."""
         # The longest first: one may be part of another.
-        known = sorted({each for each in secrets if len(each) >= SECRET_CHARS_MIN}, key=len)
-        self._known = re.compile("|".join(map(re.escape, reversed(known)))) if known else None
+        given = sorted({each for each in secrets if len(each) >= SECRET_CHARS_MIN}, key=len)
+        known = [*patterns, *map(re.escape, reversed(given))]
+        self._known = re.compile("|".join(known)) if known else None
 
     def known(self, text: str) -> str:
         """Without the secrets that were given."""

@@ -9,6 +9,7 @@ import re
 from typing import Any
 from urllib.parse import quote
 
+import httpx
 import msgspec
 import pytest
 
@@ -221,6 +222,10 @@ ECHOES: dict[str, Any] = {
         quote(key, safe="").replace("%2F", "%2f").replace("%C3%A4", "%c3%a4")
     ),
     "as bytes": lambda key: repr(key.encode()),
+    "in a URL as httpx writes it": lambda key: str(httpx.URL(f"http://a/{key}")),
+    "in JSON in JSON in JSON": lambda key: json.dumps(json.dumps(json.dumps({"a": key}))),
+    "in a URL in a URL": lambda key: quote(quote(key, safe=""), safe=""),
+    "in HTML by numbers": lambda key: re.sub(r"[^\w-]|ä", lambda found: f"&#{ord(found[0])};", key),
     "as a key": lambda key: {key: 1},
 }
 
