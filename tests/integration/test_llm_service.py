@@ -154,6 +154,17 @@ async def test_the_operators_key_is_not_in_the_output(stage: Stage, server: OddS
     assert output["text"] == "your key is ***"
 
 
+async def test_a_password_in_the_operators_url_is_not_told(server: OddServer) -> None:
+    stage = Stage(RealClock())
+    url = server.url("/v1").replace("://", "://ada:geheim@")
+    stage.handlers = builtin_registry(Means(addresses=Addresses(("127.0.0.1",)), llm_url=url))
+    server.says(PATH, answer(500, b"broken"))
+
+    failed = await failure(stage)
+
+    assert failed.error.message == f"{server.url(PATH)} answered 500: broken"
+
+
 async def test_json_is_read_where_it_was_asked_for(stage: Stage, server: OddServer) -> None:
     server.says(PATH, json_answer(completion('{"a": 1}')))
 

@@ -12,7 +12,8 @@ _NAMES = re.compile(
     r"|(access|auth|api|bearer|refresh)_?token",
     re.IGNORECASE,
 )
-_IN_URL = re.compile(r"(?<=://)[^\s@'\"]+@")
+# Bounded: in a text of many URLs and nothing else, each would be searched to the end of all.
+_IN_URL = re.compile(r"(?<=://)[^\s@'\"]{1,1000}@")
 
 
 @lru_cache(maxsize=1_000)

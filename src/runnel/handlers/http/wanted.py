@@ -79,9 +79,12 @@ def wanted_of(config: Mapping[str, Json], *, idempotency_key: str) -> Wanted:
 
 
 def shown_url(url: str) -> str:
-    """In a message: without its query and fragment, which hold what is none of a log's business."""
+    """In a message: without its query and fragment, which hold what is none of a log's business,
+    and without a password, as the operator's own URL may have one.
+    """
     parts = urlsplit(url)
-    return short(f"{parts.scheme}://{parts.netloc}{parts.path}", SHOWN_CHARS)
+    place = parts.netloc.rpartition("@")[2]
+    return short(f"{parts.scheme}://{place}{parts.path}", SHOWN_CHARS)
 
 
 def in_header(text: str) -> str:

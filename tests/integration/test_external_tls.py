@@ -1,0 +1,91 @@
+"""`call_external_service` over TLS: a server that is not who it should be is told nothing."""
+
+import asyncio
+import shutil
+import ssl
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import MissingPart
+from tests.integration.calling import called, failure, is_retried, staged
+from tests.odd_server import LOOPBACK, OddServer, answer
+
+HEADERS = {"Authorization": "Bearer geheim"}
+
+
+@pytest.fixture
+def openssl(missing_part: MissingPart) -> str:
+    return shutil.which("openssl") or missing_part("openssl", "it makes the certificates")
+
+
+def certificate(openssl: str, folder: Path, *, host: str = "localhost", days: int = 2) -> Path:
+    """Signed by itself, with its key in the same file."""
+    path = folder / "certificate.pem"
+    names = ["-subj", "/CN=test", "-addext", f"subjectAltName=DNS:{host}"]
+    new = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", *names, "-keyout", str(path)]
+    made = subprocess.run([openssl, *new], check=True, capture_output=True)
+    key = path.read_bytes()
+    path.write_bytes(key + made.stdout)
+    again = ["x509", "-in", str(path), "-signkey", str(path), "-days", str(days)]
+    signed = subprocess.run([openssl, *again], check=True, capture_output=True)
+    path.write_bytes(key + signed.stdout)
+    return path
+
+
+@asynccontextmanager
+async def tls_server(path: Path) -> AsyncIterator[OddServer]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(path)
+    odd = OddServer()
+    server = await asyncio.start_server(odd.serve, LOOPBACK, 0, ssl=context)
+    odd.port = server.sockets[0].getsockname()[1]
+    odd.says("/a", answer(body=b"hello"))
+    try:
+        yield odd
+    finally:
+        server.close()
+
+
+def url_of(server: OddServer) -> str:
+    return server.url("/a", host="localhost").replace("http:", "https:")
+
+
+async def test_a_certificate_of_an_authority_that_the_operator_names_is_trusted(
+    openssl: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = certificate(openssl, tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(path))
+
+    async with tls_server(path) as server:
+        output = await called(staged("localhost"), url=url_of(server), headers=HEADERS)
+
+    assert output["body"] == "hello"
+
+
+WRONG = {
+    "self-signed certificate": ("localhost", 2),
+    "Hostname mismatch": ("other.example", 2),
+    "expired": ("localhost", -1),
+}
+
+
+@pytest.mark.parametrize("why", WRONG)
+async def test_any_other_is_refused_before_anything_is_sent(
+    openssl: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    host, days = WRONG[why]
+    path = certificate(openssl, tmp_path, host=host, days=days)
+    if why != "self-signed certificate":
+        monkeypatch.setenv("SSL_CERT_FILE", str(path))
+
+    async with tls_server(path) as server:
+        failed = await failure(staged("localhost"), url=url_of(server), headers=HEADERS)
+
+    assert "has no certificate to trust: " in failed.error.message
+    assert why in failed.error.message
+    assert not is_retried(failed)
+    assert server.requests == []
