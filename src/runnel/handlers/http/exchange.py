@@ -12,6 +12,7 @@ from runnel.core.service_settings import is_url
 from runnel.errors import InputError, RunnelError, ServiceError, ServiceRefusedError
 from runnel.handlers.http.body import Unpacking
 from runnel.handlers.http.connections import Connections
+from runnel.handlers.http.leftovers import hang_up_if_more
 from runnel.handlers.http.statuses import SAID_CHARS, retry_after, status_error
 from runnel.handlers.http.wanted import USER_AGENT, Limits, Wanted, shown_url
 from runnel.handlers.loop_time import Waits
@@ -104,7 +105,10 @@ async def _answered(pool: httpcore.AsyncConnectionPool, wanted: Wanted) -> Async
                 yield Opened(head, answer.aiter_stream())
                 return
         finally:
-            await answer.aclose()
+            try:
+                await hang_up_if_more(answer)
+            finally:
+                await answer.aclose()
         if not left:
             raise ServiceRefusedError(
                 f"{shown_url(wanted.url)} redirected more than {wanted.limits.redirects} times, "
