@@ -56,6 +56,7 @@ REDIRECTS = [
     ("ftp://127.0.0.1/x", "only http and https are followed"),
     ("http://user:pass@127.0.0.1/", "without a user or password"),
     ("http://[::1", "only http and https are followed"),
+    ("http:////[a", "only http and https are followed"),
     ("http://xn--/", "only http and https are followed"),
     ("http://10.0.0.1/", "'10.0.0.1' is at 10.0.0.1, which is not a public address"),
     ("http://169.254.169.254/latest/meta-data/", "which is not a public address"),

@@ -155,7 +155,10 @@ def _against(
                 f"{setting.check.expected}"
             )
     if handler in RULES:
-        yield from (f"config.{problem}" for problem in RULES[handler](config))
+        for problem in RULES[handler](config):
+            setting = config.get(problem.partition(":")[0])
+            if is_resolved or not _has_template(setting):
+                yield f"config.{problem}"
 
 
 def _of_other_operations(node: Node) -> Iterator[str]:

@@ -38,6 +38,7 @@ TEMPLATES = [
     ("external_service", {"mock": {"delay": "{{ input.delay }}"}}),
     ("llm_service", {"model": "m", "messages": "{{ input.messages }}"}),
     ("shell", {"command": "{{ input.command }}", "shell": "{{ input.shell }}"}),
+    ("shell", {"command": "{{ input.command }}"}),
     ("shell", {"command": ["echo", "{{ input.x }}"], "env": {"A": "{{ input.a }}"}}),
 ]
 
@@ -47,6 +48,11 @@ def test_what_a_template_gives_is_judged_later(handler: str, config: dict[str, A
     fine = Workflow(name="w", nodes=(node("a", handler=handler, config=config),))
 
     assert list(find_problems(fine)) == []
+
+
+def test_a_text_that_a_template_gives_is_still_read_by_no_shell() -> None:
+    with pytest.raises(InputError, match="only with shell: true does a shell read it"):
+        builtin_registry().get("shell").plan({"command": "echo {{ x }}"})
 
 
 def test_a_folder_that_is_not_there_is_named() -> None:

@@ -128,11 +128,11 @@ def _first_url(wanted: Wanted) -> httpx.URL:
 
 
 def _parsed(text: str) -> httpx.URL:
-    """Raises InvalidURL, also for a host that can't be written in another alphabet."""
+    """Raises InvalidURL, also for what only the modules below httpx find wrong with it."""
     try:
         url = httpx.URL(text)
         return url if url.host else httpx.URL()
-    except UnicodeError as error:
+    except ValueError as error:
         raise httpx.InvalidURL(str(error)) from error
 
 
@@ -184,7 +184,7 @@ def _next_url(url: httpx.URL, target: str, where: str) -> httpx.URL:
     """Raises ServiceRefusedError for everything but an ordinary address of the web."""
     try:
         found = _parsed(str(url.join(target)))
-    except httpx.InvalidURL:
+    except (httpx.InvalidURL, ValueError):
         found = httpx.URL()
     if not is_url(str(found)):
         raise ServiceRefusedError(
