@@ -71,7 +71,7 @@ async def serve(
         format_=settings.log_format,
         level=settings.log_level,
         secrets=secrets_of(settings),
-        patterns=secrets.patterns(),
+        hide=secrets.hide,
         about={"role": role},
     )
     telemetry = LogTelemetry()

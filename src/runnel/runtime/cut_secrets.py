@@ -1,6 +1,6 @@
 """Secrets of which a text has only a part, because it was cut: messages are, at an ellipsis."""
 
-import re
+from collections import defaultdict
 from collections.abc import Iterable
 
 from runnel.telemetry.redaction import HIDDEN
@@ -15,13 +15,16 @@ class CutSecrets:
     """`shapes` are the forms of whole secrets, which have been hidden already."""
 
     def __init__(self, shapes: Iterable[str]) -> None:
-        self._shapes = sorted({each for each in shapes if len(each) > PART_CHARS_MIN})
-        self._chars_max = max(map(len, self._shapes), default=0)
-        self._heads = _any_of(shape[: _least(shape)] for shape in self._shapes)
-        self._tails = _any_of(shape[-_least(shape) :] for shape in self._shapes)
+        self._by_head: dict[str, list[str]] = defaultdict(list)
+        self._by_tail: dict[str, list[str]] = defaultdict(list)
+        self._chars_max = 0
+        for shape in {each for each in shapes if len(each) > PART_CHARS_MIN}:
+            self._by_head[shape[:PART_CHARS_MIN]].append(shape)
+            self._by_tail[shape[-PART_CHARS_MIN:]].append(shape)
+            self._chars_max = max(self._chars_max, len(shape))
 
     def hide(self, text: str) -> str:
-        if CUT not in text or not self._shapes:
+        if CUT not in text or not self._chars_max:
             return text
         first, *others = text.split(CUT)
         pieces = [first, *map(self._without_tail, others)]
@@ -29,30 +32,23 @@ class CutSecrets:
 
     def _without_head(self, piece: str) -> str:
         """A piece that ends where a secret was cut off: without its beginning."""
-        if len(piece) < PART_CHARS_MIN:
-            return piece
-        for found in self._heads.finditer(piece, max(0, len(piece) - self._chars_max)):
-            rest = piece[found.start() :]
-            if any(shape.startswith(rest) for shape in self._shapes):
-                return piece[: found.start()] + HIDDEN
+        first = max(0, len(piece) - self._chars_max)
+        for start in range(first, len(piece) - PART_CHARS_MIN + 1):
+            rest = piece[start:]
+            for shape in self._by_head.get(rest[:PART_CHARS_MIN], ()):
+                if len(rest) >= _least(shape) and shape.startswith(rest):
+                    return piece[:start] + HIDDEN
         return piece
 
     def _without_tail(self, piece: str) -> str:
         """A piece that begins where a secret was cut off: without its end."""
-        if len(piece) < PART_CHARS_MIN:
-            return piece
-        whole = 0
-        for found in self._tails.finditer(piece, 0, self._chars_max):
-            end = found.end(1)
-            if any(shape.endswith(piece[:end]) for shape in self._shapes):
-                whole = end
-        return HIDDEN + piece[whole:] if whole else piece
+        for end in range(min(len(piece), self._chars_max), PART_CHARS_MIN - 1, -1):
+            begin = piece[:end]
+            for shape in self._by_tail.get(begin[-PART_CHARS_MIN:], ()):
+                if len(begin) >= _least(shape) and shape.endswith(begin):
+                    return HIDDEN + piece[end:]
+        return piece
 
 
 def _least(shape: str) -> int:
     return max(PART_CHARS_MIN, min(PART_CHARS_MAX, len(shape) // 2))
-
-
-def _any_of(parts: Iterable[str]) -> re.Pattern[str]:
-    """Finds every place, also one inside of another."""
-    return re.compile(f"(?=({'|'.join(map(re.escape, sorted(set(parts), key=len)))}))")

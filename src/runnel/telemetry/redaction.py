@@ -1,8 +1,11 @@
 """Keeps secrets out of log lines, whoever puts them there."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
+from typing import TypeAlias
+
+Hide: TypeAlias = Callable[[str], str]
 
 HIDDEN = "***"
 # Shorter ones would be found in innocent words, and guessed anyway.
@@ -26,15 +29,17 @@ class Redactor:
     whose name says that it is a secret.
     """
 
-    def __init__(self, secrets: Iterable[str] = (), *, patterns: Iterable[str] = ()) -> None:
-        """`patterns` are regular expressions for secrets, those of the longest first."""
+    def __init__(self, secrets: Iterable[str] = (), *, hide: Hide | None = None) -> None:
+        """`hide` takes further secrets out of a text."""
         # The longest first: one may be part of another.
-        given = sorted({each for each in secrets if len(each) >= SECRET_CHARS_MIN}, key=len)
-        known = [*patterns, *map(re.escape, reversed(given))]
-        self._known = re.compile("|".join(known)) if known else None
+        known = sorted({each for each in secrets if len(each) >= SECRET_CHARS_MIN}, key=len)
+        self._known = re.compile("|".join(map(re.escape, reversed(known)))) if known else None
+        self._hide = hide
 
     def known(self, text: str) -> str:
         """Without the secrets that were given."""
+        if self._hide is not None:
+            text = self._hide(text)
         return text if self._known is None else self._known.sub(HIDDEN, text)
 
     def text(self, text: str) -> str:
