@@ -23,10 +23,13 @@ class KnownSecrets:
 
     def __init__(self, values: Mapping[str, str], *, others: Iterable[str] = ()) -> None:
         self._values = dict(values)
-        known = (*self._values.values(), *others)
+        given = (*self._values.values(), *others)
+        # Headers and programs leave out a line break at the end, as files have one.
+        bare = (each.strip() for each in given if len(each.strip()) >= SECRET_CHARS_MIN)
+        known = {*given, *bare}
         self._cut = CutSecrets(shape for value in known for shape in shapes_of(value))
         # The longest first: one may be part of another.
-        longest = sorted(set(known), key=len, reverse=True)
+        longest = sorted(known, key=len, reverse=True)
         self._traces = [trace for value in longest for trace in traces_of(value)]
 
     def get(self, name: str) -> str | None:

@@ -88,3 +88,16 @@ def test_each_line_of_a_long_secret_is_hidden_by_itself() -> None:
 
     assert logged == "got *** and ***"
     assert secrets.hide("AQEFAASCBKcwggSjAgEAAoIB: bad line") == "***: bad line"
+
+
+def test_a_secret_is_hidden_without_the_line_break_of_its_file_too() -> None:
+    secrets = secrets_of_worker(Settings(secrets={"token": " open-sesame\n"}))
+
+    assert secrets.get("token") == " open-sesame\n"
+    assert secrets.hide("Bearer open-sesame!") == "Bearer ***!"
+
+
+def test_of_two_secrets_the_longer_one_is_hidden_first() -> None:
+    secrets = secrets_of_worker(Settings(secrets={"a": "open", "b": "open-sesame", "c": "sesame"}))
+
+    assert secrets.hide("open-sesame, open, sesame") == "***, ***, ***"
