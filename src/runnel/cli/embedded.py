@@ -15,7 +15,6 @@ from runnel.runtime.engine import World
 from runnel.runtime.permitted import server_handlers
 from runnel.runtime.process import Process
 from runnel.runtime.roles import EngineRole, Together
-from runnel.runtime.secret_values import secrets_of_worker
 from runnel.settings import Settings, look_alikes
 from runnel.telemetry.output import write_logs
 
@@ -28,7 +27,7 @@ async def serve_embedded(settings: Settings, app: str | None, listening: socket.
         write_logs(
             format_=settings.log_format,
             level=settings.log_level,
-            secrets=secrets_of_worker(settings).shapes(),
+            hide=engine.secrets.hide,
             about={"role": "dev"},
         )
         for sentence in look_alikes():

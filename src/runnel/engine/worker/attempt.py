@@ -101,7 +101,7 @@ class Attempts:
             if not config.secrets:
                 raise
             # `secrets.port | int` fits the value, not the name: the templates and what they read.
-            return [config.template, values.found(config.roots - {SECRETS})]
+            return {**config.template, "": values.found(config.roots - {SECRETS})}
 
     def _resolved(self, config: Config, values: Values, *, shows_secrets: bool = True) -> Json:
         """Without `shows_secrets` each stands for itself by its name."""
