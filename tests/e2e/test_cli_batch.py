@@ -120,6 +120,15 @@ def test_a_file_of_results_has_one_writer(tmp_path: Path) -> None:
     assert lines_in(tmp_path / "results.jsonl") == [1]
 
 
+def test_results_can_go_where_there_is_no_plain_file(tmp_path: Path) -> None:
+    program = prepare(tmp_path, [1])
+
+    done = program.run(*CALL, "--output", "/dev/stderr")
+
+    assert done.returncode == 0
+    assert '"output": {"twice": 2}' in done.stderr
+
+
 def test_a_full_disk_under_the_results_is_told_in_a_sentence(tmp_path: Path) -> None:
     program = prepare(tmp_path, [1])
 

@@ -58,7 +58,9 @@ class OutputFile:
     def leave(self) -> Path:
         """Where the lines are for now."""
         self._file.close()
-        return self._path if self._part is None else self._path.with_name(self._part.name)
+        if self._part is None or self._path.is_symlink():
+            return self._part or self._path
+        return self._path.with_name(self._part.name)
 
     def drop(self) -> None:
         """Of what was kept or left, nothing is removed."""
@@ -68,8 +70,8 @@ class OutputFile:
             self._file.close()
 
     def _open(self) -> TextIO:
-        if self._target.exists() and not self._target.is_file():
-            return self._target.open("w", encoding="utf-8")
+        if self._path.exists() and not self._path.is_file():
+            return self._path.open("w", encoding="utf-8")
         self._part = self._target.with_name(self._target.name + PART)
         while True:
             file = self._part.open("a", encoding="utf-8")
