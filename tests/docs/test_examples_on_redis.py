@@ -23,13 +23,10 @@ from tests.waiting import LOOK_EVERY_S
 NAMES = (
     "children.py",
     "approval.py",
-    "cache.py",
-    "diamond.py",
     "documents.py",
     "rerun.py",
     "saga.py",
     "shell.yaml",
-    "webhook.yaml",
 )
 
 
@@ -66,6 +63,7 @@ def _until_started(process: "subprocess.Popen[bytes]", log: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(240)  # many commands, one after the other
 def test_examples_print_the_same_on_redis(
     tmp_path: Path, program_forks: Forks, own_redis: RedisServer
 ) -> None:
