@@ -27,6 +27,8 @@ CALLS = [line for line in BLOCKS.splitlines() if line.startswith("runnel ")]
 def test_a_call_in_a_guide_can_be_made(call: str) -> None:
     _, name, *words = shlex.split(call, comments=True)
     command = COMMANDS[name]
+    if hasattr(command, "commands"):  # a group: the command is the next word
+        command = command.commands[words[0]]
     known = {option for each in command.params for option in each.opts}
 
     assert {word for word in words if word.startswith("--")} <= known
