@@ -17,6 +17,7 @@ from runnel.core.workflow import OnFailure
 ROOT = Path(__file__).parents[3]
 PUBLIC = [
     "Cache",
+    "Client",
     "Context",
     "HandlerRegistry",
     "InvalidWorkflowError",
@@ -24,6 +25,7 @@ PUBLIC = [
     "RetryPolicy",
     "RunnelError",
     "Skip",
+    "SyncClient",
     "StepContext",
     "StepResult",
     "Task",
