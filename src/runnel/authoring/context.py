@@ -219,4 +219,6 @@ def _line(name: str, level: int, msg: object, args: tuple[object, ...]) -> LogLi
         text = record.getMessage()
     except Exception as error:  # noqa: BLE001  # the user's text does not fit its values
         text = f"{msg!s} ({type(error).__name__}: {error})"
-    return LogLine(record.created, record.levelname.lower(), text[:HELD_CHARS_MAX])
+    # The mark says that half a secret may stand before it.
+    held = text if len(text) <= HELD_CHARS_MAX else text[:HELD_CHARS_MAX] + "…"
+    return LogLine(record.created, record.levelname.lower(), held)

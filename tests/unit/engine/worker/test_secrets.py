@@ -298,3 +298,20 @@ async def test_a_template_may_make_something_else_of_it_where_results_are_kept(
             await stage.results(number)
 
     assert seen.configs == [{"a": 1234, "b": 1}, {"a": 1234, "b": 2}]
+
+
+async def test_half_of_a_secret_does_not_stand_at_the_end_of_a_kept_line(stage: Stage) -> None:
+    """Hiding makes a line shorter: what was cut at first may be seen then."""
+    key = "0123456789abcdef" * 40
+
+    def log(config: Json, ctx: Context) -> None:
+        ctx.logger.info("%s", config["key"] * 20)
+
+    stage.handlers.register("log", log)
+
+    ended = await stage.run(
+        stage.task("log", {"key": "{{ secrets.key }}"}), secrets=KnownSecrets({"key": key})
+    )
+
+    assert isinstance(ended, TaskCompleted)
+    assert [line.text for line in ended.logs] == ["***" * 16 + "…"]
