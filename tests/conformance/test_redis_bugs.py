@@ -131,6 +131,32 @@ BUGS = {
         Rules.test_a_former_owner_does_not_renew,
     ),
 }
+BUGS |= {
+    "a commit is not told": Bug(
+        "commit",
+        "  tell_feed(KEYS[23], ARGV[at])\n",
+        "",
+        Rules.test_the_end_is_behind_all_that_was_stored_before,
+    ),
+    "a child is not told": Bug(
+        "commit",
+        "tell_pending(KEYS[23], made)\n",
+        "",
+        Rules.test_a_child_that_a_commit_makes_is_told_as_pending,
+    ),
+    "a submit is not told": Bug(
+        "send",
+        "tell_pending(KEYS[7], made)\n",
+        "",
+        Rules.test_what_is_submitted_is_told_as_pending,
+    ),
+    "a known execution is told as pending": Bug(
+        "send",
+        "if id ~= '' and redis.call('HSETNX', KEYS[1], id, ARGV[at + 3]) == 1 then",
+        "if id ~= '' then",
+        Rules.test_an_execution_that_goes_on_is_not_told_as_pending_when_it_is_sent_again,
+    ),
+}
 # What a rule that does not hold raises; the last two when the defect hits the rule's own steps.
 BROKEN = (AssertionError, pytest.fail.Exception, FencedError, LeaseHeldError)
 
@@ -149,6 +175,7 @@ async def follow(rule: Rule, url: str) -> None:
             "tasks": backend.tasks,
             "owner": Owner(store, lease),
             "clock": clock,
+            "feed": backend.feed,
             "end": next(iter(ENDS)),
         }
         wanted = {name: value for name, value in given.items() if name in _parameters(rule)}

@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from runnel.backends.feed_entries import ENTRIES_MAX
 from runnel.ports.backend import Backend
 from runnel.ports.store import CommitLimits, Lease
 from runnel.testing.clock import FakeClock, FakeIds
@@ -33,6 +34,9 @@ class SimulatedHarness:
 
     async def pass_time(self, seconds: float) -> None:
         await self._clock.advance(seconds)
+
+    async def forget_changes(self) -> None:
+        self._server.state.changes.forget(ENTRIES_MAX)
 
 
 class TestSimulated(StoreConformance):

@@ -67,6 +67,7 @@ async def test_a_database_of_the_version_before_is_brought_to_this_one(tmp_path:
         db.execute("ALTER TABLE executions DROP COLUMN rerun_of")
         db.execute("DROP TABLE results")
         db.execute("DROP TABLE records")
+        db.execute("DROP TABLE feed")
         db.execute("PRAGMA user_version = 1")
     db.close()
 
@@ -74,7 +75,7 @@ async def test_a_database_of_the_version_before_is_brought_to_this_one(tmp_path:
 
     with sqlite3.connect(tmp_path / "runnel.db") as db:
         upgraded = db.execute(SHAPE).fetchall()
-        assert db.execute("PRAGMA user_version").fetchone() == (3,)
+        assert db.execute("PRAGMA user_version").fetchone() == (4,)
     db.close()
     assert upgraded == fresh
 
@@ -85,7 +86,7 @@ async def test_a_database_of_a_newer_version_is_refused(tmp_path: Path) -> None:
         db.execute("PRAGMA user_version = 99")
     db.close()
 
-    with pytest.raises(StoreError, match="schema version 99, this Runnel knows up to 3: upgrade"):
+    with pytest.raises(StoreError, match="schema version 99, this Runnel knows up to 4: upgrade"):
         await open_at(tmp_path)
 
 

@@ -1,7 +1,7 @@
 """Deliberate defects that hold things up: all ends well, but late, seldom, or never."""
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from runnel.backends.memory_state import MemoryState
@@ -22,9 +22,15 @@ def submission_is_lost(patch: Patch) -> None:
     """A caller is told that it was taken, and nobody has ever heard of it."""
     send = MemoryState.send
 
-    def forgetful(self: MemoryState, command: Command) -> None:
-        if not (isinstance(command, CreateExecution) and command.execution_id == "x1"):
-            send(self, command)
+    def forgetful(self: MemoryState, commands: Sequence[Command]) -> None:
+        send(
+            self,
+            [
+                command
+                for command in commands
+                if not (isinstance(command, CreateExecution) and command.execution_id == "x1")
+            ],
+        )
 
     patch.setattr(MemoryState, "send", forgetful)
 

@@ -5,6 +5,7 @@ Several orchestrators and workers may share it; everything ends with the process
 
 from runnel.backends.blobs import MemoryBlobs
 from runnel.backends.local.buckets import LocalBuckets
+from runnel.backends.local.feed import LocalFeed
 from runnel.backends.local.results import LocalResults
 from runnel.backends.local.tasks import LocalTasks
 from runnel.backends.local.windows import LocalWindows
@@ -15,6 +16,7 @@ from runnel.backends.memory_store import MemoryMailbox, MemoryStore
 from runnel.ports.archive import Archive
 from runnel.ports.blobs import BlobStore
 from runnel.ports.clock import Clock, Ids
+from runnel.ports.feed import Feed
 from runnel.ports.records import Records
 from runnel.ports.store import CommitLimits, Mailbox, Store, TaskQueue
 from runnel.ports.windows import RequestWindows
@@ -26,7 +28,7 @@ class MemoryBackend:
     def __init__(
         self, clock: Clock, ids: Ids, partitions: int = 1, limits: CommitLimits = _LIMITS
     ) -> None:
-        self.state = MemoryState(partitions)
+        self.state = MemoryState(partitions, life=repr(clock.now()))
         self.store: Store = MemoryStore(self.state, clock=clock, ids=ids, limits=limits)
         self.blobs: BlobStore = MemoryBlobs()
         self.mailbox: Mailbox = MemoryMailbox(self.state, self.blobs)
@@ -36,6 +38,7 @@ class MemoryBackend:
         self.archive: Archive = MemoryArchive(self.state)
         self.records: Records = MemoryRecords(self.state)
         self.windows: RequestWindows = LocalWindows(clock)
+        self.feed: Feed = LocalFeed(self.state.changes, clock)
 
     async def claim_home(self, owner: str) -> int:
         """The lowest free partition, or 0: where an execution goes is decided by its id alone."""

@@ -1,10 +1,13 @@
 """All that a memory backend holds; one event loop changes it, between two awaits at a time."""
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from runnel.backends.feed_entries import pending_entries
 from runnel.backends.local.attendance import LocalAttendance
 from runnel.backends.local.board import TaskBoard
+from runnel.backends.local.feed import ChangeLog
 from runnel.backends.local.inbox import LocalInbox
 from runnel.backends.local.timers import LocalTimers
 from runnel.core.commands import LIMIT_PREFIX, Command, CreateExecution, aggregate_of
@@ -50,10 +53,11 @@ class Partition:
 
 
 class MemoryState:
-    def __init__(self, partitions: int) -> None:
+    def __init__(self, partitions: int, *, life: str = "") -> None:
         self.partitions = [Partition(number) for number in range(partitions)]
         self.board = TaskBoard(self.deliver)
         self.attendance = LocalAttendance()
+        self.changes = ChangeLog(life)
         self.histories: dict[str, list[bytes]] = {}
         self.headers: dict[ExecutionId, Header] = {}
         self.definitions: dict[DefinitionHash, Definition] = {}
@@ -70,7 +74,11 @@ class MemoryState:
     def deliver(self, partition: int, command: Command) -> None:
         self.partitions[partition].inbox.put(command)
 
-    def send(self, command: Command) -> None:
-        if isinstance(command, CreateExecution):
-            self.headers.setdefault(command.execution_id, pending_header(command))
-        self.deliver(self.route(aggregate_of(command)), command)
+    def send(self, commands: Sequence[Command]) -> None:
+        made: list[ExecutionId] = []
+        for command in commands:
+            if isinstance(command, CreateExecution) and command.execution_id not in self.headers:
+                self.headers[command.execution_id] = pending_header(command)
+                made.append(command.execution_id)
+            self.deliver(self.route(aggregate_of(command)), command)
+        self.changes.add(pending_entries(made))

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from runnel.backends.feed_entries import entries_of
 from runnel.backends.local.bounds import check_bounds
 from runnel.backends.memory_state import MemoryState, Partition
 from runnel.core.commands import LIMIT_PREFIX, Command
@@ -91,6 +92,8 @@ class MemoryStore:
         partition.sequence = commit.sequence
         self._write_aggregates(commit)
         self._write_partition(partition, commit)
+        self._state.changes.add(entries_of(commit))
+        self._state.send(commit.messages)
 
     async def read_inbox(self, lease: Lease, *, limit: int, wait_s: float) -> Sequence[InboxEntry]:
         inbox = self._owned(lease).inbox
@@ -186,8 +189,6 @@ class MemoryStore:
             self._state.board.issue(partition.number, task)
         for token in commit.dropped:
             self._state.board.drop(token)
-        for command in commit.messages:
-            self._state.send(command)
 
 
 class MemoryMailbox:
@@ -200,5 +201,4 @@ class MemoryMailbox:
     ) -> None:
         for key, data in blobs.items():
             await self._blobs.put(key, data)
-        for command in commands:
-            self._state.send(command)
+        self._state.send(commands)

@@ -4,6 +4,7 @@ from typing import Protocol
 
 from runnel.ports.archive import Archive
 from runnel.ports.blobs import BlobStore
+from runnel.ports.feed import Feed
 from runnel.ports.records import Records
 from runnel.ports.store import Mailbox, Store, TaskQueue
 from runnel.ports.windows import RequestWindows
@@ -17,6 +18,7 @@ class Backend(Protocol):
     blobs: BlobStore
     records: Records
     windows: RequestWindows
+    feed: Feed
 
     async def claim_home(self, owner: str) -> int:
         """The partition that new executions of this process go to, for stores that give each

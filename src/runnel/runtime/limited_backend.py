@@ -24,6 +24,7 @@ class LimitedBackend:
         self.blobs = backend.blobs
         self.records = backend.records
         self.windows = backend.windows
+        self.feed = backend.feed
         self._backend = backend
 
     async def claim_home(self, owner: str) -> int:

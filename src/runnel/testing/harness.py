@@ -4,6 +4,7 @@ import sqlite3
 from pathlib import Path
 from typing import Protocol
 
+from runnel.backends.feed_entries import ENTRIES_MAX
 from runnel.backends.memory import MemoryBackend
 from runnel.backends.sqlite import SqliteBackend
 from runnel.ports.backend import Backend
@@ -24,6 +25,9 @@ class Harness(Protocol):
 
     async def pass_time(self, seconds: float) -> None:
         """Lets time pass on the store's own clock, by which rate buckets fill."""
+
+    async def forget_changes(self) -> None:
+        """All entries of the feed but the last, as a store does after thousands of commits."""
         ...
 
 
@@ -41,6 +45,9 @@ class MemoryHarness:
 
     async def pass_time(self, seconds: float) -> None:
         await self._clock.advance(seconds)
+
+    async def forget_changes(self) -> None:
+        self._state.changes.forget(ENTRIES_MAX)
 
 
 class SqliteHarness:
@@ -64,3 +71,10 @@ class SqliteHarness:
 
     async def pass_time(self, seconds: float) -> None:
         await self._clock.advance(seconds)
+
+    async def forget_changes(self) -> None:
+        db = sqlite3.connect(self._data_dir / "runnel.db", isolation_level=None)
+        try:
+            db.execute("DELETE FROM feed WHERE id < (SELECT max(id) FROM feed)")
+        finally:
+            db.close()

@@ -33,6 +33,7 @@ from runnel.backends.redis.server_time import ServerTime
 from runnel.ports.archive import Archive
 from runnel.ports.blobs import BlobStore
 from runnel.ports.clock import Clock, Ids
+from runnel.ports.feed import Feed
 from runnel.ports.journal import Journal
 from runnel.ports.ledger import Ledger
 from runnel.ports.records import Records
@@ -71,6 +72,7 @@ class ArchivedBackend:
         self.windows: RequestWindows = redis.windows
         self.store: Store = redis.store
         self.tasks: TaskQueue = redis.tasks
+        self.feed: Feed = redis.feed
         self.archive: Archive = ArchivedArchive(
             RedisArchive(lines, keys), PostgresArchive(database)
         )

@@ -8,6 +8,7 @@ import msgspec
 from runnel.backends.archived.deleted import Deleted, made_by
 from runnel.backends.archived.pairing import Pairing
 from runnel.backends.archived.queued import queued_tokens
+from runnel.backends.feed_entries import BREAK
 from runnel.backends.postgres.ledger import PostgresLedger
 from runnel.backends.postgres.lost import Archived, Lost
 from runnel.backends.redis.commits import header_kind
@@ -112,13 +113,18 @@ class ArchiveRescue:
         if is_other:
             # Its journal goes as a whole: what both lives had, and was not archived, with it.
             common = min(common, claimed.sequence)
-        if claimed.sequence > common or is_other:
+        is_behind = claimed.sequence > common or is_other
+        if is_behind:
             await self._write_back(lease, common)
         sequence = max(claimed.sequence, common)
         await self._resend(lease)
         await self._ledger.begin_life(number, lease.epoch, sequence)
-        journal = f"{self._keys.journal}{number}"
-        await self._fenced(lease, "verify", [journal], [sequence, run_of(lease), int(is_other)])
+        await self._fenced(
+            lease,
+            "verify",
+            [f"{self._keys.journal}{number}", self._keys.feed],
+            [sequence, run_of(lease), int(is_other), BREAK if is_behind else ""],
+        )
         return sequence
 
     async def _write_back(self, lease: Lease, common: int) -> None:

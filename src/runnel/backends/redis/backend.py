@@ -4,6 +4,7 @@ from typing import Self
 
 from runnel.backends.redis.archive import RedisArchive
 from runnel.backends.redis.blobs import RedisBlobs
+from runnel.backends.redis.feed import RedisFeed
 from runnel.backends.redis.keys import Keys
 from runnel.backends.redis.layout import Layout, open_layout
 from runnel.backends.redis.leases import Leases
@@ -19,6 +20,7 @@ from runnel.backends.redis.windows import RedisWindows
 from runnel.ports.archive import Archive
 from runnel.ports.blobs import BlobStore
 from runnel.ports.clock import Clock, Ids
+from runnel.ports.feed import Feed
 from runnel.ports.records import Records
 from runnel.ports.store import CommitLimits, Mailbox, Store, TaskQueue
 from runnel.ports.windows import RequestWindows
@@ -72,6 +74,7 @@ class RedisBackend:
         self.blobs: BlobStore = RedisBlobs(lines, keys)
         self.records: Records = RedisRecords(lines, keys)
         self.windows: RequestWindows = RedisWindows(lines, keys)
+        self.feed: Feed = RedisFeed(lines, keys)
         self.retention = RedisRetention(lines, keys, layout)
 
     @classmethod

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from runnel.backends.feed_entries import entries_of
 from runnel.backends.redis.keys import Keys
 from runnel.backends.redis.layout import Layout
 from runnel.backends.redis.lines import Arg
@@ -36,6 +37,7 @@ def commit_keys(keys: Keys, partition: int) -> list[str]:
         f"{keys.journal}{partition}",
         f"{keys.ended}{partition}",
         f"{keys.ended_below}{partition}",
+        keys.feed,
     ]
 
 
@@ -66,6 +68,8 @@ def commit_args(
     args.append(len(commit.dead_letters))
     for letter in commit.dead_letters:
         args += _letter(letter, letters_max)
+    changed = entries_of(commit)
+    args += (len(changed), *changed)
     return args
 
 

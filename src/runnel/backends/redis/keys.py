@@ -36,6 +36,9 @@ class Keys:
         # hash: orchestrator to the number of its last sign of life
         self.orchestrators = tag + "orchestrators"
 
+        # stream: c = what one commit or submit has changed, see feed_entries
+        self.feed = tag + "feed"
+
         # -- of an aggregate
         # list: its entries, oldest first
         self.history = tag + "history:"

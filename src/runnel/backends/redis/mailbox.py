@@ -18,7 +18,10 @@ NEVER = ""
 class RedisMailbox:
     def __init__(self, lines: Lines, keys: Keys, layout: Layout) -> None:
         self._lines = lines
-        self._keys = [keys.headers, keys.listed, keys.ids, keys.blobs, keys.inbox, keys.blob]
+        self._keys = [
+            *(keys.headers, keys.listed, keys.ids, keys.blobs, keys.inbox, keys.blob),
+            keys.feed,
+        ]
         self._layout = layout
         self._gathering = Gathering(self._deliver_all)
 

@@ -21,6 +21,7 @@ from runnel.backends.sqlite.archive import SqliteArchive
 from runnel.backends.sqlite.bell import Ringer
 from runnel.backends.sqlite.commits import Commits
 from runnel.backends.sqlite.database import FILE_NAME, Durability, prepare
+from runnel.backends.sqlite.feed import SqliteFeed
 from runnel.backends.sqlite.leases import Leases
 from runnel.backends.sqlite.limit_mail import LimitMail
 from runnel.backends.sqlite.limits import Limits
@@ -37,6 +38,7 @@ from runnel.backends.sqlite.writer import Writer
 from runnel.ports.archive import Archive
 from runnel.ports.blobs import BlobStore
 from runnel.ports.clock import Clock, Ids
+from runnel.ports.feed import Feed
 from runnel.ports.records import Records
 from runnel.ports.retention import Retention
 from runnel.ports.store import CommitLimits, Mailbox, Store, TaskQueue
@@ -55,6 +57,7 @@ class SqliteBackend:
     blobs: BlobStore
     records: Records
     windows: RequestWindows
+    feed: Feed
     leases: Leases
     retention: Retention
 
@@ -118,6 +121,7 @@ class SqliteBackend:
             limit_mail=limit_mail,
         )
         messages = Messages(owned, routes=routes, ringer=self._ringer, sweep=self.leases.sweep)
+        feed = SqliteFeed(reader, clock)
         commits = Commits(
             writer,
             owned=owned,
@@ -126,6 +130,7 @@ class SqliteBackend:
             routes=routes,
             limits=keys,
             limit_mail=limit_mail,
+            feed=feed,
         )
         self.store = SqliteStore(
             clock=clock,
@@ -138,9 +143,10 @@ class SqliteBackend:
             keys=keys,
             limits=limits,
         )
-        self.mailbox = SqliteMailbox(writer, messages, self.blobs)
+        self.mailbox = SqliteMailbox(writer, messages, self.blobs, feed)
         results = SqliteResults(writer, reader, clock)
         self.tasks = LocalTasks(board, clock, SqliteBuckets(writer, clock).take, results)
         self.archive = SqliteArchive(writer, reader)
         self.records = SqliteRecords(writer, reader)
         self.windows = LocalWindows(clock)
+        self.feed = feed

@@ -6,8 +6,10 @@ executemany, because it beat `INSERT … SELECT … FROM json_each(?)` where it 
 
 import sqlite3
 
+from runnel.backends.feed_entries import entries_of, pending_entries
 from runnel.backends.local.board import TaskBoard
 from runnel.backends.local.inbox import VOLATILE
+from runnel.backends.sqlite.feed import SqliteFeed, write_entries
 from runnel.backends.sqlite.limit_mail import LIMIT_COMMANDS, LimitMail
 from runnel.backends.sqlite.limits import Limits, is_limit
 from runnel.backends.sqlite.messages import Messages, Stored
@@ -32,7 +34,9 @@ class Commits:
         routes: Routes,
         limits: Limits,
         limit_mail: LimitMail,
+        feed: SqliteFeed,
     ) -> None:
+        self._feed = feed
         self._limit_mail = limit_mail
         self._limits = limits
         self._writer = writer
@@ -50,6 +54,7 @@ class Commits:
         outgoing = self._messages.address(
             [each for each in commit.messages if not isinstance(each, LIMIT_COMMANDS)]
         )
+        changed = entries_of(commit)
 
         def run(db: sqlite3.Connection) -> Stored:
             _fence(db, lease, commit.sequence)
@@ -57,13 +62,16 @@ class Commits:
                 db.execute(SQL["consume_messages"], (lease.partition, consumed_row))
             _write_aggregates(db, lease.partition, commit)
             _write_timers(db, lease.partition, commit)
-            return self._messages.write(db, outgoing) if outgoing.rows else Stored()
+            stored = self._messages.write(db, outgoing) if outgoing.rows else Stored()
+            write_entries(db, [*changed, *pending_entries(stored.pending)])
+            return stored
 
         def apply(stored: Stored) -> None:
             self._limits.apply(commit)
             if owned is not None:
                 self._apply(owned, commit)
             self._messages.apply(stored)
+            self._feed.arrived.set()
 
         await self._writer.submit(run, apply)
 

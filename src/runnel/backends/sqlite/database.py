@@ -15,7 +15,7 @@ from runnel.errors import InputError, StoreError
 Durability: TypeAlias = Literal["process", "power"]
 
 FILE_NAME = "runnel.db"
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 OPEN_BUSY_MS = 5_000
 STATEMENTS_MAX = 256
 # NORMAL: a killed process loses nothing, a power cut may lose the last commits (never a part of

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
 
+from runnel.backends.feed_entries import pending_entries
 from runnel.backends.sqlite.bell import Ringer
+from runnel.backends.sqlite.feed import SqliteFeed, write_entries
 from runnel.backends.sqlite.partition import OwnedPartitions
 from runnel.backends.sqlite.queries import SQL
 from runnel.backends.sqlite.routes import Routes
@@ -17,6 +19,7 @@ from runnel.backends.sqlite.writer import Writer
 from runnel.core.codec import encode_message
 from runnel.core.commands import Command, CreateExecution, aggregate_of
 from runnel.core.ids import ExecutionId, root_of
+from runnel.core.states import ExecutionState
 from runnel.ports.blobs import BlobStore
 from runnel.ports.store import NO_BLOBS, pending_header
 
@@ -42,6 +45,8 @@ class Stored:
     rows: Mapping[int, Rows | None] = field(default_factory=dict)
     made: Sequence[tuple[int, str]] = ()
     homes: Mapping[str, int] = field(default_factory=dict)
+    pending: Sequence[str] = ()
+    """The executions that nobody has begun; some may have been made before."""
 
 
 class Messages:
@@ -96,6 +101,11 @@ class Messages:
                 for partition, rows in stored.items()
             },
             made=[(each, command.execution_id) for each, command in made] if is_new else (),
+            pending=[
+                command.execution_id
+                for _, command in made
+                if is_new or _is_pending(db, command.execution_id)
+            ],
         )
 
     def apply(self, stored: Stored) -> None:
@@ -137,10 +147,18 @@ def _homes(db: sqlite3.Connection, commands: Sequence[CreateExecution]) -> dict[
     return {root: int(row[0]) for root, row in found.items() if row is not None}
 
 
+def _is_pending(db: sqlite3.Connection, execution_id: ExecutionId) -> bool:
+    row = db.execute(SQL["get_state"], (execution_id,)).fetchone()
+    return row is not None and row[0] == ExecutionState.PENDING
+
+
 class SqliteMailbox:
     """Callers that send in the same moment share one job: 2,000 submits are a few statements."""
 
-    def __init__(self, writer: Writer, messages: Messages, blobs: BlobStore) -> None:
+    def __init__(
+        self, writer: Writer, messages: Messages, blobs: BlobStore, feed: SqliteFeed
+    ) -> None:
+        self._feed = feed
         self._writer = writer
         self._messages = messages
         self._blobs = blobs
@@ -167,7 +185,7 @@ class SqliteMailbox:
         with self._lock:
             if self._gathering is None or self._gathering[1].done():
                 batch = Outgoing()
-                stored = self._writer.enqueue(partial(self._write, batch), self._messages.apply)
+                stored = self._writer.enqueue(partial(self._write, batch), self._apply)
                 self._gathering = (batch, stored)
             batch, stored = self._gathering
             batch.commands += outgoing.commands
@@ -178,4 +196,10 @@ class SqliteMailbox:
         with self._lock:
             if self._gathering is not None and self._gathering[0] is batch:
                 self._gathering = None
-        return self._messages.write(db, batch)
+        stored = self._messages.write(db, batch)
+        write_entries(db, pending_entries(stored.pending))
+        return stored
+
+    def _apply(self, stored: Stored) -> None:
+        self._messages.apply(stored)
+        self._feed.arrived.set()

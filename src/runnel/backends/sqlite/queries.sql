@@ -270,3 +270,18 @@ INSERT INTO records (kind, key, data) VALUES (?, ?, ?) RETURNING revision;
 
 -- delete_record: one
 DELETE FROM records WHERE kind = ? AND key = ?;
+
+-- add_feed_entry: what one commit or submit has changed
+INSERT INTO feed (changes) VALUES (?);
+
+-- trim_feed: all up to an entry that is old enough
+DELETE FROM feed WHERE id <= ?;
+
+-- last_feed_entry: there always is one
+SELECT id, changes FROM feed ORDER BY id DESC LIMIT 1;
+
+-- list_feed: some, from this one on
+SELECT id, changes FROM feed WHERE id >= ? ORDER BY id LIMIT ?;
+
+-- get_state: of an execution
+SELECT state FROM executions WHERE id = ?;

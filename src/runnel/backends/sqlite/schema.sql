@@ -100,3 +100,13 @@ CREATE TABLE records (
     data BLOB NOT NULL,
     UNIQUE (kind, key)
 ) STRICT;
+
+-- What the last commits have changed, one entry each; the first one tells this file from another.
+-- Without AUTOINCREMENT: the last entry is never deleted, so no id is given twice, and an entry costs
+-- 10 instead of 21 µs a commit.
+CREATE TABLE feed (
+    id INTEGER PRIMARY KEY,
+    changes TEXT NOT NULL
+) STRICT;
+
+INSERT INTO feed (changes) VALUES ('!' || hex(randomblob(8)));

@@ -14,6 +14,7 @@ from runnel.testing.conformance.attendance import AttendanceRules
 from runnel.testing.conformance.blobs import BlobRules
 from runnel.testing.conformance.claims import ClaimRules
 from runnel.testing.conformance.commits import CommitRules
+from runnel.testing.conformance.feed import FeedRules
 from runnel.testing.conformance.fencing import FencingRules
 from runnel.testing.conformance.inbox import InboxRules
 from runnel.testing.conformance.leases import LeaseRules
@@ -53,5 +54,6 @@ class StoreConformance(
     RateRules,
     WindowRules,
     ResultRules,
+    FeedRules,
 ):
     """All rules."""

@@ -7,6 +7,7 @@ import pytest
 from runnel.core.commands import Command
 from runnel.ports.archive import Archive
 from runnel.ports.backend import Backend
+from runnel.ports.feed import Feed
 from runnel.ports.store import Commit, InboxEntry, Lease, Mailbox, Position, Store, TaskQueue
 from runnel.testing.clock import FakeClock, FakeIds
 from runnel.testing.conformance.values import ROOT
@@ -73,6 +74,10 @@ class Suite:
     @pytest.fixture
     def archive(self, backend: Backend) -> Archive:
         return backend.archive
+
+    @pytest.fixture
+    def feed(self, backend: Backend) -> Feed:
+        return backend.feed
 
     @pytest.fixture
     async def owner(self, backend: Backend) -> Owner:

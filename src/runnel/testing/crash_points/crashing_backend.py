@@ -7,6 +7,7 @@ from typing import Any
 from runnel.ports.archive import Archive
 from runnel.ports.backend import Backend
 from runnel.ports.blobs import BlobStore
+from runnel.ports.feed import Feed
 from runnel.ports.records import Records
 from runnel.ports.store import Mailbox, Store, TaskQueue
 from runnel.ports.windows import RequestWindows
@@ -24,6 +25,7 @@ class CrashingBackend:
         self.blobs: BlobStore = _Counted("blobs", backend.blobs, moments)
         self.records: Records = _Counted("records", backend.records, moments)
         self.windows: RequestWindows = _Counted("windows", backend.windows, moments)
+        self.feed: Feed = _Counted("feed", backend.feed, moments)
         self._backend = backend
         self._moments = moments
 

@@ -6,6 +6,7 @@ from typing import Any, cast
 from runnel.core.ids import Token
 from runnel.ports.archive import Archive
 from runnel.ports.blobs import BlobStore
+from runnel.ports.feed import Feed
 from runnel.ports.records import Records
 from runnel.ports.store import Commit, InboxEntry, Lease, Mailbox, Position, Store, TaskQueue
 from runnel.ports.windows import RequestWindows
@@ -26,6 +27,7 @@ class SimulatedBackend:
         self.blobs: BlobStore = cast("BlobStore", _Remote(line, "blobs"))
         self.records: Records = cast("Records", _Remote(line, "records"))
         self.windows: RequestWindows = cast("RequestWindows", _Remote(line, "windows"))
+        self.feed: Feed = cast("Feed", _Remote(line, "feed"))
 
     async def claim_home(self, owner: str) -> int:
         """Where an execution goes is decided by its id alone."""

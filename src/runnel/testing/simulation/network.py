@@ -23,7 +23,7 @@ CALL_TIMEOUT_S = 1.0
 SURELY_AFTER_S = 2.0
 
 # Operations in which the store may wait for something; it executes all others at once.
-WAITING = frozenset({"claim", "read_after", "wait_dropped"})
+WAITING = frozenset({"claim", "read_after", "wait_dropped", "read"})
 
 # How likely a call meets each of these, while the fault is switched on.
 ODDS = {

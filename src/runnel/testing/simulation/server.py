@@ -10,6 +10,7 @@ import msgspec
 
 from runnel.backends.blobs import MemoryBlobs
 from runnel.backends.local.buckets import LocalBuckets
+from runnel.backends.local.feed import LocalFeed
 from runnel.backends.local.results import LocalResults
 from runnel.backends.local.tasks import LocalTasks
 from runnel.backends.local.timers import LocalTimers
@@ -168,6 +169,7 @@ class Machine:
         self.archive = MemoryArchive(state)
         self.records = MemoryRecords(state)
         self.windows = LocalWindows(clock)
+        self.feed = LocalFeed(state.changes, clock)
 
 
 class Server:
@@ -260,5 +262,6 @@ def copy_state(state: MemoryState) -> MemoryState:
     copied.histories = {id_: list(entries) for id_, entries in state.histories.items()}
     copied.headers = dict(state.headers)
     copied.attendance = state.attendance.copy()
+    copied.changes = state.changes.copy()
     copied.dead_letters = list(state.dead_letters)
     return copied

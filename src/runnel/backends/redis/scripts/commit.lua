@@ -3,14 +3,15 @@
 --       7 queues  8 new queues  9 headers  10 listed  11 ids  12 queues with dead letters
 --       and the prefixes 13 history  14 tasks  15 inbox  16 held  17 dropped  18 letters
 --       and 19 the partition's concurrency keys that have a history, 20 its journal, 21 its final
---       roots, 22 its final children
+--       roots, 22 its final children, 23 the feed
 -- ARGV  1 epoch  2 nonce  3 sequence  4 partition number  5 position consumed ('' for none)
 --       6 the position behind it  7 how the id of a concurrency key begins  8 how many entries the
---       journal may have (0: there is none); then nine lists, each its length in items and the items:
+--       journal may have (0: there is none); then ten lists, each its length in items and the items:
 --       histories (aggregate, entry), headers (id, header, created_at, kind), closed (id),
 --       tasks (queue, token, task), dropped (token), timers cleared (key), timers set (key, due,
 --       attempt), messages (partition, message, then of an execution that it makes: id, header,
---       created_at), letters (queue, how many it keeps, letter, and ten fields of it)
+--       created_at), letters (queue, how many it keeps, letter, and ten fields of it), changes as the
+--       feed has them (entry)
 --       A header's kind: r running, p pending, f final, c final child.
 -- Returns {1}, or {0, the current epoch, whether the nonce is the current one, the last sequence}, or
 -- {2, its length} when the journal is full.
@@ -30,7 +31,7 @@ end
 
 -- The first and the last argument of each list.
 local lists, place = {}, 9
-for number, width in ipairs({2, 4, 1, 3, 1, 1, 3, 5, 13}) do
+for number, width in ipairs({2, 4, 1, 3, 1, 1, 3, 5, 13, 1}) do
   local first = place + 1
   place = first + tonumber(ARGV[place]) * width
   lists[number] = {first, place - 1}
@@ -149,12 +150,14 @@ end
 call_many('ZADD', KEYS[3], due)
 call_many('HSET', KEYS[4], attempts)
 
+local made = {}
 first, last_item = items()
 for at = first, last_item, 5 do
   redis.call('XADD', KEYS[15] .. ARGV[at], '*', 'm', ARGV[at + 1])
   local id = ARGV[at + 2]
   if id ~= '' and redis.call('HSETNX', KEYS[9], id, ARGV[at + 3]) == 1 then
     index_execution(id, ARGV[at + 4])
+    made[#made + 1] = id
   end
 end
 
@@ -168,6 +171,12 @@ for at = first, last_item, 13 do
     'config', ARGV[at + 8], 'reason', ARGV[at + 9], 'original_message_id', ARGV[at + 10],
     'error', ARGV[at + 11], 'rejected_at', ARGV[at + 12], 'letter', ARGV[at + 2])
 end
+
+first, last_item = items()
+for at = first, last_item do
+  tell_feed(KEYS[23], ARGV[at])
+end
+tell_pending(KEYS[23], made)
 
 redis.call('HSET', KEYS[1], 'sequence', ARGV[3])
 if ARGV[5] ~= '' then

@@ -50,6 +50,17 @@ local function has_other_archive(layout, incarnation)
   return known and known ~= incarnation
 end
 
+-- The entries of the feed, its bounds and how a PENDING execution is told are those of feed_entries.py.
+local function tell_feed(feed, entry)
+  redis.call('XADD', feed, 'MAXLEN', '~', '10000', '*', 'c', entry)
+end
+
+local function tell_pending(feed, ids)
+  for first = 1, #ids, 50 do
+    tell_feed(feed, 'p' .. table.concat(ids, '\np', first, math.min(first + 49, #ids)))
+  end
+end
+
 -- What a worker's hash says of a task: partition, '1' when it was started, beats missed.
 local function parse_held(value)
   return string.match(value, '^(%d+) (%d)(%d)$')

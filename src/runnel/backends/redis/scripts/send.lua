@@ -1,5 +1,5 @@
 -- Puts messages into inboxes; an execution that one of them makes is listed from then on.
--- KEYS  1 headers  2 listed  3 ids  4 keys of blobs, and the prefixes 5 inbox  6 blob
+-- KEYS  1 headers  2 listed  3 ids  4 keys of blobs, the prefixes 5 inbox  6 blob, and 7 the feed
 -- ARGV  1 the latest time on the server's clock ('' for any)  2 how many blobs, then of each: key,
 --       data; then of each message: partition, message, and of an execution that it makes (or ''
 --       each): id, header, created_at
@@ -15,12 +15,15 @@ for at = 3, first - 1, 2 do
   redis.call('ZADD', KEYS[4], 0, ARGV[at])
   redis.call('SET', KEYS[6] .. ARGV[at], ARGV[at + 1])
 end
+local made = {}
 for at = first, #ARGV, 5 do
   redis.call('XADD', KEYS[5] .. ARGV[at], '*', 'm', ARGV[at + 1])
   local id = ARGV[at + 2]
   if id ~= '' and redis.call('HSETNX', KEYS[1], id, ARGV[at + 3]) == 1 then
     redis.call('ZADD', KEYS[2], ARGV[at + 4], id)
     redis.call('ZADD', KEYS[3], 0, id)
+    made[#made + 1] = id
   end
 end
+tell_pending(KEYS[7], made)
 return 1

@@ -1,0 +1,334 @@
+"""Whatever is stored of executions is told to each reader: in order, at once, or as a gap."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from runnel.core.commands import CreateExecution
+from runnel.core.ids import DefinitionHash, ExecutionId
+from runnel.core.states import ExecutionState
+from runnel.core.values import EMPTY_OBJECT
+from runnel.errors import FencedError
+from runnel.ports.feed import Change, Feed, FeedPosition
+from runnel.ports.store import Commit, Header, History, Mailbox, TimerSet
+from runnel.testing.clock import FakeClock
+from runnel.testing.conformance.suite import ALL, Owner, Suite, take_over
+from runnel.testing.conformance.values import LIMIT, header, timer
+from runnel.testing.harness import Harness
+
+PENDING, RUNNING = ExecutionState.PENDING, ExecutionState.RUNNING
+COMPLETED = ExecutionState.COMPLETED
+# More than one entry of the feed takes.
+MANY = 120
+
+
+class FeedRules(Suite):
+    async def test_the_end_is_behind_all_that_was_stored_before(
+        self, owner: Owner, feed: Feed
+    ) -> None:
+        await owner.commit(changing("x1"))
+        end = await feed.end()
+
+        await owner.commit(changing("x2"))
+
+        assert await told(feed, end) == [("x2", None)]
+
+    async def test_a_store_in_which_nothing_was_stored_has_an_end(
+        self, owner: Owner, feed: Feed
+    ) -> None:
+        end = await feed.end()
+        page = await feed.read(end, limit=ALL, wait_s=0)
+
+        assert (list(page.changes), page.position, page.has_gap) == ([], end, False)
+        assert await feed.end() == end
+
+    async def test_a_commit_tells_each_execution_once_with_the_state_of_its_header(
+        self, owner: Owner, feed: Feed
+    ) -> None:
+        end = await feed.end()
+
+        await owner.commit(changing("x1", "x1.child.1", headers=[header("x2"), header("x1")]))
+
+        found = await told(feed, end)
+        assert sorted(found) == [("x1", RUNNING), ("x1.child.1", None), ("x2", RUNNING)]
+
+    @pytest.mark.parametrize("state", ExecutionState)
+    async def test_each_state_is_told(
+        self, owner: Owner, feed: Feed, state: ExecutionState
+    ) -> None:
+        end = await feed.end()
+
+        await owner.commit(changing(headers=[header("x1", state=state)]))
+
+        assert await told(feed, end) == [("x1", state)]
+
+    async def test_what_is_submitted_is_told_as_pending(
+        self, mailbox: Mailbox, owner: Owner, feed: Feed
+    ) -> None:
+        end = await feed.end()
+
+        await mailbox.send([creation("x1"), creation("x2")])
+
+        assert await told(feed, end) == [("x1", PENDING), ("x2", PENDING)]
+
+    async def test_an_execution_that_goes_on_is_not_told_as_pending_when_it_is_sent_again(
+        self, mailbox: Mailbox, owner: Owner, feed: Feed
+    ) -> None:
+        await mailbox.send([creation("x1")])
+        await owner.commit(changing(headers=[header("x1")]))
+        end = await feed.end()
+
+        await mailbox.send([creation("x1"), creation("x2")])
+
+        assert await told(feed, end) == [("x2", PENDING)]
+
+    async def test_a_child_that_a_commit_makes_is_told_as_pending(
+        self, owner: Owner, feed: Feed
+    ) -> None:
+        end = await feed.end()
+
+        await owner.commit(changing("x1", messages=[creation("x1.child.1")]))
+
+        assert await told(feed, end) == [("x1", None), ("x1.child.1", PENDING)]
+
+    async def test_concurrency_keys_and_timers_are_not_told(self, owner: Owner, feed: Feed) -> None:
+        end = await feed.end()
+
+        await owner.commit(changing(LIMIT, "x1"))
+        await owner.commit(changing(LIMIT, timers_set=[timer("a", due=1.0)]))
+
+        assert await told(feed, end) == [("x1", None)]
+
+    async def test_a_commit_that_was_refused_is_not_told(
+        self, harness: Harness, owner: Owner, feed: Feed
+    ) -> None:
+        await take_over(harness, owner)
+        end = await feed.end()
+
+        with pytest.raises(FencedError):
+            await owner.commit(changing("x1"))
+
+        assert await told(feed, end) == []
+
+    @pytest.mark.parametrize("limit", [1, 7, MANY])
+    async def test_pages_hold_their_limit_and_join_without_loss(
+        self, owner: Owner, feed: Feed, limit: int
+    ) -> None:
+        position = await feed.end()
+        ids = [f"x{number:03}" for number in range(MANY)]
+        await owner.commit(changing(*ids))
+        await owner.commit(changing("y1"))
+        await owner.commit(changing("y2"))
+
+        found: list[str] = []
+        while (page := await feed.read(position, limit=limit, wait_s=0)).changes:
+            assert len(page.changes) <= limit
+            assert page.position == page.changes[-1].position
+            found += [change.execution_id for change in page.changes]
+            position = page.position
+
+        assert found == [*ids, "y1", "y2"]
+        assert position == await feed.end()
+
+    async def test_reading_goes_on_behind_any_change(self, owner: Owner, feed: Feed) -> None:
+        end = await feed.end()
+        await owner.commit(changing("x1", "x2", "x3"))
+        await owner.commit(changing("x4"))
+
+        changes = await read_all(feed, end)
+
+        for number, change in enumerate(changes, start=1):
+            assert await read_all(feed, change.position) == changes[number:]
+
+    async def test_a_reader_that_waits_is_told_without_time_passing(
+        self, owner: Owner, feed: Feed
+    ) -> None:
+        end = await feed.end()
+
+        async with asyncio.TaskGroup() as group:
+            readings = [group.create_task(told(feed, end, wait_s=60)) for _ in range(3)]
+            await asyncio.sleep(0)
+            await owner.commit(changing("x1"))
+
+        assert [reading.result() for reading in readings] == 3 * [[("x1", None)]]
+
+    async def test_a_reader_that_waits_is_told_of_a_submit(
+        self, mailbox: Mailbox, owner: Owner, feed: Feed
+    ) -> None:
+        end = await feed.end()
+
+        async with asyncio.TaskGroup() as group:
+            reading = group.create_task(told(feed, end, wait_s=60))
+            await asyncio.sleep(0)
+            await mailbox.send([creation("x1")])
+
+        assert reading.result() == [("x1", PENDING)]
+
+    async def test_a_reader_of_the_feed_waits_as_long_as_it_said(
+        self, clock: FakeClock, owner: Owner, feed: Feed
+    ) -> None:
+        end = await feed.end()
+
+        async with asyncio.TaskGroup() as group:
+            reading = group.create_task(feed.read(end, limit=ALL, wait_s=5))
+            await clock.until_asleep()
+            await clock.advance(4.9)
+            was_done_early = reading.done()
+            await clock.advance(0.2)
+            page = await reading
+
+        assert (was_done_early, list(page.changes), page.position) == (False, [], end)
+
+    async def test_a_read_that_is_cancelled_loses_nothing(
+        self, clock: FakeClock, owner: Owner, feed: Feed
+    ) -> None:
+        end = await feed.end()
+        async with asyncio.TaskGroup() as group:
+            reading = group.create_task(feed.read(end, limit=ALL, wait_s=60))
+            await clock.until_asleep()
+            committing = group.create_task(owner.commit(changing("x1")))
+            await asyncio.sleep(0)
+            reading.cancel()
+            await committing
+
+        assert await told(feed, end) == [("x1", None)]
+
+    async def test_a_position_that_is_too_old_is_a_gap(
+        self, harness: Harness, owner: Owner, feed: Feed
+    ) -> None:
+        end = await feed.end()
+        await owner.commit(changing("x1"))
+        await owner.commit(changing("x2"))
+        await harness.forget_changes()
+
+        page = await feed.read(end, limit=ALL, wait_s=60)
+
+        assert (page.has_gap, list(page.changes)) == (True, [])
+        assert page.position == await feed.end()
+        await owner.commit(changing("x3"))
+        assert await told(feed, page.position) == [("x3", None)]
+
+    async def test_the_end_is_still_known_when_all_before_it_is_forgotten(
+        self, harness: Harness, owner: Owner, feed: Feed
+    ) -> None:
+        await owner.commit(changing("x1"))
+        await owner.commit(changing("x2"))
+        end = await feed.end()
+        await harness.forget_changes()
+
+        await owner.commit(changing("x3"))
+
+        assert await told(feed, end) == [("x3", None)]
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            "no position",
+            "1.1",
+            "-1.0.0",
+            "1.0.zz",
+            "9" * 20 + ".1.0",
+            "9" * 18 + ".1.0",
+            "1-1.0.0",
+            "é",
+        ],
+    )
+    async def test_a_text_that_is_no_position_of_this_store_is_a_gap(
+        self, owner: Owner, feed: Feed, text: str
+    ) -> None:
+        await owner.commit(changing("x1"))
+
+        page = await feed.read(FeedPosition(text), limit=ALL, wait_s=60)
+
+        assert (page.has_gap, list(page.changes)) == (True, [])
+        assert page.position == await feed.end()
+
+    async def test_the_position_of_another_entry_under_the_same_name_is_a_gap(
+        self, owner: Owner, feed: Feed
+    ) -> None:
+        """As in a store that was replaced by another one, or put back and went on otherwise."""
+        await owner.commit(changing("x1"))
+        entry, _, checksum = (await feed.end()).rpartition(".")
+        other = FeedPosition(f"{entry}.{int(checksum, 16) ^ 1:x}")
+
+        page = await feed.read(other, limit=ALL, wait_s=0)
+
+        assert page.has_gap
+
+    async def test_nothing_is_missed_while_commits_and_submits_go_on(
+        self, mailbox: Mailbox, owner: Owner, feed: Feed
+    ) -> None:
+        start = await feed.end()
+        ids = [f"x{number:02}" for number in range(40)]
+
+        async def change() -> None:
+            for first in range(0, len(ids), 8):
+                some = ids[first : first + 8]
+                await mailbox.send([creation(each) for each in some])
+                await owner.commit(changing(headers=[header(each) for each in some]))
+                await owner.commit(changing(*some))
+                ends = [header(each, state=COMPLETED) for each in some]
+                await owner.commit(changing(headers=ends))
+
+        async def read(limit: int) -> list[tuple[str, ExecutionState | None]]:
+            position, found = start, list[tuple[str, ExecutionState | None]]()
+            while len(found) < 4 * len(ids):
+                page = await feed.read(position, limit=limit, wait_s=60)
+                assert not page.has_gap
+                found += [(each.execution_id, each.state) for each in page.changes]
+                position = page.position
+            return found
+
+        async with asyncio.TaskGroup() as group:
+            readings = [group.create_task(read(limit)) for limit in (3, 50, ALL)]
+            group.create_task(change())
+
+        first, *others = [reading.result() for reading in readings]
+        assert others == [first, first]
+        for each in ids:
+            states = [state for execution_id, state in first if execution_id == each]
+            assert states == [PENDING, RUNNING, None, COMPLETED]
+
+
+def changing(
+    *ids: str,
+    headers: Sequence[Header] = (),
+    messages: Sequence[CreateExecution] = (),
+    timers_set: Sequence[TimerSet] = (),
+) -> Commit:
+    """A commit with a history of each."""
+    histories = [History(aggregate_id=each, entry=b"[1,1.0,[]]") for each in ids]
+    return Commit(
+        sequence=0,
+        histories=histories,
+        headers=headers,
+        messages=messages,
+        timers_set=timers_set,
+    )
+
+
+def creation(execution_id: str) -> CreateExecution:
+    return CreateExecution(
+        execution_id=ExecutionId(execution_id),
+        workflow="w",
+        definition=DefinitionHash("hash"),
+        version=1,
+        input=EMPTY_OBJECT,
+        created_at=1.0,
+    )
+
+
+async def told(
+    feed: Feed, after: FeedPosition, *, wait_s: float = 0
+) -> list[tuple[str, ExecutionState | None]]:
+    """All behind the position, after waiting for the first; without a gap."""
+    changes = await read_all(feed, after, wait_s=wait_s)
+    return [(change.execution_id, change.state) for change in changes]
+
+
+async def read_all(feed: Feed, after: FeedPosition, *, wait_s: float = 0) -> list[Change]:
+    page = await feed.read(after, limit=ALL, wait_s=wait_s)
+    assert not page.has_gap
+    return list(page.changes)
