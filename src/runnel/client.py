@@ -1,9 +1,6 @@
 """What callers can ask of Runnel: submit, trigger, cancel, signal, look, wait."""
 
-import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from math import inf
 
 import msgspec
 
@@ -30,6 +27,7 @@ from runnel.core.json_types import Json
 from runnel.core.states import EXECUTION_FINAL, ExecutionState
 from runnel.core.workflow import Workflow
 from runnel.definitions import Definitions
+from runnel.endings import Ending, Endings, Listen, Told
 from runnel.errors import NotFoundError, WrongStateError
 from runnel.execution_names import check_id, no_execution
 from runnel.idempotency import check_same, check_same_rerun, execution_id_of, labels_of, without_key
@@ -45,30 +43,17 @@ from runnel.reruns import Rerun, check_rerunnable, pages_of, take_overs
 from runnel.triggering import Triggers, trigger_key
 from runnel.views import ExecutionView, HistoryView, history_of, view_of
 
-# For executions that another process runs: what this one runs is told at once.
-LOOK_AGAIN_S = 0.5
-LOOK_AGAIN_S_MAX = 5.0
+__all__ = ["Client", "Ending"]
+
 # An execution's owner reads what was submitted within milliseconds, if it has an owner.
 TAKEN_UP_S = 5.0
 TAKEN_UP_LOOK_S = 0.02
-WATCHED_MAX = 10_000
-
-
-class Ending:
-    """`news` is set when `header` is there, and when it is time to look at the store again."""
-
-    __slots__ = ("__weakref__", "header", "news")
-
-    def __init__(self) -> None:
-        self.news = asyncio.Event()
-        self.header: Header | None = None
 
 
 class Client:
     """Every call returns after its write is stored; whoever owns the partition acts on it then.
 
-    `ending_of` tells when this process ends an execution, or stops to own its partition; `owns`
-    tells which partitions it owns. Executions of other processes are looked at every few seconds.
+    `ending_of`, `owns` and `listen` say who tells of endings: see `Told`.
     """
 
     def __init__(
@@ -79,14 +64,13 @@ class Client:
         *,
         ending_of: Callable[[str], Ending],
         owns: Callable[[int], bool] = lambda _partition: False,
+        listen: Listen | None = None,
     ) -> None:
         self._backend = backend
         self._clock = clock
         self._ids = ids
-        self._ending_of = ending_of
-        # From before they can end, so that waiting for them needs no look at the store.
-        self._submitted: OrderedDict[str, Ending] = OrderedDict()
-        self._owns = owns
+        told = Told(ending_of=ending_of, owns=owns, listen=listen)
+        self._endings = Endings(backend.store, clock, told, self._header)
         self._definitions = Definitions(backend.archive, clock)
         self.library = Library(backend.archive, self._definitions)
         self.nodes = Nodes(backend, self.load)
@@ -136,7 +120,7 @@ class Client:
             created_at=self._clock.now(),
         )
         if is_watched:
-            self._watch(execution_id)
+            self._endings.watch(execution_id)
         await self._backend.mailbox.send([command], blobs=blobs)
         await self._definitions.insist(hash_, workflow)
         if key is not None:  # somebody else may have been faster
@@ -207,7 +191,7 @@ class Client:
             created_at=self._clock.now(),
         )
         if idempotency_key is None:
-            self._watch(new_id)
+            self._endings.watch(new_id)
         async for page, page_blobs in pages_of(command, parts, self._carrier, blobs):
             await self._backend.mailbox.send(page, blobs=page_blobs)
         if idempotency_key is not None:  # somebody else may have been faster
@@ -291,33 +275,7 @@ class Client:
         execution has.
         """
         check_id(execution_id)
-        deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
-        watched = self._submitted.pop(execution_id, None)
-        ending = watched or self._ending_of(execution_id)
-        # Watched since before it could end: the first look at the store can be spared.
-        is_surely_told = watched is not None and not ending.news.is_set()
-        pause_s = LOOK_AGAIN_S
-        while ending.header is None:
-            is_here = self._owns(await self._backend.store.route(execution_id))
-            if not (is_surely_told and is_here):
-                header = await self._header(execution_id)
-                if header.state in EXECUTION_FINAL:
-                    return header
-            is_surely_told = False
-            left_s = None if is_here else pause_s
-            if deadline is not None:
-                left_s = min(left_s or inf, deadline - self._clock.monotonic())
-                if left_s <= 0:
-                    raise TimeoutError(f"execution {execution_id} is not final after {timeout_s} s")
-            await self._clock.wait(ending.news, left_s)
-            ending.news.clear()
-            pause_s = min(LOOK_AGAIN_S_MAX, 1.5 * pause_s)
-        return ending.header
-
-    def _watch(self, execution_id: ExecutionId) -> None:
-        self._submitted[execution_id] = self._ending_of(execution_id)
-        if len(self._submitted) > WATCHED_MAX:
-            self._submitted.popitem(last=False)
+        return await self._endings.wait(execution_id, timeout_s)
 
     async def get(self, execution_id: ExecutionId) -> ExecutionView:
         return await view_of(await self.load(execution_id), self._backend.blobs)

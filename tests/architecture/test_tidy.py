@@ -44,6 +44,8 @@ EXEMPT: dict[str, tuple[Rule, ...]] = {
     "triggers/zones.py": (rules.imports_on_top,),
     # The engine that callers share outlives the call that opened it; its last user awaits it.
     "runtime/shared.py": (rules.tasks_in_groups,),
+    # The reader of the feed serves listeners who come and go; the last one awaits its end.
+    "runtime/newsroom.py": (rules.tasks_in_groups,),
     # A module of tasks is imported by every worker; only who runs a workflow needs an engine.
     "runtime/decorated.py": (rules.imports_on_top,),
     # A call is shared by callers of whom each may give up; its backend ends it.

@@ -20,6 +20,7 @@ from runnel.ports.clock import Clock, Ids
 from runnel.ports.secrets import Secrets
 from runnel.ports.store import Lease
 from runnel.runtime.hub import Hub
+from runnel.runtime.newsroom import Newsroom
 from runnel.runtime.secret_values import secrets_of_worker
 from runnel.settings import Settings
 
@@ -61,8 +62,14 @@ class Engine:
         self.clock = world.clock
         self.stops = Stops(asyncio.Event(), asyncio.Event())
         self.secrets: Secrets = secrets_of_worker(settings)
+        self.newsroom = Newsroom(backend.feed, world.clock, self.hub)
         self.client = Client(
-            backend, world.clock, world.ids, ending_of=self.hub.ending, owns=self._owns
+            backend,
+            world.clock,
+            world.ids,
+            ending_of=self.hub.ending,
+            owns=self._owns,
+            listen=self.newsroom.listen_for_end,
         )
         self.name = name or f"engine-{world.ids.nonce()}"
         self._home: int | None = None

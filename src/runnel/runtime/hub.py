@@ -5,10 +5,10 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from runnel.client import Ending
 from runnel.core.events import AnyEvent
 from runnel.core.ids import Token
 from runnel.core.states import EXECUTION_FINAL
+from runnel.endings import Ending
 from runnel.ports import telemetry as names
 from runnel.ports.store import Header
 from runnel.telemetry.logs import LogTelemetry
@@ -42,6 +42,9 @@ class Hub:
         self._watchers: list[Watcher] = []
         # Weak: an entry is gone when nobody waits for that execution any more.
         self._endings: WeakValueDictionary[str, Ending] = WeakValueDictionary()
+        self.on_awaited: Callable[[], None] | None = None
+        """Called when somebody waits for one more, by whoever tells of what others run: then each
+        ending that is awaited will be told here, behind all that happened before it."""
 
     def event(self, name: str, **fields: object) -> None:
         if name in _TIMES_TO_LOOK:
@@ -78,4 +81,6 @@ class Hub:
         ending = self._endings.get(execution_id)
         if ending is None:
             ending = self._endings[execution_id] = Ending()
+            if self.on_awaited is not None:
+                self.on_awaited()
         return ending

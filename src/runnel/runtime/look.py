@@ -1,8 +1,10 @@
 """A client without an engine: to look, and to leave commands for whoever runs them."""
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from runnel.backends.sqlite.database import FILE_NAME
@@ -10,10 +12,11 @@ from runnel.client import Client
 from runnel.core.ids import ExecutionId
 from runnel.errors import InputError, StoreError
 from runnel.ports.backend import Backend
-from runnel.ports.clock import Clock
+from runnel.ports.clock import Clock, Ids
 from runnel.ports.store import LeaseRecord, TaskQueue
 from runnel.runtime.clock import RealClock, RealIds
 from runnel.runtime.hub import Hub
+from runnel.runtime.newsroom import Newsroom
 from runnel.runtime.stores import open_backend, open_redis, server_failure
 from runnel.settings import Settings
 
@@ -39,6 +42,7 @@ class Look:
     backend: Backend
     clock: Clock
     hub: Hub
+    newsroom: Newsroom
 
     async def owner_of(self, execution_id: ExecutionId) -> LeaseRecord | None:
         """None when no living process has it."""
@@ -65,15 +69,32 @@ async def looking(settings: Settings, *, is_made: bool = False) -> AsyncIterator
     """Raises NoDataError instead of making an empty data directory, unless it `is_made` then."""
     if not is_made and not has_data(settings):
         raise NoDataError(Path(settings.data_dir))
-    clock, ids, hub = RealClock(), RealIds(), Hub()
+    clock, ids = RealClock(), RealIds()
     backend = await open_backend(settings, clock, ids)
     try:
-        client = Client(backend, clock, ids, ending_of=hub.ending)
-        yield Look(client=client, backend=backend, clock=clock, hub=hub)
+        yield look_at(backend, clock, ids)
     except StoreError as error:
         raise server_failure(settings, error) from error
     finally:
         await backend.close()
+
+
+def look_at(backend: Backend, clock: Clock, ids: Ids) -> Look:
+    """The backend stays the caller's to close."""
+    hub = Hub()
+    newsroom = Newsroom(backend.feed, clock, hub)
+    listen = partial(_listen, newsroom, hub)
+    client = Client(backend, clock, ids, ending_of=hub.ending, listen=listen)
+    return Look(client=client, backend=backend, clock=clock, hub=hub, newsroom=newsroom)
+
+
+def _listen(
+    newsroom: Newsroom, hub: Hub, execution_id: ExecutionId, news: asyncio.Event
+) -> AbstractAsyncContextManager[object]:
+    """Who tells the hub of everything tells how an execution ended last: it must not be outrun."""
+    if hub.on_awaited is not None:
+        return nullcontext()
+    return newsroom.listen_for_end(execution_id, news)
 
 
 @asynccontextmanager

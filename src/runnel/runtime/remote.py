@@ -6,8 +6,10 @@ from runnel.client import Client
 from runnel.core.codec import decode_entry
 from runnel.core.events import ExecutionFinished
 from runnel.core.ids import ExecutionId
+from runnel.core.states import EXECUTION_FINAL
 from runnel.engine.worker.patience import Patience
 from runnel.ports.clock import Clock
+from runnel.ports.feed import FeedPage
 from runnel.ports.secrets import NoSecrets, Secrets
 from runnel.ports.store import Header
 from runnel.runtime.absence import Absence, Say
@@ -15,11 +17,12 @@ from runnel.runtime.engine import Adopts, Stops
 from runnel.runtime.hub import Hub
 from runnel.runtime.look import Look
 
-# Nobody is told by a server when an execution moves: its history is read again and again, so
-# often that a person sees no delay, and so rarely that a long one does not keep the server busy.
-LOOK_EVERY_S = 0.1
-LOOK_EVERY_S_MAX = 5.0
+# A look at all that are awaited, should one of their changes not have been told; and how often
+# it is asked whether anybody is there.
+LOOK_EVERY_S = 1.0
+# A long history is not read so often that it keeps the server busy, unless it has ended.
 REST_PER_LOOK = 20
+REST_S_MAX = 5.0
 
 
 class Remote:
@@ -42,16 +45,60 @@ class Remote:
         self._say = say
         self._read: dict[str, int] = {}
         self._patience = Patience(look.clock, look.hub, self.name)
+        self._changed: set[str] = set()
+        self._news = asyncio.Event()
+        self._no_rest = asyncio.Event()
+        self._looks_at_all_at = 0.0
 
     async def run(self, *, adopts: Adopts = False) -> None:
         """Until `stops.gently`; tells of every execution whose ending somebody waits for."""
-        while not self.stops.gently.is_set():
-            began = self.clock.monotonic()
-            for execution_id in self.hub.awaited():
-                await self._tell(ExecutionId(execution_id))
-            took_s = self.clock.monotonic() - began
-            pause_s = min(LOOK_EVERY_S_MAX, max(LOOK_EVERY_S, REST_PER_LOOK * took_s))
-            await self.clock.wait(self.stops.gently, pause_s)
+        self.hub.on_awaited = self._news.set
+        try:
+            async with self._look.newsroom.hear(self._hear), asyncio.TaskGroup() as group:
+                stopping = group.create_task(self._wake_by_stop())
+                while not self.stops.gently.is_set():
+                    await self._look_around()
+                stopping.cancel()
+        finally:
+            self.hub.on_awaited = None
+
+    async def _wake_by_stop(self) -> None:
+        await self.stops.gently.wait()
+        self._no_rest.set()
+        self._news.set()
+
+    def _hear(self, page: FeedPage) -> None:
+        """Of a feed with a thousand executions, what is about those that somebody waits for."""
+        if page.has_gap:
+            self._looks_at_all_at = 0.0
+            self._news.set()
+            return
+        awaited = set(self.hub.awaited())
+        for change in page.changes:
+            if change.execution_id in awaited:
+                self._changed.add(change.execution_id)
+                self._news.set()
+                if change.state in EXECUTION_FINAL:
+                    self._no_rest.set()
+
+    async def _look_around(self) -> None:
+        began = self.clock.monotonic()
+        for execution_id in self._due(began):
+            await self._tell(ExecutionId(execution_id))
+        took_s = self.clock.monotonic() - began
+        await self.clock.wait(self._no_rest, min(REST_S_MAX, REST_PER_LOOK * took_s))
+        await self.clock.wait(self._news, self._looks_at_all_at - self.clock.monotonic())
+
+    def _due(self, now: float) -> list[str]:
+        """Those that have changed, and those that nobody has looked at yet."""
+        self._news.clear()
+        self._no_rest.clear()
+        changed, self._changed = self._changed, set()
+        awaited = self.hub.awaited()
+        if now >= self._looks_at_all_at:
+            self._looks_at_all_at = now + LOOK_EVERY_S
+            return awaited
+        return [each for each in awaited if each in changed or each not in self._read]
 
     async def _tell(self, execution_id: ExecutionId) -> None:
         archive = self._look.backend.archive

@@ -1,0 +1,109 @@
+"""Who waits for an execution that another process runs is told of it, and does not have to ask.
+
+The clock of whoever waits here stands still: no look every so often would ever come.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from runnel.backends.redis import RedisBackend
+from runnel.core.events import ExecutionFinished
+from runnel.core.states import ExecutionState
+from runnel.runtime.engine import Engine
+from runnel.runtime.hub import Happened, Started
+from runnel.runtime.look import Look, look_at
+from runnel.runtime.remote import Remote
+from runnel.testing.clock import FakeClock, FakeIds
+from tests.driver import node, workflow
+from tests.engines import DEADLINE_S, Work, open_engine
+
+CHAIN = workflow(node("a"), node("b", "a"), node("c", "b"))
+
+
+@asynccontextmanager
+async def looked_at(engine: Engine, redis_url: str | None) -> AsyncIterator[Look]:
+    """As another process does."""
+    clock = FakeClock()
+    if redis_url is None:
+        yield look_at(engine.backend, clock, FakeIds("look"))
+        return
+    backend = await RedisBackend.open(redis_url, clock=clock, ids=FakeIds("look"))
+    try:
+        yield look_at(backend, clock, FakeIds("look"))
+    finally:
+        await backend.close()
+
+
+@pytest.mark.parametrize("kind", ["memory", "redis"])
+async def test_who_waits_for_an_end_is_told(
+    kind: str, tmp_path: Path, redis_url: str | None
+) -> None:
+    work = Work()
+    gate = work.gate("b")
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        open_engine(kind, tmp_path, work, redis_url=redis_url) as engine,
+        looked_at(engine, redis_url) as look,
+        asyncio.TaskGroup() as group,
+    ):
+        execution_id = await engine.client.submit(CHAIN)
+        waits = [group.create_task(look.client.wait(execution_id)) for _ in range(5)]
+        await work.entered["b"].wait()
+
+        gate.set()
+
+        for waiting in waits:
+            assert (await waiting).state is ExecutionState.COMPLETED
+
+
+@pytest.mark.parametrize("kind", ["memory", "redis"])
+async def test_who_waits_for_what_it_has_submitted_itself_is_told(
+    kind: str, tmp_path: Path, redis_url: str | None
+) -> None:
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        open_engine(kind, tmp_path, Work(), redis_url=redis_url) as engine,
+        looked_at(engine, redis_url) as look,
+    ):
+        for _ in range(5):
+            execution_id = await look.client.submit(CHAIN)
+
+            header = await look.client.wait(execution_id)
+
+            assert header.state is ExecutionState.COMPLETED
+
+
+@pytest.mark.parametrize("kind", ["memory", "redis"])
+async def test_an_onlooker_is_told_of_all_that_happened_before_the_end(
+    kind: str, tmp_path: Path, redis_url: str | None
+) -> None:
+    work = Work()
+    gates = [work.gate(name) for name in "abc"]
+    seen: list[Happened | Started] = []
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        open_engine(kind, tmp_path, work, redis_url=redis_url) as engine,
+        looked_at(engine, redis_url) as look,
+        asyncio.TaskGroup() as group,
+    ):
+        look.hub.watch(seen.append)
+        remote = Remote(look, absence=None, say=lambda _: None)
+        group.create_task(remote.run())
+        execution_id = await engine.client.submit(CHAIN)
+        waiting = group.create_task(remote.client.wait(execution_id))
+        await work.entered["a"].wait()
+
+        for gate in gates:
+            gate.set()
+        await waiting
+        told = [each for each in seen if isinstance(each, Happened)]
+        history = await engine.client.history(execution_id)
+        remote.stops.gently.set()
+
+    names = [type(event).__name__ for each in told for event in each.events]
+    assert names == [each.event for each in history]
+    assert isinstance(told[-1].events[-1], ExecutionFinished)
