@@ -81,4 +81,5 @@ class MemoryState:
                 self.headers[command.execution_id] = pending_header(command)
                 made.append(command.execution_id)
             self.deliver(self.route(aggregate_of(command)), command)
-        self.changes.add(pending_entries(made))
+        if made:
+            self.changes.add(pending_entries(made))

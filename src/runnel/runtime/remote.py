@@ -48,6 +48,7 @@ class Remote:
         self._changed: set[str] = set()
         self._news = asyncio.Event()
         self._no_rest = asyncio.Event()
+        self._has_gap = True
         self._looks_at_all_at = 0.0
 
     async def run(self, *, adopts: Adopts = False) -> None:
@@ -70,7 +71,7 @@ class Remote:
     def _hear(self, page: FeedPage) -> None:
         """Of a feed with a thousand executions, what is about those that somebody waits for."""
         if page.has_gap:
-            self._looks_at_all_at = 0.0
+            self._has_gap = True
             self._news.set()
             return
         awaited = set(self.hub.awaited())
@@ -83,20 +84,24 @@ class Remote:
 
     async def _look_around(self) -> None:
         began = self.clock.monotonic()
-        for execution_id in self._due(began):
+        is_at_all = self._has_gap or began >= self._looks_at_all_at
+        for execution_id in self._due(is_at_all=is_at_all):
             await self._tell(ExecutionId(execution_id))
-        took_s = self.clock.monotonic() - began
-        await self.clock.wait(self._no_rest, min(REST_S_MAX, REST_PER_LOOK * took_s))
+        ended = self.clock.monotonic()
+        rest_s = min(REST_S_MAX, REST_PER_LOOK * (ended - began))
+        if is_at_all:
+            self._looks_at_all_at = ended + max(LOOK_EVERY_S, rest_s)
+        await self.clock.wait(self._no_rest, rest_s)
         await self.clock.wait(self._news, self._looks_at_all_at - self.clock.monotonic())
 
-    def _due(self, now: float) -> list[str]:
+    def _due(self, *, is_at_all: bool) -> list[str]:
         """Those that have changed, and those that nobody has looked at yet."""
         self._news.clear()
         self._no_rest.clear()
+        self._has_gap = False
         changed, self._changed = self._changed, set()
         awaited = self.hub.awaited()
-        if now >= self._looks_at_all_at:
-            self._looks_at_all_at = now + LOOK_EVERY_S
+        if is_at_all:
             return awaited
         return [each for each in awaited if each in changed or each not in self._read]
 
