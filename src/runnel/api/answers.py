@@ -3,6 +3,9 @@
 from typing import Any, TypeAlias
 
 from runnel.api.problems import MEDIA_TYPE, Problem
+from runnel.core.json_types import Json
+from runnel.ports.store import Header
+from runnel.views import header_document
 
 Responses: TypeAlias = dict[int | str, dict[str, Any]]
 
@@ -31,3 +34,8 @@ def problems(*statuses: int) -> Responses:
 
 _SCHEMA = {"$ref": f"#/components/schemas/{Problem.__name__}"}
 BODY = (400, 413, 415, 422)
+
+
+def listed(header: Header) -> dict[str, Json]:
+    """An execution as lists have it over HTTP."""
+    return {**header_document(header), "workflow_definition_id": header.definition}

@@ -13,9 +13,11 @@ from runnel.api.routes import (
     dead_letters,
     executions,
     health,
+    lookups,
     nodes,
     operations,
     schedules,
+    tokens,
     webhooks,
     workflows,
 )
@@ -39,7 +41,8 @@ def build_app(site: Site, guard: Guard) -> FastAPI:
     app.state.site = site
     app.openapi = describe(app)  # type: ignore[method-assign]  # as FastAPI documents it
     routes = APIRouter()
-    for each in (webhooks, workflows, bulk, executions, nodes, schedules, dead_letters, operations):
+    work = (webhooks, workflows, bulk, lookups, executions, nodes, schedules)
+    for each in (*work, dead_letters, operations, tokens):
         routes.include_router(each.router)
     for prefix in PREFIXES:
         app.include_router(routes, prefix=prefix, include_in_schema=prefix == PREFIXES[0])

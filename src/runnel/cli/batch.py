@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from runnel.cli.options import DataDir, File, Place, RedisUrl
+from runnel.cli.options import DataDir, File, Place, RedisUrl, Server
 from runnel.cli.run import Concurrency, Labels
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ def batch(
     as_json: AsJsonSum = False,
     data_dir: DataDir = None,
     redis_url: RedisUrl = None,
+    server: Server = None,
 ) -> int:
     """Run a workflow for each document of a file.
 
@@ -98,13 +99,13 @@ def batch(
     from runnel.cli.streams import results
     from runnel.runtime.sources import SOURCE_LABEL
 
-    place = Place(data_dir, redis_url)
+    place = Place(data_dir, redis_url, server)
     settings = _configure(place, concurrency)
     check_output(output, [Path(inputs), file])
     workflow = load_graph(file, settings).workflow
     own_labels = read_labels(labels or [])
     folder = folder_of(file)
-    if not settings.has_redis:
+    if not settings.is_remote:
         own_labels[SOURCE_LABEL] = str(folder)
         make_importable([folder])
     wanted = Batch(
@@ -116,8 +117,8 @@ def batch(
         retries_failed=is_retried,
     )
     with results() as out:
-        reporting = Reporting(Hints(place, settings.has_redis), out, output, as_json)
-        if settings.has_redis:
+        reporting = Reporting(Hints(place, settings.is_remote), out, output, as_json)
+        if settings.is_remote:
             return asyncio.run(batch_on_server(wanted, settings, reporting))
         check_functions(workflow, file, settings)
         return asyncio.run(batch_here(wanted, settings, reporting))
@@ -128,7 +129,7 @@ def _configure(place: Place, concurrency: int | None) -> "Settings":
     from runnel.errors import InputError
 
     settings = configure(place, concurrency=concurrency)
-    if settings.has_redis and concurrency is not None:
+    if settings.is_remote and concurrency is not None:
         raise InputError(
             "--concurrency: on a server it is that of each worker; give it to 'runnel worker'"
         )
@@ -148,6 +149,6 @@ def _name(given: str | None, inputs: str) -> str:
 
 
 def _in_flight(settings: "Settings") -> int:
-    if settings.has_redis:
+    if settings.is_remote:
         return IN_FLIGHT_ON_SERVER
     return IN_FLIGHT_PER_SLOT * settings.worker_concurrency

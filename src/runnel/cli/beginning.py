@@ -59,14 +59,14 @@ async def run_several_here(
 async def hand_over(
     begin: Begin, settings: Settings, hints: Hints, *, out: TextIO, as_json: bool
 ) -> int:
-    """To the workers of a server."""
+    """To whoever runs executions there."""
     from runnel.cli.onlooking import onlook
-    from runnel.runtime.addresses import redis_shown
-    from runnel.runtime.look import looking
+    from runnel.cli.opening import looking, place_of
 
     async with looking(settings) as look:
         begun = await begin(look.client)
-        lead = f"submitted to {redis_shown(settings)}: workers run it, this command only watches"
+        who = "workers run it" if look.has_workers else "it runs there"
+        lead = f"submitted to {place_of(settings)}: {who}, this command only watches"
         return await onlook(
             look, begun.execution_id, settings, hints, lead=lead, out=out, as_json=as_json
         )

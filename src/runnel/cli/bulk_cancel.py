@@ -10,11 +10,12 @@ from runnel.cli.asking import ask
 from runnel.cli.cancel import apply_commands
 from runnel.cli.choosing import Chosen, filter_of
 from runnel.cli.hints import Hints
+from runnel.cli.opening import looking
 from runnel.cli.options import Place, configure
 from runnel.cli.words import count
 from runnel.ports.archive import ExecutionFilter
 from runnel.runtime.clock import RealClock
-from runnel.runtime.look import Look, looking
+from runnel.runtime.look import Look
 from runnel.settings import Settings
 
 
@@ -33,8 +34,8 @@ def cancel_chosen(
     print(f"asked {count(number, 'execution')} to end")
     if not free:
         return exits.OK
-    if settings.has_redis:
-        hint = Hints(place, settings.has_redis).revive()
+    if settings.is_remote:
+        hint = Hints(place, settings.is_remote).revive()
         print(f"no process runs some of them; go on with: {hint}")
     else:
         asyncio.run(apply_commands(settings, free))

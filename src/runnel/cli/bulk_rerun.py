@@ -14,6 +14,7 @@ from runnel.cli.beginning import Begun, run_several_here
 from runnel.cli.choosing import Chosen, filter_of
 from runnel.cli.documents import make_importable
 from runnel.cli.hints import Hints
+from runnel.cli.opening import looking
 from runnel.cli.streams import results
 from runnel.cli.words import compact, count
 from runnel.client import Client
@@ -21,7 +22,6 @@ from runnel.listing import all_headers
 from runnel.ports.archive import Archive, ExecutionFilter
 from runnel.reruns import Rerun
 from runnel.runtime.clock import RealClock
-from runnel.runtime.look import looking
 from runnel.runtime.sources import SOURCE_LABEL
 from runnel.settings import Settings
 
@@ -44,7 +44,7 @@ def rerun_chosen(
     how_many = count(number, "execution")
     if not is_sure:
         ask(f"Rerun {how_many}?", f"{how_many} would be rerun")
-    if settings.has_redis:
+    if settings.is_remote:
         code = asyncio.run(_hand_over(reruns, settings, hints, as_json=as_json))
     else:
         make_importable(folders)

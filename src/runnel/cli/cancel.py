@@ -14,7 +14,7 @@ from runnel.cli.choosing import (
     Until,
     WorkflowName,
 )
-from runnel.cli.options import DataDir, IdOrFilter, IsSure, Place, RedisUrl
+from runnel.cli.options import DataDir, IdOrFilter, IsSure, Place, RedisUrl, Server
 
 if TYPE_CHECKING:
     from runnel.core.ids import ExecutionId
@@ -44,6 +44,7 @@ def cancel(
     ] = False,
     data_dir: DataDir = None,
     redis_url: RedisUrl = None,
+    server: Server = None,
 ) -> int:
     """Cancel an execution, whichever process runs it, or none; or all that the options say.
 
@@ -53,7 +54,7 @@ def cancel(
 
     from runnel.cli.choosing import check_choice
 
-    place = Place(data_dir, redis_url)
+    place = Place(data_dir, redis_url, server)
     chosen = Chosen(status, workflow, labels, since, until, search)
     check_choice(execution_id, chosen)
     if execution_id is None:
@@ -67,12 +68,12 @@ def cancel(
 async def _cancel(text: str, place: Place, *, reason: str, is_forced: bool) -> str:
     from runnel.cli.finding import find
     from runnel.cli.hints import Hints
+    from runnel.cli.opening import looking
     from runnel.cli.options import configure
     from runnel.core.ids import root_of
-    from runnel.runtime.look import looking
 
     settings = configure(place)
-    hints = Hints(place, settings.has_redis)
+    hints = Hints(place, settings.is_remote)
     async with looking(settings) as look:
         execution_id = await find(look, text)
         is_owned = await look.owner_of(execution_id) is not None
@@ -83,7 +84,7 @@ async def _cancel(text: str, place: Place, *, reason: str, is_forced: bool) -> s
         return f"execution {execution_id} is {header.state.lower()}"
     if is_owned:
         return f"execution {execution_id} is being cancelled by the process that runs it"
-    if settings.has_redis:
+    if settings.is_remote:
         return f"execution {execution_id} {UNAPPLIED}; go on with: {hints.revive()}"
     await apply_commands(settings, frozenset({partition}))
     async with looking(settings) as look:

@@ -31,11 +31,11 @@ def _beginning_with(
     from runnel.errors import RunnelError
 
     async def names() -> Sequence[str]:
+        from runnel.cli.opening import looking
         from runnel.cli.options import Place, configure
-        from runnel.runtime.look import looking
 
         settings = configure(Place())
-        if settings.has_redis:
+        if settings.is_remote:
             return ()
         async with looking(settings) as look:
             return await load(look)

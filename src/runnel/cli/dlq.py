@@ -5,7 +5,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from runnel.cli import exits
-from runnel.cli.options import AsJson, DataDir, Place, RedisUrl, finite
+from runnel.cli.options import AsJson, DataDir, Place, RedisUrl, Server, finite
 from runnel.cli.run import AsJsonResult, Concurrency
 
 app = typer.Typer(
@@ -56,6 +56,7 @@ def list_letters(
     as_json: AsJson = False,
     data_dir: DataDir = None,
     redis_url: RedisUrl = None,
+    server: Server = None,
 ) -> int:
     """List dead letters, the newest first, or count them."""
     import asyncio
@@ -65,7 +66,7 @@ def list_letters(
     from runnel.operations.queues import queue_key
     from runnel.ports.archive import LetterFilter
 
-    settings = configure(Place(data_dir, redis_url))
+    settings = configure(Place(data_dir, redis_url, server))
     wanted = LetterFilter(queue=queue_key(queue), workflow=workflow, limit=limit)
     if is_counted:
         print_count(asyncio.run(load_count(settings, wanted)), as_json=as_json)
@@ -80,6 +81,7 @@ def show_letter(
     as_json: AsJson = False,
     data_dir: DataDir = None,
     redis_url: RedisUrl = None,
+    server: Server = None,
 ) -> int:
     """Show one dead letter: its config, its error with the traceback, and how to go on."""
     import asyncio
@@ -88,10 +90,10 @@ def show_letter(
     from runnel.cli.letters import load_one, print_one
     from runnel.cli.options import configure
 
-    place = Place(data_dir, redis_url)
+    place = Place(data_dir, redis_url, server)
     settings = configure(place)
     letter, header = asyncio.run(load_one(settings, name))
-    print_one(letter, header, Hints(place, settings.has_redis), as_json=as_json)
+    print_one(letter, header, Hints(place, settings.is_remote), as_json=as_json)
     return exits.OK
 
 
@@ -132,6 +134,7 @@ def retry_letters(
     as_json: AsJsonResult = False,
     data_dir: DataDir = None,
     redis_url: RedisUrl = None,
+    server: Server = None,
 ) -> int:
     """Run what failed again, as a new execution that takes over what had completed.
 
@@ -143,11 +146,11 @@ def retry_letters(
     from runnel.cli.letters import Choice
     from runnel.cli.options import configure
 
-    place = Place(data_dir, redis_url)
+    place = Place(data_dir, redis_url, server)
     settings = configure(place, concurrency=concurrency)
     choice = Choice(names=names or [], is_all=is_all, queue=queue, workflow=workflow, oldest=count)
     change = Change(assignments or [], payload_file, is_edited=is_edited)
-    return retry(choice, change, settings, Hints(place, settings.has_redis), as_json=as_json)
+    return retry(choice, change, settings, Hints(place, settings.is_remote), as_json=as_json)
 
 
 def purge_letters(
@@ -170,13 +173,14 @@ def purge_letters(
     is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     data_dir: DataDir = None,
     redis_url: RedisUrl = None,
+    server: Server = None,
 ) -> int:
     """Remove dead letters for good; their executions stay as they are."""
     from runnel.cli.letter_purge import purge
     from runnel.cli.letters import Choice
     from runnel.cli.options import configure
 
-    settings = configure(Place(data_dir, redis_url))
+    settings = configure(Place(data_dir, redis_url, server))
     choice = Choice(
         names=names or [], is_all=is_all, queue=queue, workflow=workflow, older_than_days=days
     )

@@ -22,7 +22,7 @@ def load_graph(path: Path, settings: "Settings") -> Graph:
 
     workflow = _load(path, settings)
     problems = list(find_problems(workflow))
-    if not settings.has_redis:  # the workers of a server may have handlers of their own
+    if not settings.is_remote:  # the workers of a server may have handlers of their own
         problems += _handler_problems(workflow)
     if problems:
         raise InvalidWorkflowError(problems, source=str(path))

@@ -20,6 +20,8 @@ class Hints:
 
     def revive(self, execution_id: str = "") -> str:
         """For an execution that no process runs."""
+        if self.place.server is not None:
+            return "runnel orchestrator"  # next to the server: it is not reached over HTTP
         if self.is_remote:
             return self._command("orchestrator")
         return self._command("resume", execution_id)
@@ -53,6 +55,10 @@ class Hints:
     def _where(self) -> list[str]:
         if self.place.data_dir is not None:
             return ["--data-dir", str(self.place.data_dir)]
+        if self.place.server is not None:
+            from runnel.settings.parsers import without_password
+
+            return ["--server", without_password(self.place.server)]
         if self.place.redis_url is not None:
             from runnel.settings.parsers import without_password
 

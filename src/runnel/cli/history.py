@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from runnel.cli import exits
-from runnel.cli.options import AsJson, DataDir, Id, Place, RedisUrl
+from runnel.cli.options import AsJson, DataDir, Id, Place, RedisUrl, Server
 
 if TYPE_CHECKING:
     from runnel.core.json_types import Json
@@ -21,11 +21,12 @@ def history(
     as_json: AsJson = False,
     data_dir: DataDir = None,
     redis_url: RedisUrl = None,
+    server: Server = None,
 ) -> int:
     """Print everything that happened to an execution, in order."""
     import asyncio
 
-    events = asyncio.run(_load(execution_id, Place(data_dir, redis_url)))
+    events = asyncio.run(_load(execution_id, Place(data_dir, redis_url, server)))
     if as_json:
         from runnel.cli.words import compact
         from runnel.views import moment
@@ -39,8 +40,8 @@ def history(
 
 async def _load(text: str, place: Place) -> "list[HistoryView]":
     from runnel.cli.finding import find
+    from runnel.cli.opening import looking
     from runnel.cli.options import configure
-    from runnel.runtime.look import looking
 
     async with looking(configure(place)) as look:
         return await look.client.history(await find(look, text))

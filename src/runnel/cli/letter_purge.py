@@ -5,9 +5,9 @@ import asyncio
 from runnel.cli import exits
 from runnel.cli.asking import ask
 from runnel.cli.letters import Choice
+from runnel.cli.opening import looking
 from runnel.cli.words import count
 from runnel.core.effects import DeadLetter
-from runnel.runtime.look import looking
 from runnel.settings import Settings
 
 

@@ -11,6 +11,7 @@ from runnel.cli.documents import make_importable
 from runnel.cli.hints import Hints
 from runnel.cli.letter_configs import Change
 from runnel.cli.letters import Choice
+from runnel.cli.opening import looking
 from runnel.cli.streams import results
 from runnel.cli.words import compact
 from runnel.client import Client
@@ -20,7 +21,6 @@ from runnel.core.json_types import Json
 from runnel.dead_letters import letters_of, name_of
 from runnel.operations.letters import retry_each
 from runnel.ports.archive import Archive
-from runnel.runtime.look import looking
 from runnel.runtime.sources import SOURCE_LABEL
 from runnel.settings import Settings
 
@@ -61,7 +61,7 @@ def retry(
         print("no dead letters")
         return exits.OK
     retries.configs = change.of(chosen)
-    if settings.has_redis:
+    if settings.is_remote:
         return asyncio.run(_hand_over(retries, settings, hints, as_json=as_json))
     make_importable(dict.fromkeys(retries.folders))
     with results() as out:

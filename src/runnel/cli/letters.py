@@ -7,6 +7,7 @@ import msgspec
 
 from runnel.cli.hints import Hints
 from runnel.cli.looks import LOOKS
+from runnel.cli.opening import has_data, looking
 from runnel.cli.tables import Cell, print_styled, print_table
 from runnel.cli.words import DAY_S, compact, local_time, pretty
 from runnel.core.effects import DeadLetter
@@ -17,7 +18,7 @@ from runnel.operations.letters import letter_document
 from runnel.operations.queues import queue_key, queue_name
 from runnel.ports.archive import LetterFilter
 from runnel.ports.store import Header
-from runnel.runtime.look import Look, has_data, looking
+from runnel.runtime.look import Look
 from runnel.settings import Settings
 
 

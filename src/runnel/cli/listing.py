@@ -15,7 +15,7 @@ from runnel.cli.choosing import (
     Until,
     WorkflowName,
 )
-from runnel.cli.options import AsJson, DataDir, Place, RedisUrl
+from runnel.cli.options import AsJson, DataDir, Place, RedisUrl, Server
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,6 +49,7 @@ def list_executions(
     as_json: AsJson = False,
     data_dir: DataDir = None,
     redis_url: RedisUrl = None,
+    server: Server = None,
 ) -> int:
     """List executions, the newest first."""
     import asyncio
@@ -56,10 +57,11 @@ def list_executions(
     from msgspec import structs
 
     from runnel.cli.choosing import filter_of
+    from runnel.cli.opening import has_data
     from runnel.cli.options import configure
     from runnel.errors import InputError
     from runnel.runtime.clock import RealClock
-    from runnel.runtime.look import NoDataError, has_data
+    from runnel.runtime.look import NoDataError
 
     if is_stuck and is_counted:
         raise InputError("--stuck and --count are two lists; give only one of them")
@@ -70,7 +72,7 @@ def list_executions(
         with_children=with_children,
         limit=limit,
     )
-    place = Place(data_dir, redis_url)
+    place = Place(data_dir, redis_url, server)
     settings = configure(place)
     if not has_data(settings):
         print(NoDataError(settings.data_dir), file=sys.stderr)
@@ -78,7 +80,7 @@ def list_executions(
         from runnel.cli.hints import Hints
         from runnel.cli.stuck import print_stuck
 
-        hints = Hints(place, settings.has_redis)
+        hints = Hints(place, settings.is_remote)
         asyncio.run(print_stuck(settings, wanted, hints, as_json=as_json))
     elif is_counted:
         _print_counts(asyncio.run(_count(settings, wanted)), as_json=as_json)
@@ -104,8 +106,8 @@ def _unfinished() -> "tuple[ExecutionState, ...]":
 async def _load(settings: "Settings", wanted: "ExecutionFilter") -> Found:
     from msgspec import structs
 
+    from runnel.cli.opening import looking
     from runnel.ports.cursor import place_at
-    from runnel.runtime.look import looking
 
     found: list[Header] = []
     after = None
@@ -138,7 +140,7 @@ def _print_found(found: Found, limit: int, *, as_json: bool) -> None:
 async def _count(
     settings: "Settings", wanted: "ExecutionFilter"
 ) -> "Mapping[ExecutionState, StateCount]":
-    from runnel.runtime.look import looking
+    from runnel.cli.opening import looking
 
     async with looking(settings) as look:
         return await look.client.count_executions(wanted)

@@ -32,7 +32,7 @@ async def onlook(
     view = open_view(look.clock, hints)
     if lead:
         view.say(lead)
-    absence = _absence(look, execution, settings) if settings.has_redis else None
+    absence = _absence(look, execution, settings) if look.has_workers else None
     remote = Remote(look, absence=absence, say=view.say)
     attendance = Attendance(remote, view, farewell=FAREWELL)
     # From its beginning, event by event; or, when it has ended meanwhile, as it ended.

@@ -62,6 +62,16 @@ RedisUrl: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+Server: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="URL",
+        help="The Runnel server to use, over HTTP, with the token in $RUNNEL_TOKEN. "
+        "[dim]\\[default: $RUNNEL_SERVER][/dim]",
+        show_default=False,
+    ),
+]
 ServerUrl: TypeAlias = Annotated[
     str | None,
     typer.Option(
@@ -85,10 +95,11 @@ def finite(value: float | None) -> float | None:
 
 
 class Place(NamedTuple):
-    """Where the command line says that executions are: not both; neither asks the environment."""
+    """Where the command line says that executions are: one of them; none asks the environment."""
 
     data_dir: Path | None = None
     redis_url: str | None = None
+    server: str | None = None
 
 
 def configure_server(place: Place, *, concurrency: int | None = None) -> "Settings":
@@ -97,30 +108,53 @@ def configure_server(place: Place, *, concurrency: int | None = None) -> "Settin
     from runnel.settings import adjusted
 
     settings = configure(place, concurrency=concurrency)
+    if settings.has_server:
+        return settings
     return adjusted(settings, redis_url=redis_address(settings))
 
 
 def configure(place: Place, *, concurrency: int | None = None) -> "Settings":
     """The settings of the environment, with what the command line says about them.
 
-    A data directory that is named here wins over a Redis that is set there.
+    A place that is named here wins over those that are set there, and a server over a Redis.
     """
     import msgspec
 
-    from runnel.errors import InputError
-    from runnel.settings import VARIABLES, SettingsError, adjusted, read_settings
+    from runnel.settings import adjusted, read_settings
 
-    if place.data_dir is not None and place.redis_url is not None:
-        raise InputError("--data-dir and --redis-url are two places; give only one of them")
+    _check(place)
     settings = adjusted(read_settings(), worker_concurrency=concurrency)
     if place.data_dir is not None:
-        without = {"redis_url": None, "redis_host": None}
+        without = {"redis_url": None, "redis_host": None, "server_url": None}
         return msgspec.structs.replace(settings, data_dir=place.data_dir, **without)
     if place.redis_url is not None:
-        variable = VARIABLES["REDIS_URL"]
-        try:
-            return adjusted(settings, redis_url=variable.parse(place.redis_url))
-        except ValueError as error:
-            got = variable.hide(place.redis_url)
-            raise SettingsError([f"--redis-url: expected {error}, got '{got}'"]) from error
+        url = _parsed("REDIS_URL", "--redis-url", place.redis_url)
+        return msgspec.structs.replace(settings, redis_url=url, server_url=None)
+    if place.server is not None:
+        url = _parsed("RUNNEL_SERVER", "--server", place.server)
+        return adjusted(settings, server_url=url)
     return settings
+
+
+def _check(place: Place) -> None:
+    from runnel.errors import InputError
+
+    options = {
+        "--data-dir": place.data_dir,
+        "--redis-url": place.redis_url,
+        "--server": place.server,
+    }
+    given = [name for name, value in options.items() if value is not None]
+    if len(given) > 1:
+        raise InputError(f"{' and '.join(given[:2])} are two places; give only one of them")
+
+
+def _parsed(name: str, option: str, text: str) -> object:
+    from runnel.settings import VARIABLES, SettingsError
+
+    variable = VARIABLES[name]
+    try:
+        return variable.parse(text)
+    except ValueError as error:
+        got = variable.hide(text)
+        raise SettingsError([f"{option}: expected {error}, got '{got}'"]) from error

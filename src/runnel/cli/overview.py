@@ -52,7 +52,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
 async def look_over(look: Look, settings: Settings) -> Overview:
     archive, tasks = look.backend.archive, look.backend.tasks
     queues, workers = None, None
-    if settings.has_redis:
+    if look.has_workers:
         workers = await tasks.workers()
         queues = lines_of(await tasks.queues(), workers, settings)
     store = look.backend.store
@@ -119,7 +119,7 @@ def sections(seen: Overview, settings: Settings) -> list[Section]:
                 "none; start one with: runnel worker",
             ),
         ]
-    who = "orchestrators" if settings.has_redis else "processes that run executions"
+    who = "processes that run executions" if seen.workers is None else "orchestrators"
     return [*found, Section(who, ["NAME", ""], [_owner(each) for each in seen.owners], "none")]
 
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from runnel.cli import exits
-from runnel.cli.options import AsJson, Place, ServerUrl
+from runnel.cli.options import AsJson, Place, Server, ServerUrl
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from runnel.settings import Settings
 
 
-def queues(*, as_json: AsJson = False, redis_url: ServerUrl = None) -> int:
+def queues(*, as_json: AsJson = False, redis_url: ServerUrl = None, server: Server = None) -> int:
     """List the queues of a server: how many tasks wait, since when, and who takes them.
 
     Marked: a queue whose tasks no worker takes, or whose oldest one waits too long.
@@ -23,7 +23,7 @@ def queues(*, as_json: AsJson = False, redis_url: ServerUrl = None) -> int:
 
     from runnel.cli.options import configure_server
 
-    settings = configure_server(Place(redis_url=redis_url))
+    settings = configure_server(Place(redis_url=redis_url, server=server))
     lines = asyncio.run(_load(settings))
     if as_json:
         from runnel.cli.words import compact
@@ -38,8 +38,8 @@ def queues(*, as_json: AsJson = False, redis_url: ServerUrl = None) -> int:
 
 
 async def _load(settings: "Settings") -> "list[QueueLine]":
+    from runnel.cli.opening import looking_at_tasks
     from runnel.operations.queues import lines_of
-    from runnel.runtime.look import looking_at_tasks
 
     async with looking_at_tasks(settings) as (tasks, _):
         return lines_of(await tasks.queues(), await tasks.workers(), settings)

@@ -13,7 +13,7 @@ from runnel.cli.choosing import (
     Until,
     WorkflowName,
 )
-from runnel.cli.options import DataDir, IdOrFilter, IsSure, Place, RedisUrl
+from runnel.cli.options import DataDir, IdOrFilter, IsSure, Place, RedisUrl, Server
 from runnel.cli.run import AsJsonResult, Assignments, Concurrency, InputFile
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ def rerun(
     as_json: AsJsonResult = False,
     data_dir: DataDir = None,
     redis_url: RedisUrl = None,
+    server: Server = None,
 ) -> int:
     """Run a finished execution again: what failed, and what depends on it.
 
@@ -84,11 +85,11 @@ def rerun(
     if is_whole and (is_rest or again):
         other = "--failed" if is_rest else "--from"
         raise InputError(f"--all runs every node, and {other} only some; give one of them")
-    place = Place(data_dir, redis_url)
+    place = Place(data_dir, redis_url, server)
     chosen = Chosen(status, workflow, labels, since, until, search)
     check_choice(execution_id, chosen)
     settings = configure(place, concurrency=concurrency)
-    hints = Hints(place, settings.has_redis)
+    hints = Hints(place, settings.is_remote)
     is_chosen = is_whole or is_rest
     wanted = Rerun(again=again or (), is_whole=is_whole if is_chosen else None, is_newest=is_newest)
     if execution_id is not None:
@@ -125,7 +126,7 @@ def _rerun_one(
         new_id = await client.rerun(ExecutionId(former.execution_id), wanted, input_=value)
         return Begun(new_id, (await client.load(new_id)).graph.workflow)
 
-    begin = hand_over if settings.has_redis else run_here
+    begin = hand_over if settings.is_remote else run_here
     make_importable([former.labels[SOURCE_LABEL]] if SOURCE_LABEL in former.labels else [])
     with results() as out:
         return asyncio.run(begin(submit, settings, hints, out=out, as_json=as_json))
@@ -145,7 +146,7 @@ def _input(
 
 async def _load(text: str, settings: "Settings") -> "tuple[ExecutionView, Workflow]":
     from runnel.cli.finding import find
-    from runnel.runtime.look import looking
+    from runnel.cli.opening import looking
 
     async with looking(settings) as look:
         found = await find(look, text)

@@ -45,7 +45,7 @@ def resume(
 
     place = Place(data_dir, redis_url)
     settings = configure(place, concurrency=concurrency)
-    if settings.has_redis:
+    if settings.is_remote:
         raise InputError(
             "nothing has to be resumed on servers: orchestrators take up what is unfinished by "
             "themselves; 'runnel watch ID' follows an execution"

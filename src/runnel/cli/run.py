@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from runnel.cli.options import DataDir, File, Place, RedisUrl
+from runnel.cli.options import DataDir, File, Place, RedisUrl, Server
 
 if TYPE_CHECKING:
     from runnel.client import Client
@@ -62,6 +62,7 @@ def run(
     as_json: AsJsonResult = False,
     data_dir: DataDir = None,
     redis_url: RedisUrl = None,
+    server: Server = None,
 ) -> int:
     """Run a workflow, and show how it goes.
 
@@ -85,10 +86,10 @@ def run(
     from runnel.errors import InputError
     from runnel.runtime.sources import SOURCE_LABEL
 
-    place = Place(data_dir, redis_url)
+    place = Place(data_dir, redis_url, server)
     settings = configure(place, concurrency=concurrency)
-    hints = Hints(place, settings.has_redis)
-    if settings.has_redis and concurrency is not None:
+    hints = Hints(place, settings.is_remote)
+    if settings.is_remote and concurrency is not None:
         raise InputError(
             "--concurrency: on a server it is that of each worker; give it to 'runnel worker'"
         )
@@ -100,7 +101,7 @@ def run(
     async def submit(client: "Client") -> Begun:
         return Begun(await client.submit(workflow, value, labels=own_labels), workflow)
 
-    if settings.has_redis:
+    if settings.is_remote:
         with results() as out:
             return asyncio.run(hand_over(submit, settings, hints, out=out, as_json=as_json))
     folder = folder_of(file)

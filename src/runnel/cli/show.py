@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from runnel.cli import exits
-from runnel.cli.options import AsJson, DataDir, Id, Place, RedisUrl
+from runnel.cli.options import AsJson, DataDir, Id, Place, RedisUrl, Server
 
 if TYPE_CHECKING:
     from runnel.node_details import NodeDetail
@@ -47,13 +47,14 @@ def show(
     as_json: AsJson = False,
     data_dir: DataDir = None,
     redis_url: RedisUrl = None,
+    server: Server = None,
 ) -> int:
     """Show one execution: its nodes, input, output and error. Or one node of it."""
     import asyncio
 
     from runnel.errors import InputError
 
-    place = Place(data_dir, redis_url)
+    place = Place(data_dir, redis_url, server)
     if node is None and (item is not None or after is not None):
         option = "--after" if item is None else "--item"
         raise InputError(f"{option}: name the node, too: 'runnel show ID --node NODE {option} 1'")
@@ -93,8 +94,8 @@ def _print_node(detail: "NodeDetail", now: float, *, as_json: bool) -> None:
 
 async def _load(text: str, place: Place) -> "tuple[ExecutionView, float]":
     from runnel.cli.finding import find
+    from runnel.cli.opening import looking
     from runnel.cli.options import configure
-    from runnel.runtime.look import looking
 
     async with looking(configure(place)) as look:
         return await look.client.get(await find(look, text)), look.clock.now()
@@ -104,8 +105,8 @@ async def _load_node(
     text: str, place: Place, node: str, item: int | None, after: int
 ) -> "tuple[NodeDetail, float]":
     from runnel.cli.finding import find
+    from runnel.cli.opening import looking
     from runnel.cli.options import configure
-    from runnel.runtime.look import looking
 
     async with looking(configure(place)) as look:
         found = await find(look, text)

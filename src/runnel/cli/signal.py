@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from runnel.cli import exits
-from runnel.cli.options import DataDir, Id, Place, RedisUrl
+from runnel.cli.options import DataDir, Id, Place, RedisUrl, Server
 
 if TYPE_CHECKING:
     from runnel.core.json_types import Json
@@ -27,6 +27,7 @@ def signal(
     ] = None,
     data_dir: DataDir = None,
     redis_url: RedisUrl = None,
+    server: Server = None,
 ) -> int:
     """Send a signal to an execution, for instance an approval.
 
@@ -34,7 +35,7 @@ def signal(
     """
     import asyncio
 
-    place = Place(data_dir, redis_url)
+    place = Place(data_dir, redis_url, server)
     asyncio.run(_send(execution_id, name, read_payload(payload or []), place))
     return exits.OK
 
@@ -62,9 +63,9 @@ def read_payload(words: list[str]) -> "Json":
 async def _send(text: str, name: str, payload: "Json", place: Place) -> None:
     from runnel.cli.finding import find
     from runnel.cli.hints import Hints
+    from runnel.cli.opening import looking
     from runnel.cli.options import configure
     from runnel.errors import InputError
-    from runnel.runtime.look import looking
 
     if not name.strip():
         raise InputError("expected the name of a signal, got an empty text")
@@ -75,5 +76,5 @@ async def _send(text: str, name: str, payload: "Json", place: Place) -> None:
         await look.client.signal(execution_id, name, payload)
     print(f"signal '{name}' sent to execution {execution_id}")
     if not is_owned:
-        hint = Hints(place, settings.has_redis).revive(execution_id)
+        hint = Hints(place, settings.is_remote).revive(execution_id)
         print(f"no process runs it now; go on with: {hint}")

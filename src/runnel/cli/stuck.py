@@ -4,6 +4,7 @@ import msgspec
 
 from runnel.cli.hints import Hints
 from runnel.cli.looks import LOOKS
+from runnel.cli.opening import looking
 from runnel.cli.tables import Cell, print_styled
 from runnel.cli.unfinished import OF_PROGRAM, Unfinished
 from runnel.cli.words import compact, count, duration
@@ -12,7 +13,7 @@ from runnel.core.json_types import Json
 from runnel.core.states import ExecutionState, NodeState
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.store import Header
-from runnel.runtime.look import Look, looking
+from runnel.runtime.look import Look
 from runnel.runtime.names import pid_of
 from runnel.settings import Settings
 from runnel.views import HistoryView, moment, wait_text, waiting_items

@@ -1,20 +1,15 @@
 """`runnel token create|list|revoke`"""
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from runnel.cli import exits
-from runnel.cli.options import AsJson, DataDir, Place, RedisUrl
+from runnel.cli.options import AsJson, DataDir, Place, RedisUrl, Server
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from contextlib import AbstractAsyncContextManager
-
     from runnel.api.security.scopes import Scope
-    from runnel.api.security.tokens import Token, Tokens
-    from runnel.ports.clock import Clock
+    from runnel.api.security.tokens import Token
 
 app = typer.Typer(
     help="Tokens for the HTTP API: as soon as there is one, every call needs one.",
@@ -64,6 +59,7 @@ def create(
     as_json: AsJson = False,
     data_dir: DataDir = None,
     redis_url: RedisUrl = None,
+    server: Server = None,
 ) -> int:
     """Make a token and print it: it is shown once, and stored as a hash only."""
     import asyncio
@@ -71,7 +67,7 @@ def create(
 
     wanted = _scopes(scope or ["run"])
     text, token_id = asyncio.run(
-        _create(Place(data_dir, redis_url), name, wanted, days=days, per_minute=per_minute)
+        _create(Place(data_dir, redis_url, server), name, wanted, days=days, per_minute=per_minute)
     )
     if as_json:
         from runnel.cli.words import compact
@@ -85,12 +81,16 @@ def create(
 
 @app.command("list", epilog="Example:  [bold]runnel token list[/bold]")
 def list_tokens(
-    *, as_json: AsJson = False, data_dir: DataDir = None, redis_url: RedisUrl = None
+    *,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    redis_url: RedisUrl = None,
+    server: Server = None,
 ) -> int:
     """List the tokens, without what is secret of them."""
     import asyncio
 
-    found, now = asyncio.run(_list(Place(data_dir, redis_url)))
+    found, now = asyncio.run(_list(Place(data_dir, redis_url, server)))
     if as_json:
         from runnel.cli.words import compact
 
@@ -112,11 +112,12 @@ def revoke(
     *,
     data_dir: DataDir = None,
     redis_url: RedisUrl = None,
+    server: Server = None,
 ) -> int:
     """Make a token useless, within seconds."""
     import asyncio
 
-    asyncio.run(_revoke(Place(data_dir, redis_url), token_id))
+    asyncio.run(_revoke(Place(data_dir, redis_url, server), token_id))
     print(f"revoked {token_id}")
     return exits.OK
 
@@ -131,26 +132,6 @@ def _scopes(names: list[str]) -> "tuple[Scope, ...]":
     return tuple(dict.fromkeys(Scope(name) for name in names))
 
 
-def _opened(place: Place) -> "AbstractAsyncContextManager[tuple[Tokens, Clock]]":
-    from contextlib import asynccontextmanager
-
-    from runnel.api.security.tokens import Tokens
-    from runnel.cli.options import configure
-    from runnel.runtime.clock import RealClock, RealIds
-    from runnel.runtime.stores import open_backend
-
-    @asynccontextmanager
-    async def opened() -> "AsyncIterator[tuple[Tokens, Clock]]":
-        clock = RealClock()
-        backend = await open_backend(configure(place), clock, RealIds())
-        try:
-            yield Tokens(backend.records, clock), clock
-        finally:
-            await backend.close()
-
-    return opened()
-
-
 async def _create(
     place: Place,
     name: str,
@@ -159,31 +140,29 @@ async def _create(
     days: int | None,
     per_minute: int | None,
 ) -> tuple[str, str]:
-    import secrets
+    from runnel.cli.token_book import Wanted, token_book
+    from runnel.runtime.clock import RealClock
 
-    from runnel.api.security.tokens import NewToken
-
-    async with _opened(place) as (tokens, clock):
-        ends = None if days is None else clock.now() + timedelta(days=days).total_seconds()
-        wanted = NewToken(
-            id=secrets.token_hex(4),
-            secret=secrets.token_hex(32),
-            name=name,
-            scopes=scopes,
-            expires_at=ends,
-            per_minute=per_minute,
-        )
-        return await tokens.create(wanted), wanted.id
+    async with token_book(place, RealClock()) as book:
+        made = await book.create(Wanted(name, scopes, days, per_minute))
+        return made.text, made.id
 
 
 async def _list(place: Place) -> "tuple[list[Token], float]":
-    async with _opened(place) as (tokens, clock):
-        return list(await tokens.all()), clock.now()
+    from runnel.cli.token_book import token_book
+    from runnel.runtime.clock import RealClock
+
+    clock = RealClock()
+    async with token_book(place, clock) as book:
+        return list(await book.all()), clock.now()
 
 
 async def _revoke(place: Place, token_id: str) -> None:
-    async with _opened(place) as (tokens, _clock):
-        await tokens.revoke(token_id)
+    from runnel.cli.token_book import token_book
+    from runnel.runtime.clock import RealClock
+
+    async with token_book(place, RealClock()) as book:
+        await book.revoke(token_id)
 
 
 def _shown(token: "Token") -> dict[str, object]:

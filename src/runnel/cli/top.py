@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from runnel.cli import exits
-from runnel.cli.options import DataDir, Place, RedisUrl, finite
+from runnel.cli.options import DataDir, Place, RedisUrl, Server, finite
 
 if TYPE_CHECKING:
     from runnel.settings import Settings
@@ -27,6 +27,7 @@ def top(
     as_json: Annotated[bool, typer.Option("--json", help="Print it once, as JSON.")] = False,
     data_dir: DataDir = None,
     redis_url: RedisUrl = None,
+    server: Server = None,
 ) -> int:
     """Watch everything at a glance: executions, queues, workers. Ctrl-C ends it.
 
@@ -35,10 +36,11 @@ def top(
     import asyncio
     import sys
 
+    from runnel.cli.opening import has_data
     from runnel.cli.options import configure
-    from runnel.runtime.look import NoDataError, has_data
+    from runnel.runtime.look import NoDataError
 
-    settings = configure(Place(data_dir, redis_url))
+    settings = configure(Place(data_dir, redis_url, server))
     if not has_data(settings):
         print(NoDataError(settings.data_dir), file=sys.stderr)
     elif as_json:
@@ -51,9 +53,9 @@ def top(
 
 
 async def _print_json(settings: "Settings") -> None:
+    from runnel.cli.opening import looking
     from runnel.cli.overview import look_over, overview_document
     from runnel.cli.words import compact
-    from runnel.runtime.look import looking
 
     async with looking(settings) as look:
         seen = await look_over(look, settings)
@@ -61,9 +63,9 @@ async def _print_json(settings: "Settings") -> None:
 
 
 async def _print_once(settings: "Settings") -> None:
+    from runnel.cli.opening import looking
     from runnel.cli.overview import headline, look_over, sections
     from runnel.cli.tables import print_styled, print_table
-    from runnel.runtime.look import looking
 
     async with looking(settings) as look:
         seen = await look_over(look, settings)
@@ -85,11 +87,11 @@ async def _watch(settings: "Settings", every_s: float) -> None:
     from rich.console import Console
     from rich.live import Live
 
+    from runnel.cli.opening import looking
     from runnel.cli.overview import look_over
     from runnel.cli.screens import screen
     from runnel.errors import StoreError
     from runnel.runtime.interrupts import hearing
-    from runnel.runtime.look import looking
 
     console, stop = Console(highlight=False), asyncio.Event()
     async with looking(settings) as look:

@@ -32,9 +32,13 @@ def trim(*, data_dir: DataDir = None, redis_url: RedisUrl = None) -> int:
 
     from runnel.cli.options import configure
     from runnel.cli.words import count
+    from runnel.errors import InputError
     from runnel.runtime.clock import RealClock, RealIds
+    from runnel.runtime.look import STORE_ONLY
 
     settings = configure(Place(data_dir, redis_url))
+    if settings.has_server:
+        raise InputError(STORE_ONLY)
     done = asyncio.run(_trim(settings, RealClock(), RealIds()))
     parts = [count(done.executions, "execution"), count(done.queues, "empty queue")]
     if done.blobs:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from runnel.cli.options import DataDir, Id, Place, RedisUrl
+from runnel.cli.options import DataDir, Id, Place, RedisUrl, Server
 from runnel.cli.run import AsJsonResult
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ def watch(
     as_json: AsJsonResult = False,
     data_dir: DataDir = None,
     redis_url: RedisUrl = None,
+    server: Server = None,
 ) -> int:
     """Follow an execution that another process runs, until it is final.
 
@@ -26,7 +27,7 @@ def watch(
 
     with results() as out:
         return asyncio.run(
-            _watch(execution_id, Place(data_dir, redis_url), out=out, as_json=as_json)
+            _watch(execution_id, Place(data_dir, redis_url, server), out=out, as_json=as_json)
         )
 
 
@@ -34,13 +35,13 @@ async def _watch(text: str, place: Place, *, out: "TextIO", as_json: bool) -> in
     from runnel.cli.finding import find
     from runnel.cli.hints import Hints
     from runnel.cli.onlooking import onlook
+    from runnel.cli.opening import looking
     from runnel.cli.options import configure
     from runnel.cli.unfinished import OF_PROGRAM, is_of_program
     from runnel.core.states import EXECUTION_FINAL
-    from runnel.runtime.look import looking
 
     settings = configure(place)
-    hints = Hints(place, settings.has_redis)
+    hints = Hints(place, settings.is_remote)
     async with looking(settings) as look:
         execution_id = await find(look, text)
         execution = await look.client.load(execution_id)

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from runnel.cli import exits
-from runnel.cli.options import AsJson, Place, ServerUrl
+from runnel.cli.options import AsJson, Place, Server, ServerUrl
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _STYLES = {"alive": "green", "draining": "yellow", "silent": "yellow", "dead": "red"}
 
 
-def workers(*, as_json: AsJson = False, redis_url: ServerUrl = None) -> int:
+def workers(*, as_json: AsJson = False, redis_url: ServerUrl = None, server: Server = None) -> int:
     """List the workers of a server: what each one takes, how much it has, how it is.
 
     [bold]silent[/bold]: no heartbeat for WORKER_HEARTBEAT_TIMEOUT, or 3.5 of its own, rarer ones.
@@ -28,7 +28,7 @@ def workers(*, as_json: AsJson = False, redis_url: ServerUrl = None) -> int:
     from runnel.cli.words import compact
     from runnel.operations.workers import worker_document
 
-    settings = configure_server(Place(redis_url=redis_url))
+    settings = configure_server(Place(redis_url=redis_url, server=server))
     records, now = asyncio.run(_load(settings))
     if as_json:
         for record in records:
@@ -41,8 +41,8 @@ def workers(*, as_json: AsJson = False, redis_url: ServerUrl = None) -> int:
 
 
 async def _load(settings: "Settings") -> "tuple[list[WorkerRecord], float]":
+    from runnel.cli.opening import looking_at_tasks
     from runnel.operations.workers import list_workers
-    from runnel.runtime.look import looking_at_tasks
 
     async with looking_at_tasks(settings) as (tasks, clock):
         return await list_workers(tasks), clock.now()

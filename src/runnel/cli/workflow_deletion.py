@@ -4,9 +4,9 @@ import asyncio
 
 from runnel.cli import exits
 from runnel.cli.asking import ask
+from runnel.cli.opening import looking
 from runnel.cli.words import count
 from runnel.core.checks.wording import quoted
-from runnel.runtime.look import looking
 from runnel.settings import Settings
 
 

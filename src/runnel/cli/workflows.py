@@ -6,7 +6,7 @@ import typer
 
 from runnel.cli import exits
 from runnel.cli.completion import complete_workflow
-from runnel.cli.options import AsJson, DataDir, Place, RedisUrl
+from runnel.cli.options import AsJson, DataDir, Place, RedisUrl, Server
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,6 +61,7 @@ def workflows(
     as_json: AsJson = False,
     data_dir: DataDir = None,
     redis_url: RedisUrl = None,
+    server: Server = None,
 ) -> int:
     """List the workflows that were submitted, or the versions of one.
 
@@ -69,14 +70,15 @@ def workflows(
     import asyncio
     import sys
 
+    from runnel.cli.opening import has_data
     from runnel.cli.options import configure
     from runnel.errors import InputError
-    from runnel.runtime.look import NoDataError, has_data
+    from runnel.runtime.look import NoDataError
 
     if name is None and (version is not None or former is not None):
         option = "--diff" if version is None else "--version"
         raise InputError(f"{option}: name the workflow, too: 'runnel workflows NAME {option} 1'")
-    settings = configure(Place(data_dir, redis_url))
+    settings = configure(Place(data_dir, redis_url, server))
     if is_deleted:
         from runnel.cli.workflow_deletion import delete_workflow
 
@@ -97,14 +99,14 @@ def workflows(
 
 
 async def _load_all(settings: "Settings", limit: int) -> "Sequence[Definition]":
-    from runnel.runtime.look import looking
+    from runnel.cli.opening import looking
 
     async with looking(settings) as look:
         return await look.backend.archive.list_workflows(limit=limit)
 
 
 async def _load_versions(settings: "Settings", name: str, limit: int) -> "Sequence[Definition]":
-    from runnel.runtime.look import looking
+    from runnel.cli.opening import looking
 
     async with looking(settings) as look:
         archive = look.backend.archive
@@ -116,8 +118,8 @@ async def _load_some(
     settings: "Settings", name: str, versions: "Sequence[int | None]"
 ) -> "list[Definition]":
     """None is the newest; raises NotFoundError."""
+    from runnel.cli.opening import looking
     from runnel.errors import NotFoundError
-    from runnel.runtime.look import looking
 
     found: list[Definition] = []
     async with looking(settings) as look:

@@ -49,9 +49,10 @@ def read(document: Json, kind: type[T]) -> T:
 def _timed(document: Mapping[str, Json]) -> dict[str, Json]:
     """Moments as seconds, to the millisecond."""
     return {
-        name: _seconds(value) if name in _MOMENTS else value for name, value in document.items()
+        name: seconds_of(value) if name in _MOMENTS and value is not None else value
+        for name, value in document.items()
     }
 
 
-def _seconds(moment: Json) -> float | None:
-    return None if moment is None else datetime.fromisoformat(moment).timestamp()
+def seconds_of(moment: str) -> float:
+    return datetime.fromisoformat(moment).timestamp()

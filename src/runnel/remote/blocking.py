@@ -128,4 +128,5 @@ class SyncClient:
     workflows = _Iterating(Client.workflows)
     versions = _Blocking(Client.versions)
     document = _Blocking(Client.document)
+    server = _Blocking(Client.server)
     ready = _Blocking(Client.ready)

@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
-from urllib.parse import quote
 
 import msgspec
 
@@ -16,7 +15,8 @@ from runnel.ports.archive import ALL_EXECUTIONS, ExecutionFilter, HeaderPage, St
 from runnel.ports.store import Header
 from runnel.remote.answers import history_of, page_of, read, view_of
 from runnel.remote.filters import query_of
-from runnel.remote.models import Ready, StoredWorkflow
+from runnel.remote.models import About, Ready, StoredWorkflow
+from runnel.remote.paths import step
 from runnel.remote.server_address import server_address
 from runnel.remote.sources import AnyWorkflow, Runnable, document_of, to_model
 from runnel.remote.transport import Call, Transport
@@ -97,7 +97,7 @@ class Client:
             "version": version,
         }
         key = idempotency_key or self._key()
-        begun = await self.transport.post(f"/v1/workflows/{_quoted(name)}/run", body, key=key)
+        begun = await self.transport.post(f"/v1/workflows/{step(name)}/run", body, key=key)
         return ExecutionId(begun["execution_id"])
 
     async def run(
@@ -143,7 +143,7 @@ class Client:
         """
         body = {"input_params": msgspec.Raw(encode_payload(input, where="input"))}
         key = idempotency_key or self._key()
-        await self.transport.post(f"/v1/workflow/trigger/{_quoted(execution_id)}", body, key=key)
+        await self.transport.post(f"/v1/workflow/trigger/{step(execution_id)}", body, key=key)
 
     async def wait(self, execution_id: str, *, timeout_s: float | None = None) -> ExecutionView:
         """The execution once it is final; raises TimeoutError when that takes longer."""
@@ -153,7 +153,7 @@ class Client:
             poll_s = max(0.0, min(POLL_S, left_s))
             found = view_of(
                 await self.transport.get(
-                    f"/v1/executions/{_quoted(execution_id)}/wait",
+                    f"/v1/executions/{step(execution_id)}/wait",
                     [("timeout", f"{poll_s:.3f}")],
                     waits_s=poll_s,
                 )
@@ -165,11 +165,11 @@ class Client:
 
     async def get(self, execution_id: str) -> ExecutionView:
         """With its nodes and their outputs."""
-        return view_of(await self.transport.get(f"/v1/executions/{_quoted(execution_id)}"))
+        return view_of(await self.transport.get(f"/v1/executions/{step(execution_id)}"))
 
     async def history(self, execution_id: str) -> list[HistoryView]:
         """Everything that has happened in it, in order."""
-        path = f"/v1/executions/{_quoted(execution_id)}/history"
+        path = f"/v1/executions/{step(execution_id)}/history"
         return history_of(await self.transport.get(path))
 
     async def list_executions(self, wanted: ExecutionFilter = ALL_EXECUTIONS) -> HeaderPage:
@@ -212,7 +212,7 @@ class Client:
 
     async def cancel(self, execution_id: str, *, reason: str = "", is_forced: bool = False) -> None:
         """Clean-up nodes still run, unless it `is_forced`."""
-        path = f"/v1/executions/{_quoted(execution_id)}/cancel"
+        path = f"/v1/executions/{step(execution_id)}/cancel"
         await self.transport.post(path, {"reason": reason, "force": is_forced})
 
     async def signal(
@@ -233,7 +233,7 @@ class Client:
         await self.transport.send(
             Call(
                 method="POST",
-                path=f"/v1/executions/{_quoted(execution_id)}/signal",
+                path=f"/v1/executions/{step(execution_id)}/signal",
                 body=msgspec.json.encode(body),
                 is_repeatable=True,
             )
@@ -262,7 +262,7 @@ class Client:
             },
             "input": msgspec.Raw(encode_payload(input, where="input")),
         }
-        path = f"/v1/executions/{_quoted(execution_id)}/rerun"
+        path = f"/v1/executions/{step(execution_id)}/rerun"
         begun = await self.transport.post(path, body, key=idempotency_key or self._key())
         return ExecutionId(begun["execution_id"])
 
@@ -291,15 +291,19 @@ class Client:
 
     async def versions(self, name: str, *, limit: int = 50) -> list[StoredWorkflow]:
         """Newest first."""
-        path = f"/v1/workflows/{_quoted(name)}/versions"
+        path = f"/v1/workflows/{step(name)}/versions"
         page = await self.transport.get(path, [("limit", str(limit))])
         return read(page["items"], list[StoredWorkflow])
 
     async def document(self, name: str, version: int | None = None) -> dict[str, Json]:
         """A workflow as it could be written in a file; by default the newest version."""
         query = [] if version is None else [("version", str(version))]
-        found = await self.transport.get(f"/v1/workflows/{_quoted(name)}", query)
+        found = await self.transport.get(f"/v1/workflows/{step(name)}", query)
         return read(found["document"], dict[str, Json])
+
+    async def server(self) -> About:
+        """What the server is."""
+        return read(await self.transport.get("/v1/server"), About)
 
     async def ready(self) -> Ready:
         """Whether the server can be given work, and if not, which part of it can't be reached."""
@@ -307,8 +311,3 @@ class Client:
 
     def _key(self) -> str:
         return f"{self._ids.nonce()}{self._ids.nonce()}"
-
-
-def _quoted(text: str) -> str:
-    """One step of a path, whatever is in it; half a surrogate pair is in no name there is."""
-    return quote(text.encode(errors="replace"), safe="")

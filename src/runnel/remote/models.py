@@ -23,3 +23,14 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_ready(self) -> bool:
         return not any(self.parts.values())
+
+
+class About(msgspec.Struct, frozen=True, kw_only=True):
+    """`engine` is `embedded`, or `redis` with workers around it."""
+
+    version: str
+    engine: str
+
+    @property
+    def has_workers(self) -> bool:
+        return self.engine != "embedded"

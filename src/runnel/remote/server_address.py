@@ -21,6 +21,10 @@ class ServerAddress(msgspec.Struct, frozen=True):
         return urlsplit(self.url).hostname in LOOPBACK
 
     @property
+    def is_encrypted(self) -> bool:
+        return urlsplit(self.url).scheme == "https"
+
+    @property
     def shown(self) -> str:
         return VARIABLES[SERVER].hide(self.url)
 

@@ -20,6 +20,11 @@ from runnel.runtime.newsroom import Newsroom
 from runnel.runtime.stores import open_backend, open_redis, server_failure
 from runnel.settings import Settings
 
+STORE_ONLY = (
+    "this command works on a store itself, not over HTTP: name it with --data-dir or --redis-url, "
+    "or unset RUNNEL_SERVER"
+)
+
 
 class NoDataError(InputError):
     """Nothing was ever run in this data directory."""
@@ -36,13 +41,17 @@ class NoDataError(InputError):
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Look:
-    """`hub` tells the client how executions end, if somebody tells the hub: see `Remote`."""
+    """`hub` tells the client how executions end, if somebody tells the hub: see `Remote`.
+
+    `has_workers`: tasks are run by workers in processes of their own.
+    """
 
     client: Client
     backend: Backend
     clock: Clock
     hub: Hub
     newsroom: Newsroom
+    has_workers: bool
 
     async def owner_of(self, execution_id: ExecutionId) -> LeaseRecord | None:
         """None when no living process has it."""
@@ -53,8 +62,11 @@ class Look:
 def has_data(settings: Settings) -> bool:
     """Always on a server: nothing has to be made there before one can look.
 
-    Raises InputError when one can't look into the directory.
+    Raises InputError when one can't look into the directory, and for the address of a server of
+    Runnel: see `runnel.remote`.
     """
+    if settings.has_server:
+        raise InputError(STORE_ONLY)
     try:
         return settings.has_redis or (Path(settings.data_dir) / FILE_NAME).is_file()
     except OSError as error:
@@ -66,26 +78,36 @@ def has_data(settings: Settings) -> bool:
 
 @asynccontextmanager
 async def looking(settings: Settings, *, is_made: bool = False) -> AsyncIterator[Look]:
-    """Raises NoDataError instead of making an empty data directory, unless it `is_made` then."""
-    if not is_made and not has_data(settings):
+    """Raises NoDataError instead of making an empty data directory, unless it `is_made` then.
+
+    Raises InputError as `has_data` does.
+    """
+    if not has_data(settings) and not is_made:
         raise NoDataError(Path(settings.data_dir))
     clock, ids = RealClock(), RealIds()
     backend = await open_backend(settings, clock, ids)
     try:
-        yield look_at(backend, clock, ids)
+        yield look_at(backend, clock, ids, has_workers=settings.has_redis)
     except StoreError as error:
         raise server_failure(settings, error) from error
     finally:
         await backend.close()
 
 
-def look_at(backend: Backend, clock: Clock, ids: Ids) -> Look:
+def look_at(backend: Backend, clock: Clock, ids: Ids, *, has_workers: bool = False) -> Look:
     """The backend stays the caller's to close."""
     hub = Hub()
     newsroom = Newsroom(backend.feed, clock, hub)
     listen = partial(_listen, newsroom, hub)
     client = Client(backend, clock, ids, ending_of=hub.ending, listen=listen)
-    return Look(client=client, backend=backend, clock=clock, hub=hub, newsroom=newsroom)
+    return Look(
+        client=client,
+        backend=backend,
+        clock=clock,
+        hub=hub,
+        newsroom=newsroom,
+        has_workers=has_workers,
+    )
 
 
 def _listen(

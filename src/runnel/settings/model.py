@@ -109,6 +109,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return self.server_url is not None
 
     @property
+    def is_remote(self) -> bool:
+        """Whether what commands begin is run by other processes."""
+        return self.has_server or self.has_redis
+
+    @property
     def has_redis(self) -> bool:
         return self.redis_url is not None or self.redis_host is not None
 

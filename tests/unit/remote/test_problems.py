@@ -18,6 +18,8 @@ ERRORS: Sequence[RunnelError] = (
     ),
     errors.InvalidInputError("input.name: it is missing"),
     errors.NotFoundError("execution", "01x", hint="'runnel list' shows those that exist"),
+    errors.InvalidTriggerError(["cron: expected five fields", "timezone: no 'Mars'"], source="x"),
+    errors.WebhookRefusedError("the signature is not that of the secret"),
     errors.WrongStateError("execution 01x is COMPLETED already"),
     errors.ConflictError("schedule", "nightly", expected=2, found=3),
     errors.KeyReusedError("'k'", "01x", "another input"),

@@ -24,8 +24,12 @@ class Summary(BaseModel):
     labels: dict[str, str]
 
 
+class Listed(Summary):
+    workflow_definition_id: str = Field(description="The hash of the workflow's content")
+
+
 class ExecutionPage(BaseModel):
-    items: list[Summary]
+    items: list[Listed]
     next: str | None = Field(description="Give this as `after` to get the next page")
 
 

@@ -29,8 +29,14 @@ class StoredWorkflow(BaseModel):
     nodes: int
 
 
+class ListedWorkflow(StoredWorkflow):
+    document: dict[str, Any] | None = Field(
+        default=None, description="As it could be written in a file, if that was asked for"
+    )
+
+
 class WorkflowPage(BaseModel):
-    items: list[StoredWorkflow]
+    items: list[ListedWorkflow]
     next: str | None = Field(description="Give this as `after` to get the next page")
 
 

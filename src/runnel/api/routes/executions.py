@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from runnel.api.answers import BODY, problems
+from runnel.api.answers import BODY, listed, problems
 from runnel.api.bodies import StrictRoute
 from runnel.api.filters import Chosen, ChosenPage
 from runnel.api.models.executions import (
@@ -29,7 +29,7 @@ from runnel.core.ids import ExecutionId
 from runnel.core.json_types import Json
 from runnel.core.states import ExecutionState
 from runnel.reruns import Rerun
-from runnel.views import document_of, header_document, moment
+from runnel.views import document_of, moment
 
 router = APIRouter(tags=["executions"], route_class=StrictRoute)
 READ, RUN = [needs(Scope.READ)], [needs(Scope.RUN)]
@@ -68,7 +68,7 @@ async def trigger(
 async def list_executions(site: OfSite, chosen: Annotated[ChosenPage, Query()]) -> dict[str, Json]:
     wanted = chosen.to_filter(limit=chosen.limit, after=chosen.after)
     page = await site.client.list_executions(wanted)
-    return {"items": [header_document(each) for each in page], "next": page.next}
+    return {"items": [listed(each) for each in page], "next": page.next}
 
 
 @router.get(

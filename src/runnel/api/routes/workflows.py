@@ -12,6 +12,7 @@ from runnel.api.models.workflows import (
     Begun,
     Deleted,
     GraphAnswer,
+    ListedWorkflow,
     RunRequest,
     StoredWorkflow,
     Submitted,
@@ -39,6 +40,7 @@ from runnel.views import moment
 
 router = APIRouter(tags=["workflows"], route_class=StrictRoute)
 _MERMAID = {"text/plain": {"schema": {"type": "string"}}}
+WithDocuments = Annotated[bool, Query(description="With what could be written in a file")]
 READ, RUN = [needs(Scope.READ)], [needs(Scope.RUN)]
 
 
@@ -102,10 +104,12 @@ async def validate(request: Request, site: OfSite) -> Valid:
     dependencies=READ,
     responses=problems(422),
 )
-async def list_workflows(site: OfSite, limit: Limit = 50, after: After = None) -> WorkflowPage:
+async def list_workflows(
+    site: OfSite, *, limit: Limit = 50, after: After = None, documents: WithDocuments = False
+) -> WorkflowPage:
     found = await site.client.library.list(after=after or "", limit=limit)
     return WorkflowPage(
-        items=[_of_definition(each) for each in found],
+        items=[_of_definition(each, with_document=documents) for each in found],
         next=found[-1].name if len(found) == limit else None,
     )
 
@@ -152,9 +156,12 @@ async def begun(site: OfSite, execution_id: ExecutionId) -> Begun:
     dependencies=READ,
     responses=problems(404, 422),
 )
-async def versions(name: NamePath, site: OfSite, limit: Limit = 50) -> WorkflowPage:
+async def versions(
+    name: NamePath, site: OfSite, *, limit: Limit = 50, documents: WithDocuments = False
+) -> WorkflowPage:
     found = await site.client.library.versions(name, limit=limit)
-    return WorkflowPage(items=[_of_definition(each) for each in found], next=None)
+    items = [_of_definition(each, with_document=documents) for each in found]
+    return WorkflowPage(items=items, next=None)
 
 
 @router.get(
@@ -207,10 +214,12 @@ def _stored(name: str, version: int, graph: Graph) -> StoredWorkflow:
     )
 
 
-def _of_definition(found: Definition) -> StoredWorkflow:
-    return StoredWorkflow(
+def _of_definition(found: Definition, *, with_document: bool) -> ListedWorkflow:
+    workflow = decode_workflow(found.document)
+    return ListedWorkflow(
         name=found.name,
         version=found.version,
         workflow_definition_id=found.hash,
-        nodes=len(decode_workflow(found.document).nodes),
+        nodes=len(workflow.nodes),
+        document=to_document(workflow) if with_document else None,
     )

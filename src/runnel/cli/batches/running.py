@@ -15,6 +15,7 @@ from runnel.cli.batches.tally import Outcome, Tally
 from runnel.cli.hints import Hints
 from runnel.cli.logs import show_logs
 from runnel.cli.offspring import Offspring
+from runnel.cli.opening import looking
 from runnel.cli.unfinished import PAGE, UNFINISHED
 from runnel.cli.words import compact, count
 from runnel.core.ids import ExecutionId
@@ -25,7 +26,7 @@ from runnel.runtime.build import build_engine
 from runnel.runtime.engine import Engine
 from runnel.runtime.hub import Happened, Started
 from runnel.runtime.interrupts import SIGNAL_EXIT, hearing
-from runnel.runtime.look import Look, looking
+from runnel.runtime.look import Look
 from runnel.settings import Settings
 
 STOPS_WATCHING = "stopping to submit and to watch; what was submitted goes on"

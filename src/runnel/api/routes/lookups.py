@@ -1,0 +1,118 @@
+"""What programs look up rather than people: the command line, when it works on this server."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Response
+
+from runnel import __version__
+from runnel.api.answers import listed, problems
+from runnel.api.bodies import StrictRoute
+from runnel.api.models.lookups import FoundList, PartitionOf, ServerAnswer
+from runnel.api.models.workflows import WorkflowDocument
+from runnel.api.parameters import LIMIT_MAX, ExecutionIdPath
+from runnel.api.security.callers import needs
+from runnel.api.security.scopes import Scope
+from runnel.api.site import OfSite
+from runnel.authoring.export import to_document
+from runnel.core.ids import DefinitionHash, ExecutionId
+from runnel.core.json_types import Json
+from runnel.core.workflow import decode_workflow
+from runnel.errors import NotFoundError
+
+router = APIRouter(tags=["lookups"], route_class=StrictRoute)
+READ = [needs(Scope.READ)]
+ID_CHARS_MAX = 500
+KEY_CHARS_MAX = 2_000
+SOME = 2
+
+DefinitionId = Annotated[
+    str,
+    Path(
+        description="The hash of a workflow's content, as executions name it",
+        max_length=100,
+        pattern="^[0-9A-Za-z]+$",
+    ),
+]
+
+
+@router.get(
+    "/server",
+    operation_id="read_server",
+    summary="What this server is",
+    dependencies=READ,
+    responses=problems(),
+)
+async def server(site: OfSite) -> ServerAnswer:
+    return ServerAnswer(
+        version=__version__, engine="redis" if site.settings.has_redis else "embedded"
+    )
+
+
+@router.get(
+    "/executions/lookup",
+    operation_id="look_up_executions",
+    summary="Executions by their ids, those that there are; or two of those that begin so",
+    response_model=FoundList,
+    dependencies=READ,
+    responses=problems(422),
+)
+async def look_up(
+    site: OfSite,
+    id: Annotated[list[str] | None, Query(max_length=LIMIT_MAX)] = None,
+    begins: Annotated[str | None, Query(max_length=ID_CHARS_MAX)] = None,
+) -> dict[str, Json]:
+    archive = site.backend.archive
+    wanted = [ExecutionId(each) for each in id or ()]
+    if begins is not None:
+        wanted += await archive.find_ids(begins, limit=SOME)
+    found = await archive.get_headers(list(dict.fromkeys(wanted)))
+    return {"items": [listed(each) for each in found.values()]}
+
+
+@router.get(
+    "/executions/{execution_id}/partition",
+    operation_id="read_partition_of_execution",
+    summary="The partition that an execution is decided in",
+    dependencies=READ,
+    responses=problems(422),
+)
+async def partition(execution_id: ExecutionIdPath, site: OfSite) -> PartitionOf:
+    return PartitionOf(partition=await site.backend.store.route(ExecutionId(execution_id)))
+
+
+@router.get(
+    "/values",
+    operation_id="read_value",
+    summary="A value that is too large to be part of a history, by the key that stands there",
+    response_class=Response,
+    dependencies=READ,
+    responses={
+        **problems(404, 422),
+        200: {"description": "The value", "content": {"application/json": {"schema": {}}}},
+    },
+)
+async def value(
+    site: OfSite, key: Annotated[str, Query(min_length=1, max_length=KEY_CHARS_MAX)]
+) -> Response:
+    return Response(await site.backend.blobs.get(key), media_type="application/json")
+
+
+@router.get(
+    "/definitions/{workflow_definition_id}",
+    operation_id="read_definition",
+    summary="The content that an execution runs, as it could be written in a file",
+    dependencies=READ,
+    responses=problems(404, 422),
+)
+async def definition(workflow_definition_id: DefinitionId, site: OfSite) -> WorkflowDocument:
+    found = await site.backend.archive.get_definition(DefinitionHash(workflow_definition_id))
+    if found is None:
+        raise NotFoundError("definition", workflow_definition_id)
+    workflow = decode_workflow(found.document)
+    return WorkflowDocument(
+        name=found.name,
+        version=found.version,
+        workflow_definition_id=found.hash,
+        nodes=len(workflow.nodes),
+        document=to_document(workflow),
+    )

@@ -1,0 +1,52 @@
+"""Where commands look: into a store, or at a server over HTTP; they do not see which."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from runnel.runtime import look as stores
+from runnel.runtime.look import Look
+from runnel.settings import Settings
+
+if TYPE_CHECKING:
+    from runnel.ports.clock import Clock
+    from runnel.ports.store import TaskQueue
+
+
+def has_data(settings: Settings) -> bool:
+    """Always on servers: nothing has to be made there before one can look."""
+    return settings.has_server or stores.has_data(settings)
+
+
+@asynccontextmanager
+async def looking(settings: Settings) -> AsyncIterator[Look]:
+    """Raises NoDataError instead of making an empty data directory."""
+    if settings.has_server:
+        from runnel.remote.looking import looking_at_server
+
+        async with looking_at_server(settings) as look:
+            yield look
+        return
+    async with stores.looking(settings) as look:
+        yield look
+
+
+@asynccontextmanager
+async def looking_at_tasks(settings: Settings) -> "AsyncIterator[tuple[TaskQueue, Clock]]":
+    """Of a Redis: its archive is not needed for that, and may be down."""
+    if settings.has_server:
+        async with looking(settings) as look:
+            yield look.backend.tasks, look.clock
+        return
+    async with stores.looking_at_tasks(settings) as found:
+        yield found
+
+
+def place_of(settings: Settings) -> str:
+    """Where executions are that this process does not run, for a person."""
+    from runnel.runtime.addresses import redis_shown
+    from runnel.settings import VARIABLES
+
+    if settings.server_url is not None:
+        return VARIABLES["RUNNEL_SERVER"].hide(settings.server_url)
+    return redis_shown(settings)

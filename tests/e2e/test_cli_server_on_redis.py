@@ -1,0 +1,93 @@
+"""`--server` of a server around Redis and PostgreSQL: the same as on these themselves."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from runnel import SyncClient
+from runnel.runtime.servers import PostgresServer, RedisServer
+from runnel.settings import VARIABLES
+from tests.e2e.both_places import BothPlaces
+from tests.e2e.dev_server import DevServer, dev_server
+from tests.redis_server import empty
+
+pytestmark = pytest.mark.e2e
+
+SCHEMA = "over_http"
+
+
+@pytest.fixture(scope="module")
+def server(
+    tmp_path_factory: pytest.TempPathFactory,
+    shared_redis: RedisServer,
+    shared_postgres: PostgresServer,
+) -> Iterator[DevServer]:
+    empty(shared_redis)
+    stores = {
+        "REDIS_URL": shared_redis.url,
+        "POSTGRES_URL": shared_postgres.url,
+        "POSTGRES_SCHEMA": SCHEMA,
+        "RUNNEL_ALLOW_PYTHON": "steps:*",
+    }
+    folder = tmp_path_factory.mktemp("stores")
+    with dev_server(folder, **stores) as running, SyncClient(running.url) as client:
+        for name in ("chain", "failing"):
+            client.wait(client.submit(folder / f"{name}.json"), timeout_s=30)
+        client.submit(folder / "tidied.json")
+        yield running
+    empty(shared_redis)
+
+
+@pytest.fixture
+def places(
+    server: DevServer,
+    shared_redis: RedisServer,
+    shared_postgres: PostgresServer,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> BothPlaces:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("POSTGRES_URL", shared_postgres.url)
+    monkeypatch.setenv("POSTGRES_SCHEMA", SCHEMA)
+    monkeypatch.chdir(server.program.folder)
+    return BothPlaces(["--redis-url", shared_redis.url], server.url, capfd)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "list --json",
+        "list --stuck --json",
+        "show @last",
+        "history @last --json",
+        "workflows",
+        "dlq list --json",
+        "workers",
+        "queues --json",
+        "top --once",
+    ],
+)
+def test_a_command_says_the_same_over_http(words: str, places: BothPlaces) -> None:
+    said = places.check_same(*words.split(" "))
+
+    assert (said.code, said.err) == (0, "")
+
+
+def test_what_runs_there_is_watched_to_its_end(places: BothPlaces) -> None:
+    done = places.there("run", "chain.json", "--json")
+
+    assert (done.code, json.loads(done.out)["output"]) == (0, {"y": 1})
+    assert done.err.startswith(f"submitted to {places.url}: workers run it, this command only ")
+
+
+def test_nobody_is_missed_who_is_there(places: BothPlaces) -> None:
+    """The workers of the server are seen, and the orchestrator too, however long it takes."""
+    waiting = json.loads(places.there("list", "--status", "running", "--json").out)
+    sent = places.there("signal", waiting["execution_id"], "approve")
+    watched = places.there("watch", waiting["execution_id"])
+
+    assert sent.out == f"signal 'approve' sent to execution {waiting['execution_id']}\n"
+    assert watched.code == 0
+    assert "alive" not in watched.err

@@ -1,0 +1,165 @@
+"""What programs look up over HTTP, and tokens, the same on every backend."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runnel.api.security.scopes import Scope
+from tests.api import KINDS, Api, open_api
+from tests.integration.test_api_executions import HELLO, WAITING
+
+LARGE = 300_000
+
+
+@pytest.fixture(params=KINDS)
+async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Api]:
+    async with open_api(request.param, request, tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def closed(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Api]:
+    async with open_api("sqlite", request, tmp_path, is_open=False) as opened:
+        yield opened
+
+
+async def begun(api: Api, document: dict[str, Any], given: Any = None) -> str:
+    await api.post("/v1/workflows", document)
+    answer = await api.post(f"/v1/workflows/{document['name']}/run", {"input": given})
+    return str(answer["execution_id"])
+
+
+async def test_executions_are_found_by_their_ids_and_by_how_these_begin(api: Api) -> None:
+    one, two = await begun(api, WAITING), await begun(api, WAITING)
+
+    both = await api.get("/v1/executions/lookup", params={"id": [one, "none", two]})
+    beginning = await api.get("/v1/executions/lookup", params={"begins": one[:-1]})
+    nothing = await api.get("/v1/executions/lookup", params={"begins": "zzz"})
+
+    assert {each["execution_id"] for each in both["items"]} == {one, two}
+    assert [each["execution_id"] for each in beginning["items"]] == [one]
+    assert nothing == {"items": []}
+
+
+async def test_the_content_of_an_execution_is_found_by_its_hash(api: Api) -> None:
+    execution_id = await begun(api, WAITING)
+    (found,) = (await api.get("/v1/executions"))["items"]
+
+    definition = await api.get(f"/v1/definitions/{found['workflow_definition_id']}")
+    missing = await api.http.get("/v1/definitions/none")
+
+    assert found["execution_id"] == execution_id
+    assert definition["document"] == WAITING
+    assert (definition["name"], definition["version"], definition["nodes"]) == ("waiting", 1, 1)
+    assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
+
+
+async def test_a_large_value_is_read_by_the_key_that_the_history_has(api: Api) -> None:
+    text = "x" * LARGE
+    execution_id = await begun(api, HELLO, {"name": text})
+    await api.ended(execution_id)
+    history = await api.get(f"/v1/executions/{execution_id}/history")
+    key = next(each for each in history["items"] if each["event"] == "ExecutionCreated")
+
+    value = await api.get("/v1/values", params={"key": key["fields"]["input"]["blob"]})
+    missing = await api.http.get("/v1/values", params={"key": f"{execution_id}/none"})
+
+    assert value == {"name": text}
+    assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
+
+
+async def test_an_execution_is_decided_in_a_partition_that_somebody_owns(api: Api) -> None:
+    execution_id = await begun(api, WAITING)
+
+    found = await api.get(f"/v1/executions/{execution_id}/partition")
+    partitions = (await api.get("/v1/partitions"))["items"]
+
+    owners = {each["partition"]: each["owner"] for each in partitions}
+    assert owners[found["partition"]] is not None
+
+
+async def test_lists_of_workflows_have_documents_if_asked_for(api: Api) -> None:
+    await api.post("/v1/workflows", WAITING)
+
+    plain = await api.get("/v1/workflows")
+    whole = await api.get("/v1/workflows", params={"documents": True})
+    versions = await api.get("/v1/workflows/waiting/versions", params={"documents": True})
+
+    assert plain["items"][0]["document"] is None
+    assert whole["items"][0]["document"] == versions["items"][0]["document"] == WAITING
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/executions/lookup?begins=%00",
+        "/v1/executions/lookup?id=%00",
+        "/v1/executions/%00/partition",
+        "/v1/values?key=%00",
+        "/v1/definitions/%00",
+    ],
+)
+async def test_a_text_that_no_store_takes_finds_nothing(api: Api, path: str) -> None:
+    answer = await api.http.get(path)
+
+    assert answer.status_code in {200, 404, 422}, answer.text
+    assert answer.json().get("items", []) == []
+
+
+async def test_the_server_says_what_it_is(closed: Api) -> None:
+    token = await closed.token(Scope.READ)
+
+    found = await closed.get("/v1/server", headers={"Authorization": f"Bearer {token}"})
+
+    assert found["engine"] == "embedded"
+    assert found["version"].count(".") == 2
+
+
+async def test_a_token_is_made_listed_and_revoked_by_an_administrator(closed: Api) -> None:
+    boss = {"Authorization": f"Bearer {await closed.token(Scope.ADMIN)}"}
+    wanted = {"name": "ci", "scopes": ["run"], "days": 90, "per_minute": 5}
+
+    made = await closed.post("/v1/tokens", wanted, headers=boss)
+    listed = (await closed.get("/v1/tokens", headers=boss))["items"]
+    ci = {"Authorization": f"Bearer {made['token']}"}
+    allowed = await closed.http.get("/v1/executions", headers=ci)
+    refused = [
+        await closed.http.get("/v1/tokens", headers=ci),
+        await closed.http.post("/v1/tokens", json=wanted, headers=ci),
+        await closed.http.delete(f"/v1/tokens/{made['id']}", headers=ci),
+    ]
+    revoked = await closed.http.delete(f"/v1/tokens/{made['id']}", headers=boss)
+    again = await closed.http.delete(f"/v1/tokens/{made['id']}", headers=boss)
+
+    (found,) = [each for each in listed if each["id"] == made["id"]]
+    assert (found["name"], found["scopes"], found["per_minute"]) == ("ci", ["run"], 5)
+    assert "secret" not in json.dumps(listed)
+    assert made["token"] not in json.dumps(listed)
+    assert allowed.status_code == 200
+    assert [each.status_code for each in refused] == [403, 403, 403]
+    assert (revoked.status_code, again.status_code) == (204, 404)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {},
+        {"name": "", "scopes": ["run"]},
+        {"name": "x", "scopes": []},
+        {"name": "x", "scopes": ["all"]},
+        {"name": "x", "scopes": ["run"], "days": 0},
+        {"name": "x", "scopes": ["run"], "per_minute": -1},
+        {"name": "x", "scopes": ["run"], "secret": "mine"},
+        {"name": "x" * 101, "scopes": ["run"]},
+    ],
+)
+async def test_a_token_that_makes_no_sense_is_refused(closed: Api, wanted: dict[str, Any]) -> None:
+    boss = {"Authorization": f"Bearer {await closed.token(Scope.ADMIN)}"}
+
+    answer = await closed.http.post("/v1/tokens", json=wanted, headers=boss)
+
+    assert answer.status_code == 422
+    assert len(await closed.tokens.all()) == 1
