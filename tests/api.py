@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
 from runnel.api.app import build_app
 from runnel.api.security.guard import Guard, Rules
@@ -38,6 +39,7 @@ class Api:
     site: Site
     work: Work
     tokens: Tokens
+    app: FastAPI
     backend: Backend = field(init=False)
 
     def __post_init__(self) -> None:
@@ -104,7 +106,7 @@ async def open_api(
         http = await stack.enter_async_context(
             httpx.AsyncClient(transport=transport, base_url=BASE)
         )
-        yield Api(http=http, site=site, work=work, tokens=tokens)
+        yield Api(http=http, site=site, work=work, tokens=tokens, app=app)
 
 
 async def _engine(

@@ -70,7 +70,7 @@ class Client:
         self._clock = clock
         self._ids = ids
         told = Told(ending_of=ending_of, owns=owns, listen=listen)
-        self._endings = Endings(backend.store, clock, told, self._header)
+        self._endings = Endings(backend.store, clock, told, self.header)
         self._definitions = Definitions(backend.archive, clock)
         self.library = Library(backend.archive, self._definitions)
         self.nodes = Nodes(backend, self.load)
@@ -297,7 +297,7 @@ class Client:
         check_id(execution_id)
         entries = await self._backend.archive.load(execution_id)
         if not entries:
-            await self._header(execution_id)
+            await self.header(execution_id)
         return history_of(entries)
 
     async def find(self, text: str) -> ExecutionId:
@@ -314,12 +314,12 @@ class Client:
 
     async def load(self, execution_id: ExecutionId) -> Execution:
         """The state as it is stored; raises NotFoundError."""
-        header = await self._header(execution_id)
+        header = await self.header(execution_id)
         graph = await self._definitions.graph(DefinitionHash(header.definition))
         entries = await self._backend.archive.load(execution_id)
         return replay(entries, lambda _hash: graph) or not_begun(header, graph)
 
-    async def _header(self, execution_id: ExecutionId) -> Header:
+    async def header(self, execution_id: ExecutionId) -> Header:
         check_id(execution_id)
         header = await self._backend.archive.get_header(execution_id)
         if header is None:
@@ -342,7 +342,7 @@ class Client:
             await self._clock.sleep(TAKEN_UP_LOOK_S)
 
     async def _require_unfinished(self, execution_id: ExecutionId, what: str) -> Header:
-        header = await self._header(execution_id)
+        header = await self.header(execution_id)
         if header.state in EXECUTION_FINAL:
             raise WrongStateError(
                 f"execution {execution_id} is {header.state} already, it can't be {what} any more"

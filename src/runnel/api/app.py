@@ -11,6 +11,7 @@ from runnel.api.problems import on_http_error, on_invalid_request, on_runnel_err
 from runnel.api.routes import (
     bulk,
     dead_letters,
+    events,
     executions,
     health,
     lookups,
@@ -41,7 +42,7 @@ def build_app(site: Site, guard: Guard) -> FastAPI:
     app.state.site = site
     app.openapi = describe(app)  # type: ignore[method-assign]  # as FastAPI documents it
     routes = APIRouter()
-    work = (webhooks, workflows, bulk, lookups, executions, nodes, schedules)
+    work = (webhooks, workflows, bulk, lookups, executions, nodes, schedules, events)
     for each in (*work, dead_letters, operations, tokens):
         routes.include_router(each.router)
     for prefix in PREFIXES:

@@ -1,18 +1,22 @@
 """What the routes of one process work on."""
 
 import asyncio
-from typing import Annotated, TypeAlias
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import suppress
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 from fastapi import Depends, Request
+from fastapi.responses import StreamingResponse
 
 from runnel.api.security.tokens import Tokens
 from runnel.client import Client
 from runnel.core.ids import ExecutionId
-from runnel.errors import OverloadedError, RunnelError
+from runnel.errors import OverloadedError, RunnelError, TooManyStreamsError
 from runnel.operations.partitions import Partitions
 from runnel.ports.backend import Backend
 from runnel.runtime.build import build_scheduler
 from runnel.runtime.engine import World
+from runnel.runtime.newsroom import Newsroom
 from runnel.runtime.secret_values import secrets_of_worker
 from runnel.settings import Settings
 from runnel.telemetry.logs import LogTelemetry
@@ -22,6 +26,10 @@ from runnel.triggers.webhooks import Webhooks
 
 # How deep the queues are is asked so often at most, however many executions are begun.
 LOOK_AGAIN_S = 1.0
+STREAM = "text/event-stream"
+STREAMS_MAX = 2_000
+
+T = TypeVar("T")
 
 
 class Site:
@@ -41,7 +49,9 @@ class Site:
         secrets = secrets_of_worker(settings)
         self.receiver = Receiver(client, backend.archive, world.clock, secrets)
         self.partitions = Partitions(backend.store, world.clock, lease_s=settings.lease_s)
+        self.newsroom = Newsroom(backend.feed, world.clock, LogTelemetry())
         self.stopping = asyncio.Event()
+        self._streams = 0
         self._depths: dict[str, int] = {}
         self._looked_at: float | None = None
 
@@ -58,25 +68,55 @@ class Site:
 
     async def wait(self, execution_id: ExecutionId, timeout_s: float) -> None:
         """Until it is final, the time is up, or this process ends; raises NotFoundError."""
-        async with asyncio.TaskGroup() as group:
-            waiting = group.create_task(self._outcome(execution_id, timeout_s))
-            stopping = group.create_task(self.stopping.wait())
-            await asyncio.wait([waiting, stopping], return_when=asyncio.FIRST_COMPLETED)
-            error = waiting.result() if waiting.done() else None
-            waiting.cancel()
-            stopping.cancel()
-        if error is not None:
-            raise error
+        await self.or_stopped(self._end_of(execution_id, timeout_s))
 
-    async def _outcome(self, execution_id: ExecutionId, timeout_s: float) -> RunnelError | None:
-        """Returned, because a group of tasks would wrap what one of them raises."""
+    async def or_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """What comes of it; None when this process ends first."""
+        async with asyncio.TaskGroup() as group:
+            working = group.create_task(_caught(work))
+            stopping = group.create_task(self.stopping.wait())
+            await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
+            found = working.result() if working.done() else None
+            working.cancel()
+            stopping.cancel()
+        if isinstance(found, RunnelError):
+            raise found
+        return found
+
+    async def hears(self, news: asyncio.Event, seconds: float) -> bool:
+        """Whether there are news, before the time is up and this process ends."""
+        return bool(await self.or_stopped(self.clock.wait(news, seconds)))
+
+    async def pause(self, seconds: float) -> None:
+        """Shorter when this process ends."""
+        await self.clock.wait(self.stopping, seconds)
+
+    def stream(self, messages: AsyncIterator[bytes]) -> StreamingResponse:
+        """Raises TooManyStreamsError when this process has as many as it can serve."""
+        if self._streams >= STREAMS_MAX:
+            raise TooManyStreamsError(STREAMS_MAX)
+        headers = {"X-Accel-Buffering": "no"}  # nginx would keep them for itself
+        return StreamingResponse(self._counted(messages), media_type=STREAM, headers=headers)
+
+    async def _counted(self, messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        self._streams += 1
         try:
+            async for each in messages:
+                yield each
+        finally:
+            self._streams -= 1
+
+    async def _end_of(self, execution_id: ExecutionId, timeout_s: float) -> None:
+        with suppress(TimeoutError):
             await self.client.wait(execution_id, timeout_s=timeout_s)
-        except TimeoutError:
-            return None
-        except RunnelError as error:
-            return error
-        return None
+
+
+async def _caught(work: Coroutine[Any, Any, T]) -> T | RunnelError:
+    """A group of tasks would wrap what one of them raises."""
+    try:
+        return await work
+    except RunnelError as error:
+        return error
 
 
 def _site(request: Request) -> Site:

@@ -21,6 +21,7 @@ STATUSES: dict[type[Exception], HTTPStatus] = {
     errors.InputError: S.UNPROCESSABLE_ENTITY,
     errors.TooManyRequestsError: S.TOO_MANY_REQUESTS,
     errors.OverloadedError: S.SERVICE_UNAVAILABLE,
+    errors.TooManyStreamsError: S.SERVICE_UNAVAILABLE,
     errors.StoreError: S.SERVICE_UNAVAILABLE,
     errors.EngineEndedError: S.SERVICE_UNAVAILABLE,
 }

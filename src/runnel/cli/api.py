@@ -78,11 +78,9 @@ def api(
 async def answering(site: "Site", settings: "Settings", listening: "socket.socket") -> "Role":
     """The role that answers, for a process that has nothing else to do with the store."""
     from runnel.api.build import build_api
-    from runnel.client import Client
-    from runnel.runtime.hub import Hub
+    from runnel.runtime.look import look_at
 
-    hub = Hub()
-    client = Client(site.backend, site.world.clock, site.world.ids, ending_of=hub.ending)
+    client = look_at(site.backend, site.world.clock, site.world.ids).client
     return await build_api(settings, client, site.backend, site.world, listening=listening)
 
 

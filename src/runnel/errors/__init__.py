@@ -33,6 +33,7 @@ from runnel.errors.requests import (
     NotRunnelError,
     OverloadedError,
     TooManyRequestsError,
+    TooManyStreamsError,
     UnsupportedMediaError,
 )
 from runnel.errors.root import (
@@ -121,6 +122,7 @@ __all__ = [
     "TaskCancelledError",
     "TaskTimeoutError",
     "TooManyRequestsError",
+    "TooManyStreamsError",
     "TraceError",
     "UnknownExecutionError",
     "UnreadableFormatError",

@@ -107,3 +107,14 @@ class OverloadedError(RunnelError):
         self.queue = queue
         self.depth = depth
         self.most = most
+
+
+class TooManyStreamsError(RunnelError):
+    """As many clients are told of what happens as one process can serve."""
+
+    retryable = True
+    code = "too_many_streams"
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"this process has {most:,} streams of events already; try again later")
+        self.most = most

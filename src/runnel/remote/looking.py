@@ -9,12 +9,14 @@ from runnel.ports.backend import Backend
 from runnel.remote.client import Client
 from runnel.remote.served_client import ServedClient
 from runnel.remote.stores.archive import RemoteArchive
+from runnel.remote.stores.feed import RemoteFeed
 from runnel.remote.stores.mailbox import RemoteMailbox
 from runnel.remote.stores.operations import RemoteStore, RemoteTasks
 from runnel.remote.stores.values import RemoteValues
 from runnel.runtime.clock import RealClock, RealIds
 from runnel.runtime.hub import Hub
 from runnel.runtime.look import Look
+from runnel.runtime.newsroom import Newsroom
 from runnel.settings import Settings
 
 # A person waits: longer for a server that is busy than for one that is not there.
@@ -31,6 +33,7 @@ class RemoteBackend:
     tasks: RemoteTasks
     blobs: RemoteValues
     mailbox: RemoteMailbox
+    feed: RemoteFeed
 
 
 @asynccontextmanager
@@ -56,6 +59,7 @@ async def looking_at_server(settings: Settings) -> AsyncIterator[Look]:
             RemoteTasks(transport, clock),
             RemoteValues(transport),
             RemoteMailbox(client),
+            RemoteFeed(transport),
         )
         # The rest of a backend is for those who run something, and they are on the server.
         backend = cast("Backend", seen)
@@ -64,5 +68,6 @@ async def looking_at_server(settings: Settings) -> AsyncIterator[Look]:
             backend=backend,
             clock=clock,
             hub=hub,
+            newsroom=Newsroom(seen.feed, clock, hub),
             has_workers=about.has_workers,
         )
