@@ -77,6 +77,8 @@ LOOKS = [
     "show {failed} --json",
     "show {waiting}",
     "show {parent} --json",
+    "show {completed} --node b",
+    "show {failed} --node a --json",
     "history {completed}",
     "history {completed} --json",
     "workflows",
@@ -100,6 +102,8 @@ LOOKS = [
     "cancel {completed}",
     "signal {completed} approve",
     "signal {waiting} nothing",
+    "show {completed} --node nothing",
+    "workflows chain --delete --yes",
     "rerun {waiting}",
     "rerun {failed} --from nothing",
     "workflows chian",
@@ -165,6 +169,19 @@ def test_cancel_ends_what_runs_there(played: Played, places: BothPlaces) -> None
     done = places.there("cancel", begun, "--reason", "wrong file")
 
     assert (done.code, done.out) == (0, f"execution {begun} is cancelled\n")
+
+
+def test_many_are_cancelled_and_rerun_there(played: Played, places: BothPlaces) -> None:
+    begun = [played.client.submit(Path("tidied.json"), {"n": n}) for n in range(2)]
+    cancelled = places.there("cancel", "--workflow", "tidied", "--yes")
+    ended = {played.client.wait(each, timeout_s=20).status for each in begun}
+    rerun = places.there("rerun", "--workflow", "failing", "--status", "failed", "--yes")
+    deleted = places.there("workflows", "tidied", "--delete", "--yes")
+
+    assert (cancelled.code, cancelled.out) == (0, "asked 2 executions to end\n")
+    assert ended == {"CANCELLED"}
+    assert (rerun.code, rerun.err.splitlines()[0]) == (0, "rerun: 2 executions")
+    assert deleted.out == "deleted: 1 version of 'tidied'\n"
 
 
 def test_dead_letters_are_retried_and_purged_there(played: Played, places: BothPlaces) -> None:

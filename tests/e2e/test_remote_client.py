@@ -139,6 +139,37 @@ async def test_what_failed_is_an_error_and_can_be_rerun(server: DevServer) -> No
     assert counts[listed[0].state].number >= len(listed)
 
 
+async def test_one_node_is_told_in_all_detail(server: DevServer) -> None:
+    async with Client(server.url) as client:
+        done = await client.run(server.program.folder / "chain.json")
+        node = await client.node(done.execution_id, "b")
+        with pytest.raises(NotFoundError, match="no node 'c'"):
+            await client.node(done.execution_id, "c")
+
+    (attempt,) = node.attempts
+    assert (node.state, node.output, node.config) == ("COMPLETED", {"y": 1}, {"y": 1})
+    assert (attempt.number, node.inputs) == (1, {"a": {"x": 1}})
+    assert done.created_at <= (attempt.started_at or 0) <= (attempt.finished_at or 0)
+
+
+async def test_a_workflow_is_deleted_once_nothing_of_it_runs(server: DevServer) -> None:
+    dag = WorkflowDAG("passing")
+    dag.add_node("ask", "wait_for_signal", {"signal": "go"})
+
+    async with Client(server.url) as client:
+        waiting = await client.submit(dag)
+        with pytest.raises(WrongStateError, match="1 execution of it is not final"):
+            await client.delete_workflow("passing")
+        await client.cancel(waiting)
+        await client.wait(waiting, timeout_s=20)
+        deleted = await client.delete_workflow("passing")
+        with pytest.raises(NotFoundError):
+            await client.submit("passing")
+        still = await client.get(waiting)
+
+    assert (deleted, still.status) == (1, "CANCELLED")
+
+
 async def test_pages_follow_each_other(server: DevServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runnel.remote.client.PAGE", 2)
     labels = {"batch": "pages"}

@@ -45,7 +45,7 @@ class TokenBook(Protocol):
 async def token_book(place: Place, clock: Clock) -> AsyncIterator[TokenBook]:
     settings = configure(place)
     if settings.has_server:
-        async with calling(settings) as client:
+        async with calling(settings) as (client, _):
             yield RemoteBook(client.transport)
         return
     backend = await open_backend(settings, clock, RealIds())

@@ -7,6 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from runnel.core.json_types import Json
+from runnel.node_details import NodeDetail
 from runnel.ports.archive import HeaderPage
 from runnel.ports.cursor import Cursor
 from runnel.ports.store import Header
@@ -14,7 +15,9 @@ from runnel.views import ExecutionView, HistoryView
 
 T = TypeVar("T")
 
-_MOMENTS = frozenset({"created_at", "started_at", "finished_at", "due", "at"})
+_MOMENTS = frozenset(
+    {"created_at", "queued_at", "started_at", "finished_at", "next_at", "due", "at"}
+)
 
 
 def header_of(document: Mapping[str, Json]) -> Header:
@@ -36,6 +39,20 @@ def view_of(document: Mapping[str, Json]) -> ExecutionView:
     fields = _timed(document)
     fields["nodes"] = {name: _timed(node) for name, node in document["nodes"].items()}
     return read(fields, ExecutionView)
+
+
+def detail_of(document: Mapping[str, Json]) -> NodeDetail:
+    fields = _timed(document)
+    fields["attempts"] = [_attempt(each) for each in document["attempts"]]
+    if document["items"] is not None:
+        items = [_timed(each) for each in document["items"]["items"]]
+        fields["items"] = {**document["items"], "items": items}
+    return read(fields, NodeDetail)
+
+
+def _attempt(document: Mapping[str, Json]) -> dict[str, Json]:
+    lines = [(seconds_of(each["at"]), each["level"], each["text"]) for each in document["logs"]]
+    return {**_timed(document), "logs": lines}
 
 
 def history_of(document: Mapping[str, Json]) -> list[HistoryView]:

@@ -11,9 +11,10 @@ from runnel.core.ids import ExecutionId
 from runnel.core.json_types import Json
 from runnel.core.states import EXECUTION_FINAL, ExecutionState
 from runnel.errors import WorkflowFailedError
+from runnel.node_details import ITEMS, NodeDetail
 from runnel.ports.archive import ALL_EXECUTIONS, ExecutionFilter, HeaderPage, StateCount
 from runnel.ports.store import Header
-from runnel.remote.answers import history_of, page_of, read, view_of
+from runnel.remote.answers import detail_of, history_of, page_of, read, view_of
 from runnel.remote.filters import query_of
 from runnel.remote.models import About, Ready, StoredWorkflow
 from runnel.remote.paths import step
@@ -167,6 +168,24 @@ class Client:
         """With its nodes and their outputs."""
         return view_of(await self.transport.get(f"/v1/executions/{step(execution_id)}"))
 
+    async def node(
+        self,
+        execution_id: str,
+        node_id: str,
+        *,
+        item: int | None = None,
+        items_after: int = -1,
+        items_limit: int = ITEMS,
+    ) -> NodeDetail:
+        """One node: its attempts, config, inputs, output and log lines; or an item of a map.
+
+        Items come in pages, behind `items_after`.
+        """
+        query = [("items_after", str(items_after)), ("items_limit", str(items_limit))]
+        query += [] if item is None else [("item", str(item))]
+        path = f"/v1/executions/{step(execution_id)}/nodes/{step(node_id)}"
+        return detail_of(await self.transport.get(path, query))
+
     async def history(self, execution_id: str) -> list[HistoryView]:
         """Everything that has happened in it, in order."""
         path = f"/v1/executions/{step(execution_id)}/history"
@@ -276,6 +295,14 @@ class Client:
             is_repeatable=True,
         )
         return read(await self.transport.send(call), StoredWorkflow)
+
+    async def delete_workflow(self, name: str) -> int:
+        """How many versions it had; executions that have ended stay readable.
+
+        Raises WrongStateError while executions of it are not final.
+        """
+        call = Call(method="DELETE", path=f"/v1/workflows/{step(name)}")
+        return read((await self.transport.send(call))["versions"], int)
 
     async def workflows(self) -> AsyncIterator[StoredWorkflow]:
         """The newest version of each, by name."""

@@ -7,6 +7,7 @@ from typing import cast
 
 from runnel.ports.backend import Backend
 from runnel.remote.client import Client
+from runnel.remote.models import About
 from runnel.remote.served_client import ServedClient
 from runnel.remote.stores.archive import RemoteArchive
 from runnel.remote.stores.feed import RemoteFeed
@@ -37,21 +38,20 @@ class RemoteBackend:
 
 
 @asynccontextmanager
-async def calling(settings: Settings) -> AsyncIterator[Client]:
+async def calling(settings: Settings) -> AsyncIterator[tuple[Client, About]]:
     """Raises NoServerError, NotRunnelError, NotAuthenticatedError before anything else happens."""
     url, token = settings.server_url, settings.server_token
     async with Client(url, token, retries=RETRIES_FIRST) as client:
-        await client.server()
+        about = await client.server()
         client.transport.retries = RETRIES
-        yield client
+        yield client, about
 
 
 @asynccontextmanager
 async def looking_at_server(settings: Settings) -> AsyncIterator[Look]:
     """As `calling`."""
     clock, ids, hub = RealClock(), RealIds(), Hub()
-    async with calling(settings) as client:
-        about = await client.server()
+    async with calling(settings) as (client, about):
         transport = client.transport
         seen = RemoteBackend(
             RemoteArchive(transport),
