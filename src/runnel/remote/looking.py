@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 from runnel.ports.backend import Backend
@@ -15,9 +16,7 @@ from runnel.remote.stores.mailbox import RemoteMailbox
 from runnel.remote.stores.operations import RemoteStore, RemoteTasks
 from runnel.remote.stores.values import RemoteValues
 from runnel.runtime.clock import RealClock, RealIds
-from runnel.runtime.hub import Hub
-from runnel.runtime.look import Look
-from runnel.runtime.newsroom import Newsroom
+from runnel.runtime.look import Look, look_at
 from runnel.settings import Settings
 
 # A person waits: longer for a server that is busy than for one that is not there.
@@ -50,7 +49,7 @@ async def calling(settings: Settings) -> AsyncIterator[tuple[Client, About]]:
 @asynccontextmanager
 async def looking_at_server(settings: Settings) -> AsyncIterator[Look]:
     """As `calling`."""
-    clock, ids, hub = RealClock(), RealIds(), Hub()
+    clock, ids = RealClock(), RealIds()
     async with calling(settings) as (client, about):
         transport = client.transport
         seen = RemoteBackend(
@@ -63,11 +62,10 @@ async def looking_at_server(settings: Settings) -> AsyncIterator[Look]:
         )
         # The rest of a backend is for those who run something, and they are on the server.
         backend = cast("Backend", seen)
-        yield Look(
-            client=ServedClient(client, backend, clock, ids, ending_of=hub.ending),
-            backend=backend,
-            clock=clock,
-            hub=hub,
-            newsroom=Newsroom(seen.feed, clock, hub),
+        yield look_at(
+            backend,
+            clock,
+            ids,
             has_workers=about.has_workers,
+            open_client=partial(ServedClient, client),
         )

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 
 from runnel.authoring.payloads import RESERVED_LABELS
 from runnel.client import Client as LocalClient
-from runnel.client import Ending
 from runnel.core.ids import ExecutionId
 from runnel.core.json_types import Json
 from runnel.core.workflow import Workflow
+from runnel.endings import Ending, Listen
 from runnel.errors import InputError
 from runnel.ports.backend import Backend
 from runnel.ports.clock import Clock, Ids
@@ -31,8 +31,9 @@ class ServedClient(LocalClient):
         ids: Ids,
         *,
         ending_of: Callable[[str], Ending],
+        listen: Listen,
     ) -> None:
-        super().__init__(backend, clock, ids, ending_of=ending_of)
+        super().__init__(backend, clock, ids, ending_of=ending_of, listen=listen)
         self._server = server
         self._stored: tuple[Workflow, StoredWorkflow] | None = None
 

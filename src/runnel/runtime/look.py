@@ -1,15 +1,17 @@
 """A client without an engine: to look, and to leave commands for whoever runs them."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from runnel.backends.sqlite.database import FILE_NAME
 from runnel.client import Client
 from runnel.core.ids import ExecutionId
+from runnel.endings import Ending, Listen
 from runnel.errors import InputError, StoreError
 from runnel.ports.backend import Backend
 from runnel.ports.clock import Clock, Ids
@@ -94,12 +96,31 @@ async def looking(settings: Settings, *, is_made: bool = False) -> AsyncIterator
         await backend.close()
 
 
-def look_at(backend: Backend, clock: Clock, ids: Ids, *, has_workers: bool = False) -> Look:
+class OpenClient(Protocol):
+    def __call__(
+        self,
+        backend: Backend,
+        clock: Clock,
+        ids: Ids,
+        *,
+        ending_of: Callable[[str], Ending],
+        listen: Listen,
+    ) -> Client: ...
+
+
+def look_at(
+    backend: Backend,
+    clock: Clock,
+    ids: Ids,
+    *,
+    has_workers: bool = False,
+    open_client: OpenClient = Client,
+) -> Look:
     """The backend stays the caller's to close."""
     hub = Hub()
     newsroom = Newsroom(backend.feed, clock, hub)
     listen = partial(_listen, newsroom, hub)
-    client = Client(backend, clock, ids, ending_of=hub.ending, listen=listen)
+    client = open_client(backend, clock, ids, ending_of=hub.ending, listen=listen)
     return Look(
         client=client,
         backend=backend,
