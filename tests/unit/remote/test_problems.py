@@ -33,6 +33,7 @@ ERRORS: Sequence[RunnelError] = (
     errors.NotAllowedError("the function", "a:b", setting="RUNNEL_ALLOW_PYTHON"),
     errors.TooManyRequestsError(60, 12.5),
     errors.OverloadedError("python", 100_001, 100_000),
+    errors.TooManyStreamsError(2_000),
     errors.StoreError("Redis: connection lost"),
     errors.NoServerError("Redis", "redis://***@host", reason="refused", remedy="start it"),
     errors.ArchiveBehindError(3, 100_000),

@@ -58,6 +58,7 @@ class DyingBackend:
         self.archive = Port(backend.archive, dying)
         self.mailbox = Port(backend.mailbox, dying)
         self.blobs = Port(backend.blobs, dying)
+        self.store = Port(backend.store, dying)
 
 
 def dying_scheduler(stage: Stage, dying: Dying) -> Scheduler:
