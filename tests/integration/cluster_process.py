@@ -45,6 +45,12 @@ class Told:
     def started(self, *_args: object) -> None:
         """The handler says so itself."""
 
+    def ended(self, *_args: object) -> None:
+        """The handler says so itself."""
+
+    def measured(self, *_args: object) -> None:
+        """The handler says so itself."""
+
 
 async def main(role: str, url: str, name: str, *queues: str) -> None:
     stop = asyncio.Event()

@@ -29,6 +29,8 @@ EVERYTHING: dict[str, tuple[str, dict[str, object]]] = {
     "REDIS_URL": ("rediss://h:1/2", {"redis_url": "rediss://h:1/2"}),
     "REDIS_HOST": ("h", {"redis_host": "h"}),
     "RUNNEL_API_HOST": ("0.0.0.0", {"api_host": "0.0.0.0"}),
+    "RUNNEL_METRICS_HOST": ("0.0.0.0", {"metrics_host": "0.0.0.0"}),
+    "RUNNEL_METRICS_PORT": ("9100", {"metrics_port": 9100}),
     "RUNNEL_API_PORT": ("81", {"api_port": 81}),
     "RUNNEL_API_HOSTS": ("a.example,10.0.0.5", {"api_hosts": ("a.example", "10.0.0.5")}),
     "RUNNEL_API_ORIGINS": ("https://a.example", {"api_origins": ("https://a.example",)}),

@@ -6,6 +6,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from runnel import __version__
+from runnel.api.http_metrics import Counted
 from runnel.api.openapi import describe
 from runnel.api.problems import on_http_error, on_invalid_request, on_runnel_error
 from runnel.api.routes import (
@@ -15,6 +16,7 @@ from runnel.api.routes import (
     executions,
     health,
     lookups,
+    metrics,
     nodes,
     operations,
     schedules,
@@ -48,6 +50,7 @@ def build_app(site: Site, guard: Guard) -> FastAPI:
     for prefix in PREFIXES:
         app.include_router(routes, prefix=prefix, include_in_schema=prefix == PREFIXES[0])
     app.include_router(health.router)
+    app.include_router(metrics.router)
     app.add_exception_handler(RunnelError, on_runnel_error)
     app.add_exception_handler(HTTPException, on_http_error)
     app.add_exception_handler(RequestValidationError, on_invalid_request)
@@ -60,4 +63,5 @@ def build_app(site: Site, guard: Guard) -> FastAPI:
             allow_methods=["GET", "POST", "PUT", "DELETE"],
             allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID"],
         )
+    app.add_middleware(Counted, metrics=site.http_metrics, clock=site.clock, prefixes=PREFIXES)
     return app

@@ -14,6 +14,7 @@ from runnel.ports.backend import Backend
 from runnel.runtime.engine import World
 from runnel.runtime.names import role_name
 from runnel.settings import Settings
+from runnel.telemetry.metrics import Metrics
 
 
 async def build_api(
@@ -23,6 +24,7 @@ async def build_api(
     world: World,
     *,
     listening: socket.socket,
+    metrics: Metrics | None = None,
 ) -> ApiRole:
     """Raises InputError for an address that others can reach, while nobody has made a token."""
     tokens = Tokens(backend.records, world.clock)
@@ -33,7 +35,7 @@ async def build_api(
             f"without a token only this machine may call, and {address} can be reached by others: "
             "make one with 'runnel token create', or listen on 127.0.0.1"
         )
-    site = Site(client, backend, world, settings, tokens)
+    site = Site(client, backend, world, settings, tokens, metrics=metrics)
     rules = Rules(
         is_open=is_open,
         hosts=settings.api_hosts,

@@ -15,7 +15,7 @@ from runnel.runtime.engine import Stops
 BACKLOG = 2_048
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, *, option: str = "--port") -> socket.socket:
     """Raises InputError when the address can't be had; port 0 is one that is free."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
@@ -26,7 +26,7 @@ def listen(host: str, port: int) -> socket.socket:
         listening.close()
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise InputError(
-            f"can't listen on {host}:{port}: {why}; give another --port, or end what has it"
+            f"can't listen on {host}:{port}: {why}; give another {option}, or end what has it"
         ) from error
     listening.listen(BACKLOG)
     listening.set_inheritable(True)
@@ -56,7 +56,7 @@ class ApiRole:
             forwarded_allow_ips=list(settings.api_proxies),
             timeout_graceful_shutdown=max(1, round(settings.shutdown_timeout_s)),
         )
-        self._server = _Server(config)
+        self._server = QuietServer(config)
 
     async def run(self, stops: Stops) -> None:
         async with asyncio.TaskGroup() as group:
@@ -75,7 +75,7 @@ class ApiRole:
         self._server.force_exit = True
 
 
-class _Server(uvicorn.Server):
+class QuietServer(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """The process hears them, and tells all its roles."""

@@ -8,10 +8,12 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 from fastapi import Depends, Request
 from fastapi.responses import StreamingResponse
 
+from runnel.api.http_metrics import HttpMetrics
 from runnel.api.security.tokens import Tokens
 from runnel.client import Client
 from runnel.core.ids import ExecutionId
 from runnel.errors import OverloadedError, RunnelError, TooManyStreamsError
+from runnel.operations.gauges import StoreGauges
 from runnel.operations.partitions import Partitions
 from runnel.ports.backend import Backend
 from runnel.runtime.build import build_scheduler
@@ -19,7 +21,10 @@ from runnel.runtime.engine import World
 from runnel.runtime.newsroom import Newsroom
 from runnel.runtime.secret_values import secrets_of_worker
 from runnel.settings import Settings
+from runnel.telemetry.exposition import Exposition
 from runnel.telemetry.logs import LogTelemetry
+from runnel.telemetry.metrics import Metrics
+from runnel.telemetry.several import Several
 from runnel.triggers.receiving import Receiver
 from runnel.triggers.schedules import Schedules
 from runnel.triggers.webhooks import Webhooks
@@ -33,10 +38,20 @@ T = TypeVar("T")
 
 
 class Site:
-    """`stopping` is set when the process ends: whoever waits on behalf of a client gives up."""
+    """`stopping` is set when the process ends: whoever waits on behalf of a client gives up.
+
+    `metrics` are those of all that this process does, if it does more than to answer.
+    """
 
     def __init__(
-        self, client: Client, backend: Backend, world: World, settings: Settings, tokens: Tokens
+        self,
+        client: Client,
+        backend: Backend,
+        world: World,
+        settings: Settings,
+        tokens: Tokens,
+        *,
+        metrics: Metrics | None = None,
     ) -> None:
         self.client = client
         self.backend = backend
@@ -44,12 +59,18 @@ class Site:
         self.settings = settings
         self.tokens = tokens
         self.schedules = Schedules(backend, world.clock, world.ids)
-        self.scheduler = build_scheduler(backend, world, LogTelemetry(), client)
         self.webhooks = Webhooks(backend, world.clock)
         secrets = secrets_of_worker(settings)
         self.receiver = Receiver(client, backend.archive, world.clock, secrets)
+        metrics = metrics or Metrics()
+        telemetry = Several(LogTelemetry(), metrics)
+        self.scheduler = build_scheduler(backend, world, telemetry, client)
         self.partitions = Partitions(backend.store, world.clock, lease_s=settings.lease_s)
-        self.newsroom = Newsroom(backend.feed, world.clock, LogTelemetry())
+        self.newsroom = Newsroom(backend.feed, world.clock, telemetry)
+        self.gauges = StoreGauges(backend, world.clock, settings, self.partitions)
+        self.http_metrics = HttpMetrics()
+        metrics.include(self.http_metrics.families)
+        self.exposition = Exposition(metrics.families, self.gauges.families)
         self.stopping = asyncio.Event()
         self._streams = 0
         self._depths: dict[str, int] = {}

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from runnel.cli.metering import MetricsPort
 from runnel.cli.options import Place, ServerUrl
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def api(
     host: Host = None,
     port: Port = None,
     workers: Annotated[int, typer.Option(min=1, max=64, help="How many processes answer.")] = 1,
+    metrics_port: MetricsPort = None,
     redis_url: ServerUrl = None,
     inherited: Annotated[
         int | None, typer.Option("--fd", hidden=True, help="A socket that is listening already.")
@@ -45,6 +47,9 @@ def api(
     """Serve the HTTP API of a Redis server, for orchestrators and workers that run elsewhere.
 
     Without tokens it listens on this machine only: [bold]runnel token create[/bold] makes one.
+
+    Each process shows its own metrics: the second one on the port behind that of --metrics-port,
+    and so on.
 
     SIGTERM or Ctrl-C answers what is under way, a second one ends it at once. It logs to stderr.
     """
@@ -57,20 +62,24 @@ def api(
     from runnel.settings import adjusted
 
     settings = configure_server(Place(redis_url=redis_url))
-    settings = adjusted(settings, api_host=host, api_port=port)
+    settings = adjusted(settings, api_host=host, api_port=port, metrics_port=metrics_port)
     listening = _adopted(inherited) or listen(settings.api_host, settings.api_port)
     if inherited is None:
         print(f"Runnel answers on {url_of(listening)}", file=sys.stderr, flush=True)
     if workers > 1:
+        from runnel.cli.metering import ports_for
         from runnel.cli.several import supervise
 
         command = [*_command(redis_url), "--fd", str(listening.fileno())]
-        return asyncio.run(supervise(command, workers, listening))
+        ports = ports_for(settings.metrics_port, workers)
+        commands = [[*command, *given] for given in ports]
+        return asyncio.run(supervise(commands, listening))
     serving = serve(
         settings,
         "api",
         lambda site: answering(site, settings, listening),
         decides=True,
+        answers=True,
     )
     return asyncio.run(serving)
 
@@ -81,7 +90,14 @@ async def answering(site: "Site", settings: "Settings", listening: "socket.socke
     from runnel.runtime.look import look_at
 
     client = look_at(site.backend, site.world.clock, site.world.ids).client
-    return await build_api(settings, client, site.backend, site.world, listening=listening)
+    return await build_api(
+        settings,
+        client,
+        site.backend,
+        site.world,
+        listening=listening,
+        metrics=site.metrics,
+    )
 
 
 def _command(redis_url: str | None) -> list[str]:

@@ -84,7 +84,7 @@ def _serve(
         deciding = BothRoles(orchestrating(site), working(site, handlers))
         return Together(deciding, first=await answering(site, settings, listening))
 
-    return asyncio.run(serve(settings, "dev", all_roles, decides=True))
+    return asyncio.run(serve(settings, "dev", all_roles, decides=True, answers=True))
 
 
 def _serve_embedded(settings: "Settings", app: str | None, listening: "socket.socket") -> int:

@@ -16,6 +16,7 @@ from runnel.runtime.permitted import server_handlers
 from runnel.runtime.process import Process
 from runnel.runtime.roles import EngineRole, Together
 from runnel.settings import Settings, look_alikes
+from runnel.telemetry.metrics import Metrics
 from runnel.telemetry.output import write_logs
 
 
@@ -33,10 +34,12 @@ async def serve_embedded(settings: Settings, app: str | None, listening: socket.
         for sentence in look_alikes():
             engine.hub.event(names.SETTING_UNKNOWN, problem=sentence)
         engine.hub.event(names.STORE_OPENED, data_dir=str(settings.data_dir))
+        metrics = Metrics()
+        engine.hub.count_by(metrics)
         await engine.claim_home()
         world = World(engine.clock, RealIds())
         answering = await build_api(
-            settings, engine.client, engine.backend, world, listening=listening
+            settings, engine.client, engine.backend, world, listening=listening, metrics=metrics
         )
     except BaseException:
         await engine.backend.close()

@@ -4,6 +4,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from runnel.cli.metering import MetricsPort
 from runnel.cli.options import Place, ServerUrl
 
 TakeArchive: TypeAlias = Annotated[
@@ -16,7 +17,12 @@ TakeArchive: TypeAlias = Annotated[
 ]
 
 
-def orchestrator(*, redis_url: ServerUrl = None, take_archive: TakeArchive = False) -> int:
+def orchestrator(
+    *,
+    metrics_port: MetricsPort = None,
+    redis_url: ServerUrl = None,
+    take_archive: TakeArchive = False,
+) -> int:
     """Decide what runs next, for executions on a Redis server.
 
     Any number of them share the work, and take over from one that dies.
@@ -28,8 +34,10 @@ def orchestrator(*, redis_url: ServerUrl = None, take_archive: TakeArchive = Fal
     from runnel.cli.options import configure_server
     from runnel.cli.serving import orchestrating, serve
     from runnel.errors import InputError
+    from runnel.settings import adjusted
 
     settings = configure_server(Place(redis_url=redis_url))
+    settings = adjusted(settings, metrics_port=metrics_port)
     if take_archive and not settings.has_postgres:
         raise InputError("--take-archive: expected POSTGRES_URL to name the archive, got nothing")
     serving = serve(

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from runnel.authoring.app import load_app, tasks_of_app
 from runnel.authoring.registry import HandlerRegistry
+from runnel.cli.metering import metered
 from runnel.errors import InputError
 from runnel.ports import telemetry as names
 from runnel.ports.backend import Backend
@@ -21,14 +22,19 @@ from runnel.runtime.secret_values import KnownSecrets, secrets_of_worker
 from runnel.runtime.stores import open_archived, open_redis, open_unarchived
 from runnel.settings import Settings, look_alikes
 from runnel.telemetry.logs import LogTelemetry
+from runnel.telemetry.metrics import Metrics
 from runnel.telemetry.output import write_logs
+from runnel.telemetry.several import Several
 
 if TYPE_CHECKING:
     from runnel.backends.archived import ArchivedBackend
 
 
 class Site(NamedTuple):
-    """What a role is built on; `archived` is the backend again, if PostgreSQL belongs to it."""
+    """What a role is built on; `archived` is the backend again, if PostgreSQL belongs to it.
+
+    `metrics` are there if somebody may ask for them.
+    """
 
     settings: Settings
     backend: Backend
@@ -36,6 +42,7 @@ class Site(NamedTuple):
     retention: Retention
     world: World
     telemetry: Telemetry
+    metrics: Metrics | None = None
 
 
 Build: TypeAlias = Callable[[Site], Role | Awaitable[Role]]
@@ -49,11 +56,12 @@ async def serve(
     decides: bool,
     works: bool = True,
     takes_archive: bool = False,
+    answers: bool = False,
 ) -> int:
     """Until a signal; raises NoServerError when a server can't be reached at the beginning.
 
     Only a process that `decides` needs the archive (see `open_archived` for `takes_archive`), only
-    one that `works` needs secrets.
+    one that `works` needs secrets, one that `answers` shows its metrics by itself.
     """
     world = World(RealClock(), RealIds())
     secrets = secrets_of_worker(settings) if works else KnownSecrets({})
@@ -74,19 +82,20 @@ async def serve(
         hide=secrets.hide,
         about={"role": role},
     )
-    telemetry = LogTelemetry()
+    metrics = Metrics() if answers or settings.metrics_port is not None else None
+    logs = LogTelemetry()
+    telemetry: Telemetry = logs if metrics is None else Several(logs, metrics)
     for sentence in look_alikes():
         telemetry.event(names.SETTING_UNKNOWN, problem=sentence)
     shown = {} if archived is None else {"postgres": postgres_shown(settings)}
     telemetry.event(
         names.STORE_OPENED, redis=redis_shown(settings), environment=settings.environment, **shown
     )
-    site = Site(settings, backend, archived, backend.retention, world, telemetry)
+    site = Site(settings, backend, archived, backend.retention, world, telemetry, metrics)
     try:
         built = build(site)
-        process = Process(
-            await built if isinstance(built, Awaitable) else built, backend, telemetry
-        )
+        running = await built if isinstance(built, Awaitable) else built
+        process = Process(metered(running, site, decides=decides), backend, telemetry)
     except BaseException:
         await backend.close()
         raise

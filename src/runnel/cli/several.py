@@ -12,7 +12,7 @@ from runnel.runtime.interrupts import SIGNAL_EXIT, SIGNALS, hearing
 PAUSE_S = 1.0
 
 
-async def supervise(command: Sequence[str], count: int, listening: socket.socket) -> int:
+async def supervise(commands: Sequence[Sequence[str]], listening: socket.socket) -> int:
     """Until a signal, which all of them are told; the exit code of the first that had a bad one.
 
     One that was told before it could hear is ended by the signal itself, which is as good.
@@ -27,7 +27,7 @@ async def supervise(command: Sequence[str], count: int, listening: socket.socket
             if each.returncode is None:
                 each.send_signal(number)
 
-    async def keep() -> int:
+    async def keep(command: Sequence[str]) -> int:
         code = 0
         while not stopping.is_set():
             process = await asyncio.create_subprocess_exec(*command, pass_fds=[listening.fileno()])
@@ -41,7 +41,7 @@ async def supervise(command: Sequence[str], count: int, listening: socket.socket
 
     with hearing(tell, at_last=lambda: None):
         async with asyncio.TaskGroup() as group:
-            keeping = [group.create_task(keep()) for _ in range(count)]
+            keeping = [group.create_task(keep(command)) for command in commands]
     codes = [each.result() for each in keeping]
     bad = next((code for code in codes if code and -code not in SIGNALS), 0)
     return bad if bad >= 0 else SIGNAL_EXIT - bad

@@ -4,6 +4,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from runnel.cli.metering import MetricsPort
 from runnel.cli.options import Place, ServerUrl
 from runnel.cli.run import Concurrency
 
@@ -32,6 +33,7 @@ def worker(
     queues: Queues = None,
     app: App = None,
     concurrency: Concurrency = None,
+    metrics_port: MetricsPort = None,
     redis_url: ServerUrl = None,
 ) -> int:
     """Run tasks that are queued on a Redis server.
@@ -45,8 +47,10 @@ def worker(
 
     from runnel.cli.options import configure_server
     from runnel.cli.serving import handlers_of, queues_of, serve, working
+    from runnel.settings import adjusted
 
     settings = configure_server(Place(redis_url=redis_url), concurrency=concurrency)
+    settings = adjusted(settings, metrics_port=metrics_port)
     handlers = handlers_of(app, settings)
     wanted = queues_of(queues, handlers)
     return asyncio.run(

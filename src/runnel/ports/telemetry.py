@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from runnel.core.effects import Task
 from runnel.core.events import AnyEvent
-from runnel.core.ids import Token
+from runnel.core.graph import Graph
 from runnel.ports.store import Header
 
 EXECUTION_STARTED = "execution.started"
@@ -19,8 +20,10 @@ TASK_STARTED = "task.started"
 TASK_LOST = "task.lost"
 REPORT_REFUSED = "report.refused"
 PARTITION_ACQUIRED = "partition.acquired"
+PARTITION_TAKEN_OVER = "partition.taken_over"
 PARTITION_LOST = "partition.lost"
 PARTITION_RELEASED = "partition.released"
+LETTER_WRITTEN = "letter.written"
 COMMAND_POISONED = "command.poisoned"
 MESSAGE_UNREADABLE = "message.unreadable"
 THREAD_ABANDONED = "thread.abandoned"
@@ -48,15 +51,31 @@ SHUTDOWN_STARTED = "shutdown.started"
 HANDLER_LOG = "handler.log"
 HANDLER_METRIC = "handler.metric"
 
+ARCHIVE_LAG_S = "archive.lag_s"
+
 
 class Telemetry(Protocol):
     def event(self, name: str, **fields: object) -> None:
         """`name` is one of the constants above."""
 
     def committed(
-        self, execution_id: str, at: float, events: Sequence[AnyEvent], header: Header | None
+        self,
+        execution_id: str,
+        at: float,
+        events: Sequence[AnyEvent],
+        header: Header | None,
+        graph: Graph | None = None,
     ) -> None:
-        """Called after the commit that made these events true; `header` if they ended it."""
+        """Called after the commit that made these events true; `header` if they ended it.
 
-    def started(self, token: Token, worker: str, at: float) -> None:
+        `graph` is the execution's; None for a concurrency key, and for one that can't be read.
+        """
+
+    def started(self, task: Task, worker: str, at: float) -> None:
         """User code begins."""
+
+    def ended(self, task: Task, outcome: str, took_s: float) -> None:
+        """User code is over: completed, failed, skipped, deferred or stopped."""
+
+    def measured(self, name: str, value: float) -> None:
+        """How much of something there is now; `name` is one of those above that end in a unit."""

@@ -5,12 +5,15 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from runnel.core.effects import Task
 from runnel.core.events import AnyEvent
+from runnel.core.graph import Graph
 from runnel.core.ids import Token
 from runnel.core.states import EXECUTION_FINAL
 from runnel.endings import Ending
 from runnel.ports import telemetry as names
 from runnel.ports.store import Header
+from runnel.ports.telemetry import Telemetry
 from runnel.telemetry.logs import LogTelemetry
 
 # Around these, somebody else may end the executions that are waited for here, or have ended them.
@@ -39,6 +42,7 @@ class Hub:
 
     def __init__(self) -> None:
         self._logs = LogTelemetry()
+        self._counting: list[Telemetry] = []
         self._watchers: list[Watcher] = []
         # Weak: an entry is gone when nobody waits for that execution any more.
         self._endings: WeakValueDictionary[str, Ending] = WeakValueDictionary()
@@ -51,9 +55,16 @@ class Hub:
             for ending in self._endings.values():
                 ending.news.set()
         self._logs.event(name, **fields)
+        for other in self._counting:
+            other.event(name, **fields)
 
     def committed(
-        self, execution_id: str, at: float, events: Sequence[AnyEvent], header: Header | None
+        self,
+        execution_id: str,
+        at: float,
+        events: Sequence[AnyEvent],
+        header: Header | None,
+        graph: Graph | None = None,
     ) -> None:
         if header is not None and header.state in EXECUTION_FINAL:
             ending = self._endings.get(execution_id)
@@ -62,10 +73,26 @@ class Hub:
                 ending.news.set()
         for watcher in self._watchers:
             watcher(Happened(execution_id, at, events))
+        for other in self._counting:
+            other.committed(execution_id, at, events, header, graph)
 
-    def started(self, token: Token, worker: str, at: float) -> None:
+    def started(self, task: Task, worker: str, at: float) -> None:
         for watcher in self._watchers:
-            watcher(Started(token, worker, at))
+            watcher(Started(task.token, worker, at))
+        for other in self._counting:
+            other.started(task, worker, at)
+
+    def ended(self, task: Task, outcome: str, took_s: float) -> None:
+        for other in self._counting:
+            other.ended(task, outcome, took_s)
+
+    def measured(self, name: str, value: float) -> None:
+        for other in self._counting:
+            other.measured(name, value)
+
+    def count_by(self, telemetry: Telemetry) -> None:
+        """It is told all that happens here, from now on."""
+        self._counting.append(telemetry)
 
     def awaited(self) -> list[str]:
         """The executions whose ending somebody waits for."""

@@ -99,6 +99,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     requests_per_minute: int = 60
     token_requests_per_minute: int = 6_000
     queue_tasks_max: int = 100_000
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int | None = None
 
     letters_max: int = 10_000
     unserved_s: float = 60.0

@@ -154,6 +154,8 @@ VARIABLES: Mapping[str, Variable] = {
         "server_url", url(("http", "https"), "https://runnel.example.com"), _shown_url
     ),
     "RUNNEL_TOKEN": Variable("server_token", bearer, secret),
+    "RUNNEL_METRICS_HOST": Variable("metrics_host", word),
+    "RUNNEL_METRICS_PORT": Variable("metrics_port", whole(0, PORT_MAX), _or("off")),
     "REDIS_URL": Variable(
         "redis_url", url(("redis", "rediss", "unix"), "redis://host:6379/0"), _shown_url
     ),

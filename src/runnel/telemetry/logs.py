@@ -4,7 +4,9 @@ import logging
 from collections.abc import Sequence
 
 from runnel.core import events as e
+from runnel.core.effects import Task
 from runnel.core.events import AnyEvent
+from runnel.core.graph import Graph
 from runnel.core.ids import NO_ITEM, Token
 from runnel.core.states import EXECUTION_FINAL, ExecutionState
 from runnel.ports import telemetry as names
@@ -30,7 +32,12 @@ class LogTelemetry:
             _log.handle(record)
 
     def committed(
-        self, execution_id: str, at: float, events: Sequence[AnyEvent], header: Header | None
+        self,
+        execution_id: str,
+        at: float,
+        events: Sequence[AnyEvent],
+        header: Header | None,
+        graph: Graph | None = None,
     ) -> None:
         """The end of an execution is told by its header; its nodes are told one by one below."""
         if header is not None and header.state in EXECUTION_FINAL:
@@ -39,9 +46,15 @@ class LogTelemetry:
             for event in events:
                 self._tell_detail(execution_id, event)
 
-    def started(self, token: Token, worker: str, at: float) -> None:
+    def started(self, task: Task, worker: str, at: float) -> None:
         if _log.isEnabledFor(logging.DEBUG):
-            self.event(names.TASK_STARTED, worker=worker, **_ids(token))
+            self.event(names.TASK_STARTED, worker=worker, **_ids(task.token))
+
+    def ended(self, task: Task, outcome: str, took_s: float) -> None:
+        """Its node tells, once that is settled."""
+
+    def measured(self, name: str, value: float) -> None:
+        """A line for each would be most of a log; what is too much is told as an event."""
 
     def _tell_end(self, header: Header) -> None:
         is_failure = header.state is ExecutionState.FAILED

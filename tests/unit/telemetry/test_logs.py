@@ -4,8 +4,10 @@ import json
 import logging
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
+from runnel.core.effects import Task
 from runnel.core.events import AnyEvent, ExecutionStarted, NodeCompleted, NodeFailed
 from runnel.core.ids import ExecutionId, NodeId, Nonce, Token
 from runnel.core.retry import ErrorInfo
@@ -20,6 +22,18 @@ from runnel.telemetry.redaction import Redactor
 
 TOKEN = Token(
     execution_id=ExecutionId("e1"), node_id=NodeId("a"), item=3, attempt=2, nonce=Nonce("n")
+)
+TASK = Task(
+    token=TOKEN,
+    handler="work",
+    queue="tasks:work",
+    config=msgspec.Raw(b"{}"),
+    execution_input=EMPTY_OBJECT,
+    workflow="w",
+    version=1,
+    execution_started_at=1.0,
+    timeout_s=1.0,
+    issued_at=1.0,
 )
 
 
@@ -77,7 +91,7 @@ def test_an_event_is_one_json_object_with_its_name_its_fields_and_its_process(ke
 
 
 def test_a_task_is_told_with_execution_and_node(kept: Kept) -> None:
-    LogTelemetry().started(TOKEN, "worker-1", 1.0)
+    LogTelemetry().started(TASK, "worker-1", 1.0)
 
     (line,) = kept.documents
     ids = {key: line[key] for key in ("execution_id", "node_id", "item", "attempt")}

@@ -40,6 +40,10 @@ class Told:
 
     def started(self, *_args: object) -> None: ...
 
+    def ended(self, *_args: object) -> None: ...
+
+    def measured(self, *_args: object) -> None: ...
+
 
 class Stage:
     def __init__(self) -> None:

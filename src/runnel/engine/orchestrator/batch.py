@@ -21,6 +21,7 @@ from runnel.core.effects import (
 )
 from runnel.core.events import AnyEvent, ExecutionCreated, ExecutionFinished, ExecutionStarted
 from runnel.core.execution import Execution
+from runnel.core.graph import Graph
 from runnel.core.ids import Token
 from runnel.engine.orchestrator.cutting import encode_parts
 from runnel.errors import PayloadError
@@ -53,6 +54,8 @@ class Batch:
         """Whose each part is, as they were decided: what a parent does follows from its child."""
         self.headers: list[Header] = []
         self.changed: dict[str, Execution] = {}
+        self.graphs: dict[str, Graph] = {}
+        """Of all executions that have events."""
         self.closed: dict[str, None] = {}
         self.tasks: dict[Token, Task] = {}
         self.dropped: list[Token] = []
@@ -105,8 +108,10 @@ class Batch:
             self.parts.setdefault(aggregate_id, []).extend(encoded)
             self.order.extend([aggregate_id] * len(encoded))
             self._size += sum(map(len, encoded))
-            if execution is not None and _changes_header(decision.events):
-                self.changed[execution.id] = execution
+            if execution is not None:
+                self.graphs[aggregate_id] = execution.graph
+                if _changes_header(decision.events):
+                    self.changed[execution.id] = execution
         for effect in decision.effects:
             self._add_effect(effect)
 

@@ -110,7 +110,7 @@ class Orchestrator:
         """Its owner may not have noticed: reading, on a server, does not ask for the lease."""
         owner = self._owners.get(lease.partition)
         if owner is not None and owner.lease.nonce == lease.nonce:
-            self._tell_lost(lease, error)
+            self._tell_lost(lease, error, is_fenced=True)
             self._leave_to_others(owner)
 
     def _give_up_one(self, wanted: Sequence[int]) -> None:
@@ -137,12 +137,17 @@ class Orchestrator:
             if not sight.is_takeable:
                 return None
             acquired = store.acquire(partition, self._name, over=sight.lease)
-            return await self._renewing_until(acquired)
+            lease = await self._renewing_until(acquired)
         except LeaseHeldError:
             return None
         except PartitionUnavailableError as error:
             self._parts.telemetry.event(names.STORE_FAILED, error=str(error))
             return None
+        if sight.lease is not None:
+            self._parts.telemetry.event(
+                names.PARTITION_TAKEN_OVER, partition=partition, former=sight.lease.owner
+            )
+        return lease
 
     async def _renewing_until(self, acquired: Awaitable[Lease]) -> Lease:
         """To acquire one may take long, as with an archive that is silent: no other is lost by it.
@@ -182,7 +187,8 @@ class Orchestrator:
             await self._drain(owner)
         except (FencedError, PartitionUnavailableError) as error:
             if lease.nonce not in self._leaving:
-                self._tell_lost(lease, str(error))
+                is_fenced = isinstance(error, FencedError)
+                self._tell_lost(lease, str(error), is_fenced=is_fenced)
         except StoreError as error:
             self._tell_lost(lease, str(error))
             if parts.store.fails_together:
@@ -229,8 +235,10 @@ class Orchestrator:
             return
         self._parts.telemetry.event(names.PARTITION_RELEASED, partition=lease.partition)
 
-    def _tell_lost(self, lease: Lease, error: str) -> None:
-        self._parts.telemetry.event(names.PARTITION_LOST, partition=lease.partition, error=error)
+    def _tell_lost(self, lease: Lease, error: str, *, is_fenced: bool = False) -> None:
+        self._parts.telemetry.event(
+            names.PARTITION_LOST, partition=lease.partition, error=error, is_fenced=is_fenced
+        )
 
     def _tell_recovered(self) -> None:
         if self._has_looked and not self._recovering:

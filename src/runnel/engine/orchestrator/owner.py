@@ -30,10 +30,11 @@ from runnel.core.retry import ErrorInfo
 from runnel.core.states import EXECUTION_FINAL, ExecutionState
 from runnel.core.values import BLOB_BYTES_MAX, Value, blob
 from runnel.engine.orchestrator.aggregates import Aggregates, Graphs
-from runnel.engine.orchestrator.batch import Batch, header_of
+from runnel.engine.orchestrator.batch import Batch
 from runnel.engine.orchestrator.parts import Parts
 from runnel.engine.orchestrator.patient_blobs import PatientBlobs
 from runnel.engine.orchestrator.poison import describe_error, letter_of, tell_parent_of
+from runnel.engine.orchestrator.telling import tell
 from runnel.errors import InputError, NewerFormatError, PayloadError, StoreError
 from runnel.ports import telemetry as names
 from runnel.ports.store import InboxEntry, Lease, TimerSet
@@ -298,12 +299,7 @@ class Owner:
             await self._do_afterwards(effect)
 
     def _after_commit(self, batch: Batch) -> None:
-        for aggregate_id, events in batch.events.items():
-            changed = batch.changed.get(aggregate_id)
-            header = header_of(changed) if changed is not None and changed.is_final else None
-            self._parts.telemetry.committed(aggregate_id, batch.now, events, header)
-        for header in batch.headers:
-            self._parts.telemetry.committed(header.execution_id, batch.now, (), header)
+        tell(self._parts.telemetry, batch)
         for execution in batch.changed.values():
             if execution.is_final:
                 self._aggregates.forget(execution.id)

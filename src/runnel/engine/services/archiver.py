@@ -5,6 +5,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate
+from math import inf
 from typing import Protocol
 
 from runnel.core.commands import blobs_of
@@ -99,6 +100,9 @@ class Archiver:
             del self._progress[nonce]
         counts = [await self._visit(lease) for lease in leases]
         self._has_more = any(each.has_more for each in self._progress.values())
+        oldest = min((each.caught_up_at for each in self._progress.values()), default=inf)
+        lag_s = max(0.0, self._clock.monotonic() - oldest)
+        self._telemetry.measured(names.ARCHIVE_LAG_S, lag_s)
         return sum(counts)
 
     async def _visit(self, lease: Lease) -> int:

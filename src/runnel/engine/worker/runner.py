@@ -1,7 +1,9 @@
 """The runners: one asyncio task per slot in use, taking one run after another to its report."""
 
 import asyncio
+from collections.abc import Mapping
 from math import inf
+from types import NoneType
 from typing import Any
 
 from runnel.core.commands import (
@@ -31,6 +33,14 @@ from runnel.errors import BrokenInvariantError, Skip, StoreError, TaskTimeoutErr
 # Tasks that wait for a rate token without a slot, per slot; more are sent back to the store.
 PARKED_PER_SLOT = 10
 STORE_RETRY_S = 1.0
+
+_OUTCOMES: Mapping[type, str] = {
+    TaskCompleted: "completed",
+    TaskFailed: "failed",
+    TaskSkipped: "skipped",
+    TaskDeferred: "deferred",
+    NoneType: "stopped",
+}
 
 
 class Runners:
@@ -186,7 +196,7 @@ class Runners:
                     return deferred
             self._tasks.begin(run.token)
             run.started_at = self._clock.now()
-            self._telemetry.started(run.token, self._worker, run.started_at)
+            self._telemetry.started(run.task, self._worker, run.started_at)
             output = await self._attempts.output(run)
             return self._completed(run, output)
         except GeneratorExit:
@@ -287,6 +297,9 @@ class Runners:
         if not run.is_parked:
             run.is_over = True
             self._deadlines.forget(run)
+            if run.started_at:
+                took_s = self._clock.now() - run.started_at
+                self._telemetry.ended(run.task, _OUTCOMES[type(report)], took_s)
             if report is not None:
                 self._reporter.put(report)
             elif run.stop_reason is StopReason.DROPPED:

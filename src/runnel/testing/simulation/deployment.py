@@ -6,9 +6,10 @@ from random import Random
 
 from runnel.authoring.context import Context
 from runnel.authoring.registry import HandlerRegistry
+from runnel.core.effects import Task
 from runnel.core.events import AnyEvent
 from runnel.core.execution import PENDING
-from runnel.core.ids import Token
+from runnel.core.graph import Graph
 from runnel.core.json_types import Json
 from runnel.core.policy import Policy
 from runnel.engine.orchestrator.parts import Parts
@@ -213,9 +214,20 @@ class _Telemetry:
             self._truth.found(Broken("bugs", f"{self._process.name}: {name} {fields}"))
 
     def committed(
-        self, execution_id: str, at: float, events: Sequence[AnyEvent], header: Header | None
+        self,
+        execution_id: str,
+        at: float,
+        events: Sequence[AnyEvent],
+        header: Header | None,
+        graph: Graph | None = None,
     ) -> None:
         """The store tells the truth by itself."""
 
-    def started(self, token: Token, worker: str, at: float) -> None:
+    def started(self, task: Task, worker: str, at: float) -> None:
         """The claim has told already."""
+
+    def ended(self, task: Task, outcome: str, took_s: float) -> None:
+        """The report tells."""
+
+    def measured(self, name: str, value: float) -> None:
+        """Nobody looks."""

@@ -56,6 +56,19 @@ async def test_a_lease_that_is_renewed_at_the_last_moment_is_not_taken() -> None
     assert not owned
 
 
+async def test_a_partition_whose_owner_is_silent_is_taken_over_and_that_is_told() -> None:
+    stage = Stage()
+    await stage.backend.store.acquire(0, "other")
+
+    async with stage.orchestrating() as orchestrator:
+        await stage.clock.advance(LEASE_S)
+        owned = orchestrator.owns(0)
+
+    assert owned
+    told = stage.told.named("partition.taken_over")
+    assert told == [{"partition": 0, "former": "other"}]
+
+
 async def test_a_partition_that_another_has_taken_is_given_up() -> None:
     stage = Stage()
     store = stage.backend.store
@@ -68,7 +81,9 @@ async def test_a_partition_that_another_has_taken_is_given_up() -> None:
         still = orchestrator.owns(0)
 
     assert (owned, still) == (True, False)
-    assert [fields["partition"] for fields in stage.told.named("partition.lost")] == [0]
+    lost = [(each["partition"], each["is_fenced"]) for each in stage.told.named("partition.lost")]
+    assert lost == [(0, True)]
+    assert stage.told.named("partition.taken_over") == []
     await store.renew(taken)  # ending does not take it from its new owner
 
 

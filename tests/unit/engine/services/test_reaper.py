@@ -23,6 +23,10 @@ class Told:
 
     def started(self, *_args: object) -> None: ...
 
+    def ended(self, *_args: object) -> None: ...
+
+    def measured(self, *_args: object) -> None: ...
+
 
 class Bench:
     """A reaper, and one partition whose owner has issued the task 'a'."""

@@ -32,17 +32,29 @@ class Told:
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, object]]] = []
         self.begun: list[Token] = []
+        self.ended_as: list[tuple[str, str, float]] = []
 
     def event(self, name: str, **fields: object) -> None:
         self.events.append((name, fields))
 
     def committed(
-        self, execution_id: str, at: float, events: Sequence[AnyEvent], header: object
+        self,
+        execution_id: str,
+        at: float,
+        events: Sequence[AnyEvent],
+        header: object,
+        graph: object = None,
     ) -> None:
         """The worker commits nothing."""
 
-    def started(self, token: Token, worker: str, at: float) -> None:
-        self.begun.append(token)
+    def started(self, task: Task, worker: str, at: float) -> None:
+        self.begun.append(task.token)
+
+    def ended(self, task: Task, outcome: str, took_s: float) -> None:
+        self.ended_as.append((task.token.node_id, outcome, took_s))
+
+    def measured(self, name: str, value: float) -> None:
+        """A worker measures nothing of its own."""
 
     def named(self, name: str) -> list[dict[str, object]]:
         return [fields for found, fields in self.events if found == name]

@@ -1,0 +1,150 @@
+"""`/metrics`: what happened in this process, and what the store holds, on every backend."""
+
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runnel.api.security.scopes import Scope
+from runnel.errors import StoreError
+from runnel.operations import gauges
+from runnel.settings import Settings
+from tests.api import KINDS, Api, open_api
+from tests.exposed import Samples, declared, samples
+from tests.waiting import eventually_found
+
+found = partial(eventually_found, every_s=0.05, deadline_s=15.0)
+
+ONE: dict[str, Any] = {"name": "one", "nodes": [{"id": "a", "handler": "work", "config": {"n": 1}}]}
+
+
+@pytest.fixture(params=KINDS)
+async def api(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Api]:
+    monkeypatch.setattr(gauges, "KEPT_S", 0.0)
+    async with open_api(request.param, request, tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def local(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Api]:
+    async with open_api("memory", request, tmp_path) as opened:
+        yield opened
+
+
+async def scrape(api: Api, **given: Any) -> Samples:
+    answer = await api.http.get("/metrics", **given)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    return samples(answer.text)
+
+
+async def test_queues_workers_partitions_and_letters_are_read_from_the_store(api: Api) -> None:
+    gate = api.work.gate("a")
+    many = {**ONE, "nodes": [{"id": "a", "handler": "work", "for_each": "{{ input.items }}"}]}
+    await api.post("/v1/workflows", many)
+    begun = await api.post("/v1/workflows/one/run", {"input": {"items": list(range(200))}})
+
+    async def waiting() -> Samples | None:
+        seen = await scrape(api)
+        depths = seen.get("runnel_queue_depth", {})
+        is_settled = depths.get(("work",)) and not seen["runnel_partitions_orphaned"][()]
+        return seen if is_settled and seen["runnel_workers"]["alive",] else None
+
+    seen = await found(waiting)
+    gate.set()
+    await api.ended(begun["execution_id"])
+
+    assert 0 < seen["runnel_queue_depth"]["work",] <= 200
+    assert seen["runnel_queue_oldest_seconds"]["work",] >= 0
+    assert sum(seen["runnel_workers"].values()) == 1
+    assert seen["runnel_tasks_held"][()] >= 16
+    assert len(seen["runnel_partitions_owned"]) == 1
+    assert seen["runnel_dead_letters"] == {(): 0}
+    assert seen["runnel_inbox_unread_seconds"][()] >= 0
+    assert seen["runnel_store_up"] == {("archive",): 1, ("store",): 1}
+
+
+async def test_a_dead_letter_is_seen(api: Api) -> None:
+    api.work.failures["a"] = [ValueError("odd")]
+    await api.post("/v1/workflows", ONE)
+    begun = await api.post("/v1/workflows/one/run")
+    await api.ended(begun["execution_id"])
+
+    async def letters() -> bool | None:
+        return (await scrape(api))["runnel_dead_letters"] == {(): 1} or None
+
+    assert await found(letters)
+
+
+async def test_requests_are_counted_by_the_template_of_their_path(local: Api) -> None:
+    for path in ("/v1/executions/a", "/v1/executions/b", "/api/executions/c", "/nothing/here"):
+        await local.http.get(path)
+    await local.http.post("/v1/workflows", content=b"x", headers={"Content-Type": "text/odd"})
+    await local.http.get("/v1/workers", headers={"Host": "evil.example"})
+    await local.http.request("FROB", "/v1/workers")
+
+    seen = await scrape(local)
+
+    counted = seen["runnel_http_requests_total"]
+    template = "/executions/{execution_id}"
+    assert counted["GET", template, "404"] == 3
+    assert counted["GET", "none", "404"] == 1
+    assert counted["GET", "none", "403"] == 1
+    assert counted["POST", "none", "415"] == 1
+    assert counted["other", "/workers", "405"] == 1
+    assert seen["runnel_http_request_duration_seconds_count"]["GET", template] == 3
+    assert seen["runnel_http_requests_under_way"] == {(): 1}
+
+
+async def test_the_store_is_asked_once_in_a_while(
+    local: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    tasks = local.backend.tasks
+    queues = tasks.queues
+
+    async def counted() -> Any:
+        asked.append(1)
+        return await queues()
+
+    monkeypatch.setattr(tasks, "queues", counted)
+
+    for _ in range(5):
+        await scrape(local)
+
+    assert len(asked) == 1
+
+
+async def test_a_store_that_is_away_is_not_up_and_says_nothing(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_api("memory", request, tmp_path) as api:
+
+        async def away(*_args: object, **_named: object) -> Any:
+            raise StoreError("Redis: it is away")
+
+        monkeypatch.setattr(api.backend.tasks, "workers", away)
+        seen = await scrape(api)
+        text = (await api.http.get("/metrics")).text
+
+    assert seen["runnel_store_up"] == {("archive",): 1, ("store",): 0}
+    assert "runnel_workers" not in seen
+    assert declared(text)["runnel_workers"] == "gauge"
+
+
+async def test_with_tokens_metrics_need_one_and_are_not_limited(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    settings = Settings(token_requests_per_minute=1)
+    async with open_api("memory", request, tmp_path, is_open=False, settings=settings) as api:
+        token = {"Authorization": f"Bearer {await api.token(Scope.READ)}"}
+
+        without = await api.http.get("/metrics")
+        often = [await scrape(api, headers=token) for _ in range(5)]
+
+    assert without.status_code == 401
+    assert all("runnel_store_up" in each for each in often)

@@ -1,0 +1,124 @@
+"""What an engine tells of executions, as the numbers that Prometheus reads."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runnel.authoring.context import Context
+from runnel.authoring.document import read_document
+from runnel.core.workflow import Workflow
+from runnel.runtime.build import build_memory_engine
+from runnel.runtime.engine import running
+from runnel.settings import Settings
+from runnel.telemetry.exposition import Exposition
+from runnel.telemetry.metrics import Metrics
+from tests.engines import Work, end_of, registry
+from tests.exposed import Samples, samples
+from tests.waiting import eventually
+
+
+def document(**fields: Any) -> Workflow:
+    return read_document({"name": "bills", **fields})
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.work = Work()
+        self.metrics = Metrics()
+        handlers = registry(self.work)
+
+        async def measure(config: Any, ctx: Context) -> None:
+            ctx.metrics.count("pages", 3, kind="pdf")
+            ctx.metrics.timing("read", 0.2)
+
+        handlers.register("measure", measure)
+        self.engine = build_memory_engine(Settings(shutdown_timeout_s=0.2), handlers=handlers)
+        self.engine.hub.count_by(self.metrics)
+
+    def read(self) -> Samples:
+        return samples(Exposition(self.metrics.families).text().decode())
+
+
+async def test_an_execution_is_counted_from_its_start_to_its_end() -> None:
+    bench = Bench()
+    flow = document(
+        nodes=[
+            {"id": "a", "handler": "work"},
+            {"id": "b", "handler": "work", "dependencies": ["a"], "condition": "false"},
+            {"id": "m", "handler": "work", "dependencies": ["a"], "for_each": "{{ input.items }}"},
+            {"id": "own", "handler": "measure", "dependencies": ["m"]},
+        ]
+    )
+    async with running(bench.engine):
+        execution_id = await bench.engine.client.submit(flow, {"items": [1, 2, 3]})
+        view = await end_of(bench.engine, execution_id)
+
+    found = bench.read()
+    assert view.status == "COMPLETED"
+    assert found["runnel_executions_started_total"] == {("bills",): 1}
+    assert found["runnel_executions_finished_total"] == {("completed", "bills"): 1}
+    assert found["runnel_execution_duration_seconds_count"] == {("bills",): 1}
+    assert found["runnel_nodes_settled_total"]["work", "completed"] >= 4
+    assert found["runnel_nodes_settled_total"]["work", "skipped"] == 1
+    assert found["runnel_nodes_settled_total"]["measure", "completed"] == 1
+    assert found["runnel_tasks_ended_total"] == {
+        ("work", "completed"): 4,
+        ("measure", "completed"): 1,
+    }
+    assert found["runnel_task_duration_seconds_count"] == {("work",): 4, ("measure",): 1}
+    assert found["runnel_handoff_seconds_count"] == {(): 5}
+    assert found["runnel_user_pages_total"] == {("measure", "pdf"): 3}
+    assert found["runnel_user_read_seconds_sum"] == {("measure",): 0.2}
+
+
+async def test_retries_failures_and_dead_letters_are_counted() -> None:
+    bench = Bench()
+    retry = {"max_retries": 3, "initial_delay": 0.0, "jitter": False}
+    flow = document(nodes=[{"id": "a", "handler": "work", "retry": retry}])
+    bench.work.failures["a"] = [
+        ConnectionError("later"),
+        ConnectionError("later"),
+        ValueError("no"),
+    ]
+    async with running(bench.engine):
+        view = await end_of(bench.engine, await bench.engine.client.submit(flow))
+
+    found = bench.read()
+    assert view.status == "FAILED"
+    assert found["runnel_retries_total"] == {("work",): 2}
+    assert found["runnel_dead_letters_written_total"] == {("work",): 1}
+    assert found["runnel_tasks_ended_total"] == {("work", "failed"): 3}
+    assert found["runnel_executions_finished_total"] == {("failed", "bills"): 1}
+
+
+async def test_a_missed_sla_is_counted_when_it_is_missed() -> None:
+    bench = Bench()
+    gate = bench.work.gate("a")
+    flow = document(sla_seconds=0.05, nodes=[{"id": "a", "handler": "work"}])
+    async with running(bench.engine):
+        execution_id = await bench.engine.client.submit(flow)
+        await eventually(lambda: bench.read().get("runnel_sla_misses_total") == {("bills",): 1})
+        gate.set()
+        view = await end_of(bench.engine, execution_id)
+
+    assert view.status == "COMPLETED"
+    assert bench.read()["runnel_sla_misses_total"] == {("bills",): 1}
+
+
+@pytest.mark.parametrize("name", ["runnel.telemetry.exposition", "prometheus_client", "uvicorn"])
+def test_who_runs_a_file_does_not_pay_for_metrics(tmp_path: Path, name: str) -> None:
+    flow = tmp_path / "flow.json"
+    flow.write_text('{"name": "f", "nodes": [{"id": "a", "handler": "output"}]}')
+    code = (
+        "import sys; from runnel.__main__ import main\n"
+        f"sys.argv = ['runnel', 'run', {str(flow)!r}, '--data-dir', {str(tmp_path / 'd')!r}]\n"
+        "try: main()\nexcept SystemExit as end: assert not end.code, end.code\n"
+        f"assert {name!r} not in sys.modules, 'imported'"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr

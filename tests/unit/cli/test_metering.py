@@ -1,0 +1,23 @@
+"""Several processes that answer on one socket show their metrics on ports of their own."""
+
+import pytest
+
+from runnel.cli.metering import ports_for
+from runnel.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("first", "ports"),
+    [
+        (None, [[], []]),
+        (0, [["--metrics-port", "0"], ["--metrics-port", "0"]]),
+        (9100, [["--metrics-port", "9100"], ["--metrics-port", "9101"]]),
+    ],
+)
+def test_each_process_has_the_next_port(first: int | None, ports: list[list[str]]) -> None:
+    assert ports_for(first, 2) == ports
+
+
+def test_ports_that_do_not_exist_are_refused() -> None:
+    with pytest.raises(InputError, match="2 processes need a port each from 65535 on"):
+        ports_for(65_535, 2)

@@ -1,0 +1,285 @@
+"""What the metrics count, how it is written, and that no name makes them grow without end."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from runnel.core.effects import Task
+from runnel.core.events import (
+    AnyEvent,
+    ExecutionStarted,
+    NodeCancelled,
+    NodeCompleted,
+    NodeFailed,
+    NodeSkipped,
+    RetryPlanned,
+    SlaMissed,
+    TaskWasLost,
+)
+from runnel.core.graph import Graph
+from runnel.core.ids import ExecutionId, NodeId, Nonce, Token
+from runnel.core.retry import ErrorInfo
+from runnel.core.run_when import SkipReason
+from runnel.core.states import ExecutionState
+from runnel.core.values import EMPTY_OBJECT
+from runnel.ports import telemetry as names
+from runnel.ports.store import Header
+from runnel.telemetry.exposition import Exposition
+from runnel.telemetry.families import NAMES_MAX, SECONDS, Spread
+from runnel.telemetry.metrics import Metrics
+from runnel.telemetry.user_metrics import SERIES_MAX
+from tests.driver import node, workflow
+from tests.exposed import Samples, samples
+
+GRAPH = Graph(msgspec.structs.replace(workflow(node("a"), node("b")), name="bills"))
+ERROR = ErrorInfo(type="ValueError", message="it broke")
+A, B = NodeId("a"), NodeId("b")
+
+
+def read(metrics: Metrics) -> Samples:
+    return samples(Exposition(metrics.families).text().decode())
+
+
+def task(handler: str = "work", issued_at: float = 1.0) -> Task:
+    return Task(
+        token=Token(ExecutionId("e1"), A, -1, 1, Nonce("n")),
+        handler=handler,
+        queue=f"tasks:{handler}",
+        config=msgspec.Raw(b"{}"),
+        execution_input=EMPTY_OBJECT,
+        workflow="bills",
+        version=1,
+        execution_started_at=1.0,
+        timeout_s=1.0,
+        issued_at=issued_at,
+    )
+
+
+def header(state: ExecutionState, workflow: str = "bills") -> Header:
+    return Header(
+        execution_id=ExecutionId("e1"),
+        workflow=workflow,
+        version=1,
+        definition="d",
+        state=state,
+        created_at=1.0,
+        started_at=2.0,
+        finished_at=3.5,
+    )
+
+
+def committed(metrics: Metrics, *events: AnyEvent) -> None:
+    metrics.committed("e1", 3.5, events, None, GRAPH)
+
+
+def test_executions_are_counted_by_workflow_and_state() -> None:
+    metrics = Metrics()
+
+    committed(metrics, ExecutionStarted())
+    metrics.committed("e1", 3.5, (), header(ExecutionState.FAILED), GRAPH)
+
+    found = read(metrics)
+    assert found["runnel_executions_started_total"] == {("bills",): 1}
+    assert found["runnel_executions_finished_total"] == {("failed", "bills"): 1}
+    assert found["runnel_execution_duration_seconds_sum"] == {("bills",): 1.5}
+
+
+def test_nodes_are_counted_by_handler_and_state() -> None:
+    metrics = Metrics()
+
+    committed(
+        metrics,
+        NodeCompleted(node=A, output=EMPTY_OBJECT),
+        NodeCompleted(node=B, item=4, output=EMPTY_OBJECT),
+        NodeFailed(node=A, error=ERROR),
+        NodeSkipped(node=A, reason=SkipReason.CONDITION_FALSE),
+        NodeCancelled(node=A, reason="no"),
+    )
+
+    handler = GRAPH.nodes[0].node.handler
+    assert read(metrics)["runnel_nodes_settled_total"] == {
+        (handler, "completed"): 2,
+        (handler, "failed"): 1,
+        (handler, "skipped"): 1,
+        (handler, "cancelled"): 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("event", "name", "labels"),
+    [
+        (RetryPlanned(node=A, error=ERROR, due=5.0), "runnel_retries_total", ("output",)),
+        (TaskWasLost(node=A, reason="dead"), "runnel_losses_total", ("output",)),
+        (SlaMissed(sla_s=1.0), "runnel_sla_misses_total", ("bills",)),
+    ],
+)
+def test_what_did_not_go_well_is_counted(event: AnyEvent, name: str, labels: Sequence[str]) -> None:
+    metrics = Metrics()
+
+    committed(metrics, event)
+
+    ((found, value),) = read(metrics)[name].items()
+    assert value == 1
+    assert len(found) == len(labels)
+
+
+@pytest.mark.parametrize(
+    ("event", "fields", "name"),
+    [
+        (names.PARTITION_TAKEN_OVER, {}, "runnel_takeovers_total"),
+        (names.PARTITION_LOST, {"is_fenced": True}, "runnel_commits_refused_total"),
+        (names.REPORT_REFUSED, {}, "runnel_reports_refused_total"),
+        (names.COMMAND_POISONED, {}, "runnel_commands_poisoned_total"),
+        (names.MESSAGE_UNREADABLE, {}, "runnel_messages_unreadable_total"),
+        (names.EXECUTION_REPAIRED, {}, "runnel_executions_repaired_total"),
+        (names.WORKER_DEAD, {}, "runnel_workers_lost_total"),
+        (names.STORE_FAILED, {}, "runnel_store_failures_total"),
+        (names.ARCHIVE_SET_ASIDE, {}, "runnel_archive_set_aside_total"),
+        (names.ARCHIVE_GAP, {}, "runnel_archive_gaps_total"),
+    ],
+)
+def test_an_event_is_counted_under_its_own_name(
+    event: str, fields: dict[str, object], name: str
+) -> None:
+    metrics = Metrics()
+    before = read(metrics)[name]
+
+    metrics.event(event, **fields)
+
+    found = read(metrics)
+    assert (before, found[name]) == ({(): 0}, {(): 1})
+    assert found["runnel_events_total"] == {(event,): 1}
+
+
+def test_a_partition_that_was_lost_with_its_store_is_no_refused_commit() -> None:
+    metrics = Metrics()
+
+    metrics.event(names.PARTITION_LOST, is_fenced=False)
+
+    assert read(metrics)["runnel_commits_refused_total"] == {(): 0}
+
+
+def test_dead_letters_and_unserved_tasks_are_counted_by_queue() -> None:
+    metrics = Metrics()
+
+    metrics.event(names.LETTER_WRITTEN, queue="tasks:python")
+    metrics.event(names.LETTER_WRITTEN, queue="inbox")
+    metrics.event(names.TASKS_UNSERVED, queue="tasks:odd", rejected=7)
+
+    found = read(metrics)
+    assert found["runnel_dead_letters_written_total"] == {("python",): 1, ("inbox",): 1}
+    assert found["runnel_tasks_unserved_total"] == {("odd",): 7}
+
+
+def test_attempts_are_timed_from_their_commit_to_their_start_and_to_their_end() -> None:
+    metrics = Metrics()
+
+    metrics.started(task(issued_at=1.0), "w", 1.02)
+    metrics.started(task(issued_at=9.0), "w", 1.0)
+    metrics.ended(task(), "completed", 0.3)
+    metrics.ended(task(), "failed", -1.0)
+
+    found = read(metrics)
+    assert found["runnel_handoff_seconds_bucket"][("0.025",)] == 2
+    assert found["runnel_handoff_seconds_bucket"][("0.01",)] == 1
+    assert found["runnel_handoff_seconds_count"] == {(): 2}
+    assert found["runnel_tasks_ended_total"] == {("work", "completed"): 1, ("work", "failed"): 1}
+    assert found["runnel_task_duration_seconds_sum"] == {("work",): 0.3}
+
+
+def test_the_lag_of_the_archive_is_what_it_is_now() -> None:
+    metrics = Metrics()
+
+    metrics.measured(names.ARCHIVE_LAG_S, 3.0)
+    metrics.measured(names.ARCHIVE_LAG_S, 0.5)
+
+    assert read(metrics)["runnel_archive_lag_seconds"] == {(): 0.5}
+
+
+def test_a_bucket_counts_all_that_is_not_above_its_bound() -> None:
+    spread = Spread("x", "y")
+    for value in (0.0, SECONDS[0], SECONDS[-1], SECONDS[-1] + 1):
+        spread.add(value)
+
+    shown = {each.labels.get("le"): each.value for each in spread.family().samples}
+
+    assert shown[f"{SECONDS[0]:g}"] == 2
+    assert shown[f"{SECONDS[-1]:g}"] == 3
+    assert shown["+Inf"] == 4
+
+
+def test_the_names_of_workflows_are_bounded() -> None:
+    metrics = Metrics()
+
+    for number in range(3 * NAMES_MAX):
+        metrics.committed("e", 1.0, (), header(ExecutionState.COMPLETED, f"w{number}"))
+
+    found = read(metrics)["runnel_executions_finished_total"]
+    assert len(found) == NAMES_MAX + 1
+    assert found["completed", "other"] == 2 * NAMES_MAX
+
+
+def user(metrics: Metrics, kind: str, name: str, value: float, /, **labels: str) -> None:
+    fields: dict[str, Any] = {"metric": name, "kind": kind, "value": value, "labels": labels}
+    metrics.event(names.HANDLER_METRIC, handler="python", execution_id="e", **fields)
+
+
+def test_what_user_code_measures_is_shown_under_its_name() -> None:
+    metrics = Metrics()
+
+    user(metrics, "count", "pages", 2, kind="pdf")
+    user(metrics, "count", "pages", 3, kind="pdf")
+    user(metrics, "gauge", "left", 7)
+    user(metrics, "gauge", "left", 5)
+    user(metrics, "timing", "read-file", 0.2)
+    user(metrics, "timing", "read-file", 0.4)
+
+    found = read(metrics)
+    assert found["runnel_user_pages_total"] == {("python", "pdf"): 5}
+    assert found["runnel_user_left"] == {("python",): 5}
+    assert found["runnel_user_read_file_seconds_count"] == {("python",): 2}
+    assert found["runnel_user_read_file_seconds_sum"][("python",)] == pytest.approx(0.6)
+    assert "runnel_events_total" not in found
+
+
+def test_user_code_can_not_make_the_metrics_grow_without_end() -> None:
+    metrics = Metrics()
+
+    for number in range(SERIES_MAX + 50):
+        user(metrics, "count", "orders", 1, customer=str(number))
+    for number in range(300):
+        user(metrics, "gauge", f"g{number}", 1)
+
+    found = read(metrics)
+    assert len(found["runnel_user_orders_total"]) == SERIES_MAX
+    assert found["runnel_user_metrics_dropped_total"] == {(): 350}
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "shown"),
+    [
+        ("é 1", {}, "runnel_user__1_total"),
+        ("", {}, "runnel_user___total"),
+        ("9", {}, "runnel_user__9_total"),
+        ("x", {"a\nb": 'c"d\n'}, "runnel_user_x_total"),
+    ],
+)
+def test_odd_names_of_user_code_can_be_read(name: str, labels: dict[str, str], shown: str) -> None:
+    metrics = Metrics()
+
+    user(metrics, "count", name, 1, **labels)
+
+    assert shown in read(metrics)
+
+
+def test_a_name_of_two_kinds_is_shown_as_the_first() -> None:
+    metrics = Metrics()
+
+    user(metrics, "count", "x", 1)
+    user(metrics, "gauge", "x", 9)
+
+    found = read(metrics)
+    assert found["runnel_user_x_total"] == {("python",): 1}
+    assert found["runnel_user_metrics_dropped_total"] == {(): 1}
