@@ -96,6 +96,13 @@ LOOKS = [
     "watch {completed}",
     "watch {failed} --json",
     "token list",
+    "schedule list",
+    "webhook list",
+    "schedule show nothing",
+    "schedule add x nothing --every 10s",
+    "schedule add x chain --every 0s",
+    "webhook show nothing",
+    "webhook add nothing --secret x",
     # What is refused is refused with the same words and exit code.
     "show nothing",
     "show ''",
@@ -161,6 +168,35 @@ def test_a_signal_lets_it_go_on_and_a_rerun_takes_over(played: Played, places: B
     assert sent.out == f"signal 'approve' sent to execution {played.waiting}\n"
     assert (watched.code, json.loads(rerun.out)["rerun_of"]) == (0, played.waiting)
     assert json.loads(rerun.out)["nodes"]["approve"]["output"] == {"by": "ada"}
+
+
+def test_schedules_are_kept_there(places: BothPlaces) -> None:
+    added = places.there("schedule", "add", "yearly", "chain", "--cron", "@yearly")
+    same = [
+        places.check_same("schedule", *words)
+        for words in (["list"], ["list", "--json"], ["show", "yearly"], ["next", "yearly"])
+    ]
+    paused = places.there("schedule", "pause", "yearly")
+    shown = places.check_same("schedule", "show", "yearly", "--json")
+    removed = places.there("schedule", "remove", "yearly")
+
+    assert (added.code, added.err) == (0, "")
+    assert all("yearly" in each.out or each.out for each in same)
+    assert paused.out.startswith("schedule 'yearly' is paused")
+    assert json.loads(shown.out)["is_paused"] is True
+    assert removed.out == "schedule 'yearly' is removed\n"
+
+
+def test_webhooks_are_kept_there(places: BothPlaces) -> None:
+    words = ["webhook", "add", "chain", "--kind", "github", "--secret", "hub"]
+    added, again = places.there(*words), places.check_same(*words)
+    same = [places.check_same("webhook", *each) for each in (["list"], ["show", "chain"])]
+    removed = places.there("webhook", "remove", "chain")
+
+    assert (added.code, again.code) == (0, 2)
+    assert "there is a webhook 'chain' already" in again.err
+    assert all("github" in each.out for each in same)
+    assert removed.code == 0
 
 
 def test_cancel_ends_what_runs_there(played: Played, places: BothPlaces) -> None:

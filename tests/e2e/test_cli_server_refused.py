@@ -90,9 +90,7 @@ def test_a_place_on_the_command_line_wins_over_a_server_of_the_environment(desk:
     assert (said.code, "there is no data in 'x'" in said.err) == (0, True)
 
 
-@pytest.mark.parametrize(
-    "command", [["resume"], ["trim"], ["schedule", "list"], ["webhook", "list"]]
-)
+@pytest.mark.parametrize("command", [["resume"], ["trim"]])
 def test_what_needs_the_store_itself_says_so(
     desk: Desk, command: list[str], tmp_path: Path
 ) -> None:

@@ -11,6 +11,9 @@ from runnel.settings import Settings
 if TYPE_CHECKING:
     from runnel.ports.clock import Clock
     from runnel.ports.store import TaskQueue
+    from runnel.remote.triggers import RemoteSchedules, RemoteWebhooks
+    from runnel.triggers.schedules import Schedules
+    from runnel.triggers.webhooks import Webhooks
 
 
 def has_data(settings: Settings) -> bool:
@@ -19,15 +22,15 @@ def has_data(settings: Settings) -> bool:
 
 
 @asynccontextmanager
-async def looking(settings: Settings) -> AsyncIterator[Look]:
-    """Raises NoDataError instead of making an empty data directory."""
+async def looking(settings: Settings, *, is_made: bool = False) -> AsyncIterator[Look]:
+    """Raises NoDataError instead of making an empty data directory, unless it `is_made` then."""
     if settings.has_server:
         from runnel.remote.looking import looking_at_server
 
         async with looking_at_server(settings) as look:
             yield look
         return
-    async with stores.looking(settings) as look:
+    async with stores.looking(settings, is_made=is_made) as look:
         yield look
 
 
@@ -40,6 +43,42 @@ async def looking_at_tasks(settings: Settings) -> "AsyncIterator[tuple[TaskQueue
         return
     async with stores.looking_at_tasks(settings) as found:
         yield found
+
+
+@asynccontextmanager
+async def keeping_schedules(
+    settings: Settings,
+) -> "AsyncIterator[tuple[Schedules | RemoteSchedules, Clock]]":
+    """Raises NoDataError as `looking` does."""
+    if settings.has_server:
+        from runnel.remote.looking import calling
+        from runnel.remote.triggers import RemoteSchedules
+        from runnel.runtime.clock import RealClock
+
+        async with calling(settings) as (client, _about):
+            yield RemoteSchedules(client.transport), RealClock()
+        return
+    from runnel.runtime.clock import RealIds
+    from runnel.triggers.schedules import Schedules
+
+    async with stores.looking(settings) as look:
+        yield Schedules(look.backend, look.clock, RealIds()), look.clock
+
+
+@asynccontextmanager
+async def keeping_webhooks(settings: Settings) -> "AsyncIterator[Webhooks | RemoteWebhooks]":
+    """Raises NoDataError as `looking` does."""
+    if settings.has_server:
+        from runnel.remote.looking import calling
+        from runnel.remote.triggers import RemoteWebhooks
+
+        async with calling(settings) as (client, _about):
+            yield RemoteWebhooks(client.transport)
+        return
+    from runnel.triggers.webhooks import Webhooks
+
+    async with stores.looking(settings) as look:
+        yield Webhooks(look.backend, look.clock)
 
 
 def place_of(settings: Settings) -> str:

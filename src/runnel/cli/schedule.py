@@ -6,7 +6,7 @@ import typer
 
 from runnel.cli import exits
 from runnel.cli.completion import complete_workflow
-from runnel.cli.options import AsJson, DataDir, Place, RedisUrl
+from runnel.cli.options import AsJson, DataDir, Place, RedisUrl, Server
 from runnel.cli.run import Assignments, InputFile, Labels
 
 app = typer.Typer(
@@ -99,6 +99,7 @@ def add_schedule(
     as_json: AsJson = False,
     data_dir: DataDir = None,
     redis_url: RedisUrl = None,
+    server: Server = None,
 ) -> int:
     """Run a workflow by the clock.
 
@@ -112,7 +113,7 @@ def add_schedule(
     from runnel.cli.options import configure
     from runnel.cli.schedules import Wanted, add, print_added
 
-    place = Place(data_dir, redis_url)
+    place = Place(data_dir, redis_url, server)
     settings = configure(place)
     wanted = Wanted(
         name=name,
@@ -141,6 +142,7 @@ def list_schedules(
     as_json: AsJson = False,
     data_dir: DataDir = None,
     redis_url: RedisUrl = None,
+    server: Server = None,
 ) -> int:
     """List all schedules, by name."""
     import asyncio
@@ -148,13 +150,18 @@ def list_schedules(
     from runnel.cli.options import configure
     from runnel.cli.schedules import load_page, print_page
 
-    page, now = asyncio.run(load_page(configure(Place(data_dir, redis_url)), limit))
+    page, now = asyncio.run(load_page(configure(Place(data_dir, redis_url, server)), limit))
     print_page(page, now, limit, as_json=as_json)
     return exits.OK
 
 
 def show_schedule(
-    name: Name, *, as_json: AsJson = False, data_dir: DataDir = None, redis_url: RedisUrl = None
+    name: Name,
+    *,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    redis_url: RedisUrl = None,
+    server: Server = None,
 ) -> int:
     """Show one schedule: what it runs, when next, and what became of the last tick."""
     import asyncio
@@ -162,33 +169,45 @@ def show_schedule(
     from runnel.cli.options import configure
     from runnel.cli.schedules import load_one, print_one
 
-    kept, now = asyncio.run(load_one(configure(Place(data_dir, redis_url)), name))
+    kept, now = asyncio.run(load_one(configure(Place(data_dir, redis_url, server)), name))
     print_one(kept, now, as_json=as_json)
     return exits.OK
 
 
 def pause_schedule(
-    name: Name, *, as_json: AsJson = False, data_dir: DataDir = None, redis_url: RedisUrl = None
+    name: Name,
+    *,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    redis_url: RedisUrl = None,
+    server: Server = None,
 ) -> int:
     """Fire nothing until it is resumed; what runs goes on."""
-    return _pause(name, Place(data_dir, redis_url), is_paused=True, as_json=as_json)
+    return _pause(name, Place(data_dir, redis_url, server), is_paused=True, as_json=as_json)
 
 
 def resume_schedule(
-    name: Name, *, as_json: AsJson = False, data_dir: DataDir = None, redis_url: RedisUrl = None
+    name: Name,
+    *,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    redis_url: RedisUrl = None,
+    server: Server = None,
 ) -> int:
     """Go on with the next tick from now on: what fell into the pause is not made up for."""
-    return _pause(name, Place(data_dir, redis_url), is_paused=False, as_json=as_json)
+    return _pause(name, Place(data_dir, redis_url, server), is_paused=False, as_json=as_json)
 
 
-def remove_schedule(name: Name, *, data_dir: DataDir = None, redis_url: RedisUrl = None) -> int:
+def remove_schedule(
+    name: Name, *, data_dir: DataDir = None, redis_url: RedisUrl = None, server: Server = None
+) -> int:
     """Remove a schedule for good; what it has started stays, and goes on."""
     import asyncio
 
     from runnel.cli.options import configure
     from runnel.cli.schedules import remove
 
-    asyncio.run(remove(configure(Place(data_dir, redis_url)), name))
+    asyncio.run(remove(configure(Place(data_dir, redis_url, server)), name))
     print(f"schedule '{name}' is removed")
     return exits.OK
 
@@ -200,6 +219,7 @@ def next_schedule(
     as_json: AsJson = False,
     data_dir: DataDir = None,
     redis_url: RedisUrl = None,
+    server: Server = None,
 ) -> int:
     """Print when a schedule fires next, in its time zone."""
     import asyncio
@@ -207,7 +227,7 @@ def next_schedule(
     from runnel.cli.options import configure
     from runnel.cli.schedules import load_one, print_next
 
-    kept, now = asyncio.run(load_one(configure(Place(data_dir, redis_url)), name))
+    kept, now = asyncio.run(load_one(configure(Place(data_dir, redis_url, server)), name))
     print_next(kept, now, count, as_json=as_json)
     return exits.OK
 

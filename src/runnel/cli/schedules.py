@@ -7,20 +7,19 @@ from pathlib import Path
 from runnel.cli.documents import check_functions, folder_of, load_graph, make_importable
 from runnel.cli.inputs import read_input, read_labels
 from runnel.cli.moments import parse_duration, parse_moment
+from runnel.cli.opening import has_data, keeping_schedules, looking
 from runnel.cli.streams import results
 from runnel.cli.tables import Cell, print_styled, print_table
 from runnel.cli.words import compact, duration, local_time, pretty, short, shown_labels
 from runnel.core.checks.wording import quoted
 from runnel.core.workflow import Workflow
 from runnel.errors import InputError
-from runnel.runtime.clock import RealClock, RealIds
-from runnel.runtime.look import Look, has_data, looking
+from runnel.runtime.clock import RealClock
 from runnel.runtime.sources import SOURCE_LABEL
 from runnel.settings import Settings
 from runnel.triggers.checking import check_schedule
 from runnel.triggers.documents import coming, in_zone, schedule_document
 from runnel.triggers.schedule import KeptSchedule, Overlap, Schedule
-from runnel.triggers.schedules import Schedules
 from runnel.triggers.zones import UnknownZoneError, zone_of
 
 FILES = (".yaml", ".yml", ".json", ".py")
@@ -90,33 +89,34 @@ async def add(settings: Settings, wanted: Wanted) -> Seen:
     name = wanted.workflow if workflow is None else workflow.name
     schedule = wanted.schedule(name, own_labels)
     check_schedule(schedule, RealClock().now())
-    async with looking(settings, is_made=workflow is not None) as look:
-        if workflow is not None:
+    if workflow is not None:
+        async with looking(settings, is_made=True) as look:
             await look.client.library.store(workflow)
-        return await _schedules(look).add(schedule), look.clock.now()
+    async with keeping_schedules(settings) as (schedules, clock):
+        return await schedules.add(schedule), clock.now()
 
 
 async def load_page(settings: Settings, limit: int) -> tuple[Sequence[KeptSchedule], float]:
     """Nothing where nothing was ever run."""
     if not has_data(settings):
         return (), 0.0
-    async with looking(settings) as look:
-        return await _schedules(look).list(limit=limit), look.clock.now()
+    async with keeping_schedules(settings) as (schedules, clock):
+        return await schedules.list(limit=limit), clock.now()
 
 
 async def load_one(settings: Settings, name: str) -> Seen:
-    async with looking(settings) as look:
-        return (await _schedules(look).get(name)).kept, look.clock.now()
+    async with keeping_schedules(settings) as (schedules, clock):
+        return (await schedules.get(name)).kept, clock.now()
 
 
 async def pause(settings: Settings, name: str, *, is_paused: bool) -> Seen:
-    async with looking(settings) as look:
-        return await _schedules(look).pause(name, is_paused=is_paused), look.clock.now()
+    async with keeping_schedules(settings) as (schedules, clock):
+        return await schedules.pause(name, is_paused=is_paused), clock.now()
 
 
 async def remove(settings: Settings, name: str) -> None:
-    async with looking(settings) as look:
-        await _schedules(look).remove(name)
+    async with keeping_schedules(settings) as (schedules, _clock):
+        await schedules.remove(name)
 
 
 def print_added(kept: KeptSchedule, now: float, *, is_remote: bool, as_json: bool) -> None:
@@ -181,10 +181,6 @@ def print_next(kept: KeptSchedule, now: float, count: int, *, as_json: bool) -> 
         print(f"none: schedule '{kept.schedule.id}' {_state(kept, now)}")
     for tick in ticks if not as_json else ():
         print(tick)
-
-
-def _schedules(look: Look) -> Schedules:
-    return Schedules(look.backend, look.clock, RealIds())
 
 
 def _loaded(file: Path, settings: Settings) -> tuple[Workflow, dict[str, str]]:

@@ -6,7 +6,7 @@ import typer
 
 from runnel.cli import exits
 from runnel.cli.completion import complete_workflow
-from runnel.cli.options import AsJson, DataDir, Place, RedisUrl
+from runnel.cli.options import AsJson, DataDir, Place, RedisUrl, Server
 from runnel.cli.run import Labels
 
 app = typer.Typer(
@@ -98,6 +98,7 @@ def add_webhook(
     as_json: AsJson = False,
     data_dir: DataDir = None,
     redis_url: RedisUrl = None,
+    server: Server = None,
 ) -> int:
     """Let another service start a workflow: POST /v1/workflows/WORKFLOW/triggers/webhook.
 
@@ -119,7 +120,7 @@ def add_webhook(
         version=version,
         labels=read_labels(labels or []),
     )
-    settings = configure(Place(data_dir, redis_url))
+    settings = configure(Place(data_dir, redis_url, server))
     print_added(asyncio.run(add(settings, wanted, replaces=replaces)), as_json=as_json)
     return exits.OK
 
@@ -130,6 +131,7 @@ def list_webhooks(
     as_json: AsJson = False,
     data_dir: DataDir = None,
     redis_url: RedisUrl = None,
+    server: Server = None,
 ) -> int:
     """List all webhooks, by workflow."""
     import asyncio
@@ -137,7 +139,7 @@ def list_webhooks(
     from runnel.cli.options import configure
     from runnel.cli.webhooks import load_page, print_page
 
-    page = asyncio.run(load_page(configure(Place(data_dir, redis_url)), limit))
+    page = asyncio.run(load_page(configure(Place(data_dir, redis_url, server)), limit))
     print_page(page, limit, as_json=as_json)
     return exits.OK
 
@@ -148,6 +150,7 @@ def show_webhook(
     as_json: AsJson = False,
     data_dir: DataDir = None,
     redis_url: RedisUrl = None,
+    server: Server = None,
 ) -> int:
     """Show the webhook of a workflow."""
     import asyncio
@@ -155,13 +158,17 @@ def show_webhook(
     from runnel.cli.options import configure
     from runnel.cli.webhooks import load_one, print_one
 
-    found = asyncio.run(load_one(configure(Place(data_dir, redis_url)), workflow))
+    found = asyncio.run(load_one(configure(Place(data_dir, redis_url, server)), workflow))
     print_one(found, as_json=as_json)
     return exits.OK
 
 
 def remove_webhook(
-    workflow: Workflow, *, data_dir: DataDir = None, redis_url: RedisUrl = None
+    workflow: Workflow,
+    *,
+    data_dir: DataDir = None,
+    redis_url: RedisUrl = None,
+    server: Server = None,
 ) -> int:
     """Remove the webhook of a workflow for good; what it has started stays, and goes on."""
     import asyncio
@@ -169,7 +176,7 @@ def remove_webhook(
     from runnel.cli.options import configure
     from runnel.cli.webhooks import remove
 
-    asyncio.run(remove(configure(Place(data_dir, redis_url)), workflow))
+    asyncio.run(remove(configure(Place(data_dir, redis_url, server)), workflow))
     print(f"the webhook of workflow '{workflow}' is removed")
     return exits.OK
 

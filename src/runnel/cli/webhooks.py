@@ -4,15 +4,14 @@ from collections.abc import Sequence
 from urllib.parse import quote
 
 from runnel.authoring.inputs import parse_assignments
+from runnel.cli.opening import has_data, keeping_webhooks
 from runnel.cli.tables import Cell, print_styled, print_table
 from runnel.cli.words import compact, local_time, pretty, shown_labels
 from runnel.core.checks.wording import quoted
 from runnel.errors import InputError
-from runnel.runtime.look import has_data, looking
 from runnel.settings import Settings
 from runnel.triggers.documents import webhook_document
 from runnel.triggers.webhook import Webhook, WebhookKind, check_webhook
-from runnel.triggers.webhooks import Webhooks
 
 
 def made_of(
@@ -44,26 +43,26 @@ def made_of(
 
 
 async def add(settings: Settings, webhook: Webhook, *, replaces: bool) -> Webhook:
-    async with looking(settings) as look:
-        return await Webhooks(look.backend, look.clock).add(webhook, replaces=replaces)
+    async with keeping_webhooks(settings) as webhooks:
+        return await webhooks.add(webhook, replaces=replaces)
 
 
 async def load_page(settings: Settings, limit: int) -> Sequence[Webhook]:
     """Nothing where nothing was ever run."""
     if not has_data(settings):
         return ()
-    async with looking(settings) as look:
-        return await Webhooks(look.backend, look.clock).list(limit=limit)
+    async with keeping_webhooks(settings) as webhooks:
+        return await webhooks.list(limit=limit)
 
 
 async def load_one(settings: Settings, workflow: str) -> Webhook:
-    async with looking(settings) as look:
-        return await Webhooks(look.backend, look.clock).get(workflow)
+    async with keeping_webhooks(settings) as webhooks:
+        return await webhooks.get(workflow)
 
 
 async def remove(settings: Settings, workflow: str) -> None:
-    async with looking(settings) as look:
-        await Webhooks(look.backend, look.clock).remove(workflow)
+    async with keeping_webhooks(settings) as webhooks:
+        await webhooks.remove(workflow)
 
 
 def print_added(webhook: Webhook, *, as_json: bool) -> None:

@@ -1,6 +1,8 @@
 """Webhooks: who may call from outside, and the calls themselves."""
 
-from fastapi import APIRouter, Request, Response
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from runnel.api.answers import BODY, problems
@@ -68,9 +70,15 @@ async def call(name: NamePath, request: Request, site: OfSite) -> Response:
     summary="Let a workflow be started from outside, or change how",
     response_model=WebhookAnswer,
     dependencies=OPERATE,
-    responses=problems(*BODY, 404),
+    responses=problems(*BODY, 404, 409),
 )
-async def put(name: NamePath, site: OfSite, wanted: WebhookBody) -> dict[str, Json]:
+async def put(
+    name: NamePath,
+    site: OfSite,
+    wanted: WebhookBody,
+    *,
+    is_new: Annotated[bool, Query(description="Refuse to replace one")] = False,
+) -> dict[str, Json]:
     webhook = Webhook(
         workflow=name,
         version=wanted.version,
@@ -81,7 +89,7 @@ async def put(name: NamePath, site: OfSite, wanted: WebhookBody) -> dict[str, Js
         delivery_id=wanted.delivery_id,
         labels=wanted.labels,
     )
-    return webhook_document(await site.webhooks.add(webhook, replaces=True))
+    return webhook_document(await site.webhooks.add(webhook, replaces=not is_new))
 
 
 @router.get(
