@@ -170,6 +170,32 @@ async def test_a_workflow_is_deleted_once_nothing_of_it_runs(server: DevServer) 
     assert (deleted, still.status) == (1, "CANCELLED")
 
 
+async def test_what_happens_is_told_as_it_happens(server: DevServer) -> None:
+    async with Client(server.url) as client:
+        begun = await client.submit(server.program.folder / "tidied.json", {"told": True})
+        told: list[str] = []
+        async for each in client.follow(begun):
+            told.append(each.event)
+            if each.event == "NodeWaits":
+                await client.signal(begun, "approve")
+        history = await client.history(begun)
+        with pytest.raises(NotFoundError):
+            await anext(client.follow("01m7"))
+
+    assert told == [each.event for each in history]
+    assert told[-1] == "ExecutionFinished"
+
+
+def test_code_without_a_loop_may_stop_to_listen(server: DevServer) -> None:
+    with SyncClient(server.url) as client:
+        begun = client.submit(server.program.folder / "tidied.json", {"told": False})
+        first = next(each for each in client.follow(begun))
+        client.cancel(begun)
+        rest = [each.event for each in client.follow(begun)]
+
+    assert (first.event, rest[-1]) == ("ExecutionCreated", "ExecutionFinished")
+
+
 async def test_pages_follow_each_other(server: DevServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runnel.remote.client.PAGE", 2)
     labels = {"batch": "pages"}

@@ -189,3 +189,47 @@ async def test_a_token_is_sent_and_one_that_lacks_is_asked_for(odd: OddServer) -
             await without.history("01x")
     assert odd.requests[0].headers["authorization"] == "Bearer rnl_1_secret"
     assert "authorization" not in odd.requests[1].headers
+
+
+def told(id_: str, event: str) -> bytes:
+    data = json.dumps({"at": "2026-01-31T09:30:00.250Z", "event": event, "fields": {}})
+    return f"id: {id_}\nevent: {event}\ndata: {data}\n\n".encode()
+
+
+def stream(*parts: bytes) -> Answer:
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+    return Answer(head + b"".join(parts), is_last=True)
+
+
+async def test_a_stream_that_breaks_goes_on_behind_its_last_message(
+    odd: OddServer, client: Client
+) -> None:
+    first = stream(b": \n\n", told("n1", "ExecutionCreated"), b"id: n2\nevent: Exec")
+    second = stream(told("n2", "ExecutionFinished"), b"id: n2\nevent: end\ndata: {}\n\n")
+    odd.says("/v1/executions/01x/events", BROKEN, first, AWAY, second)
+
+    events = [each.event async for each in client.follow("01x")]
+
+    assert events == ["ExecutionCreated", "ExecutionFinished"]
+    asked = [request.headers.get("last-event-id") for request in odd.requests]
+    assert asked == [None, None, "n1", "n1"]
+
+
+async def test_a_stream_that_has_told_all_ends(odd: OddServer, client: Client) -> None:
+    odd.says(
+        "/v1/executions/01x/events",
+        stream(told("n1", "ExecutionCreated")),
+        answer(204),
+    )
+
+    assert [each.event async for each in client.follow("01x")] == ["ExecutionCreated"]
+
+
+async def test_a_stream_that_breaks_at_once_again_and_again_is_given_up(
+    odd: OddServer, client: Client
+) -> None:
+    odd.says("/v1/executions/01x/events", BROKEN)
+
+    with pytest.raises(NoServerError):
+        assert [each async for each in client.follow("01x")] == []
+    assert len(odd.requests) == 3

@@ -56,7 +56,11 @@ def _attempt(document: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def history_of(document: Mapping[str, Json]) -> list[HistoryView]:
-    return [read(_timed(each), HistoryView) for each in document["items"]]
+    return [event_of(each) for each in document["items"]]
+
+
+def event_of(document: Mapping[str, Json]) -> HistoryView:
+    return read(_timed(document), HistoryView)
 
 
 def read(document: Json, kind: type[T]) -> T:

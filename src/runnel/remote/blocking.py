@@ -3,7 +3,7 @@
 Each method is the one of `Client`, run by a loop in a thread of its own: nothing is written twice.
 """
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
@@ -64,8 +64,12 @@ class _Iterating(Generic[P, R]):
 
         def call(*args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
             found = self._method(client.client, *args, **kwargs)
-            while (each := client.portal.call(_next, found)) is not _END:
-                yield each  # type: ignore[misc]  # _END is the only other thing
+            try:
+                while (each := client.portal.call(_next, found)) is not _END:
+                    yield each  # type: ignore[misc]  # _END is the only other thing
+            finally:
+                if isinstance(found, AsyncGenerator):
+                    client.portal.call(found.aclose)
 
         return call
 
@@ -119,6 +123,7 @@ class SyncClient:
     get = _Blocking(Client.get)
     node = _Blocking(Client.node)
     history = _Blocking(Client.history)
+    follow = _Iterating(Client.follow)
     list_executions = _Blocking(Client.list_executions)
     executions = _Iterating(Client.executions)
     count_executions = _Blocking(Client.count_executions)

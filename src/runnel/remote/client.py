@@ -1,6 +1,8 @@
 """`runnel.Client`: what a program can ask of a Runnel server."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
+from math import inf
 from types import TracebackType
 from typing import Self
 
@@ -14,7 +16,7 @@ from runnel.errors import WorkflowFailedError
 from runnel.node_details import ITEMS, NodeDetail
 from runnel.ports.archive import ALL_EXECUTIONS, ExecutionFilter, HeaderPage, StateCount
 from runnel.ports.store import Header
-from runnel.remote.answers import detail_of, history_of, page_of, read, view_of
+from runnel.remote.answers import detail_of, event_of, history_of, page_of, read, view_of
 from runnel.remote.filters import query_of
 from runnel.remote.models import About, Ready, StoredWorkflow
 from runnel.remote.paths import step
@@ -191,6 +193,13 @@ class Client:
         path = f"/v1/executions/{step(execution_id)}/history"
         return history_of(await self.transport.get(path))
 
+    async def follow(self, execution_id: str) -> AsyncIterator[HistoryView]:
+        """Everything that happens in it, from its beginning, as it happens; until it is final."""
+        async for each in self.transport.stream(f"/v1/executions/{step(execution_id)}/events"):
+            if each.event == "end":
+                return
+            yield event_of(each.data)
+
     async def list_executions(self, wanted: ExecutionFilter = ALL_EXECUTIONS) -> HeaderPage:
         """One page, newest first."""
         return page_of(await self.transport.get("/v1/executions", query_of(wanted)))
@@ -202,14 +211,21 @@ class Client:
         workflow: str | None = None,
         labels: Mapping[str, str] | None = None,
         text: str = "",
+        created_from: datetime | None = None,
+        created_before: datetime | None = None,
         with_children: bool = False,
     ) -> AsyncIterator[Header]:
-        """All that are so, newest first, page by page."""
+        """All that are so, newest first, page by page.
+
+        `text` is part of an id, a workflow's name, a label's value or an error.
+        """
         wanted = ExecutionFilter(
             states=tuple(ExecutionState(state) for state in states),
             workflow=workflow,
             labels=dict(labels or {}),
             text=text,
+            created_from=-inf if created_from is None else created_from.timestamp(),
+            created_before=inf if created_before is None else created_before.timestamp(),
             with_children=with_children,
             limit=PAGE,
         )

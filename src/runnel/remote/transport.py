@@ -1,7 +1,8 @@
 """Requests to a server: answered, tried again where that is safe, or refused with an error."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TypeAlias
@@ -14,6 +15,7 @@ from runnel.errors import NoServerError, NotAuthenticatedError, NotRunnelError, 
 from runnel.ports.clock import Clock, Ids
 from runnel.remote.problems import error_of
 from runnel.remote.server_address import ServerAddress
+from runnel.remote.streams import Message, messages
 
 Query: TypeAlias = Sequence[tuple[str, str]]
 
@@ -24,7 +26,10 @@ PAUSE_S = 0.2
 PAUSE_S_MAX = 10.0
 # Whoever is asked to come back later than this is told so instead.
 RETRY_AFTER_S_MAX = 60.0
+# A server says something on a stream every fifteen.
+SILENT_S = 60.0
 JSON = "application/json"
+STREAM = "text/event-stream"
 _AWAY = frozenset(
     {HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT}
 )
@@ -115,12 +120,50 @@ class Transport:
             try:
                 return await self._try(call)
             except _FailedError as failed:
-                pause_s = self._pause_s(tried) if failed.after_s is None else failed.after_s
-                is_over = tried >= self.retries or pause_s > RETRY_AFTER_S_MAX
-                if is_over or not failed.again:
-                    raise failed.error from failed.__cause__
+                await self._rest(failed, tried)
             tried += 1
-            await self._clock.sleep(pause_s)
+
+    async def stream(self, path: str) -> AsyncIterator[Message]:
+        """What a server tells as it happens; after a break it goes on behind the last message.
+
+        Ends when the server says that there is nothing more to come.
+        """
+        last: str | None = None
+        tried = 0
+        while True:
+            try:
+                async with self._stream(path, last) as answer:
+                    if answer.status_code == HTTPStatus.NO_CONTENT:
+                        return
+                    async for message in messages(answer):
+                        last, tried = message.id, 0
+                        yield message
+                raise _FailedError(self._no_server("it breaks off"), again=True)
+            except _FailedError as failed:
+                await self._rest(failed, tried)
+            tried += 1
+
+    async def _rest(self, failed: _FailedError, tried: int) -> None:
+        """Before the next try; raises what failed when there is to be none."""
+        pause_s = self._pause_s(tried) if failed.after_s is None else failed.after_s
+        is_over = tried >= self.retries or pause_s > RETRY_AFTER_S_MAX
+        if is_over or not failed.again:
+            raise failed.error from failed.__cause__
+        await self._clock.sleep(pause_s)
+
+    @asynccontextmanager
+    async def _stream(self, path: str, last: str | None) -> AsyncIterator[httpx.Response]:
+        call = Call(method="GET", path=path, is_repeatable=True)
+        headers = {"Accept": STREAM} | ({} if last is None else {"Last-Event-ID": last})
+        timeout = httpx.Timeout(SILENT_S, connect=min(CONNECT_S, self._timeout_s))
+        try:
+            async with self._http.stream("GET", path, headers=headers, timeout=timeout) as answer:
+                if not answer.is_success:
+                    await answer.aread()
+                    raise self._failure(answer, call)
+                yield answer
+        except httpx.RequestError as error:
+            raise _FailedError(self._unreachable(error), again=True) from error
 
     async def _try(self, call: Call) -> Json:
         headers = {} if call.body is None else {"Content-Type": JSON}

@@ -32,6 +32,7 @@ ERRORS: Sequence[RunnelError] = (
     errors.MissingScopeError("operate", ["read", "run"]),
     errors.NotAllowedError("the function", "a:b", setting="RUNNEL_ALLOW_PYTHON"),
     errors.TooManyRequestsError(60, 12.5),
+    errors.TooManyStreamsError(1_000),
     errors.OverloadedError("python", 100_001, 100_000),
     errors.TooManyStreamsError(2_000),
     errors.StoreError("Redis: connection lost"),

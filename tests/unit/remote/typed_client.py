@@ -3,7 +3,7 @@
 An ignore that is not needed would be an error, so each one shows that a mistake is found.
 """
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import assert_type
 
@@ -30,6 +30,8 @@ async def asynchronous() -> None:
         assert_type(await client.run(Path("flow.yaml")), ExecutionView)
         assert_type(await client.submit(WorkflowDAG("w"), labels={"team": "red"}), ExecutionId)
         assert_type(await client.history("01x"), list[HistoryView])
+        assert_type(client.follow("01x"), AsyncIterator[HistoryView])
+        assert_type((await client.node("01x", "parse")).attempts[0].worker, str)
         async for header in client.executions(states=["failed"], workflow="report"):
             assert_type(header, Header)
         await client.submit(7)  # type: ignore[arg-type]
@@ -41,6 +43,7 @@ def synchronous() -> None:
         assert_type(client.submit("report", {"year": 2026}, version=2), ExecutionId)
         assert_type(client.run(total, {"a": 1}, timeout_s=10), ExecutionView)
         assert_type(client.executions(workflow="report"), Iterator[Header])
+        assert_type(client.follow("01x"), Iterator[HistoryView])
         assert_type(client.signal("01x", "approve", {"by": "ada"}), None)
         client.submit(7)  # type: ignore[arg-type]
         client.wait("01x", timeout="soon")  # type: ignore[call-arg]
