@@ -1,5 +1,6 @@
 """`runnel.Client` and `runnel.SyncClient` against a server in a process of its own."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from runnel import Client, SyncClient, WorkflowDAG
 from runnel.errors import (
+    InputError,
     InvalidInputError,
     InvalidWorkflowError,
     KeyReusedError,
@@ -130,7 +132,7 @@ async def test_what_failed_is_an_error_and_can_be_rerun(server: DevServer) -> No
         again = await client.rerun(failed, Rerun(is_whole=True), idempotency_key="again")
         same = await client.rerun(failed, Rerun(is_whole=True), idempotency_key="again")
         rerun = await client.wait(again, timeout_s=20)
-        listed = [each async for each in client.executions(states=["FAILED"], workflow="failing")]
+        listed = [each async for each in client.executions(states=["failed"], workflow="failing")]
         counts = await client.count_executions()
 
     assert (caught.value.status, again) == ("FAILED", same)
@@ -231,6 +233,8 @@ async def test_errors_are_those_of_a_local_call(server: DevServer) -> None:
             await client.submit("nothing/of that")
         with pytest.raises(InvalidInputError):
             await client.submit(server.program.folder / "checked.yaml", {})
+        with pytest.raises(InputError, match="states: expected some of PENDING"):
+            await anext(client.executions(states=["broken"]))
         dag = WorkflowDAG("bad")
         dag.add_node("a", "output", {"x": "{{ b.y }}"})
         with pytest.raises(InvalidWorkflowError):
@@ -280,3 +284,16 @@ async def test_without_a_token_or_with_a_weak_one_the_door_stays_shut(tmp_path: 
                 await reader.cancel("01m7")
 
     assert (caught.value.needed, caught.value.held) == ("run", ("read",))
+
+
+async def test_many_wait_at_once_on_one_client(server: DevServer) -> None:
+    waiting = WorkflowDAG("crowd")
+    waiting.add_node("ask", "wait_for_signal", {"signal": "go"})
+
+    async with Client(server.url) as client:
+        begun = await client.submit(waiting)
+        async with asyncio.TaskGroup() as group:
+            waits = [group.create_task(client.wait(begun, timeout_s=30)) for _ in range(150)]
+            await client.signal(begun, "go")
+
+    assert {each.result().status.value for each in waits} == {"COMPLETED"}

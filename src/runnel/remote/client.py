@@ -17,7 +17,7 @@ from runnel.node_details import ITEMS, NodeDetail
 from runnel.ports.archive import ALL_EXECUTIONS, ExecutionFilter, HeaderPage, StateCount
 from runnel.ports.store import Header
 from runnel.remote.answers import detail_of, event_of, history_of, page_of, read, view_of
-from runnel.remote.filters import query_of
+from runnel.remote.filters import query_of, states_of
 from runnel.remote.models import About, Ready, StoredWorkflow
 from runnel.remote.paths import step
 from runnel.remote.server_address import server_address
@@ -220,7 +220,7 @@ class Client:
         `text` is part of an id, a workflow's name, a label's value or an error.
         """
         wanted = ExecutionFilter(
-            states=tuple(ExecutionState(state) for state in states),
+            states=states_of(states),
             workflow=workflow,
             labels=dict(labels or {}),
             text=text,

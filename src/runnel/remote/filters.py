@@ -1,9 +1,23 @@
 """Which executions are meant, as parameters of a request."""
 
+from collections.abc import Sequence
 from math import isfinite
 
+from runnel.core.checks.wording import shown
+from runnel.core.states import ExecutionState
+from runnel.errors import InputError
 from runnel.ports.archive import ExecutionFilter
 from runnel.views import moment
+
+
+def states_of(names: Sequence[ExecutionState | str]) -> tuple[ExecutionState, ...]:
+    """In capital letters or not; raises InputError."""
+    known = {state.value: state for state in ExecutionState}
+    for name in names:
+        if name.upper() not in known:
+            expected = ", ".join(known)
+            raise InputError(f"states: expected some of {expected}, got {shown(name)}")
+    return tuple(dict.fromkeys(known[name.upper()] for name in names))
 
 
 def query_of(wanted: ExecutionFilter, *, with_page: bool = True) -> list[tuple[str, str]]:

@@ -20,6 +20,9 @@ from runnel.remote.streams import Message, messages
 Query: TypeAlias = Sequence[tuple[str, str]]
 
 CONNECT_S = 10.0
+# Whoever waits for an execution has a connection of its own.
+CONNECTIONS_MAX = 1_000
+KEPT_OPEN_MAX = 50
 # An answer that was asked to come after so long is given this much more.
 MARGIN_S = 15.0
 PAUSE_S = 0.2
@@ -96,6 +99,9 @@ class Transport:
             trust_env=not address.is_loopback,
             # Where nothing is encrypted: reading the certificates of all authorities takes 0.2 s.
             verify=address.is_encrypted,
+            limits=httpx.Limits(
+                max_connections=CONNECTIONS_MAX, max_keepalive_connections=KEPT_OPEN_MAX
+            ),
         )
 
     async def close(self) -> None:
