@@ -1,0 +1,151 @@
+"""Whatever fits the OpenAPI description, or almost does, gets an answer that fits it, too.
+
+With RUNNEL_SCHEMA_WHOLE=1 every case of the coverage phase is tried as well, which takes minutes.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from runnel.runtime.servers import PostgresServer, RedisServer
+from tests.e2e.dev_server import DevServer, dev_server
+from tests.e2e.program import DEADLINE_S
+from tests.e2e.schema_hooks import KNOWN
+from tests.redis_server import empty
+
+SEED = 6
+EXAMPLES = 8
+CHECKS = (
+    "not_a_server_error",
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_headers_conformance",
+    "response_schema_conformance",
+    "ignored_auth",
+)
+# Streams do not end; tests/integration/test_api_events.py follows them.
+ENDLESS = ("follow_all", "follow_execution")
+IS_WHOLE = bool(os.environ.get("RUNNEL_SCHEMA_WHOLE"))
+PHASES = "examples,coverage,fuzzing" if IS_WHOLE else "examples,fuzzing"
+LIMIT_S = 1_800.0 if IS_WHOLE else 9 * DEADLINE_S
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(LIMIT_S + 6 * DEADLINE_S)]
+
+HELLO = {"name": "hello", "nodes": [{"id": "greet", "handler": "output", "config": {"text": "hi"}}]}
+REFUSED = {
+    "name": "refused",
+    "nodes": [{"id": "greet", "handler": "python", "config": {"function": "os:getcwd"}}],
+}
+HOOK = {"kind": "token", "secret": "shop", "mapping": {"name": "{{ body.name }}"}}
+HOURLY = {"id": "hourly", "workflow": "hello", "interval_s": 3_600}
+
+
+@pytest.fixture(params=["embedded", "servers"])
+def stores(request: pytest.FixtureRequest) -> dict[str, str]:
+    """What the environment says about where a process stores."""
+    if request.param == "embedded":
+        return {}
+    redis: RedisServer = request.getfixturevalue("shared_redis")
+    postgres: PostgresServer = request.getfixturevalue("shared_postgres")
+    empty(redis)
+    return {
+        "REDIS_URL": redis.url,
+        "POSTGRES_URL": postgres.url,
+        "POSTGRES_SCHEMA": "described",
+    }
+
+
+@pytest.fixture
+def token(stores: dict[str, str], server: DevServer) -> str:
+    words = ("token", "create", "all", "--scope", "admin", "--per-minute", "0")
+    return server.program.run(*words, **stores).stdout.strip()
+
+
+@pytest.fixture
+def server(tmp_path: Path, stores: dict[str, str]) -> Iterator[DevServer]:
+    unlimited = {"RUNNEL_API_RATE_LIMIT": "0", "RUNNEL_SECRET_SHOP": "open-sesame-7"}
+    with dev_server(tmp_path, **stores, **unlimited) as running:
+        yield running
+
+
+def test_every_answer_fits_its_description(server: DevServer, token: str) -> None:
+    bearer = {"Authorization": f"Bearer {token}"}
+    with httpx.Client(base_url=server.url, headers=bearer, timeout=DEADLINE_S) as http:
+        known = {**_seeded(http), "token_id": [token.split("_")[1]]}
+        operations = _operations(http)
+        done = _schemathesis(server, token, known)
+        still = http.get("/v1/executions").status_code
+        without = httpx.get(f"{server.url}/v1/executions").status_code
+
+    assert done.returncode == 0, f"{done.stdout[-8_000:]}\n{done.stderr}"
+    assert f"Tested: {operations - len(ENDLESS)}" in done.stdout
+    assert (still, without) == (200, 401)
+
+
+def _seeded(http: httpx.Client) -> dict[str, list[str]]:
+    """Something of each kind, so that half of the requests find it."""
+    held = _posted(http, "/v1/workflow", HELLO)["execution_id"]
+    _posted(http, "/v1/workflows", REFUSED)
+    ids = [
+        _posted(http, f"/v1/workflows/{name}/run", {})["execution_id"]
+        for name in ("hello", "refused")
+    ]
+    for each in ids:
+        http.get(f"/v1/executions/{each}/wait", params={"timeout": 20}).raise_for_status()
+    http.put("/v1/workflows/hello/triggers/webhook", json=HOOK).raise_for_status()
+    _posted(http, "/v1/schedules", HOURLY)
+    definition = http.get("/v1/workflows/hello").json()["workflow_definition_id"]
+    return {
+        "execution_id": [held, *ids],
+        "name": ["hello", f"{ids[1]}/greet"],  # a workflow, a dead letter
+        "node_id": ["greet"],
+        "schedule_id": ["hourly"],
+        "workflow_definition_id": [definition],
+    }
+
+
+def _posted(http: httpx.Client, path: str, body: object) -> dict[str, str]:
+    answer = http.post(path, json=body)
+    assert answer.is_success, f"{path}: {answer.text}"
+    found: dict[str, str] = answer.json()
+    return found
+
+
+def _operations(http: httpx.Client) -> int:
+    paths = http.get("/openapi.json").json()["paths"]
+    return sum(len(each) for each in paths.values())
+
+
+def _schemathesis(
+    server: DevServer, token: str, known: dict[str, list[str]]
+) -> "subprocess.CompletedProcess[str]":
+    options = {
+        "--header": f"Authorization: Bearer {token}",
+        "--phases": PHASES,
+        "--max-examples": str(EXAMPLES),
+        "--seed": str(SEED),
+        "--checks": ",".join(CHECKS),
+        "--generation-database": "none",
+        "--suppress-health-check": "all",
+    }
+    words = [word for pair in options.items() for word in pair]
+    words += [word for each in ENDLESS for word in ("--exclude-operation-id", each)]
+    return subprocess.run(
+        [Path(sys.executable).with_name("st"), "run", f"{server.url}/openapi.json", *words],
+        cwd=server.program.folder,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "SCHEMATHESIS_HOOKS": "tests.e2e.schema_hooks",
+            KNOWN: json.dumps(known),
+        },
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
