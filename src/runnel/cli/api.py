@@ -59,16 +59,18 @@ def api(
     from runnel.api.server import listen, url_of
     from runnel.cli.options import configure_server
     from runnel.cli.serving import serve
+    from runnel.cli.several import end_with_parent, supervise
     from runnel.settings import adjusted
 
     settings = configure_server(Place(redis_url=redis_url))
     settings = adjusted(settings, api_host=host, api_port=port, metrics_port=metrics_port)
     listening = _adopted(inherited) or listen(settings.api_host, settings.api_port)
-    if inherited is None:
+    if inherited is not None:
+        end_with_parent()
+    else:
         print(f"Runnel answers on {url_of(listening)}", file=sys.stderr, flush=True)
     if workers > 1:
         from runnel.cli.metering import ports_for
-        from runnel.cli.several import supervise
 
         command = [*_command(redis_url), "--fd", str(listening.fileno())]
         ports = ports_for(settings.metrics_port, workers)

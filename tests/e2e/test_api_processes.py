@@ -1,0 +1,78 @@
+"""`runnel api --workers`: how its processes begin, and how they end together."""
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from runnel.runtime.servers import RedisServer
+from runnel.runtime.servers.guardian import children_of
+from tests.e2e.program import DEADLINE_S, Program, Running
+from tests.waiting import eventually, eventually_found
+
+pytestmark = pytest.mark.e2e
+
+ANSWERS = "Runnel answers on "
+
+
+@asynccontextmanager
+async def two(folder: Path, redis: RedisServer) -> AsyncIterator[tuple[Running, list[int]]]:
+    """The process that was started, and the two that answer for it."""
+    servers = {"REDIS_URL": redis.url, "REDIS_PREFIX": "processes"}
+    command = ("api", "--workers", "2", "--port", "0")
+    async with Program(folder).running(*command, **servers) as running:
+        url = (await running.says(ANSWERS)).removeprefix(ANSWERS)
+        await eventually(lambda: len(children_of(running.pid)) == 2)
+        async with httpx.AsyncClient(base_url=url) as http:
+
+            async def live() -> bool | None:
+                return (await http.get("/health/live", timeout=DEADLINE_S)).is_success or None
+
+            await eventually_found(live, every_s=0.1, deadline_s=DEADLINE_S)
+        yield running, children_of(running.pid)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def test_they_end_when_the_one_that_started_them_is_killed(
+    tmp_path: Path, shared_redis: RedisServer
+) -> None:
+    async with two(tmp_path, shared_redis) as (running, children):
+        running.send(signal.SIGKILL)
+        await running.ends()
+
+        await eventually(lambda: not any(map(is_alive, children)), DEADLINE_S)
+
+
+async def test_ctrl_c_in_a_terminal_is_told_to_each_of_them_once(
+    tmp_path: Path, shared_redis: RedisServer
+) -> None:
+    """A terminal sends it to the whole group: twice would be to hurry."""
+    async with two(tmp_path, shared_redis) as (running, children):
+        assert {os.getpgid(each) for each in children}.isdisjoint({os.getpgid(running.pid)})
+
+        running.send(signal.SIGINT)
+        code, _, _ = await running.ends()
+
+    assert code == 0
+
+
+async def test_what_can_not_be_started_is_not_started_again_and_again(tmp_path: Path) -> None:
+    ended = Program(tmp_path).run(
+        "api", "--workers", "2", "--port", "0", "--redis-url", "redis://127.0.0.1:1/0"
+    )
+
+    assert ended.returncode == 1
+    assert "can't use the Redis" in ended.stderr
+    assert "starting another" not in ended.stderr
+    assert ended.stderr.rstrip().endswith("can't be started; see the error above")
