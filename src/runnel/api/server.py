@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import uvicorn
 from fastapi import FastAPI
 
+from runnel.api.connections import TimelyProtocol
 from runnel.api.site import Site
 from runnel.errors import InputError
 from runnel.runtime.engine import Stops
@@ -48,6 +49,7 @@ class ApiRole:
         settings = site.settings
         config = uvicorn.Config(
             app,
+            http=TimelyProtocol,
             log_config=None,
             access_log=False,
             lifespan="off",

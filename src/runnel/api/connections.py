@@ -1,0 +1,46 @@
+"""Connections on which a request has to arrive in time: an open one costs the server something."""
+
+import asyncio
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+# From the first byte of a request, or from the beginning of the connection, to the last byte of
+# its body. 10 MB take that long at 1.3 Mbit/s.
+REQUEST_S = 60.0
+_ARRIVING = frozenset({h11.IDLE, h11.SEND_BODY})
+
+
+class TimelyProtocol(H11Protocol):
+    """uvicorn itself waits for ever; between two requests it waits 5 s, here too."""
+
+    request_s = REQUEST_S
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._look()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._look()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget()
+        super().connection_lost(exc)
+
+    def _look(self) -> None:
+        if self.conn.their_state not in _ARRIVING or self.transport.is_closing():
+            self._forget()
+        elif self._deadline is None:
+            self._deadline = self.loop.call_later(self.request_s, self._hang_up)
+
+    def _forget(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _hang_up(self) -> None:
+        self._deadline = None
+        if self.conn.their_state in _ARRIVING:
+            self.transport.close()

@@ -1,0 +1,77 @@
+"""Connections on which a request does not arrive in time are closed; others are left alone."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from runnel.api.connections import TimelyProtocol
+from runnel.api.server import ApiRole, listen
+from runnel.runtime.engine import Stops
+from tests.api import Api, open_api
+
+DEADLINE_S = 20.0
+HEAD = (
+    b"POST /v1/workflows/validate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+)
+LIVE = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@pytest.fixture
+async def api(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Api]:
+    monkeypatch.setattr(TimelyProtocol, "request_s", 0.3)
+    async with open_api("memory", request, tmp_path) as api:
+        yield api
+
+
+@asynccontextmanager
+async def connected(
+    api: Api,
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """To a server of its own, on a socket."""
+    listening = listen("127.0.0.1", 0)
+    role = ApiRole("api", api.app, api.site, listening)
+    stops = Stops(asyncio.Event(), asyncio.Event())
+    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
+        group.create_task(role.run(stops))
+        reader, writer = await asyncio.open_connection(*listening.getsockname())
+        try:
+            yield reader, writer
+        finally:
+            writer.close()
+            stops.gently.set()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"GET /health/live HTTP/1.1\r\n",
+        HEAD + b"Content-Length: 100\r\n\r\n{",
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n",
+        LIVE + b"GET /health/live HTTP/1.1\r\n",
+    ],
+)
+async def test_a_request_that_does_not_arrive_is_not_waited_for(api: Api, sent: bytes) -> None:
+    async with connected(api) as (reader, writer):
+        writer.write(sent)
+        answered = await reader.read()
+
+    assert answered.count(b"HTTP/1.1 200") == sent.count(LIVE)
+    assert b"HTTP/1.1 5" not in answered
+
+
+async def test_an_answer_that_takes_longer_is_waited_for(api: Api) -> None:
+    node = {"id": "ask", "handler": "wait_for_signal", "config": {"signal": "go"}}
+    held = await api.post("/v1/workflow", {"name": "held", "nodes": [node]})
+    path = f"/v1/executions/{held['execution_id']}/wait?timeout=1"
+    async with connected(api) as (reader, writer):
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        waited = await reader.readuntil(b"\r\n")
+        await reader.readuntil(b"\r\n\r\n")
+
+    assert waited == b"HTTP/1.1 200 OK\r\n"
