@@ -2,7 +2,7 @@
 
 from typing import Annotated, TypeAlias
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Request
 
 from runnel.api.answers import BODY, problems
 from runnel.api.bodies import StrictRoute
@@ -15,7 +15,7 @@ from runnel.api.models.schedules import (
     SchedulePage,
 )
 from runnel.api.parameters import After, Limit
-from runnel.api.security.callers import needs
+from runnel.api.security.callers import check_caller, needs
 from runnel.api.security.scopes import Scope
 from runnel.api.site import OfSite, Site
 from runnel.core.json_types import Json
@@ -127,7 +127,12 @@ async def remove(schedule_id: ScheduleId, site: OfSite) -> None:
     dependencies=RUN,
     responses=problems(*BODY),
 )
-async def dispatch(site: OfSite, wanted: DispatchRequest | None = None) -> dict[str, Json]:
+async def dispatch(
+    request: Request, site: OfSite, wanted: DispatchRequest | None = None
+) -> dict[str, Json]:
+    """`now` needs the scope `operate`: what lies before it is not fired by the clock any more."""
+    if wanted is not None and wanted.now is not None:
+        check_caller(request, Scope.OPERATE)
     now = None if wanted is None or wanted.now is None else wanted.now.timestamp()
     outcomes = await site.scheduler.dispatch(now)
     return {
