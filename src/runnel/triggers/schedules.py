@@ -27,6 +27,9 @@ from runnel.triggers.values import input_of
 from runnel.triggers.wanted_workflow import wanted_workflow
 
 PAGE = 200
+# Ticks that were fired ahead of time are not fired again. Where that was by more than a day, a
+# clock was wrong, and whoever changes the schedule, or pauses and resumes it, wants it to go on.
+AHEAD_S_MAX = 86_400.0
 _RUN = ("workflow", "version", "input")
 _TIMING = ("cron", "interval_s", "timezone", "starts_at", "ends_at", "is_paused")
 
@@ -129,7 +132,9 @@ class Schedules:
             await self._require_workflow(schedule)
         progress = kept.progress
         if any(getattr(schedule, name) != getattr(former, name) for name in _TIMING):
-            progress = msgspec.structs.replace(progress, cursor=max(progress.cursor, now))
+            is_lost = progress.cursor > now + AHEAD_S_MAX
+            cursor = now if is_lost else max(progress.cursor, now)
+            progress = msgspec.structs.replace(progress, cursor=cursor)
         return msgspec.structs.replace(kept, schedule=schedule, progress=progress)
 
     async def _require_workflow(self, schedule: Schedule) -> None:

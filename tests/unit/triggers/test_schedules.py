@@ -169,3 +169,18 @@ async def test_more_than_a_page_of_schedules_is_fired(stage: Stage) -> None:
     listed = await stage.schedules.list(after="s0001", limit=2)
     assert fired == PAGE + 5
     assert [each.schedule.id for each in listed] == ["s0002", "s0003"]
+
+
+async def test_a_schedule_that_a_wrong_clock_has_led_far_ahead_goes_on_after_a_pause(
+    stage: Stage,
+) -> None:
+    await stage.add()
+    await stage.scheduler().dispatch(START + 10 * 366 * 86_400)
+    lost = (await stage.schedules.get("s")).kept
+
+    await stage.schedules.pause("s")
+    await stage.schedules.pause("s", is_paused=False)
+    await stage.clock.advance(10.0)
+
+    assert lost.progress.cursor > START + 9 * 366 * 86_400
+    assert await stage.scheduler().tick() == 1
