@@ -1,5 +1,6 @@
 """Whether this process lives, and whether it can be given work."""
 
+from asyncio import gather
 from collections.abc import Awaitable, Callable
 from typing import Literal, TypeAlias
 
@@ -9,6 +10,9 @@ from pydantic import BaseModel, Field
 from runnel.api.site import OfSite
 from runnel.errors import StoreError
 from runnel.operations.workers import state_of
+
+# Who asks whether a process is ready does not wait for long.
+LOOK_S = 3.0
 
 router = APIRouter(tags=["health"], prefix="/health")
 
@@ -41,13 +45,12 @@ async def live() -> Live:
     responses={503: {"model": Ready, "description": "One of them can't be reached"}},
 )
 async def ready(site: OfSite, response: Response) -> Ready:
-    needed = {"store": await _told(_store, site), "archive": await _told(_archive, site)}
+    looks = (_store, _archive, _orchestrators, _workers)
+    store, archive, orchestrators, workers = await gather(*(_told(look, site) for look in looks))
+    needed = {"store": store, "archive": archive}
     if site.stopping.is_set():
         needed["server"] = "it is ending"
-    acting = {
-        "orchestrators": await _told(_orchestrators, site),
-        "workers": await _told(_workers, site),
-    }
+    acting = {"orchestrators": orchestrators, "workers": workers}
     parts = {**needed, **acting}
     if any(needed.values()):
         response.status_code = 503
@@ -57,9 +60,11 @@ async def ready(site: OfSite, response: Response) -> Ready:
 
 async def _told(look: Look, site: OfSite) -> str | None:
     try:
-        return await look(site)
+        return await site.clock.within(LOOK_S, look(site))
     except StoreError as error:
         return str(error)
+    except TimeoutError:
+        return f"no answer within {LOOK_S:g} s"
 
 
 async def _store(site: OfSite) -> None:

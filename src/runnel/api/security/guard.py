@@ -1,6 +1,7 @@
 """Decides whether a request may come in, and as whom, before anything else looks at it."""
 
 from collections.abc import Collection, Mapping
+from ipaddress import IPv6Address, ip_address, ip_network
 
 import msgspec
 
@@ -11,7 +12,10 @@ from runnel.errors import NotAuthenticatedError, TooManyRequestsError
 from runnel.ports.windows import RequestWindows
 
 WINDOW_S = 60.0
-EXEMPT = ("/health/", "/metrics")
+HEALTH = "/health/"
+EXEMPT = (HEALTH, "/metrics")
+# Whoever is given IPv6 addresses is given so many that each request could have one of its own.
+NETWORK_BITS = 64
 
 _BEARER = "bearer "
 
@@ -50,6 +54,9 @@ class Guard:
 
         What a delivery to a webhook says of its caller is for that webhook to judge.
         """
+        if path.startswith(HEALTH):  # answered also when no store is
+            self._check_source(headers, is_open=self._is_open)
+            return Caller(name="anonymous", scopes=None)
         is_open = await self._still_open()
         self._check_source(headers, is_open=is_open)
         given = None if is_delivery else headers.get("authorization")
@@ -57,12 +64,12 @@ class Guard:
         if is_open:
             return Caller(name="local", scopes=(Scope.ADMIN,))
         if given is None:
-            await self._count(f"address:{address}", self._rules.per_minute, is_exempt=is_exempt)
+            await self._count(_of_address(address), self._rules.per_minute, is_exempt=is_exempt)
             return Caller(name="anonymous", scopes=None)
         try:
             token = await self._identify(given)
         except NotAuthenticatedError:
-            await self._count(f"address:{address}", self._rules.per_minute, is_exempt=is_exempt)
+            await self._count(_of_address(address), self._rules.per_minute, is_exempt=is_exempt)
             raise
         await self._count(f"token:{token.id}", self._most(token), is_exempt=is_exempt)
         return Caller(name=token.name, scopes=token.scopes)
@@ -95,3 +102,16 @@ class Guard:
         wait_s = await self._windows.admit(who, limit=most, window_s=WINDOW_S)
         if wait_s > 0:
             raise TooManyRequestsError(most, wait_s)
+
+
+def _of_address(text: str) -> str:
+    """Whom the requests of an address are counted for."""
+    try:
+        address = ip_address(text.partition("%")[0])
+    except ValueError:
+        return f"address:{text}"
+    if isinstance(address, IPv6Address):
+        if address.ipv4_mapped is not None:
+            return f"address:{address.ipv4_mapped}"
+        return f"address:{ip_network((address, NETWORK_BITS), strict=False)}"
+    return f"address:{address}"

@@ -57,6 +57,7 @@ class Tokens:
         self._clock = clock
         self._known: Mapping[str, Token] = {}
         self._read_at: float | None = None
+        self._looked_at = 0.0
 
     async def create(self, wanted: NewToken) -> str:
         """The text of the token, which is stored nowhere; raises InputError."""
@@ -105,14 +106,16 @@ class Tokens:
         return found
 
     async def _current(self) -> Mapping[str, Token]:
+        """One request looks again, the others go on: a store that is away may take 20 s to say."""
         now = self._clock.monotonic()
-        age_s = None if self._read_at is None else now - self._read_at
-        if age_s is not None and age_s < LOOK_AGAIN_S:
+        is_known = self._read_at is not None and now - self._read_at <= STALE_S_MAX
+        if is_known and now - self._looked_at < LOOK_AGAIN_S:
             return self._known
+        self._looked_at = now
         try:
             self._known = {token.id: token for token in await self.all()}
         except StoreError:
-            if age_s is None or age_s > STALE_S_MAX:
+            if not is_known:
                 raise
             return self._known
         self._read_at = now
