@@ -40,6 +40,7 @@ def build_app(site: Site, guard: Guard) -> FastAPI:
         description="A durable workflow engine: submit, run, watch and operate workflows.",
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
     )
     app.state.site = site
     app.openapi = describe(app)  # type: ignore[method-assign]  # as FastAPI documents it

@@ -61,7 +61,9 @@ class Site:
         self.schedules = Schedules(backend, world.clock, world.ids)
         self.webhooks = Webhooks(backend, world.clock)
         secrets = secrets_of_worker(settings)
-        self.receiver = Receiver(client, backend.archive, world.clock, secrets)
+        self.receiver = Receiver(
+            client, backend.archive, world.clock, secrets, check_room=self.check_room
+        )
         metrics = metrics or Metrics()
         telemetry = Several(LogTelemetry(), metrics)
         self.scheduler = build_scheduler(backend, world, telemetry, client)

@@ -1,5 +1,8 @@
 """Answers the calls of webhooks: refused, or an execution that is stored when this returns."""
 
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
 import msgspec
 
 from runnel.client import Client
@@ -20,6 +23,8 @@ from runnel.triggers.deliveries import (
 from runnel.triggers.signatures import verify
 from runnel.triggers.webhook import LABEL, Webhook, WebhookKind
 
+CheckRoom: TypeAlias = Callable[[], Awaitable[None]]
+
 BODY_LABEL = "runnel.body"
 """The hash of the body that an execution was started by, if its delivery had a name."""
 
@@ -35,7 +40,18 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Receiver:
-    def __init__(self, client: Client, archive: Archive, clock: Clock, secrets: Secrets) -> None:
+    """`check_room` raises what is to be told while nothing new can be taken on."""
+
+    def __init__(
+        self,
+        client: Client,
+        archive: Archive,
+        clock: Clock,
+        secrets: Secrets,
+        *,
+        check_room: CheckRoom | None = None,
+    ) -> None:
+        self._check_room = check_room
         self._client = client
         self._archive = archive
         self._clock = clock
@@ -78,6 +94,8 @@ class Receiver:
         execution_id: ExecutionId | None,
     ) -> Received:
         found = await self._client.library.find(webhook.workflow, webhook.version)
+        if self._check_room is not None:
+            await self._check_room()
         labels = {**webhook.labels, LABEL: webhook.kind.value}
         if execution_id is not None:
             labels[BODY_LABEL] = delivery.body_hash

@@ -47,11 +47,16 @@ class Webhooks:
             return kept
 
     async def get(self, workflow: str) -> Webhook:
-        """Raises NotFoundError, UnreadableFormatError."""
-        record = await self._records.get(KIND, workflow) if _is_name(workflow) else None
-        if record is None:
+        """Raises NotFoundError, which names a similar one, and UnreadableFormatError."""
+        found = await self.find(workflow)
+        if found is None:
             raise await self._unknown(workflow)
-        return decode_webhook(record.data)
+        return found
+
+    async def find(self, workflow: str) -> Webhook | None:
+        """Raises UnreadableFormatError."""
+        record = await self._records.get(KIND, workflow) if _is_name(workflow) else None
+        return None if record is None else decode_webhook(record.data)
 
     async def list(self, *, after: str = "", limit: int = 50) -> Sequence[Webhook]:
         """By workflow; `after` is the last one of the previous page."""

@@ -59,6 +59,7 @@ async def rerun(site: OfSite, wanted: BulkRerunRequest) -> dict[str, Json]:
         is_newest=wanted.newest,
         configs=wanted.configs,
     )
+    await site.check_room()
     step = await rerun_many(
         site.client, site.backend.archive, _filter(wanted), again, key=wanted.key
     )

@@ -51,6 +51,7 @@ async def trigger(
 ) -> Triggered:
     id_ = ExecutionId(execution_id)
     input_ = None if wanted is None else wanted.input_params
+    await site.check_room()
     await site.client.trigger(id_, input_, idempotency_key=key)
     header = await site.backend.archive.get_header(id_)
     state = ExecutionState.PENDING if header is None else header.state
@@ -196,6 +197,7 @@ async def rerun(
         is_newest=wanted.newest,
         configs=wanted.configs,
     )
+    await site.check_room()
     new_id = await site.client.rerun(
         ExecutionId(execution_id), again, input_=wanted.input, idempotency_key=key
     )

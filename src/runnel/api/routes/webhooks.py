@@ -18,8 +18,10 @@ from runnel.api.parameters import After, Limit, NamePath
 from runnel.api.security.callers import needs
 from runnel.api.security.scopes import Scope
 from runnel.api.site import OfSite
+from runnel.core.checks.wording import printable
 from runnel.core.json_types import Json
 from runnel.core.states import ExecutionState
+from runnel.errors import NotFoundError
 from runnel.triggers.deliveries import Delivery
 from runnel.triggers.documents import webhook_document
 from runnel.triggers.webhook import Webhook
@@ -51,7 +53,9 @@ _ANYTHING = {
     openapi_extra=_ANYTHING,
 )
 async def call(name: NamePath, request: Request, site: OfSite) -> Response:
-    webhook = await site.webhooks.get(name)
+    webhook = await site.webhooks.find(name)
+    if webhook is None:  # and nothing of those that there are, to whom nobody knows
+        raise NotFoundError("webhook of workflow", printable(name))
     query = request.query_params.multi_items()
     delivery = Delivery.of(request.headers.items(), query, await request.body())
     received = await site.receiver.receive(webhook, delivery)

@@ -7,7 +7,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from runnel.api.problems import problem_response
 from runnel.api.security.guard import Guard
-from runnel.errors import BodyTooLargeError, RunnelError, UnsupportedMediaError
+from runnel.errors import (
+    BodyTooLargeError,
+    MalformedBodyError,
+    RunnelError,
+    UnsupportedMediaError,
+)
 
 HEADERS: Mapping[str, str] = {
     "X-Content-Type-Options": "nosniff",
@@ -43,12 +48,19 @@ class Gate:
             caller = await self._guard.admit(path, headers, client[0], is_delivery=is_delivery)
             self._check_body(scope, headers, is_delivery=is_delivery)
         except RunnelError as error:
-            await problem_response(error)(scope, receive, sending)
+            answer = problem_response(error)
+            if _is_ambiguous(headers):
+                answer.headers["Connection"] = "close"
+            await answer(scope, receive, sending)
             return
         scope.setdefault("state", {})["caller"] = caller
         await self._app(scope, self._bounded(receive), sending)
 
     def _check_body(self, scope: Scope, headers: Headers, *, is_delivery: bool) -> None:
+        if _is_ambiguous(headers):
+            raise MalformedBodyError(
+                "the body: expected Content-Length or Transfer-Encoding, got both"
+            )
         length = headers.get("content-length", "0")
         if length.isdigit() and int(length) > self._body_bytes_max:
             raise BodyTooLargeError(self._body_bytes_max)
@@ -78,6 +90,11 @@ class Gate:
 
 def media_type(headers: Headers) -> str:
     return headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _is_ambiguous(headers: Headers) -> bool:
+    """A proxy may have seen another end of this request, and so a request that is none."""
+    return "content-length" in headers and "transfer-encoding" in headers
 
 
 def _with_headers(send: Send) -> Send:
