@@ -114,14 +114,14 @@ class SlowRecords:
             raise StoreError("away")
         return await self._records.list(kind, after=after, limit=limit)
 
-    async def put(self, kind: str, key: str, data: bytes, *, revision: int | None) -> int:
+    async def put(self, kind: str, key: str, data: bytes, *, revision: int) -> int:
         return await self._records.put(kind, key, data, revision=revision)
 
     async def get(self, kind: str, key: str) -> Record | None:
         return await self._records.get(kind, key)
 
-    async def delete(self, kind: str, key: str) -> bool:
-        return await self._records.delete(kind, key)
+    async def delete(self, kind: str, key: str, *, revision: int | None = None) -> bool:
+        return await self._records.delete(kind, key, revision=revision)
 
 
 class Door:
