@@ -9,6 +9,7 @@ from fastapi import Depends, Request
 from fastapi.responses import StreamingResponse
 
 from runnel.api.http_metrics import HttpMetrics
+from runnel.api.probes import Probes
 from runnel.api.security.tokens import Tokens
 from runnel.client import Client
 from runnel.core.ids import ExecutionId
@@ -73,6 +74,7 @@ class Site:
         self.http_metrics = HttpMetrics()
         metrics.include(self.http_metrics.families)
         self.exposition = Exposition(metrics.families, self.gauges.families)
+        self.probes = Probes(world.clock)
         self.stopping = asyncio.Event()
         self._streams = 0
         self._depths: dict[str, int] = {}

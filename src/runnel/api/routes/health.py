@@ -1,18 +1,14 @@
 """Whether this process lives, and whether it can be given work."""
 
 from asyncio import gather
-from collections.abc import Awaitable, Callable
-from typing import Literal, TypeAlias
+from functools import partial
+from typing import Literal
 
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
 from runnel.api.site import OfSite
-from runnel.errors import StoreError
 from runnel.operations.workers import state_of
-
-# Who asks whether a process is ready does not wait for long.
-LOOK_S = 3.0
 
 router = APIRouter(tags=["health"], prefix="/health")
 
@@ -30,9 +26,6 @@ class Ready(BaseModel):
     parts: dict[str, str | None]
 
 
-Look: TypeAlias = Callable[[OfSite], Awaitable[str | None]]
-
-
 @router.get("/live", operation_id="is_live", summary="This process answers")
 async def live() -> Live:
     return Live()
@@ -45,12 +38,12 @@ async def live() -> Live:
     responses={503: {"model": Ready, "description": "One of them can't be reached"}},
 )
 async def ready(site: OfSite, response: Response) -> Ready:
-    looks = (_store, _archive, _orchestrators, _workers)
-    store, archive, orchestrators, workers = await gather(*(_told(look, site) for look in looks))
-    needed = {"store": store, "archive": archive}
+    found = await gather(*(site.probes.problem(part, partial(PARTS[part], site)) for part in PARTS))
+    parts = dict(zip(PARTS, found, strict=True))
+    needed = {part: parts[part] for part in NEEDED}
     if site.stopping.is_set():
         needed["server"] = "it is ending"
-    acting = {"orchestrators": orchestrators, "workers": workers}
+    acting = {part: parts[part] for part in PARTS if part not in NEEDED}
     parts = {**needed, **acting}
     if any(needed.values()):
         response.status_code = 503
@@ -58,21 +51,14 @@ async def ready(site: OfSite, response: Response) -> Ready:
     return Ready(status="degraded" if any(acting.values()) else "ready", parts=parts)
 
 
-async def _told(look: Look, site: OfSite) -> str | None:
-    try:
-        return await site.clock.within(LOOK_S, look(site))
-    except StoreError as error:
-        return str(error)
-    except TimeoutError:
-        return f"no answer within {LOOK_S:g} s"
-
-
-async def _store(site: OfSite) -> None:
+async def _store(site: OfSite) -> str | None:
     await site.backend.tasks.queues()
+    return None
 
 
-async def _archive(site: OfSite) -> None:
+async def _archive(site: OfSite) -> str | None:
     await site.backend.archive.list_workflows(limit=1)
+    return None
 
 
 async def _orchestrators(site: OfSite) -> str | None:
@@ -90,3 +76,12 @@ async def _workers(site: OfSite) -> str | None:
     if any(state_of(each, site.settings) == "alive" for each in found):
         return None
     return "no worker is there: tasks wait"
+
+
+NEEDED = ("store", "archive")
+PARTS = {
+    "store": _store,
+    "archive": _archive,
+    "orchestrators": _orchestrators,
+    "workers": _workers,
+}

@@ -1,0 +1,50 @@
+"""Whoever asks how the parts are is told soon, also of one that hangs."""
+
+import asyncio
+
+from runnel.api.probes import LOOK_S, Probes
+from runnel.errors import StoreError
+from runnel.testing.clock import FakeClock
+from tests.waiting import eventually
+
+
+class Part:
+    def __init__(self) -> None:
+        self.answers = asyncio.Event()
+        self.looks = 0
+        self.problem: str | None = None
+
+    async def look(self) -> str | None:
+        self.looks += 1
+        await self.answers.wait()
+        if self.problem is not None:
+            raise StoreError(self.problem)
+        return None
+
+
+async def test_a_part_that_hangs_is_told_of_and_looked_at_once_at_a_time() -> None:
+    clock, part = FakeClock(), Part()
+    probes = Probes(clock)
+
+    asked = [asyncio.create_task(probes.problem("store", part.look)) for _ in range(3)]
+    await eventually(lambda: part.looks == 1)
+    await clock.advance(LOOK_S)
+    hanging = await asyncio.gather(*asked)
+    part.answers.set()
+    back = await probes.problem("store", part.look)
+
+    assert set(hanging) == {"no answer within 3 s"}
+    assert back is None
+
+
+async def test_a_part_that_is_away_says_why_and_is_looked_at_anew() -> None:
+    part = Part()
+    part.answers.set()
+    probes = Probes(FakeClock())
+    part.problem = "gone"
+    away = await probes.problem("store", part.look)
+    part.problem = None
+
+    assert away == "gone"
+    assert await probes.problem("store", part.look) is None
+    assert part.looks == 2
