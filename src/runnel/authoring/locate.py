@@ -3,6 +3,7 @@
 import importlib
 import sys
 from pathlib import Path
+from typing import Any
 
 from runnel.authoring.calls import AnyFunction
 from runnel.authoring.main_module import loaded_module
@@ -23,13 +24,19 @@ def locate(name: str) -> AnyFunction:
         raise NotImportableError(
             f"expected a function as 'module:name', got '{name}': for example 'reports.daily:build'"
         )
-    found = _import(module, name)
-    for part in qualname.split("."):
-        found = _step(found, part, name)
+    found: Any = _import(module, name)
+    parts = qualname.split(".")
+    for number, part in enumerate(parts):
+        if not hasattr(found, part):
+            # By its name: what it holds may be secret, as that of 'os.environ' is.
+            holder = f"{module}:{'.'.join(parts[:number])}" if number else module
+            raise NotImportableError(f"can't find '{name}': '{holder}' has no '{part}'")
+        found = getattr(found, part)
     found = getattr(found, FUNCTION_OF, found)
     if not callable(found):
         raise NotImportableError(f"'{name}' is a {type(found).__name__}, expected a function")
-    return found
+    function: AnyFunction = found
+    return function
 
 
 def _import(module: str, name: str) -> object:
@@ -50,15 +57,6 @@ def _import(module: str, name: str) -> object:
         raise NotImportableError(
             f"can't import '{name}': {module} raised {type(error).__name__}: {error}"
         ) from error
-
-
-def _step(holder: object, part: str, name: str) -> object:
-    try:
-        return getattr(holder, part)
-    except AttributeError:
-        raise NotImportableError(
-            f"can't find '{name}': '{getattr(holder, '__name__', holder)}' has no '{part}'"
-        ) from None
 
 
 def _put_working_directory_on_path() -> None:

@@ -1,0 +1,27 @@
+"""What is said of a function that can't be found."""
+
+import pytest
+
+from runnel.authoring.locate import NotImportableError, locate
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("os:nope", "can't find 'os:nope': 'os' has no 'nope'"),
+        (
+            "os:environ.nope",
+            "can't find 'os:environ.nope': 'os:environ' has no 'nope'",
+        ),
+        (
+            "os:path.sep.nope",
+            "can't find 'os:path.sep.nope': 'os:path.sep' has no 'nope'",
+        ),
+        ("os:environ", "'os:environ' is a _Environ, expected a function"),
+    ],
+)
+def test_nothing_of_what_a_value_holds_is_told(name: str, said: str) -> None:
+    with pytest.raises(NotImportableError) as raised:
+        locate(name)
+
+    assert str(raised.value) == said
