@@ -1,5 +1,6 @@
 """What a client does about servers that are away, busy, slow, broken or no Runnel at all."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -156,6 +157,19 @@ async def test_nobody_there_is_one_sentence_with_the_address(odd: OddServer) -> 
         f"can't use the Runnel server at {url.rstrip('/')}: connection refused; look whether it "
         "runs, and whether this is where it listens"
     )
+
+
+async def test_a_server_without_tls_is_told_from_one_that_is_away() -> None:
+    async def refuse(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """As an HTTP server does with what is no HTTP."""
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with Client(f"https://127.0.0.1:{port}", timeout_s=5, retries=0) as client:
+            with pytest.raises(NoServerError, match="it does not speak TLS, as https:// says; "):
+                await client.get("01x")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Requests to a server: answered, tried again where that is safe, or refused with an error."""
 
-import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from email.utils import parsedate_to_datetime
@@ -14,6 +13,7 @@ from runnel.core.json_types import Json
 from runnel.errors import NoServerError, NotAuthenticatedError, NotRunnelError, RunnelError
 from runnel.ports.clock import Clock, Ids
 from runnel.remote.problems import error_of
+from runnel.remote.reasons import reason_of
 from runnel.remote.server_address import ServerAddress
 from runnel.remote.streams import Message, messages
 
@@ -225,7 +225,7 @@ class Transport:
     def _unreachable(self, error: httpx.RequestError) -> RunnelError:
         if isinstance(error, httpx.TimeoutException):
             return self._no_server("it does not answer in time")
-        return self._no_server(_reason(error))
+        return self._no_server(reason_of(error))
 
     def _no_server(self, reason: str) -> NoServerError:
         remedy = "look whether it runs, and whether this is where it listens"
@@ -245,17 +245,3 @@ class Transport:
         """Twice as long each time, and by chance up to half of that less: others wait too."""
         longest_s = min(PAUSE_S_MAX, PAUSE_S * (1 << tried))
         return longest_s * (1 - int(self._ids.nonce(), 16) / _CHANCES / 2)
-
-
-def _reason(error: httpx.RequestError) -> str:
-    """What the operating system said, if it did: libraries say that 'all attempts failed'."""
-    found: BaseException | None = error
-    while found is not None:
-        if isinstance(found, OSError) and found.errno is not None:
-            said = os.strerror(found.errno) if found.errno > 0 else str(found.strerror)
-            return said[:1].lower() + said[1:]
-        if isinstance(found, BaseExceptionGroup):
-            found = found.exceptions[0]
-        else:
-            found = found.__cause__ or found.__context__
-    return str(error) or type(error).__name__
