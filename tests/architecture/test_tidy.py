@@ -46,6 +46,10 @@ EXEMPT: dict[str, tuple[Rule, ...]] = {
     "runtime/shared.py": (rules.tasks_in_groups,),
     # The reader of the feed serves listeners who come and go; the last one awaits its end.
     "runtime/newsroom.py": (rules.tasks_in_groups,),
+    # A look outlives the request that began it, when the store hangs.
+    "api/probes.py": (rules.tasks_in_groups,),
+    # A protocol of asyncio has no coroutine that could wait on a clock.
+    "api/connections.py": (rules.pure,),
     # A module of tasks is imported by every worker; only who runs a workflow needs an engine.
     "runtime/decorated.py": (rules.imports_on_top,),
     # A call is shared by callers of whom each may give up; its backend ends it.

@@ -53,6 +53,8 @@ async def test_they_end_when_the_one_that_started_them_is_killed(
 
         await eventually(lambda: not any(map(is_alive, children)), DEADLINE_S)
 
+    assert len(children) == 2
+
 
 async def test_ctrl_c_in_a_terminal_is_told_to_each_of_them_once(
     tmp_path: Path, shared_redis: RedisServer
