@@ -73,14 +73,9 @@ WRONG_SETTINGS = [
         f"--app: there is no module 'nowhere'; {LOOKED_FOR}",
     ),
     (
-        "dev",
-        {},
-        "runnel dev needs a Redis: give --with-servers for a private one, or --redis-url",
-    ),
-    (
         "dev --with-servers --redis-url redis://h",
         {},
-        "--with-servers and --redis-url are two servers; give only one of them",
+        "--with-servers and --redis-url are two places; give only one of them",
     ),
 ]
 

@@ -29,6 +29,7 @@ NOT_STATE = (":partition:", ":orchestrators", ":signs")
 # What is known of executions that have ended, and of their definitions.
 LASTS = {
     "definition",
+    "feed",
     "headers",
     "history",
     "ids",

@@ -107,11 +107,22 @@ class Newsroom:
             self._reader = asyncio.get_running_loop().create_task(self._read())
         try:
             yield
-        finally:
-            self._users -= 1
-            if not self._users:
-                reader, self._reader, self._position = self._reader, None, None
-                await _end(reader)
+        except BaseException:
+            await self._leave()
+            raise
+        ended = await self._leave()
+        if ended is not None and not ended.cancelled():
+            ended.result()  # raises what has ended it, which nothing that a store does should
+
+    async def _leave(self) -> "asyncio.Task[None] | None":
+        """The reader, if nobody needs it any more: it has ended then."""
+        self._users -= 1
+        if self._users or self._reader is None:
+            return None
+        reader, self._reader, self._position = self._reader, None, None
+        reader.cancel()
+        await asyncio.wait([reader])
+        return reader
 
     async def _read(self) -> None:
         position = await self._patience.until_done(self._feed.end, "feed")
@@ -135,11 +146,3 @@ class Newsroom:
                     listener.news.set()
         for ear in tuple(self._ears):
             ear(page)
-
-
-async def _end(reader: "asyncio.Task[None]") -> None:
-    """Raises what has ended it before, which nothing that a store does should."""
-    reader.cancel()
-    await asyncio.wait([reader])
-    if not reader.cancelled():
-        reader.result()
