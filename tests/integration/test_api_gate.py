@@ -1,7 +1,7 @@
 """What the gate makes of odd requests, and of stores that are away."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -93,6 +93,31 @@ async def test_all_doors_are_closed_while_too_much_waits(
         ]
 
     assert [each.json()["code"] for each in answers] == ["overloaded"] * 4
+
+
+async def test_a_stream_ends_when_its_token_is_revoked(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runnel.api.site.LOOK_AGAIN_S", 0.0)
+    ended = asyncio.Event()
+
+    async def beats() -> AsyncGenerator[bytes, None]:
+        try:
+            while True:
+                yield b": "
+        finally:
+            ended.set()
+
+    async with open_api("memory", request, tmp_path, is_open=False) as api:
+        token = await api.token(Scope.READ)
+        token_id = token.split("_")[1]
+        told = aiter(api.site.stream(beats(), token_id=token_id).body_iterator)
+        first = await anext(told)
+        await api.tokens.revoke(token_id)
+        rest = [each async for each in told]
+
+    assert (first, rest) == (b": ", [])
+    assert ended.is_set()
 
 
 # -- a store that is away ----------------------------------------------------------------------

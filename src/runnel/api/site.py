@@ -1,8 +1,8 @@
 """What the routes of one process work on."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
+from contextlib import aclosing, suppress
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 from fastapi import Depends, Request
@@ -116,18 +116,34 @@ class Site:
         """Shorter when this process ends."""
         await self.clock.wait(self.stopping, seconds)
 
-    def stream(self, messages: AsyncIterator[bytes]) -> StreamingResponse:
-        """Raises TooManyStreamsError when this process has as many as it can serve."""
+    def stream(
+        self, messages: AsyncGenerator[bytes, None], *, token_id: str | None = None
+    ) -> StreamingResponse:
+        """Ends when the token is not good any more, within seconds.
+
+        Raises TooManyStreamsError when this process has as many as it can serve.
+        """
         if self._streams >= STREAMS_MAX:
             raise TooManyStreamsError(STREAMS_MAX)
         headers = {"X-Accel-Buffering": "no"}  # nginx would keep them for itself
-        return StreamingResponse(self._counted(messages), media_type=STREAM, headers=headers)
+        return StreamingResponse(
+            self._counted(messages, token_id), media_type=STREAM, headers=headers
+        )
 
-    async def _counted(self, messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async def _counted(
+        self, messages: AsyncGenerator[bytes, None], token_id: str | None
+    ) -> AsyncIterator[bytes]:
         self._streams += 1
+        looked_at = self.clock.monotonic()
         try:
-            async for each in messages:
-                yield each
+            async with aclosing(messages):
+                async for each in messages:
+                    now = self.clock.monotonic()
+                    if token_id is not None and now - looked_at >= LOOK_AGAIN_S:
+                        looked_at = now
+                        if not await self.tokens.is_good(token_id):
+                            return
+                    yield each
         finally:
             self._streams -= 1
 

@@ -4,7 +4,7 @@ Each message has an id; a client that comes back with the last one it got (`Last
 browsers send by themselves) misses nothing.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 import msgspec
 
@@ -25,7 +25,9 @@ REST_PER_LOOK = 10
 _PREFIX = "n"
 
 
-async def of_execution(site: Site, execution_id: ExecutionId, after: str) -> AsyncIterator[bytes]:
+async def of_execution(
+    site: Site, execution_id: ExecutionId, after: str
+) -> AsyncGenerator[bytes, None]:
     """Its history, from the beginning or behind the message `after`, until it is final."""
     sent = place_of(after)
     async with site.newsroom.listen(execution_id) as news:
@@ -44,7 +46,7 @@ async def of_execution(site: Site, execution_id: ExecutionId, after: str) -> Asy
                 yield BEAT
 
 
-async def of_all(site: Site, after: str | None, *, children: bool) -> AsyncIterator[bytes]:
+async def of_all(site: Site, after: str | None, *, children: bool) -> AsyncGenerator[bytes, None]:
     """Every change of an execution from now on, or behind the message `after`."""
     position = None if after is None else FeedPosition(after)
     async with site.newsroom.listen_all(after=position) as subscription:

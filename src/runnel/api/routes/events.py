@@ -2,14 +2,14 @@
 
 from typing import Annotated, TypeAlias
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from runnel.api.answers import problems
 from runnel.api.bodies import StrictRoute
 from runnel.api.models.events import Changes
 from runnel.api.parameters import ExecutionIdPath
-from runnel.api.security.callers import needs
+from runnel.api.security.callers import needs, token_of
 from runnel.api.security.scopes import Scope
 from runnel.api.site import OfSite
 from runnel.api.streams import MEDIA_TYPE, is_told, of_all, of_execution
@@ -43,12 +43,15 @@ LastEventId: TypeAlias = Annotated[
     dependencies=READ,
     responses={**problems(404, 422), 200: _STREAM, 204: _OVER},
 )
-async def follow(execution_id: ExecutionIdPath, site: OfSite, last: LastEventId = None) -> Response:
+async def follow(
+    request: Request, execution_id: ExecutionIdPath, site: OfSite, last: LastEventId = None
+) -> Response:
     """`event` is the name of what happened, `end` the last one."""
     header = await site.client.header(ExecutionId(execution_id))
     if await is_told(site, header, last or ""):
         return Response(status_code=204)
-    return site.stream(of_execution(site, ExecutionId(execution_id), last or ""))
+    messages = of_execution(site, ExecutionId(execution_id), last or "")
+    return site.stream(messages, token_id=token_of(request))
 
 
 @router.get(
@@ -60,6 +63,7 @@ async def follow(execution_id: ExecutionIdPath, site: OfSite, last: LastEventId 
     responses={**problems(422), 200: _STREAM},
 )
 async def follow_all(
+    request: Request,
     site: OfSite,
     *,
     children: Annotated[bool, Query(description="Child executions too")] = False,
@@ -68,7 +72,7 @@ async def follow_all(
     """`execution` says which one changed, with its `status` if that did; after `gap` something is
     not known any more: list anew.
     """
-    return site.stream(of_all(site, last, children=children))
+    return site.stream(of_all(site, last, children=children), token_id=token_of(request))
 
 
 @router.get(

@@ -22,6 +22,12 @@ def needs(scope: Scope) -> Any:  # what Depends returns has no type of its own
     return Depends(check)
 
 
+def token_of(request: Request) -> str | None:
+    """The id of the token that a request has come with."""
+    caller: Caller = request.state.caller
+    return caller.token_id
+
+
 def check_caller(request: Request, scope: Scope) -> None:
     """Raises as `needs` does: for what only some calls of a route need."""
     caller: Caller = request.state.caller

@@ -25,6 +25,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     scopes: tuple[Scope, ...] | None
+    token_id: str | None = None
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +73,7 @@ class Guard:
             await self._count(_of_address(address), self._rules.per_minute, is_exempt=is_exempt)
             raise
         await self._count(f"token:{token.id}", self._most(token), is_exempt=is_exempt)
-        return Caller(name=token.name, scopes=token.scopes)
+        return Caller(name=token.name, scopes=token.scopes, token_id=token.id)
 
     async def _still_open(self) -> bool:
         """The first token closes it for good: the last one that is revoked does not open it."""

@@ -105,6 +105,14 @@ class Tokens:
             raise NotAuthenticatedError(f"the token '{found.name}' is too old; ask for a new one")
         return found
 
+    async def is_good(self, token_id: str) -> bool:
+        """Not once it is revoked or too old, nor when nobody has known for minutes."""
+        try:
+            found = (await self._current()).get(token_id)
+        except StoreError:
+            return False
+        return found is not None and not found.is_over(self._clock.now())
+
     async def _current(self) -> Mapping[str, Token]:
         """One request looks again, the others go on: a store that is away may take 20 s to say."""
         now = self._clock.monotonic()
