@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
+from starlette.types import Message
 
 from runnel.api.security.guard import Guard, Rules
 from runnel.api.security.scopes import Scope
@@ -42,6 +43,35 @@ async def test_a_body_with_two_lengths_is_refused_and_its_connection_closed(api:
 
     assert (answer.status_code, answer.json()["code"]) == (400, "malformed_body")
     assert answer.headers["connection"] == "close"
+
+
+async def test_a_client_that_leaves_in_the_middle_is_no_error_of_the_server(api: Api) -> None:
+    headers = {"host": "localhost", "content-type": "application/json", "content-length": "9"}
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": "/v1/workflows",
+        "query_string": b"",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        "client": ("127.0.0.1", 1),
+    }
+    arriving: list[Message] = [
+        {"type": "http.request", "body": b"{", "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return arriving.pop(0)
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await api.app(scope, receive, send)
+
+    assert sent[0]["status"] == 400
 
 
 async def test_a_path_with_a_slash_too_many_is_not_there(api: Api) -> None:

@@ -4,11 +4,17 @@ from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
 
 from runnel import __version__
 from runnel.api.http_metrics import Counted
 from runnel.api.openapi import describe
-from runnel.api.problems import on_http_error, on_invalid_request, on_runnel_error
+from runnel.api.problems import (
+    on_disconnect,
+    on_http_error,
+    on_invalid_request,
+    on_runnel_error,
+)
 from runnel.api.routes import (
     bulk,
     dead_letters,
@@ -54,6 +60,7 @@ def build_app(site: Site, guard: Guard) -> FastAPI:
     app.include_router(metrics.router)
     app.add_exception_handler(RunnelError, on_runnel_error)
     app.add_exception_handler(HTTPException, on_http_error)
+    app.add_exception_handler(ClientDisconnect, on_disconnect)
     app.add_exception_handler(RequestValidationError, on_invalid_request)
     app.add_exception_handler(Exception, on_runnel_error)
     app.add_middleware(Gate, guard=guard, body_bytes_max=site.settings.body_bytes_max)

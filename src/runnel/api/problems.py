@@ -91,6 +91,12 @@ async def on_runnel_error(_request: Request, error: Exception) -> Response:
     return problem_response(error) if isinstance(error, RunnelError) else internal_response()
 
 
+async def on_disconnect(_request: Request, _error: Exception) -> Response:
+    """Of whoever has left in the middle of a body: nobody reads it, and nothing went wrong here."""
+    detail = "the body is not complete"
+    return _response(HTTPStatus.BAD_REQUEST, detail, code=_KINDS[HTTPStatus.BAD_REQUEST])
+
+
 async def on_http_error(request: Request, error: Exception) -> Response:
     """Of the framework: no such path, a method that is not there, a body that can't be read."""
     if isinstance(error.__cause__, RunnelError):
