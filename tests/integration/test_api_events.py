@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +11,7 @@ import httpx
 import pytest
 import uvicorn
 
+from runnel.core.ids import ExecutionId
 from tests.api import KINDS, Api, open_api
 
 WAITING = {
@@ -166,6 +167,41 @@ async def test_changes_come_in_pages_too(stage: Stage) -> None:
 
     assert page["items"][0]["execution_id"] == execution_id
     assert (none["items"], none["has_gap"]) == ([], True)
+
+
+async def test_an_execution_is_read_once_for_all_who_follow_it(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_api("memory", request, tmp_path) as api:
+        await api.post("/v1/workflows", WAITING)
+        async with serving(api) as http:
+            stage = Stage(api, http)
+            execution_id = await stage.begin()
+            reads = _counted_reads(api, monkeypatch)
+            async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
+                following = [group.create_task(stage.all_of(execution_id)) for _ in range(50)]
+                while api.site.streams < len(following):
+                    await asyncio.wait(following, timeout=0.01)
+                await stage.let_go(execution_id)
+            told = [each.result() for each in following]
+        left = api.site.streams
+
+    assert told[0][-1].data == {"status": "COMPLETED"}
+    assert all(each == told[0] for each in told)
+    assert len(reads) < 2 * len(told)  # one each to begin with, and a few for all
+    assert left == 0
+
+
+def _counted_reads(api: Api, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    archive = api.backend.archive
+    load, found = archive.load, list[str]()
+
+    async def counted(execution_id: ExecutionId) -> Sequence[bytes]:
+        found.append(execution_id)
+        return await load(execution_id)
+
+    monkeypatch.setattr(archive, "load", counted)
+    return found
 
 
 async def test_streams_end_with_the_server(request: pytest.FixtureRequest, tmp_path: Path) -> None:

@@ -9,8 +9,11 @@ from fastapi import Depends, Request
 from fastapi.responses import StreamingResponse
 
 from runnel.api.http_metrics import HttpMetrics
+from runnel.api.messages import MEDIA_TYPE
+from runnel.api.pages import Pages
 from runnel.api.probes import Probes
 from runnel.api.security.tokens import Tokens
+from runnel.api.stories import Source, Stories
 from runnel.client import Client
 from runnel.core.ids import ExecutionId
 from runnel.errors import OverloadedError, RunnelError, TooManyStreamsError
@@ -32,7 +35,6 @@ from runnel.triggers.webhooks import Webhooks
 
 # How deep the queues are is asked so often at most, however many executions are begun.
 LOOK_AGAIN_S = 1.0
-STREAM = "text/event-stream"
 STREAMS_MAX = 2_000
 
 T = TypeVar("T")
@@ -42,6 +44,7 @@ class Site:
     """`stopping` is set when the process ends: whoever waits on behalf of a client gives up.
 
     `metrics` are those of all that this process does, if it does more than to answer.
+    `streams` is how many there are.
     """
 
     def __init__(
@@ -76,7 +79,16 @@ class Site:
         self.exposition = Exposition(metrics.families, self.gauges.families)
         self.probes = Probes(world.clock)
         self.stopping = asyncio.Event()
-        self._streams = 0
+        self.pages = Pages()
+        self.stories = Stories(
+            Source(
+                client=client,
+                archive=backend.archive,
+                clock=world.clock,
+                stopping=self.stopping,
+            )
+        )
+        self.streams = 0
         self._depths: dict[str, int] = {}
         self._looked_at: float | None = None
 
@@ -123,17 +135,17 @@ class Site:
 
         Raises TooManyStreamsError when this process has as many as it can serve.
         """
-        if self._streams >= STREAMS_MAX:
+        if self.streams >= STREAMS_MAX:
             raise TooManyStreamsError(STREAMS_MAX)
         headers = {"X-Accel-Buffering": "no"}  # nginx would keep them for itself
         return StreamingResponse(
-            self._counted(messages, token_id), media_type=STREAM, headers=headers
+            self._counted(messages, token_id), media_type=MEDIA_TYPE, headers=headers
         )
 
     async def _counted(
         self, messages: AsyncGenerator[bytes, None], token_id: str | None
     ) -> AsyncIterator[bytes]:
-        self._streams += 1
+        self.streams += 1
         looked_at = self.clock.monotonic()
         try:
             async with aclosing(messages):
@@ -145,7 +157,7 @@ class Site:
                             return
                     yield each
         finally:
-            self._streams -= 1
+            self.streams -= 1
 
     async def _end_of(self, execution_id: ExecutionId, timeout_s: float) -> None:
         with suppress(TimeoutError):

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 
 from runnel.ports.clock import Clock
 from runnel.ports.feed import Feed, FeedPage, FeedPosition
@@ -67,6 +68,15 @@ class Subscription:
                 return page
             if not await self._clock.wait(self._arrived, deadline - self._clock.monotonic()):
                 return FeedPage(changes=(), position=self.position)
+
+    def take_all(self) -> Sequence[FeedPage]:
+        """What has come by now; nothing while a listener that has been away reads by itself."""
+        pages = [] if self._is_behind else list(self._pages)
+        if pages:
+            self._pages.clear()
+            self._held = 0
+            self.position = pages[-1].position
+        return pages
 
     async def _read(self) -> FeedPage | None:
         page = await self._feed.read(self.position, limit=READ_AT_ONCE, wait_s=0)

@@ -7,12 +7,13 @@ from fastapi.responses import StreamingResponse
 
 from runnel.api.answers import problems
 from runnel.api.bodies import StrictRoute
+from runnel.api.messages import MEDIA_TYPE
 from runnel.api.models.events import Changes
 from runnel.api.parameters import ExecutionIdPath
 from runnel.api.security.callers import needs, token_of
 from runnel.api.security.scopes import Scope
 from runnel.api.site import OfSite
-from runnel.api.streams import MEDIA_TYPE, is_told, of_all, of_execution
+from runnel.api.streams import is_told, of_all, of_execution
 from runnel.core.ids import ExecutionId
 from runnel.core.json_types import Json
 from runnel.ports.feed import FeedPosition

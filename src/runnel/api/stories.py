@@ -1,0 +1,95 @@
+"""What has happened in the executions that are followed: read once for all who follow one."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from runnel.api.messages import of_history
+from runnel.client import Client
+from runnel.core.ids import ExecutionId
+from runnel.core.states import EXECUTION_FINAL, ExecutionState
+from runnel.ports.archive import Archive
+from runnel.ports.clock import Clock
+from runnel.views import history_of
+
+# A long history takes time to read: it is read again after so many times that.
+REST_PER_LOOK = 10
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """`stopping` is set when the process ends: nobody rests then."""
+
+    client: Client
+    archive: Archive
+    clock: Clock
+    stopping: asyncio.Event
+
+
+class Story:
+    """`messages` are those of the history as it was at the last look, each made once."""
+
+    def __init__(self, source: Source, execution_id: ExecutionId) -> None:
+        self.messages: list[bytes] = []
+        self.state = ExecutionState.PENDING
+        self.followers = 0
+        self._source = source
+        self._execution_id = execution_id
+        self._lock = asyncio.Lock()
+        self._entries = 0
+        self._looks_begun = 0
+        self._last_look = 0
+        self._rests_until = 0.0
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in EXECUTION_FINAL
+
+    async def look(self) -> None:
+        """Makes it as it was at some moment after this call; raises NotFoundError.
+
+        Whoever asks while another one looks is served by the next look, together with all others.
+        """
+        begun = self._looks_begun
+        async with self._lock:
+            if self._last_look > begun:
+                return
+            clock = self._source.clock
+            rest_s = self._rests_until - clock.monotonic()
+            if rest_s > 0:
+                await clock.wait(self._source.stopping, rest_s)
+            self._looks_begun += 1
+            number, began = self._looks_begun, clock.monotonic()
+            await self._read()
+            ended = clock.monotonic()
+            self._rests_until = ended + REST_PER_LOOK * (ended - began)
+            self._last_look = number
+
+    async def _read(self) -> None:
+        """The header first: what it knows to be over has its whole history stored."""
+        header = await self._source.client.header(self._execution_id)
+        entries = await self._source.archive.load(self._execution_id)
+        for each in history_of(entries[self._entries :]):
+            self.messages.append(of_history(len(self.messages) + 1, each))
+        self._entries = max(self._entries, len(entries))
+        self.state = header.state
+
+
+class Stories:
+    """An execution is forgotten when the last one who follows it leaves."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._stories: dict[ExecutionId, Story] = {}
+
+    @asynccontextmanager
+    async def following(self, execution_id: ExecutionId) -> AsyncIterator[Story]:
+        story = self._stories.setdefault(execution_id, Story(self._source, execution_id))
+        story.followers += 1
+        try:
+            yield story
+        finally:
+            story.followers -= 1
+            if not story.followers:
+                del self._stories[execution_id]
