@@ -12,7 +12,7 @@ _ARRIVING = frozenset({h11.IDLE, h11.SEND_BODY})
 
 
 class TimelyProtocol(H11Protocol):
-    """uvicorn itself waits for ever; between two requests it waits 5 s, here too."""
+    """uvicorn itself waits for ever for the rest of a request that has begun."""
 
     request_s = REQUEST_S
     _deadline: asyncio.TimerHandle | None = None

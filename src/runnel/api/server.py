@@ -14,6 +14,9 @@ from runnel.errors import InputError
 from runnel.runtime.engine import Stops
 
 BACKLOG = 2_048
+# Clients give up a connection that is idle for 5 to 60 s. Were it closed here at the same moment,
+# a request that is just on its way would be lost: httpx and uvicorn both have 5 s by default.
+KEEP_ALIVE_S = 75
 
 
 def listen(host: str, port: int, *, option: str = "--port") -> socket.socket:
@@ -54,6 +57,7 @@ class ApiRole:
             access_log=False,
             lifespan="off",
             server_header=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
             proxy_headers=bool(settings.api_proxies),
             forwarded_allow_ips=list(settings.api_proxies),
             timeout_graceful_shutdown=max(1, round(settings.shutdown_timeout_s)),
