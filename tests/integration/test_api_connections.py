@@ -1,6 +1,7 @@
 """Connections on which a request does not arrive in time are closed; others are left alone."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -75,3 +76,13 @@ async def test_an_answer_that_takes_longer_is_waited_for(api: Api) -> None:
         await reader.readuntil(b"\r\n\r\n")
 
     assert waited == b"HTTP/1.1 200 OK\r\n"
+
+
+def test_answers_are_sent_without_delay() -> None:
+    """asyncio sets TCP_NODELAY on sockets of this kind only; connections are of the same kind."""
+    with listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
+        accepted, _ = listening.accept()
+        with accepted:
+            kind = accepted.proto
+
+    assert kind == socket.IPPROTO_TCP

@@ -125,8 +125,9 @@ class Site:
         return bool(await self.or_stopped(self.clock.wait(news, seconds)))
 
     async def pause(self, seconds: float) -> None:
-        """Shorter when this process ends."""
-        await self.clock.wait(self.stopping, seconds)
+        """Shorter when this process ends; not at all for what is not more than 0."""
+        if seconds > 0:
+            await self.clock.wait(self.stopping, seconds)
 
     def stream(
         self, messages: AsyncGenerator[bytes, None], *, token_id: str | None = None
@@ -172,7 +173,8 @@ async def _caught(work: Coroutine[Any, Any, T]) -> T | RunnelError:
         return error
 
 
-def _site(request: Request) -> Site:
+async def _site(request: Request) -> Site:
+    """Not a plain function: FastAPI would call that in a thread, for each request."""
     site: Site = request.app.state.site
     return site
 

@@ -16,9 +16,9 @@ from runnel.views import history_of
 
 # So many messages at most are handed over at once: one by one, a long history costs ten times it.
 TOGETHER = 100
-# While much happens, all of it is told so often: waking each of 100 listeners for each of 200
-# commits a second took more than one processor.
-REST_S = 0.1
+# While much happens it is told so often, and at once after a while in which nothing did: to wake
+# 100 listeners for each of 200 commits a second took more than a processor.
+REST_S = 0.25
 
 
 async def of_execution(
@@ -49,16 +49,15 @@ async def of_all(site: Site, after: str | None, *, children: bool) -> AsyncGener
     position = None if after is None else FeedPosition(after)
     async with site.newsroom.listen_all(after=position) as subscription:
         yield message(subscription.position, "hello", {})
+        rests_until = 0.0
         while not site.stopping.is_set():
             page = await site.or_stopped(subscription.next(wait_s=BEAT_S))
             if page is None:
                 return
-            yield site.pages.told([page], children=children) or BEAT
-            if page.changes:
-                await site.pause(REST_S)
-                pages = subscription.take_all()
-                if told := site.pages.told(pages, children=children):
-                    yield told
+            await site.pause(rests_until - site.clock.monotonic())
+            pages = [page, *subscription.take_all()]
+            yield site.pages.told(pages, children=children) or BEAT
+            rests_until = site.clock.monotonic() + REST_S
 
 
 async def is_told(site: Site, header: Header, after: str) -> bool:

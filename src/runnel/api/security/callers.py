@@ -16,7 +16,7 @@ _bearer = HTTPBearer(auto_error=False, scheme_name="token", description="From `r
 def needs(scope: Scope) -> Any:  # what Depends returns has no type of its own
     """Raises NotAuthenticatedError without a token, MissingScopeError with one that is too weak."""
 
-    def check(request: Request, _token: object = Depends(_bearer)) -> None:
+    async def check(request: Request, _token: object = Depends(_bearer)) -> None:
         check_caller(request, scope)
 
     return Depends(check)
