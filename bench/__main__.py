@@ -13,14 +13,15 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import servers, workloads
+from bench import api, servers, workloads
 from bench.floor import Floor
 from bench.workloads import Figures
 
 FOLDER = Path(__file__).parent
 DIAMONDS = 2_000
 # Twenty kills, each with the time to share partitions again, are a sample by themselves.
-ONCE = {"servers takeover"}
+# A minute of requests is one, too.
+ONCE = {"servers takeover", "api embedded", "api servers"}
 
 Job = tuple[str, Callable[[], Awaitable[Figures]]]
 
@@ -51,6 +52,8 @@ def jobs(*, is_quick: bool) -> list[Job]:
         listed.append(("sqlite x4", lambda: workloads.maps("sqlite", 4)))
         listed.append(("sqlite x4", lambda: workloads.waiting("sqlite", 4)))
         listed.append(("cli", workloads.cold_start))
+        listed.append(("api embedded", lambda: api.load("embedded")))
+        listed.append(("api servers", lambda: api.load("servers")))
     return listed
 
 

@@ -9,15 +9,14 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-import httpx
-
+from bench.wire import Wire, WrongAnswerError
 from bench.workloads import Figures
 from runnel.runtime.servers import PostgresServer, RedisServer
 from tests.waiting import eventually, eventually_found
@@ -68,9 +67,9 @@ class Follower:
     text: bytes = b""
 
     async def follow(self, url: str) -> None:
-        host, _, port = url.removeprefix("http://").partition(":")
-        reader, writer = await asyncio.open_connection(host, int(port))
-        writer.write(f"GET {self.path} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
+        wire = Wire(url)
+        reader, writer = await wire.connect()
+        writer.write(wire.head("GET", self.path))
         head = await reader.readuntil(b"\r\n\r\n")
         if not head.startswith(b"HTTP/1.1 200"):
             raise RuntimeError(head.decode())
@@ -99,41 +98,38 @@ class Follower:
 class Load:
     """What was asked, how long each answer took, and what went wrong."""
 
-    http: httpx.AsyncClient
+    http: Wire
     begun: list[str] = field(default_factory=list)
     times: dict[str, list[float]] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
 
     async def ask(self, kind: str) -> None:
         last = self.begun[-1]
-        calls: dict[str, Callable[[], Awaitable[httpx.Response]]] = {
-            "run": lambda: self.http.post("/v1/workflows/hello/run", json={}),
-            "read": lambda: self.http.get(f"/v1/executions/{last}"),
-            "wait": lambda: self.http.get(f"/v1/executions/{last}/wait", params={"timeout": 30}),
-            "list": lambda: self.http.get("/v1/executions", params={"limit": 20}),
-        }
+        call: tuple[str, str, object] = {
+            "run": ("POST", "/v1/workflows/hello/run", {}),
+            "read": ("GET", f"/v1/executions/{last}", None),
+            "wait": ("GET", f"/v1/executions/{last}/wait?timeout=30", None),
+            "list": ("GET", "/v1/executions?limit=20", None),
+        }[kind]
         started = time.perf_counter()
         try:
-            answer = await calls[kind]()
-            answer.raise_for_status()
-        except httpx.HTTPError as error:
+            answer = await self.http.call(*call)
+        except (WrongAnswerError, OSError, EOFError) as error:
             self.errors.append(f"{kind}: {error!r}")
             return
         self.times.setdefault(kind, []).append(time.perf_counter() - started)
         if kind == "run":
-            self.begun.append(answer.json()["execution_id"])
+            self.begun.append(answer["execution_id"])
 
 
 async def load(kind: str, seconds: float = 60.0) -> Figures:
     async with AsyncExitStack() as stack:
         process = await stack.enter_async_context(DEPLOYMENTS[kind]())
-        limits = httpx.Limits(max_connections=200, max_keepalive_connections=200)
-        http = await stack.enter_async_context(
-            httpx.AsyncClient(base_url=process.url, timeout=LIMIT_S, limits=limits)
-        )
+        http = Wire(process.url)
+        stack.callback(http.close)
         await eventually_found(lambda: _ready(http), every_s=0.1, deadline_s=LIMIT_S)
         for document in (HELLO, LONG):
-            (await http.post("/v1/workflows", json=document)).raise_for_status()
+            await http.call("POST", "/v1/workflows", document)
         asked = Load(http, begun=[await _run(http, "hello")])
         watched = [await _run(http, "long") for _ in range(WATCHED)]
         ones = [
@@ -193,13 +189,13 @@ async def _asking(asked: Load, seconds: float, process: Process) -> float:
     raise AssertionError("the count has no end")
 
 
-async def _signals(http: httpx.AsyncClient, watched: list[str], seconds: float) -> None:
+async def _signals(http: Wire, watched: list[str], seconds: float) -> None:
     """The last one after nine tenths of the time: then all of the watched ones end."""
     for _ in range(ROUNDS):
         await asyncio.sleep(seconds * 0.9 / ROUNDS)
         for each in watched:
             body = {"name": "go", "payload": 1}
-            (await http.post(f"/v1/executions/{each}/signal", json=body)).raise_for_status()
+            await http.call("POST", f"/v1/executions/{each}/signal", body)
 
 
 async def _settled(condition: Callable[[], bool]) -> None:
@@ -219,19 +215,17 @@ def _latencies(asked: Load) -> Figures:
     return found
 
 
-async def _ready(http: httpx.AsyncClient) -> bool | None:
-    return (await http.get("/health/ready")).json()["status"] == "ready" or None
+async def _ready(http: Wire) -> bool | None:
+    return (await http.call("GET", "/health/ready"))["status"] == "ready" or None
 
 
-async def _run(http: httpx.AsyncClient, name: str) -> str:
-    answer = await http.post(f"/v1/workflows/{name}/run", json={})
-    return str(answer.raise_for_status().json()["execution_id"])
+async def _run(http: Wire, name: str) -> str:
+    return str((await http.call("POST", f"/v1/workflows/{name}/run", {}))["execution_id"])
 
 
-async def _history(http: httpx.AsyncClient, execution_id: str) -> list[Any]:
-    params = {"timeout": 30}
-    (await http.get(f"/v1/executions/{execution_id}/wait", params=params)).raise_for_status()
-    found: list[Any] = (await http.get(f"/v1/executions/{execution_id}/history")).json()["items"]
+async def _history(http: Wire, execution_id: str) -> list[Any]:
+    await http.call("GET", f"/v1/executions/{execution_id}/wait?timeout=30")
+    found: list[Any] = (await http.call("GET", f"/v1/executions/{execution_id}/history"))["items"]
     return found
 
 
