@@ -79,7 +79,7 @@ async def test_an_answer_that_takes_longer_is_waited_for(api: Api) -> None:
 
 
 def test_answers_are_sent_without_delay() -> None:
-    """asyncio sets TCP_NODELAY on sockets of this kind only; connections are of the same kind."""
+    """By asyncio, TCP_NODELAY is set on sockets of this kind only; connections are of the same kind."""
     with listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
         accepted, _ = listening.accept()
         with accepted:
