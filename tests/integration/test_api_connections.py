@@ -79,7 +79,7 @@ async def test_an_answer_that_takes_longer_is_waited_for(api: Api) -> None:
 
 
 def test_answers_are_sent_without_delay() -> None:
-    """By asyncio, TCP_NODELAY is set on sockets of this kind only; connections are of the same kind."""
+    """TCP_NODELAY is set by asyncio on sockets of this kind only, and so on connections."""
     with listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
         accepted, _ = listening.accept()
         with accepted:
