@@ -25,6 +25,12 @@ class TimelyProtocol(H11Protocol):
         super().data_received(data)
         self._look()
 
+    def on_response_complete(self) -> None:
+        """What came together with the request before may be the beginning of the next one."""
+        super().on_response_complete()
+        if self.conn.trailing_data[0]:
+            self._look()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget()
         super().connection_lost(exc)
