@@ -152,6 +152,7 @@ async def test_a_token_is_made_listed_and_revoked_by_an_administrator(closed: Ap
         {"name": "x", "scopes": ["all"]},
         {"name": "x", "scopes": ["run"], "days": 0},
         {"name": "x", "scopes": ["run"], "per_minute": -1},
+        {"name": "x", "scopes": ["run"], "per_minute": False},
         {"name": "x", "scopes": ["run"], "secret": "mine"},
         {"name": "x" * 101, "scopes": ["run"]},
     ],

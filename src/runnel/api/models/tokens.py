@@ -34,7 +34,7 @@ class TokenRequest(BaseModel):
     days: int | None = Field(
         default=None, ge=1, le=DAYS_MAX, description="How long it is good; by default for ever"
     )
-    per_minute: int | None = Field(default=None, ge=0, le=1_000_000)
+    per_minute: int | None = Field(default=None, ge=0, le=1_000_000, strict=True)
 
 
 class NewTokenAnswer(BaseModel):
