@@ -26,6 +26,8 @@ from tests.archived import archived_engine
 from tests.engines import Work, empty_redis, open_engine
 
 KINDS = ("memory", "sqlite", "redis", "archived")
+BOTH = ("sqlite", "archived")
+"""What people have: enough where routes only show what is tested on every backend elsewhere."""
 BASE = "http://localhost"
 
 _numbers = count(1)

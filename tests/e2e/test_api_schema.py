@@ -20,7 +20,7 @@ from tests.e2e.schema_hooks import KNOWN
 from tests.redis_server import empty
 
 SEED = 6
-EXAMPLES = 8
+EXAMPLES = 4
 CHECKS = (
     "not_a_server_error",
     "status_code_conformance",

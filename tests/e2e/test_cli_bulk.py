@@ -18,7 +18,7 @@ WAITING = workflow(node("w", handler="wait_for_signal", config={"signal": "go"})
 FLOW = {
     "name": "reading",
     "nodes": [
-        {"id": "size", "handler": "python", "config": {"function": "sizes:size"}},
+        {"id": "size", "handler": "python", "config": {"function": "sizes:size"}, "retry": 0},
     ],
 }
 SIZES = """

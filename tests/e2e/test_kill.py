@@ -95,7 +95,7 @@ async def _views(settings: Settings) -> dict[str, ExecutionView]:
 @pytest.mark.e2e
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_killed_run_goes_on_where_it_was(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     for number in range(KILLS_PER_FOLDER):

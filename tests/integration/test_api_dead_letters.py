@@ -16,7 +16,7 @@ from runnel.operations.letters import letter_page
 from runnel.ports.archive import LetterFilter
 from runnel.ports.store import Commit
 from runnel.runtime.clock import RealClock, RealIds
-from tests.api import KINDS, Api, open_api
+from tests.api import BOTH, Api, open_api
 from tests.waiting import eventually_found
 
 NONE: dict[str, Any] = {"items": [], "next": None}
@@ -27,7 +27,7 @@ def workflow(name: str, queue: str | None = None) -> dict[str, Any]:
     return {"name": name, "nodes": [{**node, **({"queue": queue} if queue else {})}]}
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=BOTH)
 async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Api]:
     async with open_api(request.param, request, tmp_path) as opened:
         yield opened

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from runnel.api.security.scopes import Scope
-from tests.api import KINDS, Api, open_api
+from tests.api import BOTH, Api, open_api
 from tests.integration.test_api_executions import HELLO, WAITING
 
 LARGE = 300_000
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=BOTH)
 async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Api]:
     async with open_api(request.param, request, tmp_path) as opened:
         yield opened

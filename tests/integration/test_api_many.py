@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.api import KINDS, Api, open_api
+from tests.api import BOTH, Api, open_api
 
 FLAKY: dict[str, Any] = {
     "name": "flaky",
@@ -32,7 +32,7 @@ MAPPED: dict[str, Any] = {
 }
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=BOTH)
 async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Api]:
     async with open_api(request.param, request, tmp_path) as opened:
         for each in (FLAKY, WAITING, MAPPED):
@@ -95,8 +95,8 @@ async def test_many_are_rerun_once(api: Api) -> None:
     failed = [(await api.ended(each))["status"] for each in ids]
 
     step = await api.post("/v1/executions/rerun", {"workflow": "flaky"})
-    again = await api.post("/v1/executions/rerun", {"workflow": "flaky"})
     ended = [(await api.ended(each))["status"] for each in step["ids"]]
+    again = await api.post("/v1/executions/rerun", {"workflow": "flaky"})
 
     assert failed == ["FAILED", "FAILED"]
     assert ended == ["COMPLETED", "COMPLETED"]

@@ -11,7 +11,7 @@ from runnel.api.security.scopes import Scope
 from runnel.errors import StoreError
 from runnel.operations import gauges
 from runnel.settings import Settings
-from tests.api import KINDS, Api, open_api
+from tests.api import BOTH, Api, open_api
 from tests.exposed import Samples, declared, samples
 from tests.waiting import eventually_found
 
@@ -20,7 +20,7 @@ found = partial(eventually_found, every_s=0.05, deadline_s=15.0)
 ONE: dict[str, Any] = {"name": "one", "nodes": [{"id": "a", "handler": "work", "config": {"n": 1}}]}
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=BOTH)
 async def api(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Api]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from runnel.api.security.scopes import Scope
-from tests.api import KINDS, Api, open_api
+from tests.api import BOTH, Api, open_api
 from tests.waiting import eventually_found
 
 found = partial(eventually_found, every_s=0.02, deadline_s=10.0)
@@ -31,7 +31,7 @@ KEYED: dict[str, Any] = {
 }
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=BOTH)
 async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Api]:
     async with open_api(request.param, request, tmp_path) as opened:
         yield opened

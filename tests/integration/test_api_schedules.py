@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.api import KINDS, Api, open_api
+from tests.api import BOTH, Api, open_api
 
 HELLO = {
     "name": "hello",
@@ -23,7 +23,7 @@ NIGHTLY: dict[str, Any] = {
 }
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=BOTH)
 async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Api]:
     async with open_api(request.param, request, tmp_path) as opened:
         await opened.post("/v1/workflows", HELLO)

@@ -15,7 +15,7 @@ from runnel.authoring.document import read_document
 from runnel.ports.archive import ExecutionFilter
 from runnel.settings import Settings
 from runnel.triggers.webhook import Webhook, WebhookKind
-from tests.api import KINDS, Api, open_api
+from tests.api import BOTH, Api, open_api
 
 SECRET = "a secret of the server"
 SETTINGS = Settings(secrets={"hook": SECRET})
@@ -28,7 +28,7 @@ TOKEN = {"X-Webhook-Token": SECRET}
 BODY = {"repository": {"name": "runnel"}, "n": 3}
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=BOTH)
 async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Api]:
     async with open_api(request.param, request, tmp_path, settings=SETTINGS) as opened:
         await opened.post("/v1/workflows", HELLO)

@@ -12,7 +12,7 @@ ITEMS = 100_000
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("kind", ["memory", "sqlite", "redis"])
+@pytest.mark.parametrize("kind", ["sqlite", "redis"])
 async def test_a_map_over_100_000_items(kind: str, redis_url: str | None, tmp_path: Path) -> None:
     definition = workflow(
         node("each", for_each="input.items", config={"n": "{{ item }}"}), output="{{ each }}"

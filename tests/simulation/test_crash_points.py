@@ -58,7 +58,7 @@ def test_an_end_is_the_same_wherever_the_process_that_resumes_died(name: str, af
 
 
 @on_redis
-@pytest.mark.parametrize("arguments", [["--every", "3"], ["--resume", "0.5", "--every", "11"]])
+@pytest.mark.parametrize("arguments", [["--every", "5"], ["--resume", "0.5", "--every", "11"]])
 def test_an_end_is_the_same_wherever_a_process_on_redis_died(
     arguments: list[str], missing_part: MissingPart
 ) -> None:

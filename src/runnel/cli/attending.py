@@ -12,7 +12,7 @@ from runnel.cli.sentences import clean_up
 from runnel.cli.watching import View
 from runnel.client import Client
 from runnel.core.ids import NO_ITEM, ExecutionId
-from runnel.engine.worker.patience import Patience
+from runnel.engine.patience import Patience
 from runnel.ports.clock import Clock
 from runnel.ports.secrets import Secrets
 from runnel.runtime.engine import Adopts, Stops

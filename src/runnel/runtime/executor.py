@@ -11,7 +11,7 @@ from runnel.core.commands import CancelExecution
 from runnel.core.ids import ExecutionId
 from runnel.core.retry import RetryPolicy
 from runnel.core.workflow import Workflow
-from runnel.engine.worker.patience import Patience
+from runnel.engine.patience import Patience
 from runnel.errors import EngineEndedError, InputError
 from runnel.ports.clock import Clock
 from runnel.runtime.clock import RealClock

@@ -10,7 +10,7 @@ import msgspec
 
 from runnel.core.ids import ExecutionId
 from runnel.core.states import EXECUTION_FINAL
-from runnel.engine.worker.patience import Patience
+from runnel.engine.patience import Patience
 from runnel.ports.clock import Clock
 from runnel.ports.feed import Feed, FeedPage, FeedPosition
 from runnel.ports.telemetry import Telemetry

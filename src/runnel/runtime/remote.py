@@ -7,7 +7,7 @@ from runnel.core.codec import decode_entry
 from runnel.core.events import ExecutionFinished
 from runnel.core.ids import ExecutionId
 from runnel.core.states import EXECUTION_FINAL
-from runnel.engine.worker.patience import Patience
+from runnel.engine.patience import Patience
 from runnel.ports.clock import Clock
 from runnel.ports.feed import FeedPage
 from runnel.ports.secrets import NoSecrets, Secrets

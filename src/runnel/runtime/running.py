@@ -20,7 +20,7 @@ from runnel.core.ids import ExecutionId
 from runnel.core.json_types import Json
 from runnel.core.states import ExecutionState
 from runnel.core.workflow import Workflow
-from runnel.engine.worker.patience import Patience
+from runnel.engine.patience import Patience
 from runnel.errors import EngineEndedError, InputError, WorkflowFailedError
 from runnel.idempotency import execution_id_of
 from runnel.ports.backend import Backend

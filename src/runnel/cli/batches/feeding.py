@@ -16,7 +16,7 @@ from runnel.core.events import ExecutionFinished
 from runnel.core.ids import ExecutionId
 from runnel.core.states import EXECUTION_FINAL, ExecutionState
 from runnel.core.workflow import Workflow
-from runnel.engine.worker.patience import Patience
+from runnel.engine.patience import Patience
 from runnel.errors import InputError, KeyReusedError
 from runnel.idempotency import execution_id_of
 from runnel.ports.archive import Archive

@@ -1,6 +1,6 @@
 """Blobs for tasks: a store that can't be reached is waited for, it is no failure of the task."""
 
-from runnel.engine.worker.patience import Patience
+from runnel.engine.patience import Patience
 from runnel.ports.blobs import BlobStore
 
 

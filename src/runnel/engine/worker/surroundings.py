@@ -2,7 +2,7 @@
 
 import msgspec
 
-from runnel.engine.worker.patience import Patience
+from runnel.engine.patience import Patience
 from runnel.ports.clock import Clock
 from runnel.ports.secrets import Secrets
 from runnel.ports.store import TaskQueue

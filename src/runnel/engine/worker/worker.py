@@ -14,13 +14,13 @@ from runnel.core.ids import Token
 from runnel.core.values import INLINE_BYTES_MAX
 from runnel.core.workflow import RateLimit
 from runnel.engine.blob_cache import BlobCache
+from runnel.engine.patience import Patience
 from runnel.engine.worker.attempt import Attempts, Handlers
 from runnel.engine.worker.claims import ClaimLoop
 from runnel.engine.worker.deadlines import Deadlines
 from runnel.engine.worker.execute import Executor
 from runnel.engine.worker.heartbeat import Heartbeat
 from runnel.engine.worker.lasting_blobs import LastingBlobs
-from runnel.engine.worker.patience import Patience
 from runnel.engine.worker.processes import Processes
 from runnel.engine.worker.rate_limits import RateLimits
 from runnel.engine.worker.reports import Reporter
