@@ -1,5 +1,6 @@
 """Nodes in detail, many executions at once, and workflows that are deleted, over HTTP."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,15 @@ async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[A
 async def begin(api: Api, name: str, **body: Any) -> str:
     begun = await api.post(f"/v1/workflows/{name}/run", body)
     return str(begun["execution_id"])
+
+
+async def listed(api: Api, *, status: str, count: int) -> None:
+    """An archive is told of what ended a moment later."""
+    async with asyncio.timeout(20.0):
+        while True:
+            found = await api.get("/v1/executions", params={"status": status})
+            if len(found["items"]) == count:
+                return
 
 
 async def test_a_node_is_shown_with_its_attempts(api: Api) -> None:
@@ -93,6 +103,7 @@ async def test_many_are_rerun_once(api: Api) -> None:
     api.work.failures["second"] = [ValueError("no")] * 2
     ids = [await begin(api, "flaky", input={"x": n}) for n in range(2)]
     failed = [(await api.ended(each))["status"] for each in ids]
+    await listed(api, status="FAILED", count=2)
 
     step = await api.post("/v1/executions/rerun", {"workflow": "flaky"})
     ended = [(await api.ended(each))["status"] for each in step["ids"]]
