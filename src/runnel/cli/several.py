@@ -30,7 +30,7 @@ async def supervise(commands: Sequence[Sequence[str]], listening: socket.socket)
         async with asyncio.TaskGroup() as group:
             keeping = [group.create_task(several.keep(command)) for command in commands]
     codes = [each.result() for each in keeping]
-    bad = next((code for code in codes if code and -code not in SIGNALS), 0)
+    bad = next((code for code in codes if not several.is_good(code)), 0)
     return bad if bad >= 0 else SIGNAL_EXIT - bad
 
 
@@ -55,8 +55,15 @@ class _Several:
         self._stopping = asyncio.Event()
         self._running: set[Process] = set()
         self._has_started = False
+        self._told = 0
+
+    def is_good(self, code: int) -> bool:
+        """Who was told once to end, and before it could hear that, is ended by the signal."""
+        ended_by = -code if code < 0 else code - SIGNAL_EXIT
+        return code == 0 or (ended_by in SIGNALS and (code < 0 or self._told == 1))
 
     def tell(self, number: int) -> None:
+        self._told += 1
         self._stopping.set()
         for each in self._running:
             if each.returncode is None:
