@@ -33,7 +33,7 @@ from runnel.core.validation import build_graph
 from runnel.core.workflow import decode_workflow
 from runnel.drawing.data import graph_document
 from runnel.drawing.mermaid import mermaid
-from runnel.errors import NotFoundError, PayloadError
+from runnel.errors import PayloadError
 from runnel.ports.archive import Definition
 from runnel.triggers.checking import label_problems
 from runnel.views import moment
@@ -56,9 +56,7 @@ READ, RUN = [needs(Scope.READ)], [needs(Scope.RUN)]
 async def submit(request: Request, site: OfSite, key: IdempotencyKey = None) -> Submitted:
     workflow = await read_workflow(site, await request.body(), media_type(request.headers))
     execution_id = await site.client.submit(workflow, is_held=True, idempotency_key=key)
-    header = await site.backend.archive.get_header(execution_id)
-    if header is None:
-        raise NotFoundError("execution", execution_id)
+    header = await site.client.header(execution_id)
     return Submitted(
         workflow_definition_id=header.definition,
         workflow=header.workflow,
@@ -137,9 +135,7 @@ async def run(
 
 
 async def begun(site: OfSite, execution_id: ExecutionId) -> Begun:
-    header = await site.backend.archive.get_header(execution_id)
-    if header is None:
-        raise NotFoundError("execution", execution_id)
+    header = await site.client.header(execution_id)
     return Begun(
         execution_id=execution_id,
         workflow=header.workflow,
