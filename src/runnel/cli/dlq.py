@@ -5,12 +5,13 @@ from typing import Annotated, TypeAlias
 import typer
 
 from runnel.cli import exits
+from runnel.cli.groups import group
 from runnel.cli.options import AsJson, DataDir, Place, RedisUrl, Server, finite
 from runnel.cli.run import AsJsonResult, Concurrency
 
-app = typer.Typer(
-    help="Dead letters: tasks that failed in a way that a person has to look at.",
-    epilog="Begin with  [bold]runnel dlq list[/bold]",
+app = group(
+    "Dead letters: tasks that failed in a way that a person has to look at.",
+    begin="runnel dlq list",
 )
 
 Name: TypeAlias = Annotated[
@@ -36,13 +37,6 @@ OfWorkflow: TypeAlias = Annotated[
     ),
 ]
 IsAll: TypeAlias = Annotated[bool, typer.Option("--all", help="All of them.")]
-
-
-@app.callback(invoke_without_command=True)
-def root(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        print(context.get_help())
-        raise typer.Exit(exits.OK)
 
 
 def list_letters(

@@ -6,12 +6,13 @@ import typer
 
 from runnel.cli import exits
 from runnel.cli.completion import complete_workflow
+from runnel.cli.groups import group
 from runnel.cli.options import AsJson, DataDir, Place, RedisUrl, Server
 from runnel.cli.run import Assignments, InputFile, Labels
 
-app = typer.Typer(
-    help="Schedules: workflows that are run by the clock.",
-    epilog="Begin with  [bold]runnel schedule add nightly report.yaml --cron '0 3 * * *'[/bold]",
+app = group(
+    "Schedules: workflows that are run by the clock.",
+    begin="runnel schedule add nightly report.yaml --cron '0 3 * * *'",
 )
 
 Name: TypeAlias = Annotated[
@@ -71,13 +72,6 @@ EndsAt: TypeAlias = Annotated[
     typer.Option(metavar="TIME", help="The last tick is not after.", show_default=False),
 ]
 Paused: TypeAlias = Annotated[bool, typer.Option("--paused", help="Fire nothing until resumed.")]
-
-
-@app.callback(invoke_without_command=True)
-def root(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        print(context.get_help())
-        raise typer.Exit(exits.OK)
 
 
 def add_schedule(

@@ -5,23 +5,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from runnel.cli import exits
+from runnel.cli.groups import group
 from runnel.cli.options import AsJson, DataDir, Place, RedisUrl, Server
 
 if TYPE_CHECKING:
     from runnel.api.security.scopes import Scope
     from runnel.api.security.tokens import Token
 
-app = typer.Typer(
-    help="Tokens for the HTTP API: as soon as there is one, every call needs one.",
-    epilog="Begin with  [bold]runnel token create ci[/bold]",
+app = group(
+    "Tokens for the HTTP API: as soon as there is one, every call needs one.",
+    begin="runnel token create ci",
 )
-
-
-@app.callback(invoke_without_command=True)
-def root(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        print(context.get_help())
-        raise typer.Exit(exits.OK)
 
 
 @app.command(epilog="Example:  [bold]runnel token create ci --scope run --days 90[/bold]")

@@ -6,12 +6,13 @@ import typer
 
 from runnel.cli import exits
 from runnel.cli.completion import complete_workflow
+from runnel.cli.groups import group
 from runnel.cli.options import AsJson, DataDir, Place, RedisUrl, Server
 from runnel.cli.run import Labels
 
-app = typer.Typer(
-    help="Webhooks: workflows that are run when another service calls.",
-    epilog="Begin with  [bold]runnel webhook add report --kind github --secret github_hook[/bold]",
+app = group(
+    "Webhooks: workflows that are run when another service calls.",
+    begin="runnel webhook add report --kind github --secret github_hook",
 )
 
 Workflow: TypeAlias = Annotated[
@@ -75,13 +76,6 @@ Version: TypeAlias = Annotated[
 Replaces: TypeAlias = Annotated[
     bool, typer.Option("--replace", help="Instead of the webhook that it has.")
 ]
-
-
-@app.callback(invoke_without_command=True)
-def root(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        print(context.get_help())
-        raise typer.Exit(exits.OK)
 
 
 def add_webhook(

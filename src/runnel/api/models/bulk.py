@@ -1,10 +1,9 @@
 """What is done to many executions, as requests and answers have it."""
 
-from typing import Any
-
 from pydantic import BaseModel, Field
 
 from runnel.api.filters import Chosen
+from runnel.api.models.executions import RerunWish
 
 
 class BulkRequest(Chosen):
@@ -19,13 +18,9 @@ class BulkCancelRequest(BulkRequest):
     force: bool = Field(default=False, description="Clean-up nodes do not run either")
 
 
-class BulkRerunRequest(BulkRequest):
+class BulkRerunRequest(BulkRequest, RerunWish):
     """By default those that have failed; each once for each `key`."""
 
-    nodes: list[str] = Field(default=[], max_length=1_000)
-    whole: bool | None = None
-    newest: bool = False
-    configs: dict[str, Any] = Field(default={})
     key: str = Field(default="", max_length=500)
 
 

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from runnel.api.models.moments import Moment
 from runnel.core.states import ExecutionState, NodeState
+from runnel.reruns import Rerun
 
 
 class Summary(BaseModel):
@@ -109,15 +110,30 @@ class SignalRequest(BaseModel):
     )
 
 
-class RerunRequest(BaseModel):
+class RerunWish(BaseModel):
+    """What of an execution is run again: by default what did not complete, and all behind it."""
+
+    nodes: list[str] = Field(
+        default=[], max_length=1_000, description="Run these again, and all behind them"
+    )
+    whole: bool | None = Field(default=None, description="Run everything again")
+    newest: bool = Field(default=False, description="Follow the newest version of the workflow")
+    configs: dict[str, Any] = Field(default={}, description="Replace the configs of these nodes")
+
+    def to_rerun(self) -> Rerun:
+        return Rerun(
+            again=self.nodes,
+            is_whole=self.whole,
+            is_newest=self.newest,
+            configs=self.configs,
+        )
+
+
+class RerunRequest(RerunWish):
     """By default, what did not complete, and all behind it, with the same input."""
 
     model_config = ConfigDict(extra="forbid")
 
-    nodes: list[str] = Field(default=[], description="Run these again, and all behind them")
-    whole: bool | None = Field(default=None, description="Run everything again")
-    newest: bool = Field(default=False, description="Follow the newest version of the workflow")
-    configs: dict[str, Any] = Field(default={}, description="Replace the configs of these nodes")
     input: Any = None
 
 

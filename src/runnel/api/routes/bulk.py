@@ -19,7 +19,6 @@ from runnel.bulk import BulkStep, cancel_many, rerun_many
 from runnel.core.json_types import Json
 from runnel.errors import InputError
 from runnel.ports.archive import ExecutionFilter
-from runnel.reruns import Rerun
 
 router = APIRouter(tags=["executions"], route_class=StrictRoute)
 OPERATE = [needs(Scope.OPERATE)]
@@ -53,15 +52,9 @@ async def cancel(site: OfSite, wanted: BulkCancelRequest) -> dict[str, Json]:
     responses=problems(*BODY),
 )
 async def rerun(site: OfSite, wanted: BulkRerunRequest) -> dict[str, Json]:
-    again = Rerun(
-        again=wanted.nodes,
-        is_whole=wanted.whole,
-        is_newest=wanted.newest,
-        configs=wanted.configs,
-    )
     await site.check_room()
     step = await rerun_many(
-        site.client, site.backend.archive, _filter(wanted), again, key=wanted.key
+        site.client, site.backend.archive, _filter(wanted), wanted.to_rerun(), key=wanted.key
     )
     return _answer(step)
 

@@ -28,7 +28,6 @@ from runnel.api.site import OfSite
 from runnel.core.ids import ExecutionId
 from runnel.core.json_types import Json
 from runnel.core.states import ExecutionState
-from runnel.reruns import Rerun
 from runnel.views import document_of, moment
 
 router = APIRouter(tags=["executions"], route_class=StrictRoute)
@@ -191,14 +190,8 @@ async def rerun(
     key: IdempotencyKey = None,
 ) -> Begun:
     wanted = wanted or RerunRequest()
-    again = Rerun(
-        again=wanted.nodes,
-        is_whole=wanted.whole,
-        is_newest=wanted.newest,
-        configs=wanted.configs,
-    )
     await site.check_room()
     new_id = await site.client.rerun(
-        ExecutionId(execution_id), again, input_=wanted.input, idempotency_key=key
+        ExecutionId(execution_id), wanted.to_rerun(), input_=wanted.input, idempotency_key=key
     )
     return await begun(site, new_id)
