@@ -116,6 +116,16 @@ async def test_a_token_is_made_used_and_revoked(tmp_path: Path) -> None:
     assert after == 401
 
 
+def test_looking_for_tokens_makes_no_data_directory(tmp_path: Path) -> None:
+    listed = Program(tmp_path).run("token", "list")
+
+    assert (listed.returncode, listed.stdout) == (
+        0,
+        "no tokens: the API answers to this machine only\n",
+    )
+    assert not (tmp_path / ".runnel").exists()
+
+
 async def test_wrong_calls_are_refused_in_one_sentence(tmp_path: Path) -> None:
     program = Program(tmp_path)
     with socket.socket() as taken:

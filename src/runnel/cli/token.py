@@ -143,10 +143,14 @@ async def _create(
 
 
 async def _list(place: Place) -> "tuple[list[Token], float]":
+    from runnel.cli.opening import has_data
+    from runnel.cli.options import configure
     from runnel.cli.token_book import token_book
     from runnel.runtime.clock import RealClock
 
     clock = RealClock()
+    if not has_data(configure(place)):
+        return [], clock.now()
     async with token_book(place, clock) as book:
         return list(await book.all()), clock.now()
 
