@@ -53,7 +53,7 @@ async def test_a_job_whose_news_can_not_be_taken_in_fails_and_the_others_do_not(
     def refuse(_: int) -> None:
         raise OSError("too many open files")
 
-    jobs = [writer.enqueue(count, apply) for apply in (None, refuse, None)]
+    jobs = [writer.enqueue(count, apply).wait() for apply in (None, refuse, None)]
     writer.start()
     outcomes = await asyncio.gather(*jobs, return_exceptions=True)
 
@@ -112,7 +112,7 @@ async def test_the_error_of_a_job_that_nobody_waits_for_any_more_is_not_logged(
 
 async def together(writer: Writer) -> list[BaseException | int]:
     """Two jobs of one batch, the second of which fails by itself."""
-    jobs = (writer.enqueue(add), writer.enqueue(add_and_fail))
+    jobs = (writer.enqueue(add).wait(), writer.enqueue(add_and_fail).wait())
     writer.start()
     return list(await asyncio.gather(*jobs, return_exceptions=True))
 

@@ -50,7 +50,7 @@ def repeated_signal_is_taken_again(patch: Patch) -> None:
     _before(
         patch,
         SendSignal,
-        lambda turn, command: turn.execution.signal_ids.discard(command.signal_id),
+        lambda turn, command: turn.execution.signal_ids.pop(command.signal_id, None),
     )
 
 

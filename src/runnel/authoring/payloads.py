@@ -53,6 +53,8 @@ def find_non_finite(value: Json, where: str) -> str | None:
 
 def check_labels(labels: Mapping[str, str]) -> dict[str, str]:
     """A copy; raises PayloadError."""
+    if not labels:
+        return {}
     if len(labels) > LABELS_MAX:
         raise PayloadError(f"labels: there are {len(labels)}, at most {LABELS_MAX} may be given")
     for key, value in labels.items():

@@ -8,7 +8,7 @@ from runnel.core.effects import Effect
 from runnel.core.events import AnyEvent
 
 
-class Decision(msgspec.Struct, frozen=True):
+class Decision(msgspec.Struct, frozen=True, gc=False):
     """The events have already been applied to the aggregate; nothing has left it yet."""
 
     events: Sequence[AnyEvent] = ()

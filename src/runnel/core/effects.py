@@ -20,7 +20,7 @@ class TimerKind(StrEnum):
     SLA = "sla"
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One attempt, with all that a worker needs to run it: no other read is necessary.
 
     `config` is the node's template tree as JSON; the worker resolves it against `inputs`,
@@ -52,7 +52,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     issued_at: float
 
 
-class TimerKey(msgspec.Struct, frozen=True, array_like=True):
+class TimerKey(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """At most one timer is set per key; setting it again moves it."""
 
     execution_id: ExecutionId
@@ -61,40 +61,40 @@ class TimerKey(msgspec.Struct, frozen=True, array_like=True):
     kind: TimerKind = TimerKind.RETRY
 
 
-class IssueTask(msgspec.Struct, frozen=True):
+class IssueTask(msgspec.Struct, frozen=True, gc=False):
     task: Task
 
 
-class DropTask(msgspec.Struct, frozen=True):
+class DropTask(msgspec.Struct, frozen=True, gc=False):
     """The attempt is over: not to be started any more, and told to stop if it runs."""
 
     token: Token
 
 
-class SetTimer(msgspec.Struct, frozen=True):
+class SetTimer(msgspec.Struct, frozen=True, gc=False):
     key: TimerKey
     due: float
     attempt: int = 0
 
 
-class ClearTimer(msgspec.Struct, frozen=True):
+class ClearTimer(msgspec.Struct, frozen=True, gc=False):
     key: TimerKey
 
 
-class Tell(msgspec.Struct, frozen=True):
+class Tell(msgspec.Struct, frozen=True, gc=False):
     """A command for another aggregate: handled in the same batch when its writer is this one."""
 
     command: Command
 
 
-class LoadBlob(msgspec.Struct, frozen=True):
+class LoadBlob(msgspec.Struct, frozen=True, gc=False):
     """Deciding needs the content of this blob: load it, then send BlobLoaded."""
 
     execution_id: ExecutionId
     key: str
 
 
-class StoreOutput(msgspec.Struct, frozen=True):
+class StoreOutput(msgspec.Struct, frozen=True, gc=False):
     """Write the joined output of a map aside, then send OutputStored."""
 
     ref: Ref

@@ -19,6 +19,8 @@ from runnel.errors import BrokenInvariantError
 
 S = NodeState
 FROM_CACHE = "from the cache"
+# What every task is between its queue and its report, whether or not it was shown so.
+RUNNING = NodeRun(state=S.RUNNING)
 
 
 def evolve(execution: Execution, event: e.Event, at: float) -> None:
@@ -52,7 +54,7 @@ def _on_started(execution: Execution, event: e.ExecutionStarted, at: float) -> N
 
 
 def _on_taken(execution: Execution, event: e.NodesTaken, at: float) -> None:
-    execution.taken_parts.add(event.part)
+    execution.taken_parts[event.part] = None
     reason = f"taken over from {execution.rerun_of}"
     for taken in event.taken:
         index = execution.graph.index[taken.node]
@@ -100,11 +102,12 @@ def _on_task_started(execution: Execution, event: e.NodeStarted, _at: float) -> 
 
 def _on_completed(execution: Execution, event: e.NodeCompleted, at: float) -> None:
     index = execution.graph.index[event.node]
-    run = _running(execution, index, event)
     if event.item != NO_ITEM:
         _settle_item(execution, index, event.item)
         _keep_result(execution.maps[index], event.item, event.output)
         return
+    run = execution.nodes[index]
+    was_queued = run.state is S.QUEUED
     changed = replace(
         run,
         state=S.COMPLETED,
@@ -112,9 +115,11 @@ def _on_completed(execution: Execution, event: e.NodeCompleted, at: float) -> No
         wait=None,
         due=None,
         reason=FROM_CACHE if event.is_cached else "",
+        worker=event.worker if was_queued else run.worker,
+        started_at=event.started_at if was_queued else run.started_at,
         finished_at=at,
     )
-    _settle(execution, index, run, changed)
+    _settle(execution, index, RUNNING if was_queued else run, changed)
     if index in execution.maps:
         execution.maps[index].results = []
         execution.maps[index].items = None
@@ -227,7 +232,7 @@ def _on_map_started(execution: Execution, event: e.MapStarted, at: float) -> Non
 
 
 def _on_signal(execution: Execution, event: e.SignalReceived, _at: float) -> None:
-    execution.signal_ids.add(event.signal_id)
+    execution.signal_ids[event.signal_id] = None
     execution.signals[event.signal_id] = (event.name, event.payload)
 
 

@@ -15,7 +15,7 @@ from runnel.core.states import EXECUTION_FINAL, IN_FLIGHT, NODE_FINAL, Execution
 from runnel.core.values import Value
 
 
-class NodeRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class NodeRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """How far one node (or one item of a map) has come.
 
     `attempt` always grows, also for tasks that nobody ever began. `failures` count against
@@ -173,16 +173,17 @@ class Execution:
         self.remaining = len(graph)
         self.in_flight = 0
         self.maps: dict[int, MapRun] = {}
-        self.taken_parts: set[int] = set()
+        # Instead of a set, as below: the collector of garbage never looks at such a dict.
+        self.taken_parts: dict[int, None] = {}
         self.taken_items: dict[int, dict[int, Value]] = {}
         self.configs: dict[int, GivenConfig] = {}
         self.signals: dict[str, tuple[str, Value]] = {}
-        self.signal_ids: set[str] = set()
+        self.signal_ids: dict[str, None] = {}
         self.waiting_for: dict[str, list[int]] = {}
         # Not stored, derived again by ResumeExecution: what could run but has no slot, which
         # blobs deciding waits for, whether the output is being written aside.
         self.ready: deque[tuple[int, int]] = deque()
-        self.awaited_blobs: set[tuple[int, int]] = set()
+        self.awaited_blobs: dict[tuple[int, int], None] = {}
         self.is_storing_output = False
 
     @property

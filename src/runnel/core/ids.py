@@ -19,7 +19,7 @@ CHILD_ID_CHARS_MAX = 500
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 
 
-class Token(msgspec.Struct, frozen=True, array_like=True):
+class Token(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Names one attempt; a report is accepted only while its token is the current one.
 
     The nonce is new in every commit, so an attempt that was issued, lost with a rolled-back store
@@ -40,7 +40,7 @@ class Token(msgspec.Struct, frozen=True, array_like=True):
         return f"{self.execution_id}/{self.node_id}/{self.item}"
 
 
-class Ref(msgspec.Struct, frozen=True, array_like=True):
+class Ref(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A node of an execution, or one item of its map (`item` is NO_ITEM for the node itself)."""
 
     execution_id: ExecutionId

@@ -20,7 +20,7 @@ MESSAGE_CHARS_MAX = 2_000
 RETRY_AFTER_S_MAX = 3_600.0
 
 
-class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """An error as it travels: `types` are the class and its bases, most derived first.
 
     `retryable` is the error's own verdict; None leaves it to the class names and the policy.

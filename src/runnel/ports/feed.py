@@ -15,7 +15,7 @@ from runnel.core.states import ExecutionState
 FeedPosition = NewType("FeedPosition", str)
 
 
-class Change(msgspec.Struct, frozen=True):
+class Change(msgspec.Struct, frozen=True, gc=False):
     """`state` is that of the header if the commit has written it, or a submit has; None when only
     something inside the execution is new. `position` is the place behind this change.
 

@@ -50,7 +50,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     """The sequence of the last commit when the lease was acquired."""
 
 
-class InboxEntry(msgspec.Struct, frozen=True, kw_only=True):
+class InboxEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """`command` is None when the message can't be read: `body` and `problem` say why."""
 
     position: Position
@@ -59,14 +59,14 @@ class InboxEntry(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
-class History(msgspec.Struct, frozen=True, kw_only=True):
+class History(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Encoded events (one `codec` entry) of one aggregate, appended by one commit."""
 
     aggregate_id: str
     entry: bytes
 
 
-class Header(msgspec.Struct, frozen=True, kw_only=True):
+class Header(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What lists and look-ups need of an execution; written when one of its fields changes."""
 
     execution_id: ExecutionId
@@ -98,7 +98,7 @@ def pending_header(command: CreateExecution) -> Header:
     )
 
 
-class TimerSet(msgspec.Struct, frozen=True, kw_only=True):
+class TimerSet(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     key: TimerKey
     due: float
     attempt: int = 0
@@ -292,7 +292,7 @@ class Mailbox(Protocol):
         """
 
 
-class Claim(msgspec.Struct, frozen=True):
+class Claim(msgspec.Struct, frozen=True, gc=False):
     task: Task
 
 

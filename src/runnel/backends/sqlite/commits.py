@@ -5,6 +5,7 @@ executemany, because it beat `INSERT … SELECT … FROM json_each(?)` where it 
 """
 
 import sqlite3
+from collections.abc import Sequence
 
 from runnel.backends.feed_entries import entries_of, pending_entries
 from runnel.backends.local.board import TaskBoard
@@ -20,7 +21,10 @@ from runnel.backends.sqlite.rows import header_row, letter_row, timer_key_row, t
 from runnel.backends.sqlite.writer import Writer
 from runnel.core.ids import root_of
 from runnel.errors import FencedError
-from runnel.ports.store import Commit, Lease
+from runnel.ports.store import Commit, Header, Lease
+
+# Columns of a header, up to the last one that may change.
+HEADER_CHANGES = 12
 
 
 class Commits:
@@ -120,11 +124,18 @@ def _write_aggregates(db: sqlite3.Connection, partition: int, commit: Commit) ->
     if commit.closed:
         db.executemany(SQL["forget_history"], [(each,) for each in commit.closed])
     if commit.headers:
-        headers = [header_row(partition, header) for header in commit.headers]
-        db.executemany(SQL["put_header"], headers)
+        _write_headers(db, partition, commit.headers)
     if commit.dead_letters:
         letters = [letter_row(letter) for letter in commit.dead_letters]
         db.executemany(SQL["add_dead_letter"], letters)
+
+
+def _write_headers(db: sqlite3.Connection, partition: int, headers: Sequence[Header]) -> None:
+    """Nearly always all are known: a change takes 5.4 µs, to find out by an insert 8.1."""
+    rows = [header_row(partition, header) for header in headers]
+    changes = [row[:HEADER_CHANGES] for row in rows]
+    if db.executemany(SQL["change_header"], changes).rowcount != len(rows):
+        db.executemany(SQL["put_header"], rows)
 
 
 def _write_timers(db: sqlite3.Connection, partition: int, commit: Commit) -> None:

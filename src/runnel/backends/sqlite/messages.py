@@ -1,6 +1,5 @@
 """Commands on their way to a partition: stored, then put into the owner's memory or announced."""
 
-import asyncio
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,7 @@ from runnel.backends.sqlite.partition import OwnedPartitions
 from runnel.backends.sqlite.queries import SQL
 from runnel.backends.sqlite.routes import Routes
 from runnel.backends.sqlite.rows import header_row
-from runnel.backends.sqlite.writer import Writer
+from runnel.backends.sqlite.writer import Job, Writer
 from runnel.core.codec import encode_message
 from runnel.core.commands import Command, CreateExecution, aggregate_of
 from runnel.core.ids import ExecutionId, root_of
@@ -162,7 +161,7 @@ class SqliteMailbox:
         self._writer = writer
         self._messages = messages
         self._blobs = blobs
-        self._gathering: tuple[Outgoing, asyncio.Future[Stored]] | None = None
+        self._gathering: tuple[Outgoing, Job[Stored]] | None = None
         # The writer may be a thread: joining a batch and closing it must not meet.
         self._lock = threading.Lock()
 
@@ -181,16 +180,16 @@ class SqliteMailbox:
                 await self._blobs.delete(key)
             raise
 
-    def _join(self, outgoing: Outgoing) -> "asyncio.Future[Stored]":
+    def _join(self, outgoing: Outgoing) -> Job[Stored]:
         with self._lock:
-            if self._gathering is None or self._gathering[1].done():
+            if self._gathering is None or self._gathering[1].is_settled:
                 batch = Outgoing()
-                stored = self._writer.enqueue(partial(self._write, batch), self._apply)
-                self._gathering = (batch, stored)
-            batch, stored = self._gathering
+                job = self._writer.enqueue(partial(self._write, batch), self._apply)
+                self._gathering = (batch, job)
+            batch, job = self._gathering
             batch.commands += outgoing.commands
             batch.rows += outgoing.rows
-        return stored
+        return job
 
     def _write(self, batch: Outgoing, db: sqlite3.Connection) -> Stored:
         with self._lock:

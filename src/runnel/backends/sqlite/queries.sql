@@ -62,6 +62,18 @@ ON CONFLICT (id) DO UPDATE SET
     labels = excluded.labels,
     error = excluded.error;
 
+-- change_header: the fields that may change of a known one, by their places in a whole row
+UPDATE executions SET
+    workflow = ?3,
+    version = ?4,
+    definition = ?5,
+    state = ?6,
+    started_at = ?8,
+    finished_at = ?9,
+    labels = ?11,
+    error = ?12
+WHERE id = ?1;
+
 -- get_header: one execution
 SELECT id, workflow, version, definition, state,
     created_at, started_at, finished_at, parent_id, labels, error, rerun_of

@@ -11,7 +11,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -36,14 +36,21 @@ class _BusyError(Exception):
 class Job(Generic[T]):
     """`run` writes, inside the transaction; `apply` follows on the loop once it is committed.
 
-    `apply` is called even when whoever waited for the job was cancelled meanwhile: what is in
+    `apply` is called even when all who `wait` for the job were cancelled meanwhile: what is in
     memory never falls behind what is stored. If it raises, the job fails though it is stored:
     whoever waits has to load again what it holds.
     """
 
     run: Callable[[sqlite3.Connection], T]
     apply: Callable[[T], None] | None
-    future: "asyncio.Future[T]"
+    is_settled: bool = False
+    _waiting: "list[asyncio.Future[T]]" = field(default_factory=list)
+
+    def wait(self) -> "asyncio.Future[T]":
+        """A future of one's own: to cancel it changes nothing for the job, nor for others."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        return future
 
     def settle(self, outcome: "T | BaseException") -> None:
         if not isinstance(outcome, BaseException) and self.apply is not None:
@@ -51,12 +58,14 @@ class Job(Generic[T]):
                 self.apply(outcome)
             except Exception as error:  # noqa: BLE001 - handed to whoever waits for the job
                 outcome = error
-        if self.future.done():
-            return
-        if isinstance(outcome, BaseException):
-            self.future.set_exception(outcome)
-        else:
-            self.future.set_result(outcome)
+        self.is_settled = True
+        for future in self._waiting:
+            if future.done():
+                continue
+            if isinstance(outcome, BaseException):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
 
 
 class Writer:
@@ -87,23 +96,19 @@ class Writer:
 
     def enqueue(
         self, run: Callable[[sqlite3.Connection], T], apply: Callable[[T], None] | None = None
-    ) -> "asyncio.Future[T]":
-        """For jobs that several callers share: each awaits the future by `until_not_busy`."""
-        job: Job[T] = Job(run, apply, self._loop.create_future())
+    ) -> Job[T]:
+        """For jobs that several callers share: each waits for it by `until_not_busy`."""
+        job: Job[T] = Job(run, apply)
         self._enqueue(job)
-        return job.future
+        return job
 
-    async def until_not_busy(self, enqueue: "Callable[[], asyncio.Future[T]]") -> T:
+    async def until_not_busy(self, enqueue: Callable[[], Job[T]]) -> T:
         """Tries again, after a pause, while another process is writing."""
         deadline = self._clock.monotonic() + BUSY_S_MAX
         wait_s = BUSY_WAIT_S_FIRST
         while True:
-            future = enqueue()
             try:
-                return await asyncio.shield(future)
-            except asyncio.CancelledError:
-                future.add_done_callback(_hear_out)
-                raise
+                return await enqueue().wait()
             except _BusyError as error:
                 if self._clock.monotonic() >= deadline:
                     raise StoreError(
@@ -224,12 +229,6 @@ class Writer:
         wrapped = describe(self._path, error)
         wrapped.__cause__ = error
         return wrapped
-
-
-def _hear_out(future: "asyncio.Future[Any]") -> None:
-    """An error that nobody waits for any more is no news for the log of asyncio."""
-    if not future.cancelled():
-        future.exception()
 
 
 def _settle(batch: Sequence[Job[Any]], outcomes: Sequence[Any]) -> None:

@@ -49,7 +49,7 @@ def evaluate(
 def await_blob(turn: Turn, place: tuple[int, int], key: str) -> None:
     """Asks for the blob once; BlobLoaded looks at `place` again."""
     if place not in turn.execution.awaited_blobs:
-        turn.execution.awaited_blobs.add(place)
+        turn.execution.awaited_blobs[place] = None
         turn.effects.append(LoadBlob(turn.execution.id, key))
 
 

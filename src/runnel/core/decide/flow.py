@@ -20,6 +20,9 @@ from runnel.core.states import ExecutionState, NodeState
 from runnel.core.templates import is_true
 from runnel.core.workflow import CHILD_WORKFLOW, CORE_HANDLERS, OnFailure
 
+# They begin at once: a child takes a slot, like a task.
+_SLOTLESS = CORE_HANDLERS - {CHILD_WORKFLOW}
+
 
 def proceed(turn: Turn) -> None:
     """Does everything that can be done now; the last step of every command."""
@@ -80,7 +83,7 @@ def _begin(turn: Turn, index: int) -> None:
     compiled = turn.execution.graph.nodes[index]
     if compiled.for_each is not None:
         start_map(turn, index)
-    elif compiled.node.handler in CORE_HANDLERS - {CHILD_WORKFLOW}:
+    elif compiled.node.handler in _SLOTLESS:
         begin_core_handler(turn, index)
     else:
         make_ready(turn, index)

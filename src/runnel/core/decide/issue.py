@@ -104,6 +104,8 @@ def _task(turn: Turn, compiled: CompiledNode, token: Token, run: NodeRun) -> Tas
 
 def _outputs(turn: Turn, needs: tuple[int, ...]) -> dict[NodeId, Value]:
     """Outputs of the parents, then of whatever else the config names, by reference."""
+    if not needs:
+        return {}
     nodes, graph = turn.execution.nodes, turn.execution.graph.nodes
     return {
         graph[index].node.id: output

@@ -114,7 +114,7 @@ def on_resume(turn: Turn) -> None:
 def on_blob_loaded(turn: Turn) -> None:
     """Looks again at every node or item that waited for a blob."""
     execution = turn.execution
-    waited, execution.awaited_blobs = execution.awaited_blobs, set()
+    waited, execution.awaited_blobs = execution.awaited_blobs, {}
     if execution.is_final:
         return
     for index, item in waited:

@@ -66,23 +66,21 @@ class Batch:
         self.dead_letters: list[DeadLetter] = []
         self.afterwards: list[LoadBlob | StoreOutput] = []
         self._size = 0
+        self._rows = 0  # at least as many as there will be, of all that `add` is given
 
     @property
     def is_empty(self) -> bool:
-        return not (self.consumed or self.writes or self.closed)
-
-    @property
-    def writes(self) -> int:
-        """An upper bound that is cheap to keep."""
-        return (
-            len(self.events)
-            + len(self.headers)
-            + len(self.changed)
-            + len(self.tasks)
-            + len(self.dropped)
-            + len(self.timers)
-            + len(self.messages)
-            + len(self.dead_letters)
+        return not (
+            self.consumed
+            or self.events
+            or self.headers
+            or self.changed
+            or self.closed
+            or self.tasks
+            or self.dropped
+            or self.timers
+            or self.messages
+            or self.dead_letters
         )
 
     @property
@@ -91,7 +89,7 @@ class Batch:
         limits = self.limits
         return (
             self.commands >= limits.commands
-            or self.writes * 2 >= limits.writes
+            or (self._rows + len(self.timers) + len(self.messages)) * 2 >= limits.writes
             or self._size * 2 >= limits.size_bytes
         )
 
@@ -112,8 +110,11 @@ class Batch:
                 self.graphs[aggregate_id] = execution.graph
                 if _changes_header(decision.events):
                     self.changed[execution.id] = execution
+                    self._rows += 1
+            self._rows += 1
         for effect in decision.effects:
             self._add_effect(effect)
+        self._rows += len(decision.effects)
 
     def _add_effect(self, effect: Effect) -> None:
         """Not by `match`: for a task that took 0.23 µs, this takes 0.08."""

@@ -40,6 +40,8 @@ from runnel.ports import telemetry as names
 from runnel.ports.store import InboxEntry, Lease, TimerSet
 
 TIMERS_MAX = 256
+# Which may come again for an execution that is there.
+_REPEATABLE = (CreateExecution, ResumeExecution)
 # How often deciding may ask for the same blob again without getting any further.
 LOADS_MAX = 20
 
@@ -185,7 +187,7 @@ class Owner:
             execution = await self._aggregates.execution(aggregate_id)
         if execution is not None:
             decision = decide(execution, command, self._moment)
-            if isinstance(command, CreateExecution | ResumeExecution):
+            if isinstance(command, _REPEATABLE):
                 # The commit that changed its header may be the one that was lost.
                 self._batch.changed[execution.id] = execution
                 if isinstance(command, CreateExecution):

@@ -26,7 +26,7 @@ def encode(result: Any) -> bytes:
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise NotJsonError(f"the result can't be stored as JSON: {error}") from error
     # msgspec writes NaN as null: without a null there is none, and nothing more to look at.
-    if b"null" in data:
+    if b"null" in data and result is not None:
         _refuse_not_finite(result)
     return data
 
