@@ -31,7 +31,7 @@ def load_graph(path: Path, settings: "Settings") -> Graph:
 
 def path_of(path: Path) -> Path:
     """The file itself: of `flow.py:name` without the name of the workflow in it."""
-    from runnel.authoring.python_files import python_file
+    from runnel.authoring.python_paths import python_file
 
     file = python_file(str(path))
     return path if file is None else file.path
@@ -39,7 +39,7 @@ def path_of(path: Path) -> Path:
 
 def folder_of(path: Path) -> Path:
     """Where the functions of a workflow are imported from."""
-    from runnel.authoring.python_files import python_file
+    from runnel.authoring.python_paths import python_file
 
     file = python_file(str(path))
     return path.parent.resolve() if file is None else file.folder
@@ -48,12 +48,14 @@ def folder_of(path: Path) -> Path:
 def _load(path: Path, settings: "Settings") -> Workflow:
     """A Python file is imported, and what it prints meanwhile is no result."""
     from runnel.authoring.load import load_file
-    from runnel.authoring.python_files import load_workflow, python_file
+    from runnel.authoring.python_paths import python_file
     from runnel.cli.streams import results
 
     file = python_file(str(path))
     if file is None:
         return load_file(path, retry=settings.retry)
+    from runnel.authoring.python_files import load_workflow
+
     with results():
         return load_workflow(file).to_workflow(retry=settings.retry)
 

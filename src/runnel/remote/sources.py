@@ -8,7 +8,8 @@ import msgspec
 from runnel.authoring.builder import STEP_HANDLER, WorkflowDAG
 from runnel.authoring.export import to_document
 from runnel.authoring.load import load_file
-from runnel.authoring.python_files import load_workflow, python_file
+from runnel.authoring.python_files import load_workflow
+from runnel.authoring.python_paths import python_file
 from runnel.authoring.tracing.workflows import TracedWorkflow
 from runnel.core.checks.wording import shown
 from runnel.core.json_types import Json

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from runnel import __version__
 from runnel.authoring.registry import HandlerRegistry
-from runnel.backends.memory import MemoryBackend
 from runnel.client import Client, Ending
 from runnel.core.policy import Policy
 from runnel.core.states import ExecutionState
@@ -14,7 +13,6 @@ from runnel.core.workflow import RateLimit
 from runnel.engine.orchestrator.orchestrator import Orchestrator
 from runnel.engine.orchestrator.parts import Parts
 from runnel.engine.orchestrator.shares import sharing_orchestrator
-from runnel.engine.services.archiver import Archiver
 from runnel.engine.services.reaper import Reaper
 from runnel.engine.services.retention import RetentionService
 from runnel.engine.services.unserved import Unserved
@@ -32,11 +30,10 @@ from runnel.runtime.roles import OrchestratorRole, Service, WorkerRole
 from runnel.runtime.secret_values import secrets_of_worker
 from runnel.runtime.stores import open_sqlite
 from runnel.settings import Settings
-from runnel.triggers.scheduler import Scheduler
-from runnel.triggers.schedules import Schedules
 
 if TYPE_CHECKING:
     from runnel.backends.archived import ArchivedBackend
+    from runnel.triggers.scheduler import Scheduler
 
 # An embedded engine's tasks are its own worker's: it may claim more than run at once. A claim
 # and a report are then shared by more tasks: with SQLite and 4 slots 2,894 diamonds/s instead of
@@ -70,6 +67,8 @@ def build_memory_engine(
     rate_limits: Mapping[str, RateLimit] | None = None,
 ) -> Engine:
     """Nothing is kept when the process ends: for tests."""
+    from runnel.backends.memory import MemoryBackend
+
     world = World(RealClock(), RealIds())
     return Engine(
         MemoryBackend(world.clock, world.ids),
@@ -119,8 +118,11 @@ def build_orchestrator(
 
 def build_scheduler(
     backend: Backend, world: World, telemetry: Telemetry, client: Client | None = None
-) -> Scheduler:
+) -> "Scheduler":
     """Fires schedules; an embedded engine gives its own client, so that it runs what they start."""
+    from runnel.triggers.scheduler import Scheduler
+    from runnel.triggers.schedules import Schedules
+
     return Scheduler(
         Schedules(backend, world.clock, world.ids),
         client or Client(backend, world.clock, world.ids, ending_of=lambda _id: Ending()),
@@ -185,6 +187,8 @@ def _archiving(
     settings: Settings, backend: "ArchivedBackend", parts: Parts, orchestrator: Orchestrator
 ) -> Sequence[Service]:
     """What it does besides where PostgreSQL keeps what Redis may forget."""
+    from runnel.engine.services.archiver import Archiver
+
     return [
         Archiver(
             backend.journal,

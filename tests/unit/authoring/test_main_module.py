@@ -9,7 +9,7 @@ import pytest
 
 from runnel.authoring.locate import locate
 from runnel.authoring.main_module import import_folder, loaded_module, main_name
-from runnel.authoring.python_files import python_file
+from runnel.authoring.python_paths import python_file
 from runnel.authoring.tracing.function_names import function_name
 from runnel.errors import InputError
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from runnel.authoring.python_files import load_workflow, python_file
+from runnel.authoring.python_files import load_workflow
+from runnel.authoring.python_paths import python_file
 from runnel.authoring.tracing.tasks import task
 from runnel.errors import InputError, InvalidWorkflowError, TraceError
 from runnel.runtime.decorated import workflow
