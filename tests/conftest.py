@@ -12,7 +12,7 @@ from runnel.runtime.servers import RedisServer
 from tests.redis_server import empty
 
 pytest.register_assert_rewrite("runnel.testing")
-pytest_plugins = ["tests.servers"]
+pytest_plugins = ["tests.certificates", "tests.servers"]
 
 # Seconds of test time in each folder of tests/, added up over all workers.
 BUDGET_S = {

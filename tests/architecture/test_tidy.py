@@ -32,6 +32,9 @@ IN_TESTS: tuple[Rule, ...] = (*EVERYWHERE, rules.no_sleep)
 # Where a rule does not hold, and why. A path ending in a slash stands for the folder.
 EXEMPT: dict[str, tuple[Rule, ...]] = {
     "runtime/clock.py": (rules.pure,),  # the one real clock, ids and randomness
+    # Its patience with a server is asyncio's own: connecting, and one alarm for all that is asked.
+    "backends/redis/line.py": (rules.pure,),
+    "backends/redis/address.py": (rules.pure,),
     "handlers/loop_time.py": (rules.pure,),  # for handlers of a program that has no clock for them
     # These take 45 ms, and httpx takes 110: only who calls something pays.
     "handlers/outside.py": (rules.imports_on_top,),
@@ -59,7 +62,7 @@ EXEMPT: dict[str, tuple[Rule, ...]] = {
     "runtime/doctor/examination.py": (rules.imports_on_top,),
     "__init__.py": (rules.imports_on_top,),  # public names are imported when they are used
     "testing/": (rules.no_assert,),  # the conformance suite is made of tests
-    "testing/crash_points/__main__.py": (rules.imports_on_top,),  # redis-py is an extra
+    "testing/crash_points/__main__.py": (rules.imports_on_top,),  # redis-py is not everybody's
     # It is the time, the chance and the processes that all other code is given, and it reports.
     "testing/simulation/": (rules.pure, rules.tasks_in_groups, rules.no_print),
     "api/security/token_making.py": (rules.pure,),  # 256 bits that nobody can foresee

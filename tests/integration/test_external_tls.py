@@ -1,39 +1,18 @@
 """`call_external_service` over TLS: a server that is not who it should be is told nothing."""
 
 import asyncio
-import shutil
 import ssl
-import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import MissingPart
+from tests.certificates import certificate
 from tests.integration.calling import called, failure, is_retried, staged
 from tests.odd_server import LOOPBACK, OddServer, answer
 
 HEADERS = {"Authorization": "Bearer geheim"}
-
-
-@pytest.fixture
-def openssl(missing_part: MissingPart) -> str:
-    return shutil.which("openssl") or missing_part("openssl", "it makes the certificates")
-
-
-def certificate(openssl: str, folder: Path, *, host: str = "localhost", days: int = 2) -> Path:
-    """Signed by itself, with its key in the same file."""
-    path = folder / "certificate.pem"
-    names = ["-subj", "/CN=test", "-addext", f"subjectAltName=DNS:{host}"]
-    new = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", *names, "-keyout", str(path)]
-    made = subprocess.run([openssl, *new], check=True, capture_output=True)
-    key = path.read_bytes()
-    path.write_bytes(key + made.stdout)
-    again = ["x509", "-in", str(path), "-signkey", str(path), "-days", str(days)]
-    signed = subprocess.run([openssl, *again], check=True, capture_output=True)
-    path.write_bytes(key + signed.stdout)
-    return path
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""The accidents of a Redis backend; in a file of its own, because redis-py is an extra."""
+"""The accidents of a Redis backend; in a file of its own, because hiredis is an extra."""
 
 from runnel.backends.redis import RedisBackend
 from runnel.ports.backend import Backend

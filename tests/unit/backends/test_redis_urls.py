@@ -2,23 +2,53 @@
 
 import pytest
 
+from runnel.backends.redis.address import Address, parse_address
 from runnel.backends.redis.lines import Lines
+from runnel.backends.redis.tls import Tls
 from runnel.errors import InputError
 from runnel.runtime.clock import RealClock
+
+URLS = {
+    "redis://host": Address(host="host"),
+    "redis://": Address(),
+    "redis://[::1]:6380/": Address(host="::1", port=6380),
+    "redis://:p%40ss@host:6380/3": Address(host="host", port=6380, db=3, password="p@ss"),
+    "redis://user:pass@host/0?client_name=me&socket_keepalive=no": Address(
+        host="host", username="user", password="pass", client_name="me", is_kept_alive=False
+    ),
+    "rediss://host:6379/1?ssl_cert_reqs=none&ssl_min_version=771": Address(
+        host="host", db=1, tls=Tls(cert_reqs="none", min_version="771")
+    ),
+    "unix:///run/redis.sock?db=2&password=pass": Address(
+        path="/run/redis.sock", db=2, password="pass"
+    ),
+}
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_an_ordinary_url_is_taken(url: str) -> None:
+    assert parse_address(url) == URLS[url]
+
+
+SHOWN = {
+    "redis://user:secret@Host:6380/3": "host:6380/3",
+    "redis://:secret@[::1]": "[::1]:6379/0",
+    "unix://:secret@/run/redis.sock?db=2": "/run/redis.sock/2",
+}
+
+
+@pytest.mark.parametrize("url", SHOWN)
+def test_an_address_is_shown_without_user_and_password(url: str) -> None:
+    assert str(parse_address(url)) == SHOWN[url]
 
 
 @pytest.mark.parametrize(
     "url",
-    [
-        "redis://host",
-        "redis://:secret@host:6380/3",
-        "redis://user:secret@host/0?client_name=me",
-        "rediss://host:6379/0?ssl_cert_reqs=none",
-        "unix:///run/redis.sock?db=2",
-    ],
+    ["rediss://h?ssl_cert_reqs=maybe", "rediss://h?ssl_min_version=9", "unix://", "redis://h?db=x"],
 )
-def test_an_ordinary_url_is_taken(url: str) -> None:
-    assert isinstance(Lines(url, RealClock(), call_s=1.0), Lines)
+def test_a_value_that_an_option_can_not_have_is_refused(url: str) -> None:
+    with pytest.raises(InputError, match="expected the URL of a Redis server"):
+        parse_address(url)
 
 
 @pytest.mark.parametrize(

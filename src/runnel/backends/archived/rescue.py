@@ -16,7 +16,8 @@ from runnel.backends.redis.journal import RedisJournal, entry_of
 from runnel.backends.redis.keys import Keys
 from runnel.backends.redis.layout import Layout
 from runnel.backends.redis.leases import fenced, fenced_by_restart, run_of
-from runnel.backends.redis.lines import Arg, Lines, OtherRunError
+from runnel.backends.redis.line import Arg
+from runnel.backends.redis.lines import Lines, OtherRunError
 from runnel.backends.redis.values import decode_token, encode
 from runnel.core.codec import encode_message
 from runnel.core.commands import LIMIT_PREFIX, blobs_of

@@ -117,7 +117,7 @@ class RedisArchive:
 
     async def load(self, execution_id: ExecutionId) -> Sequence[bytes]:
         entries: list[bytes] = await self._lines.call(
-            "LRANGE", self._keys.history + execution_id, 0, -1
+            "LRANGE", self._keys.history + execution_id, 0, -1, is_large=True
         )
         return entries
 

@@ -19,7 +19,7 @@ class RedisBlobs:
         await self._lines.call("SET", self._keys.blob + key, data)
 
     async def get(self, key: str) -> bytes:
-        found: bytes | None = await self._lines.call("GET", self._keys.blob + key)
+        found: bytes | None = await self._lines.call("GET", self._keys.blob + key, is_large=True)
         if found is None:
             raise NotFoundError("blob", key)
         return found

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from runnel.backends.feed_entries import entries_of
 from runnel.backends.redis.keys import Keys
 from runnel.backends.redis.layout import Layout
-from runnel.backends.redis.lines import Arg
+from runnel.backends.redis.line import Arg
 from runnel.backends.redis.values import encode, message_args
 from runnel.core.commands import LIMIT_PREFIX, aggregate_of
 from runnel.core.effects import DeadLetter, Task

@@ -32,7 +32,9 @@ class RedisJournal:
         key = f"{self._keys.journal}{lease.partition}"
         try:
             found = await self._lines.call(
-                "XRANGE", key, f"{after + 1}-0", "+", "COUNT", limit, under=run_of(lease)
+                *("XRANGE", key, f"{after + 1}-0", "+", "COUNT", limit),
+                under=run_of(lease),
+                is_large=True,
             )
         except OtherRunError as error:
             raise fenced_by_restart(lease) from error

@@ -2,7 +2,8 @@
 
 from runnel.backends.local.board import DEAD_LISTED_MAX
 from runnel.backends.redis.keys import Keys
-from runnel.backends.redis.lines import Arg, Lines
+from runnel.backends.redis.line import Arg
+from runnel.backends.redis.lines import Lines
 from runnel.backends.redis.values import failed_around, lost_around
 from runnel.core.retry import ErrorInfo
 from runnel.ports.registry import WorkerRecord

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from runnel.backends.redis.gathering import Gathering
 from runnel.backends.redis.keys import Keys
 from runnel.backends.redis.layout import Layout
-from runnel.backends.redis.lines import Arg, Lines
+from runnel.backends.redis.line import Arg
+from runnel.backends.redis.lines import Lines
 from runnel.backends.redis.values import message_args
 from runnel.core.commands import Command, aggregate_of
 from runnel.ports.store import NO_BLOBS

@@ -176,7 +176,7 @@ class RedisStore:
 
     async def load(self, aggregate_id: str) -> Sequence[bytes]:
         entries: list[bytes] = await self._lines.call(
-            "LRANGE", self._keys.history + aggregate_id, 0, -1
+            "LRANGE", self._keys.history + aggregate_id, 0, -1, is_large=True
         )
         return entries
 
@@ -184,7 +184,7 @@ class RedisStore:
         found: list[Sequence[bytes]] = []
         for first in range(0, len(aggregate_ids), LOADED_AT_ONCE):
             ids = aggregate_ids[first : first + LOADED_AT_ONCE]
-            found += await self._lines.run("load", [self._keys.history], ids)
+            found += await self._lines.run("load", [self._keys.history], ids, is_large=True)
         return found
 
     async def running(self, partition: int) -> Sequence[ExecutionId]:

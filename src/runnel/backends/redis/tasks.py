@@ -6,7 +6,8 @@ from runnel.backends.local.board import BEATS_MISSED_MAX
 from runnel.backends.local.buckets import LEAP_S
 from runnel.backends.redis.commits import behind_position
 from runnel.backends.redis.keys import Keys
-from runnel.backends.redis.lines import Arg, Lines
+from runnel.backends.redis.line import Arg
+from runnel.backends.redis.lines import Lines
 from runnel.backends.redis.losses import Losses
 from runnel.backends.redis.rotation import Rotation
 from runnel.backends.redis.values import decode_task, decode_token, encode, lost_around
@@ -133,7 +134,7 @@ class RedisTasks:
         return sorted(records, key=lambda record: record.queue)
 
     async def recall(self, key: str) -> bytes | None:
-        data: bytes | None = await self._lines.call("GET", self._keys.result + key)
+        data: bytes | None = await self._lines.call("GET", self._keys.result + key, is_large=True)
         return data
 
     async def keep(self, key: str, data: bytes, *, ttl_s: float) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from runnel.backends.redis.backend import CALL_S
-from runnel.backends.redis.lines import Arg, Lines, Reply
+from runnel.backends.redis.line import Arg, Reply
+from runnel.backends.redis.lines import Lines
 from runnel.ports.clock import Clock
 from runnel.testing.crash_points.moments import Moments
 
@@ -17,14 +18,20 @@ class CrashingLines(Lines):
         super().__init__(url, clock, call_s=CALL_S)
         self._moments = moments
 
-    async def call(self, *args: Arg, under: str | None = None) -> Reply:
-        call = partial(super().call, *args, under=under)
+    async def call(self, *args: Arg, under: str | None = None, is_large: bool = False) -> Reply:
+        call = partial(super().call, *args, under=under, is_large=is_large)
         return await self._moments.around(_name(args), call)
 
     async def run(
-        self, name: str, keys: Sequence[str], args: Sequence[Arg], *, under: str | None = None
+        self,
+        name: str,
+        keys: Sequence[str],
+        args: Sequence[Arg],
+        *,
+        under: str | None = None,
+        is_large: bool = False,
     ) -> Reply:
-        run = partial(super().run, name, keys, args, under=under)
+        run = partial(super().run, name, keys, args, under=under, is_large=is_large)
         return await self._moments.around(name, run)
 
     async def wait(self, *args: Arg, wait_s: float, under: str | None = None) -> Reply:

@@ -1,0 +1,91 @@
+"""A way to a Redis server that can be watched, held up and cut, over TCP, TLS or a socket file."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from runnel.runtime.servers import RedisServer
+from runnel.runtime.servers.ports import LOOPBACK
+
+PIECE_BYTES = 65_536
+
+
+class Relay:
+    """`asked` is all that went to the server; answers pass as long as `is_clear` is set."""
+
+    def __init__(self, port: int) -> None:
+        self.port = 0
+        self.connections = 0
+        self.asked = b""
+        self.is_clear = asyncio.Event()
+        self.is_clear.set()
+        self._server_port = port
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._serving: set[asyncio.Task[None] | None] = set()
+
+    def cut(self) -> None:
+        """All connections that are open."""
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        task = asyncio.current_task()
+        self._serving.add(task)
+        there, back = await asyncio.open_connection(LOOPBACK, self._server_port)
+        ways = {writer, back}
+        self._writers |= ways
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._ask(reader, back))
+                group.create_task(self._answer(there, writer))
+        except* ConnectionError:
+            self.cut()
+        finally:
+            self._writers -= ways
+            writer.close()
+            back.close()
+            self._serving.discard(task)
+
+    async def end(self) -> None:
+        self.is_clear.set()
+        self.cut()
+        serving = [task for task in self._serving if task is not None]
+        if serving:
+            await asyncio.wait(serving)
+
+    async def _ask(self, reader: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        while data := await reader.read(PIECE_BYTES):
+            self.asked += data
+            back.write(data)
+        back.write_eof()
+
+    async def _answer(self, there: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await there.read(PIECE_BYTES):
+            await self.is_clear.wait()
+            writer.write(data)
+        writer.close()
+
+
+@asynccontextmanager
+async def relay(
+    server: RedisServer, *, path: Path | None = None, certificate: Path | None = None
+) -> AsyncIterator[Relay]:
+    """At a socket file with `path`, else at a port; over TLS with a `certificate`."""
+    found = Relay(server.port)
+    if path is not None:
+        listening = await asyncio.start_unix_server(found.serve, path)
+    else:
+        context = None
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+        listening = await asyncio.start_server(found.serve, LOOPBACK, 0, ssl=context)
+        found.port = listening.sockets[0].getsockname()[1]
+    try:
+        yield found
+    finally:
+        listening.close()
+        await found.end()
