@@ -351,6 +351,22 @@ def test_a_missed_sla_is_noted_and_changes_nothing_else() -> None:
     assert not driver.timers
 
 
+@pytest.mark.parametrize("ends", ["completed", "timed out", "cancelled"])
+def test_what_ends_too_late_has_missed_its_sla_before_its_timer_has_fired(ends: str) -> None:
+    driver = Driver(workflow(node("a"), sla_seconds=5, timeout_seconds=4)).start()
+    driver.now += 6  # and nobody was there to fire a timer
+
+    if ends == "completed":
+        driver.finish("a")
+    elif ends == "cancelled":
+        driver.cancel()
+    else:
+        driver.advance(0)
+
+    assert driver.root.is_final
+    assert driver.root.is_sla_missed
+
+
 def test_a_held_execution_waits_for_its_trigger() -> None:
     driver = Driver(workflow(node("a"))).start(is_held=True)
     assert driver.root.state is X.PENDING

@@ -6,7 +6,7 @@ from runnel.core.commands import ChildSettled, OutputStored
 from runnel.core.decide.evaluating import await_blob, error_of
 from runnel.core.decide.turn import Turn
 from runnel.core.effects import ClearTimer, StoreOutput, TimerKey, TimerKind
-from runnel.core.events import ExecutionFinished
+from runnel.core.events import ExecutionFinished, SlaMissed
 from runnel.core.execution import Execution
 from runnel.core.ids import NO_ITEM, NodeId, Ref
 from runnel.core.json_types import Json
@@ -43,13 +43,22 @@ def end(
     error: ErrorInfo | None = None,
 ) -> None:
     execution = turn.execution
-    turn.emit(ExecutionFinished(state=state, output=output, error=error))
     workflow = execution.graph.workflow
+    if workflow.sla_seconds is not None and _is_late(turn, workflow.sla_seconds):
+        turn.emit(SlaMissed(sla_s=workflow.sla_seconds))
+    turn.emit(ExecutionFinished(state=state, output=output, error=error))
     if workflow.timeout_seconds is not None:
         turn.effects.append(ClearTimer(execution_timer(execution, TimerKind.TIMEOUT)))
     if workflow.sla_seconds is not None:
         turn.effects.append(ClearTimer(execution_timer(execution, TimerKind.SLA)))
     tell_parent(turn)
+
+
+def _is_late(turn: Turn, sla_s: float) -> bool:
+    """Too late, and not noted yet: its timer comes after what ends it, if both were waited for."""
+    execution = turn.execution
+    started_at = execution.started_at
+    return started_at is not None and not execution.is_sla_missed and turn.now >= started_at + sla_s
 
 
 def tell_parent(turn: Turn) -> None:
