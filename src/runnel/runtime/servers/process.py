@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,7 +14,15 @@ from runnel.runtime.servers import guardian
 class ServerProcess:
     """Ends with this process at the latest; `folder` is then removed by its guardian."""
 
-    def __init__(self, command: list[str], *, folder: Path, log: Path, user: str | None) -> None:
+    def __init__(
+        self,
+        command: list[str],
+        *,
+        folder: Path,
+        log: Path,
+        user: str | None,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
         theirs, ours = os.pipe()
         self._lifeline = os.fdopen(ours, "wb", buffering=0)
         try:
@@ -27,7 +36,7 @@ class ServerProcess:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     # English messages: a port that is taken is recognised by them.
-                    env={**os.environ, "LC_ALL": "C"},
+                    env={**(os.environ if environ is None else environ), "LC_ALL": "C"},
                     # Ctrl-C at a terminal is for us, who then decide about the server; and the
                     # guardian learns the server's pid from its session.
                     start_new_session=True,
