@@ -48,6 +48,7 @@ COMMANDS = {
     "trim": Entry(_SERVE, "trim", "trim", "runnel trim"),
     "dev": Entry(_SERVE, "dev", "dev", "runnel dev --port 8080"),
     "doctor": Entry(_SERVE, "doctor", "doctor", "runnel doctor"),
+    "bench": Entry(_SERVE, "bench", "bench", "runnel bench diamond --backend sqlite"),
     "config": Entry(_SERVE, "config", "config", "RUNNEL_ENV=prod runnel config"),
     "workflows": Entry(_ACT, "workflows", "workflows", "runnel workflows report --diff 1"),
     "list": Entry(_ACT, "listing", "list_executions", "runnel list --status failed --limit 5"),

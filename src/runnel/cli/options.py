@@ -128,10 +128,10 @@ def configure(place: Place, *, concurrency: int | None = None) -> "Settings":
         without = {"redis_url": None, "redis_host": None, "server_url": None}
         return msgspec.structs.replace(settings, data_dir=place.data_dir, **without)
     if place.redis_url is not None:
-        url = _parsed("REDIS_URL", "--redis-url", place.redis_url)
+        url = parsed("REDIS_URL", "--redis-url", place.redis_url)
         return msgspec.structs.replace(settings, redis_url=url, server_url=None)
     if place.server is not None:
-        url = _parsed("RUNNEL_SERVER", "--server", place.server)
+        url = parsed("RUNNEL_SERVER", "--server", place.server)
         return adjusted(settings, server_url=url)
     return settings
 
@@ -149,7 +149,7 @@ def _check(place: Place) -> None:
         raise InputError(f"{' and '.join(given[:2])} are two places; give only one of them")
 
 
-def _parsed(name: str, option: str, text: str) -> object:
+def parsed(name: str, option: str, text: str) -> object:
     from runnel.settings import VARIABLES, SettingsError
 
     variable = VARIABLES[name]

@@ -1,0 +1,65 @@
+-- The floor of a commit: everything of one batch, and how far the inbox was read.
+-- KEYS  1 partition  2 inbox  3 running  4 ended  5 headers  6 journal  7 tasks  8 out  9 ends
+--       and the prefix 10 history
+-- ARGV  1 sequence  2 position read  3 the position behind it, then four lists, each its length in
+--       items and the items: histories (id, entry), begun (created_at, id), ended (id, header),
+--       tasks (token, task)
+local place = 4
+local function next_list()
+  local first = place + 1
+  place = first + 2 * tonumber(ARGV[place])
+  return first, place - 1
+end
+-- `unpack` fails near 8,000 values: a batch of 512 commands may lead to more tasks than that.
+local function call_many(command, key, values)
+  for first = 1, #values, 1000 do
+    redis.call(command, key, unpack(values, first, math.min(first + 999, #values)))
+  end
+end
+
+local journal = {}
+local first, last = next_list()
+for at = first, last, 2 do
+  journal[#journal + 1] = 'h' .. ARGV[at]
+  journal[#journal + 1] = ARGV[at + 1]
+  redis.call('RPUSH', KEYS[10] .. ARGV[at], ARGV[at + 1])
+end
+
+local begun = {}
+first, last = next_list()
+for at = first, last do
+  begun[#begun + 1] = ARGV[at]
+end
+call_many('ZADD', KEYS[3], begun)
+
+local ids, headers, ended = {}, {}, {}
+first, last = next_list()
+for at = first, last, 2 do
+  ids[#ids + 1] = ARGV[at]
+  headers[#headers + 1] = ARGV[at]
+  headers[#headers + 1] = ARGV[at + 1]
+  ended[#ended + 1] = ARGV[1]
+  ended[#ended + 1] = ARGV[at]
+  journal[#journal + 1] = 'x'
+  journal[#journal + 1] = ARGV[at + 1]
+end
+call_many('HSET', KEYS[5], headers)
+call_many('ZREM', KEYS[3], ids)
+call_many('ZADD', KEYS[4], ended)
+
+local out = {}
+first, last = next_list()
+for at = first, last, 2 do
+  local entry = redis.call('XADD', KEYS[7], '*', 't', ARGV[at], 'b', ARGV[at + 1])
+  out[#out + 1] = ARGV[at]
+  out[#out + 1] = 'q' .. entry
+end
+call_many('HSET', KEYS[8], out)
+
+redis.call('XADD', KEYS[6], ARGV[1] .. '-0', unpack(journal))
+if #ids > 0 then
+  redis.call('XADD', KEYS[9], 'MAXLEN', '~', '1000', '*', 'c', table.concat(ids, '\n'))
+end
+redis.call('HSET', KEYS[1], 'sequence', ARGV[1], 'cursor', ARGV[2])
+redis.call('XTRIM', KEYS[2], 'MINID', '=', ARGV[3])
+return 1

@@ -1,0 +1,143 @@
+"""`runnel bench`, as a user calls it."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+import redis
+
+from runnel.cli.main import run_command
+from runnel.runtime.servers import PostgresServer, RedisServer
+from runnel.settings import VARIABLES
+from tests.conftest import MissingPart
+from tests.servers import need
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(120)]
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an empty folder, without a setting."""
+    monkeypatch.chdir(tmp_path)
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+def measured(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    code = run_command(["bench", *arguments, "--json"])
+    out, err = capsys.readouterr()
+    assert code == 0, err
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+def check_rates(found: dict[str, Any]) -> None:
+    assert found["executions_per_s"] > 0
+    assert found["nodes_per_s"] == pytest.approx(4 * found["executions_per_s"])
+    assert found["floor_ratio"] == pytest.approx(found["executions_per_s"] / found["floor_per_s"])
+
+
+def test_programs_get_one_object_with_rates_floor_and_settings(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    found = measured(capsys, "diamond", "--backend", "sqlite", "--count", "20")
+
+    check_rates(found)
+    assert found["settings"]["count"] == 20
+    assert found["settings"]["durability"] == "process"
+    assert found["settings"]["concurrency"] == 4
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_private_servers_are_started_when_none_are_named(
+    capsys: pytest.CaptureFixture[str], missing_part: MissingPart
+) -> None:
+    for kind in (RedisServer, PostgresServer):
+        need(kind, missing_part)
+
+    found = measured(capsys, "--backend", "redis", "--count", "20", "--repetitions", "1")
+
+    check_rates(found)
+    assert found["settings"]["redis"].startswith("private")
+    assert (found["settings"]["orchestrators"], found["settings"]["workers"]) == (1, 1)
+
+
+def test_named_servers_are_used_and_left_as_they_were(
+    capsys: pytest.CaptureFixture[str], own_redis: RedisServer, own_postgres: PostgresServer
+) -> None:
+    urls = ("--redis-url", own_redis.url, "--postgres-url", own_postgres.url)
+    before = asyncio.run(schemas_of(own_postgres))
+
+    with redis.Redis.from_url(own_redis.url) as client:
+        client.set("runnel-bench-other:kept", "1")
+        found = measured(capsys, *urls, "--count", "20", "--repetitions", "1", "--workers", "2")
+        left = client.keys("*")
+
+    check_rates(found)
+    assert found["settings"]["redis"].startswith("redis://***@")
+    assert left == [b"runnel-bench-other:kept"]
+    assert asyncio.run(schemas_of(own_postgres)) == before
+
+
+def test_people_get_a_table_and_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    code = run_command(["bench", "--backend", "memory", "--count", "10"])
+
+    out, err = capsys.readouterr()
+    assert code == 0, err
+    assert "executions per second" in out
+    assert "of the floor" in out
+    assert "The floor is a bare loop" in out
+    assert "diamond on memory: 10 executions" in err
+
+
+def test_a_cold_start_is_measured_by_starting(capsys: pytest.CaptureFixture[str]) -> None:
+    found = measured(capsys, "start", "--count", "1")
+
+    assert found["figures"]["cold_start_s"] > 0
+    assert found["floor_per_s"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("lozenge",), "expected a workload (diamond, "),
+        (("--backend", "mysql"), "--backend: expected one of memory, sqlite, redis, got 'mysql'"),
+        (("--redis-url", "nowhere"), "--redis-url: expected a URL such as redis://"),
+        (("--count", "0"), "--count: expected at least 1, got 0"),
+    ],
+)
+def test_wrong_input_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], sentence: str
+) -> None:
+    code = run_command(["bench", *arguments])
+
+    out, err = capsys.readouterr()
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert sentence in err
+    assert err.count("\n") == 1
+
+
+def test_servers_that_do_not_answer_are_named_without_a_password(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code = run_command(["bench", "--redis-url", "redis://:hush@127.0.0.1:1/0", "--count", "1"])
+
+    err = capsys.readouterr().err
+    assert code == 1
+    assert "can't use the Redis at redis://***@127.0.0.1:1/0" in err
+    assert "hush" not in err
+
+
+async def schemas_of(postgres: PostgresServer) -> list[str]:
+    connection = await asyncpg.connect(postgres.url)
+    try:
+        rows = await connection.fetch(
+            "SELECT nspname FROM pg_namespace WHERE nspname NOT LIKE 'pg!_%' ESCAPE '!' ORDER BY 1"
+        )
+    finally:
+        await connection.close()
+    return [row[0] for row in rows]

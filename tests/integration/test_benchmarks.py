@@ -1,0 +1,154 @@
+"""Every workload on every kind of site, with few executions; and what is left of it."""
+
+from collections.abc import Mapping
+
+import asyncpg
+import pytest
+
+from runnel.benchmarks.backlog import archive_down, backlog
+from runnel.benchmarks.embedded import Storing, embedded
+from runnel.benchmarks.figures import Figures
+from runnel.benchmarks.floors.redis_floor import WARMING, redis_floor
+from runnel.benchmarks.floors.redis_names import Plan
+from runnel.benchmarks.floors.timing import at_once
+from runnel.benchmarks.kinds import KINDS
+from runnel.benchmarks.on_servers import Layout, on_servers
+from runnel.benchmarks.run_embedded import measure_embedded
+from runnel.benchmarks.servers import Servers
+from runnel.benchmarks.traces import remove_traces
+from runnel.benchmarks.workloads import maps, waits
+from runnel.runtime.clock import RealClock
+from runnel.runtime.servers import PostgresServer, RedisServer
+from tests.waiting import eventually_found
+
+pytestmark = pytest.mark.slow
+
+FEW: Mapping[str, int] = {"diamond": 20, "chain": 2, "fan": 1, "graph": 1, "map": 1_500}
+
+
+def check(figures: Figures) -> None:
+    """All that is measured took some time, and nothing is missing that was done."""
+    assert figures
+    for name, value in figures.items():
+        assert value >= 0 or "_mb" in name, name
+    assert figures.get("nodes_per_s", 1.0) > 0
+
+
+def on(redis_: RedisServer, postgres: PostgresServer | None, name: str) -> Servers:
+    """As somebody else's servers: nothing may be left on them."""
+    url = None if postgres is None else postgres.url
+    return Servers(redis_url=redis_.url, postgres_url=url, name=f"runnel-bench-{name}")
+
+
+@pytest.mark.parametrize("storing", ["memory", "process", "power"])
+async def test_a_workload_and_its_floor_run_embedded(storing: Storing) -> None:
+    found = await measure_embedded(
+        KINDS["diamond"], storing, concurrency=4, count=20, repetitions=2
+    )
+
+    check(found.figures)
+    assert found.floor_ratio is not None
+    assert found.floor_ratio > 0
+
+
+@pytest.mark.parametrize("kind", FEW)
+async def test_every_kind_runs_on_sqlite(kind: str) -> None:
+    found = await measure_embedded(
+        KINDS[kind], "process", concurrency=64, count=FEW[kind], repetitions=1
+    )
+
+    check(found.figures)
+    assert (found.floor_per_s is None) == (KINDS[kind].workflow is None)
+
+
+async def test_executions_that_wait_are_all_woken() -> None:
+    async with embedded("process", 4) as site:
+        figures = await waits(site, 30)
+
+    check(figures)
+    assert figures["wake_s"] >= figures["signal_s"] > 0
+
+
+async def test_a_steady_load_tells_how_long_executions_take() -> None:
+    async with embedded("memory", 64) as site:
+        figures = await KINDS["load"].run(site, 1)
+
+    check(figures)
+    assert figures["latency_ms_p50"] <= figures["latency_ms_p99"] <= figures["latency_ms_p999"]
+    assert figures["sent_per_s"] == pytest.approx(0.7 * figures["maximum_per_s"], rel=0.2)
+
+
+async def test_a_floor_on_servers_archives_what_it_ran(
+    shared_redis: RedisServer, shared_postgres: PostgresServer
+) -> None:
+    servers = on(shared_redis, shared_postgres, "floor")
+    plan = Plan(
+        redis_url=servers.redis_url,
+        postgres_url=servers.postgres_url,
+        name=servers.name,
+        workflow="diamond",
+        slots=4,
+    )
+    try:
+        async with redis_floor(plan, 1) as floor:
+            await at_once(floor, 10, RealClock())
+            counts = await archived(shared_postgres, servers.name, completed=WARMING + 10)
+    finally:
+        removed = await remove_traces(servers, RealClock())
+
+    assert counts == {"nodes": 4 * (WARMING + 10), "entries": 4 * (WARMING + 10), "unapplied": 0}
+    assert removed > 0
+
+
+async def test_the_workloads_run_on_redis_alone(shared_redis: RedisServer) -> None:
+    async with on_servers(on(shared_redis, None, "alone"), Layout(concurrency=64)) as site:
+        woken = await waits(site, 20)
+        mapped = await maps(site, 1_200)
+
+    check(woken)
+    check(mapped)
+    assert {"waiting_mb_orchestrator", "waiting_mb_worker"} <= woken.keys()
+    assert {"map_peak_mb_orchestrator", "map_cost_ratio"} <= mapped.keys()
+
+
+async def test_nothing_is_lost_while_the_archive_is_down(
+    own_redis: RedisServer, own_postgres: PostgresServer
+) -> None:
+    servers = Servers(
+        redis_url=own_redis.url,
+        postgres_url=own_postgres.url,
+        name="runnel-bench-down",
+        redis=own_redis,
+        postgres=own_postgres,
+    )
+
+    async with on_servers(servers, Layout(concurrency=16)) as site:
+        waited = await backlog(site, 30)
+        figures = await archive_down(site, 50)
+
+    assert waited["backlog_per_s"] > 0
+    assert figures["executions_per_s"] > 0
+    assert figures["lost"] == 0
+
+
+async def archived(postgres: PostgresServer, schema: str, *, completed: int) -> dict[str, int]:
+    """Once so many executions are there as completed."""
+    connection = await asyncpg.connect(postgres.url, server_settings={"search_path": f'"{schema}"'})
+
+    async def look() -> bool | None:
+        question = "SELECT count(*) FROM executions WHERE state = 'COMPLETED'"
+        return await connection.fetchval(question) == completed or None
+
+    try:
+        await eventually_found(look, every_s=0.05, deadline_s=20.0)
+        return {
+            "nodes": await connection.fetchval(
+                "SELECT count(*) FROM node_executions WHERE state = 'COMPLETED'"
+            ),
+            "entries": await connection.fetchval("SELECT count(*) FROM audit_log"),
+            "unapplied": await connection.fetchval(
+                "SELECT count(*) FROM commands WHERE applied_at IS NULL"
+            ),
+        }
+    finally:
+        await connection.close()

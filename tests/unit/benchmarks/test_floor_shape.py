@@ -1,0 +1,41 @@
+"""A floor does the whole of a graph, in an order that the graph allows."""
+
+from collections.abc import Callable
+
+import pytest
+
+from runnel.benchmarks import workflows
+from runnel.benchmarks.floors.batch import Runs, creation
+from runnel.benchmarks.floors.shape import shape_of
+from runnel.core.commands import Command, TaskCompleted
+from runnel.core.evolve import replay
+from runnel.core.graph import Graph
+from runnel.core.ids import ExecutionId, Nonce
+from runnel.core.states import ExecutionState
+from runnel.core.values import NULL
+from runnel.core.workflow import Workflow
+
+
+@pytest.mark.parametrize(
+    "make", [workflows.diamond, workflows.chain, workflows.fan, workflows.graph]
+)
+def test_what_a_floor_stores_is_the_history_of_an_execution_that_completed(
+    make: Callable[[], Workflow],
+) -> None:
+    workflow = make()
+    shape = shape_of(workflow)
+    runs = Runs(shape)
+    entries: list[bytes] = []
+    commands: list[Command] = [creation(shape, ExecutionId("e"), 1.0)]
+
+    while commands:
+        batch = runs.decide(commands, 2.0, Nonce("n"))
+        entries += [entry for _, entry in batch.entries()]
+        commands = [
+            TaskCompleted(token=token, output=NULL, worker="w", started_at=2.0)
+            for token in batch.tasks
+        ]
+
+    execution = replay(entries, lambda _hash: Graph(workflow))
+    assert execution is not None
+    assert execution.state is ExecutionState.COMPLETED

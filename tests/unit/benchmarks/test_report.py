@@ -1,0 +1,83 @@
+"""A measurement, for people and for programs."""
+
+import pytest
+
+from runnel.benchmarks.asked import Options, asked
+from runnel.benchmarks.measuring import Measured
+from runnel.benchmarks.report import document, label, number, rows, settings_of, title
+
+MEASURED = Measured(
+    figures={"edge_ms_p50": 0.25, "executions_per_s": 500.0, "nodes_per_s": 2_000.0},
+    spread={
+        "edge_ms_p50": (0.25, 0.25),
+        "executions_per_s": (450.0, 600.0),
+        "nodes_per_s": (1_800.0, 2_400.0),
+    },
+    floor_per_s=1_250.0,
+    floor_spread=(1_000.0, 1_300.0),
+)
+
+
+def test_programs_get_the_rate_the_floor_and_their_ratio() -> None:
+    found = document(asked("diamond", Options()), MEASURED)
+
+    assert found["executions_per_s"] == 500.0
+    assert found["nodes_per_s"] == 2_000.0
+    assert found["floor_per_s"] == 1_250.0
+    assert found["floor_ratio"] == 0.4
+    assert found["settings"]["count"] == 2_000
+    assert found["machine"]["cores"] >= 1
+
+
+def test_what_has_no_floor_says_so_by_null() -> None:
+    measured = Measured(figures={"cold_start_s": 0.5}, spread={"cold_start_s": (0.5, 0.5)})
+
+    found = document(asked("start", Options()), measured)
+
+    assert found["executions_per_s"] is None
+    assert found["floor_per_s"] is None
+    assert found["floor_ratio"] is None
+
+
+def test_people_get_the_rate_first_and_the_floor_last() -> None:
+    assert rows(MEASURED) == [
+        ("executions per second", "500", "450", "600"),
+        ("nodes per second", "2,000", "1,800", "2,400"),
+        ("edge, ms, p50", "0.250", "", ""),
+        ("floor per second", "1,250", "1,000", "1,300"),
+        ("of the floor", "0.40", "", ""),
+    ]
+
+
+def test_no_password_is_shown() -> None:
+    options = Options(
+        redis_url="redis://:hush@host:6379/0", postgres_url="postgresql://u:hush@host/db"
+    )
+    wanted = asked("diamond", options)
+
+    assert "hush" not in title(wanted)
+    assert "hush" not in str(settings_of(wanted))
+    assert settings_of(wanted)["redis"] == "redis://***@host:6379/0"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("fan_1000_s", "fan 1000, seconds"),
+        ("map_1000_us_per_item", "map 1000, µs per item"),
+        ("processor_us_engine", "processor, µs each, engine"),
+        ("waiting_mb_worker", "waiting, MB, worker"),
+        ("takeover_s_max", "takeover, seconds, max"),
+        ("latency_ms_p999", "latency, ms, p999"),
+        ("map_cost_ratio", "map cost ratio"),
+    ],
+)
+def test_a_figure_is_told_with_its_unit(name: str, expected: str) -> None:
+    assert label(name) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(12_345.6, "12,346"), (45.67, "45.7"), (1.234, "1.23"), (0.1, "0.100")]
+)
+def test_a_number_has_three_digits_or_all_before_the_point(value: float, expected: str) -> None:
+    assert number(value) == expected
