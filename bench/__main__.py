@@ -1,130 +1,129 @@
-"""Runs everything three times and writes results.json and a table: `python -m bench [--quick]`."""
+"""Measures everything and writes results.json and results.md: `python -m bench`.
+
+Each job runs in a process of its own, and what it found is written at once: a run that is ended
+in the middle has what it had.
+"""
 
 import argparse
-import asyncio
 import json
-import platform
-import sqlite3
-import statistics
 import subprocess
 import sys
-import tempfile
-from collections.abc import Awaitable, Callable
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import api, servers, workloads
-from bench.floor import Floor
-from bench.workloads import Figures
+from bench.job import Job
+from bench.jobs import jobs
+from bench.peer_jobs import described_peers
+from bench.results import Results
+from bench.tables import markdown
+from bench.targets import judged
+from runnel.benchmarks.figures import Figures
+from runnel.benchmarks.machine import described_machine
+from runnel.benchmarks.report import PRIVATE_POSTGRES, PRIVATE_REDIS, label, number
 
 FOLDER = Path(__file__).parent
-DIAMONDS = 2_000
-# Twenty kills, each with the time to share partitions again, are a sample by themselves.
-# A minute of requests is one, too.
-ONCE = {"servers takeover", "api embedded", "api servers"}
-
-Job = tuple[str, Callable[[], Awaitable[Figures]]]
+REPETITIONS = 3
+JOB_LIMIT_S = 900.0
+MINUTES = 120
 
 
-async def floor(durability: str) -> Figures:
-    with tempfile.TemporaryDirectory(prefix="runnel-bench-") as folder:
-        seconds = await Floor(Path(folder) / "floor.db", durability).run(DIAMONDS)
-    return {"diamonds_per_s": DIAMONDS / seconds}
-
-
-def jobs(*, is_quick: bool) -> list[Job]:
-    listed: list[Job] = [
-        ("floor process", lambda: floor("process")),
-        ("floor power", lambda: floor("power")),
-    ]
-    for backend in ("memory", "sqlite", "sqlite-power"):
-        for slots in (4, 64):
-            name = f"{backend} x{slots}"
-            listed.append((name, lambda b=backend, s=slots: workloads.diamonds(b, s)))  # type: ignore[misc]
-        listed.append((f"{backend} x4", lambda b=backend: workloads.chain(b, 4)))  # type: ignore[misc]
-        listed.append((f"{backend} x4", lambda b=backend: workloads.fan(b, 4)))  # type: ignore[misc]
-    listed.append(("servers x4", lambda: servers.diamonds(4)))
-    listed.append(("servers x64", lambda: servers.diamonds(64)))
-    listed.append(("servers x4", lambda: servers.chain(4)))
-    if not is_quick:
-        listed.append(("servers x4", servers.killed_workers))
-        listed.append(("servers takeover", servers.takeovers))
-        listed.append(("sqlite x4", lambda: workloads.maps("sqlite", 4)))
-        listed.append(("sqlite x4", lambda: workloads.waiting("sqlite", 4)))
-        listed.append(("cli", workloads.cold_start))
-        listed.append(("api embedded", lambda: api.load("embedded")))
-        listed.append(("api servers", lambda: api.load("servers")))
-    return listed
-
-
-def measure(repetitions: int, *, is_quick: bool) -> dict[str, dict[str, list[float]]]:
-    """Each job in a process of its own: none pays for the memory that another left behind."""
-    results: dict[str, dict[str, list[float]]] = {}
-    for repetition in range(repetitions):
-        for number, (name, _job) in enumerate(jobs(is_quick=is_quick)):
-            if name in ONCE and repetition:
-                continue
-            command = [sys.executable, "-m", "bench", "--job", str(number)]
-            command += ["--quick"] if is_quick else []
-            done = subprocess.run(command, check=True, capture_output=True, cwd=FOLDER.parent)
-            for figure, value in json.loads(done.stdout).items():
-                results.setdefault(name, {}).setdefault(figure, []).append(value)
-                print(f"{name:18} {figure:24} {value:12.3f}", file=sys.stderr)
-    return results
-
-
-async def _run(job: Callable[[], Awaitable[Figures]]) -> Figures:
-    return await job()
-
-
-def table(results: dict[str, dict[str, list[float]]]) -> str:
-    lines = [
-        "| configuration | figure | median | least | most | of the floor |",
-        "|---|---|---|---|---|---|",
-    ]
-    for name, figures in results.items():
-        for figure, values in figures.items():
-            median = statistics.median(values)
-            ratio = _of_floor(results, name, figure, median)
-            row = f"{median:.3g} | {min(values):.3g} | {max(values):.3g} | {ratio}"
-            lines.append(f"| {name} | {figure} | {row} |")
-    return "\n".join(lines) + "\n"
-
-
-def _of_floor(
-    results: dict[str, dict[str, list[float]]], name: str, figure: str, median: float
-) -> str:
-    if figure != "diamonds_per_s" or name.startswith("floor"):
-        return ""
-    kind = "floor power" if "power" in name else "floor process"
-    return f"{median / statistics.median(results[kind][figure]):.2f}"
-
-
-def machine() -> dict[str, object]:
-    return {
-        "python": platform.python_version(),
-        "sqlite": sqlite3.sqlite_version,
-        "system": platform.platform(),
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
+class JobFailedError(Exception):
+    """Its last words."""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--repetitions", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="leave out maps, memory, cold start")
-    parser.add_argument("--job", type=int, help="run one job and print its figures as JSON")
-    chosen = parser.parse_args()
+    chosen = _parser().parse_args()
     if chosen.job is not None:
-        _, job = jobs(is_quick=chosen.quick)[chosen.job]
-        print(json.dumps(asyncio.run(_run(job))))
+        found = next(each for each in jobs() if each.name == chosen.job)
+        print(json.dumps(found.run()))
         return
-    results = measure(chosen.repetitions, is_quick=chosen.quick)
-    text = table(results)
-    described = {"machine": machine(), "results": results}
-    (FOLDER / "results.json").write_text(json.dumps(described, indent=1) + "\n")
-    (FOLDER / "results.md").write_text(text)
-    print(text)
+    wanted = [job for job in jobs() if job.has(chosen.only) and (job.is_short or not chosen.quick)]
+    if not wanted:
+        sys.exit(f"no job has all of these words: {' '.join(chosen.only)}")
+    if chosen.list:
+        print("\n".join(job.name for job in wanted))
+        return
+    is_part = bool(chosen.only) or chosen.quick
+    path = FOLDER / ("partial.json" if is_part else "results.json")
+    repetitions = chosen.repetitions or (1 if chosen.quick else REPETITIONS)
+    results = Results(
+        machine=described_machine(), settings=_settings(repetitions), peers=described_peers()
+    )
+    if not results.peers:
+        print("peers are not measured: there is no bench/peers", file=sys.stderr)
+    _measure(wanted, results, path, repetitions=repetitions, minutes=chosen.minutes)
+    print(path.with_suffix(".md").read_text(encoding="utf-8"))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="diamonds, chains and fans, once")
+    parser.add_argument("--only", nargs="+", default=[], help="jobs whose name has all these words")
+    parser.add_argument("--repetitions", type=int, help=f"{REPETITIONS}, or 1 with --quick")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="then no job is begun")
+    parser.add_argument("--list", action="store_true", help="name the jobs, and do nothing")
+    parser.add_argument("--job", help="run this job once and print its figures as JSON")
+    return parser
+
+
+def _measure(
+    wanted: list[Job], results: Results, path: Path, *, repetitions: int, minutes: float
+) -> None:
+    """All jobs once, then all again: what disturbs the machine for a while disturbs each a bit."""
+    end = time.monotonic() + 60 * minutes
+    rounds = [job for turn in range(repetitions) for job in wanted if not (job.is_once and turn)]
+    for number_, job in enumerate(rounds, start=1):
+        print(f"[{number_}/{len(rounds)}] {job.name}", file=sys.stderr, flush=True)
+        if time.monotonic() > end:
+            results.failed.setdefault(job.name, f"not begun: {minutes:g} minutes were over")
+            continue
+        try:
+            found = _run(job)
+        except JobFailedError as error:
+            results.failed[job.name] = str(error)
+            print(f"  failed: {error}", file=sys.stderr)
+        else:
+            results.add(job.name, found)
+            for name, value in found.items():
+                print(f"  {label(name):40} {number(value):>12}", file=sys.stderr)
+        results.is_complete = number_ == len(rounds)
+        _write(results, path)
+
+
+def _run(job: Job) -> Figures:
+    """All that it started ends with it, also when it takes too long."""
+    command = [sys.executable, "-m", "bench", "--job", job.name]
+    try:
+        done = subprocess.run(
+            command,
+            check=False,
+            capture_output=True,
+            text=True,
+            cwd=FOLDER.parent,
+            timeout=JOB_LIMIT_S,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise JobFailedError(f"took more than {JOB_LIMIT_S:g} s") from error
+    if done.returncode:
+        raise JobFailedError((done.stderr.strip().splitlines() or ["without a word"])[-1])
+    found: Figures = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
+
+
+def _write(results: Results, path: Path) -> None:
+    targets = judged(results)
+    results.write(path, targets)
+    path.with_suffix(".md").write_text(markdown(results, targets), encoding="utf-8")
+
+
+def _settings(repetitions: int) -> dict[str, str | int]:
+    return {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "repetitions": repetitions,
+        "redis": PRIVATE_REDIS,
+        "postgres": PRIVATE_POSTGRES,
+    }
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.wire import Wire, WrongAnswerError
-from bench.workloads import Figures
+from runnel.benchmarks.figures import Figures
 from runnel.runtime.servers import PostgresServer, RedisServer
 from tests.waiting import eventually, eventually_found
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import runnel
 from runnel.runtime.servers.process import ServerProcess
 from runnel.settings import VARIABLES
 
@@ -18,10 +19,14 @@ LOG_LINES = 5
 
 
 def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """That of this process without any setting of Runnel, and with these."""
-    return {name: text for name, text in os.environ.items() if name not in VARIABLES} | dict(
-        environ
-    )
+    """That of this process without any setting of Runnel, and with these.
+
+    Another process that gets it runs the same code, wherever it runs.
+    """
+    kept = {name: text for name, text in os.environ.items() if name not in VARIABLES}
+    source = str(Path(runnel.__file__).resolve().parents[1])
+    path = os.pathsep.join([source, *filter(None, [kept.get("PYTHONPATH")])])
+    return {**kept, "PYTHONPATH": path, **environ}
 
 
 class Fleet:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import runnel
 
-PACKAGES = ("msgspec", "redis", "hiredis", "asyncpg", "uvloop")
+PACKAGES = {"msgspec": "msgspec", "redis-py": "redis", "hiredis": "hiredis", "asyncpg": "asyncpg"}
 
 
 def described_machine() -> dict[str, str | int | float]:
@@ -17,7 +17,7 @@ def described_machine() -> dict[str, str | int | float]:
         "runnel": runnel.__version__,
         "python": platform.python_version(),
         "sqlite": sqlite3.sqlite_version,
-        **{name: found for name in PACKAGES if (found := _version(name))},
+        **{name: found for name, package in PACKAGES.items() if (found := _version(package))},
         "system": platform.platform(),
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else _cores(),

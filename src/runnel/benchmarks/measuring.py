@@ -9,7 +9,10 @@ from runnel.benchmarks.figures import Figures, medians, spreads
 from runnel.benchmarks.floors.timing import Floor
 from runnel.benchmarks.kinds import Kind
 from runnel.benchmarks.site import Site
+from runnel.benchmarks.submitting import run_all
+from runnel.benchmarks.workflows import diamond
 
+WARMING = 20
 PER_S = "executions_per_s"
 
 
@@ -40,9 +43,13 @@ async def measure(
     count: int,
     repetitions: int,
 ) -> Measured:
+    """Both are warm when it begins."""
     runs: list[Figures] = []
     floors: list[float] = []
     async with floor as bare:
+        await run_all(site, diamond(), WARMING)
+        if bare is not None:
+            await kind.floor(bare, 1, site.clock)
         for _ in range(repetitions):
             runs.append(await kind.run(site, count))
             if bare is not None:

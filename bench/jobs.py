@@ -1,0 +1,124 @@
+"""Everything that is measured: workloads by configurations."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from functools import partial
+from typing import Any
+
+from bench import api
+from bench.job import Job
+from bench.peer_jobs import peer_jobs
+from runnel.benchmarks.backlog import archive_down, backlog
+from runnel.benchmarks.cold_start import cold_starts
+from runnel.benchmarks.embedded import Storing
+from runnel.benchmarks.failures import killed_workers, takeovers
+from runnel.benchmarks.figures import Figures
+from runnel.benchmarks.kinds import KINDS
+from runnel.benchmarks.measuring import Measured
+from runnel.benchmarks.on_servers import Layout, ServerSite, on_servers
+from runnel.benchmarks.run_embedded import measure_embedded
+from runnel.benchmarks.run_on_servers import measure_on_servers
+from runnel.benchmarks.servers import Servers, servers
+from runnel.runtime.clock import RealClock, RealIds
+
+EMBEDDED: dict[str, Storing] = {"memory": "memory", "sqlite": "process", "sqlite-power": "power"}
+SLOTS = (4, 64)
+WORKERS = (1, 2)
+SHORT = frozenset({"diamond", "chain", "fan"})
+# A minute of load is a sample by itself.
+ONCE = frozenset({"load"})
+BACKLOG = 2_000
+KILLS, KILLED = 10, 100
+STARTS = 5
+
+OnSite = Callable[[ServerSite, int], Awaitable[Figures]]
+OnServers = Callable[[Servers, int], Awaitable[Figures]]
+
+
+def jobs() -> list[Job]:
+    return [*_embedded(), *_on_servers(), *_alone(), *peer_jobs()]
+
+
+def _embedded() -> Iterator[Job]:
+    for label in EMBEDDED:
+        for slots in SLOTS:
+            yield _embedded_job("diamond", label, slots)
+        for kind in ("chain", "fan", "graph"):
+            yield _embedded_job(kind, label, 4)
+    for kind in ("map", "waiting", "load"):
+        yield _embedded_job(kind, "sqlite", 4)
+
+
+def _embedded_job(kind: str, label: str, slots: int) -> Job:
+    return _kind_job(kind, f"{label} x{slots}", partial(_measure_embedded, kind, label, slots))
+
+
+def _on_servers() -> Iterator[Job]:
+    for workers in WORKERS:
+        for slots in SLOTS:
+            yield _server_job("diamond", workers, slots)
+    for slots in SLOTS:
+        yield _server_job("chain", 1, slots)
+        yield _server_job("fan", 1, slots)
+    for kind in ("graph", "map", "waiting"):
+        yield _server_job(kind, 1, 64)
+    yield _server_job("load", 2, 64)
+    for slots in SLOTS:
+        layout = Layout(concurrency=slots)
+        yield _job(f"backlog servers 1w x{slots}", partial(_on_site, backlog, layout))
+        yield _job(f"archive-down servers 1w x{slots}", partial(_on_site, archive_down, layout))
+    yield _job("takeover servers", partial(_with_servers, takeovers, KILLS), is_once=True)
+    yield _job("killed-workers servers", partial(_with_servers, killed_workers, KILLED))
+
+
+def _server_job(kind: str, workers: int, slots: int) -> Job:
+    measured = partial(_measure_on_servers, kind, Layout(concurrency=slots, workers=workers))
+    return _kind_job(kind, f"servers {workers}w x{slots}", measured)
+
+
+def _alone() -> Iterator[Job]:
+    yield _job("start cli", lambda: cold_starts(RealClock(), STARTS))
+    for kind in ("embedded", "servers"):
+        yield _job(f"api {kind}", partial(api.load, kind), is_once=True)
+
+
+def _job(name: str, work: Callable[[], Coroutine[Any, Any, Figures]], **about: bool) -> Job:
+    return Job(name=name, run=lambda: asyncio.run(work()), **about)
+
+
+def _kind_job(
+    kind: str, configuration: str, work: Callable[[], Coroutine[Any, Any, Measured]]
+) -> Job:
+    """The floor is one figure more."""
+
+    def run() -> Figures:
+        measured = asyncio.run(work())
+        floor = {} if measured.floor_per_s is None else {"floor_per_s": measured.floor_per_s}
+        return {**measured.figures, **floor}
+
+    name = f"{kind} {configuration}"
+    return Job(name=name, run=run, is_short=kind in SHORT, is_once=kind in ONCE)
+
+
+async def _measure_embedded(kind: str, label: str, slots: int) -> Measured:
+    found = KINDS[kind]
+    return await measure_embedded(
+        found, EMBEDDED[label], concurrency=slots, count=found.count, repetitions=1
+    )
+
+
+async def _measure_on_servers(kind: str, layout: Layout) -> Measured:
+    found = KINDS[kind]
+    with servers(nonce=RealIds().nonce()) as private:
+        return await measure_on_servers(found, private, layout, count=found.count, repetitions=1)
+
+
+async def _on_site(work: OnSite, layout: Layout) -> Figures:
+    with servers(nonce=RealIds().nonce()) as private:
+        async with on_servers(private, layout) as site:
+            return await work(site, BACKLOG)
+
+
+async def _with_servers(work: OnServers, count: int) -> Figures:
+    with servers(nonce=RealIds().nonce()) as private:
+        return await work(private, count)

@@ -1,0 +1,116 @@
+"""What a run has found is kept after every job, and judged by the targets."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench.job import Job
+from bench.jobs import jobs
+from bench.results import Results
+from bench.tables import markdown
+from bench.targets import judged, targets
+
+
+def found() -> Results:
+    results = Results(machine={"cores": 2}, peers={"celery": {"versions": "celery 5"}})
+    for rate in (900.0, 1_100.0, 1_000.0):
+        results.add("diamond servers 1w x64", {"executions_per_s": rate, "floor_per_s": 2_500.0})
+    results.add("diamond peer celery", {"executions_per_s": 50.0})
+    results.add("start cli", {"cold_start_s": 0.5})
+    return results
+
+
+def verdict(results: Results, target: str, configuration: str) -> tuple[float | None, str]:
+    [row] = [
+        each
+        for each in judged(results)
+        if (each["target"], each["configuration"]) == (target, configuration)
+    ]
+    return row["found"], row["verdict"]
+
+
+@pytest.mark.parametrize(
+    ("target", "configuration", "expected"),
+    [
+        ("W1 of the floor", "servers 1w x64", (0.4, "missed")),
+        ("W1 times Celery", "servers 1w x64", (20.0, "missed")),
+        ("W4 cold start, s", "cli", (0.5, "reached")),
+        ("W1 of the floor", "sqlite x4", (None, "not measured")),
+    ],
+)
+def test_a_target_is_judged_by_the_median(
+    target: str, configuration: str, expected: tuple[float | None, str]
+) -> None:
+    assert verdict(found(), target, configuration) == expected
+
+
+def test_the_faster_of_two_ways_to_run_a_peer_counts() -> None:
+    results = found()
+    results.add("diamond sqlite x4", {"executions_per_s": 3_000.0})
+    results.add("diamond peer dbos-sqlite", {"executions_per_s": 20.0})
+    results.add("diamond peer dbos-sqlite-wal", {"executions_per_s": 40.0})
+
+    assert verdict(results, "W1 times DBOS on SQLite", "sqlite x4") == (75.0, "missed")
+
+
+def test_every_target_is_about_a_job_that_is_run() -> None:
+    names = {job.name for job in jobs()}
+    results = Results()
+    for name in names:
+        results.figures[name] = {
+            figure: [1.0]
+            for figure in (
+                *("executions_per_s", "floor_per_s", "edge_ms_p50", "edge_ms_p99", "hop_ms_p50"),
+                *("hop_ms_p99", "fan_1000_s", "map_cost_ratio", "cold_start_s"),
+                *("waiting_mb_engine", "waiting_mb_orchestrator", "waiting_mb_worker"),
+            )
+        }
+
+    unknown = [
+        each.about
+        for each in targets()
+        if each.found(results) is None and "times" not in each.about.split()[:2]
+    ]
+
+    assert unknown == []
+
+
+def test_an_interrupted_run_has_what_it_had(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    results = found()
+    results.failed["diamond peer temporal"] = "took more than 900 s"
+
+    results.write(path, judged(results))
+    kept = json.loads(path.read_text())
+
+    assert kept["figures"]["diamond servers 1w x64"]["executions_per_s"] == [900, 1_100, 1_000]
+    assert not kept["is_complete"]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_people_read_medians_ratios_verdicts_and_what_is_missing() -> None:
+    results = found()
+    results.failed["diamond peer temporal"] = "took more than 900 s"
+
+    text = markdown(results, judged(results))
+
+    assert "| diamond servers 1w x64 | executions per second | 1,000 | 900 | 1,100 | 0.40 |" in text
+    assert "| W1 times Celery | servers 1w x64 | ≥ 25 | 20.0 | **missed** |" in text
+    assert "| diamond peer temporal | took more than 900 s |" in text
+    assert "| celery | celery 5 |" in text
+    assert "Not complete" in text
+
+
+def test_a_job_is_chosen_by_all_of_the_words() -> None:
+    job = Job(name="diamond servers 1w x4", run=dict)
+
+    assert job.has(["servers", "diamond"])
+    assert job.has([])
+    assert not job.has(["servers", "x64"])
+
+
+def test_jobs_have_names_of_their_own() -> None:
+    names = [job.name for job in jobs()]
+
+    assert len(names) == len(set(names))

@@ -1,0 +1,40 @@
+"""Processes that are measured get nothing of the settings around them."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import runnel
+from runnel.benchmarks.fleet import Fleet, clean_environment
+from tests.waiting import eventually
+
+
+def test_no_setting_of_the_caller_reaches_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDIS_URL", "redis://production:6379/0")
+    monkeypatch.setenv("RUNNEL_DURABILITY", "power")
+    monkeypatch.setenv("PATH_OF_MINE", "kept")
+
+    found = clean_environment({"RUNNEL_DURABILITY": "process"})
+
+    assert "REDIS_URL" not in found
+    assert found["RUNNEL_DURABILITY"] == "process"
+    assert found["PATH_OF_MINE"] == "kept"
+
+
+def test_they_run_the_code_that_measures_wherever_they_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", "somewhere")
+
+    path = clean_environment({})["PYTHONPATH"].split(os.pathsep)
+
+    assert path == [str(Path(runnel.__file__).parents[1]), "somewhere"]
+
+
+async def test_one_that_has_ended_is_named_with_its_last_words(tmp_path: Path) -> None:
+    with Fleet({"worker-0": ("no_such_module",)}, {}, tmp_path) as fleet:
+        await eventually(lambda: "worker-0" in fleet.ended())
+        said = fleet.ended()["worker-0"]
+
+    assert "No module named no_such_module" in said
