@@ -8,7 +8,7 @@ import msgspec
 from runnel.backends.postgres.database import Database
 from runnel.backends.postgres.queries import SQL
 from runnel.backends.postgres.rows import header_row
-from runnel.benchmarks.floors.redis_line import Line, open_line
+from runnel.benchmarks.floors.redis_line import FloorLine, open_line
 from runnel.benchmarks.floors.redis_names import Plan
 from runnel.core.codec import decode_entry, encode_message
 from runnel.core.commands import CreateExecution
@@ -63,7 +63,7 @@ async def archive(plan: Plan) -> None:
         await _archive(line, database, plan.names.journal)
 
 
-async def _archive(line: Line, database: Database, key: str) -> None:
+async def _archive(line: FloorLine, database: Database, key: str) -> None:
     clock, after = RealClock(), 0
     while True:
         commits = await line.call("XRANGE", key, f"{after + 1}-0", "+", "COUNT", COMMITS_MAX)

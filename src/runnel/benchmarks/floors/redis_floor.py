@@ -9,10 +9,11 @@ from pathlib import Path
 import msgspec
 
 from runnel.backends.postgres.database import Database
+from runnel.backends.redis.line import Arg
 from runnel.benchmarks.fleet import Fleet
 from runnel.benchmarks.floors.batch import creation
 from runnel.benchmarks.floors.postgres_archive import open_database, record
-from runnel.benchmarks.floors.redis_line import Arg, Line, open_line
+from runnel.benchmarks.floors.redis_line import FloorLine, open_line
 from runnel.benchmarks.floors.redis_names import WORKFLOWS, Plan
 from runnel.benchmarks.floors.shape import shape_of
 from runnel.core.codec import encode_message
@@ -72,7 +73,9 @@ class RedisFloor:
                 for _, sent in submitted:
                     sent.set_result(None)
 
-    async def _deliver(self, line: Line, sha: str, commands: Sequence[CreateExecution]) -> None:
+    async def _deliver(
+        self, line: FloorLine, sha: str, commands: Sequence[CreateExecution]
+    ) -> None:
         names = self._plan.names
         args: list[Arg] = ["EVALSHA", sha, 4, names.inbox, names.headers, names.listed, names.ids]
         for each in commands:

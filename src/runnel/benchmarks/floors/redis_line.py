@@ -1,48 +1,32 @@
-"""One connection to Redis with nothing around it: commands go out as bytes, answers come back."""
+"""A connection to Redis for one loop of a floor: the engine's own, with nothing around it."""
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
-from urllib.parse import unquote, urlsplit
+from typing import Any
 
 import hiredis
 
+from runnel.backends.redis.address import parse_address
+from runnel.backends.redis.line import Arg, Line, LineError, pack
 from runnel.errors import StoreError
 
-Arg: TypeAlias = str | bytes | int | float
-PORT = 6379
-CHUNK_BYTES = 1 << 18
+CALL_S = 60.0
 
 
-class Line:
-    """For one caller at a time."""
+class FloorLine:
+    """Raises StoreError for an answer that is an error."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._parser = hiredis.Reader()
+    def __init__(self, line: Line) -> None:
+        self._line = line
 
     async def call(self, *words: Arg) -> Any:
-        return (await self.calls([words]))[0]
+        return _checked(await self._line.ask(pack(words)))
 
     async def calls(self, commands: Sequence[tuple[Arg, ...]]) -> list[Any]:
-        """All in one write; raises StoreError for an answer that is an error."""
-        packed = b"".join([hiredis.pack_command(each) for each in commands])  # type: ignore[arg-type]  # it takes any length
-        self._writer.write(packed)
-        await self._writer.drain()
-        return [await self._answer() for _ in commands]
-
-    async def _answer(self) -> Any:
-        while (answer := self._parser.gets()) is False:
-            chunk = await self._reader.read(CHUNK_BYTES)
-            if not chunk:
-                raise StoreError("Redis has closed the connection of a floor")
-            self._parser.feed(chunk)
-        if isinstance(answer, hiredis.ReplyError):
-            raise StoreError(f"Redis refused what a floor asked: {answer}")
-        return answer
+        """All are sent before the first answer is waited for."""
+        answers = [self._line.ask(pack(each)) for each in commands]
+        return [_checked(await each) for each in answers]
 
     async def load(self, name: str) -> str:
         """A script of this folder, by the name that EVALSHA takes from then on."""
@@ -52,24 +36,18 @@ class Line:
 
 
 @asynccontextmanager
-async def open_line(url: str) -> AsyncIterator[Line]:
-    parts = urlsplit(url)
-    if parts.scheme == "unix":
-        reader, writer = await asyncio.open_unix_connection(parts.path)
-    else:
-        host, port = parts.hostname or "localhost", parts.port or PORT
-        is_safe = True if parts.scheme == "rediss" else None
-        reader, writer = await asyncio.open_connection(host, port, ssl=is_safe)
+async def open_line(url: str) -> AsyncIterator[FloorLine]:
+    line = Line(CALL_S)
     try:
-        line = Line(reader, writer)
-        if parts.password:
-            user = [unquote(parts.username)] if parts.username else []
-            await line.call("AUTH", *user, unquote(parts.password))
-        database = parts.path.strip("/")
-        if parts.scheme != "unix" and database:
-            await line.call("SELECT", database)
-        yield line
+        await parse_address(url).connect(line, within_s=CALL_S)
+        yield FloorLine(line)
+    except LineError as error:
+        raise StoreError(f"Redis: a floor has lost its connection: {error}") from error
     finally:
-        writer.close()
-        with suppress(OSError):  # a server that is gone
-            await writer.wait_closed()
+        line.close()
+
+
+def _checked(answer: Any) -> Any:
+    if isinstance(answer, hiredis.ReplyError):
+        raise StoreError(f"Redis refused what a floor asked: {answer}")
+    return answer

@@ -7,8 +7,9 @@ import asyncio
 
 import msgspec
 
+from runnel.backends.redis.line import Arg
 from runnel.backends.redis.values import decode_task
-from runnel.benchmarks.floors.redis_line import Arg, Line, open_line
+from runnel.benchmarks.floors.redis_line import FloorLine, open_line
 from runnel.benchmarks.floors.redis_names import Plan, read_plan
 from runnel.benchmarks.handlers import noop
 from runnel.core.codec import encode_message
@@ -26,7 +27,7 @@ async def work(plan: Plan) -> None:
         await _work(plan, line, waiter)
 
 
-async def _work(plan: Plan, line: Line, waiter: Line) -> None:
+async def _work(plan: Plan, line: FloorLine, waiter: FloorLine) -> None:
     names, clock = plan.names, RealClock()
     worker = f"floor-12345-{RealIds().nonce()}"
     claim_sha, report_sha = await line.load("claim"), await line.load("report")

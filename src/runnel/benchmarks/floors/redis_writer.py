@@ -7,9 +7,10 @@ import asyncio
 
 import msgspec
 
+from runnel.backends.redis.line import Arg
 from runnel.benchmarks.floors.batch import COMMANDS_MAX, VERSION, Batch, Runs
 from runnel.benchmarks.floors.postgres_archive import archive
-from runnel.benchmarks.floors.redis_line import Arg, Line, open_line
+from runnel.benchmarks.floors.redis_line import FloorLine, open_line
 from runnel.benchmarks.floors.redis_names import WORKFLOWS, Names, Plan, read_plan
 from runnel.benchmarks.floors.shape import Shape, shape_of
 from runnel.core.codec import decode_message
@@ -36,7 +37,7 @@ async def write(plan: Plan) -> None:
             await _decide(plan, line, waiter)
 
 
-async def _decide(plan: Plan, line: Line, waiter: Line) -> None:
+async def _decide(plan: Plan, line: FloorLine, waiter: FloorLine) -> None:
     shape = shape_of(WORKFLOWS[plan.workflow]())
     names, clock, ids, runs = plan.names, RealClock(), RealIds(), Runs(shape)
     sha = await line.load("commit")
