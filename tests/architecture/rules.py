@@ -1,8 +1,8 @@
 """What a tidy file is: each rule takes a parsed module and yields one sentence per problem."""
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 # Limits may only go down.
@@ -53,13 +53,22 @@ class Module:
 
     name: str
     text: str
-    tree: ast.Module
-    imported: Mapping[str, str] = field(default_factory=dict)
+    nodes: Sequence[ast.AST]
+    functions: Sequence[AnyFunction]
+    calls: Sequence[ast.Call]
+    imported: Mapping[str, str]
 
     @classmethod
     def of(cls, name: str, text: str) -> "Module":
-        tree = ast.parse(text)
-        return cls(name=name, text=text, tree=tree, imported=dict(_imported(tree)))
+        nodes = tuple(ast.walk(ast.parse(text)))  # once for all rules: it takes as long as they do
+        return cls(
+            name=name,
+            text=text,
+            nodes=nodes,
+            functions=[node for node in nodes if isinstance(node, AnyFunction)],
+            calls=[node for node in nodes if isinstance(node, ast.Call)],
+            imported=dict(_imported(nodes)),
+        )
 
     def full_name(self, node: ast.AST) -> str | None:
         """The dotted name as its module spells it; None for anything but an imported name."""
@@ -80,14 +89,14 @@ def size(module: Module) -> Iterator[str]:
     lines = module.text.count("\n")
     if lines > FILE_LINES_MAX:
         yield f"{lines} lines, at most {FILE_LINES_MAX}: split it by idea"
-    for function in _functions(module.tree):
+    for function in module.functions:
         length = (function.end_lineno or function.lineno) - function.lineno + 1
         if length > FUNCTION_LINES_MAX:
             yield f"{function.name}: {length} lines, at most {FUNCTION_LINES_MAX}"
 
 
 def parameters(module: Module) -> Iterator[str]:
-    for function in _functions(module.tree):
+    for function in module.functions:
         names = [arg.arg for arg in (*function.args.posonlyargs, *function.args.args)]
         count = len([name for name in names if name not in {"self", "cls"}])
         if count > POSITIONAL_MAX:
@@ -102,7 +111,7 @@ def file_name(module: Module) -> Iterator[str]:
 
 def pure(module: Module) -> Iterator[str]:
     yield from _banned(module, IMPURE)
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Attribute) and node.attr in LOOP_METHODS:
             yield f"line {node.lineno}: {node.attr} banned: {LOOP_METHODS[node.attr]}"
 
@@ -113,16 +122,17 @@ def no_sleep(module: Module) -> Iterator[str]:
 
 def tasks_in_groups(module: Module) -> Iterator[str]:
     """A task outside a TaskGroup can be lost with its exception."""
-    for call in _calls(module.tree):
+    for call in module.calls:
+        if _last_name(call.func) not in {"ensure_future", "create_task"}:
+            continue
         name = ast.unparse(call.func)
         owner, _, method = name.rpartition(".")
-        in_group = owner.endswith(("tg", "group"))
-        if method == "ensure_future" or (method == "create_task" and not in_group):
+        if method == "ensure_future" or not owner.endswith(("tg", "group")):
             yield f"line {call.lineno}: {name} banned: start it in a TaskGroup"
 
 
 def no_assert(module: Module) -> Iterator[str]:
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Assert):
             yield f"line {node.lineno}: assert vanishes under -O: raise"
 
@@ -135,27 +145,30 @@ def finished(module: Module) -> Iterator[str]:
 
 
 def no_print(module: Module) -> Iterator[str]:
-    for call in _calls(module.tree):
+    for call in module.calls:
         if isinstance(call.func, ast.Name) and call.func.id == "print":
             yield f"line {call.lineno}: print banned: log an event"
 
 
 def imports_on_top(module: Module) -> Iterator[str]:
-    for function in _functions(module.tree):
-        for node in ast.walk(function):
+    has_any = any(
+        isinstance(node, ast.Import | ast.ImportFrom) and node.col_offset for node in module.nodes
+    )
+    for function in module.functions:
+        for node in ast.walk(function) if has_any else ():
             if isinstance(node, ast.Import | ast.ImportFrom):
                 yield f"line {node.lineno}: an import inside {function.name} hides a cycle"
 
 
 def nothing_swallowed(module: Module) -> Iterator[str]:
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         match node:
             case ast.ExceptHandler(type=None):
                 yield f"line {node.lineno}: bare except: name what you expect"
             case ast.ExceptHandler(type=ast.expr() as caught, body=body) if _idle(body):
                 for name in _broad(caught):
                     yield f"line {node.lineno}: {name} swallowed: name what you expect"
-            case ast.Call(func=func, args=caught) if ast.unparse(func).endswith("suppress"):
+            case ast.Call(func=func, args=caught) if _last_name(func) == "suppress":
                 for name in (name for each in caught for name in _broad(each)):
                     yield f"line {node.lineno}: {name} suppressed: name what you expect"
             case _:
@@ -163,7 +176,7 @@ def nothing_swallowed(module: Module) -> Iterator[str]:
 
 
 def tests_assert(module: Module) -> Iterator[str]:
-    for function in _functions(module.tree):
+    for function in module.functions:
         if function.name.startswith("test_") and not _asserts(function):
             yield f"{function.name} asserts nothing"
 
@@ -172,8 +185,8 @@ def problems(module: Module, rules: Iterable[Rule]) -> list[str]:
     return [problem for rule in rules for problem in rule(module)]
 
 
-def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    for node in ast.walk(tree):
+def _imported(nodes: Sequence[ast.AST]) -> Iterator[tuple[str, str]]:
+    for node in nodes:
         match node:
             case ast.Import(names=names):
                 for alias in names:
@@ -187,8 +200,8 @@ def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def _banned(module: Module, table: Mapping[str, str]) -> Iterator[str]:
-    harmless = {id(call.func) for call in _calls(module.tree) if _is_harmless(module, call)}
-    for node in ast.walk(module.tree):
+    harmless = {id(call.func) for call in module.calls if _is_harmless(module, call)}
+    for node in module.nodes:
         if not isinstance(node, ast.Name | ast.Attribute) or id(node) in harmless:
             continue
         name = module.full_name(node)
@@ -212,12 +225,13 @@ def _is_harmless(module: Module, call: ast.Call) -> bool:
             return False
 
 
-def _functions(tree: ast.AST) -> Iterator[AnyFunction]:
-    return (node for node in ast.walk(tree) if isinstance(node, AnyFunction))
-
-
-def _calls(tree: ast.AST) -> Iterator[ast.Call]:
-    return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+def _last_name(called: ast.expr) -> str:
+    """Without the objects before it; nothing for what has no name."""
+    match called:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case _:
+            return ""
 
 
 def _broad(caught: ast.expr) -> Iterator[str]:
@@ -242,7 +256,8 @@ def _does_nothing(statement: ast.stmt) -> bool:
 
 
 def _asserts(function: AnyFunction) -> bool:
-    if any(isinstance(node, ast.Assert) for node in ast.walk(function)):
-        return True
-    names = (ast.unparse(call.func).rpartition(".")[2] for call in _calls(function))
-    return any(word in name for name in names for word in ASSERTING)
+    return any(
+        isinstance(node, ast.Assert)
+        or (isinstance(node, ast.Call) and any(word in _last_name(node.func) for word in ASSERTING))
+        for node in ast.walk(function)
+    )
