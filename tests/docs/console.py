@@ -17,8 +17,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.docs.forks import Done, Forks
+from tests.docs.forks import Forks
 from tests.e2e.program import DEADLINE_S, clean_environment
+from tests.forks import Done
 from tests.waiting import LOOK_EVERY_S
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)

@@ -1,15 +1,16 @@
 """`runnel dev` in a process of its own, for tests that call it over HTTP."""
 
+import os
 import queue
 import signal
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.e2e.program import DEADLINE_S, Program, clean_environment
+from tests.e2e.program import DEADLINE_S, Program
+from tests.forks import Fork, Streams
 
 SAYS = "Runnel answers on "
 
@@ -20,11 +21,11 @@ class DevServer:
 
     url: str
     program: Program
-    process: "subprocess.Popen[str]"
+    process: Fork
     lines: list[str] = field(default_factory=list)
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
-        self.process.send_signal(number)
+        self.process.send(number)
         return self.process.wait(DEADLINE_S)
 
 
@@ -32,17 +33,13 @@ class DevServer:
 def dev_server(folder: Path, *arguments: str, **environment: str) -> Iterator[DevServer]:
     """On a port that is free; killed at the end if it still runs."""
     program = Program(folder)
-    process = subprocess.Popen(
-        program.command("dev", "--port", "0", *arguments),
-        cwd=folder,
-        env=clean_environment(**environment),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    reading, writing = os.pipe()
+    with Path(os.devnull).open("r+") as nothing, os.fdopen(writing, "w") as said:
+        streams = Streams(nothing.fileno(), nothing.fileno(), said.fileno())
+        process = program.begin("dev", "--port", "0", *arguments, streams=streams, **environment)
     urls: queue.SimpleQueue[str] = queue.SimpleQueue()
     lines: list[str] = []
-    reader = threading.Thread(target=_read, args=(process, urls, lines), daemon=True)
+    reader = threading.Thread(target=_read, args=(reading, urls, lines), daemon=True)
     reader.start()
     try:
         try:
@@ -52,16 +49,13 @@ def dev_server(folder: Path, *arguments: str, **environment: str) -> Iterator[De
         yield DevServer(url=url, program=program, process=process, lines=lines)
     finally:
         process.kill()
-        process.wait()
+        process.wait(DEADLINE_S)
         reader.join(DEADLINE_S)
-        if process.stderr is not None:
-            process.stderr.close()
 
 
-def _read(
-    process: "subprocess.Popen[str]", urls: "queue.SimpleQueue[str]", lines: list[str]
-) -> None:
-    for line in process.stderr or ():
-        lines.append(line.rstrip())
-        if SAYS in line:
-            urls.put(line.partition(SAYS)[2].strip())
+def _read(reading: int, urls: "queue.SimpleQueue[str]", lines: list[str]) -> None:
+    with os.fdopen(reading) as said:
+        for line in said:
+            lines.append(line.rstrip())
+            if SAYS in line:
+                urls.put(line.partition(SAYS)[2].strip())

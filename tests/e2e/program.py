@@ -1,4 +1,8 @@
-"""The program `runnel` in a process of its own, with a data directory of its own."""
+"""The program `runnel` in a process of its own, with a data directory of its own.
+
+Most tests are about what it does once it has started: these processes are forks of one that has
+(tests/forks.py). `command` is what a shell would start.
+"""
 
 import asyncio
 import contextlib
@@ -9,9 +13,10 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from runnel.settings import VARIABLES
+from tests.forks import Fork, Streams, forks
 
 DEADLINE_S = 20.0 * float(os.environ.get("RUNNEL_BUDGET_FACTOR", "1"))
 
@@ -22,7 +27,7 @@ from pathlib import Path
 def note(file, text):
     with Path(file).open("a") as log:
         print(text, file=log)
-    print("said by user code")
+    print("said by user code", flush=True)
     return text
 
 async def until(file, gate):
@@ -124,21 +129,24 @@ class Program:
             (folder / f"{name}.json").write_text(json.dumps({"name": name, **flow}))
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.command(*arguments),
-            cwd=self.folder,
-            env=clean_environment(**environment),
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-            check=False,
-        )
+        found = clean_environment(**environment)
+        done = forks().run(arguments, self.folder, found, deadline_s=DEADLINE_S)
+        return subprocess.CompletedProcess(arguments, *done)
+
+    def run_started(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """As `run`, by a start of Python: for what happens before its commands are there."""
+        return self._run(self.command(*arguments), environment)
 
     def run_shell(self, line: str) -> subprocess.CompletedProcess[str]:
+        return self._run(["sh", "-c", line], {})
+
+    def _run(
+        self, command: list[str], environment: dict[str, str]
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            ["sh", "-c", line],
+            command,
             cwd=self.folder,
-            env=clean_environment(),
+            env=clean_environment(**environment),
             capture_output=True,
             text=True,
             timeout=DEADLINE_S,
@@ -155,44 +163,46 @@ class Program:
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "runnel", *arguments]
 
+    def begin(self, *arguments: str, streams: Streams, **environment: str) -> Fork:
+        """In the background; to be ended by who began it."""
+        return forks().begin(arguments, self.folder, clean_environment(**environment), streams)
+
     @contextlib.asynccontextmanager
     async def running(self, *arguments: str, **environment: str) -> AsyncIterator["Running"]:
         """In the background; killed at the end if it still runs."""
-        process = await asyncio.create_subprocess_exec(
-            *self.command(*arguments),
-            cwd=self.folder,
-            env=clean_environment(**environment),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        try:
-            yield Running(process)
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+        async with contextlib.AsyncExitStack() as stack:
+            out, out_end = await stack.enter_async_context(piped())
+            err, err_end = await stack.enter_async_context(piped())
+            with Path(os.devnull).open() as nothing, out_end, err_end:
+                streams = Streams(nothing.fileno(), out_end.fileno(), err_end.fileno())
+                fork = self.begin(*arguments, streams=streams, **environment)
+            try:
+                yield Running(fork, out, err)
+            finally:
+                fork.kill()
+                await asyncio.to_thread(fork.wait, DEADLINE_S)
 
 
 class Running:
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
+    def __init__(self, fork: Fork, out: asyncio.StreamReader, err: asyncio.StreamReader) -> None:
+        self._fork = fork
+        self._out = out
+        self._err = err
         self.lines: list[str] = []
 
     @property
     def pid(self) -> int:
-        return self._process.pid
+        return self._fork.pid
 
     @property
     def code(self) -> int | None:
         """None while it runs."""
-        return self._process.returncode
+        return self._fork.poll()
 
     async def says(self, text: str) -> str:
         """Reads stderr up to the line that holds `text`."""
-        if self._process.stderr is None:
-            raise AssertionError("stderr is not read")
         async with asyncio.timeout(DEADLINE_S):
-            while line := await self._process.stderr.readline():
+            while line := await self._err.readline():
                 self.lines.append(line.decode().rstrip())
                 if text in self.lines[-1]:
                     return self.lines[-1]
@@ -200,23 +210,39 @@ class Running:
 
     async def prints(self) -> str:
         """The next line of stdout."""
-        if self._process.stdout is None:
-            raise AssertionError("stdout is not read")
         async with asyncio.timeout(DEADLINE_S):
-            return (await self._process.stdout.readline()).decode().rstrip()
+            return (await self._out.readline()).decode().rstrip()
 
     def send(self, number: signal.Signals) -> None:
-        self._process.send_signal(number)
+        self._fork.send(number)
 
     async def ends(self) -> tuple[int, str, str]:
         """Exit code, stdout, and the rest of stderr."""
         async with asyncio.timeout(DEADLINE_S):
-            out, err = await self._process.communicate()
-        return self._process.returncode or 0, out.decode(), err.decode()
+            out, err = await asyncio.gather(self._out.read(), self._err.read())
+        code = await asyncio.to_thread(self._fork.wait, DEADLINE_S)
+        return code, out.decode(), err.decode()
+
+
+@contextlib.asynccontextmanager
+async def piped() -> AsyncIterator[tuple[asyncio.StreamReader, BinaryIO]]:
+    """What is read here, and where others write."""
+    reading, writing = os.pipe()
+    stream = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(reading, "rb", buffering=0)
+    )
+    try:
+        yield stream, os.fdopen(writing, "wb", buffering=0)
+    finally:
+        transport.close()
 
 
 def clean_environment(**extra: str) -> dict[str, str]:
     """As it is, without what would change how the program looks or where it stores."""
-    unwanted = {"RUNNEL_DEBUG", "NO_COLOR", "FORCE_COLOR", "COLUMNS", *VARIABLES}
+    unwanted = {
+        *("RUNNEL_DEBUG", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "PYTHONUNBUFFERED"),
+        *VARIABLES,
+    }
     kept = {key: value for key, value in os.environ.items() if key not in unwanted}
     return {**kept, **extra}

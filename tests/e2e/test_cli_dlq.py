@@ -3,14 +3,14 @@
 import json
 import os
 import pty
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from runnel.cli.main import run_command
-from tests.e2e.program import DEADLINE_S, Program, clean_environment
+from tests.e2e.program import DEADLINE_S, Program
+from tests.forks import Streams
 
 pytestmark = pytest.mark.e2e
 
@@ -161,14 +161,8 @@ def test_letters_are_purged_after_a_yes(letters: Letters) -> None:
 def answered(program: Program, answer: str) -> int:
     """The exit code of a purge that asks a terminal."""
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        program.command("dlq", "purge", "--all"),
-        cwd=program.folder,
-        env=clean_environment(),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    )
+    streams = Streams(theirs, theirs, theirs)
+    process = program.begin("dlq", "purge", "--all", streams=streams)
     os.close(theirs)
     os.write(ours, f"{answer}\n".encode())
     code = process.wait(DEADLINE_S)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.program import DEADLINE_S, Program, clean_environment
+from tests.forks import forks
 
 pytestmark = pytest.mark.e2e
 
@@ -15,14 +16,11 @@ pytestmark = pytest.mark.e2e
 def test_a_new_project_runs_and_its_tests_pass(tmp_path: Path) -> None:
     made = Program(tmp_path).run("init", "shop/first")
     project = tmp_path / "shop/first"
-    done = subprocess.run(
-        [sys.executable, "-m", "runnel", "run", "flow.py", "--input", "text=to be or not to be"],
-        cwd=project,
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
+    done = forks().run(
+        ["run", "flow.py", "--input", "text=to be or not to be"],
+        project,
+        clean_environment(),
+        deadline_s=DEADLINE_S,
     )
     tested = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir=."],
@@ -36,7 +34,7 @@ def test_a_new_project_runs_and_its_tests_pass(tmp_path: Path) -> None:
 
     assert made.returncode == 0
     assert "  cd shop/first\n  runnel run flow.py\n" in made.stdout
-    assert json.loads(done.stdout) == {
+    assert json.loads(done.out) == {
         "counts": {"total": 6, "different": 4},
         "longest": "not",
     }

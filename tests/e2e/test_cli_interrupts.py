@@ -19,7 +19,7 @@ import signal
 from threading import Event
 
 async def block():
-    print("the loop is blocked")
+    print("the loop is blocked", flush=True)
     Event().wait(600)
 
 def end_a_fork():
@@ -74,7 +74,7 @@ def test_an_interrupt_before_its_commands_are_imported_is_quiet(program: Program
     (early / "typer.py").write_text(AT_IMPORT)
     path = os.pathsep.join([str(early), os.environ.get("PYTHONPATH", "")])
 
-    done = program.run("list", PYTHONPATH=path)
+    done = program.run_started("list", PYTHONPATH=path)
 
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 

@@ -4,13 +4,12 @@ import os
 import pty
 import re
 import select
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.program import DEADLINE_S, Program, clean_environment
+from tests.e2e.program import DEADLINE_S, Program
+from tests.forks import Streams
 
 pytestmark = pytest.mark.e2e
 
@@ -26,13 +25,10 @@ def program(tmp_path: Path) -> Program:
 def on_terminal(program: Program, *arguments: str, **environment: str) -> tuple[int, bytes]:
     """Exit code, and everything that was written to the terminal."""
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "runnel", *arguments],
-        cwd=program.folder,
-        env=clean_environment(**{"TERM": "xterm-256color", **environment}),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
+    process = program.begin(
+        *arguments,
+        streams=Streams(theirs, theirs, theirs),
+        **{"TERM": "xterm-256color", **environment},
     )
     os.close(theirs)
     written = b""
@@ -46,7 +42,8 @@ def on_terminal(program: Program, *arguments: str, **environment: str) -> tuple[
 
 
 def lines_of(written: bytes) -> list[str]:
-    return ESCAPE.sub(b"", written).decode().replace("\r", "").split("\n")
+    """What is drawn over something else is a line of its own."""
+    return ESCAPE.sub(b"", written).decode().replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
 def test_a_terminal_shows_one_line_per_node_and_then_the_output(program: Program) -> None:

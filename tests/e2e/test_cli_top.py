@@ -4,12 +4,12 @@ import os
 import pty
 import select
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.program import DEADLINE_S, Program, clean_environment
+from tests.e2e.program import DEADLINE_S, Program
+from tests.forks import Streams
 
 pytestmark = pytest.mark.e2e
 
@@ -55,19 +55,13 @@ def test_a_terminal_is_redrawn_until_a_signal_and_left_as_it_was(
     program: Program, number: signal.Signals
 ) -> None:
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        program.command("top", "--every", "0.2"),
-        cwd=program.folder,
-        env=clean_environment(TERM="xterm-256color"),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    )
+    streams = Streams(theirs, theirs, theirs)
+    process = program.begin("top", "--every", "0.2", streams=streams, TERM="xterm-256color")
     os.close(theirs)
     written = b""
     while written.count(b"runnel top") < 3 and select.select([ours], [], [], DEADLINE_S)[0]:
         written += os.read(ours, 65_536)
-    process.send_signal(number)
+    process.send(number)
     while select.select([ours], [], [], DEADLINE_S)[0]:
         try:
             written += os.read(ours, 65_536)

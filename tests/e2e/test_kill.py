@@ -2,9 +2,8 @@
 
 import asyncio
 import json
+import os
 import random
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -14,6 +13,8 @@ from runnel.ports.archive import ExecutionFilter
 from runnel.runtime.look import looking
 from runnel.settings import Settings
 from runnel.views import ExecutionView
+from tests.e2e.program import Program
+from tests.forks import Streams
 
 HERE = Path(__file__).parent
 NODES = {
@@ -47,27 +48,22 @@ def document() -> dict[str, object]:
     return {"name": "killed", "nodes": nodes, "output": output}
 
 
-def runnel(*arguments: str, folder: Path) -> list[str]:
-    return [sys.executable, "-m", "runnel", *arguments, "--data-dir", str(folder / "data")]
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    program = Program(tmp_path)
+    (tmp_path / "killed_steps.py").write_text((HERE / "killed_steps.py").read_text())
+    (tmp_path / "flow.json").write_text(json.dumps(document()))
+    return program
 
 
-def prepare(folder: Path) -> Path:
-    (folder / "killed_steps.py").write_text((HERE / "killed_steps.py").read_text())
-    file = folder / "flow.json"
-    file.write_text(json.dumps(document()))
-    return file
-
-
-def kill_in_the_middle(folder: Path, number: int, chance: random.Random) -> None:
+def kill_in_the_middle(program: Program, number: int, chance: random.Random) -> None:
     """Kills the process when its log has a random number of lines, or a moment after."""
-    file = prepare(folder)
-    log = folder / f"log{number}.txt"
+    log = program.folder / f"log{number}.txt"
     lines = chance.randint(0, len(NODES))
-    process = subprocess.Popen(
-        runnel("run", str(file), "--json", "--input", f"file={log}", folder=folder),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    with Path(os.devnull).open("r+") as nothing:
+        streams = Streams(nothing.fileno(), nothing.fileno(), nothing.fileno())
+        words = ("run", "flow.json", "--json", "--input", f"file={log}")
+        process = program.begin(*words, streams=streams)
     spins = chance.randint(0, 3_000)
     while process.poll() is None:
         written = log.read_text().count("\n") if log.exists() else 0
@@ -81,7 +77,7 @@ def kill_in_the_middle(folder: Path, number: int, chance: random.Random) -> None
 
 def all_views(folder: Path) -> dict[str, ExecutionView]:
     """Every execution of the data dir, as `runnel show` shows it."""
-    return asyncio.run(_views(Settings(data_dir=folder / "data")))
+    return asyncio.run(_views(Settings(data_dir=folder / ".runnel")))
 
 
 async def _views(settings: Settings) -> dict[str, ExecutionView]:
@@ -95,19 +91,17 @@ async def _views(settings: Settings) -> dict[str, ExecutionView]:
 @pytest.mark.e2e
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("seed", range(3))
-def test_a_killed_run_goes_on_where_it_was(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("seed", range(5))
+def test_a_killed_run_goes_on_where_it_was(program: Program, seed: int) -> None:
     chance = random.Random(seed)
     for number in range(KILLS_PER_FOLDER):
-        kill_in_the_middle(tmp_path, number, chance)
-    before = all_views(tmp_path)
+        kill_in_the_middle(program, number, chance)
+    before = all_views(program.folder)
 
-    resumed = subprocess.run(
-        runnel("resume", "--json", folder=tmp_path), capture_output=True, timeout=120, check=False
-    )
+    resumed = program.run("resume", "--json")
 
-    assert resumed.returncode == 0, resumed.stderr.decode()
-    ended = all_views(tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+    ended = all_views(program.folder)
     assert ended.keys() == before.keys() != set()
     for execution_id, view in ended.items():
         assert view.status == "COMPLETED"

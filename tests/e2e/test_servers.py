@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -13,8 +14,9 @@ import pytest
 
 from runnel.cli.main import run_command
 from runnel.runtime.servers import RedisServer
-from tests.e2e.program import DEADLINE_S, Program, Running, clean_environment
+from tests.e2e.program import DEADLINE_S, Program, Running
 from tests.e2e.test_cli_batch import CALL, prepare, runs
+from tests.forks import Streams
 from tests.redis_server import empty
 from tests.waiting import eventually
 
@@ -73,15 +75,11 @@ def orchestrator_log(
     folder = tmp_path_factory.mktemp("orchestrator")
     site = Site(folder, shared_redis.url)
     log = folder / "orchestrator.log"
-    with log.open("w") as stderr:
-        process = subprocess.Popen(
-            site.program.command("orchestrator"),
-            cwd=folder,
-            env=clean_environment(**site.environment),
-            stderr=stderr,
-        )
+    with Path(os.devnull).open("r+") as nothing, log.open("w") as stderr:
+        streams = Streams(nothing.fileno(), nothing.fileno(), stderr.fileno())
+        process = site.program.begin("orchestrator", streams=streams, **site.environment)
     yield log
-    process.terminate()
+    process.send(signal.SIGTERM)
     assert process.wait(DEADLINE_S) == 0
 
 
