@@ -16,6 +16,7 @@ from tests.redis_server import empty
 SCHEMA = "conformance"
 
 
+@pytest.mark.slow
 class TestArchived(StoreConformance):
     @pytest.fixture
     async def harness(

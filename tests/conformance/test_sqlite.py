@@ -21,6 +21,7 @@ class TestSqlite(StoreConformance):
         await backend.close()
 
 
+@pytest.mark.slow
 class TestSqliteThatSurvivesPowerLoss(StoreConformance):
     @pytest.fixture
     async def harness(

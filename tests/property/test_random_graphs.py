@@ -44,7 +44,11 @@ def workflows(draw: st.DrawFn) -> tuple[Workflow, set[str]]:
     return workflow(*nodes, on_failure=policy, max_concurrency=most), false
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=4 * settings().max_examples,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 @given(made=workflows(), seed=st.integers(0, 2**32))
 def test_every_schedule_ends_as_the_reference_says(
     made: tuple[Workflow, set[str]], seed: int
@@ -107,7 +111,7 @@ def _compare(driver: Driver, expected: Reference, *, is_limited: bool) -> None:
     assert found == expected.state
 
 
-@settings(max_examples=100, deadline=None)
+@settings(deadline=None)
 @given(made=workflows(), seed=st.integers(0, 2**32))
 def test_the_history_alone_rebuilds_the_state(made: tuple[Workflow, set[str]], seed: int) -> None:
     definition, false = made
@@ -124,7 +128,7 @@ def test_the_history_alone_rebuilds_the_state(made: tuple[Workflow, set[str]], s
         assert rebuilt.state == driver.root.state
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings().max_examples, deadline=None)
 @given(made=workflows(), seed=st.integers(0, 2**32))
 def test_a_rerun_without_trouble_ends_as_a_run_without_trouble(
     made: tuple[Workflow, set[str]], seed: int

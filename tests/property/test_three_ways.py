@@ -280,7 +280,11 @@ def programs(draw: st.DrawFn) -> tuple[str, dict[str, Json]]:
 
 
 @given(programs())
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    deadline=None,
+    max_examples=settings().max_examples * 3 // 5,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 def test_yaml_builder_and_decorated_functions_give_one_graph(
     program: tuple[str, dict[str, Json]],
 ) -> None:

@@ -185,6 +185,7 @@ def test_a_hundred_thousand_nodes_take_about_a_second(shape: Callable[[], Edges]
     assert time.process_time() - began < 10  # about one second; a busy machine may be slow
 
 
+@pytest.mark.slow
 def test_many_distant_references_are_not_searched_for_one_by_one() -> None:
     nodes = [
         Node(

@@ -301,6 +301,7 @@ def test_a_retry_that_is_due_without_a_slot_is_found_again_after_a_takeover(
     assert driver.root.state is X.COMPLETED
 
 
+@pytest.mark.slow
 def test_a_map_of_many_items_costs_the_same_per_item() -> None:
     driver = Driver(workflow(node("each", for_each="input.items")))
     driver.start({"items": list(range(5_000))})

@@ -285,6 +285,7 @@ def test_a_child_belongs_to_the_handler_workflow() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_after_a_hundred_problems_the_rest_is_only_mentioned() -> None:
     problems = find_problems(workflow(*(node(f"n{n}", "x") for n in range(100_000))))
 
