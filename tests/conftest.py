@@ -28,7 +28,7 @@ BUDGET_S = {
     "performance": 20,
     "chaos": 80,
     "docs": 110,
-    "e2e": 420,
+    "e2e": 400,
     "integration": 320,
     "property": 90,
     "conformance": 120,
