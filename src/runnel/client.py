@@ -292,13 +292,16 @@ class Client:
         check_filter(wanted)
         return await self._backend.archive.count_headers(wanted)
 
-    async def history(self, execution_id: ExecutionId) -> list[HistoryView]:
-        """Empty before the owner of its partition has seen it; raises NotFoundError."""
+    async def history(self, execution_id: ExecutionId, *, after: int = 0) -> list[HistoryView]:
+        """What happened, behind the first `after`; raises NotFoundError.
+
+        Empty before the owner of its partition has seen it.
+        """
         check_id(execution_id)
         entries = await self._backend.archive.load(execution_id)
         if not entries:
             await self.header(execution_id)
-        return history_of(entries)
+        return history_of(entries)[after:]
 
     async def find(self, text: str) -> ExecutionId:
         """The execution that this text names: its id, or the beginning of it if that is unique."""

@@ -196,9 +196,9 @@ def _counted_reads(api: Api, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     archive = api.backend.archive
     load, found = archive.load, list[str]()
 
-    async def counted(execution_id: ExecutionId) -> Sequence[bytes]:
+    async def counted(execution_id: ExecutionId, *, after: int = 0) -> Sequence[bytes]:
         found.append(execution_id)
-        return await load(execution_id)
+        return await load(execution_id, after=after)
 
     monkeypatch.setattr(archive, "load", counted)
     return found

@@ -8,6 +8,7 @@ import pytest
 
 from runnel.backends.archived import ArchivedBackend
 from runnel.backends.postgres.health import archive_facts
+from runnel.backends.postgres.set_aside import digest_of
 from runnel.core.codec import encode_entry
 from runnel.core.commands import limit_id
 from runnel.core.ids import ExecutionId
@@ -115,6 +116,27 @@ async def test_what_is_set_aside_can_be_read_after_redis_has_forgotten_it(
     assert (facts.set_aside, facts.unreadable) == (1, 0)
     assert found == header(LONG)
     assert list(await backend.archive.load(ExecutionId(LONG))) == [encode_entry(1.0, [])]
+    await backend.close()
+
+
+async def test_a_history_that_is_partly_set_aside_is_read_on_behind_what_was_read(
+    own_redis: RedisServer, shared_postgres: PostgresServer
+) -> None:
+    backend = await open_archived(own_redis, shared_postgres, RealClock(), FakeIds())
+    lease = await own(backend)
+    for sequence in (1, 2):
+        await backend.store.commit(lease, commit_of(sequence, "x1"))
+    await archiver_of(backend, lease, Told()).tick()
+    await backend.database.run(
+        "add_set_aside", 0, 3, "history", 0, digest_of("x1"), b"x1", b"third", "refused"
+    )
+    await asyncio.to_thread(own_redis.wipe)
+
+    x1 = ExecutionId("x1")
+    found = [list(await backend.archive.load(x1, after=after)) for after in range(4)]
+
+    entries = [encode_entry(1.0, []), encode_entry(2.0, []), b"third"]
+    assert found == [entries, entries[1:], entries[2:], []]
     await backend.close()
 
 

@@ -83,7 +83,7 @@ GIVEN: dict[str, tuple[object, ...]] = {
     "count_headers": ([True], ["COMPLETED", "FAILED"], 1e9, 0.0, 10_000),
     "count_headers_of": ([True], ["COMPLETED", "FAILED"], 1e9, 0.0, 10_000, "w7"),
     "find_ids": ("x0000", "x0000\U0010ffff", False, 2),
-    "load_history": ("x000007",),
+    "load_history": ("x000007", 0),
     "load_histories": (IDS,),
     "list_nodes": ("x000007", "", -2, 100),
     "list_dead_letters": ("q", "w7", "x0", "x0\U0010ffff", 1e9, 1e9, b"", 50),

@@ -1,13 +1,14 @@
 """What has happened in the executions that are followed: read once for all who follow one."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import msgspec
 
 from runnel.api.messages import of_history
 from runnel.client import Client
+from runnel.core.events import ExecutionFinished
 from runnel.core.ids import ExecutionId
 from runnel.core.states import EXECUTION_FINAL, ExecutionState
 from runnel.ports.archive import Archive
@@ -67,13 +68,22 @@ class Story:
             self._last_look = number
 
     async def _read(self) -> None:
-        """The header first: what it knows to be over has its whole history stored."""
-        header = await self._source.client.header(self._execution_id)
-        entries = await self._source.archive.load(self._execution_id)
-        for each in history_of(entries[self._entries :]):
+        """What is new since the last look; if that is nothing, the header says why."""
+        entries = await self._load()
+        if not entries:
+            header = await self._source.client.header(self._execution_id)
+            if header.state in EXECUTION_FINAL:
+                # It may have ended since: what its header knows to be over is stored as a whole.
+                entries = await self._load()
+            self.state = header.state
+        for each in history_of(entries):
             self.messages.append(of_history(len(self.messages) + 1, each))
-        self._entries = max(self._entries, len(entries))
-        self.state = header.state
+            if each.event == ExecutionFinished.__name__:
+                self.state = ExecutionState(each.fields["state"])
+        self._entries += len(entries)
+
+    async def _load(self) -> Sequence[bytes]:
+        return await self._source.archive.load(self._execution_id, after=self._entries)
 
 
 class Stories:

@@ -72,8 +72,8 @@ class MemoryArchive:
         headers = self._state.headers
         return {each: headers[each] for each in ids if each in headers}
 
-    async def load(self, execution_id: ExecutionId) -> Sequence[bytes]:
-        return tuple(self._state.histories.get(execution_id, ()))
+    async def load(self, execution_id: ExecutionId, *, after: int = 0) -> Sequence[bytes]:
+        return tuple(self._state.histories.get(execution_id, ())[after:])
 
     async def list_headers(self, wanted: ExecutionFilter) -> HeaderPage:
         start = start_of(wanted)

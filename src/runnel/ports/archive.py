@@ -115,8 +115,11 @@ class Archive(Protocol):
     async def get_headers(self, ids: Sequence[ExecutionId]) -> Mapping[ExecutionId, Header]:
         """Of those that are known; as one call where a call is dear."""
 
-    async def load(self, execution_id: ExecutionId) -> Sequence[bytes]:
-        """All history entries in order, whether it runs or ended long ago; empty without any."""
+    async def load(self, execution_id: ExecutionId, *, after: int = 0) -> Sequence[bytes]:
+        """Its history entries in order, whether it runs or ended long ago; empty without any.
+
+        Those behind the first `after`, for who has read so many: only the others are read then.
+        """
 
     async def list_headers(self, wanted: ExecutionFilter) -> HeaderPage:
         """Newest first, by (created_at, id); raises InputError for an `after` that is none."""

@@ -107,15 +107,17 @@ class Remote:
 
     async def _tell(self, execution_id: ExecutionId) -> None:
         archive = self._look.backend.archive
-        entries = await self._patience.until_done(lambda: archive.load(execution_id), "load")
         known = self._read.get(execution_id, 0)
-        for entry in map(decode_entry, entries[known:]):
+        entries = await self._patience.until_done(
+            lambda: archive.load(execution_id, after=known), "load"
+        )
+        for entry in map(decode_entry, entries):
             is_end = any(isinstance(event, ExecutionFinished) for event in entry.events)
             header = await self._header(execution_id) if is_end else None
             self.hub.committed(execution_id, entry.at, entry.events, header)
-        self._read[execution_id] = max(known, len(entries))
+        self._read[execution_id] = known + len(entries)
         absence = self._absence
-        if absence is not None and len(entries) <= known:
+        if absence is not None and not entries:
             await self._patience.until_done(lambda: absence.tell(execution_id, self._say), "look")
 
     async def _header(self, execution_id: ExecutionId) -> Header | None:

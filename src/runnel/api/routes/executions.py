@@ -134,8 +134,14 @@ async def wait(
     dependencies=READ,
     responses=problems(404, 422),
 )
-async def history(execution_id: ExecutionIdPath, site: OfSite) -> dict[str, Json]:
-    found = await site.client.history(ExecutionId(execution_id))
+async def history(
+    execution_id: ExecutionIdPath,
+    site: OfSite,
+    after: Annotated[
+        int, Query(ge=0, le=2**31, description="So many are known already, and left out")
+    ] = 0,
+) -> dict[str, Json]:
+    found = await site.client.history(ExecutionId(execution_id), after=after)
     return {
         "items": [
             {"at": moment(each.at), "event": each.event, "fields": each.fields} for each in found

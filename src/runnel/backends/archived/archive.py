@@ -76,13 +76,15 @@ class ArchivedArchive:
         cold = await self._cold.get_headers(forgotten) if forgotten else {}
         return {**hot, **cold}
 
-    async def load(self, execution_id: ExecutionId) -> Sequence[bytes]:
+    async def load(self, execution_id: ExecutionId, *, after: int = 0) -> Sequence[bytes]:
         """What Redis knows and has no history of has not begun: PostgreSQL knows no more."""
-        found = await self._hot.load(execution_id)
+        found = await self._hot.load(execution_id, after=after)
         header = await self._hot.get_header(execution_id)
         if header is None:
-            return found or await self._cold.load(execution_id)
-        return found if await self._ended(header) is None else await self._cold.load(execution_id)
+            return found or await self._cold.load(execution_id, after=after)
+        if await self._ended(header) is None:
+            return found
+        return await self._cold.load(execution_id, after=after)
 
     async def _ended(self, hot: Header) -> Header | None:
         """As PostgreSQL has an execution that goes on in Redis and has ended there.

@@ -83,10 +83,12 @@ class PostgresArchive:
         rows = await self._database.rows("get_headers", [storable(each) for each in ids])
         return {header.execution_id: header for header in map(header_of, rows)}
 
-    async def load(self, execution_id: ExecutionId) -> Sequence[bytes]:
-        rows = await self._database.rows("load_history", storable(execution_id))
+    async def load(self, execution_id: ExecutionId, *, after: int = 0) -> Sequence[bytes]:
         rest = await self._database.rows("load_set_aside", digest_of(execution_id))
-        return [row[0] for row in (*rows, *rest)]
+        # What is set aside follows on all the others: these have to be counted then.
+        first = 0 if rest else after
+        rows = await self._database.rows("load_history", storable(execution_id), first)
+        return [row[0] for row in (*rows, *rest)[after - first :]]
 
     async def list_headers(self, wanted: ExecutionFilter) -> HeaderPage:
         return await self._listing.page(wanted)

@@ -302,8 +302,8 @@ WHERE id >= $1 AND id < $2 AND ($3 OR strpos(id, '.') = 0)
 ORDER BY id
 LIMIT $4;
 
--- load_history: all of one execution, in order
-SELECT entry FROM audit_log WHERE aggregate_id = $1 ORDER BY sequence, ordinal;
+-- load_history: of one execution, in order, behind the first entries
+SELECT entry FROM audit_log WHERE aggregate_id = $1 ORDER BY sequence, ordinal OFFSET $2;
 
 -- list_nodes: the nodes of one execution, by id and item
 SELECT node_id, item, state, attempts, worker, queued_at, started_at, finished_at, error

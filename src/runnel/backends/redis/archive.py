@@ -115,9 +115,9 @@ class RedisArchive:
             if data is not None
         }
 
-    async def load(self, execution_id: ExecutionId) -> Sequence[bytes]:
+    async def load(self, execution_id: ExecutionId, *, after: int = 0) -> Sequence[bytes]:
         entries: list[bytes] = await self._lines.call(
-            "LRANGE", self._keys.history + execution_id, 0, -1, is_large=True
+            "LRANGE", self._keys.history + execution_id, after, -1, is_large=True
         )
         return entries
 

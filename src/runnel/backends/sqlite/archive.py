@@ -81,8 +81,8 @@ class SqliteArchive:
         found = [await self.get_header(each) for each in ids]
         return {header.execution_id: header for header in found if header is not None}
 
-    async def load(self, execution_id: ExecutionId) -> Sequence[bytes]:
-        return [row[0] for row in self._reader.rows("load_history", (execution_id,))]
+    async def load(self, execution_id: ExecutionId, *, after: int = 0) -> Sequence[bytes]:
+        return [row[0] for row in self._reader.rows("load_history_after", (execution_id, after))]
 
     async def list_headers(self, wanted: ExecutionFilter) -> HeaderPage:
         chunk = CHUNK if _has_unread(wanted) else wanted.limit + 1

@@ -37,6 +37,9 @@ INSERT INTO history (aggregate_id, sequence, part, partition, entry) VALUES (?, 
 -- load_history: all of one aggregate, in order
 SELECT entry FROM history WHERE aggregate_id = ? ORDER BY sequence, part;
 
+-- load_history_after: what a reader of the first entries has not read yet
+SELECT entry FROM history WHERE aggregate_id = ? ORDER BY sequence, part LIMIT -1 OFFSET ?;
+
 -- forget_history: the aggregate holds nothing any more
 DELETE FROM history WHERE aggregate_id = ?;
 

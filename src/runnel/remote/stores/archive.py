@@ -98,9 +98,11 @@ class RemoteArchive(RemoteLetters):
         answer = await self._transport.get("/v1/executions/lookup", query)
         return [header_of(each) for each in answer["items"]]
 
-    async def load(self, execution_id: ExecutionId) -> Sequence[bytes]:
+    async def load(self, execution_id: ExecutionId, *, after: int = 0) -> Sequence[bytes]:
+        """Over HTTP, each event is an entry."""
+        path = f"/v1/executions/{step(execution_id)}/history"
         try:
-            answer = await self._transport.get(f"/v1/executions/{step(execution_id)}/history")
+            answer = await self._transport.get(path, [("after", str(after))] if after else ())
         except NotFoundError:
             return ()
         return [

@@ -5,7 +5,7 @@ import msgspec
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.ports.archive import Archive
-from runnel.ports.store import Commit, Header, Store
+from runnel.ports.store import Commit, Header, History, Store
 from runnel.testing.conformance.suite import Owner, Suite
 from runnel.testing.conformance.values import ROOT, header
 
@@ -59,6 +59,20 @@ class QueryRules(Suite):
 
         assert found == {"x2": headers[1], "x1.a.1": headers[2]}
         assert await archive.get_headers([]) == {}
+
+    async def test_a_history_is_read_on_behind_what_was_read(
+        self, archive: Archive, owner: Owner
+    ) -> None:
+        entries = [b"one", b"two", b"three"]
+        histories = [History(aggregate_id=ROOT, entry=each) for each in entries]
+        other = History(aggregate_id="x2", entry=b"other")
+        await owner.commit(Commit(sequence=0, headers=[header()], histories=histories[:2]))
+        await owner.commit(Commit(sequence=0, histories=[other, histories[2]]))
+
+        found = [list(await archive.load(ROOT, after=after)) for after in range(5)]
+
+        assert found == [entries, entries[1:], entries[2:], [], []]
+        assert list(await archive.load(ExecutionId("nobody"), after=1)) == []
 
     async def test_running_executions_come_oldest_first(self, store: Store, owner: Owner) -> None:
         headers = [
