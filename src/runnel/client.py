@@ -20,7 +20,7 @@ from runnel.core.commands import (
     SendSignal,
     StartExecution,
 )
-from runnel.core.evolve import replay
+from runnel.core.evolve import definition_of, rebuild, replay
 from runnel.core.execution import Execution
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.json_types import Json
@@ -38,7 +38,7 @@ from runnel.not_begun import not_begun
 from runnel.ports.archive import ALL_EXECUTIONS, ExecutionFilter, HeaderPage, StateCount
 from runnel.ports.backend import Backend
 from runnel.ports.clock import Clock, Ids
-from runnel.ports.store import NO_BLOBS, Header
+from runnel.ports.store import NO_BLOBS, Header, pending_header
 from runnel.reruns import Rerun, check_rerunnable, pages_of, take_overs
 from runnel.triggering import Triggers, trigger_key
 from runnel.views import ExecutionView, HistoryView, history_of, view_of
@@ -94,6 +94,27 @@ class Client:
         KeyReusedError if that was of another definition or input. Of several submits with an
         `execution_id` that the callers have made, the first counts, whatever the others are of.
         """
+        begun = await self.begin(
+            workflow,
+            input_,
+            labels=labels,
+            is_held=is_held,
+            idempotency_key=idempotency_key,
+            execution_id=execution_id,
+        )
+        return begun.execution_id
+
+    async def begin(
+        self,
+        workflow: Workflow,
+        input_: Json = None,
+        *,
+        labels: Mapping[str, str] | None = None,
+        is_held: bool = False,
+        idempotency_key: str | None = None,
+        execution_id: ExecutionId | None = None,
+    ) -> Header:
+        """As `submit`: the header as it was stored, or as it is now if the key was used before."""
         hash_ = self._definitions.hash_of_valid(workflow)
         kept_labels = check_labels(labels or {})
         data = encode_payload({} if input_ is None else input_, where="input")
@@ -106,8 +127,9 @@ class Client:
         else:
             execution_id = execution_id_of(workflow.name, key)
             kept_labels |= labels_of(key, data)
-            if await self._is_known(execution_id, key=key, hash_=hash_, labels=kept_labels):
-                return execution_id
+            known = await self._known(execution_id, key=key, hash_=hash_, labels=kept_labels)
+            if known is not None:
+                return known
         input_value, blobs = self._carrier.carry(data, f"{execution_id}/input")
         command = CreateExecution(
             execution_id=execution_id,
@@ -120,25 +142,26 @@ class Client:
             created_at=self._clock.now(),
         )
         if is_watched:
-            self._endings.watch(execution_id)
+            await self._endings.watch(execution_id)
         await self._backend.mailbox.send([command], blobs=blobs)
         await self._definitions.insist(hash_, workflow)
+        known = None
         if key is not None:  # somebody else may have been faster
-            await self._is_known(execution_id, key=key, hash_=hash_, labels=kept_labels)
-        return execution_id
+            known = await self._known(execution_id, key=key, hash_=hash_, labels=kept_labels)
+        return known or pending_header(command)
 
-    async def _is_known(
+    async def _known(
         self,
         execution_id: ExecutionId,
         *,
         key: str,
         hash_: DefinitionHash,
         labels: Mapping[str, str],
-    ) -> bool:
+    ) -> Header | None:
         header = await self._backend.archive.get_header(execution_id)
         if header is not None:
             check_same(header, key=key, definition=hash_, labels=labels)
-        return header is not None
+        return header
 
     async def rerun(
         self,
@@ -191,7 +214,7 @@ class Client:
             created_at=self._clock.now(),
         )
         if idempotency_key is None:
-            self._endings.watch(new_id)
+            await self._endings.watch(new_id)
         async for page, page_blobs in pages_of(command, parts, self._carrier, blobs):
             await self._backend.mailbox.send(page, blobs=page_blobs)
         if idempotency_key is not None:  # somebody else may have been faster
@@ -316,11 +339,21 @@ class Client:
         return ExecutionId(text) if text in found else found[0]
 
     async def load(self, execution_id: ExecutionId) -> Execution:
-        """The state as it is stored; raises NotFoundError."""
-        header = await self.header(execution_id)
-        graph = await self._definitions.graph(DefinitionHash(header.definition))
+        """The state as it is stored; raises NotFoundError.
+
+        The history tells it; only of one that has none, or had none a moment ago, a header does.
+        """
+        check_id(execution_id)
         entries = await self._backend.archive.load(execution_id)
-        return replay(entries, lambda _hash: graph) or not_begun(header, graph)
+        if not entries:
+            header = await self.header(execution_id)
+            if header.state is not ExecutionState.PENDING:
+                entries = await self._backend.archive.load(execution_id)
+            if not entries:
+                graph = await self._definitions.graph(DefinitionHash(header.definition))
+                return not_begun(header, graph)
+        graph = await self._definitions.graph(definition_of(entries))
+        return rebuild(entries, graph)
 
     async def header(self, execution_id: ExecutionId) -> Header:
         check_id(execution_id)

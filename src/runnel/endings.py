@@ -63,8 +63,13 @@ class Endings:
         # From before they can end, so that waiting for them needs no look at the store.
         self._submitted: OrderedDict[str, Ending] = OrderedDict()
 
-    def watch(self, execution_id: ExecutionId) -> None:
-        """It is about to be submitted."""
+    async def watch(self, execution_id: ExecutionId) -> None:
+        """It is about to be submitted.
+
+        Of what another process will run nobody tells here: that is not kept.
+        """
+        if not self._told.owns(await self._store.route(execution_id)):
+            return
         self._submitted[execution_id] = self._told.ending_of(execution_id)
         if len(self._submitted) > WATCHED_MAX:
             self._submitted.popitem(last=False)

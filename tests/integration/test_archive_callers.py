@@ -8,15 +8,14 @@ import msgspec
 import pytest
 
 from runnel.backends.archived import ArchivedBackend
-from runnel.backends.postgres.ledger import PostgresLedger
+from runnel.backends.postgres.ledger import PostgresLedger, record_values
 from runnel.backends.postgres.queries import SQL
-from runnel.backends.postgres.rows import header_row
 from runnel.client import Client, Ending
 from runnel.core.commands import CancelExecution, CreateExecution, SendSignal
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.values import INLINE_BYTES_MAX, inline
 from runnel.errors import ArchiveBehindError, StoreError
-from runnel.ports.store import Commit, pending_header
+from runnel.ports.store import Commit
 from runnel.runtime.clock import RealClock, RealIds
 from runnel.runtime.servers import PostgresServer, RedisServer
 from runnel.testing.conformance.values import message
@@ -257,12 +256,11 @@ async def test_two_who_make_the_same_executions_in_another_order_do_not_block_ea
         asyncio.TaskGroup() as group,
         backend.database.transaction() as connection,
     ):
-        row = header_row(0, pending_header(create))
-        await connection.execute(SQL["add_header"], *row)
+        await connection.execute(SQL["record"], *record_values([(0, create)]))
         for number, commands in enumerate([asked, asked[::-1]], start=1):
             group.create_task(ledger.record(commands))
             while await looking.fetchval(WAITING, schema) < number:
                 """It waits for the third, or for the first."""
 
     await looking.close()
-    assert await rows(backend, "SELECT count(*) FROM commands") == [(6,)]
+    assert await rows(backend, "SELECT count(*) FROM commands") == [(7,)]

@@ -9,8 +9,11 @@ import pytest
 
 from runnel.backends.postgres import Database, PostgresRetention
 from runnel.backends.postgres.health import archive_facts
+from runnel.backends.postgres.ledger import record_values
 from runnel.backends.postgres.migrations import migrate, migrations
 from runnel.backends.postgres.queries import SQL
+from runnel.core.commands import CreateExecution
+from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.errors import InputError, StoreError
 from runnel.runtime.clock import RealClock
@@ -58,23 +61,29 @@ INSERT INTO records SELECT 'one', id::bytea, '' FROM executions;
 INSERT INTO definitions SELECT md5(id), id, 1, '' FROM executions;
 """  # numbers of ours
 IDS = ["x000007", "x000008"]
+CREATE = CreateExecution(
+    execution_id=ExecutionId(IDS[0]),
+    workflow="w7",
+    definition=DefinitionHash("hash"),
+    version=1,
+    created_at=7.0,
+)
 # What each statement is given; the ones that only ever see a handful of rows are left out.
 GIVEN: dict[str, tuple[object, ...]] = {
     "apply_commands": (IDS, ["CreateExecution"] * 2, ["", ""]),
     "apply_all_commands": (IDS,),
     "apply_late_commands": (3,),
     "close_limits": (["limit:w1x000001"],),
+    "record": tuple(record_values([(3, CREATE)] * 50)),
     "take_unapplied": (3, 0.0, 500, 7),
     "close_set_aside": (["d000007", "d000008"],),
     "load_set_aside": ("d000007",),
-    "get_set_aside": ("d000007",),
     "list_set_aside": (["d000007", "d000008"],),
     "list_ids_set_aside": (3, 2_800),
     "get_version": ("hash",),
     "get_definition": ("hash",),
-    "get_header": ("x000007",),
+    "get_header": ("x000007", "d000007"),
     "get_headers": (IDS,),
-    "list_over": (IDS,),
     "list_headers": ([True], ["COMPLETED", "FAILED"], 1e9, "", 0.0, 50),
     "list_headers_of": ([True, False], ["COMPLETED", "FAILED"], 1e9, "", 0.0, 50, "w7"),
     "list_reruns": ("x000007", 1e9, "", 0.0, 50),
@@ -122,9 +131,7 @@ SMALL = {
     "add_life",
     "move_cursor",
     "put_headers",
-    "add_header",
     "put_nodes",
-    "add_command",
     "list_workflows",
     "list_versions",
     "find_version",

@@ -1,6 +1,10 @@
 """Answers that several routes share."""
 
+from collections.abc import Mapping
 from typing import Any, TypeAlias
+
+import msgspec
+from fastapi import Response
 
 from runnel.api.problems import MEDIA_TYPE, Problem
 from runnel.core.json_types import Json
@@ -34,6 +38,14 @@ def problems(*statuses: int) -> Responses:
 
 _SCHEMA = {"$ref": f"#/components/schemas/{Problem.__name__}"}
 BODY = (400, 413, 415, 422)
+
+
+def written(document: Mapping[str, Json]) -> Response:
+    """An answer that is right as it is made here: tests hold it to the model that OpenAPI shows.
+
+    To have FastAPI build that model first, of 20 executions, took as long as all the rest.
+    """
+    return Response(msgspec.json.encode(document), media_type="application/json")
 
 
 def listed(header: Header) -> dict[str, Json]:

@@ -13,6 +13,7 @@ from runnel.errors import InputError
 from runnel.ports.backend import Backend
 from runnel.runtime.engine import World
 from runnel.runtime.names import role_name
+from runnel.runtime.newsroom import Newsroom
 from runnel.settings import Settings
 from runnel.telemetry.metrics import Metrics
 
@@ -24,9 +25,13 @@ async def build_api(
     world: World,
     *,
     listening: socket.socket,
+    newsroom: Newsroom,
     metrics: Metrics | None = None,
 ) -> ApiRole:
-    """Raises InputError for an address that others can reach, while nobody has made a token."""
+    """Raises InputError for an address that others can reach, while nobody has made a token.
+
+    `newsroom` is the client's own: a process reads what changes once.
+    """
     tokens = Tokens(backend.records, world.clock)
     is_open = not await tokens.exist()
     address = listening.getsockname()[0]
@@ -35,7 +40,7 @@ async def build_api(
             f"without a token only this machine may call, and {address} can be reached by others: "
             "make one with 'runnel token create', or listen on 127.0.0.1"
         )
-    site = Site(client, backend, world, settings, tokens, metrics=metrics)
+    site = Site(client, backend, world, settings, tokens, metrics=metrics, newsroom=newsroom)
     rules = Rules(
         is_open=is_open,
         hosts=settings.api_hosts,

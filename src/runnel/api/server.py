@@ -1,6 +1,7 @@
 """Answers HTTP requests until the process ends: those that are under way are answered first."""
 
 import asyncio
+import gc
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -67,6 +68,9 @@ class ApiRole:
         self._server = QuietServer(config)
 
     async def run(self, stops: Stops) -> None:
+        # What was loaded stays: without it, a full collection takes 1 ms instead of 50, in which
+        # nobody is answered.
+        gc.freeze()
         async with asyncio.TaskGroup() as group:
             ending = [group.create_task(self._end(stops)), group.create_task(self._hurry(stops))]
             await self._server.serve(sockets=[self._listening])

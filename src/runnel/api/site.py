@@ -13,6 +13,7 @@ from runnel.api.messages import MEDIA_TYPE
 from runnel.api.pages import Pages
 from runnel.api.probes import Probes
 from runnel.api.security.tokens import Tokens
+from runnel.api.stopping import Stopping
 from runnel.api.stories import Source, Stories
 from runnel.client import Client
 from runnel.core.ids import ExecutionId
@@ -43,8 +44,8 @@ T = TypeVar("T")
 class Site:
     """`stopping` is set when the process ends: whoever waits on behalf of a client gives up.
 
-    `metrics` are those of all that this process does, if it does more than to answer.
-    `streams` is how many there are.
+    `metrics` are those of all that this process does, if it does more than to answer. `newsroom` is
+    the one that the client listens to, if it has one. `streams` is how many there are.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Site:
         tokens: Tokens,
         *,
         metrics: Metrics | None = None,
+        newsroom: Newsroom | None = None,
     ) -> None:
         self.client = client
         self.backend = backend
@@ -72,13 +74,13 @@ class Site:
         telemetry = Several(LogTelemetry(), metrics)
         self.scheduler = build_scheduler(backend, world, telemetry, client)
         self.partitions = Partitions(backend.store, world.clock, lease_s=settings.lease_s)
-        self.newsroom = Newsroom(backend.feed, world.clock, telemetry)
+        self.newsroom = newsroom or Newsroom(backend.feed, world.clock, telemetry)
         self.gauges = StoreGauges(backend, world.clock, settings, self.partitions)
         self.http_metrics = HttpMetrics()
         metrics.include(self.http_metrics.families)
         self.exposition = Exposition(metrics.families, self.gauges.families)
         self.probes = Probes(world.clock)
-        self.stopping = asyncio.Event()
+        self.stopping = Stopping()
         self.pages = Pages()
         self.stories = Stories(
             Source(
@@ -119,10 +121,6 @@ class Site:
         if isinstance(found, RunnelError):
             raise found
         return found
-
-    async def hears(self, news: asyncio.Event, seconds: float) -> bool:
-        """Whether there are news, before the time is up and this process ends."""
-        return bool(await self.or_stopped(self.clock.wait(news, seconds)))
 
     async def pause(self, seconds: float) -> None:
         """Shorter when this process ends; not at all for what is not more than 0."""

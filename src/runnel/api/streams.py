@@ -29,6 +29,7 @@ async def of_execution(
     async with (
         site.stories.following(execution_id) as story,
         site.newsroom.listen(execution_id) as news,
+        site.stopping.waking(news.set),
     ):
         while not site.stopping.is_set():
             news.clear()
@@ -40,20 +41,21 @@ async def of_execution(
             if story.is_over:
                 yield message(id_of(sent), "end", {"status": story.state})
                 return
-            while not await site.hears(news, BEAT_S) and not site.stopping.is_set():
+            while not await site.clock.wait(news, BEAT_S):
                 yield BEAT
 
 
 async def of_all(site: Site, after: str | None, *, children: bool) -> AsyncGenerator[bytes, None]:
     """Every change of an execution from now on, or behind the message `after`."""
     position = None if after is None else FeedPosition(after)
-    async with site.newsroom.listen_all(after=position) as subscription:
+    async with (
+        site.newsroom.listen_all(after=position) as subscription,
+        site.stopping.waking(subscription.close),
+    ):
         yield message(subscription.position, "hello", {})
         rests_until = 0.0
         while not site.stopping.is_set():
-            page = await site.or_stopped(subscription.next(wait_s=BEAT_S))
-            if page is None:
-                return
+            page = await subscription.next(wait_s=BEAT_S)
             await site.pause(rests_until - site.clock.monotonic())
             pages = [page, *subscription.take_all()]
             yield site.pages.told(pages, children=children) or BEAT

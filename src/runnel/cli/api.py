@@ -91,13 +91,16 @@ async def answering(site: "Site", settings: "Settings", listening: "socket.socke
     from runnel.api.build import build_api
     from runnel.runtime.look import look_at
 
-    client = look_at(site.backend, site.world.clock, site.world.ids).client
+    look = look_at(site.backend, site.world.clock, site.world.ids)
+    if site.metrics is not None:
+        look.hub.count_by(site.metrics)
     return await build_api(
         settings,
-        client,
+        look.client,
         site.backend,
         site.world,
         listening=listening,
+        newsroom=look.newsroom,
         metrics=site.metrics,
     )
 

@@ -39,7 +39,13 @@ async def serve_embedded(settings: Settings, app: str | None, listening: socket.
         await engine.claim_home()
         world = World(engine.clock, RealIds())
         answering = await build_api(
-            settings, engine.client, engine.backend, world, listening=listening, metrics=metrics
+            settings,
+            engine.client,
+            engine.backend,
+            world,
+            listening=listening,
+            newsroom=engine.newsroom,
+            metrics=metrics,
         )
     except BaseException:
         await engine.backend.close()

@@ -1,6 +1,6 @@
 """Events become state: one function per event, and the same ones for living and for rebuilding."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -43,6 +43,22 @@ def replay(
             else:
                 _APPLY[type(event)](execution, event, entry.at)
     return execution
+
+
+def rebuild(entries: Sequence[bytes], graph: Graph) -> Execution:
+    """The state that a history describes which has begun, of this graph."""
+    execution = replay(entries, lambda _hash: graph)
+    if execution is None:
+        raise BrokenInvariantError("there is no history to rebuild an execution from")
+    return execution
+
+
+def definition_of(entries: Sequence[bytes]) -> DefinitionHash:
+    """Which graph a history that has begun is of."""
+    first = decode_entry(entries[0]).events[0]
+    if not isinstance(first, e.ExecutionCreated):
+        raise BrokenInvariantError("a history does not begin with ExecutionCreated")
+    return first.definition
 
 
 def _on_started(execution: Execution, event: e.ExecutionStarted, at: float) -> None:

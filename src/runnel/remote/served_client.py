@@ -11,6 +11,7 @@ from runnel.endings import Ending, Listen
 from runnel.errors import InputError
 from runnel.ports.backend import Backend
 from runnel.ports.clock import Clock, Ids
+from runnel.ports.store import Header
 from runnel.remote.client import Client
 from runnel.remote.models import StoredWorkflow
 from runnel.reruns import Rerun
@@ -69,6 +70,26 @@ class ServedClient(LocalClient):
             version=stored.version,
             idempotency_key=idempotency_key,
         )
+
+    async def begin(
+        self,
+        workflow: Workflow,
+        input_: Json = None,
+        *,
+        labels: Mapping[str, str] | None = None,
+        is_held: bool = False,
+        idempotency_key: str | None = None,
+        execution_id: ExecutionId | None = None,
+    ) -> Header:
+        begun = await self.submit(
+            workflow,
+            input_,
+            labels=labels,
+            is_held=is_held,
+            idempotency_key=idempotency_key,
+            execution_id=execution_id,
+        )
+        return await self.header(begun)
 
     async def rerun(
         self,

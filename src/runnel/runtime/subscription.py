@@ -28,6 +28,7 @@ class Subscription:
         self._pages: deque[FeedPage] = deque()
         self._held = 0
         self._arrived = asyncio.Event()
+        self._is_closed = False
 
     def join(self, position: FeedPosition) -> None:
         """The pages that are put begin there."""
@@ -57,7 +58,7 @@ class Subscription:
     async def next(self, *, wait_s: float) -> FeedPage:
         """What comes next, waiting at most `wait_s`; a page without changes when that is nothing.
 
-        Cancelling the call loses nothing.
+        Cancelling the call loses nothing. Once it is closed, nobody waits.
         """
         deadline = self._clock.monotonic() + wait_s
         while True:
@@ -66,8 +67,14 @@ class Subscription:
             if page is not None:
                 self.position = page.position
                 return page
-            if not await self._clock.wait(self._arrived, deadline - self._clock.monotonic()):
+            left_s = 0.0 if self._is_closed else deadline - self._clock.monotonic()
+            if not await self._clock.wait(self._arrived, left_s):
                 return FeedPage(changes=(), position=self.position)
+
+    def close(self) -> None:
+        """Nobody will wait for more: who does so now is not kept waiting."""
+        self._is_closed = True
+        self._arrived.set()
 
     def take_all(self) -> Sequence[FeedPage]:
         """What has come by now; nothing while a listener that has been away reads by itself."""

@@ -237,6 +237,19 @@ async def test_a_listener_waits_for_the_next_change_as_long_as_it_said(stage: St
     assert (was_done, ids_of(told.result()), ids_of(later.result())) == (False, [], ["x1"])
 
 
+async def test_a_listener_that_is_closed_is_kept_waiting_no_longer(stage: Stage) -> None:
+    async with stage.newsroom.listen_all() as all_, asyncio.TaskGroup() as group:
+        waiting = group.create_task(all_.next(wait_s=60))
+        await settle()
+        all_.close()
+        await settle()
+        was_done = waiting.done()
+        await stage.change("x1")
+
+        assert (was_done, ids_of(waiting.result())) == (True, [])
+        assert [ids_of(await all_.next(wait_s=60)) for _ in range(2)] == [["x1"], []]
+
+
 async def test_a_listener_that_is_too_slow_gets_a_gap_and_what_comes_then(stage: Stage) -> None:
     ids = [f"x{number}" for number in range(1_000)]
     async with stage.newsroom.listen_all() as slow:

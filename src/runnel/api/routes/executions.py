@@ -2,9 +2,9 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 
-from runnel.api.answers import BODY, listed, problems
+from runnel.api.answers import BODY, listed, problems, written
 from runnel.api.bodies import StrictRoute
 from runnel.api.filters import Chosen, ChosenPage
 from runnel.api.models.executions import (
@@ -65,10 +65,10 @@ async def trigger(
     dependencies=READ,
     responses=problems(422),
 )
-async def list_executions(site: OfSite, chosen: Annotated[ChosenPage, Query()]) -> dict[str, Json]:
+async def list_executions(site: OfSite, chosen: Annotated[ChosenPage, Query()]) -> Response:
     wanted = chosen.to_filter(limit=chosen.limit, after=chosen.after)
     page = await site.client.list_executions(wanted)
-    return {"items": [listed(each) for each in page], "next": page.next}
+    return written({"items": [listed(each) for each in page], "next": page.next})
 
 
 @router.get(
@@ -105,8 +105,8 @@ async def count(site: OfSite, chosen: Annotated[Chosen, Query()]) -> dict[str, J
     dependencies=READ,
     responses=problems(404, 422),
 )
-async def read(execution_id: ExecutionIdPath, site: OfSite) -> dict[str, Json]:
-    return document_of(await site.client.get(ExecutionId(execution_id)))
+async def read(execution_id: ExecutionIdPath, site: OfSite) -> Response:
+    return written(document_of(await site.client.get(ExecutionId(execution_id))))
 
 
 @router.get(
@@ -121,7 +121,7 @@ async def wait(
     execution_id: ExecutionIdPath,
     site: OfSite,
     timeout: Annotated[float, Query(ge=0, le=WAIT_S_MAX, description="In seconds")] = 30.0,
-) -> dict[str, Json]:
+) -> Response:
     await site.wait(ExecutionId(execution_id), timeout)
     return await read(execution_id, site)
 
@@ -140,13 +140,10 @@ async def history(
     after: Annotated[
         int, Query(ge=0, le=2**31, description="So many are known already, and left out")
     ] = 0,
-) -> dict[str, Json]:
+) -> Response:
     found = await site.client.history(ExecutionId(execution_id), after=after)
-    return {
-        "items": [
-            {"at": moment(each.at), "event": each.event, "fields": each.fields} for each in found
-        ]
-    }
+    items = [{"at": moment(each.at), "event": each.event, "fields": each.fields} for each in found]
+    return written({"items": items})
 
 
 @router.post(
@@ -200,4 +197,4 @@ async def rerun(
     new_id = await site.client.rerun(
         ExecutionId(execution_id), wanted.to_rerun(), input_=wanted.input, idempotency_key=key
     )
-    return await begun(site, new_id)
+    return begun(await site.client.header(new_id))

@@ -28,13 +28,13 @@ from runnel.api.security.scopes import Scope
 from runnel.api.site import OfSite
 from runnel.authoring.export import to_document
 from runnel.core.graph import Graph
-from runnel.core.ids import ExecutionId
 from runnel.core.validation import build_graph
 from runnel.core.workflow import decode_workflow
 from runnel.drawing.data import graph_document
 from runnel.drawing.mermaid import mermaid
 from runnel.errors import PayloadError
 from runnel.ports.archive import Definition
+from runnel.ports.store import Header
 from runnel.triggers.checking import label_problems
 from runnel.views import moment
 
@@ -55,13 +55,12 @@ READ, RUN = [needs(Scope.READ)], [needs(Scope.RUN)]
 )
 async def submit(request: Request, site: OfSite, key: IdempotencyKey = None) -> Submitted:
     workflow = await read_workflow(site, await request.body(), media_type(request.headers))
-    execution_id = await site.client.submit(workflow, is_held=True, idempotency_key=key)
-    header = await site.client.header(execution_id)
+    header = await site.client.begin(workflow, is_held=True, idempotency_key=key)
     return Submitted(
         workflow_definition_id=header.definition,
         workflow=header.workflow,
         version=header.version,
-        execution_id=execution_id,
+        execution_id=header.execution_id,
         status=header.state,
     )
 
@@ -128,16 +127,15 @@ async def run(
         raise PayloadError(problem)
     stored = await site.client.library.find(name, wanted.version)
     await site.check_room()
-    execution_id = await site.client.submit(
+    header = await site.client.begin(
         stored.graph.workflow, wanted.input, labels=wanted.labels, idempotency_key=key
     )
-    return await begun(site, execution_id)
+    return begun(header)
 
 
-async def begun(site: OfSite, execution_id: ExecutionId) -> Begun:
-    header = await site.client.header(execution_id)
+def begun(header: Header) -> Begun:
     return Begun(
-        execution_id=execution_id,
+        execution_id=header.execution_id,
         workflow=header.workflow,
         version=header.version,
         status=header.state,

@@ -73,11 +73,12 @@ class PostgresArchive:
         return None if row is None else _definition(row)
 
     async def get_header(self, execution_id: ExecutionId) -> Header | None:
-        aside = await self._database.row("get_set_aside", digest_of(execution_id))
-        if aside is not None:
-            return decode_header(aside[0])
-        row = await self._database.row("get_header", storable(execution_id))
-        return None if row is None else header_of(row)
+        [row] = await self._database.rows(
+            "get_header", storable(execution_id), digest_of(execution_id)
+        )
+        if row[-1] is not None:
+            return decode_header(row[-1])
+        return None if row[0] is None else header_of(row)
 
     async def get_headers(self, ids: Sequence[ExecutionId]) -> Mapping[ExecutionId, Header]:
         rows = await self._database.rows("get_headers", [storable(each) for each in ids])

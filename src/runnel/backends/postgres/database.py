@@ -65,6 +65,7 @@ class Database:
             command_timeout=call_s,
             timeout=call_s,
             init=_add_staging,
+            reset=_leave_as_it_is,
             server_settings={"search_path": quoted(schema), "application_name": "runnel"},
         )
         return cls(pool, schema, call_s=call_s)
@@ -80,7 +81,7 @@ class Database:
             with _Words():
                 try:
                     async with self._pool.acquire() as connection:
-                        await migrate(connection, self.schema)
+                        await _migrate(connection, self.schema)
                 except asyncpg.ClientConfigurationError as error:
                     message = f"expected the URL of a PostgreSQL server: {error}"
                     raise InputError(message) from error
@@ -118,6 +119,23 @@ class Database:
 
 async def _add_staging(connection: Connection) -> None:
     await connection.execute(_STAGING)
+
+
+async def _leave_as_it_is(_connection: Connection) -> None:
+    """Nothing outlives a call here: locks are those of transactions, and no setting is changed.
+
+    The driver would ask the server to forget such things after each call: a second round trip,
+    for which a look at one execution took 0.5 ms of the caller's processor instead of 0.3.
+    """
+
+
+async def _migrate(connection: Connection, schema: str) -> None:
+    """The one that holds a lock of its session: a connection that may still have it is closed."""
+    try:
+        await migrate(connection, schema)
+    except BaseException:
+        connection.terminate()
+        raise
 
 
 def changed(status: str) -> int:

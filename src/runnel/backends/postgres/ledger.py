@@ -8,7 +8,13 @@ import msgspec
 from runnel.backends.postgres.database import Database
 from runnel.backends.postgres.projection import FORCED, Projection
 from runnel.backends.postgres.queries import SQL
-from runnel.backends.postgres.rows import escaped, header_row, storable
+from runnel.backends.postgres.rows import (
+    HEADER_COLUMNS,
+    columns,
+    escaped,
+    header_row,
+    storable,
+)
 from runnel.backends.postgres.set_aside import Writer
 from runnel.backends.postgres.writing import write_batch
 from runnel.core.codec import decode_message, encode_message
@@ -29,6 +35,8 @@ from runnel.errors import (
 from runnel.ports.journal import JournalEntry
 from runnel.ports.ledger import Asked, Cursor, SetAside
 from runnel.ports.store import NO_BLOBS, pending_header
+
+COMMAND_COLUMNS = 5
 
 
 class Claimed(msgspec.Struct, frozen=True):
@@ -104,23 +112,16 @@ class PostgresLedger:
         Their blobs come with them, or not at all. Returns those that were recorded: one that makes
         an execution which is over already, because two had the same key, would run it again.
         """
-        headers = [
-            header_row(partition, pending_header(command))
-            for partition, command in commands
-            if isinstance(command, CreateExecution)
-        ]
-        async with self._database.transaction() as connection:
-            over: set[str] = set()
-            if headers:
-                # In one order: two who make the same ones would wait for each other.
-                await connection.executemany(SQL["add_header"], sorted(headers, key=_id_of))
-                made = [row[0] for row in headers]
-                over = {row[0] for row in await connection.fetch(SQL["list_over"], made)}
-            recorded = [each for each in commands if not _makes_again(each[1], over)]
-            await connection.executemany(SQL["add_command"], [_row(*each) for each in recorded])
-            for key, data in blobs.items():
-                await connection.execute(SQL["put_blob"], escaped(key), data)
-        return [command for _, command in recorded]
+        values = record_values(commands)
+        if blobs:
+            async with self._database.transaction() as connection:
+                rows = await connection.fetch(SQL["record"], *values)
+                for key, data in blobs.items():
+                    await connection.execute(SQL["put_blob"], escaped(key), data)
+        else:
+            rows = await self._database.rows("record", *values)
+        made = {id_ for id_, kind in rows if kind == CreateExecution.__name__}
+        return [command for _, command in commands if not _is_left_out(command, made)]
 
     async def unapplied(
         self, partition: int, *, idle_s: float, limit: int, after: int = 0
@@ -150,12 +151,21 @@ def _asked(id_: int, body: bytes) -> Asked:
         return Asked(id_, None, str(error), isinstance(error, NewerFormatError))
 
 
-def _makes_again(command: Command, over: Container[str]) -> bool:
-    return isinstance(command, CreateExecution) and command.execution_id in over
+def _is_left_out(command: Command, made: Container[str]) -> bool:
+    return isinstance(command, CreateExecution) and command.execution_id not in made
 
 
-def _id_of(header: Sequence[object]) -> str:
-    return str(header[0])
+def record_values(commands: Sequence[tuple[int, Command]]) -> Sequence[object]:
+    """What the query `record` takes: all in one statement, because each one more was a round trip
+    that everybody who asks for something in the meantime waits for.
+    """
+    headers = [
+        header_row(partition, pending_header(command))
+        for partition, command in commands
+        if isinstance(command, CreateExecution)
+    ]
+    asked = [_row(*each) for each in commands]
+    return [*columns(asked, COMMAND_COLUMNS), *columns(headers, HEADER_COLUMNS)]
 
 
 def _row(partition: int, command: Command) -> tuple[object, ...]:

@@ -50,10 +50,6 @@ DELETE FROM set_aside WHERE digest = ANY ($1::text[]);
 -- load_set_aside: the rest of a history
 SELECT body FROM set_aside WHERE digest = $1 AND kind = 'history' ORDER BY sequence, ordinal;
 
--- get_set_aside: the header of one execution
-SELECT body FROM set_aside WHERE digest = $1 AND kind = 'header'
-ORDER BY sequence DESC, ordinal DESC LIMIT 1;
-
 -- list_set_aside: all of some aggregates, in order, and of each commit the header first
 SELECT digest, kind, sequence, body FROM set_aside WHERE digest = ANY ($1::text[])
 ORDER BY sequence, kind, ordinal;
@@ -89,15 +85,37 @@ ON CONFLICT (id) DO UPDATE SET
     labels = excluded.labels,
     error = excluded.error;
 
--- add_header: an execution that its owner has not seen yet; a known one is left as it is
-INSERT INTO executions (
-    id, partition, is_root, workflow, version, definition, state,
-    created_at, started_at, finished_at, parent_id, labels, error, rerun_of
-) VALUES ($1, $2, $10::text IS NULL, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
-ON CONFLICT (id) DO NOTHING;
-
--- list_over: which of these are final
-SELECT id FROM executions WHERE id = ANY ($1::text[]) AND state NOT IN ('PENDING', 'RUNNING');
+-- record: what callers ask for, and the executions that this makes: known ones are left as they
+-- are, and those that are over are not made again (of what ends meanwhile, Redis still knows). In
+-- one order: two who make the same ones would wait for each other. Returns what was recorded.
+WITH over AS (
+    SELECT id FROM executions
+    WHERE id = ANY ($6::text[]) AND state NOT IN ('PENDING', 'RUNNING')
+), made AS (
+    INSERT INTO executions (
+        id, partition, is_root, workflow, version, definition, state,
+        created_at, started_at, finished_at, parent_id, labels, error, rerun_of
+    )
+    SELECT id, partition, parent_id IS NULL, workflow, version, definition, state,
+        created_at, started_at, finished_at, parent_id, labels, error, rerun_of
+    FROM unnest(
+        $6::text[], $7::integer[], $8::text[], $9::integer[], $10::text[], $11::text[],
+        $12::float8[], $13::float8[], $14::float8[], $15::text[], $16::text[], $17::text[],
+        $18::text[]
+    ) AS given (
+        id, partition, workflow, version, definition, state,
+        created_at, started_at, finished_at, parent_id, labels, error, rerun_of
+    )
+    ORDER BY id COLLATE "C"
+    ON CONFLICT (id) DO NOTHING
+)
+INSERT INTO commands (partition, execution_id, kind, key, body)
+SELECT partition, execution_id, kind, key, body
+FROM unnest($1::integer[], $2::text[], $3::text[], $4::text[], $5::bytea[]) WITH ORDINALITY
+    AS asked (partition, execution_id, kind, key, body, place)
+WHERE NOT (kind = 'CreateExecution' AND execution_id IN (SELECT id FROM over))
+ORDER BY place
+RETURNING execution_id, kind;
 
 -- put_nodes: what a batch says of each node; a new attempt (queued_at) begins without a worker
 INSERT INTO node_executions AS known (
@@ -137,9 +155,6 @@ UPDATE commands SET applied_at = clock_timestamp()
 WHERE partition = $1 AND applied_at IS NULL
     AND (SELECT state FROM executions WHERE executions.id = commands.execution_id)
         NOT IN ('PENDING', 'RUNNING');
-
--- add_command: what a caller asks for
-INSERT INTO commands (partition, execution_id, kind, key, body) VALUES ($1, $2, $3, $4, $5);
 
 -- take_unapplied: what was sent a while ago and has had no effect yet; the pause doubles each time
 UPDATE commands SET sent_at = clock_timestamp()
@@ -189,10 +204,14 @@ WHERE name = $1 AND version = $2 AND version > 0;
 -- get_definition: by content
 SELECT name, abs(version), document FROM definitions WHERE hash = $1;
 
--- get_header: one execution
+-- get_header: one execution, and its last header that was set aside
 SELECT id, workflow, version, definition, state,
-    created_at, started_at, finished_at, parent_id, labels, error, rerun_of
-FROM executions WHERE id = $1;
+    created_at, started_at, finished_at, parent_id, labels, error, rerun_of, aside.body
+FROM (SELECT (
+    SELECT body FROM set_aside WHERE digest = $2 AND kind = 'header'
+    ORDER BY sequence DESC, ordinal DESC LIMIT 1
+) AS body) AS aside
+LEFT JOIN executions ON id = $1;
 
 -- list_headers: the newest behind a place: one look into the index for each state, then the newest
 SELECT found.*

@@ -13,6 +13,8 @@ from runnel.ports.store import Header
 _labels = msgspec.json.Decoder(dict[str, str])
 _encode = msgspec.json.encode
 
+HEADER_COLUMNS = 13
+
 _ESCAPE = re.compile(r"\\[\\0]")
 
 
