@@ -113,8 +113,13 @@ class Client:
         is_held: bool = False,
         idempotency_key: str | None = None,
         execution_id: ExecutionId | None = None,
+        version: int | None = None,
     ) -> Header:
-        """As `submit`: the header as it was stored, or as it is now if the key was used before."""
+        """As `submit`: the header as it was stored, or as it is now if the key was used before.
+
+        With the `version` that it was found by, the definition is not stored: raises NotFoundError
+        if it was deleted since, and nothing is begun.
+        """
         hash_ = self._definitions.hash_of_valid(workflow)
         kept_labels = check_labels(labels or {})
         data = encode_payload({} if input_ is None else input_, where="input")
@@ -135,7 +140,7 @@ class Client:
             execution_id=execution_id,
             workflow=workflow.name,
             definition=hash_,
-            version=await self._definitions.store(hash_, workflow),
+            version=version or await self._definitions.store(hash_, workflow),
             input=input_value,
             labels=kept_labels,
             is_held=is_held,
@@ -143,8 +148,9 @@ class Client:
         )
         if is_watched:
             await self._endings.watch(execution_id)
-        await self._backend.mailbox.send([command], blobs=blobs)
-        await self._definitions.insist(hash_, workflow)
+        await self._backend.mailbox.send([command], blobs=blobs, of_stored=version is not None)
+        if version is None:
+            await self._definitions.insist(hash_, workflow)
         known = None
         if key is not None:  # somebody else may have been faster
             known = await self._known(execution_id, key=key, hash_=hash_, labels=kept_labels)

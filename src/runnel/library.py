@@ -71,9 +71,10 @@ class Library:
     async def delete(self, name: str) -> int:
         """How many versions; raises WrongStateError while executions of it are not final.
 
-        None is found by its name any more. Executions that have ended keep their definition, and
-        whoever submits the same again makes the next version: also who does so while it is
-        deleted.
+        None is found by its name any more: who runs it by that is refused from then on. Executions
+        that have ended keep their definition, and whoever submits the same again makes the next
+        version, also who does so while it is deleted. Of an execution that was begun while this
+        looked for such, the version is there again, as the next.
         """
         await self.versions(name, limit=1)
         unfinished = ExecutionFilter(workflow=name, states=UNFINISHED, with_children=True)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from runnel.core.ids import ExecutionId
 from runnel.core.workflow import Workflow
 from runnel.definitions import VERSION_KNOWN_S
 from runnel.errors import NotFoundError, WrongStateError
+from runnel.ports.archive import ExecutionFilter
 from runnel.ports.store import NO_BLOBS
 from runnel.reruns import Rerun
 from runnel.runtime.engine import Engine
@@ -103,10 +105,14 @@ class Store(MemoryBackend):
         self.archive.delete_versions = self.delete  # type: ignore[method-assign]  # as above
 
     async def send(
-        self, commands: Sequence[Command], *, blobs: Mapping[str, bytes] = NO_BLOBS
+        self,
+        commands: Sequence[Command],
+        *,
+        blobs: Mapping[str, bytes] = NO_BLOBS,
+        of_stored: bool = False,
     ) -> None:
         await self._others()
-        await self._send(commands, blobs=blobs)
+        await self._send(commands, blobs=blobs, of_stored=of_stored)
 
     async def delete(self, name: str) -> int:
         await self._others()
@@ -138,6 +144,21 @@ async def test_a_submit_during_which_it_is_deleted_makes_the_next_version() -> N
 
     assert await versions(client) == [2]
     await check_readable(client, execution_id, FLOW)
+
+
+async def test_a_run_by_name_does_not_bring_back_what_is_deleted_meanwhile() -> None:
+    clock = FakeClock()
+    store = Store(clock)
+    client = client_of(store, clock, "one")
+    await client.library.store(FLOW)
+    found = await client.library.find("flow")
+    store.before = lambda: client.library.delete("flow")
+
+    with pytest.raises(NotFoundError, match="no version 1 of workflow 'flow'"):
+        await client.begin(found.graph.workflow, version=found.version)
+
+    assert await versions(client) == []
+    assert not (await client.list_executions(ExecutionFilter())).headers
 
 
 async def test_what_is_submitted_elsewhere_while_it_is_deleted_makes_the_next_version() -> None:
@@ -175,6 +196,37 @@ async def test_a_process_that_knew_it_stores_it_again_a_moment_later() -> None:
     assert (hidden, await versions(client)) == ([], [2])
     for each in (early, late):
         await check_readable(client, each, FLOW)
+
+
+async def test_of_runs_by_name_and_deletions_at_once_each_counts_as_a_whole(
+    engine: Engine,
+) -> None:
+    """What was begun runs to its end; what was refused has left nothing."""
+    client = engine.client
+    await client.library.store(FLOW)
+
+    async def run() -> ExecutionId | None:
+        try:
+            found = await client.library.find("flow")
+            begun = await client.begin(found.graph.workflow, version=found.version)
+        except NotFoundError:
+            return None
+        return begun.execution_id
+
+    async def delete() -> None:
+        with suppress(WrongStateError, NotFoundError):
+            await client.library.delete("flow")
+
+    async with asyncio.TaskGroup() as group:
+        runs = [group.create_task(run()) for _ in range(10)]
+        group.create_task(delete())
+        runs += [group.create_task(run()) for _ in range(10)]
+
+    begun = {each.result() for each in runs} - {None}
+    for each in begun:
+        assert (await end_of(engine, ExecutionId(str(each)))).status == "COMPLETED"
+    listed = await client.list_executions(ExecutionFilter())
+    assert {each.execution_id for each in listed} == begun
 
 
 async def test_submits_and_deletions_at_once_lose_nothing(engine: Engine) -> None:

@@ -10,6 +10,7 @@ from runnel.backends.local.board import TaskBoard
 from runnel.backends.local.feed import ChangeLog
 from runnel.backends.local.inbox import LocalInbox
 from runnel.backends.local.timers import LocalTimers
+from runnel.backends.stored_definitions import no_longer_stored
 from runnel.core.commands import LIMIT_PREFIX, Command, CreateExecution, aggregate_of
 from runnel.core.effects import DeadLetter
 from runnel.core.ids import DefinitionHash, ExecutionId, root_of
@@ -74,7 +75,10 @@ class MemoryState:
     def deliver(self, partition: int, command: Command) -> None:
         self.partitions[partition].inbox.put(command)
 
-    def send(self, commands: Sequence[Command]) -> None:
+    def send(self, commands: Sequence[Command], *, of_stored: bool = False) -> None:
+        """Raises NotFoundError as `Mailbox.send` does."""
+        if of_stored:
+            self._check_stored(commands)
         made: list[ExecutionId] = []
         for command in commands:
             if isinstance(command, CreateExecution) and command.execution_id not in self.headers:
@@ -83,3 +87,10 @@ class MemoryState:
             self.deliver(self.route(aggregate_of(command)), command)
         if made:
             self.changes.add(pending_entries(made))
+
+    def _check_stored(self, commands: Sequence[Command]) -> None:
+        for command in commands:
+            if isinstance(command, CreateExecution):
+                found = self.definitions.get(command.definition)
+                if found is None or found.version < 0:
+                    raise no_longer_stored(command)

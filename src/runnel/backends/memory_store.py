@@ -10,7 +10,7 @@ from runnel.core.effects import TimerKey
 from runnel.core.ids import ExecutionId, Token
 from runnel.core.retry import ErrorInfo
 from runnel.core.states import ExecutionState
-from runnel.errors import FencedError, LeaseHeldError
+from runnel.errors import FencedError, LeaseHeldError, NotFoundError
 from runnel.ports.blobs import BlobStore
 from runnel.ports.clock import Clock, Ids
 from runnel.ports.registry import Attendance, QueueRecord, WorkerRecord
@@ -197,8 +197,17 @@ class MemoryMailbox:
         self._blobs = blobs
 
     async def send(
-        self, commands: Sequence[Command], *, blobs: Mapping[str, bytes] = NO_BLOBS
+        self,
+        commands: Sequence[Command],
+        *,
+        blobs: Mapping[str, bytes] = NO_BLOBS,
+        of_stored: bool = False,
     ) -> None:
         for key, data in blobs.items():
             await self._blobs.put(key, data)
-        self._state.send(commands)
+        try:
+            self._state.send(commands, of_stored=of_stored)
+        except NotFoundError:
+            for key in blobs:
+                await self._blobs.delete(key)
+            raise

@@ -282,13 +282,20 @@ class Mailbox(Protocol):
     """Where callers leave commands for a partition's owner."""
 
     async def send(
-        self, commands: Sequence[Command], *, blobs: Mapping[str, bytes] = NO_BLOBS
+        self,
+        commands: Sequence[Command],
+        *,
+        blobs: Mapping[str, bytes] = NO_BLOBS,
+        of_stored: bool = False,
     ) -> None:
         """Returns when all are stored; each goes to the inbox of its aggregate's partition.
 
         An execution that a CreateExecution makes can be found and listed (PENDING) from then on.
         `blobs` are the large values of the commands, by key: they are there when a command is, and
         commands that are refused leave none.
+
+        With `of_stored`, raises NotFoundError, and nothing is stored, when one of them makes an
+        execution of a definition that is not stored, or was deleted: both is one step.
         """
 
 

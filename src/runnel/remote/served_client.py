@@ -80,7 +80,9 @@ class ServedClient(LocalClient):
         is_held: bool = False,
         idempotency_key: str | None = None,
         execution_id: ExecutionId | None = None,
+        version: int | None = None,
     ) -> Header:
+        """The server finds and stores the definition by itself, whatever `version` is."""
         begun = await self.submit(
             workflow,
             input_,

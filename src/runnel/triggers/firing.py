@@ -47,9 +47,10 @@ class Firing:
 
     async def _start(self, schedule: Schedule, planned: Planned) -> None:
         found = await self._client.library.find(schedule.workflow, schedule.version)
-        await self._client.submit(
+        await self._client.begin(
             found.graph.workflow,
             input_of(schedule, planned.tick),
             labels=labels_of(schedule, planned.tick),
             execution_id=planned.execution_id,
+            version=found.version,
         )

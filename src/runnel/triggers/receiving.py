@@ -99,13 +99,14 @@ class Receiver:
         labels = {**webhook.labels, LABEL: webhook.kind.value}
         if execution_id is not None:
             labels[BODY_LABEL] = delivery.body_hash
-        started = await self._client.submit(
+        begun = await self._client.begin(
             found.graph.workflow,
             input_of(webhook, delivery, content),
             labels=labels,
             execution_id=execution_id,
+            version=found.version,
         )
-        return Received(execution_id=started, is_new=True)
+        return Received(execution_id=begun.execution_id, is_new=True)
 
 
 def challenge_of(webhook: Webhook, content: Json) -> str | None:

@@ -128,7 +128,11 @@ async def run(
     stored = await site.client.library.find(name, wanted.version)
     await site.check_room()
     header = await site.client.begin(
-        stored.graph.workflow, wanted.input, labels=wanted.labels, idempotency_key=key
+        stored.graph.workflow,
+        wanted.input,
+        labels=wanted.labels,
+        idempotency_key=key,
+        version=stored.version,
     )
     return begun(header)
 

@@ -1,7 +1,8 @@
 """What callers ask for is a row in PostgreSQL before they are told, and a message to its owner."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
 from runnel.backends.archived.room import Room
 from runnel.backends.postgres.ledger import PostgresLedger
@@ -9,7 +10,9 @@ from runnel.backends.redis.gathering import Gathering
 from runnel.backends.redis.layout import Layout
 from runnel.backends.redis.mailbox import RedisMailbox
 from runnel.backends.redis.server_time import ServerTime
+from runnel.backends.stored_definitions import no_longer_stored
 from runnel.core.commands import Command, CreateExecution, aggregate_of
+from runnel.core.ids import DefinitionHash
 from runnel.errors import StoreError
 from runnel.ports.store import NO_BLOBS
 
@@ -41,34 +44,52 @@ class ArchivedMailbox:
         self._server_time = server_time
         self._room = room
         self._gathering = Gathering(self._send_all)
+        self._of_stored = Gathering(partial(self._send_all, of_stored=True))
 
     async def send(
-        self, commands: Sequence[Command], *, blobs: Mapping[str, bytes] = NO_BLOBS
+        self,
+        commands: Sequence[Command],
+        *,
+        blobs: Mapping[str, bytes] = NO_BLOBS,
+        of_stored: bool = False,
     ) -> None:
         """Raises ArchiveBehindError for new executions while too much waits for the archive.
 
-        Those with blobs go by themselves: nobody else has to wait for so much.
+        Those with blobs go by themselves: nobody else has to wait for so much. PostgreSQL says
+        which definitions are stored, in the statement that records the commands.
         """
         for command in commands:
             if isinstance(command, CreateExecution):
                 await self._room.check(self._layout.route(command.execution_id))
         if blobs:
-            await self._send_all(commands, blobs)
+            refused = await self._send_all(commands, blobs, of_stored=of_stored)
         else:
-            await self._gathering.send(commands)
+            gathering = self._of_stored if of_stored else self._gathering
+            refused = await gathering.send(commands) or frozenset()
+        for command in commands:
+            if isinstance(command, CreateExecution) and command.definition in refused:
+                raise no_longer_stored(command)
 
     async def close(self) -> None:
         await self._gathering.close()
+        await self._of_stored.close()
 
     async def _send_all(
-        self, commands: Sequence[Command], blobs: Mapping[str, bytes] = NO_BLOBS
-    ) -> None:
+        self,
+        commands: Sequence[Command],
+        blobs: Mapping[str, bytes] = NO_BLOBS,
+        *,
+        of_stored: bool = False,
+    ) -> Collection[DefinitionHash]:
+        """The definitions that are not stored: nothing was made of them."""
         before = await self._server_time.now() + SENT_WITHIN_S
         rows = [(self._partition(each), each) for each in commands]
-        recorded = await self._ledger.record(rows, blobs=blobs)
+        recorded = await self._ledger.record(rows, blobs=blobs, of_stored=of_stored)
         with suppress(StoreError):
-            if not await self._hot.deliver(recorded, blobs=blobs, before=before):
+            kept = NO_BLOBS if recorded.refused else blobs
+            if not await self._hot.deliver(recorded.commands, blobs=kept, before=before):
                 self._server_time.forget()
+        return recorded.refused
 
     def _partition(self, command: Command) -> int:
         return self._layout.route(aggregate_of(command))

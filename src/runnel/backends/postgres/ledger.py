@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from runnel.backends.postgres.database import Database
+from runnel.backends.postgres.database import Database, Row
 from runnel.backends.postgres.projection import FORCED, Projection
 from runnel.backends.postgres.queries import SQL
 from runnel.backends.postgres.rows import (
@@ -26,6 +26,7 @@ from runnel.core.commands import (
     TakeOver,
     aggregate_of,
 )
+from runnel.core.ids import DefinitionHash
 from runnel.errors import (
     BrokenInvariantError,
     FencedError,
@@ -37,6 +38,7 @@ from runnel.ports.ledger import Asked, Cursor, SetAside
 from runnel.ports.store import NO_BLOBS, pending_header
 
 COMMAND_COLUMNS = 5
+REFUSED = "refused"
 
 
 class Claimed(msgspec.Struct, frozen=True):
@@ -47,6 +49,13 @@ class Claimed(msgspec.Struct, frozen=True):
 
     sequence: int
     branched_at: int | None
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """What of some commands was recorded, and the definitions of which nothing was."""
+
+    commands: Sequence[Command]
+    refused: frozenset[DefinitionHash]
 
 
 class PostgresLedger:
@@ -105,23 +114,38 @@ class PostgresLedger:
             yield Writer(connection, partition, aside=moved[1])
 
     async def record(
-        self, commands: Sequence[tuple[int, Command]], *, blobs: Mapping[str, bytes] = NO_BLOBS
-    ) -> Sequence[Command]:
+        self,
+        commands: Sequence[tuple[int, Command]],
+        *,
+        blobs: Mapping[str, bytes] = NO_BLOBS,
+        of_stored: bool = False,
+    ) -> Recorded:
         """Commands with their partitions; the executions that they make are listed from then on.
 
-        Their blobs come with them, or not at all. Returns those that were recorded: one that makes
-        an execution which is over already, because two had the same key, would run it again.
+        Their blobs come with them, or not at all. One that makes an execution which is over
+        already, because two had the same key, is not recorded: it would run it again. With
+        `of_stored`, nor is one that makes an execution of a definition which was deleted.
         """
-        values = record_values(commands)
+        values = record_values(commands, of_stored=of_stored)
         if blobs:
-            async with self._database.transaction() as connection:
-                rows = await connection.fetch(SQL["record"], *values)
-                for key, data in blobs.items():
-                    await connection.execute(SQL["put_blob"], escaped(key), data)
+            rows = await self._record_with(blobs, values)
         else:
             rows = await self._database.rows("record", *values)
         made = {id_ for id_, kind in rows if kind == CreateExecution.__name__}
-        return [command for _, command in commands if not _is_left_out(command, made)]
+        return Recorded(
+            [command for _, command in commands if not _is_left_out(command, made)],
+            frozenset(DefinitionHash(hash_) for hash_, kind in rows if kind == REFUSED),
+        )
+
+    async def _record_with(
+        self, blobs: Mapping[str, bytes], values: Sequence[object]
+    ) -> Sequence[Row]:
+        async with self._database.transaction() as connection:
+            rows: Sequence[Row] = await connection.fetch(SQL["record"], *values)
+            if not any(kind == REFUSED for _, kind in rows):
+                for key, data in blobs.items():
+                    await connection.execute(SQL["put_blob"], escaped(key), data)
+        return rows
 
     async def unapplied(
         self, partition: int, *, idle_s: float, limit: int, after: int = 0
@@ -155,7 +179,9 @@ def _is_left_out(command: Command, made: Container[str]) -> bool:
     return isinstance(command, CreateExecution) and command.execution_id not in made
 
 
-def record_values(commands: Sequence[tuple[int, Command]]) -> Sequence[object]:
+def record_values(
+    commands: Sequence[tuple[int, Command]], *, of_stored: bool = False
+) -> Sequence[object]:
     """What the query `record` takes: all in one statement, because each one more was a round trip
     that everybody who asks for something in the meantime waits for.
     """
@@ -165,7 +191,9 @@ def record_values(commands: Sequence[tuple[int, Command]]) -> Sequence[object]:
         if isinstance(command, CreateExecution)
     ]
     asked = [_row(*each) for each in commands]
-    return [*columns(asked, COMMAND_COLUMNS), *columns(headers, HEADER_COLUMNS)]
+    made = [command for _, command in commands if isinstance(command, CreateExecution)]
+    needed = sorted({each.definition for each in made}) if of_stored else []
+    return [*columns(asked, COMMAND_COLUMNS), *columns(headers, HEADER_COLUMNS), needed]
 
 
 def _row(partition: int, command: Command) -> tuple[object, ...]:

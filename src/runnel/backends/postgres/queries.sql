@@ -87,18 +87,19 @@ ON CONFLICT (id) DO UPDATE SET
 
 -- record: what callers ask for, and the executions that this makes: known ones are left as they
 -- are, and those that are over are not made again (of what ends meanwhile, Redis still knows). In
--- one order: two who make the same ones would wait for each other. Returns what was recorded.
-WITH over AS (
+-- one order: two who make the same ones would wait for each other. Returns what was recorded, and
+-- the definitions that have to be stored and are not: whoever deletes one waits for this, or this
+-- for the deletion.
+WITH living AS MATERIALIZED (
+    SELECT hash FROM definitions WHERE hash = ANY ($19::text[]) AND version > 0 FOR SHARE
+), refused AS (
+    SELECT hash FROM unnest($19::text[]) AS needed (hash)
+    WHERE hash NOT IN (SELECT hash FROM living)
+), over AS (
     SELECT id FROM executions
     WHERE id = ANY ($6::text[]) AND state NOT IN ('PENDING', 'RUNNING')
-), made AS (
-    INSERT INTO executions (
-        id, partition, is_root, workflow, version, definition, state,
-        created_at, started_at, finished_at, parent_id, labels, error, rerun_of
-    )
-    SELECT id, partition, parent_id IS NULL, workflow, version, definition, state,
-        created_at, started_at, finished_at, parent_id, labels, error, rerun_of
-    FROM unnest(
+), given AS (
+    SELECT * FROM unnest(
         $6::text[], $7::integer[], $8::text[], $9::integer[], $10::text[], $11::text[],
         $12::float8[], $13::float8[], $14::float8[], $15::text[], $16::text[], $17::text[],
         $18::text[]
@@ -106,16 +107,29 @@ WITH over AS (
         id, partition, workflow, version, definition, state,
         created_at, started_at, finished_at, parent_id, labels, error, rerun_of
     )
+    WHERE definition NOT IN (SELECT hash FROM refused)
+), made AS (
+    INSERT INTO executions (
+        id, partition, is_root, workflow, version, definition, state,
+        created_at, started_at, finished_at, parent_id, labels, error, rerun_of
+    )
+    SELECT id, partition, parent_id IS NULL, workflow, version, definition, state,
+        created_at, started_at, finished_at, parent_id, labels, error, rerun_of
+    FROM given
     ORDER BY id COLLATE "C"
     ON CONFLICT (id) DO NOTHING
+), recorded AS (
+    INSERT INTO commands (partition, execution_id, kind, key, body)
+    SELECT partition, execution_id, kind, key, body
+    FROM unnest($1::integer[], $2::text[], $3::text[], $4::text[], $5::bytea[]) WITH ORDINALITY
+        AS asked (partition, execution_id, kind, key, body, place)
+    WHERE kind <> 'CreateExecution' OR (
+        execution_id IN (SELECT id FROM given) AND execution_id NOT IN (SELECT id FROM over)
+    )
+    ORDER BY place
+    RETURNING execution_id, kind
 )
-INSERT INTO commands (partition, execution_id, kind, key, body)
-SELECT partition, execution_id, kind, key, body
-FROM unnest($1::integer[], $2::text[], $3::text[], $4::text[], $5::bytea[]) WITH ORDINALITY
-    AS asked (partition, execution_id, kind, key, body, place)
-WHERE NOT (kind = 'CreateExecution' AND execution_id IN (SELECT id FROM over))
-ORDER BY place
-RETURNING execution_id, kind;
+SELECT execution_id, kind FROM recorded UNION ALL SELECT hash, 'refused' FROM refused;
 
 -- put_nodes: what a batch says of each node; a new attempt (queued_at) begins without a worker
 INSERT INTO node_executions AS known (

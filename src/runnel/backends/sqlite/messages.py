@@ -15,6 +15,7 @@ from runnel.backends.sqlite.queries import SQL
 from runnel.backends.sqlite.routes import Routes
 from runnel.backends.sqlite.rows import header_row
 from runnel.backends.sqlite.writer import Job, Writer
+from runnel.backends.stored_definitions import no_longer_stored
 from runnel.core.codec import encode_message
 from runnel.core.commands import Command, CreateExecution, aggregate_of
 from runnel.core.ids import ExecutionId, root_of
@@ -166,15 +167,20 @@ class SqliteMailbox:
         self._lock = threading.Lock()
 
     async def send(
-        self, commands: Sequence[Command], *, blobs: Mapping[str, bytes] = NO_BLOBS
+        self,
+        commands: Sequence[Command],
+        *,
+        blobs: Mapping[str, bytes] = NO_BLOBS,
+        of_stored: bool = False,
     ) -> None:
         """One that is cancelled may have sent its commands: then its blobs stay, too."""
         outgoing = self._messages.address(commands)
+        join = self._join_alone if of_stored else self._join
         try:
             for key, data in blobs.items():
                 await self._blobs.put(key, data)
             if outgoing.rows:
-                await self._writer.until_not_busy(lambda: self._join(outgoing))
+                await self._writer.until_not_busy(lambda: join(outgoing))
         except Exception:
             for key in blobs:
                 await self._blobs.delete(key)
@@ -190,6 +196,18 @@ class SqliteMailbox:
             batch.commands += outgoing.commands
             batch.rows += outgoing.rows
         return job
+
+    def _join_alone(self, outgoing: Outgoing) -> Job[Stored]:
+        """In the same transaction as the others, but refused by itself."""
+        return self._writer.enqueue(partial(self._write_stored, outgoing), self._apply)
+
+    def _write_stored(self, outgoing: Outgoing, db: sqlite3.Connection) -> Stored:
+        for command in outgoing.commands:
+            if isinstance(command, CreateExecution):
+                known = db.execute(SQL["get_version"], (command.definition,)).fetchone()
+                if known is None:
+                    raise no_longer_stored(command)
+        return self._write(outgoing, db)
 
     def _write(self, batch: Outgoing, db: sqlite3.Connection) -> Stored:
         with self._lock:

@@ -15,7 +15,11 @@ class RemoteMailbox:
         self._server = server
 
     async def send(
-        self, commands: Sequence[Command], *, blobs: Mapping[str, bytes] = NO_BLOBS
+        self,
+        commands: Sequence[Command],
+        *,
+        blobs: Mapping[str, bytes] = NO_BLOBS,
+        of_stored: bool = False,
     ) -> None:
         for command in commands:
             if not isinstance(command, CancelExecution):

@@ -27,6 +27,7 @@ from runnel.testing.conformance.records import RecordRules
 from runnel.testing.conformance.registry import RegistryRules
 from runnel.testing.conformance.reports import ReportRules
 from runnel.testing.conformance.results import ResultRules
+from runnel.testing.conformance.stored_definitions import StoredDefinitionRules
 from runnel.testing.conformance.timers import TimerRules
 from runnel.testing.conformance.windows import WindowRules
 from runnel.testing.conformance.workers import WorkerRules
@@ -47,6 +48,7 @@ class StoreConformance(
     WorkerRules,
     RegistryRules,
     QueryRules,
+    StoredDefinitionRules,
     ListRules,
     LetterRules,
     BlobRules,
