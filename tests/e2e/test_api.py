@@ -146,6 +146,7 @@ async def test_wrong_calls_are_refused_in_one_sentence(tmp_path: Path) -> None:
     assert "expected one of read, run, operate, admin, got 'write'" in scope.stderr
     assert "no token 'nope'" in unknown.stderr
     assert "can't use the Redis" in nowhere.stderr
+    assert not [each for each in (everywhere, nowhere) if ANSWERS in each.stderr]
     codes = [busy, everywhere, two_places, scope, unknown, nowhere]
     assert [each.returncode for each in codes] == [2, 2, 2, 2, 2, 1]
 

@@ -1,6 +1,7 @@
 """Connections on which a request does not arrive in time are closed; others are left alone."""
 
 import asyncio
+import json
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -86,3 +87,18 @@ def test_answers_are_sent_without_delay() -> None:
             kind = accepted.proto
 
     assert kind == socket.IPPROTO_TCP
+
+
+@pytest.mark.parametrize(
+    "sent", [b"hello\r\n\r\n", b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"]
+)
+async def test_what_is_no_request_is_refused_as_a_problem(api: Api, sent: bytes) -> None:
+    async with connected(api) as (reader, writer):
+        writer.write(sent)
+        answer = await reader.read()
+
+    head, _, body = answer.partition(b"\r\n\r\n")
+    found = json.loads(body)
+    assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert b"content-type: application/problem+json" in head.lower()
+    assert (found["status"], found["code"]) == (400, "malformed_request")

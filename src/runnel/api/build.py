@@ -1,6 +1,7 @@
 """Builds the HTTP side of a process from its settings."""
 
 import socket
+from collections.abc import Callable
 
 from runnel.api.app import build_app
 from runnel.api.security.guard import Guard, Rules
@@ -26,6 +27,7 @@ async def build_api(
     *,
     listening: socket.socket,
     newsroom: Newsroom,
+    on_answering: Callable[[], None],
     metrics: Metrics | None = None,
 ) -> ApiRole:
     """Raises InputError for an address that others can reach, while nobody has made a token.
@@ -49,4 +51,5 @@ async def build_api(
         token_per_minute=settings.token_requests_per_minute,
     )
     app = build_app(site, Guard(tokens, backend.windows, rules))
-    return ApiRole(role_name("api", world.ids.nonce()), app, site, listening)
+    name = role_name("api", world.ids.nonce())
+    return ApiRole(name, app, site, listening, on_answering=on_answering)

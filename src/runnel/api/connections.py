@@ -1,9 +1,12 @@
 """Connections on which a request has to arrive in time: an open one costs the server something."""
 
 import asyncio
+from http import HTTPStatus
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from runnel.api.problems import malformed_request
 
 # From the first byte of a request, or from the beginning of the connection, to the last byte of
 # its body. 10 MB take that long at 1.3 Mbit/s.
@@ -30,6 +33,18 @@ class TimelyProtocol(H11Protocol):
         super().on_response_complete()
         if self.conn.trailing_data[0]:
             self._look()
+
+    def send_400_response(self, msg: str) -> None:
+        """What is no request of HTTP is refused in the same form as one that asks for too much."""
+        answer = malformed_request("what came is no request of HTTP/1.1")
+        head = h11.Response(
+            status_code=answer.status_code,
+            headers=answer.raw_headers,
+            reason=HTTPStatus(answer.status_code).phrase,
+        )
+        for event in (head, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget()

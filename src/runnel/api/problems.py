@@ -87,6 +87,12 @@ def internal_response() -> Response:
     return _response(HTTPStatus.INTERNAL_SERVER_ERROR, detail, code="internal")
 
 
+def malformed_request(detail: str) -> Response:
+    """For what is no request of HTTP; the connection ends with it."""
+    headers = {"Connection": "close"}
+    return _response(HTTPStatus.BAD_REQUEST, detail, code="malformed_request", headers=headers)
+
+
 async def on_runnel_error(_request: Request, error: Exception) -> Response:
     return problem_response(error) if isinstance(error, RunnelError) else internal_response()
 

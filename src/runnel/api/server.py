@@ -1,9 +1,8 @@
 """Answers HTTP requests until the process ends: those that are under way are answered first."""
 
 import asyncio
-import gc
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import uvicorn
@@ -46,9 +45,20 @@ def url_of(listening: socket.socket) -> str:
 
 
 class ApiRole:
-    """A role of a process, as an orchestrator or a worker is one."""
+    """A role of a process, as an orchestrator or a worker is one.
 
-    def __init__(self, name: str, app: FastAPI, site: Site, listening: socket.socket) -> None:
+    `on_answering` is called when it has begun to answer: nothing can keep it from that any more.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        app: FastAPI,
+        site: Site,
+        listening: socket.socket,
+        *,
+        on_answering: Callable[[], None] = lambda: None,
+    ) -> None:
         self.name = name
         self._site = site
         self._listening = listening
@@ -65,12 +75,9 @@ class ApiRole:
             forwarded_allow_ips=list(settings.api_proxies),
             timeout_graceful_shutdown=max(1, round(settings.shutdown_timeout_s)),
         )
-        self._server = QuietServer(config)
+        self._server = QuietServer(config, on_answering)
 
     async def run(self, stops: Stops) -> None:
-        # What was loaded stays: without it, a full collection takes 1 ms instead of 50, in which
-        # nobody is answered.
-        gc.freeze()
         async with asyncio.TaskGroup() as group:
             ending = [group.create_task(self._end(stops)), group.create_task(self._hurry(stops))]
             await self._server.serve(sockets=[self._listening])
@@ -88,6 +95,16 @@ class ApiRole:
 
 
 class QuietServer(uvicorn.Server):
+    def __init__(
+        self, config: uvicorn.Config, on_answering: Callable[[], None] = lambda: None
+    ) -> None:
+        super().__init__(config)
+        self._on_answering = on_answering
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        self._on_answering()
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """The process hears them, and tells all its roles."""

@@ -44,7 +44,7 @@ def dev(
 
     Ctrl-C ends everything.
     """
-    from runnel.api.server import listen, url_of
+    from runnel.api.server import listen
     from runnel.cli.options import configure
     from runnel.errors import InputError
     from runnel.settings import adjusted
@@ -55,7 +55,6 @@ def dev(
     settings = configure(Place(data_dir, redis_url), concurrency=concurrency)
     settings = adjusted(settings, api_host=host, api_port=port)
     listening = listen(settings.api_host, settings.api_port)
-    print(f"Runnel answers on {url_of(listening)}", file=sys.stderr, flush=True)
     if not with_servers:
         if settings.has_redis:
             return _serve(settings, app, listening)

@@ -1,10 +1,12 @@
 """Runs an engine and its HTTP API on a data directory, from the settings to the exit code."""
 
 import socket
+from functools import partial
 from pathlib import Path
 
 from runnel.api.build import build_api
 from runnel.authoring.registry import HandlerRegistry
+from runnel.cli.api import settle_in
 from runnel.cli.documents import make_importable
 from runnel.cli.serving import handlers_of
 from runnel.errors import InputError
@@ -45,6 +47,7 @@ async def serve_embedded(settings: Settings, app: str | None, listening: socket.
             world,
             listening=listening,
             newsroom=engine.newsroom,
+            on_answering=partial(settle_in, listening),
             metrics=metrics,
         )
     except BaseException:
