@@ -3,82 +3,61 @@
 Each method is the one of `Client`, run by a loop in a thread of its own: nothing is written twice.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from typing import Self
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from runnel.remote.client import RETRIES, Client
-
-P = ParamSpec("P")
-R = TypeVar("R")
-_END = object()
-
-
-class _Blocking(Generic[P, R]):
-    """A method that waits for the asynchronous one."""
-
-    def __init__(self, method: Callable[Concatenate[Client, P], Coroutine[Any, Any, R]]) -> None:
-        self._method = method
-        self.__doc__ = method.__doc__
-
-    @overload
-    def __get__(self, client: None, owner: type["SyncClient"]) -> Self: ...
-    @overload
-    def __get__(self, client: "SyncClient", owner: type["SyncClient"]) -> Callable[P, R]: ...
-    def __get__(
-        self, client: "SyncClient | None", owner: type["SyncClient"]
-    ) -> Self | Callable[P, R]:
-        if client is None:
-            return self
-
-        def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            work = partial(self._method, client.client, *args, **kwargs)
-            found: R = client.portal.call(work)
-            return found
-
-        return call
+from runnel.remote.dead_letters import DeadLetters
+from runnel.remote.faces import Blocking, Face, Iterating, Part
+from runnel.remote.many import Many
+from runnel.remote.operations import Operations
+from runnel.remote.triggers import RemoteSchedules, RemoteWebhooks
 
 
-class _Iterating(Generic[P, R]):
-    """A method that gives one after the other, asked for as they are needed."""
-
-    def __init__(self, method: Callable[Concatenate[Client, P], AsyncIterator[R]]) -> None:
-        self._method = method
-        self.__doc__ = method.__doc__
-
-    @overload
-    def __get__(self, client: None, owner: type["SyncClient"]) -> Self: ...
-    @overload
-    def __get__(
-        self, client: "SyncClient", owner: type["SyncClient"]
-    ) -> Callable[P, Iterator[R]]: ...
-    def __get__(
-        self, client: "SyncClient | None", owner: type["SyncClient"]
-    ) -> Self | Callable[P, Iterator[R]]:
-        if client is None:
-            return self
-
-        def call(*args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
-            found = self._method(client.client, *args, **kwargs)
-            try:
-                while (each := client.portal.call(_next, found)) is not _END:
-                    yield each  # type: ignore[misc]  # _END is the only other thing
-            finally:
-                if isinstance(found, AsyncGenerator):
-                    client.portal.call(found.aclose)
-
-        return call
+class SyncSchedules(Part[RemoteSchedules]):
+    add = Blocking(RemoteSchedules.add)
+    list = Blocking(RemoteSchedules.list)
+    get = Blocking(RemoteSchedules.get)
+    pause = Blocking(RemoteSchedules.pause)
+    remove = Blocking(RemoteSchedules.remove)
 
 
-async def _next(found: AsyncIterator[R]) -> R | object:
-    return await anext(found, _END)
+class SyncWebhooks(Part[RemoteWebhooks]):
+    add = Blocking(RemoteWebhooks.add)
+    list = Blocking(RemoteWebhooks.list)
+    get = Blocking(RemoteWebhooks.get)
+    remove = Blocking(RemoteWebhooks.remove)
 
 
-class SyncClient:
+class SyncDeadLetters(Part[DeadLetters]):
+    list = Iterating(DeadLetters.list)
+    count = Blocking(DeadLetters.count)
+    get = Blocking(DeadLetters.get)
+    retry = Blocking(DeadLetters.retry)
+    retry_many = Blocking(DeadLetters.retry_many)
+    purge = Blocking(DeadLetters.purge)
+    purge_many = Blocking(DeadLetters.purge_many)
+
+
+class SyncOperations(Part[Operations]):
+    workers = Blocking(Operations.workers)
+    worker = Blocking(Operations.worker)
+    drain = Blocking(Operations.drain)
+    queues = Blocking(Operations.queues)
+    limits = Iterating(Operations.limits)
+    partitions = Blocking(Operations.partitions)
+
+
+class SyncMany(Part[Many]):
+    cancel = Iterating(Many.cancel)
+    rerun = Iterating(Many.rerun)
+
+
+class SyncClient(Face[Client]):
     """As `Client`; to be used in a `with` block, by as many threads as wanted."""
 
     def __init__(
@@ -99,6 +78,11 @@ class SyncClient:
             self._open.close()
             raise
         self._open.callback(self.portal.call, self.client.close)
+        self.schedules = SyncSchedules(self.portal, self.client.schedules)
+        self.webhooks = SyncWebhooks(self.portal, self.client.webhooks)
+        self.dead_letters = SyncDeadLetters(self.portal, self.client.dead_letters)
+        self.operations = SyncOperations(self.portal, self.client.operations)
+        self.many = SyncMany(self.portal, self.client.many)
 
     def __enter__(self) -> Self:
         return self
@@ -115,25 +99,25 @@ class SyncClient:
         """Called again, it does nothing."""
         self._open.close()
 
-    submit = _Blocking(Client.submit)
-    run = _Blocking(Client.run)
-    hold = _Blocking(Client.hold)
-    trigger = _Blocking(Client.trigger)
-    wait = _Blocking(Client.wait)
-    get = _Blocking(Client.get)
-    node = _Blocking(Client.node)
-    history = _Blocking(Client.history)
-    follow = _Iterating(Client.follow)
-    list_executions = _Blocking(Client.list_executions)
-    executions = _Iterating(Client.executions)
-    count_executions = _Blocking(Client.count_executions)
-    cancel = _Blocking(Client.cancel)
-    signal = _Blocking(Client.signal)
-    rerun = _Blocking(Client.rerun)
-    store = _Blocking(Client.store)
-    delete_workflow = _Blocking(Client.delete_workflow)
-    workflows = _Iterating(Client.workflows)
-    versions = _Blocking(Client.versions)
-    document = _Blocking(Client.document)
-    server = _Blocking(Client.server)
-    ready = _Blocking(Client.ready)
+    submit = Blocking(Client.submit)
+    run = Blocking(Client.run)
+    hold = Blocking(Client.hold)
+    trigger = Blocking(Client.trigger)
+    wait = Blocking(Client.wait)
+    get = Blocking(Client.get)
+    node = Blocking(Client.node)
+    history = Blocking(Client.history)
+    follow = Iterating(Client.follow)
+    list_executions = Blocking(Client.list_executions)
+    executions = Iterating(Client.executions)
+    count_executions = Blocking(Client.count_executions)
+    cancel = Blocking(Client.cancel)
+    signal = Blocking(Client.signal)
+    rerun = Blocking(Client.rerun)
+    store = Blocking(Client.store)
+    delete_workflow = Blocking(Client.delete_workflow)
+    workflows = Iterating(Client.workflows)
+    versions = Blocking(Client.versions)
+    document = Blocking(Client.document)
+    server = Blocking(Client.server)
+    ready = Blocking(Client.ready)

@@ -17,12 +17,17 @@ from runnel.node_details import ITEMS, NodeDetail
 from runnel.ports.archive import ALL_EXECUTIONS, ExecutionFilter, HeaderPage, StateCount
 from runnel.ports.store import Header
 from runnel.remote.answers import detail_of, event_of, history_of, page_of, read, view_of
+from runnel.remote.dead_letters import DeadLetters
 from runnel.remote.filters import query_of, states_of
+from runnel.remote.many import Many
 from runnel.remote.models import About, Ready, StoredWorkflow
+from runnel.remote.operations import Operations
 from runnel.remote.paths import step
+from runnel.remote.rerunning import wish_of
 from runnel.remote.server_address import server_address
 from runnel.remote.sources import AnyWorkflow, Runnable, document_of, to_model
 from runnel.remote.transport import Call, Transport
+from runnel.remote.triggers import RemoteSchedules, RemoteWebhooks
 from runnel.reruns import Rerun
 from runnel.runtime.clock import RealClock, RealIds
 from runnel.views import ExecutionView, HistoryView
@@ -40,7 +45,8 @@ class Client:
     http://127.0.0.1:8080 without a token. An answer is waited for `timeout_s`; what is safe to
     repeat is tried `retries` times more.
 
-    Every method raises what the same call on this machine would: NotFoundError,
+    `schedules`, `webhooks`, `dead_letters`, `operations` and `many` have the rest of what a server
+    can do. Every method raises what the same call on this machine would: NotFoundError,
     InvalidWorkflowError, WrongStateError and the others of `runnel.errors`; and besides
     NoServerError, NotAuthenticatedError, MissingScopeError, TooManyRequestsError.
     """
@@ -61,6 +67,11 @@ class Client:
             timeout_s=timeout_s,
             retries=retries,
         )
+        self.schedules = RemoteSchedules(self.transport)
+        self.webhooks = RemoteWebhooks(self.transport)
+        self.dead_letters = DeadLetters(self.transport)
+        self.operations = Operations(self.transport)
+        self.many = Many(self.transport)
 
     async def __aenter__(self) -> Self:
         return self
@@ -286,15 +297,8 @@ class Client:
 
         With the input of that one, unless another is given.
         """
-        wanted = wanted or Rerun()
         body = {
-            "nodes": list(wanted.again),
-            "whole": wanted.is_whole,
-            "newest": wanted.is_newest,
-            "configs": {
-                node: msgspec.Raw(encode_payload(config, where=f"configs.{node}"))
-                for node, config in wanted.configs.items()
-            },
+            **wish_of(wanted or Rerun()),
             "input": msgspec.Raw(encode_payload(input, where="input")),
         }
         path = f"/v1/executions/{step(execution_id)}/rerun"

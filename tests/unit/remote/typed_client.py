@@ -8,8 +8,15 @@ from pathlib import Path
 from typing import assert_type
 
 from runnel import Client, SyncClient, WorkflowDAG, task, workflow
+from runnel.bulk import BulkStep
 from runnel.core.ids import ExecutionId
+from runnel.operations.queues import QueueLine
+from runnel.ports.archive import ExecutionFilter
 from runnel.ports.store import Header
+from runnel.remote.dead_letters import LetterView
+from runnel.remote.operations import WorkerView
+from runnel.triggers.schedule import KeptSchedule
+from runnel.triggers.webhook import Webhook
 from runnel.views import ExecutionView, HistoryView
 
 
@@ -34,6 +41,13 @@ async def asynchronous() -> None:
         assert_type((await client.node("01x", "parse")).attempts[0].worker, str)
         async for header in client.executions(states=["failed"], workflow="report"):
             assert_type(header, Header)
+        assert_type(await client.schedules.pause("nightly"), KeptSchedule)
+        assert_type(await client.webhooks.get("report"), Webhook)
+        assert_type(await client.operations.queues(), list[QueueLine])
+        async for letter in client.dead_letters.list(queue="python"):
+            assert_type(letter, LetterView)
+        async for step in client.many.cancel(ExecutionFilter(workflow="report")):
+            assert_type(step, BulkStep)
         await client.submit(7)  # type: ignore[arg-type]
         await client.wait("01x", timeout="soon")  # type: ignore[call-arg]
 
@@ -45,5 +59,9 @@ def synchronous() -> None:
         assert_type(client.executions(workflow="report"), Iterator[Header])
         assert_type(client.follow("01x"), Iterator[HistoryView])
         assert_type(client.signal("01x", "approve", {"by": "ada"}), None)
+        assert_type(client.schedules.pause("nightly"), KeptSchedule)
+        assert_type(client.operations.workers(), list[WorkerView])
+        assert_type(client.dead_letters.list(queue="python"), Iterator[LetterView])
+        assert_type(client.many.rerun(ExecutionFilter(), key="again"), Iterator[BulkStep])
         client.submit(7)  # type: ignore[arg-type]
         client.wait("01x", timeout="soon")  # type: ignore[call-arg]
