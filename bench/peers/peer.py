@@ -1,0 +1,31 @@
+"""What is known about one peer."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+WORKLOADS = ("diamonds", "chain", "fan")
+
+Settings = Mapping[str, Any]
+Command = list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """A command is a program of the environment, or begins with a dash: arguments of Python."""
+
+    name: str
+    environment: str
+    program: Command
+    server: Literal["redis", "postgres", "sqlite", "temporal"]
+    shown: tuple[str, ...]
+    durability: str
+    joins: str
+    layout: str
+    counts: Mapping[str, int]
+    settings: Settings
+    best_for: Mapping[str, Settings]
+    workers: Callable[[Settings], list[Command]]
+
+    def settings_for(self, workload: str) -> Settings:
+        return {**self.settings, **self.best_for.get(workload, {})}

@@ -1,0 +1,94 @@
+"""taskiq: Redis streams with acknowledgement, results in Redis.
+
+It has no joins of its own: a task sends the nodes and awaits their results. When its worker dies it
+is begun again after ten minutes, with all its nodes: such a join is not durable.
+Its workers are `taskiq worker programs.on_taskiq:nodes`, and `…:coordinators` for those tasks: in
+one queue they could take every slot, and wait for nodes that get none.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from taskiq_redis import RedisAsyncResultBackend, RedisStreamBroker
+
+from .order import CHAIN_LENGTH, FAN_WIDTH, carry_out, read_order
+
+RESULT_LIMIT_S = 300.0
+
+order = read_order()
+
+
+def queue(name: str) -> Any:
+    broker = RedisStreamBroker(
+        order.url, queue_name=name, xread_count=order.settings["read_count"], consumer_id="0"
+    )
+    return broker.with_result_backend(RedisAsyncResultBackend(order.url))
+
+
+nodes = queue("nodes")
+coordinators = queue("coordinators")
+
+
+@nodes.task
+async def first() -> int:
+    return 1
+
+
+@nodes.task
+async def add(value: int, more: int) -> int:
+    return value + more
+
+
+@nodes.task
+async def total(values: list[int]) -> int:
+    return sum(values)
+
+
+async def result_of(sent: Any) -> int:
+    answer = await sent.wait_result(check_interval=order.settings["poll_s"], timeout=RESULT_LIMIT_S)
+    answer.raise_for_error()
+    return int(answer.return_value)
+
+
+async def joined(adding: Iterable[int]) -> int:
+    start = await result_of(await first.kiq())
+    sent = await asyncio.gather(*[add.kiq(start, number) for number in adding])
+    values = await asyncio.gather(*[result_of(each) for each in sent])
+    return await result_of(await total.kiq(values))
+
+
+@coordinators.task
+async def diamond() -> int:
+    return await joined((1, 2))
+
+
+@coordinators.task
+async def row() -> int:
+    value = await result_of(await first.kiq())
+    for _ in range(CHAIN_LENGTH - 1):
+        value = await result_of(await add.kiq(value, 1))
+    return value
+
+
+@coordinators.task
+async def fan() -> int:
+    return await joined(range(FAN_WIDTH))
+
+
+COORDINATORS = {"diamonds": diamond, "chain": row, "fan": fan}
+
+
+async def run(workload: str, count: int) -> list[int]:
+    sent = await asyncio.gather(*[COORDINATORS[workload].kiq() for _ in range(count)])
+    return await asyncio.gather(*[result_of(each) for each in sent])
+
+
+async def start_and_measure() -> None:
+    await nodes.startup()
+    await coordinators.startup()
+    await carry_out(order, run)
+
+
+def measure() -> None:
+    asyncio.run(start_and_measure())

@@ -1,0 +1,79 @@
+"""What a program is asked to do, and how what it did is timed and checked."""
+
+import json
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FILE = "order.json"
+CHAIN_LENGTH = 20
+FAN_WIDTH = 1_000
+WARM_DIAMONDS = 20
+
+# What the last node returns, if each node ran once and saw its parents.
+EXPECTED = {
+    "diamonds": 5,  # a = 1, b = a + 1, c = a + 2, d = b + c
+    "chain": CHAIN_LENGTH,  # each adds 1
+    "fan": FAN_WIDTH + sum(range(FAN_WIDTH)),  # a = 1, each b adds its number, z adds up
+}
+
+Run = Callable[[str, int], Awaitable[Sequence[int]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    workload: str
+    count: int
+    url: str
+    settings: dict[str, Any]
+
+
+def read_order() -> Order:
+    return Order(**json.loads(Path(FILE).read_text(encoding="utf-8")))
+
+
+async def carry_out(order: Order, run: Run) -> None:
+    """Prints the figures; `run(workload, count)` submits so many at once, and returns what the last
+    node of each returned. Raises ValueError if any of that is wrong: then nothing was measured.
+    """
+    checked("diamonds", await run("diamonds", WARM_DIAMONDS), WARM_DIAMONDS)
+    match order.workload:
+        case "diamonds":
+            seconds = await _timed(run, "diamonds", order.count)
+            rate = order.count / seconds
+            figures = {"diamonds_per_s": rate, "nodes_per_s": 4 * rate}
+        case "chain":
+            times = [await _timed(run, "chain", 1) for _ in range(order.count)]
+            figures = edges(times)
+        case "fan":
+            figures = {"fan_1000_s": await _timed(run, "fan", 1)}
+        case other:
+            raise ValueError(f"no workload is called {other}")
+    print(json.dumps(figures), flush=True)
+
+
+def edges(seconds: list[float]) -> dict[str, float]:
+    """Of chains that took so long each, submission and waiting included."""
+    times = sorted(1_000 * each / CHAIN_LENGTH for each in seconds)
+    count = len(times)
+    return {"edge_ms_p50": times[count // 2], "edge_ms_p99": times[count * 99 // 100]}
+
+
+def checked(workload: str, results: Sequence[int], count: int) -> None:
+    expected = EXPECTED[workload]
+    wrong = [result for result in results if result != expected]
+    if wrong or len(results) != count:
+        raise ValueError(
+            f"{workload}: {len(results)} of {count} returned, {len(wrong)} of them wrong: "
+            f"expected {expected}, got for example {wrong[:1]}"
+        )
+
+
+async def _timed(run: Run, workload: str, count: int) -> float:
+    started = time.perf_counter()
+    results = await run(workload, count)
+    seconds = time.perf_counter() - started
+    checked(workload, results, count)
+    return seconds
