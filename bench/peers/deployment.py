@@ -74,9 +74,9 @@ def _server(peer: Peer, stack: ExitStack, deployment: Deployment, settings: Sett
     """Its address. Private servers are those of Runnel's own measurements, in the same settings."""
     match peer.server:
         case "redis":
-            return stack.enter_context(RedisServer()).url
+            return stack.enter_context(RedisServer(storage="disk")).url
         case "postgres":
-            return stack.enter_context(PostgresServer()).url
+            return stack.enter_context(PostgresServer(storage="disk", fsync=True)).url
         case "sqlite":
             return f"sqlite:///{deployment.folder}/peer.sqlite"
         case "temporal":

@@ -16,7 +16,7 @@ INSTALL_LIMIT_S = 600
 
 
 def python_of(environment: str) -> Path:
-    """The interpreter of an environment that has exactly what `<environment>.txt` pins.
+    """The interpreter of an environment that has what `<environment>.txt` pins.
 
     Raises PeerMissingError if it can't be made, and leaves nothing behind then.
     """
@@ -55,7 +55,7 @@ def _make(environment: str, folder: Path, python: Path) -> None:
     print(f"installing {environment} into {folder}", file=sys.stderr)
     venv.create(folder)
     pip = [sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check"]
-    command = [*pip, "--quiet", "install", "--no-deps", "-r", str(requirements(environment))]
+    command = [*pip, "--quiet", "install", "-r", str(requirements(environment))]
     try:
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=INSTALL_LIMIT_S)
     except subprocess.CalledProcessError as error:
