@@ -1,5 +1,7 @@
 """Whatever fits the OpenAPI description, or almost does, gets an answer that fits it, too.
 
+What does not fit it is refused.
+
 With RUNNEL_SCHEMA_WHOLE=1 every case of the coverage phase is tried as well, which takes minutes.
 """
 
@@ -28,6 +30,7 @@ CHECKS = (
     "response_headers_conformance",
     "response_schema_conformance",
     "ignored_auth",
+    "negative_data_rejection",
 )
 # Streams do not end; tests/integration/test_api_events.py follows them.
 ENDLESS = ("follow_all", "follow_execution")

@@ -99,6 +99,16 @@ async def test_many_are_cancelled_by_a_filter(api: Api) -> None:
     assert (await api.get(f"/v1/executions/{other}"))["finished_at"] is None
 
 
+async def test_many_are_chosen_by_their_time(api: Api) -> None:
+    execution_id = await begin(api, "waiting")
+    begun = (await api.get(f"/v1/executions/{execution_id}"))["created_at"]
+
+    before = await api.post("/v1/executions/cancel", {"created_before": begun})
+    since = await api.post("/v1/executions/cancel", {"created_from": begun})
+
+    assert (before["ids"], since["ids"]) == ([], [execution_id])
+
+
 async def test_many_are_rerun_once(api: Api) -> None:
     api.work.failures["second"] = [ValueError("no")] * 2
     ids = [await begin(api, "flaky", input={"x": n}) for n in range(2)]

@@ -16,6 +16,7 @@ from tests.integration.refusals.executions import EXECUTIONS
 from tests.integration.refusals.lists import LISTS
 from tests.integration.refusals.refused import Refused
 from tests.integration.refusals.runs import RUNS
+from tests.integration.refusals.strict import STRICT
 
 WAITING = {
     "name": "waiting",
@@ -26,7 +27,7 @@ CHECKED = {
     "input": {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}},
     "nodes": [{"id": "one", "handler": "output", "config": {"x": 1}}],
 }
-REFUSED = [*BODIES, *DOCUMENTS, *RUNS, *EXECUTIONS, *LISTS]
+REFUSED = [*BODIES, *DOCUMENTS, *RUNS, *STRICT, *EXECUTIONS, *LISTS]
 ALL = ExecutionFilter(with_children=True, limit=100)
 DONE = {"name": "done", "nodes": [{"id": "one", "handler": "work", "config": {"x": 1}}]}
 

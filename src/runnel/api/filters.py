@@ -2,8 +2,9 @@
 
 from math import inf
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
+from runnel.api.models.asked import Named, When
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.errors import InputError
@@ -19,7 +20,7 @@ class Chosen(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    status: list[ExecutionState] = Field(default=[], description="Any of these")
+    status: list[Named[ExecutionState]] = Field(default=[], description="Any of these")
     workflow: str | None = Field(default=None, max_length=TEXT_CHARS_MAX)
     label: list[str] = Field(
         default=[],
@@ -27,8 +28,8 @@ class Chosen(BaseModel):
         description="`key=value`, may be repeated",
         examples=[["customer=acme"]],
     )
-    created_from: AwareDatetime | None = None
-    created_before: AwareDatetime | None = None
+    created_from: When | None = None
+    created_before: When | None = None
     text: str = Field(
         default="",
         max_length=TEXT_CHARS_MAX,

@@ -1,6 +1,6 @@
 """What is done to many executions, as requests and answers have it."""
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from runnel.api.filters import Chosen
 from runnel.api.models.executions import RerunWish
@@ -8,6 +8,8 @@ from runnel.api.models.executions import RerunWish
 
 class BulkRequest(Chosen):
     """Which executions, in steps: give `next` of the answer as `after`, until it is null."""
+
+    model_config = ConfigDict(strict=True)
 
     every: bool = Field(default=False, description="Needed when nothing says which ones")
     after: str | None = Field(default=None, max_length=4_000)

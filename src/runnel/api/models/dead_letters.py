@@ -4,6 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from runnel.api.models.asked import Asked
 from runnel.api.models.moments import Moment
 from runnel.core.checks.values import NAME_CHARS_MAX
 from runnel.core.states import ExecutionState
@@ -44,9 +45,9 @@ class DeadLetterCount(BaseModel):
     count: int
 
 
-class RetryRequest(BaseModel):
+class RetryRequest(Asked):
     model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"configs": {"parse": {"year": 2026}}}]}
+        json_schema_extra={"examples": [{"configs": {"parse": {"year": 2026}}}]}
     )
 
     configs: dict[str, Any] = Field(
@@ -54,12 +55,10 @@ class RetryRequest(BaseModel):
     )
 
 
-class Selection(BaseModel):
+class Selection(Asked):
     """Which letters are meant: those that all of the given fields hold for."""
 
-    model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"queue": "python"}, {"all": True}]}
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [{"queue": "python"}, {"all": True}]})
 
     queue: str | None = Field(default=None, max_length=NAME_CHARS_MAX)
     workflow: str | None = Field(default=None, max_length=NAME_CHARS_MAX)

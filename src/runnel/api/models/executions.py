@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
+from runnel.api.models.asked import Asked
 from runnel.api.models.moments import Moment
 from runnel.core.states import ExecutionState, NodeState
 from runnel.reruns import Rerun
@@ -78,10 +79,8 @@ class HistoryAnswer(BaseModel):
     items: list[HistoryItem]
 
 
-class TriggerRequest(BaseModel):
+class TriggerRequest(Asked):
     """What a held execution starts with."""
-
-    model_config = ConfigDict(extra="forbid")
 
     input_params: Any = Field(
         default=None, description="By default the input that it was submitted with"
@@ -93,16 +92,12 @@ class Triggered(BaseModel):
     status: ExecutionState
 
 
-class CancelRequest(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class CancelRequest(Asked):
     reason: str = Field(default="", description="It is kept with the execution")
     force: bool = Field(default=False, description="Clean-up nodes do not run either")
 
 
-class SignalRequest(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class SignalRequest(Asked):
     name: str = Field(description="What the node waits for")
     payload: Any = None
     signal_id: str | None = Field(
@@ -110,7 +105,7 @@ class SignalRequest(BaseModel):
     )
 
 
-class RerunWish(BaseModel):
+class RerunWish(Asked):
     """What of an execution is run again: by default what did not complete, and all behind it."""
 
     nodes: list[str] = Field(
@@ -131,8 +126,6 @@ class RerunWish(BaseModel):
 
 class RerunRequest(RerunWish):
     """By default, what did not complete, and all behind it, with the same input."""
-
-    model_config = ConfigDict(extra="forbid")
 
     input: Any = None
 

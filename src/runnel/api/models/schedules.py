@@ -2,18 +2,18 @@
 
 from typing import Any
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
+from runnel.api.models.asked import Asked, Named, When
 from runnel.api.models.moments import Moment
 from runnel.api.models.workflows import VERSION_MAX
 from runnel.triggers.schedule import Overlap
 
 
-class ScheduleBody(BaseModel):
+class ScheduleBody(Asked):
     """Runs a workflow by `cron` or every `interval_s`."""
 
     model_config = ConfigDict(
-        extra="forbid",
         json_schema_extra={
             "examples": [{"workflow": "hello", "cron": "0 3 * * *", "timezone": "Europe/Berlin"}]
         },
@@ -26,13 +26,13 @@ class ScheduleBody(BaseModel):
     input: Any = Field(
         default={}, description="May hold templates: `{{ tick.at }}`, `{{ tick.date }}`"
     )
-    labels: dict[str, str] = {}
+    labels: dict[str, str] = Field(default={})
     cron: str | None = Field(
         default=None, max_length=200, description="Minute hour day month weekday, or @daily"
     )
     interval_s: float | None = Field(default=None, description="A second to ten years")
     timezone: str = Field(default="UTC", max_length=100)
-    overlap: Overlap = Field(
+    overlap: Named[Overlap] = Field(
         default=Overlap.ALLOW,
         description="While the execution before is not final: start another, skip the tick, or "
         "cancel that one",
@@ -41,8 +41,8 @@ class ScheduleBody(BaseModel):
         default=1, ge=0, le=100, description="How many missed ticks are made up for after an outage"
     )
     is_paused: bool = False
-    starts_at: AwareDatetime | None = None
-    ends_at: AwareDatetime | None = None
+    starts_at: When | None = None
+    ends_at: When | None = None
 
 
 class NewSchedule(ScheduleBody):
@@ -82,12 +82,8 @@ class SchedulePage(BaseModel):
     next: str | None = Field(description="Give this as `after` to get the next page")
 
 
-class DispatchRequest(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    now: AwareDatetime | None = Field(
-        default=None, description="The time that an outside scheduler goes by"
-    )
+class DispatchRequest(Asked):
+    now: When | None = Field(default=None, description="The time that an outside scheduler goes by")
 
 
 class TickOutcome(BaseModel):

@@ -2,6 +2,7 @@
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from runnel.api.models.asked import Asked, Named
 from runnel.api.models.moments import Moment
 from runnel.api.security.scopes import Scope
 from runnel.api.security.tokens import NAME_CHARS_MAX
@@ -24,17 +25,15 @@ class TokenList(BaseModel):
     items: list[TokenAnswer]
 
 
-class TokenRequest(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"name": "ci", "scopes": ["run"]}]}
-    )
+class TokenRequest(Asked):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "ci", "scopes": ["run"]}]})
 
     name: str = Field(min_length=1, max_length=NAME_CHARS_MAX, description="Who will use it")
-    scopes: list[Scope] = Field(min_length=1, max_length=len(Scope))
+    scopes: list[Named[Scope]] = Field(min_length=1, max_length=len(Scope))
     days: int | None = Field(
         default=None, ge=1, le=DAYS_MAX, description="How long it is good; by default for ever"
     )
-    per_minute: int | None = Field(default=None, ge=0, le=1_000_000, strict=True)
+    per_minute: int | None = Field(default=None, ge=0, le=1_000_000)
 
 
 class NewTokenAnswer(BaseModel):

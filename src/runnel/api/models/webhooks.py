@@ -4,17 +4,17 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from runnel.api.models.asked import Asked, Named
 from runnel.api.models.moments import Moment
 from runnel.api.models.workflows import VERSION_MAX
 from runnel.core.states import ExecutionState
 from runnel.triggers.webhook import TOKEN_HEADER, WebhookKind
 
 
-class WebhookBody(BaseModel):
+class WebhookBody(Asked):
     """Who may call, and what the input of the execution is made of."""
 
     model_config = ConfigDict(
-        extra="forbid",
         json_schema_extra={
             "examples": [
                 {
@@ -29,7 +29,7 @@ class WebhookBody(BaseModel):
     version: int | None = Field(
         default=None, ge=1, le=VERSION_MAX, description="By default the newest at each call"
     )
-    kind: WebhookKind = Field(
+    kind: Named[WebhookKind] = Field(
         default=WebhookKind.TOKEN, description="How a caller proves who it is"
     )
     secret: str | None = Field(
@@ -47,7 +47,7 @@ class WebhookBody(BaseModel):
     delivery_id: str | None = Field(
         default=None, max_length=1_000, description="A template of what tells deliveries apart"
     )
-    labels: dict[str, str] = {}
+    labels: dict[str, str] = Field(default={})
 
 
 class WebhookAnswer(BaseModel):

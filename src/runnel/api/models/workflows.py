@@ -4,6 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from runnel.api.models.asked import Asked
 from runnel.api.models.moments import Moment
 from runnel.core.states import ExecutionState
 
@@ -70,13 +71,13 @@ class GraphAnswer(BaseModel):
     layers: list[list[str]]
 
 
-class RunRequest(BaseModel):
+class RunRequest(Asked):
     """What an execution of a stored workflow begins with."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"input": {"n": 1}}]})
+    model_config = ConfigDict(json_schema_extra={"examples": [{"input": {"n": 1}}]})
 
     input: Any = Field(default=None, description="By default an empty object")
-    labels: dict[str, str] = {}
+    labels: dict[str, str] = Field(default={})
     version: int | None = Field(
         default=None, ge=1, le=VERSION_MAX, description="By default the newest"
     )
