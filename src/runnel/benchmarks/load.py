@@ -53,13 +53,15 @@ class _Run:
         self.started = clock.monotonic()
         begin_mb: Figures = {}
         async with asyncio.TaskGroup() as group:
-            while (passed_s := clock.monotonic() - self.started) < seconds:
+            passed_s = 0.0
+            while passed_s < seconds:
+                await clock.sleep(TICK_S)
+                passed_s = min(seconds, clock.monotonic() - self.started)
                 if not begin_mb and passed_s > seconds / 6:
                     begin_mb = _memory(self.site)
                 while self.sent < passed_s * per_s:
                     group.create_task(self._one(ends, self.started + self.sent / per_s))
                     self.sent += 1
-                await clock.sleep(TICK_S)
         return begin_mb
 
     async def _one(self, ends: Ends, due: float) -> None:
