@@ -54,8 +54,8 @@ sim: setup ## simulate: SEED=first COUNT=how many; the last line says what came 
 chaos: setup ## kill, pause, wipe and set back a real deployment: SEED=... COUNT=how many executions
 	@$(BIN)/python -m tests.chaos --seed $(SEED) --executions $(COUNT)
 
-bench: setup ## measure, as bench/README.md describes
-	@$(BIN)/python -m bench
+bench: setup ## measure everything, or what ARGS say: ARGS="--quick", see bench/README.md
+	@$(BIN)/python -m bench $(ARGS)
 
 lock: ## pin the newest allowed dependencies again in requirements/
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT \

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from bench.comparison import times_best_peer
 from bench.peer_jobs import PREFIX
 from bench.results import Results
 from runnel.benchmarks.report import label, number
@@ -23,7 +24,10 @@ def markdown(results: Results, targets: Sequence[dict[str, Any]]) -> str:
 
 
 _TARGETS = ("target", "configuration", "wanted", "found", "")
-_FIGURES = ("job", "figure", "median", "least", "most", "of the floor")
+_FIGURES = (
+    *("job", "figure", "median", "least", "most", "of the floor"),
+    "times the best durable peer",
+)
 _PEERS = ("peer", "versions", "durability", "joins", "layout", "settings")
 
 
@@ -49,6 +53,7 @@ def _figure_rows(results: Results) -> Iterator[Sequence[str]]:
     for job, figures in results.figures.items():
         for name, values in figures.items():
             ratio = results.ratio(job) if name == RATIO_OF else None
+            times = times_best_peer(results, job, name)
             yield (
                 job,
                 label(name),
@@ -56,6 +61,7 @@ def _figure_rows(results: Results) -> Iterator[Sequence[str]]:
                 number(min(values)),
                 number(max(values)),
                 "" if ratio is None else f"{ratio:.2f}",
+                "" if times is None else number(times),
             )
 
 

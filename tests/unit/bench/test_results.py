@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.comparison import times_best_peer
 from bench.job import Job
 from bench.jobs import jobs
 from bench.results import Results
@@ -54,6 +55,18 @@ def test_the_faster_of_two_ways_to_run_a_peer_counts() -> None:
     assert verdict(results, "W1 times DBOS on SQLite", "sqlite x4") == (75.0, "missed")
 
 
+def test_only_peers_with_durable_joins_are_compared_and_less_time_is_better() -> None:
+    results = Results(peers={"celery": {"joins": "durable"}, "taskiq": {"joins": "NOT durable: …"}})
+    results.add("chain sqlite x4", {"edge_ms_p50": 0.5, "hop_ms_p50": 0.4})
+    results.add("chain peer celery", {"edge_ms_p50": 4.0})
+    results.add("chain peer taskiq", {"edge_ms_p50": 2.0})
+
+    assert times_best_peer(results, "chain sqlite x4", "edge_ms_p50") == 8.0
+    assert times_best_peer(results, "chain sqlite x4", "hop_ms_p50") is None
+    assert times_best_peer(results, "chain peer taskiq", "edge_ms_p50") is None
+    assert times_best_peer(results, "fan sqlite x4", "fan_1000_s") is None
+
+
 def test_every_target_is_about_a_job_that_is_run() -> None:
     names = {job.name for job in jobs()}
     results = Results()
@@ -95,7 +108,10 @@ def test_people_read_medians_ratios_verdicts_and_what_is_missing() -> None:
 
     text = markdown(results, judged(results))
 
-    assert "| diamond servers 1w x64 | executions per second | 1,000 | 900 | 1,100 | 0.40 |" in text
+    assert (
+        "| diamond servers 1w x64 | executions per second | 1,000 | 900 | 1,100 | 0.40 | 20.0 |"
+        in text
+    )
     assert "| W1 times Celery | servers 1w x64 | ≥ 25 | 20.0 | **missed** |" in text
     assert "| diamond peer temporal | took more than 900 s |" in text
     assert "| celery | celery 5 |" in text

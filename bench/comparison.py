@@ -1,0 +1,27 @@
+"""How a figure of ours compares with the best of the peers whose joins survive a death."""
+
+from bench.peer_jobs import PREFIX
+from bench.results import Results
+
+NOT_DURABLE = "NOT durable"
+HIGHER_IS_BETTER = frozenset({"executions_per_s"})
+LOWER_IS_BETTER = frozenset({"edge_ms_p50", "edge_ms_p99", "fan_1000_s"})
+
+
+def times_best_peer(results: Results, job: str, figure: str) -> float | None:
+    """How many times as good; None for a peer, and where no peer has the figure."""
+    workload, *configuration = job.split()
+    ours = results.median(job, figure)
+    if ours is None or PREFIX in configuration:
+        return None
+    theirs = [
+        value
+        for peer, about in results.peers.items()
+        if not about.get("joins", "").startswith(NOT_DURABLE)
+        and (value := results.median(f"{workload} {PREFIX} {peer}", figure)) is not None
+    ]
+    if not theirs:
+        return None
+    if figure in HIGHER_IS_BETTER:
+        return ours / max(theirs)
+    return min(theirs) / ours if figure in LOWER_IS_BETTER else None
