@@ -1,0 +1,38 @@
+"""Each script is sent with what it uses of the prelude, and with nothing else."""
+
+from runnel.backends.redis.scripts import SCRIPTS, used_of
+
+PRELUDE = """-- What several scripts share.
+
+-- How many.
+local MOST = 3
+
+local function first(values)
+  return values[MOST]
+end
+
+-- Uses the one above.
+local function second(values)
+  return first(values)
+end
+"""
+
+
+def test_what_a_used_part_uses_comes_with_it_and_before_it() -> None:
+    used = used_of(PRELUDE, "return second(KEYS)\n")
+
+    assert [line for line in used.splitlines() if line.startswith("local")] == [
+        "local MOST = 3",
+        "local function first(values)",
+        "local function second(values)",
+    ]
+
+
+def test_a_part_that_is_not_used_is_left_out() -> None:
+    assert "second" not in used_of(PRELUDE, "return first(KEYS)\n")
+    assert used_of(PRELUDE, "return secondly(KEYS)\n") == ""
+
+
+def test_a_short_script_has_no_function_of_the_prelude() -> None:
+    assert "local function" not in SCRIPTS["renew"].text
+    assert "local function drop_tasks" in SCRIPTS["commit"].text
