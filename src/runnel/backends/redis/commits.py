@@ -22,7 +22,7 @@ def commit_keys(keys: Keys, partition: int) -> list[str]:
         f"{keys.running}{partition}",
         keys.out,
         keys.queues,
-        keys.new_queues,
+        keys.waiting,
         keys.headers,
         keys.listed,
         keys.ids,
@@ -38,6 +38,7 @@ def commit_keys(keys: Keys, partition: int) -> list[str]:
         f"{keys.ended}{partition}",
         f"{keys.ended_below}{partition}",
         keys.feed,
+        keys.hand,
     ]
 
 

@@ -71,9 +71,13 @@ class Keys:
 
     def _name_tasks(self, tag: str) -> None:
         """Of tasks and workers."""
-        # set: every queue that had a task lately; stream: a note for each new one, to wake waiters
+        # set: every queue that had a task lately
         self.queues = tag + "queues"
-        self.new_queues = tag + "new-queues"
+        # hash: worker that waits for tasks to "<how many at most> <starts>", and the names of its
+        # queues with a line feed before and behind each; without any, it takes those of all
+        self.waiting = tag + "waiting"
+        # channel per worker that waits: a list of the tasks that a commit hands to it
+        self.hand = tag + "hand:"
         # stream per queue, of tasks that nobody has claimed: t = token, p = partition, b = task
         self.tasks = tag + "tasks:"
         # hash: token to where it is, for every task that is queued or claimed:

@@ -14,6 +14,7 @@ Reply: TypeAlias = Any
 # What is read at once: a longer answer takes several turns.
 BUFFER_BYTES = 65_536
 _NOT_YET = object()
+_MESSAGE = b"message"
 
 
 class LineError(Exception):
@@ -38,6 +39,8 @@ class Line(asyncio.BufferedProtocol):
         self.is_open = False
         self.answered: Callable[[], None] | None = None
         """Called once for each answer, and for each that will never come."""
+        self.told: Callable[[bytes, bytes], None] | None = None
+        """Called with the channel and the words of each message, for a line that has subscribed."""
         self._call_s = call_s
         self._loop = asyncio.get_running_loop()
         self.lost: asyncio.Future[None] = self._loop.create_future()
@@ -47,6 +50,7 @@ class Line(asyncio.BufferedProtocol):
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
         self._reader = hiredis.Reader(notEnoughData=_NOT_YET)
         self._asked: deque[tuple[asyncio.Future[Reply], float]] = deque()
+        self._unsent: list[bytes] = []
         self._alarm: asyncio.TimerHandle | None = None
 
     def ask(self, packed: bytes, *, wait_s: float = 0.0) -> asyncio.Future[Reply]:
@@ -58,7 +62,9 @@ class Line(asyncio.BufferedProtocol):
         self._asked.append((answer, due))
         if self._alarm is None:
             self._alarm = self._loop.call_at(due, self._look)
-        self._transport.write(packed)
+        if not self._unsent:
+            self._loop.call_soon(self._send)
+        self._unsent.append(packed)
         return answer
 
     def close(self) -> None:
@@ -79,6 +85,9 @@ class Line(asyncio.BufferedProtocol):
         reader.feed(self._buffer, 0, nbytes)  # type: ignore[arg-type]  # it takes any buffer
         try:
             while (reply := reader.gets()) is not _NOT_YET:
+                if self.told is not None and reply[0] == _MESSAGE:
+                    self.told(reply[1], reply[2])
+                    continue
                 if not asked:
                     self._fail(f"the server said what nobody had asked for: {reply}")
                     return
@@ -97,6 +106,12 @@ class Line(asyncio.BufferedProtocol):
         self._fail("the connection was lost" if exc is None else f"the connection was lost: {exc}")
         if not self.lost.done():
             self.lost.set_result(None)
+
+    def _send(self) -> None:
+        """What was asked in one turn of the loop goes together: it is read and answered so too."""
+        unsent, self._unsent = self._unsent, []
+        if self._transport is not None and self.is_open:
+            self._transport.write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
 
     # -- patience ------------------------------------------------------------------------------
 

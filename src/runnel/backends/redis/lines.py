@@ -4,7 +4,7 @@ Nothing is ever sent twice, and each connection knows which life of the server i
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import ceil
 from typing import TypeAlias
 
@@ -48,7 +48,8 @@ class Lines:
     ) -> None:
         self._clock = clock
         self._call_s = call_s
-        self._block_s = block_s
+        self.block_s = block_s
+        """How long one wait lasts at most."""
         self._address = parse_address(url)
         self._shared: Line | None = None
         self._sharing: asyncio.Future[Failure | None] | None = None
@@ -97,7 +98,7 @@ class Lines:
 
         `BLOCK` and the milliseconds are put behind the first argument.
         """
-        wait_s = min(wait_s, self._block_s)
+        wait_s = min(wait_s, self.block_s)
         packed = pack((args[0], "BLOCK", max(1, ceil(wait_s * 1_000)), *args[1:]))
         try:
             async with self._clock.timeout(wait_s + LATE_S):
@@ -107,6 +108,19 @@ class Lines:
         except _FAILURES as error:
             raise self._failed(str(args[0]), error) from error
         return reply
+
+    async def listen(
+        self, channel: str, told: Callable[[bytes, bytes], None], *, line: Line | None
+    ) -> Line:
+        """The connection on which `told` hears of the channel: `line`, unless that is lost."""
+        try:
+            if line is None or not line.is_open:
+                line = await self._connect()
+                line.told = told
+            _checked(await line.ask(pack(("SUBSCRIBE", channel))))
+        except _FAILURES as error:
+            raise self._failed("SUBSCRIBE", error) from error
+        return line
 
     async def close(self) -> None:
         """Whatever is under way fails."""

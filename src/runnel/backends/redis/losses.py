@@ -30,6 +30,7 @@ class Losses:
                 keys.about,
                 keys.dead,
                 keys.drained,
+                keys.waiting,
                 keys.inbox,
             ],
             [

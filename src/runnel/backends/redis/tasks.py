@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from runnel.backends.local.board import BEATS_MISSED_MAX
 from runnel.backends.local.buckets import LEAP_S
 from runnel.backends.redis.commits import behind_position
+from runnel.backends.redis.hands import Hands
 from runnel.backends.redis.keys import Keys
 from runnel.backends.redis.line import Arg
 from runnel.backends.redis.lines import Lines
@@ -31,6 +32,7 @@ class RedisTasks:
         self._clock = clock
         self._losses = losses
         self._rotation = Rotation()
+        self._hands = Hands(lines, keys, clock)
         self._dropped_read: dict[str, Position] = {}
 
     async def claim(
@@ -44,12 +46,15 @@ class RedisTasks:
     ) -> Sequence[Task]:
         deadline = self._clock.monotonic() + wait_s
         while True:
-            tasks, news = await self._take(worker, queues, limit, starts=starts)
-            left_s = deadline - self._clock.monotonic()
-            if tasks or wait_s <= 0 or left_s <= 0:
+            waits = wait_s > 0 and deadline > self._clock.monotonic()
+            if waits:
+                await self._hands.listen(worker)
+            tasks = self._hands.take(worker, limit)
+            if not tasks:
+                tasks = await self._take(worker, queues, limit, starts=starts, waits=waits)
+            if tasks or not waits:
                 return tasks
-            # Another worker may be faster: then this one goes on waiting.
-            await self._lines.wait("XREAD", "COUNT", 1, "STREAMS", *news, wait_s=left_s)
+            await self._hands.wait(worker, wait_s=deadline - self._clock.monotonic())
 
     async def start(self, worker: str, tokens: Sequence[Token], *, now: float) -> Sequence[bool]:
         held = self._keys.held + worker
@@ -114,6 +119,7 @@ class RedisTasks:
 
     async def leave(self, worker: str) -> None:
         self._dropped_read.pop(worker, None)
+        self._hands.forget(worker)
         await self._losses.lose(worker, "its worker ended")
 
     async def workers(self, *, with_dead: bool = False) -> Sequence[WorkerRecord]:
@@ -148,26 +154,24 @@ class RedisTasks:
         return float(await self._lines.run("take_token", [self._keys.bucket + tag], args))
 
     async def _take(
-        self, worker: str, queues: Sequence[str] | None, limit: int, *, starts: bool
-    ) -> tuple[list[Task], list[str]]:
-        """Tasks; or, without any, what to wait for: streams, and the last entry of each."""
+        self, worker: str, queues: Sequence[str] | None, limit: int, *, starts: bool, waits: bool
+    ) -> list[Task]:
         keys = self._keys
         order = self._rotation.order(queues)
-        bodies, served, names, positions = await self._lines.run(
+        bodies, served, names = await self._lines.run(
             "claim",
             [
                 keys.queues,
-                keys.new_queues,
+                keys.waiting,
                 keys.out,
                 keys.held + worker,
                 keys.workers,
                 keys.signs,
                 keys.tasks,
             ],
-            [worker, limit, int(queues is None), int(starts), *order],
+            [worker, limit, int(queues is None), int(starts), int(waits), *order],
         )
         self._rotation.served([name.decode() for name in served])
         if queues is None and not bodies:
             self._rotation.known(name.decode() for name in names)
-        streams = [*(keys.tasks + name.decode() for name in names), keys.new_queues]
-        return [*map(decode_task, bodies)], [*streams, *(each.decode() for each in positions)]
+        return [*map(decode_task, bodies)]

@@ -12,6 +12,7 @@ from runnel.ports.store import Header, pending_header
 _encoder = msgspec.json.Encoder()
 _tokens = msgspec.json.Decoder(Token)
 _tasks = msgspec.json.Decoder(Task)
+_task_lists = msgspec.json.Decoder(list[Task])
 _headers = msgspec.json.Decoder(Header)
 _letters = msgspec.json.Decoder(DeadLetter)
 _timer_keys = msgspec.json.Decoder(TimerKey)
@@ -19,6 +20,7 @@ _timer_keys = msgspec.json.Decoder(TimerKey)
 encode = _encoder.encode
 decode_token = _tokens.decode
 decode_task = _tasks.decode
+decode_tasks = _task_lists.decode
 decode_header = _headers.decode
 decode_letter = _letters.decode
 decode_timer_key = _timer_keys.decode

@@ -3,11 +3,11 @@
 Finer than the ports: one call to a port may take several of them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from runnel.backends.redis.backend import CALL_S
-from runnel.backends.redis.line import Arg, Reply
+from runnel.backends.redis.line import Arg, Line, Reply
 from runnel.backends.redis.lines import Lines
 from runnel.ports.clock import Clock
 from runnel.testing.crash_points.moments import Moments
@@ -37,6 +37,12 @@ class CrashingLines(Lines):
     async def wait(self, *args: Arg, wait_s: float, under: str | None = None) -> Reply:
         wait = partial(super().wait, *args, wait_s=wait_s, under=under)
         return await self._moments.around(f"{_name(args)}, waiting", wait)
+
+    async def listen(
+        self, channel: str, told: Callable[[bytes, bytes], None], *, line: Line | None
+    ) -> Line:
+        listen = partial(super().listen, channel, told, line=line)
+        return await self._moments.around("SUBSCRIBE", listen)
 
 
 def _name(args: Sequence[Arg]) -> str:

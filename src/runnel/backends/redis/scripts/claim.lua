@@ -1,12 +1,18 @@
 -- Hands queued tasks to a worker, fair over the queues in the order in which they are named.
 -- A claim takes the entry out of its stream: what is in a stream is what nobody has.
--- KEYS  1 queues  2 new queues  3 out  4 held by this worker  5 workers  6 signs
+-- A worker that waits, and finds nothing, is handed tasks by the commit that issues them.
+-- KEYS  1 queues  2 waiting workers  3 out  4 held by this worker  5 workers  6 signs
 --       and the prefix 7 tasks
 -- ARGV  1 worker  2 how many at most  3 '1' for all queues, those that are not named too
---       4 '1' if they start, else '0'; then the names of queues
--- Returns {{task...}, {queue served...}, {queue...}, {last entry of each, and of new queues}}: the
--- last two are for waiting, and empty when there was a task.
-local names = tail(ARGV, 5)
+--       4 '1' if they start, else '0'  5 '1' if it waits; then the names of queues
+-- Returns {{task...}, {queue served...}, {queue...}}: the last are those that there are, and empty
+-- when there was a task.
+redis.call('HDEL', KEYS[2], ARGV[1])
+local names = tail(ARGV, 6)
+local wanted = ''
+if ARGV[3] == '0' then
+  wanted = '\n' .. table.concat(names, '\n') .. '\n'
+end
 if ARGV[3] == '1' and redis.call('SCARD', KEYS[1]) ~= #names then
   local known = {}
   for _, name in ipairs(names) do
@@ -30,6 +36,17 @@ if ARGV[3] == '1' and redis.call('SCARD', KEYS[1]) ~= #names then
   names = new
 end
 
+-- A named queue that never had a task, or none for long, has no stream: nothing is looked up there.
+local there = names
+if ARGV[3] == '0' and #names > 1 then
+  there = {}
+  for number, is_there in ipairs(redis.call('SMISMEMBER', KEYS[1], unpack(names))) do
+    if is_there == 1 then
+      there[#there + 1] = names[number]
+    end
+  end
+end
+
 local left, bodies, out, held = tonumber(ARGV[2]), {}, {}, {}
 local function take(name, most)
   local key = KEYS[7] .. name
@@ -49,11 +66,11 @@ local function take(name, most)
 end
 
 local served, more = {}, {}
-for number, name in ipairs(names) do
+for number, name in ipairs(there) do
   if left <= 0 then
     break
   end
-  local share = math.max(1, math.floor(left / (#names - number + 1)))
+  local share = math.max(1, math.floor(left / (#there - number + 1)))
   local taken = take(name, share)
   if taken > 0 then
     served[#served + 1] = name
@@ -68,18 +85,16 @@ for _, name in ipairs(more) do
   end
 end
 
+local waits = #bodies == 0 and ARGV[5] == '1'
+if waits then
+  redis.call('HSET', KEYS[2], ARGV[1], ARGV[2] .. ' ' .. ARGV[4] .. wanted)
+end
+if (waits or #bodies > 0) and redis.call('HEXISTS', KEYS[5], ARGV[1]) == 0 then
+  redis.call('HSET', KEYS[5], ARGV[1], redis.call('INCR', KEYS[6]))
+end
 if #bodies > 0 then
   call_many('HSET', KEYS[3], out)
   call_many('HSET', KEYS[4], held)
-  if redis.call('HEXISTS', KEYS[5], ARGV[1]) == 0 then
-    redis.call('HSET', KEYS[5], ARGV[1], redis.call('INCR', KEYS[6]))
-  end
-  return {bodies, served, {}, {}}
+  return {bodies, served, {}}
 end
-
-local positions = {}
-for number, name in ipairs(names) do
-  positions[number] = last_entry(KEYS[7] .. name)
-end
-positions[#positions + 1] = last_entry(KEYS[2])
-return {{}, {}, names, positions}
+return {{}, {}, names}

@@ -1,9 +1,9 @@
 -- Writes all of one commit, or nothing: Lua has no rollback, so everything is checked first.
 -- KEYS  1 partition  2 its inbox  3 its timers  4 their attempts  5 its running executions  6 out
---       7 queues  8 new queues  9 headers  10 listed  11 ids  12 queues with dead letters
+--       7 queues  8 waiting workers  9 headers  10 listed  11 ids  12 queues with dead letters
 --       and the prefixes 13 history  14 tasks  15 inbox  16 held  17 dropped  18 letters
 --       and 19 the partition's concurrency keys that have a history, 20 its journal, 21 its final
---       roots, 22 its final children, 23 the feed
+--       roots, 22 its final children, 23 the feed, and the prefix 24 hand
 -- ARGV  1 epoch  2 nonce  3 sequence  4 partition number  5 position consumed ('' for none)
 --       6 the position behind it  7 how the id of a concurrency key begins  8 how many entries the
 --       journal may have (0: there is none); then ten lists, each its length in items and the items:
@@ -105,21 +105,84 @@ for at = first, last_item do
   redis.call('SREM', KEYS[19], string.sub(ARGV[at], #ARGV[7] + 1))
 end
 
--- Issued before dropped: a task that is issued and dropped by one commit ends dropped.
-local issued, seen = {}, {}
+local is_dropped = {}
+for at = lists[5][1], lists[5][2] do
+  is_dropped[ARGV[at]] = true
+end
+
+-- What a worker waits for is handed to it, the rest is queued. Issued before dropped: a task that is
+-- issued and dropped by one commit ends dropped, so nobody gets it.
+local issued, queues, pools, count = {}, {}, {}, 0
+local function queue_task(at)
+  local entry = redis.call(
+    'XADD', KEYS[14] .. ARGV[at], '*', 't', ARGV[at + 1], 'p', ARGV[4], 'b', ARGV[at + 2])
+  issued[#issued + 1] = ARGV[at + 1]
+  issued[#issued + 1] = 'q' .. entry .. ' ' .. ARGV[at]
+end
+
 first, last_item = items()
 for at = first, last_item, 3 do
-  local queue, token = ARGV[at], ARGV[at + 1]
-  if not seen[queue] then
-    seen[queue] = true
-    if redis.call('SADD', KEYS[7], queue) == 1 then
-      redis.call('XADD', KEYS[8], 'MAXLEN', '1', '*', 'q', queue)
+  local pool = pools[ARGV[at]]
+  if not pool then
+    pool = {}
+    pools[ARGV[at]] = pool
+    queues[#queues + 1] = ARGV[at]
+  end
+  if is_dropped[ARGV[at + 1]] then
+    queue_task(at)
+  else
+    pool[#pool + 1] = at
+    count = count + 1
+  end
+end
+call_many('SADD', KEYS[7], queues)
+
+-- A worker that waits found its queues empty, and gets the first task for it that comes after that.
+-- It is handed tasks once, and then asks for more itself. One that nobody hears any more is dead.
+local function hand_out(worker, wants, share)
+  local most, starts, names = string.match(wants, '^(%d+) (%d)(.*)$')
+  local left, bodies, taken, held = math.min(tonumber(most), share), {}, {}, {}
+  for _, queue in ipairs(queues) do
+    local pool = pools[queue]
+    if names == '' or string.find(names, '\n' .. queue .. '\n', 1, true) then
+      taken[queue] = math.min(left, #pool)
+      left = left - taken[queue]
+      for number = 1, taken[queue] do
+        local at = pool[number]
+        bodies[#bodies + 1] = ARGV[at + 2]
+        held[#held + 1] = ARGV[at + 1]
+        held[#held + 1] = ARGV[4] .. ' ' .. starts .. '0'
+      end
     end
   end
-  local entry = redis.call(
-    'XADD', KEYS[14] .. queue, '*', 't', token, 'p', ARGV[4], 'b', ARGV[at + 2])
-  issued[#issued + 1] = token
-  issued[#issued + 1] = 'q' .. entry .. ' ' .. queue
+  if #bodies == 0 then
+    return
+  end
+  redis.call('HDEL', KEYS[8], worker)
+  local heard = redis.call('PUBLISH', KEYS[24] .. worker, '[' .. table.concat(bodies, ',') .. ']')
+  if heard == 0 then
+    return
+  end
+  for queue, number in pairs(taken) do
+    pools[queue] = tail(pools[queue], number + 1)
+  end
+  call_many('HSET', KEYS[16] .. worker, held)
+  for number = 1, #held, 2 do
+    issued[#issued + 1] = held[number]
+    issued[#issued + 1] = 'w' .. worker
+  end
+end
+
+if count > 0 then
+  local waiting = redis.call('HGETALL', KEYS[8])
+  for number = 1, #waiting, 2 do
+    hand_out(waiting[number], waiting[number + 1], math.ceil(2 * count / #waiting))
+  end
+end
+for _, queue in ipairs(queues) do
+  for _, at in ipairs(pools[queue]) do
+    queue_task(at)
+  end
 end
 call_many('HSET', KEYS[6], issued)
 

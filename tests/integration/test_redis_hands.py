@@ -1,0 +1,215 @@
+"""Tasks that are handed to a worker which waits for them, by the commit that issues them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+
+import pytest
+
+from runnel.backends.redis import RedisBackend
+from runnel.core.effects import Task
+from runnel.ports.store import Commit, Lease
+from runnel.runtime.clock import RealClock, RealIds
+from runnel.runtime.servers import RedisServer
+from runnel.testing.conformance.values import done, task, token
+from tests.redis_relay import Relay, relay
+from tests.redis_server import empty, password_of
+from tests.waiting import eventually, eventually_found
+
+LONG_S = 60.0
+
+
+async def opened(url: str) -> RedisBackend:
+    return await RedisBackend.open(url, clock=RealClock(), ids=RealIds(), partitions=1)
+
+
+@pytest.fixture
+async def backend(shared_redis: RedisServer) -> AsyncIterator[RedisBackend]:
+    empty(shared_redis)
+    found = await opened(shared_redis.url)
+    yield found
+    await found.close()
+
+
+@pytest.fixture
+async def lease(backend: RedisBackend) -> Lease:
+    return await backend.store.acquire(0, "one")
+
+
+async def until_waiting(backend: RedisBackend, *workers: str) -> None:
+    """Until exactly these wait for tasks."""
+
+    async def look() -> bool | None:
+        found = await backend.lines.call("HKEYS", backend.keys.waiting)
+        return {each.decode() for each in found} == set(workers) or None
+
+    await eventually_found(look, every_s=0.01, deadline_s=20)
+
+
+async def issue(backend: RedisBackend, lease: Lease, *names: str, sequence: int = 1) -> None:
+    tasks = [task(name) for name in names]
+    await backend.store.commit(lease, Commit(sequence=sequence, tasks=tasks))
+
+
+def waiting(
+    group: asyncio.TaskGroup, backend: RedisBackend, worker: str, limit: int = 4
+) -> asyncio.Task[list[str]]:
+    async def claim() -> list[str]:
+        found = await backend.tasks.claim(worker, None, limit=limit, wait_s=LONG_S, starts=True)
+        return names_of(found)
+
+    return group.create_task(claim())
+
+
+def names_of(tasks: Iterable[Task]) -> list[str]:
+    return [each.token.node_id for each in tasks]
+
+
+async def queued(backend: RedisBackend) -> int:
+    return sum(each.depth for each in await backend.tasks.queues())
+
+
+async def test_who_waits_is_handed_a_task_that_was_never_queued(
+    backend: RedisBackend, lease: Lease
+) -> None:
+    async with asyncio.TaskGroup() as group:
+        claimed = waiting(group, backend, "w")
+        await until_waiting(backend, "w")
+        await issue(backend, lease, "a")
+
+    assert claimed.result() == ["a"]
+    assert await backend.lines.call("EXISTS", backend.keys.tasks + "default") == 0
+    assert list(await backend.tasks.report("w", [done("a")])) == [True]
+    assert list(await backend.store.unknown_tasks(0, [token("a")])) == []
+
+
+async def test_those_who_wait_share_what_comes(backend: RedisBackend, lease: Lease) -> None:
+    async with asyncio.TaskGroup() as group:
+        claimed = [waiting(group, backend, worker) for worker in ("v", "w")]
+        await until_waiting(backend, "v", "w")
+        await issue(backend, lease, "a", "b", "c", "d")
+
+    assert sorted(len(each.result()) for each in claimed) == [2, 2]
+    assert sorted(name for each in claimed for name in each.result()) == ["a", "b", "c", "d"]
+
+
+async def test_what_is_more_than_they_asked_for_is_queued(
+    backend: RedisBackend, lease: Lease
+) -> None:
+    async with asyncio.TaskGroup() as group:
+        claimed = waiting(group, backend, "w", limit=2)
+        await until_waiting(backend, "w")
+        await issue(backend, lease, "a", "b", "c")
+
+    assert claimed.result() == ["a", "b"]
+    assert names_of(await backend.tasks.claim("w", None, limit=4, wait_s=0)) == ["c"]
+
+
+async def test_nobody_is_handed_tasks_twice_without_asking(
+    backend: RedisBackend, lease: Lease
+) -> None:
+    async with asyncio.TaskGroup() as group:
+        claimed = waiting(group, backend, "w")
+        await until_waiting(backend, "w")
+        await issue(backend, lease, "a")
+        await issue(backend, lease, "b", sequence=2)
+
+    assert claimed.result() == ["a"]
+    assert await queued(backend) == 1
+
+
+async def test_a_worker_whose_connections_are_gone_is_handed_nothing(
+    shared_redis: RedisServer, backend: RedisBackend, lease: Lease
+) -> None:
+    """As when it was killed: the others need not wait until it is judged to be dead."""
+    dead = await opened(shared_redis.url)
+    async with asyncio.TaskGroup() as group:
+        claiming = waiting(group, dead, "dead")
+        claimed = waiting(group, backend, "w")
+        await until_waiting(backend, "dead", "w")
+        claiming.cancel()
+        await dead.close()
+        await until_heard(backend, "w")
+        await issue(backend, lease, "a", "b", "c")
+
+    assert claimed.result() == ["a", "b"]  # the dead one was counted on for its share
+    await until_waiting(backend)
+    assert names_of(await backend.tasks.claim("w", None, limit=4, wait_s=0)) == ["c"]
+
+
+async def until_heard(backend: RedisBackend, *workers: str) -> None:
+    """Until exactly these have somebody who hears what is handed to them."""
+    prefix = backend.keys.hand
+
+    async def look() -> bool | None:
+        found = await backend.lines.call("PUBSUB", "CHANNELS", "*")
+        return {each.decode() for each in found} == {prefix + each for each in workers} or None
+
+    await eventually_found(look, every_s=0.01, deadline_s=20)
+
+
+async def test_what_comes_for_one_who_gave_up_is_there_when_it_asks_again(
+    backend: RedisBackend, lease: Lease
+) -> None:
+    async with asyncio.TaskGroup() as group:
+        claimed = waiting(group, backend, "w")
+        await until_waiting(backend, "w")
+        claimed.cancel()
+    await issue(backend, lease, "a", "b", "c")
+
+    async with asyncio.TaskGroup() as group:
+        first = waiting(group, backend, "w", limit=2)
+    async with asyncio.TaskGroup() as group:
+        second = waiting(group, backend, "w", limit=2)
+
+    assert (first.result(), second.result()) == (["a", "b"], ["c"])
+
+
+async def test_what_comes_for_one_who_leaves_is_lost_or_queued(
+    backend: RedisBackend, lease: Lease
+) -> None:
+    async with asyncio.TaskGroup() as group:
+        claimed = waiting(group, backend, "w")
+        await until_waiting(backend, "w")
+        claimed.cancel()
+    await issue(backend, lease, "a")
+    await backend.tasks.leave("w")
+    await issue(backend, lease, "b", sequence=2)
+
+    entries = await backend.store.read_inbox(lease, limit=9, wait_s=0)
+    assert [type(entry.command).__name__ for entry in entries] == ["TaskLost"]
+    assert names_of(await backend.tasks.claim("v", None, limit=4, wait_s=0)) == ["b"]
+
+
+async def test_one_who_waits_goes_on_when_its_connection_is_cut(
+    shared_redis: RedisServer, backend: RedisBackend, lease: Lease
+) -> None:
+    async with relay(shared_redis) as way:
+        url = f"redis://:{password_of(shared_redis)}@localhost:{way.port}/0"
+        far = await opened(url)
+        async with asyncio.TaskGroup() as group:
+            claimed = waiting(group, far, "w")
+            await until_waiting(backend, "w")
+            way.cut()
+            await until_asked_twice(way)
+            await until_waiting(backend, "w")
+            await issue(backend, lease, "a")
+        await far.close()
+
+    assert claimed.result() == ["a"]
+
+
+async def until_asked_twice(way: Relay) -> None:
+    await eventually(lambda: way.asked.count(b"SUBSCRIBE") == 2)
+
+
+async def test_a_task_that_is_dropped_by_the_commit_that_issues_it_is_handed_to_nobody(
+    backend: RedisBackend, lease: Lease
+) -> None:
+    async with asyncio.TaskGroup() as group:
+        claimed = waiting(group, backend, "w")
+        await until_waiting(backend, "w")
+        both = Commit(sequence=1, tasks=[task("a"), task("b")], dropped=[token("a")])
+        await backend.store.commit(lease, both)
+
+    assert claimed.result() == ["b"]
+    assert await queued(backend) == 0
