@@ -16,7 +16,8 @@ from runnel.core.ids import ExecutionId
 from runnel.core.json_types import Json
 from runnel.core.workflow import Workflow
 from runnel.handlers import Means, builtin_registry
-from runnel.runtime.build import build_engine, build_memory_engine
+from runnel.runtime.build import build_engine
+from runnel.runtime.build_memory import build_memory_engine
 from runnel.runtime.clock import RealClock, RealIds
 from runnel.runtime.engine import Engine, World, running
 from runnel.runtime.hub import Happened, Started

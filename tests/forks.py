@@ -32,8 +32,9 @@ ROOT = Path(__file__).parents[1]
 PRELOADED = ("runnel.api", "runnel.authoring", "runnel.backends", "runnel.cli", "runnel.core")
 PRELOADED_ALONE = (
     "jsonschema",
-    "redis.asyncio",
+    "hiredis",
     "runnel.runtime.build",
+    "runnel.runtime.build_roles",
     "runnel.runtime.decorated",
     "uvicorn",
     "yaml",

@@ -10,7 +10,7 @@ import pytest
 from runnel.authoring.context import Context
 from runnel.authoring.document import read_document
 from runnel.core.workflow import Workflow
-from runnel.runtime.build import build_memory_engine
+from runnel.runtime.build_memory import build_memory_engine
 from runnel.runtime.engine import running
 from runnel.settings import Settings
 from runnel.telemetry.exposition import Exposition

@@ -11,7 +11,7 @@ from runnel.engine.services.reaper import Reaper
 from runnel.handlers import builtin_registry
 from runnel.operations.workers import state_of
 from runnel.ports.registry import WorkerRecord
-from runnel.runtime.build import build_worker
+from runnel.runtime.build_roles import build_worker
 from runnel.runtime.clock import RealClock, RealIds
 from runnel.runtime.engine import Stops, World
 from runnel.runtime.hub import Hub

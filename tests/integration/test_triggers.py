@@ -17,7 +17,7 @@ from runnel.library import Library
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.backend import Backend
 from runnel.ports.secrets import NoSecrets
-from runnel.runtime.build import build_scheduler
+from runnel.runtime.build_roles import build_scheduler
 from runnel.runtime.clock import RealClock, RealIds
 from runnel.runtime.engine import Engine, World
 from runnel.runtime.hub import Hub

@@ -21,7 +21,7 @@ from runnel.errors import OverloadedError, RunnelError, TooManyStreamsError
 from runnel.operations.gauges import StoreGauges
 from runnel.operations.partitions import Partitions
 from runnel.ports.backend import Backend
-from runnel.runtime.build import build_scheduler
+from runnel.runtime.build_roles import build_scheduler
 from runnel.runtime.engine import World
 from runnel.runtime.newsroom import Newsroom
 from runnel.runtime.secret_values import secrets_of_worker

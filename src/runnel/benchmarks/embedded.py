@@ -13,7 +13,8 @@ from runnel.client import Client
 from runnel.core.ids import ExecutionId
 from runnel.handlers import builtin_registry
 from runnel.ports.clock import Clock
-from runnel.runtime.build import build_engine, build_memory_engine
+from runnel.runtime.build import build_engine
+from runnel.runtime.build_memory import build_memory_engine
 from runnel.runtime.engine import Engine, running
 from runnel.settings import Settings
 

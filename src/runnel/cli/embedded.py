@@ -11,7 +11,8 @@ from runnel.cli.documents import make_importable
 from runnel.cli.serving import handlers_of
 from runnel.errors import InputError
 from runnel.ports import telemetry as names
-from runnel.runtime.build import build_engine, build_scheduler
+from runnel.runtime.build import build_engine
+from runnel.runtime.build_roles import build_scheduler
 from runnel.runtime.clock import RealClock, RealIds
 from runnel.runtime.engine import World
 from runnel.runtime.permitted import server_handlers

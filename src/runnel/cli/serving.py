@@ -12,7 +12,7 @@ from runnel.ports.backend import Backend
 from runnel.ports.retention import Retention
 from runnel.ports.telemetry import Telemetry
 from runnel.runtime.addresses import postgres_shown, redis_shown, secrets_of
-from runnel.runtime.build import build_orchestrator, build_worker
+from runnel.runtime.build_roles import build_orchestrator, build_worker
 from runnel.runtime.clock import RealClock, RealIds
 from runnel.runtime.engine import World
 from runnel.runtime.permitted import local_handlers, server_handlers

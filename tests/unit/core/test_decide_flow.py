@@ -329,44 +329,6 @@ def test_cancel_works_in_every_state(state: str) -> None:
         assert driver.states() == {"a": S.CANCELLED, "b": S.CANCELLED, "tidy": S.COMPLETED}
 
 
-def test_the_executions_timeout_cancels_what_runs_and_fails_it() -> None:
-    tidy = node("tidy", "a", run_when=RunWhen.ALL_SETTLED)
-    driver = Driver(workflow(node("a"), tidy, timeout_seconds=60)).start()
-
-    driver.advance(60)
-    driver.finish("tidy")
-
-    assert driver.root.state is X.FAILED
-    assert "longer than its timeout of 60 s" in str(driver.root.error)
-
-
-def test_a_missed_sla_is_noted_and_changes_nothing_else() -> None:
-    driver = Driver(workflow(node("a"), sla_seconds=5)).start()
-
-    driver.advance(6)
-    driver.finish("a")
-
-    assert driver.root.is_sla_missed
-    assert driver.root.state is X.COMPLETED
-    assert not driver.timers
-
-
-@pytest.mark.parametrize("ends", ["completed", "timed out", "cancelled"])
-def test_what_ends_too_late_has_missed_its_sla_before_its_timer_has_fired(ends: str) -> None:
-    driver = Driver(workflow(node("a"), sla_seconds=5, timeout_seconds=4)).start()
-    driver.now += 6  # and nobody was there to fire a timer
-
-    if ends == "completed":
-        driver.finish("a")
-    elif ends == "cancelled":
-        driver.cancel()
-    else:
-        driver.advance(0)
-
-    assert driver.root.is_final
-    assert driver.root.is_sla_missed
-
-
 def test_a_held_execution_waits_for_its_trigger() -> None:
     driver = Driver(workflow(node("a"))).start(is_held=True)
     assert driver.root.state is X.PENDING

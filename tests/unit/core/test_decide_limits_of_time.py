@@ -1,0 +1,45 @@
+"""An execution that takes too long: its timeout and its SLA."""
+
+import pytest
+
+from runnel.core.run_when import RunWhen
+from runnel.core.states import ExecutionState as X
+from tests.driver import Driver, node, workflow
+
+
+def test_the_executions_timeout_cancels_what_runs_and_fails_it() -> None:
+    tidy = node("tidy", "a", run_when=RunWhen.ALL_SETTLED)
+    driver = Driver(workflow(node("a"), tidy, timeout_seconds=60)).start()
+
+    driver.advance(60)
+    driver.finish("tidy")
+
+    assert driver.root.state is X.FAILED
+    assert "longer than its timeout of 60 s" in str(driver.root.error)
+
+
+def test_a_missed_sla_is_noted_and_changes_nothing_else() -> None:
+    driver = Driver(workflow(node("a"), sla_seconds=5)).start()
+
+    driver.advance(6)
+    driver.finish("a")
+
+    assert driver.root.is_sla_missed
+    assert driver.root.state is X.COMPLETED
+    assert not driver.timers
+
+
+@pytest.mark.parametrize("ends", ["completed", "timed out", "cancelled"])
+def test_what_ends_too_late_has_missed_its_sla_before_its_timer_has_fired(ends: str) -> None:
+    driver = Driver(workflow(node("a"), sla_seconds=5, timeout_seconds=4)).start()
+    driver.now += 6  # and nobody was there to fire a timer
+
+    if ends == "completed":
+        driver.finish("a")
+    elif ends == "cancelled":
+        driver.cancel()
+    else:
+        driver.advance(0)
+
+    assert driver.root.is_final
+    assert driver.root.is_sla_missed
