@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from math import inf
 from typing import TypeAlias
 
@@ -21,13 +21,35 @@ WATCHED_MAX = 10_000
 
 
 class Ending:
-    """`news` is set when `header` is there, and when it is time to look at the store again."""
+    """Of one execution, for all who wait for it; `header` is there once this process has ended it.
 
-    __slots__ = ("__weakref__", "header", "news")
+    `is_told` once `tell` was called: when the header is there, and when it is time to look at the
+    store again.
+    """
+
+    __slots__ = ("__weakref__", "_waiting", "header", "is_told")
 
     def __init__(self) -> None:
-        self.news = asyncio.Event()
         self.header: Header | None = None
+        self.is_told = False
+        self._waiting: list[asyncio.Event] = []
+
+    def tell(self) -> None:
+        self.is_told = True
+        for news in self._waiting:
+            news.set()
+
+    @contextmanager
+    def heard(self) -> Iterator[asyncio.Event]:
+        """Set by each `tell`. Of one waiter alone, who clears it: shared, it was cleared by one who
+        had been told while another one looked at the store, and that one waited for 5 s.
+        """
+        news = asyncio.Event()
+        self._waiting.append(news)
+        try:
+            yield news
+        finally:
+            self._waiting.remove(news)
 
 
 Listen: TypeAlias = Callable[[ExecutionId, asyncio.Event], AbstractAsyncContextManager[object]]
@@ -80,15 +102,17 @@ class Endings:
         watched = self._submitted.pop(execution_id, None)
         ending = watched or self._told.ending_of(execution_id)
         # Watched since before it could end: the first look at the store can be spared.
-        is_surely_told = watched is not None and not ending.news.is_set()
-        return await self._until_final(
-            execution_id, ending, deadline=deadline, is_surely_told=is_surely_told
-        )
+        is_surely_told = watched is not None and not ending.is_told
+        with ending.heard() as news:
+            return await self._until_final(
+                execution_id, ending, news, deadline=deadline, is_surely_told=is_surely_told
+            )
 
     async def _until_final(
         self,
         execution_id: ExecutionId,
         ending: Ending,
+        news: asyncio.Event,
         *,
         deadline: float | None,
         is_surely_told: bool = False,
@@ -100,9 +124,9 @@ class Endings:
             is_here = self._told.owns(await self._store.route(execution_id))
             if not (is_here or is_listening) and listen is not None:
                 # Before the look at the store: what ends behind it is told.
-                async with listen(execution_id, ending.news):
+                async with listen(execution_id, news):
                     return await self._until_final(
-                        execution_id, ending, deadline=deadline, is_listening=True
+                        execution_id, ending, news, deadline=deadline, is_listening=True
                     )
             if not (is_surely_told and is_here):
                 header = await self._look(execution_id)
@@ -114,7 +138,7 @@ class Endings:
                 left_s = min(left_s or inf, deadline - self._clock.monotonic())
                 if left_s <= 0:
                     raise TimeoutError(f"execution {execution_id} is not final yet")
-            await self._clock.wait(ending.news, left_s)
-            ending.news.clear()
+            await self._clock.wait(news, left_s)
+            news.clear()
             pause_s = min(LOOK_AGAIN_S_MAX, 1.5 * pause_s)
         return ending.header

@@ -53,7 +53,7 @@ class Hub:
     def event(self, name: str, **fields: object) -> None:
         if name in _TIMES_TO_LOOK:
             for ending in self._endings.values():
-                ending.news.set()
+                ending.tell()
         self._logs.event(name, **fields)
         for other in self._counting:
             other.event(name, **fields)
@@ -70,7 +70,7 @@ class Hub:
             ending = self._endings.get(execution_id)
             if ending is not None:
                 ending.header = header
-                ending.news.set()
+                ending.tell()
         for watcher in self._watchers:
             watcher(Happened(execution_id, at, events))
         for other in self._counting:

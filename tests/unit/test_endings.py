@@ -1,0 +1,67 @@
+"""Whoever waits for the end of an execution is told, however many wait for the same one."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from runnel.backends.memory import MemoryBackend
+from runnel.core.ids import ExecutionId
+from runnel.core.states import ExecutionState
+from runnel.endings import Ending, Endings, Told
+from runnel.ports.store import Header
+from runnel.testing.clock import FakeClock, FakeIds, settle
+from runnel.testing.conformance.values import ROOT, header
+
+
+class Elsewhere:
+    """An execution that another process runs: its end is told to who listens."""
+
+    def __init__(self) -> None:
+        self.state = ExecutionState.RUNNING
+        self.listening: list[asyncio.Event] = []
+        self.is_slow = False
+        self.go_on = asyncio.Event()
+        self._ending = Ending()
+
+    def ending_of(self, _execution_id: str) -> Ending:
+        """One for all who wait for it, as in an engine."""
+        return self._ending
+
+    @asynccontextmanager
+    async def listen(self, _execution_id: ExecutionId, news: asyncio.Event) -> AsyncIterator[None]:
+        self.listening.append(news)
+        yield
+
+    async def look(self, execution_id: ExecutionId) -> Header:
+        found = header(execution_id, state=self.state)
+        if self.is_slow:
+            await self.go_on.wait()
+        return found
+
+    def end(self) -> None:
+        self.state = ExecutionState.COMPLETED
+        self.is_slow = False
+        for news in self.listening:
+            news.set()
+
+
+async def test_one_who_looks_while_another_is_told_is_told_too() -> None:
+    clock, there = FakeClock(), Elsewhere()
+    store = MemoryBackend(clock, FakeIds()).store
+    told = Told(ending_of=there.ending_of, listen=there.listen)
+    endings = Endings(store, clock, told, there.look)
+
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(endings.wait(ROOT, None))
+        await settle()
+        there.is_slow = True
+        second = group.create_task(endings.wait(ROOT, None))
+        await settle()
+        there.end()
+        await settle()
+        there.go_on.set()  # with what it has found before the end
+        await settle()
+        are_done = (first.done(), second.done())
+        await clock.advance(60)
+
+    assert are_done == (True, True)
