@@ -25,7 +25,6 @@ from runnel.errors import (
     StoreError,
 )
 from runnel.ports.archive import ExecutionFilter
-from runnel.ports.store import NO_BLOBS
 from runnel.runtime.build import build_engine
 from runnel.runtime.clock import RealClock
 from runnel.runtime.results import WorkflowResult
@@ -62,12 +61,10 @@ async def test_a_cancel_is_heard_though_the_store_fails_at_that_moment(
     has_begun = asyncio.Event()
     send, failures = MemoryMailbox.send, [StoreError("the disk is full")]
 
-    async def flaky(
-        self: MemoryMailbox, commands: Sequence[Command], *, blobs: Mapping[str, bytes] = NO_BLOBS
-    ) -> None:
+    async def flaky(self: MemoryMailbox, commands: Sequence[Command], **given: Any) -> None:
         if isinstance(commands[0], CancelExecution) and failures:
             raise failures.pop()
-        await send(self, commands, blobs=blobs)
+        await send(self, commands, **given)
 
     async def for_ever(_ctx: StepContext) -> None:
         has_begun.set()

@@ -22,7 +22,9 @@ def submission_is_lost(patch: Patch) -> None:
     """A caller is told that it was taken, and nobody has ever heard of it."""
     send = MemoryState.send
 
-    def forgetful(self: MemoryState, commands: Sequence[Command]) -> None:
+    def forgetful(
+        self: MemoryState, commands: Sequence[Command], *, of_stored: bool = False
+    ) -> None:
         send(
             self,
             [
@@ -30,6 +32,7 @@ def submission_is_lost(patch: Patch) -> None:
                 for command in commands
                 if not (isinstance(command, CreateExecution) and command.execution_id == "x1")
             ],
+            of_stored=of_stored,
         )
 
     patch.setattr(MemoryState, "send", forgetful)
