@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterable
 import pytest
 
 from runnel.backends.redis import RedisBackend
+from runnel.core.commands import TaskLost
 from runnel.core.effects import Task
 from runnel.ports.store import Commit, Lease
 from runnel.runtime.clock import RealClock, RealIds
@@ -164,6 +165,25 @@ async def test_what_comes_for_one_who_gave_up_is_there_when_it_asks_again(
     assert (first.result(), second.result()) == (["a", "b"], ["c"])
 
 
+async def test_what_is_lost_by_then_is_not_there(backend: RedisBackend, lease: Lease) -> None:
+    async with asyncio.TaskGroup() as group:
+        claimed = waiting(group, backend, "w")
+        await until_waiting(backend, "w")
+        claimed.cancel()
+    await issue(backend, lease, "a", "b")
+    for _ in range(2):
+        await backend.tasks.beat("w", [token("b")])
+
+    async with asyncio.TaskGroup() as group:
+        claimed = waiting(group, backend, "w")
+
+    assert claimed.result() == ["b"]
+    entries = await backend.store.read_inbox(lease, limit=9, wait_s=0)
+    assert [each.command.token for each in entries if isinstance(each.command, TaskLost)] == [
+        token("a")
+    ]
+
+
 async def test_what_comes_for_one_who_leaves_is_lost_or_queued(
     backend: RedisBackend, lease: Lease
 ) -> None:
@@ -189,6 +209,7 @@ async def test_one_who_waits_goes_on_when_its_connection_is_cut(
         async with asyncio.TaskGroup() as group:
             claimed = waiting(group, far, "w")
             await until_waiting(backend, "w")
+            await far.lines.call("PING")  # so the answer to its claim is here too
             way.cut()
             await until_asked_twice(way)
             await until_waiting(backend, "w")

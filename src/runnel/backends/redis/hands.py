@@ -1,8 +1,8 @@
 """Tasks that a commit hands to a worker which waits for them: nobody has to ask first."""
 
 import asyncio
-from collections import defaultdict, deque
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Sequence
 
 from runnel.backends.redis.keys import Keys
 from runnel.backends.redis.line import Line
@@ -26,8 +26,8 @@ class Hands:
         self._line: Line | None = None
         self._opening = asyncio.Lock()
         self._heard: set[str] = set()
-        self._handed: dict[str, deque[Task]] = defaultdict(deque)
-        self._waiting: dict[str, asyncio.Future[None]] = {}
+        self._late: dict[str, list[Task]] = defaultdict(list)
+        self._waiting: dict[str, asyncio.Future[Sequence[Task]]] = {}
 
     async def listen(self, worker: str) -> None:
         """From now on this process hears what is handed to the worker; raises StoreError."""
@@ -41,42 +41,52 @@ class Hands:
             if line is not before:
                 self._heard.clear()
                 self._line = line
-                line.lost.add_done_callback(lambda _: self._wake(list(self._waiting)))
+                line.lost.add_done_callback(lambda _: self._wake_all())
             self._heard.add(worker)
 
-    def take(self, worker: str, limit: int) -> list[Task]:
-        """What was handed to it and is not taken yet."""
-        handed = self._handed.get(worker)
-        if not handed:
-            return []
-        return [handed.popleft() for _ in range(min(limit, len(handed)))]
+    def take_late(self, worker: str) -> list[Task]:
+        """What came when it did not wait: by now it may have been taken for lost."""
+        return self._late.pop(worker, [])
 
-    async def wait(self, worker: str, *, wait_s: float) -> None:
-        """Returns when something was handed to it, or might have been, and when the time is up."""
-        if wait_s <= 0 or self._handed.get(worker) or not self._hears(worker):
-            return
-        news = self._waiting[worker] = asyncio.get_running_loop().create_future()
+    def put_back(self, worker: str, tasks: Sequence[Task]) -> None:
+        self._late[worker].extend(tasks)
+
+    async def wait(self, worker: str, *, wait_s: float) -> Sequence[Task]:
+        """What is handed to it; nothing when the time is up, or something has come late."""
+        if wait_s <= 0 or self._late.get(worker) or not self._hears(worker):
+            return ()
+        news: asyncio.Future[Sequence[Task]] = asyncio.get_running_loop().create_future()
+        self._waiting[worker] = news
+        is_got = False
         try:
             async with self._clock.timeout(min(wait_s, self._lines.block_s)):
-                await news
+                tasks = await news
+            is_got = True
         except TimeoutError:
             self._heard.discard(worker)  # to subscribe again is to ask whether anybody is there
+            return ()
         finally:
-            self._waiting.pop(worker, None)
+            del self._waiting[worker]
+            if not is_got and news.done() and not news.cancelled():
+                self.put_back(worker, news.result())
+        return tasks
 
     def forget(self, worker: str) -> None:
-        self._handed.pop(worker, None)
+        self._late.pop(worker, None)
 
     def _hears(self, worker: str) -> bool:
         return self._line is not None and self._line.is_open and worker in self._heard
 
     def _told(self, channel: bytes, words: bytes) -> None:
         worker = channel.decode().removeprefix(self._prefix)
-        self._handed[worker].extend(decode_tasks(words))
-        self._wake([worker])
+        tasks = decode_tasks(words)
+        news = self._waiting.get(worker)
+        if news is None or news.done():
+            self.put_back(worker, tasks)
+        else:
+            news.set_result(tasks)
 
-    def _wake(self, workers: Iterable[str]) -> None:
-        for worker in workers:
-            news = self._waiting.get(worker)
-            if news is not None and not news.done():
-                news.set_result(None)
+    def _wake_all(self) -> None:
+        for news in self._waiting.values():
+            if not news.done():
+                news.set_result(())

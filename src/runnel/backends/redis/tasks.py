@@ -17,7 +17,7 @@ from runnel.core.codec import encode_message
 from runnel.core.commands import TASK_ENDINGS, Command, TaskStarted
 from runnel.core.effects import Task
 from runnel.core.ids import Token
-from runnel.errors import BrokenInvariantError
+from runnel.errors import BrokenInvariantError, StoreError
 from runnel.ports.clock import Clock
 from runnel.ports.registry import Orders, QueueRecord, WorkerAbout, WorkerRecord
 from runnel.ports.store import Position
@@ -49,12 +49,15 @@ class RedisTasks:
             waits = wait_s > 0 and deadline > self._clock.monotonic()
             if waits:
                 await self._hands.listen(worker)
-            tasks = self._hands.take(worker, limit)
+            tasks = await self._take_late(worker, limit)
             if not tasks:
                 tasks = await self._take(worker, queues, limit, starts=starts, waits=waits)
             if tasks or not waits:
                 return tasks
-            await self._hands.wait(worker, wait_s=deadline - self._clock.monotonic())
+            left_s = deadline - self._clock.monotonic()
+            tasks = await self._hands.wait(worker, wait_s=left_s)
+            if tasks:
+                return tasks
 
     async def start(self, worker: str, tokens: Sequence[Token], *, now: float) -> Sequence[bool]:
         held = self._keys.held + worker
@@ -152,6 +155,20 @@ class RedisTasks:
     ) -> float:
         args: list[Arg] = [repr(rate_per_second), burst, repr(wait_s_max), LEAP_S]
         return float(await self._lines.run("take_token", [self._keys.bucket + tag], args))
+
+    async def _take_late(self, worker: str, limit: int) -> Sequence[Task]:
+        """Of what was handed to it when it did not wait: what it still holds."""
+        late = self._hands.take_late(worker)
+        if not late:
+            return ()
+        try:
+            holds = await self.start(worker, [each.token for each in late], now=0.0)
+        except StoreError:
+            self._hands.put_back(worker, late)
+            raise
+        held = [each for each, is_held in zip(late, holds, strict=True) if is_held]
+        self._hands.put_back(worker, held[limit:])
+        return held[:limit]
 
     async def _take(
         self, worker: str, queues: Sequence[str] | None, limit: int, *, starts: bool, waits: bool
