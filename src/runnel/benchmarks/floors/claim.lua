@@ -1,8 +1,10 @@
 -- The floor of a claim with its start check: tasks leave the stream and are held by the worker.
--- KEYS  1 tasks  2 out  3 held by this worker
+-- One that finds none is handed some by the commit that issues them.
+-- KEYS  1 tasks  2 out  3 held by this worker  4 waiting workers
 -- ARGV  1 worker  2 how many at most
 local entries = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', ARGV[2])
 if #entries == 0 then
+  redis.call('HSET', KEYS[4], ARGV[1], ARGV[2])
   return {}
 end
 local bodies, ids, out, held = {}, {}, {}, {}

@@ -1,6 +1,6 @@
 -- The floor of a commit: everything of one batch, and how far the inbox was read.
 -- KEYS  1 partition  2 inbox  3 running  4 ended  5 headers  6 journal  7 tasks  8 out  9 ends
---       and the prefix 10 history
+--       10 waiting workers, and the prefixes 11 history  12 held  13 hand
 -- ARGV  1 sequence  2 position read  3 the position behind it, then four lists, each its length in
 --       items and the items: histories (id, entry), begun (created_at, id), ended (id, header),
 --       tasks (token, task)
@@ -22,7 +22,7 @@ local first, last = next_list()
 for at = first, last, 2 do
   journal[#journal + 1] = 'h' .. ARGV[at]
   journal[#journal + 1] = ARGV[at + 1]
-  redis.call('RPUSH', KEYS[10] .. ARGV[at], ARGV[at + 1])
+  redis.call('RPUSH', KEYS[11] .. ARGV[at], ARGV[at + 1])
 end
 
 local begun = {}
@@ -47,8 +47,30 @@ call_many('HSET', KEYS[5], headers)
 call_many('ZREM', KEYS[3], ids)
 call_many('ZADD', KEYS[4], ended)
 
+-- A worker that waits is handed tasks, the rest is queued.
 local out = {}
 first, last = next_list()
+if last >= first then
+  local waiting = redis.call('HGETALL', KEYS[10])
+  local share = math.ceil((last - first + 1) / #waiting)
+  for number = 1, #waiting, 2 do
+    local worker, most = waiting[number], math.min(tonumber(waiting[number + 1]), share)
+    local bodies, held = {}, {}
+    while first <= last and #bodies < most do
+      bodies[#bodies + 1] = ARGV[first + 1]
+      held[#held + 1] = ARGV[first]
+      held[#held + 1] = '0 10'
+      out[#out + 1] = ARGV[first]
+      out[#out + 1] = 'w' .. worker
+      first = first + 2
+    end
+    if #bodies > 0 then
+      redis.call('HDEL', KEYS[10], worker)
+      redis.call('PUBLISH', KEYS[13] .. worker, '[' .. table.concat(bodies, ',') .. ']')
+      call_many('HSET', KEYS[12] .. worker, held)
+    end
+  end
+end
 for at = first, last, 2 do
   local entry = redis.call('XADD', KEYS[7], '*', 't', ARGV[at], 'b', ARGV[at + 1])
   out[#out + 1] = ARGV[at]

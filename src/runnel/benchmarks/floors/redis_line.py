@@ -1,6 +1,6 @@
 """A connection to Redis for one loop of a floor: the engine's own, with nothing around it."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,11 @@ class FloorLine:
         """All are sent before the first answer is waited for."""
         answers = [self._line.ask(pack(each)) for each in commands]
         return [_checked(await each) for each in answers]
+
+    async def listen(self, channel: str, told: Callable[[bytes, bytes], None]) -> None:
+        """From now on `told` hears what is published there; nothing else can be asked then."""
+        self._line.told = told
+        await self.call("SUBSCRIBE", channel)
 
     async def load(self, name: str) -> str:
         """A script of this folder, by the name that EVALSHA takes from then on."""

@@ -39,7 +39,7 @@ def read_plan() -> Plan:
 
 
 class Names:
-    """Of one partition, as the engine has them for each; `held` and `history` are prefixes."""
+    """Of one partition, as the engine has for each; `held`, `hand` and `history` are prefixes."""
 
     def __init__(self, prefix: str) -> None:
         tag = prefix + ":{f}:"
@@ -55,4 +55,6 @@ class Names:
         self.tasks = tag + "tasks"
         self.out = tag + "out"
         self.held = tag + "held:"
+        self.waiting = tag + "waiting"
+        self.hand = tag + "hand:"
         self.ends = tag + "ends"

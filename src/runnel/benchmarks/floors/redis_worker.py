@@ -1,6 +1,7 @@
 """A worker of the floor: `python -m runnel.benchmarks.floors.redis_worker`.
 
-Claims as many tasks as it has slots, runs them, and reports them with its next claim.
+Claims as many tasks as it has slots, runs them, and reports them with its next claim. When there
+are none, the next commit that issues some hands them over.
 """
 
 import asyncio
@@ -8,7 +9,7 @@ import asyncio
 import msgspec
 
 from runnel.backends.redis.line import Arg
-from runnel.backends.redis.values import decode_task
+from runnel.backends.redis.values import decode_task, decode_tasks
 from runnel.benchmarks.floors.redis_line import FloorLine, open_line
 from runnel.benchmarks.floors.redis_names import Plan, read_plan
 from runnel.benchmarks.handlers import noop
@@ -17,32 +18,29 @@ from runnel.core.commands import TaskCompleted
 from runnel.core.values import NULL
 from runnel.runtime.clock import RealClock, RealIds
 
-BLOCK_MS = 1_000
-
 _encode = msgspec.json.Encoder().encode
 
 
 async def work(plan: Plan) -> None:
-    async with open_line(plan.redis_url) as line, open_line(plan.redis_url) as waiter:
-        await _work(plan, line, waiter)
+    async with open_line(plan.redis_url) as line, open_line(plan.redis_url) as ear:
+        await _work(plan, line, ear)
 
 
-async def _work(plan: Plan, line: FloorLine, waiter: FloorLine) -> None:
+async def _work(plan: Plan, line: FloorLine, ear: FloorLine) -> None:
     names, clock = plan.names, RealClock()
     worker = f"floor-12345-{RealIds().nonce()}"
+    handed: asyncio.Queue[bytes] = asyncio.Queue()
+    await ear.listen(names.hand + worker, lambda _channel, words: handed.put_nowait(words))
     claim_sha, report_sha = await line.load("claim"), await line.load("report")
     held = names.held + worker
-    claim = ("EVALSHA", claim_sha, 3, names.tasks, names.out, held, worker, plan.slots)
+    keys = (names.tasks, names.out, held, names.waiting)
+    claim = ("EVALSHA", claim_sha, len(keys), *keys, worker, plan.slots)
     reports: list[tuple[Arg, ...]] = []
     while True:
         *_, bodies = await line.calls([*reports, claim])
-        reports = []
-        if not bodies:
-            await waiter.call("XREAD", "COUNT", 1, "BLOCK", BLOCK_MS, "STREAMS", names.tasks, "0-0")
-            continue
+        tasks = [*map(decode_task, bodies)] or decode_tasks(await handed.get())
         args: list[Arg] = ["EVALSHA", report_sha, 3, held, names.out, names.inbox]
-        for body in bodies:
-            task = decode_task(body)
+        for task in tasks:
             started_at = clock.now()
             await noop(None, None)  # type: ignore[arg-type]  # it looks at neither
             report = TaskCompleted(

@@ -62,7 +62,8 @@ async def _decide(plan: Plan, line: FloorLine, waiter: FloorLine) -> None:
 def _keys(names: Names) -> list[str]:
     return [
         *(names.partition, names.inbox, names.running, names.ended, names.headers),
-        *(names.journal, names.tasks, names.out, names.ends, names.history),
+        *(names.journal, names.tasks, names.out, names.ends, names.waiting),
+        *(names.history, names.held, names.hand),
     ]
 
 
