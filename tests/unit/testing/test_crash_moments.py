@@ -43,6 +43,17 @@ async def test_a_call_fails_before_it_is_made_or_after_it_was_done(
     assert diary.read(About.MOMENT) == [moment]
 
 
+async def test_a_call_that_only_reads_has_one_moment(tmp_path: Path) -> None:
+    diary = Diary(tmp_path)
+    moments = Moments(diary, Disturbance(at=2, is_deadly=False))
+
+    answer = await moments.around("one", Calls().one, only_reads=True)
+    with pytest.raises(StoreError, match=f"{CUT}: before one"):
+        await moments.around("one", Calls().one, only_reads=True)
+
+    assert (answer, moments.calls, moments.passed) == ("answer", 2, 2)
+
+
 async def test_no_call_fails_once_the_process_has_nothing_more_to_do(tmp_path: Path) -> None:
     diary = Diary(tmp_path)
     moments = Moments(diary, Disturbance(at=1, is_deadly=False))

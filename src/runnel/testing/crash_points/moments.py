@@ -1,4 +1,6 @@
-"""The moments of a process at which something can happen to it: before each call, and after it."""
+"""The moments of a process at which something can happen to it: before each call, and after it
+if it changes what is stored.
+"""
 
 import os
 from collections.abc import Awaitable, Callable
@@ -28,7 +30,8 @@ class Moments:
     """Counts, and disturbs at the moment that was asked for.
 
     A call has two moments: before it is made, and when it has had its effect but whoever waits
-    for the answer has not seen it. One that is cancelled while it waits has only the first.
+    for the answer has not seen it. One that is cancelled while it waits has only the first; so has
+    one that only reads, because it leaves behind what was there before it.
     """
 
     def __init__(self, diary: Diary, disturbance: Disturbance) -> None:
@@ -38,9 +41,13 @@ class Moments:
         self._disturbance = disturbance
         self._is_over = False
 
-    async def around(self, call: str, work: Callable[[], Awaitable[T]]) -> T:
+    async def around(
+        self, call: str, work: Callable[[], Awaitable[T]], *, only_reads: bool = False
+    ) -> T:
         self.calls += 1
         self._pass("before", call)
+        if only_reads:
+            return await work()
         try:
             answer = await work()
         except Exception:
