@@ -1,7 +1,10 @@
 """A seed that breaks something is told as a short story, about as little as possible."""
 
+from collections.abc import Iterator
+
 import pytest
 
+from runnel.testing.simulation import shrink as shrink_module
 from runnel.testing.simulation.campaign import Outcome, run_seeds
 from runnel.testing.simulation.faults import Tally
 from runnel.testing.simulation.plan import make_plan
@@ -13,16 +16,21 @@ from tests.simulation import bugs
 LINES_MAX = 100
 
 
-@pytest.fixture
-def broken(monkeypatch: pytest.MonkeyPatch) -> Run:
-    bugs.lost_claim_never_noticed(monkeypatch)
-    runs = (simulate(make_plan(seed)) for seed in range(50))
-    return next(run for run in runs if run.broken is not None)
+@pytest.fixture(scope="module")
+def broken() -> Iterator[Run]:
+    with pytest.MonkeyPatch.context() as patch:
+        bugs.timer_lost_on_takeover(patch)
+        runs = (simulate(make_plan(seed)) for seed in range(50))
+        yield next(run for run in runs if run.broken is not None)
 
 
-def test_a_broken_run_shrinks_to_what_matters(broken: Run) -> None:
-    small = shrink(broken)
+@pytest.fixture(scope="module")
+def small(broken: Run) -> Run:
+    """By up to 150 runs, which take 2 s with this bug."""
+    return shrink(broken)
 
+
+def test_a_broken_run_shrinks_to_what_matters(broken: Run, small: Run) -> None:
     assert small.broken is not None
     assert broken.broken is not None
     assert small.broken.check == broken.broken.check
@@ -31,15 +39,17 @@ def test_a_broken_run_shrinks_to_what_matters(broken: Run) -> None:
     assert len(small.plan.acts) < max(1, len(broken.plan.acts)) or not small.plan.acts
 
 
-def test_a_story_says_what_broke_and_how_to_see_it_again(broken: Run) -> None:
-    story = tell(broken, shrink(broken)).splitlines()
+def test_a_story_says_what_broke_and_how_to_see_it_again(broken: Run, small: Run) -> None:
+    story = tell(broken, small).splitlines()
 
     assert story[0].startswith(f"seed {broken.plan.seed} broke an invariant: stuck: ")
     assert story[-1].strip() == f"again: make sim SEED={broken.plan.seed} COUNT=1"
     assert len(story) < LINES_MAX
 
 
-def test_a_finding_is_part_of_the_outcome(broken: Run) -> None:
+def test_a_finding_is_part_of_the_outcome(broken: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shrink_module, "RUNS_MAX", 5)  # how small it gets is told above
+
     outcome = run_seeds([broken.plan.seed])
 
     assert len(outcome.findings) == 1

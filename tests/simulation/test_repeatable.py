@@ -31,12 +31,11 @@ def test_no_two_seeds_give_the_same_run(digests: list[str]) -> None:
     assert len(set(digests)) == len(SEEDS)
 
 
-@pytest.mark.parametrize("hash_seed", ["1", "2"])
-def test_another_process_gives_the_same_run(hash_seed: str, digests: list[str]) -> None:
+def test_another_process_gives_the_same_run(digests: list[str]) -> None:
     """Sets of texts have another order in each process: nothing may depend on it."""
     found = subprocess.run(
         [sys.executable, "-c", PROGRAM],
-        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        env={**os.environ, "PYTHONHASHSEED": "1"},  # of this process it is drawn by lot
         capture_output=True,
         text=True,
         check=True,
