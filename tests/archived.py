@@ -39,8 +39,8 @@ async def empty_archive(postgres: PostgresServer, schema: str) -> None:
             "SELECT tablename FROM pg_tables WHERE schemaname = $1 AND tablename <> 'versions'",
             schema,
         )
-        for (table,) in tables:
-            await connection.execute(f'DELETE FROM "{schema}".{table}')
+        statements = [f'DELETE FROM "{schema}".{table}' for (table,) in tables]
+        await connection.execute("; ".join(statements))
     finally:
         await connection.close()
 

@@ -4,13 +4,14 @@ import gc
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import NoReturn
 
 import hypothesis
 import pytest
 
 from runnel.runtime.servers import RedisServer
+from tests.forks import end_forks
 from tests.redis_server import empty
 
 pytest.register_assert_rewrite("runnel.testing")
@@ -66,6 +67,12 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {part: place for place, part in enumerate(BUDGET_S)}
     items.sort(key=lambda item: places.get(part_of(item.nodeid), len(places)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_forks_left() -> Iterator[None]:
+    yield
+    end_forks()
 
 
 @pytest.fixture(scope="session")

@@ -25,8 +25,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from runnel.cli.main import run_command
-
 ROOT = Path(__file__).parents[1]
 # What commands import late: a fork has it already.
 PRELOADED = ("runnel.api", "runnel.authoring", "runnel.backends", "runnel.cli", "runnel.core")
@@ -98,17 +96,35 @@ class Fork:
 class Forks:
     """The process that is forked, as seen by a test."""
 
-    def __init__(self, address: str) -> None:
-        self._address = address
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="forks-")
+        self._address = f"{self._folder.name}/socket"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(self._address)
+            listener.listen()
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.forks", str(listener.fileno())],
+                cwd=ROOT,
+                stdin=subprocess.PIPE,
+                pass_fds=[listener.fileno()],
+            )
+
+    def end(self) -> None:
+        self._process.communicate()  # the end of its stdin ends it
+        self._folder.cleanup()
 
     def begin(
         self, words: Sequence[str], folder: Path, environment: Mapping[str, str], streams: Streams
     ) -> Fork:
         order = {"words": words, "folder": str(folder), "environment": dict(environment)}
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        connection.connect(self._address)
-        socket.send_fds(connection, [json.dumps(order).encode()], streams)
-        return Fork(connection)
+        try:
+            connection.connect(self._address)
+            socket.send_fds(connection, [json.dumps(order).encode()], streams)
+            return Fork(connection)
+        except BaseException:
+            connection.close()
+            raise
 
     def run(
         self,
@@ -136,24 +152,13 @@ class Forks:
 @cache
 def forks() -> Forks:
     """One for all tests of this process, started when it is first needed."""
-    folder = tempfile.TemporaryDirectory(prefix="forks-")
-    address = f"{folder.name}/socket"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        listener.bind(address)
-        listener.listen()
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.forks", str(listener.fileno())],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            pass_fds=[listener.fileno()],
-        )
+    return Forks()
 
-    def end() -> None:
-        process.communicate()  # the end of its stdin ends it
-        folder.cleanup()
 
-    atexit.register(end)
-    return Forks(address)
+def end_forks() -> None:
+    if forks.cache_info().currsize:
+        forks().end()
+        forks.cache_clear()
 
 
 def _read(pipes: Sequence[int], deadline_s: float) -> list[str]:
@@ -219,10 +224,13 @@ def _attend(connection: socket.socket) -> NoReturn:
     connection.send(str(command).encode())
     _, status = os.waitpid(command, 0)
     connection.send(str(os.waitstatus_to_exitcode(status)).encode())
-    os._exit(0)
+    os.kill(os.getpid(), signal.SIGKILL)  # so that a measurement of coverage does not count it
+    raise AssertionError("nothing survives that")
 
 
 def _obey(order: dict[str, Any], streams: Sequence[int]) -> NoReturn:
+    from runnel.cli.main import run_command
+
     os.chdir(order["folder"])
     os.environ.clear()
     os.environ.update(order["environment"])

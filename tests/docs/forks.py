@@ -12,4 +12,4 @@ class Forks:
         self, words: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None
     ) -> Done:
         given = environment or clean_environment()
-        return forks().run(words, folder, given, deadline_s=DEADLINE_S)
+        return forks().run(words, folder, given, deadline_s=3 * DEADLINE_S)
