@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
+from starlette.routing import BaseRoute
 
 from runnel.api.app import build_app
 from runnel.api.security.guard import Guard, Rules
@@ -104,11 +105,23 @@ async def open_api(
             token_per_minute=settings.token_requests_per_minute,
         )
         app = build_app(site, Guard(tokens, backend.windows, rules))
+        app.router.routes = _first_routes(app)
         transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
         http = await stack.enter_async_context(
             httpx.AsyncClient(transport=transport, base_url=BASE)
         )
         yield Api(http=http, site=site, work=work, tokens=tokens, app=app)
+
+
+_routes: list[BaseRoute] = []
+
+
+def _first_routes(app: FastAPI) -> list[BaseRoute]:
+    """Those of the first app: FastAPI makes each anew when it is first called, which takes as long
+    as many a test, and they hold nothing of an app.
+    """
+    _routes[:] = _routes or app.router.routes
+    return _routes
 
 
 async def _engine(
