@@ -4,8 +4,10 @@ import pytest
 
 from tests.conftest import BUDGET_S, Ledger, part_of
 
-# Added up over all workers, of which there are three on two cores: less than ten minutes.
-TOTAL_MAX_S = 1_700
+# Added up over all workers, of which there are three on two cores: eight and a half minutes, with
+# the half that it takes to collect the tests.
+TOTAL_MAX_S = 1_450
+UNIT_S = BUDGET_S["unit"]
 
 
 def report(part: str, *, seconds: float, skipped: str | None = None) -> pytest.TestReport:
@@ -20,7 +22,7 @@ def report(part: str, *, seconds: float, skipped: str | None = None) -> pytest.T
     )
 
 
-def test_all_budgets_together_stay_under_ten_minutes_on_two_cores() -> None:
+def test_all_budgets_together_stay_far_under_ten_minutes_on_two_cores() -> None:
     assert sum(BUDGET_S.values()) <= TOTAL_MAX_S
 
 
@@ -31,9 +33,9 @@ def test_a_part_is_the_folder_below_tests() -> None:
 @pytest.mark.parametrize(
     ("part", "seconds", "factor", "expected"),
     [
-        ("unit", 99.0, 1.0, []),
-        ("unit", 101.0, 1.0, ["tests/unit took 101.0 s, it may take 100 s"]),
-        ("unit", 101.0, 2.0, []),
+        ("unit", UNIT_S - 1, 1.0, []),
+        ("unit", UNIT_S + 1, 1.0, [f"tests/unit took {UNIT_S + 1}.0 s, it may take {UNIT_S} s"]),
+        ("unit", UNIT_S + 1, 2.0, []),
         ("new", 0.0, 1.0, ["tests/new has no budget: give it one in tests/conftest.py"]),
     ],
 )
@@ -48,7 +50,7 @@ def test_a_part_that_takes_too_long_is_named(
     assert ledger.over_budget() == expected
 
 
-@pytest.mark.parametrize(("seconds", "expected"), [(101.0, False), (201.0, True)])
+@pytest.mark.parametrize(("seconds", "expected"), [(UNIT_S + 1, False), (2 * UNIT_S + 1, True)])
 def test_only_what_no_busy_machine_explains_fails_the_run(seconds: float, expected: bool) -> None:
     ledger = Ledger(factor=1, is_strict=True)
 
