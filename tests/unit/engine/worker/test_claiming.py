@@ -97,6 +97,18 @@ async def test_one_claim_takes_as_many_tasks_as_there_are_free_slots(stage: Stag
     assert sum(1 for _ in tasks.limits) <= 5
 
 
+async def test_tasks_that_end_at_once_leave_their_slots_to_the_next_claim(stage: Stage) -> None:
+    tasks = recorded(stage)
+    await stage.issue(*(stage.task("output") for _ in range(3)))
+
+    async with stage.working(concurrency=4):
+        await stage.results(3)
+        await stage.issue(*(stage.task("output") for _ in range(20)))
+        await stage.results(23)
+
+    assert set(tasks.limits) == {4}
+
+
 async def test_never_more_tasks_run_than_there_are_slots_over_all_queues(stage: Stage) -> None:
     running, most = 0, 0
 
