@@ -2,7 +2,8 @@
 
 What does not fit it is refused.
 
-With RUNNEL_SCHEMA_WHOLE=1 every case of the coverage phase is tried as well, which takes minutes.
+With RUNNEL_SCHEMA_WHOLE=1 every case of the coverage phase is tried as well, which takes minutes,
+and finds that a workflow may have `labels: null`: an empty key of YAML is read so.
 """
 
 import json
