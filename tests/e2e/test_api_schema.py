@@ -6,6 +6,7 @@ With RUNNEL_SCHEMA_WHOLE=1 every case of the coverage phase is tried as well, wh
 and finds that a workflow may have `labels: null`: an empty key of YAML is read so.
 """
 
+import asyncio
 import json
 import os
 import subprocess
@@ -21,6 +22,7 @@ from tests.e2e.dev_server import DevServer, dev_server
 from tests.e2e.program import DEADLINE_S
 from tests.e2e.schema_hooks import KNOWN
 from tests.redis_server import empty
+from tests.waiting import eventually
 
 SEED = 6
 EXAMPLES = 4
@@ -82,6 +84,7 @@ def test_every_answer_fits_its_description(server: DevServer, token: str) -> Non
     with httpx.Client(base_url=server.url, headers=bearer, timeout=DEADLINE_S) as http:
         known = {**_seeded(http), "token_id": [token.split("_")[1]]}
         operations = _operations(http)
+        asyncio.run(eventually(lambda: _is_closed(server), DEADLINE_S))
         done = _schemathesis(server, token, known)
         still = http.get("/v1/executions").status_code
         without = httpx.get(f"{server.url}/v1/executions").status_code
@@ -89,6 +92,11 @@ def test_every_answer_fits_its_description(server: DevServer, token: str) -> Non
     assert done.returncode == 0, f"{done.stdout[-8_000:]}\n{done.stderr}"
     assert f"Tested: {operations - len(ENDLESS)}" in done.stdout
     assert (still, without) == (200, 401)
+
+
+def _is_closed(server: DevServer) -> bool:
+    """A server may take three seconds to see the first token."""
+    return httpx.get(f"{server.url}/v1/executions").status_code == httpx.codes.UNAUTHORIZED
 
 
 def _seeded(http: httpx.Client) -> dict[str, list[str]]:
