@@ -7,7 +7,8 @@ from runnel.testing.simulation.world import simulate
 from tests.simulation import bugs, hold_up_bugs, rule_bugs, telling_bugs, value_bugs
 
 SEEDS_MAX = 100
-
+# Early those that find what few others do: 44 s of processor time for all bugs instead of 75.
+SEEDS = tuple(dict.fromkeys((0, 1, 72, 36, 22, 43, 16, *range(SEEDS_MAX))))
 
 ALL = (*bugs.ALL, *value_bugs.ALL, *rule_bugs.ALL, *hold_up_bugs.ALL, *telling_bugs.ALL)
 
@@ -16,7 +17,7 @@ ALL = (*bugs.ALL, *value_bugs.ALL, *rule_bugs.ALL, *hold_up_bugs.ALL, *telling_b
 def test_a_bug_is_found(bug: bugs.Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     bug(monkeypatch)
 
-    runs = (simulate(make_plan(seed)) for seed in range(SEEDS_MAX))
+    runs = (simulate(make_plan(seed)) for seed in SEEDS)
     found = next((run.broken for run in runs if run.broken is not None), None)
 
     assert found is not None
