@@ -18,7 +18,9 @@ SHOWN = "metrics on "
 
 
 async def url_of(process: Running) -> str:
-    return (await process.says(SHOWN)).removeprefix(SHOWN)
+    """It may have been said before what was waited for first."""
+    said = [line for line in process.lines if SHOWN in line]
+    return (said[0] if said else await process.says(SHOWN)).removeprefix(SHOWN)
 
 
 async def scrape(url: str) -> Samples:
