@@ -81,23 +81,33 @@ for at = first, last_item, 2 do
   end
 end
 
+-- Together: a call for each of them, and a line of each in the append-only file, costs more.
+local headers, running, others, ended = {}, {}, {}, {f = {}, c = {}}
 first, last_item = items()
 for at = first, last_item, 4 do
-  local id, created_at, kind = ARGV[at], ARGV[at + 2], ARGV[at + 3]
-  if redis.call('HSET', KEYS[9], id, ARGV[at + 1]) == 1 then
-    index_execution(id, created_at)
-  end
+  local id, kind = ARGV[at], ARGV[at + 3]
+  headers[#headers + 1] = id
+  headers[#headers + 1] = ARGV[at + 1]
   if kind == 'r' then
-    redis.call('ZADD', KEYS[5], created_at, id)
+    running[#running + 1] = ARGV[at + 2]
+    running[#running + 1] = id
   else
-    redis.call('ZREM', KEYS[5], id)
+    others[#others + 1] = id
   end
-  if journal_max > 0 and kind == 'f' then
-    redis.call('ZADD', KEYS[21], ARGV[3], id)
-  elseif journal_max > 0 and kind == 'c' then
-    redis.call('ZADD', KEYS[22], ARGV[3], id)
+  if journal_max > 0 and ended[kind] then
+    table.insert(ended[kind], ARGV[3])
+    table.insert(ended[kind], id)
   end
 end
+if call_many('HSET', KEYS[9], headers) > 0 then
+  for at = first, last_item, 4 do
+    index_execution(ARGV[at], ARGV[at + 2])
+  end
+end
+call_many('ZADD', KEYS[5], running)
+call_many('ZREM', KEYS[5], others)
+call_many('ZADD', KEYS[21], ended.f)
+call_many('ZADD', KEYS[22], ended.c)
 
 first, last_item = items()
 for at = first, last_item do

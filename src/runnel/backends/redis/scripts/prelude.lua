@@ -4,11 +4,14 @@
 local CHUNK = 1000
 
 -- Calls `command key values...` as often as the number of values needs; CHUNK is even, so that
--- pairs stay together.
+-- pairs stay together. Returns the sum of the answers.
 local function call_many(command, key, values)
+  local sum = 0
   for first = 1, #values, CHUNK do
-    redis.call(command, key, unpack(values, first, math.min(first + CHUNK - 1, #values)))
+    local last = math.min(first + CHUNK - 1, #values)
+    sum = sum + redis.call(command, key, unpack(values, first, last))
   end
+  return sum
 end
 
 -- `HMGET key fields...`, for any number of fields: a list with false for each that is not there.
