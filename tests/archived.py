@@ -40,7 +40,8 @@ async def empty_archive(postgres: PostgresServer, schema: str) -> None:
             schema,
         )
         statements = [f'DELETE FROM "{schema}".{table}' for (table,) in tables]
-        await connection.execute("; ".join(statements))
+        if statements:  # there is nothing yet the first time
+            await connection.execute("; ".join(statements))
     finally:
         await connection.close()
 
