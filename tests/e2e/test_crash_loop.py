@@ -21,6 +21,10 @@ from threading import Event
 def die():
     os._exit(9)
 
+def say_and_die():
+    print("my last words")
+    os._exit(9)
+
 def work(file, name, seconds):
     with Path(file).open("a") as log:
         print(name, file=log)
@@ -105,3 +109,14 @@ def test_two_killers_are_told_apart_from_their_neighbours(program: Program) -> N
 
     assert codes[-1] == 1
     assert states(program) == {"one": "FAILED", "quick": "COMPLETED", "two": "FAILED"}
+
+
+def test_what_was_printed_before_the_process_died_is_not_lost(program: Program) -> None:
+    saying = {"function": "crashing:say_and_die"}
+    document = {"name": "s", "nodes": [{"id": "last", "handler": "python", "config": saying}]}
+    (program.folder / "saying.json").write_text(json.dumps(document))
+
+    done = program.run("run", "saying.json")
+
+    assert done.returncode == KILLED
+    assert "my last words" in done.stderr

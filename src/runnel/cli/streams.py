@@ -1,5 +1,6 @@
 """Keeps stdout for results: what user code prints meanwhile goes to stderr."""
 
+import io
 import os
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,9 @@ def results() -> Iterator[TextIO]:
     ends on stderr, at the level of file descriptors.
     """
     sys.stdout.flush()
+    is_by_line = isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.line_buffering
+    # Into a pipe, what code printed before it took its process down would be lost.
+    _buffer_by_line(is_wanted=True)
     saved = os.dup(STDOUT)
     os.dup2(STDERR, STDOUT)
     out = os.fdopen(saved, "w", encoding=sys.stdout.encoding, errors="replace")
@@ -24,6 +28,7 @@ def results() -> Iterator[TextIO]:
     finally:
         sys.stdout.flush()
         os.dup2(saved, STDOUT)
+        _buffer_by_line(is_wanted=is_by_line)
         _close(out)
 
 
@@ -52,6 +57,11 @@ def drop_output() -> None:
     for number in (STDOUT, STDERR):
         if not os.isatty(number):
             os.dup2(nothing, number)
+
+
+def _buffer_by_line(*, is_wanted: bool) -> None:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=is_wanted)
 
 
 def _fill(number: int) -> None:
