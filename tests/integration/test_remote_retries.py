@@ -229,6 +229,17 @@ async def test_a_stream_that_breaks_goes_on_behind_its_last_message(
     assert asked == [None, None, "n1", "n1"]
 
 
+async def test_what_only_looks_like_the_end_of_a_line_is_part_of_a_message(
+    odd: OddServer, client: Client
+) -> None:
+    text = "a\u0085b\u2028c\u2029d"
+    data = {"at": "2026-01-31T09:30:00.250Z", "event": "Said", "fields": {"text": text}}
+    said = f"id: n1\r\nevent: Said\r\ndata: {json.dumps(data, ensure_ascii=False)}\r\n\r\n"
+    odd.says("/v1/executions/01x/events", stream(said.encode()), answer(204))
+
+    assert [each.fields["text"] async for each in client.follow("01x")] == [text]
+
+
 async def test_a_stream_that_has_told_all_ends(odd: OddServer, client: Client) -> None:
     odd.says(
         "/v1/executions/01x/events",
