@@ -1,0 +1,14 @@
+"""A step of a path is one step, whatever is in it."""
+
+import httpx
+import pytest
+
+from runnel.remote.paths import step
+
+
+@pytest.mark.parametrize("text", [".", "..", "a/b", "a?b#c", "%2e", "...", "über"])
+def test_what_is_sent_is_one_step_below_the_one_before(text: str) -> None:
+    url = httpx.URL(f"http://host/v1/executions/{step(text)}/cancel")
+
+    assert url.raw_path.count(b"/") == 4
+    assert url.path == f"/v1/executions/{text}/cancel"
