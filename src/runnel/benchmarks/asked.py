@@ -85,6 +85,8 @@ def asked(workload: str, given: Options) -> Asked:
 
 def _backend(workload: str, given: Options) -> Backend:
     backend = given.backend
+    if backend is None and workload == "start":
+        return "sqlite"
     if backend is None:
         on_servers = given.redis_url is not None or workload in ON_SERVERS
         return "redis" if on_servers else "sqlite"
@@ -117,6 +119,8 @@ def _durability(backend: Backend, given: str | None) -> Durability:
 def _check_urls(workload: str, backend: Backend, given: Options) -> None:
     urls = {"--redis-url": given.redis_url, "--postgres-url": given.postgres_url}
     named = [option for option, url in urls.items() if url is not None]
+    if workload == "start" and named:
+        raise InputError("'start' begins with nothing, on no server: give no URL")
     if named and backend != "redis":
         raise InputError(f"{named[0]}: expected --backend redis with it, got '{backend}'")
     if given.redis_url is None and given.postgres_url is not None:

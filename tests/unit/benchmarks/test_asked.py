@@ -42,6 +42,7 @@ def test_what_needs_servers_is_on_redis(workload: str, given: Options) -> None:
         ("diamond", Options(backend="redis", postgres_url=POSTGRES), "expected --redis-url with"),
         ("takeover", Options(backend="sqlite"), "'takeover' needs servers"),
         ("start", Options(backend="memory"), "'start' begins with nothing"),
+        ("start", Options(redis_url=REDIS), "on no server: give no URL"),
         ("archive", Options(redis_url=REDIS), "it takes private servers only"),
     ],
 )
