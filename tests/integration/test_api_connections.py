@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,6 +19,7 @@ DEADLINE_S = 20.0
 HEAD = (
     b"POST /v1/workflows/validate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 )
+NO_CHUNK = b"zz\r\n{}\r\n"
 LIVE = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
@@ -102,3 +104,35 @@ async def test_what_is_no_request_is_refused_as_a_problem(api: Api, sent: bytes)
     assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
     assert b"content-type: application/problem+json" in head.lower()
     assert (found["status"], found["code"]) == (400, "malformed_request")
+
+
+async def test_a_body_that_breaks_off_in_nonsense_is_refused_once(
+    api: Api, caplog: pytest.LogCaptureFixture
+) -> None:
+    head = HEAD.replace(b"application/json", b"text/plain")
+    async with connected(api) as (reader, writer):
+        writer.write(head + b"Transfer-Encoding: chunked\r\n\r\n" + NO_CHUNK)
+        answer = await reader.read()
+
+    assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert answer.count(b"\r\n\r\n") == 1
+    assert errors_of(caplog) == []
+
+
+async def test_nonsense_behind_an_answer_ends_the_connection_without_a_word(
+    api: Api, caplog: pytest.LogCaptureFixture
+) -> None:
+    head = HEAD.replace(b"application/json", b"text/plain")
+    async with connected(api) as (reader, writer):
+        writer.write(head + b"Transfer-Encoding: chunked\r\n\r\n")
+        answer = await reader.readuntil(b"\r\n")
+        writer.write(NO_CHUNK)
+        rest = await reader.read()
+
+    assert answer == b"HTTP/1.1 415 Unsupported Media Type\r\n"
+    assert rest.count(b"\r\n\r\n") == 1
+    assert errors_of(caplog) == []
+
+
+def errors_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR]

@@ -12,6 +12,7 @@ from runnel.api.problems import malformed_request
 # its body. 10 MB take that long at 1.3 Mbit/s.
 REQUEST_S = 60.0
 _ARRIVING = frozenset({h11.IDLE, h11.SEND_BODY})
+_UNANSWERED = frozenset({h11.IDLE, h11.SEND_RESPONSE})
 
 
 class TimelyProtocol(H11Protocol):
@@ -35,7 +36,19 @@ class TimelyProtocol(H11Protocol):
             self._look()
 
     def send_400_response(self, msg: str) -> None:
-        """What is no request of HTTP is refused in the same form as one that asks for too much."""
+        """What is no request of HTTP is refused in the same form as one that asks for too much.
+
+        Whatever the application would still say is dropped, and after the beginning of an answer
+        there is no place for another one.
+        """
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if self.conn.our_state in _UNANSWERED:
+            self._refuse()
+        self.transport.close()
+
+    def _refuse(self) -> None:
         answer = malformed_request("what came is no request of HTTP/1.1")
         head = h11.Response(
             status_code=answer.status_code,
@@ -44,7 +57,6 @@ class TimelyProtocol(H11Protocol):
         )
         for event in (head, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
-        self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget()
