@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,11 @@ from runnel.cli.main import run_command
 from runnel.runtime.servers import PostgresServer, RedisServer
 from runnel.settings import VARIABLES
 from tests.conftest import MissingPart
+from tests.e2e.program import Program
 from tests.servers import need
+from tests.waiting import eventually
+
+FLOOR_KEYS = "runnel-bench-*-floor:*:history:*"
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -24,6 +29,11 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    return Program(tmp_path)
 
 
 def measured(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
@@ -80,6 +90,29 @@ def test_named_servers_are_used_and_left_as_they_were(
     assert found["settings"]["redis"].startswith("redis://***@")
     assert left == [b"runnel-bench-other:kept"]
     assert asyncio.run(schemas_of(own_postgres)) == before
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+async def test_named_servers_are_left_as_they_were_when_it_is_ended_in_the_middle(
+    program: Program,
+    own_redis: RedisServer,
+    own_postgres: PostgresServer,
+    *,
+    number: signal.Signals,
+    code: int,
+) -> None:
+    urls = ("--redis-url", own_redis.url, "--postgres-url", own_postgres.url)
+    before = await schemas_of(own_postgres)
+
+    with redis.Redis.from_url(own_redis.url) as client:
+        async with program.running("bench", *urls, "--count", "20000") as running:
+            await eventually(lambda: bool(client.keys(FLOOR_KEYS)), deadline_s=60)
+            running.send(number)
+            found, _, err = await running.ends()
+        left = client.keys("*")
+
+    assert (found, "error" in err, left) == (code, False, [])
+    assert await schemas_of(own_postgres) == before
 
 
 def test_people_get_a_table_and_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:

@@ -138,7 +138,10 @@ def bench(
     )
     wanted = asked(workload, options)
     print(f"{title(wanted)}\n{wanted.about}", file=sys.stderr, flush=True)
-    measured = asyncio.run(_measure(wanted))
+    try:
+        measured = asyncio.run(_measure(wanted))
+    except asyncio.CancelledError:
+        return exits.TERMINATED
     if as_json:
         print(pretty(document(wanted, measured)))
     else:
@@ -147,6 +150,17 @@ def bench(
 
 
 async def _measure(wanted: "Asked") -> "Measured":
+    """SIGTERM cancels it, as Ctrl-C does: what it has on servers of others is removed then."""
+    import asyncio
+    import signal
+
+    measuring = asyncio.current_task()
+    if measuring is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, measuring.cancel)
+    return await _measure_by(wanted)
+
+
+async def _measure_by(wanted: "Asked") -> "Measured":
     from runnel.benchmarks.cold_start import cold_starts
     from runnel.benchmarks.kinds import KINDS
     from runnel.benchmarks.measuring import summarised

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from runnel.benchmarks.floors.batch import COMMANDS_MAX, Batch, Runs, creation
 from runnel.benchmarks.floors.shape import Shape
+from runnel.benchmarks.floors.telling import tell
 from runnel.benchmarks.handlers import noop
 from runnel.core.commands import Command, CreateExecution, TaskCompleted
 from runnel.core.ids import ExecutionId, Nonce, Token
@@ -90,13 +91,13 @@ class EmbeddedFloor:
             batch = self._runs.decide(commands, self._clock.now(), nonce)
             await self._storage.store(self._shape, [each for each, _ in submitted], batch)
             for command, stored in submitted:
-                stored.set_result(None)
+                tell(stored)
                 self._inbox.append(command)
             self._tasks.extend(batch.tasks)
             if batch.tasks:
                 self._has_tasks.set()
             for execution_id, *_ in batch.ended:
-                self._waiting.pop(execution_id).set_result(None)
+                tell(self._waiting.pop(execution_id))
             if self._inbox:
                 self._has_news.set()
 

@@ -16,6 +16,7 @@ from runnel.benchmarks.floors.postgres_archive import open_database, record
 from runnel.benchmarks.floors.redis_line import FloorLine, open_line
 from runnel.benchmarks.floors.redis_names import WORKFLOWS, Plan
 from runnel.benchmarks.floors.shape import shape_of
+from runnel.benchmarks.floors.telling import tell
 from runnel.core.codec import encode_message
 from runnel.core.commands import CreateExecution
 from runnel.core.ids import ExecutionId
@@ -71,7 +72,7 @@ class RedisFloor:
                 for first in range(0, len(commands), SENT_AT_ONCE):
                     await self._deliver(line, sha, commands[first : first + SENT_AT_ONCE])
                 for _, sent in submitted:
-                    sent.set_result(None)
+                    tell(sent)
 
     async def _deliver(
         self, line: FloorLine, sha: str, commands: Sequence[CreateExecution]
@@ -91,7 +92,7 @@ class RedisFloor:
                 for place, fields in found[0][1] if found else ():
                     position = place
                     for execution_id in fields[1].decode().split("\n"):
-                        self._waiting.pop(execution_id).set_result(None)
+                        tell(self._waiting.pop(execution_id))
 
 
 @asynccontextmanager
