@@ -18,6 +18,7 @@ from runnel.errors import (
     WorkflowFailedError,
     WrongStateError,
 )
+from runnel.idempotency import execution_id_of
 from runnel.reruns import Rerun
 from tests.e2e.dev_server import DevServer, dev_server
 from tests.e2e.program import Program
@@ -297,3 +298,13 @@ async def test_many_wait_at_once_on_one_client(server: DevServer) -> None:
             await client.signal(begun, "go")
 
     assert {each.result().status.value for each in waits} == {"COMPLETED"}
+
+
+async def test_a_key_in_any_language_makes_the_id_that_it_makes_here(server: DevServer) -> None:
+    chain, key = server.program.folder / "chain.json", "Käse, счёт № 7"
+
+    async with Client(server.url) as client:
+        first = await client.submit(chain, idempotency_key=key)
+        second = await client.submit(chain, idempotency_key=key)
+
+    assert first == second == execution_id_of("chain", key)

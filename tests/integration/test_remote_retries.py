@@ -9,6 +9,7 @@ import pytest
 
 from runnel import Client
 from runnel.errors import (
+    InputError,
     NoServerError,
     NotAuthenticatedError,
     NotRunnelError,
@@ -68,6 +69,16 @@ async def test_a_submit_is_tried_again_with_the_same_key(
     assert await client.submit("report", {"year": 2026}) == "01x"
     keys = {request.headers["idempotency-key"] for request in odd.requests}
     assert (len(odd.requests), len(keys)) == (2, 1)
+
+
+@pytest.mark.parametrize("key", ["a\nb", " a", "a\t", "a\x7f", "\ud800", "x" * 501])
+async def test_a_key_that_no_header_can_have_is_refused_before_anything_is_sent(
+    odd: OddServer, client: Client, key: str
+) -> None:
+    with pytest.raises(InputError, match="idempotency key"):
+        await client.submit("report", idempotency_key=key)
+
+    assert odd.requests == []
 
 
 async def test_two_submits_have_two_keys(odd: OddServer, client: Client) -> None:

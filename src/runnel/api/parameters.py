@@ -3,6 +3,7 @@
 from typing import Annotated, TypeAlias
 
 from fastapi import Header, Path, Query
+from pydantic import BeforeValidator
 
 from runnel.api.models.workflows import VERSION_MAX
 from runnel.core.checks.values import NAME_CHARS_MAX
@@ -23,8 +24,21 @@ After: TypeAlias = Annotated[
 Version: TypeAlias = Annotated[
     int | None, Query(ge=1, le=VERSION_MAX, description="By default the newest")
 ]
+
+
+def _as_written(found: object) -> object:
+    """Servers read headers as Latin-1: a key in another language comes as UTF-8."""
+    if not isinstance(found, str):
+        return found
+    try:
+        return found.encode("latin-1").decode()
+    except UnicodeError:
+        return found
+
+
 IdempotencyKey: TypeAlias = Annotated[
     str | None,
+    BeforeValidator(_as_written),
     Header(
         alias="Idempotency-Key",
         description="The same key is the same call: it is acted on once",

@@ -12,6 +12,7 @@ import msgspec
 from runnel.core.json_types import Json
 from runnel.errors import NoServerError, NotAuthenticatedError, NotRunnelError, RunnelError
 from runnel.ports.clock import Clock, Ids
+from runnel.remote.keys import check_key
 from runnel.remote.problems import error_of
 from runnel.remote.reasons import reason_of
 from runnel.remote.server_address import ServerAddress
@@ -174,6 +175,7 @@ class Transport:
     async def _try(self, call: Call) -> Json:
         headers = {} if call.body is None else {"Content-Type": JSON}
         if call.key is not None:
+            check_key(call.key)
             headers["Idempotency-Key"] = call.key
         longest_s = self._timeout_s + (call.waits_s + MARGIN_S if call.waits_s else 0.0)
         try:
@@ -182,7 +184,7 @@ class Transport:
                 call.path,
                 params=httpx.QueryParams([*call.query]),
                 content=call.body,
-                headers=headers,
+                headers=httpx.Headers(headers, encoding="utf-8"),
                 timeout=httpx.Timeout(longest_s, connect=min(CONNECT_S, self._timeout_s)),
             )
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
