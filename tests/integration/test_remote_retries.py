@@ -142,6 +142,18 @@ async def test_whoever_is_asked_to_come_back_much_later_is_told_so_at_once(
     assert (caught.value.most, len(odd.requests)) == (60, 1)
 
 
+async def test_a_server_that_is_not_ready_says_which_part_is_not(
+    odd: OddServer, client: Client
+) -> None:
+    parts = b'{"status": "not ready", "parts": {"store": "Redis: it is away", "archive": null}}'
+    odd.says("/health/ready", json_answer(parts, 503))
+
+    found = await client.ready()
+
+    assert (found.is_ready, found.parts["store"]) == (False, "Redis: it is away")
+    assert len(odd.requests) == 1
+
+
 async def test_a_date_to_come_back_at_is_understood(odd: OddServer, client: Client) -> None:
     past = "Wed, 21 Oct 2015 07:28:00 GMT"
     odd.says(HISTORY, problem(503, "store", retry_after=past), NOTHING)
@@ -191,8 +203,9 @@ async def test_a_server_without_tls_is_told_from_one_that_is_away() -> None:
         answer(302, b"", location="https://elsewhere.example/"),
         answer(500, b"oops", content_type="text/plain"),
         json_answer(b'{"message": "Not Found"}', 404),
+        json_answer(b'{"message": "Hello"}'),
     ],
-    ids=["404", "200", "redirect", "500", "json"],
+    ids=["404", "200", "redirect", "500", "json", "object"],
 )
 async def test_somebody_else_who_answers_is_no_runnel(
     odd: OddServer, client: Client, strange: Answer
@@ -202,6 +215,15 @@ async def test_somebody_else_who_answers_is_no_runnel(
     with pytest.raises(NotRunnelError, match="is no Runnel server: it says "):
         await client.history("01x")
     assert len(odd.requests) == 1
+
+
+async def test_what_another_server_says_of_itself_is_not_taken_for_runnel(
+    odd: OddServer, client: Client
+) -> None:
+    odd.says("/v1/server", json_answer(b'{"name": "elsewhere", "version": 3}'))
+
+    with pytest.raises(NotRunnelError, match="is no Runnel server: it says something else than"):
+        await client.server()
 
 
 async def test_a_token_is_sent_and_one_that_lacks_is_asked_for(odd: OddServer) -> None:

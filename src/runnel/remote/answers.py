@@ -11,6 +11,7 @@ from runnel.node_details import NodeDetail
 from runnel.ports.archive import HeaderPage
 from runnel.ports.cursor import Cursor
 from runnel.ports.store import Header
+from runnel.remote.fields import Fields
 from runnel.views import ExecutionView, HistoryView
 
 T = TypeVar("T")
@@ -64,7 +65,13 @@ def event_of(document: Mapping[str, Json]) -> HistoryView:
 
 
 def read(document: Json, kind: type[T]) -> T:
-    return msgspec.convert(document, kind)
+    """Raises NotRunnelError for an answer that no Runnel gives."""
+    try:
+        return msgspec.convert(document, kind)
+    except msgspec.ValidationError as error:
+        if isinstance(document, Fields):
+            raise document.foreign(f"something else than expected: {error}") from error
+        raise
 
 
 def _timed(document: Mapping[str, Json]) -> dict[str, Json]:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
+from http import HTTPStatus
 from math import inf
 from types import TracebackType
 from typing import Self
@@ -354,7 +355,13 @@ class Client:
 
     async def ready(self) -> Ready:
         """Whether the server can be given work, and if not, which part of it can't be reached."""
-        return read(await self.transport.get("/health/ready"), Ready)
+        call = Call(
+            method="GET",
+            path="/health/ready",
+            is_repeatable=True,
+            answers=[HTTPStatus.SERVICE_UNAVAILABLE],
+        )
+        return read(await self.transport.send(call), Ready)
 
     def _key(self) -> str:
         return f"{self._ids.nonce()}{self._ids.nonce()}"

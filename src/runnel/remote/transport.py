@@ -12,6 +12,7 @@ import msgspec
 from runnel.core.json_types import Json
 from runnel.errors import NoServerError, NotAuthenticatedError, NotRunnelError, RunnelError
 from runnel.ports.clock import Clock, Ids
+from runnel.remote.fields import Fields
 from runnel.remote.keys import check_key
 from runnel.remote.problems import error_of
 from runnel.remote.reasons import reason_of
@@ -43,7 +44,8 @@ _CHANCES = 1 << 48
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """A request; `key` makes one that changes something safe to repeat.
 
-    `waits_s` is how long the server may take on purpose.
+    `waits_s` is how long the server may take on purpose; `answers` are statuses of good answers
+    besides 2xx.
     """
 
     method: str
@@ -53,6 +55,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     is_repeatable: bool = False
     waits_s: float = 0.0
+    answers: Sequence[HTTPStatus] = ()
 
     @property
     def may_repeat(self) -> bool:
@@ -191,7 +194,7 @@ class Transport:
             raise _FailedError(self._unreachable(error), again=True) from error
         except httpx.RequestError as error:
             raise _FailedError(self._unreachable(error), again=call.may_repeat) from error
-        if answer.is_success:
+        if answer.is_success or answer.status_code in call.answers:
             return self._content(answer)
         raise self._failure(answer, call)
 
@@ -199,9 +202,10 @@ class Transport:
         if not answer.content:
             return None
         try:
-            return msgspec.json.decode(answer.content)
+            found = msgspec.json.decode(answer.content)
         except msgspec.DecodeError as error:
             raise self._foreign(answer) from error
+        return Fields(found, self.address.shown) if isinstance(found, dict) else found
 
     def _failure(self, answer: httpx.Response, call: Call) -> Exception:
         status = answer.status_code
