@@ -1,6 +1,7 @@
 """The parts of `runnel.Client` and `SyncClient`: triggers, dead letters, operations, many."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -23,6 +24,7 @@ from runnel.remote.triggers import RemoteSchedules, RemoteWebhooks
 from runnel.triggers.schedule import Schedule
 from runnel.triggers.webhook import Webhook
 from tests.e2e.dev_server import DevServer, dev_server
+from tests.waiting import eventually_found
 
 pytestmark = pytest.mark.e2e
 
@@ -146,6 +148,8 @@ async def test_many_are_cancelled_and_rerun_by_a_filter(server: DevServer) -> No
         ended = [await client.wait(each, timeout_s=20) for each in ids]
         cancelled = ExecutionFilter(workflow="long", states=(ExecutionState.CANCELLED,))
         reruns = [each async for each in client.many.rerun(cancelled, key="once")]
+        for each in _ids(reruns):  # one that is PENDING would be sent again
+            await eventually_found(partial(_begun, client, each), every_s=0.02, deadline_s=20)
         again = [each async for each in client.many.rerun(cancelled, key="once")]
         everything = [each async for each in client.many.cancel(ALL_EXECUTIONS)]
 
@@ -192,3 +196,7 @@ def test_the_face_of_a_part_has_every_method_of_it(part: type, face: type) -> No
 
 def _ids(steps: list[BulkStep]) -> set[str]:
     return {id_ for step in steps for id_ in step.ids}
+
+
+async def _begun(client: Client, execution_id: str) -> bool | None:
+    return (await client.get(execution_id)).status is not ExecutionState.PENDING or None
