@@ -154,6 +154,8 @@ async def test_each_token_has_a_limit_of_its_own(closed: Api) -> None:
         ({"Host": "evil.example"}, 403),
         ({"Host": "localhost.evil.example"}, 403),
         ({"Host": "evil.example:80"}, 403),
+        ({"Host": "localhost:1@evil.example"}, 403),
+        ({"Host": "[::1]evil.example"}, 403),
         ({"Host": ""}, 403),
         ({"Origin": "http://localhost"}, 200),
         ({"Origin": "http://evil.example"}, 403),

@@ -229,7 +229,7 @@ async def test_what_another_server_says_of_itself_is_not_taken_for_runnel(
 async def test_a_token_is_sent_and_one_that_lacks_is_asked_for(odd: OddServer) -> None:
     odd.says(HISTORY, problem(401, "not_authenticated"))
 
-    async with Client(odd.url(), "rnl_1_secret") as with_token, Client(odd.url()) as without:
+    async with Client(odd.url(), "rnl_1_secret") as with_token, Client(odd.url(), "") as without:
         with pytest.raises(NotAuthenticatedError, match="it is not_authenticated"):
             await with_token.history("01x")
         with pytest.raises(NotAuthenticatedError, match="wants a token: set RUNNEL_TOKEN"):

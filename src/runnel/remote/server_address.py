@@ -44,4 +44,4 @@ def server_address(url: str | None = None, token: str | None = None) -> ServerAd
     if settings is not None:
         url = url or settings.server_url or DEFAULT
         token = token or settings.server_token
-    return ServerAddress((url or DEFAULT).rstrip("/"), token)
+    return ServerAddress((url or DEFAULT).rstrip("/"), token or None)

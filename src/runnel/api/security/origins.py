@@ -4,6 +4,7 @@ A page that somebody looks at can send requests to this machine, and can make it
 here. What it can't do is to change the Host and Origin that the browser writes.
 """
 
+import re
 from collections.abc import Collection, Mapping
 
 from runnel.errors import ForeignRequestError
@@ -36,8 +37,10 @@ def check_origin(headers: Mapping[str, str], known: Collection[str]) -> None:
 _REMEDY = "RUNNEL_API_ORIGINS lists the pages that may use this server"
 
 
+_HOST = re.compile(r"(?:\[(?P<address>[^\]]*)\]|(?P<name>[^:]*))(?::[0-9]*)?", re.ASCII)
+
+
 def _name(host: str) -> str:
-    """Without the port: `[::1]:8080`, `localhost`."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.rpartition(":")[0] if ":" in host else host
+    """Without the port: `[::1]:8080`, `localhost`; what is no host is no name of any."""
+    found = _HOST.fullmatch(host)
+    return "" if found is None else found["address"] or found["name"] or ""
