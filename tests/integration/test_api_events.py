@@ -5,13 +5,15 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import httpx
 import pytest
 import uvicorn
 
+from runnel.api.stories import Source, Stories
 from runnel.core.ids import ExecutionId
+from runnel.ports.archive import Archive
 from tests.api import KINDS, Api, open_api
 
 WAITING = {
@@ -130,6 +132,36 @@ async def test_who_comes_back_goes_on_behind_the_last_message(stage: Stage) -> N
     assert rest == whole[3:]
     assert unknown == whole
     assert over.status_code == 204
+
+
+async def test_who_comes_back_at_the_end_does_not_have_the_history_read_again(
+    stage: Stage,
+) -> None:
+    execution_id = ExecutionId(await stage.begin())
+    await stage.let_go(execution_id)
+    await stage.api.ended(execution_id)
+    archive, site = stage.api.backend.archive, stage.api.site
+    loads = 0
+
+    class Counting:
+        async def load(self, of: ExecutionId, *, after: int = 0) -> Sequence[bytes]:
+            nonlocal loads
+            loads += 1
+            return await archive.load(of, after=after)
+
+    source = Source(
+        client=site.client,
+        archive=cast("Archive", Counting()),
+        clock=site.clock,
+        stopping=site.stopping,
+    )
+    stories = Stories(source)
+    at_once = await asyncio.gather(*(stories.length(execution_id) for _ in range(20)))
+    later = await stories.length(execution_id)
+
+    history = (await stage.api.get(f"/v1/executions/{execution_id}/history"))["items"]
+    assert {*at_once, later} == {len(history)}
+    assert loads == 1
 
 
 async def test_every_execution_that_changes_is_told(stage: Stage) -> None:

@@ -12,7 +12,6 @@ from runnel.core.ids import ExecutionId
 from runnel.core.states import EXECUTION_FINAL
 from runnel.ports.feed import FeedPosition
 from runnel.ports.store import Header
-from runnel.views import history_of
 
 # So many messages at most are handed over at once: one by one, a long history costs ten times it.
 TOGETHER = 100
@@ -66,5 +65,4 @@ async def is_told(site: Site, header: Header, after: str) -> bool:
     """Whether a client that comes back has got all that there will ever be."""
     if header.state not in EXECUTION_FINAL or not after:
         return False
-    entries = await site.backend.archive.load(header.execution_id)
-    return place_of(after) >= len(history_of(entries))
+    return place_of(after) >= await site.stories.length(header.execution_id)
