@@ -324,6 +324,8 @@ ODD = {
     b"HTTP/1.1 400 Bad Request\r\n\r\n": "no Redis",
     b"-ERR max number of clients reached\r\n": "max number of clients reached",
     b"": "closed the connection",
+    b":1\r\n": "no Redis",
+    b"*-1\r\n": "no Redis",
 }
 
 

@@ -86,7 +86,10 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         for answer in answers:
             if isinstance(answer, hiredis.ReplyError):
                 raise answer
-        line.run_id = answers[-1].partition(b"run_id:")[2].split(b"\r", 1)[0].decode()
+        about = answers[-1]
+        if not isinstance(about, bytes):
+            raise LineError(f"what answers at {self} is no Redis: it does not tell of itself")
+        line.run_id = about.partition(b"run_id:")[2].split(b"\r", 1)[0].decode()
 
 
 def parse_address(url: str) -> Address:
