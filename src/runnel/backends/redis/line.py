@@ -85,7 +85,7 @@ class Line(asyncio.BufferedProtocol):
         reader.feed(self._buffer, 0, nbytes)  # type: ignore[arg-type]  # it takes any buffer
         try:
             while (reply := reader.gets()) is not _NOT_YET:
-                if self.told is not None and reply[0] == _MESSAGE:
+                if self.told is not None and isinstance(reply, list) and reply[0] == _MESSAGE:
                     self.told(reply[1], reply[2])
                     continue
                 if not asked:

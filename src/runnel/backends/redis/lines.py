@@ -113,13 +113,18 @@ class Lines:
         self, channel: str, told: Callable[[bytes, bytes], None], *, line: Line | None
     ) -> Line:
         """The connection on which `told` hears of the channel: `line`, unless that is lost."""
+        made: Line | None = None
         try:
             if line is None or not line.is_open:
-                line = await self._connect()
+                line = made = await self._connect()
                 line.told = told
             _checked(await line.ask(pack(("SUBSCRIBE", channel))))
+            made = None
         except _FAILURES as error:
             raise self._failed("SUBSCRIBE", error) from error
+        finally:
+            if made is not None:
+                made.close()  # nobody would know of it, and it might hear what is handed over
         return line
 
     async def close(self) -> None:

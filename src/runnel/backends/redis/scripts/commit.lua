@@ -169,8 +169,9 @@ local function hand_out(worker, wants, share)
     return
   end
   redis.call('HDEL', KEYS[8], worker)
-  local heard = redis.call('PUBLISH', KEYS[24] .. worker, '[' .. table.concat(bodies, ',') .. ']')
-  if heard == 0 then
+  -- A refusal (the user may have no right to the channel) must not end a commit in its middle.
+  local heard = redis.pcall('PUBLISH', KEYS[24] .. worker, '[' .. table.concat(bodies, ',') .. ']')
+  if type(heard) == 'table' or heard == 0 then
     return
   end
   for queue, number in pairs(taken) do

@@ -1,0 +1,71 @@
+"""Users of Redis whose access list has the keys, but not the channels, that tasks are handed over."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from runnel.backends.redis import RedisBackend
+from runnel.errors import StoreError
+from runnel.ports.store import Commit, History
+from runnel.runtime.clock import RealClock, RealIds
+from runnel.runtime.servers import RedisServer
+from runnel.testing.conformance.values import ROOT, task
+from tests.odd_server import LOOPBACK
+from tests.waiting import eventually_found
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[RedisBackend]:
+    found = await RedisBackend.open(url, clock=RealClock(), ids=RealIds(), partitions=1)
+    try:
+        yield found
+    finally:
+        await found.close()
+
+
+@asynccontextmanager
+async def without_channels(backend: RedisBackend, server: RedisServer) -> AsyncIterator[RedisBackend]:
+    rights = ("on", ">word", "~runnel:*", "resetchannels", "+@all")
+    await backend.lines.call("ACL", "SETUSER", "deaf", *rights)
+    async with opened(f"redis://deaf:word@{LOOPBACK}:{server.port}/0") as found:
+        yield found
+
+
+async def test_a_worker_that_may_not_hear_is_told_so_and_leaves_no_connection(
+    own_redis: RedisServer,
+) -> None:
+    async with opened(own_redis.url) as backend, without_channels(backend, own_redis) as deaf:
+        for _ in range(3):
+            with pytest.raises(StoreError, match=r"SUBSCRIBE.*NOPERM|SUBSCRIBE.*No permissions"):
+                await deaf.tasks.claim("w", None, limit=1, wait_s=60)
+
+        async def look() -> bool | None:
+            found = await backend.lines.call("CLIENT", "LIST")
+            return found.count(b" user=deaf ") == 1 or None
+
+        await eventually_found(look, every_s=0.01, deadline_s=20)
+
+
+async def test_a_commit_of_one_who_may_not_tell_is_written_as_a_whole(
+    own_redis: RedisServer,
+) -> None:
+    async with opened(own_redis.url) as backend, without_channels(backend, own_redis) as mute:
+        lease = await mute.store.acquire(0, "one")
+        claiming = asyncio.ensure_future(
+            backend.tasks.claim("w", None, limit=4, wait_s=60, starts=True)
+        )
+
+        async def look() -> bool | None:
+            return await backend.lines.call("HLEN", backend.keys.waiting) == 1 or None
+
+        await eventually_found(look, every_s=0.01, deadline_s=20)
+        histories = [History(aggregate_id=ROOT, entry=b"[]")]
+        await mute.store.commit(lease, Commit(sequence=1, histories=histories, tasks=[task("a")]))
+        claiming.cancel()
+        await asyncio.wait([claiming])
+
+        [found] = await backend.tasks.claim("w", None, limit=4, wait_s=0)
+        assert found.token.node_id == "a"
+        assert await backend.lines.call("LLEN", backend.keys.history + ROOT) == 1
