@@ -8,6 +8,7 @@ import pytest
 from runnel.backends.redis import RedisBackend
 from runnel.core.commands import TaskLost
 from runnel.core.effects import Task
+from runnel.ports.registry import WorkerAbout
 from runnel.ports.store import Commit, Lease
 from runnel.runtime.clock import RealClock, RealIds
 from runnel.runtime.servers import RedisServer
@@ -198,6 +199,18 @@ async def test_what_comes_for_one_who_leaves_is_lost_or_queued(
     entries = await backend.store.read_inbox(lease, limit=9, wait_s=0)
     assert [type(entry.command).__name__ for entry in entries] == ["TaskLost"]
     assert names_of(await backend.tasks.claim("v", None, limit=4, wait_s=0)) == ["b"]
+
+
+async def test_one_who_drains_is_handed_nothing_more(backend: RedisBackend, lease: Lease) -> None:
+    """It runs what it has for as long as that takes: nothing new should wait for it."""
+    async with asyncio.TaskGroup() as group:
+        claimed = waiting(group, backend, "w")
+        await until_waiting(backend, "w")
+        claimed.cancel()
+    await backend.tasks.beat("w", [], about=WorkerAbout(is_draining=True))
+    await issue(backend, lease, "a")
+
+    assert names_of(await backend.tasks.claim("v", None, limit=4, wait_s=0)) == ["a"]
 
 
 async def test_one_who_waits_goes_on_when_its_connection_is_cut(

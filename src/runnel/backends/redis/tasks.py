@@ -91,6 +91,7 @@ class RedisTasks:
                 keys.dropped + worker,
                 keys.about,
                 keys.drained,
+                keys.waiting,
                 keys.inbox,
             ],
             [
@@ -99,6 +100,7 @@ class RedisTasks:
                 BEATS_MISSED_MAX,
                 *lost_around("its worker lives and does not hold it", is_crash=False)[:2],
                 b"" if about is None else encode(about),
+                int(about is not None and about.is_draining),
                 *map(encode, holds),
             ],
         )
