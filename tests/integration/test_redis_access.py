@@ -1,4 +1,4 @@
-"""Users of Redis whose access list has the keys, but not the channels, that tasks are handed over."""
+"""Users of Redis whose access list has the keys of tasks, but not the channels of workers."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -26,7 +26,9 @@ async def opened(url: str) -> AsyncIterator[RedisBackend]:
 
 
 @asynccontextmanager
-async def without_channels(backend: RedisBackend, server: RedisServer) -> AsyncIterator[RedisBackend]:
+async def without_channels(
+    backend: RedisBackend, server: RedisServer
+) -> AsyncIterator[RedisBackend]:
     rights = ("on", ">word", "~runnel:*", "resetchannels", "+@all")
     await backend.lines.call("ACL", "SETUSER", "deaf", *rights)
     async with opened(f"redis://deaf:word@{LOOPBACK}:{server.port}/0") as found:

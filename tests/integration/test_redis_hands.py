@@ -20,8 +20,17 @@ from tests.waiting import eventually, eventually_found
 LONG_S = 60.0
 
 
-async def opened(url: str) -> RedisBackend:
-    return await RedisBackend.open(url, clock=RealClock(), ids=RealIds(), partitions=1)
+class LateClock(RealClock):
+    """That of a process which was stopped, as soon as `late_s` is set."""
+
+    late_s = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.late_s
+
+
+async def opened(url: str, clock: RealClock | None = None) -> RedisBackend:
+    return await RedisBackend.open(url, clock=clock or RealClock(), ids=RealIds(), partitions=1)
 
 
 @pytest.fixture
@@ -217,8 +226,7 @@ async def test_one_who_waits_goes_on_when_its_connection_is_cut(
     shared_redis: RedisServer, backend: RedisBackend, lease: Lease
 ) -> None:
     async with relay(shared_redis) as way:
-        url = f"redis://:{password_of(shared_redis)}@localhost:{way.port}/0"
-        far = await opened(url)
+        far = await opened(url_over(way, shared_redis))
         async with asyncio.TaskGroup() as group:
             claimed = waiting(group, far, "w")
             await until_waiting(backend, "w")
@@ -230,6 +238,56 @@ async def test_one_who_waits_goes_on_when_its_connection_is_cut(
         await far.close()
 
     assert claimed.result() == ["a"]
+
+
+async def test_what_was_long_on_its_way_is_run_only_if_it_was_not_lost_meanwhile(
+    shared_redis: RedisServer, backend: RedisBackend, lease: Lease
+) -> None:
+    """As for a worker that was stopped while it waited: others have its tasks by then."""
+    clock = LateClock()
+    async with relay(shared_redis) as way:
+        far = await opened(url_over(way, shared_redis), clock)
+        async with asyncio.TaskGroup() as group:
+            claimed = waiting(group, far, "w")
+            await until_waiting(backend, "w")
+            await far.lines.call("PING")  # so the answer to its claim is here too
+            way.is_clear.clear()
+            await issue(backend, lease, "a")
+            await backend.tasks.leave("w")
+            clock.late_s = LONG_S / 2
+            way.is_clear.set()
+            await until_waiting(backend, "w")
+            await issue(backend, lease, "b", sequence=2)
+        await far.close()
+
+    assert claimed.result() == ["b"]
+
+
+async def test_what_comes_from_an_earlier_wait_ends_the_later_one(
+    shared_redis: RedisServer, backend: RedisBackend, lease: Lease
+) -> None:
+    """Else it would be handed tasks again while it runs these."""
+    async with relay(shared_redis) as way:
+        far = await opened(url_over(way, shared_redis))
+        async with asyncio.TaskGroup() as group:
+            claimed = waiting(group, far, "w")
+            await until_waiting(backend, "w")
+            await far.lines.call("PING")
+            claimed.cancel()
+        way.is_clear.clear()
+        await issue(backend, lease, "a")
+        async with asyncio.TaskGroup() as group:
+            claimed = waiting(group, far, "w")
+            await until_waiting(backend, "w")
+            way.is_clear.set()
+        await far.close()
+
+    assert claimed.result() == ["a"]
+    await until_waiting(backend)
+
+
+def url_over(way: Relay, server: RedisServer) -> str:
+    return f"redis://:{password_of(server)}@localhost:{way.port}/0"
 
 
 async def until_asked_twice(way: Relay) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from runnel.backends.redis.keys import Keys
 from runnel.backends.redis.line import Line
@@ -10,6 +11,24 @@ from runnel.backends.redis.lines import Lines
 from runnel.backends.redis.values import decode_tasks
 from runnel.core.effects import Task
 from runnel.ports.clock import Clock
+
+# What was longer on its way may have been taken for lost: it is checked before it runs. The claim
+# that waits, and the beats behind it, take less by far.
+AGE_S_MAX = 1.0
+
+
+@dataclass(slots=True, eq=False)
+class Wait:
+    """It began at `since` on the clock of the server, and at `began` on the one here."""
+
+    news: asyncio.Future[Sequence[Task]]
+    since: float
+    began: float
+
+    def is_fresh(self, handed_at: float, *, now: float) -> bool:
+        """Whether this wait was meant, and it was not long ago."""
+        passed_s = handed_at - self.since
+        return passed_s >= 0 and now - self.began - passed_s <= AGE_S_MAX
 
 
 class Hands:
@@ -27,7 +46,7 @@ class Hands:
         self._opening = asyncio.Lock()
         self._heard: set[str] = set()
         self._late: dict[str, list[Task]] = defaultdict(list)
-        self._waiting: dict[str, asyncio.Future[Sequence[Task]]] = {}
+        self._waiting: dict[str, Wait] = {}
 
     async def listen(self, worker: str) -> None:
         """From now on this process hears what is handed to the worker; raises StoreError."""
@@ -45,18 +64,21 @@ class Hands:
             self._heard.add(worker)
 
     def take_late(self, worker: str) -> list[Task]:
-        """What came when it did not wait: by now it may have been taken for lost."""
+        """What came late, or when it did not wait: by now it may have been taken for lost."""
         return self._late.pop(worker, [])
 
     def put_back(self, worker: str, tasks: Sequence[Task]) -> None:
         self._late[worker].extend(tasks)
 
-    async def wait(self, worker: str, *, wait_s: float) -> Sequence[Task]:
-        """What is handed to it; nothing when the time is up, or something has come late."""
+    async def wait(self, worker: str, *, wait_s: float, since: float) -> Sequence[Task]:
+        """What is handed to it; nothing when the time is up, or something has come late.
+
+        `since` is when it began to wait, as the server said.
+        """
         if wait_s <= 0 or self._late.get(worker) or not self._hears(worker):
             return ()
         news: asyncio.Future[Sequence[Task]] = asyncio.get_running_loop().create_future()
-        self._waiting[worker] = news
+        wait = self._waiting[worker] = Wait(news, since, self._clock.monotonic())
         is_got = False
         try:
             async with self._clock.timeout(min(wait_s, self._lines.block_s)):
@@ -66,7 +88,8 @@ class Hands:
             self._heard.discard(worker)  # to subscribe again is to ask whether anybody is there
             return ()
         finally:
-            del self._waiting[worker]
+            if self._waiting.get(worker) is wait:
+                del self._waiting[worker]
             if not is_got and news.done() and not news.cancelled():
                 self.put_back(worker, news.result())
         return tasks
@@ -79,14 +102,18 @@ class Hands:
 
     def _told(self, channel: bytes, words: bytes) -> None:
         worker = channel.decode().removeprefix(self._prefix)
-        tasks = decode_tasks(words)
-        news = self._waiting.get(worker)
-        if news is None or news.done():
+        handed_at, _, listed = words.partition(b" ")
+        tasks = decode_tasks(listed)
+        wait = self._waiting.get(worker)
+        if wait is None or wait.news.done():
             self.put_back(worker, tasks)
+        elif wait.is_fresh(float(handed_at), now=self._clock.monotonic()):
+            wait.news.set_result(tasks)
         else:
-            news.set_result(tasks)
+            self.put_back(worker, tasks)
+            wait.news.set_result(())
 
     def _wake_all(self) -> None:
-        for news in self._waiting.values():
-            if not news.done():
-                news.set_result(())
+        for wait in self._waiting.values():
+            if not wait.news.done():
+                wait.news.set_result(())

@@ -76,7 +76,8 @@ class Keys:
         # hash: worker that waits for tasks to "<how many at most> <starts>", and the names of its
         # queues with a line feed before and behind each; without any, it takes those of all
         self.waiting = tag + "waiting"
-        # channel per worker that waits: a list of the tasks that a commit hands to it
+        # channel per worker that waits: "<server's time> " and a list of the tasks that a commit
+        # hands to it
         self.hand = tag + "hand:"
         # stream per queue, of tasks that nobody has claimed: t = token, p = partition, b = task
         self.tasks = tag + "tasks:"

@@ -49,19 +49,18 @@ class RedisTasks:
             waits = wait_s > 0 and deadline > self._clock.monotonic()
             if waits:
                 await self._hands.listen(worker)
-            tasks = await self._take_late(worker, limit)
-            if not tasks:
-                tasks = await self._take(worker, queues, limit, starts=starts, waits=waits)
+            if tasks := await self._take_late(worker, limit):
+                return tasks
+            tasks, since = await self._take(worker, queues, limit, starts=starts, waits=waits)
             if tasks or not waits:
                 return tasks
             left_s = deadline - self._clock.monotonic()
-            tasks = await self._hands.wait(worker, wait_s=left_s)
+            tasks = await self._hands.wait(worker, wait_s=left_s, since=since)
             if tasks:
                 return tasks
 
     async def start(self, worker: str, tokens: Sequence[Token], *, now: float) -> Sequence[bool]:
-        held = self._keys.held + worker
-        return [*map(bool, await self._lines.run("start", [held], [*map(encode, tokens)]))]
+        return await self._start(worker, tokens)
 
     def begin(self, token: Token) -> None:
         """The server knows of the start, and lives on when a worker dies."""
@@ -159,12 +158,12 @@ class RedisTasks:
         return float(await self._lines.run("take_token", [self._keys.bucket + tag], args))
 
     async def _take_late(self, worker: str, limit: int) -> Sequence[Task]:
-        """Of what was handed to it when it did not wait: what it still holds."""
+        """Of what was handed to it when it did not wait: what it still holds, and waits no more."""
         late = self._hands.take_late(worker)
         if not late:
             return ()
         try:
-            holds = await self.start(worker, [each.token for each in late], now=0.0)
+            holds = await self._start(worker, [each.token for each in late], ends_wait=True)
         except StoreError:
             self._hands.put_back(worker, late)
             raise
@@ -172,12 +171,20 @@ class RedisTasks:
         self._hands.put_back(worker, held[limit:])
         return held[:limit]
 
+    async def _start(
+        self, worker: str, tokens: Sequence[Token], *, ends_wait: bool = False
+    ) -> list[bool]:
+        keys = [self._keys.held + worker, self._keys.waiting]
+        args: list[Arg] = [worker if ends_wait else "", *map(encode, tokens)]
+        return [*map(bool, await self._lines.run("start", keys, args))]
+
     async def _take(
         self, worker: str, queues: Sequence[str] | None, limit: int, *, starts: bool, waits: bool
-    ) -> list[Task]:
+    ) -> tuple[Sequence[Task], float]:
+        """And since when it waits, on the server's clock, if it does."""
         keys = self._keys
         order = self._rotation.order(queues)
-        bodies, served, names = await self._lines.run(
+        bodies, served, names, since = await self._lines.run(
             "claim",
             [
                 keys.queues,
@@ -193,4 +200,4 @@ class RedisTasks:
         self._rotation.served([name.decode() for name in served])
         if queues is None and not bodies:
             self._rotation.known(name.decode() for name in names)
-        return [*map(decode_task, bodies)]
+        return [*map(decode_task, bodies)], float(since)

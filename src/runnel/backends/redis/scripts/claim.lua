@@ -5,8 +5,8 @@
 --       and the prefix 7 tasks
 -- ARGV  1 worker  2 how many at most  3 '1' for all queues, those that are not named too
 --       4 '1' if they start, else '0'  5 '1' if it waits; then the names of queues
--- Returns {{task...}, {queue served...}, {queue...}}: the last are those that there are, and empty
--- when there was a task.
+-- Returns {{task...}, {queue served...}, {queue...}, since when it waits}: the queues are those that
+-- there are, and empty when there was a task; '0' for one that does not wait.
 redis.call('HDEL', KEYS[2], ARGV[1])
 local names = tail(ARGV, 6)
 local wanted = ''
@@ -85,8 +85,9 @@ for _, name in ipairs(more) do
   end
 end
 
-local waits = #bodies == 0 and ARGV[5] == '1'
+local waits, since = #bodies == 0 and ARGV[5] == '1', '0'
 if waits then
+  since = server_time()
   redis.call('HSET', KEYS[2], ARGV[1], ARGV[2] .. ' ' .. ARGV[4] .. wanted)
 end
 if (waits or #bodies > 0) and redis.call('HEXISTS', KEYS[5], ARGV[1]) == 0 then
@@ -95,6 +96,6 @@ end
 if #bodies > 0 then
   call_many('HSET', KEYS[3], out)
   call_many('HSET', KEYS[4], held)
-  return {bodies, served, {}}
+  return {bodies, served, {}, since}
 end
-return {{}, {}, names}
+return {{}, {}, names, since}

@@ -149,7 +149,7 @@ call_many('SADD', KEYS[7], queues)
 
 -- A worker that waits found its queues empty, and gets the first task for it that comes after that.
 -- It is handed tasks once, and then asks for more itself. One that nobody hears any more is dead.
-local function hand_out(worker, wants, share)
+local function hand_out(worker, wants, share, time)
   local most, starts, names = string.match(wants, '^(%d+) (%d)(.*)$')
   local left, bodies, taken, held = math.min(tonumber(most), share), {}, {}, {}
   for _, queue in ipairs(queues) do
@@ -170,7 +170,8 @@ local function hand_out(worker, wants, share)
   end
   redis.call('HDEL', KEYS[8], worker)
   -- A refusal (the user may have no right to the channel) must not end a commit in its middle.
-  local heard = redis.pcall('PUBLISH', KEYS[24] .. worker, '[' .. table.concat(bodies, ',') .. ']')
+  local words = time .. ' [' .. table.concat(bodies, ',') .. ']'
+  local heard = redis.pcall('PUBLISH', KEYS[24] .. worker, words)
   if type(heard) == 'table' or heard == 0 then
     return
   end
@@ -186,8 +187,9 @@ end
 
 if count > 0 then
   local waiting = redis.call('HGETALL', KEYS[8])
+  local time = #waiting > 0 and server_time()
   for number = 1, #waiting, 2 do
-    hand_out(waiting[number], waiting[number + 1], math.ceil(2 * count / #waiting))
+    hand_out(waiting[number], waiting[number + 1], math.ceil(2 * count / #waiting), time)
   end
 end
 for _, queue in ipairs(queues) do

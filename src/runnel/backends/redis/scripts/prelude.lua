@@ -47,6 +47,12 @@ local function last_entry(key)
   end
 end
 
+-- In seconds.
+local function server_time()
+  local time = redis.call('TIME')
+  return string.format('%s.%06d', time[1], time[2])
+end
+
 -- Whether the store has an archive that is not this one ('' for none): one that was wiped has none.
 local function has_other_archive(layout, incarnation)
   local known = redis.call('HGET', layout, 'incarnation')
