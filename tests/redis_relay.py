@@ -13,7 +13,10 @@ PIECE_BYTES = 65_536
 
 
 class Relay:
-    """`asked` is all that went to the server; answers pass as long as `is_clear` is set."""
+    """`asked` is all that went to the server; answers pass as long as `is_clear` is set.
+
+    Connections that are made lead to `server_port`.
+    """
 
     def __init__(self, port: int) -> None:
         self.port = 0
@@ -21,7 +24,7 @@ class Relay:
         self.asked = b""
         self.is_clear = asyncio.Event()
         self.is_clear.set()
-        self._server_port = port
+        self.server_port = port
         self._writers: set[asyncio.StreamWriter] = set()
         self._serving: set[asyncio.Task[None] | None] = set()
 
@@ -34,7 +37,7 @@ class Relay:
         self.connections += 1
         task = asyncio.current_task()
         self._serving.add(task)
-        there, back = await asyncio.open_connection(LOOPBACK, self._server_port)
+        there, back = await asyncio.open_connection(LOOPBACK, self.server_port)
         ways = {writer, back}
         self._writers |= ways
         try:

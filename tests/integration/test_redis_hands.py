@@ -8,6 +8,7 @@ import pytest
 from runnel.backends.redis import RedisBackend
 from runnel.core.commands import TaskLost
 from runnel.core.effects import Task
+from runnel.errors import StoreError
 from runnel.ports.registry import WorkerAbout
 from runnel.ports.store import Commit, Lease
 from runnel.runtime.clock import RealClock, RealIds
@@ -284,6 +285,49 @@ async def test_what_comes_from_an_earlier_wait_ends_the_later_one(
 
     assert claimed.result() == ["a"]
     await until_waiting(backend)
+
+
+async def test_one_whose_calls_go_to_another_server_is_handed_tasks_there(
+    shared_redis: RedisServer, own_redis: RedisServer, backend: RedisBackend
+) -> None:
+    """What is said on a replica is said to those whom its server does not count as hearing."""
+    there = await opened(own_redis.url)
+    async with relay(shared_redis) as way:
+        word = password_of(own_redis)
+        await backend.lines.call("ACL", "SETUSER", "both", "on", f">{word}", "~*", "&*", "+@all")
+        await there.lines.call("ACL", "SETUSER", "both", "on", f">{word}", "~*", "&*", "+@all")
+        far = await opened(f"redis://both:{word}@localhost:{way.port}/0")
+        async with asyncio.TaskGroup() as group:
+            claimed = waiting(group, far, "w")
+            await until_waiting(backend, "w")
+            claimed.cancel()
+        way.server_port = own_redis.port
+        await backend.lines.call("CLIENT", "KILL", "USER", "both", "TYPE", "normal")
+        await until_called(far)
+        async with asyncio.TaskGroup() as group:
+            claimed = waiting(group, far, "w")
+            await until_waiting(there, "w")
+            await until_heard(backend)
+            lease = await there.store.acquire(0, "one")
+            await issue(there, lease, "a")
+        await far.close()
+    await there.close()
+    await backend.lines.call("ACL", "DELUSER", "both")
+
+    assert claimed.result() == ["a"]
+
+
+async def until_called(backend: RedisBackend) -> None:
+    """Until its calls are answered again, by whichever server."""
+
+    async def look() -> bytes | None:
+        try:
+            found: bytes = await backend.lines.call("PING")
+        except StoreError:
+            return None
+        return found
+
+    await eventually_found(look, every_s=0.01, deadline_s=20)
 
 
 def url_over(way: Relay, server: RedisServer) -> str:

@@ -135,6 +135,22 @@ async def test_a_command_that_the_server_refuses_keeps_the_connection(
         assert way.connections == 1
 
 
+@pytest.mark.parametrize("is_large", [False, True])
+async def test_a_server_that_may_only_be_read_any_more_is_looked_for_anew(
+    own_redis: RedisServer, *, is_large: bool
+) -> None:
+    """It was replaced by another one, and its name may lead to that by now."""
+    async with relay(own_redis) as way, opened(url_of(own_redis, way)) as lines:
+        await lines.call("REPLICAOF", LOOPBACK, 1)
+        before = way.connections
+        with pytest.raises(StoreError, match="READONLY"):
+            await lines.call("SET", "a", "b", is_large=is_large)
+        await lines.call("REPLICAOF", "NO", "ONE")
+
+        assert way.connections == before + 1 + is_large
+        assert await lines.call("SET", "a", "b", is_large=is_large) == b"OK"
+
+
 async def test_calls_share_one_connection_and_each_gets_its_own_answer(
     shared_redis: RedisServer,
 ) -> None:

@@ -58,6 +58,8 @@ class Hands:
             before = self._line
             line = await self._lines.listen(self._prefix + worker, self._told, line=before)
             if line is not before:
+                if before is not None:
+                    before.close()  # a replica would go on telling what its server tells
                 self._heard.clear()
                 self._line = line
                 line.lost.add_done_callback(lambda _: self._wake_all())
@@ -98,7 +100,8 @@ class Hands:
         self._late.pop(worker, None)
 
     def _hears(self, worker: str) -> bool:
-        return self._line is not None and self._line.is_open and worker in self._heard
+        line = self._line
+        return line is not None and worker in self._heard and self._lines.is_current(line)
 
     def _told(self, channel: bytes, words: bytes) -> None:
         worker = channel.decode().removeprefix(self._prefix)

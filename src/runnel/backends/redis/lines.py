@@ -25,6 +25,8 @@ LATE_S = 0.05
 # server has not read yet would pile up here. So the shared one holds at most CALLS_MAX times this.
 SHARED_BYTES_MAX = 65_536
 _NO_SCRIPT = "NOSCRIPT "
+# Within a script, older servers put other words before it.
+_READ_ONLY = "READONLY "
 
 Failure: TypeAlias = LineError | hiredis.ReplyError
 _FAILURES = (LineError, hiredis.ReplyError)
@@ -112,10 +114,10 @@ class Lines:
     async def listen(
         self, channel: str, told: Callable[[bytes, bytes], None], *, line: Line | None
     ) -> Line:
-        """The connection on which `told` hears of the channel: `line`, unless that is lost."""
+        """The connection on which `told` hears of the channel: `line`, as long as it is current."""
         made: Line | None = None
         try:
-            if line is None or not line.is_open:
+            if line is None or not self.is_current(line):
                 line = made = await self._connect()
                 line.told = told
             _checked(await line.ask(pack(("SUBSCRIBE", channel))))
@@ -126,6 +128,10 @@ class Lines:
             if made is not None:
                 made.close()  # nobody would know of it, and it might hear what is handed over
         return line
+
+    def is_current(self, line: Line) -> bool:
+        """Whether it is open, and leads to the same server as the calls do, as far as is known."""
+        return line.is_open and (self._shared is None or self._shared.run_id == line.run_id)
 
     async def close(self) -> None:
         """Whatever is under way fails."""
@@ -235,10 +241,15 @@ class Lines:
         return line
 
     def _failed(self, what: str, error: Failure) -> StoreError:
-        """The other connections have most likely the same fate: the next call makes a new one."""
+        """The other connections have most likely the same fate: the next call makes a new one.
+
+        A server that may only be read was replaced by another, to which new ones may lead.
+        """
         if isinstance(error, LineError):
             idle, self._idle = self._idle, []
             _hang_up(idle)
+        elif _READ_ONLY in str(error):
+            _hang_up([*self._open])
         return StoreError(f"Redis: '{what}' failed, and whether it was done is not known: {error}")
 
 
