@@ -28,6 +28,11 @@ class Relay:
         self._writers: set[asyncio.StreamWriter] = set()
         self._serving: set[asyncio.Task[None] | None] = set()
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no connection is open."""
+        return not self._writers
+
     def cut(self) -> None:
         """All connections that are open."""
         for writer in self._writers:

@@ -336,6 +336,21 @@ async def test_closing_fails_what_is_under_way(shared_redis: RedisServer) -> Non
             await asked
 
 
+async def test_what_connects_while_all_is_closed_is_closed_too(shared_redis: RedisServer) -> None:
+    async with relay(shared_redis) as way, opened(url_of(shared_redis, way)) as lines:
+        way.is_clear.clear()
+        asked = asyncio.ensure_future(lines.call("ECHO", "closed"))
+        await eventually(lambda: b"INFO" in way.asked)
+
+        await lines.close()
+        way.is_clear.set()
+
+        with pytest.raises(StoreError, match="were closed here"):
+            await asked
+        await eventually(lambda: way.is_idle)
+        assert b"closed" not in way.asked
+
+
 ODD = {
     b"HTTP/1.1 400 Bad Request\r\n\r\n": "no Redis",
     b"-ERR max number of clients reached\r\n": "max number of clients reached",

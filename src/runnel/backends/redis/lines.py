@@ -57,6 +57,7 @@ class Lines:
         self._sharing: asyncio.Future[Failure | None] | None = None
         self._idle: list[Line] = []
         self._open: set[Line] = set()
+        self._is_closed = False
         self._room = asyncio.Semaphore(calls_max)
 
     @property
@@ -134,7 +135,8 @@ class Lines:
         return line.is_open and (self._shared is None or self._shared.run_id == line.run_id)
 
     async def close(self) -> None:
-        """Whatever is under way fails."""
+        """Whatever is under way fails, and whatever comes then."""
+        self._is_closed = True
         lines = [*self._open]
         _hang_up(lines)
         for line in lines:
@@ -236,6 +238,9 @@ class Lines:
     async def _connect(self) -> Line:
         line = Line(self._call_s)
         await self._address.connect(line, within_s=self._call_s)
+        if self._is_closed:
+            line.close()
+            raise LineError("all connections were closed here")
         self._open.add(line)
         line.lost.add_done_callback(lambda _: self._open.discard(line))
         return line
