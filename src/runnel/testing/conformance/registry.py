@@ -207,6 +207,19 @@ class RegistryRules(Suite):
         assert forgotten == {}
         assert await claim(tasks, "w") == ["b"]
 
+    async def test_a_queue_that_comes_in_the_place_of_a_forgotten_one_is_served(
+        self, store: Store, tasks: TaskQueue, owner: Owner
+    ) -> None:
+        await owner.commit(Commit(sequence=0, tasks=[task("a", queue="one")]))
+        await claim(tasks, "w")
+        await claim(tasks, "w")
+        for record in await tasks.queues():
+            await store.forget_queue(record)
+
+        await owner.commit(Commit(sequence=0, tasks=[task("b", queue="two")]))
+
+        assert await claim(tasks, "w") == ["b"]
+
     async def test_a_queue_with_a_task_is_not_forgotten(
         self, store: Store, tasks: TaskQueue, owner: Owner
     ) -> None:

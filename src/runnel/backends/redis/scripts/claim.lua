@@ -13,7 +13,24 @@ local wanted = ''
 if ARGV[3] == '0' then
   wanted = '\n' .. table.concat(names, '\n') .. '\n'
 end
-if ARGV[3] == '1' and redis.call('SCARD', KEYS[1]) ~= #names then
+
+-- As many as there are, and each of them: one may have come in the place of one that was forgotten.
+local function are_all()
+  if redis.call('SCARD', KEYS[1]) ~= #names then
+    return false
+  end
+  for first = 1, #names, CHUNK do
+    local last = math.min(first + CHUNK - 1, #names)
+    for _, is_there in ipairs(redis.call('SMISMEMBER', KEYS[1], unpack(names, first, last))) do
+      if is_there == 0 then
+        return false
+      end
+    end
+  end
+  return true
+end
+
+if ARGV[3] == '1' and not are_all() then
   local known = {}
   for _, name in ipairs(names) do
     known[name] = true
