@@ -104,6 +104,32 @@ async def test_those_who_wait_share_what_comes(backend: RedisBackend, lease: Lea
     assert sorted(name for each in claimed for name in each.result()) == ["a", "b", "c", "d"]
 
 
+async def test_one_is_found_among_many_who_wait_for_something_else(
+    backend: RedisBackend, lease: Lease
+) -> None:
+    async with asyncio.TaskGroup() as group:
+        claimed = waiting(group, backend, "w")
+        await until_waiting(backend, "w")
+        others = [part for number in range(99) for part in (f"v{number}", "4 1\nother\n")]
+        await backend.lines.call("HSET", backend.keys.waiting, *others)
+        await issue(backend, lease, "a")
+
+    assert claimed.result() == ["a"]
+    assert await backend.lines.call("HLEN", backend.keys.waiting) == 99
+
+
+async def test_many_who_wait_share_what_comes(backend: RedisBackend, lease: Lease) -> None:
+    workers = [f"w{number}" for number in range(40)]
+    names = [f"n{number}" for number in range(40)]
+    async with asyncio.TaskGroup() as group:
+        claimed = [waiting(group, backend, worker) for worker in workers]
+        await until_waiting(backend, *workers)
+        await issue(backend, lease, *names)
+
+    assert sorted(name for each in claimed for name in each.result()) == sorted(names)
+    assert {len(each.result()) for each in claimed} == {1}
+
+
 async def test_what_is_more_than_they_asked_for_is_queued(
     backend: RedisBackend, lease: Lease
 ) -> None:

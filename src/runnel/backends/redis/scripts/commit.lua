@@ -177,6 +177,7 @@ local function hand_out(worker, wants, share, time)
   end
   for queue, number in pairs(taken) do
     pools[queue] = tail(pools[queue], number + 1)
+    count = count - number
   end
   call_many('HSET', KEYS[16] .. worker, held)
   for number = 1, #held, 2 do
@@ -185,11 +186,24 @@ local function hand_out(worker, wants, share, time)
   end
 end
 
-if count > 0 then
-  local waiting = redis.call('HGETALL', KEYS[8])
-  local time = #waiting > 0 and server_time()
-  for number = 1, #waiting, 2 do
-    hand_out(waiting[number], waiting[number + 1], math.ceil(2 * count / #waiting), time)
+-- Of many that wait, some at random are enough most of the time: all of 1,000 took 1.6 ms.
+local SOME = 32
+local waiting = count > 0 and redis.call('HRANDFIELD', KEYS[8], SOME, 'WITHVALUES') or {}
+if #waiting > 0 then
+  local many = #waiting / 2
+  local are_some = many == SOME
+  if are_some then
+    many = redis.call('HLEN', KEYS[8])
+  end
+  local share, time = math.ceil(count / many), server_time()
+  while count > 0 and #waiting > 0 do
+    for number = 1, #waiting, 2 do
+      if count > 0 then
+        hand_out(waiting[number], waiting[number + 1], share, time)
+      end
+    end
+    waiting = are_some and count > 0 and redis.call('HGETALL', KEYS[8]) or {}
+    are_some = false
   end
 end
 for _, queue in ipairs(queues) do
