@@ -63,6 +63,13 @@ def test_an_option_that_is_not_the_urls_to_set_is_named(option: str) -> None:
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize("sign", "#?/")
+def test_a_password_that_is_not_quoted_is_not_taken_for_a_port(sign: str) -> None:
+    with pytest.raises(InputError, match="expected the URL of a Redis server") as caught:
+        parse_address(f"redis://user:471{sign}1@host:6379/0")
+    assert "471" not in str(caught.value)
+
+
 def test_a_text_that_is_no_url_is_refused_without_repeating_it() -> None:
     with pytest.raises(InputError, match="expected the URL of a Redis server") as caught:
         Lines("secret@nowhere", RealClock(), call_s=1.0)

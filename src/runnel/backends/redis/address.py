@@ -96,7 +96,8 @@ def parse_address(url: str) -> Address:
     """Raises InputError without the text of the URL: a password may be anywhere in it."""
     try:
         parts = urlsplit(url)
-        options = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        query = parse_qs(parts.query, strict_parsing=True) if parts.query else {}
+        options = {name: values[0] for name, values in query.items()}
         unknown = [name for name in options if name not in _OPTIONS | TLS_OPTIONS]
         if not unknown:
             return _address(parts, options)
@@ -117,6 +118,8 @@ def _address(parts: SplitResult, options: Mapping[str, str]) -> Address:
     is_local = parts.scheme == "unix"
     if parts.scheme not in {"redis", "rediss", "unix"} or (is_local and not path):
         raise ValueError("no URL of a Redis server")
+    if parts.fragment or (not is_local and "@" in path):
+        raise ValueError("the password is not quoted: what was read as the host is its user")
     return Address(
         host=unquote(parts.hostname or Address().host),
         port=parts.port or PORT,
