@@ -44,8 +44,8 @@ reference: setup ## write docs/reference and the JSON Schema of workflow files a
 	@$(BIN)/python -m runnel.authoring.document_schema
 	@$(BIN)/python -m tools.reference
 
-coverage: setup ## the whole suite, with the lines and branches it leaves out
-	@RUNNEL_BUDGET_FACTOR=5 $(BIN)/pytest --quiet $(PARALLEL) --cov --cov-report=term
+coverage: setup ## the whole suite but its measurements, with the lines and branches it leaves out
+	@RUNNEL_BUDGET_FACTOR=5 $(BIN)/pytest --quiet $(PARALLEL) --ignore tests/performance --cov --cov-report=term
 	@$(BIN)/python -m tests.branch_coverage
 
 sim: setup ## simulate: SEED=first COUNT=how many; the last line says what came of it
