@@ -127,10 +127,7 @@ class PostgresLedger:
         `of_stored`, nor is one that makes an execution of a definition which was deleted.
         """
         values = record_values(commands, of_stored=of_stored)
-        if blobs:
-            rows = await self._record_with(blobs, values)
-        else:
-            rows = await self._database.rows("record", *values)
+        rows = await self._record_with(blobs, values)
         made = {id_ for id_, kind in rows if kind == CreateExecution.__name__}
         return Recorded(
             [command for _, command in commands if not _is_left_out(command, made)],
@@ -140,6 +137,9 @@ class PostgresLedger:
     async def _record_with(
         self, blobs: Mapping[str, bytes], values: Sequence[object]
     ) -> Sequence[Row]:
+        """A transaction also for the one statement: by itself, a server that was silent for too
+        long would do it later, for a caller who was told that it failed.
+        """
         async with self._database.transaction() as connection:
             rows: Sequence[Row] = await connection.fetch(SQL["record"], *values)
             if not any(kind == REFUSED for _, kind in rows):
