@@ -22,7 +22,6 @@ from runnel.core.commands import (
     TaskLost,
     TaskStarted,
     TimerFired,
-    aggregate_of,
 )
 from runnel.core.decide import Moment, create, decide, hydrate
 from runnel.core.decision import Decision
@@ -265,7 +264,7 @@ class Driver:
 
     def _decide(self, command: Command) -> Decision:
         moment = Moment(self.now, Nonce(f"n{self._batches}"), self, self.policy)
-        aggregate_id = aggregate_of(command)
+        aggregate_id = command.aggregate_id
         if isinstance(command, AcquireLimit | ReleaseLimit):
             limit = self.limits.setdefault(aggregate_id, Limit(command.key))
             return self._stored(aggregate_id, decide_limit(limit, command))

@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from math import inf
 from typing import TypeAlias
 
@@ -39,17 +39,17 @@ class Ending:
         for news in self._waiting:
             news.set()
 
-    @contextmanager
-    def heard(self) -> Iterator[asyncio.Event]:
-        """Set by each `tell`. Of one waiter alone, who clears it: shared, it was cleared by one who
-        had been told while another one looked at the store, and that one waited for 5 s.
+    def listen(self) -> asyncio.Event:
+        """Set by each `tell`, until `leave`. Of one waiter alone, who clears it: shared, it was
+        cleared by one who had been told while another one looked at the store, and that one waited
+        for 5 s.
         """
         news = asyncio.Event()
         self._waiting.append(news)
-        try:
-            yield news
-        finally:
-            self._waiting.remove(news)
+        return news
+
+    def leave(self, news: asyncio.Event) -> None:
+        self._waiting.remove(news)
 
 
 Listen: TypeAlias = Callable[[ExecutionId, asyncio.Event], AbstractAsyncContextManager[object]]
@@ -86,11 +86,11 @@ class Endings:
         self._submitted: OrderedDict[str, Ending] = OrderedDict()
 
     async def watch(self, execution_id: ExecutionId) -> None:
-        """It is about to be submitted.
+        """It is about to be submitted, by an id that was made for it.
 
         Of what another process will run nobody tells here: that is not kept.
         """
-        if not self._told.owns(await self._store.route(execution_id)):
+        if not self._told.owns(await self._store.route(execution_id, is_new=True)):
             return
         self._submitted[execution_id] = self._told.ending_of(execution_id)
         if len(self._submitted) > WATCHED_MAX:
@@ -103,10 +103,13 @@ class Endings:
         ending = watched or self._told.ending_of(execution_id)
         # Watched since before it could end: the first look at the store can be spared.
         is_surely_told = watched is not None and not ending.is_told
-        with ending.heard() as news:
+        news = ending.listen()
+        try:
             return await self._until_final(
                 execution_id, ending, news, deadline=deadline, is_surely_told=is_surely_told
             )
+        finally:
+            ending.leave(news)
 
     async def _until_final(
         self,

@@ -5,7 +5,7 @@ import asyncio
 from msgspec import structs
 
 from runnel.backends.archived import ArchivedBackend
-from runnel.core.commands import CreateExecution, aggregate_of
+from runnel.core.commands import CreateExecution
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.ports.store import Commit, History, Lease
@@ -91,7 +91,7 @@ async def test_what_waited_to_be_made_then_and_is_deleted_now_is_not_made(
     lease = await own(backend)
 
     entries = await backend.store.read_inbox(lease, limit=10, wait_s=0)
-    assert [each.command and aggregate_of(each.command) for each in entries] == ["waiting"]
+    assert [each.command and each.command.aggregate_id for each in entries] == ["waiting"]
     assert await backend.archive.get_header(ExecutionId("old")) is None
     assert await backend.archive.get_header(ExecutionId("waiting")) is not None
     await backend.close()

@@ -11,7 +11,7 @@ from runnel.backends.local.feed import ChangeLog
 from runnel.backends.local.inbox import LocalInbox
 from runnel.backends.local.timers import LocalTimers
 from runnel.backends.stored_definitions import no_longer_stored
-from runnel.core.commands import LIMIT_PREFIX, Command, CreateExecution, aggregate_of
+from runnel.core.commands import LIMIT_PREFIX, Command, CreateExecution
 from runnel.core.effects import DeadLetter
 from runnel.core.ids import DefinitionHash, ExecutionId, root_of
 from runnel.errors import FencedError
@@ -84,7 +84,7 @@ class MemoryState:
             if isinstance(command, CreateExecution) and command.execution_id not in self.headers:
                 self.headers[command.execution_id] = pending_header(command)
                 made.append(command.execution_id)
-            self.deliver(self.route(aggregate_of(command)), command)
+            self.deliver(self.route(command.aggregate_id), command)
         if made:
             self.changes.add(pending_entries(made))
 

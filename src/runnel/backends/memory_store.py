@@ -37,7 +37,7 @@ class MemoryStore:
     async def partitions(self) -> Sequence[int]:
         return range(len(self._state.partitions))
 
-    async def route(self, aggregate_id: str) -> int:
+    async def route(self, aggregate_id: str, *, is_new: bool = False) -> int:
         return self._state.route(aggregate_id)
 
     async def observe(self, partition: int) -> LeaseRecord | None:

@@ -14,13 +14,47 @@ from runnel.core.values import EMPTY_OBJECT, Value
 
 
 class _Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True, gc=False):
-    pass
+    """Each has an `aggregate_id`: what it changes, an execution, or `limit:` and a key.
+
+    Not asked by `isinstance`: of a struct that takes 0.17 µs for each class that it is not.
+    """
 
 
-class CreateExecution(_Command, frozen=True, kw_only=True):
+class _OfExecution(_Command, frozen=True, kw_only=True):
+    execution_id: ExecutionId
+
+    @property
+    def aggregate_id(self) -> str:
+        return self.execution_id
+
+
+class _OfTask(_Command, frozen=True, kw_only=True):
+    token: Token
+
+    @property
+    def aggregate_id(self) -> str:
+        return self.token.execution_id
+
+
+class _OfNode(_Command, frozen=True, kw_only=True):
+    ref: Ref
+
+    @property
+    def aggregate_id(self) -> str:
+        return self.ref.execution_id
+
+
+class _OfLimit(_Command, frozen=True, kw_only=True):
+    key: str
+
+    @property
+    def aggregate_id(self) -> str:
+        return limit_id(self.key)
+
+
+class CreateExecution(_OfExecution, frozen=True, kw_only=True):
     """Makes a PENDING execution, and starts it at once unless `is_held` (submit, then trigger)."""
 
-    execution_id: ExecutionId
     workflow: str
     definition: DefinitionHash
     version: int
@@ -32,43 +66,39 @@ class CreateExecution(_Command, frozen=True, kw_only=True):
     created_at: float
 
 
-class TakeOver(_Command, frozen=True, kw_only=True):
+class TakeOver(_OfExecution, frozen=True, kw_only=True):
     """Settles nodes of a PENDING execution as the one that it is a rerun of did.
 
     `part` tells several of one execution apart. `configs` replace those of the definition.
     """
 
-    execution_id: ExecutionId
     part: int = 0
     taken: list[Taken] = []
     configs: dict[NodeId, msgspec.Raw] = {}
 
 
-class StartExecution(_Command, frozen=True, kw_only=True):
+class StartExecution(_OfExecution, frozen=True, kw_only=True):
     """Triggers a PENDING execution; `input`, when given, replaces the one it was made with.
 
     Not before it was told so many `parts` that it takes over: one may have to be sent again. `key`
     tells callers that trigger it at the same time whose it was.
     """
 
-    execution_id: ExecutionId
     input: Value | None = None
     parts: int = 0
     key: str = ""
 
 
-class TaskStarted(_Command, frozen=True, kw_only=True):
+class TaskStarted(_OfTask, frozen=True, kw_only=True):
     """A worker runs this task for longer than a moment: worth showing as RUNNING."""
 
-    token: Token
     worker: str
     started_at: float
 
 
-class TaskCompleted(_Command, frozen=True, kw_only=True):
+class TaskCompleted(_OfTask, frozen=True, kw_only=True):
     """`is_cached`: its code was not run, the output is that of an earlier task."""
 
-    token: Token
     output: Value
     worker: str = ""
     started_at: float | None = None
@@ -76,129 +106,115 @@ class TaskCompleted(_Command, frozen=True, kw_only=True):
     logs: tuple[LogLine, ...] = ()
 
 
-class TaskFailed(_Command, frozen=True, kw_only=True):
-    token: Token
+class TaskFailed(_OfTask, frozen=True, kw_only=True):
     error: ErrorInfo
     worker: str = ""
     started_at: float | None = None
     logs: tuple[LogLine, ...] = ()
 
 
-class TaskSkipped(_Command, frozen=True, kw_only=True):
+class TaskSkipped(_OfTask, frozen=True, kw_only=True):
     """The task's own code found that there is nothing to do; `reason` is what it said."""
 
-    token: Token
     reason: str = ""
     worker: str = ""
     started_at: float | None = None
     logs: tuple[LogLine, ...] = ()
 
 
-class TaskLost(_Command, frozen=True, kw_only=True):
+class TaskLost(_OfTask, frozen=True, kw_only=True):
     """Whoever held the task is gone; `was_started` counts it towards the crash-loop limit."""
 
-    token: Token
     reason: str
     was_started: bool = False
 
 
-class TaskDeferred(_Command, frozen=True, kw_only=True):
+class TaskDeferred(_OfTask, frozen=True, kw_only=True):
     """The worker may not run the task before `until` (a rate limit): it holds no slot till then.
 
     `wait_s` says the same on the clock of whoever decides: a worker whose own clock is behind would
     name a time that is over, and get the task back at once, over and over.
     """
 
-    token: Token
     until: float
     wait_s: float | None = None
     reason: str = "rate limit"
 
 
-class TimerFired(_Command, frozen=True, kw_only=True):
+class TimerFired(_OfNode, frozen=True, kw_only=True):
     """`attempt` is that of the node when the timer was set: an older one is ignored."""
 
-    ref: Ref
     kind: str
     attempt: int = 0
 
 
-class SendSignal(_Command, frozen=True, kw_only=True):
-    execution_id: ExecutionId
+class SendSignal(_OfExecution, frozen=True, kw_only=True):
     name: str
     payload: Value
     signal_id: str
 
 
-class CancelExecution(_Command, frozen=True, kw_only=True):
+class CancelExecution(_OfExecution, frozen=True, kw_only=True):
     """Clean-up nodes still run, unless it `is_forced`; asking twice is asking once."""
 
-    execution_id: ExecutionId
     reason: str = "cancelled by request"
     is_forced: bool = False
 
 
-class ChildSettled(_Command, frozen=True, kw_only=True):
+class ChildSettled(_OfTask, frozen=True, kw_only=True):
     """A child execution reached a final state; `token` is the one its parent started it with."""
 
-    token: Token
     child_id: ExecutionId
     state: ExecutionState
     output: Value | None = None
     error: ErrorInfo | None = None
 
 
-class AcquireLimit(_Command, frozen=True, kw_only=True):
+class AcquireLimit(_OfLimit, frozen=True, kw_only=True):
     """Asks the writer of a concurrency key for one of its places."""
 
-    key: str
     limit: int
     holder: Token
 
 
-class ReleaseLimit(_Command, frozen=True, kw_only=True):
-    key: str
+class ReleaseLimit(_OfLimit, frozen=True, kw_only=True):
     holder: Token
 
 
-class ResumeLimit(_Command, frozen=True, kw_only=True):
+class ResumeLimit(_OfLimit, frozen=True, kw_only=True):
     """Tell all holders again: one that does not hold it any more gives it back.
 
     Sent for each key after a takeover: of a decision in several commits, the part that released
     it may be the one that was lost.
     """
 
-    key: str
-
 
 class LimitGranted(_Command, frozen=True, kw_only=True):
     key: str
     holder: Token
 
+    @property
+    def aggregate_id(self) -> str:
+        return self.holder.execution_id
 
-class BlobLoaded(_Command, frozen=True, kw_only=True):
+
+class BlobLoaded(_OfExecution, frozen=True, kw_only=True):
     """A blob that deciding needed is at hand now; only ever sent by the orchestrator to itself."""
 
-    execution_id: ExecutionId
 
-
-class OutputStored(_Command, frozen=True, kw_only=True):
+class OutputStored(_OfNode, frozen=True, kw_only=True):
     """The joined output of a map has been written aside."""
 
-    ref: Ref
     output: Value
 
 
-class ResumeExecution(_Command, frozen=True, kw_only=True):
+class ResumeExecution(_OfExecution, frozen=True, kw_only=True):
     """Look again at everything that could go on: sent for each execution after a takeover."""
 
-    execution_id: ExecutionId
 
-
-class FailExecution(_Command, frozen=True, kw_only=True):
+class FailExecution(_OfExecution, frozen=True, kw_only=True):
     """End the execution at once: deciding raised, which is a bug of Runnel's."""
 
-    execution_id: ExecutionId
     error: ErrorInfo
 
 
@@ -229,24 +245,6 @@ Command: TypeAlias = (
 LimitCommand: TypeAlias = AcquireLimit | ReleaseLimit | ResumeLimit
 # After one of these, nobody holds the task any more.
 TASK_ENDINGS = (TaskCompleted, TaskFailed, TaskSkipped, TaskLost, TaskDeferred)
-_TASK_COMMANDS = (*TASK_ENDINGS, TaskStarted, ChildSettled)
-# A union that is made anew for each call takes three times as long as the look.
-_REF_COMMANDS = (TimerFired, OutputStored)
-
-
-def aggregate_of(command: Command) -> str:
-    """The id of what the command changes: an execution, or `limit:` and a concurrency key."""
-    if isinstance(command, _TASK_COMMANDS):
-        return command.token.execution_id
-    if isinstance(command, CreateExecution):  # the most frequent of the others
-        return command.execution_id
-    if isinstance(command, LimitCommand):
-        return limit_id(command.key)
-    if isinstance(command, LimitGranted):
-        return command.holder.execution_id
-    if isinstance(command, _REF_COMMANDS):
-        return command.ref.execution_id
-    return command.execution_id
 
 
 LIMIT_PREFIX = "limit:"

@@ -18,6 +18,8 @@ from runnel.core.values import NULL, Value
 from runnel.errors import BrokenInvariantError
 
 S = NodeState
+# Of what every node goes through; a member of an enum takes 0.1 µs to look up.
+_QUEUED, _COMPLETED, _SIGNAL = S.QUEUED, S.COMPLETED, e.Wait.SIGNAL
 FROM_CACHE = "from the cache"
 # What every task is between its queue and its report, whether or not it was shown so.
 RUNNING = NodeRun(state=S.RUNNING)
@@ -97,7 +99,7 @@ def _on_queued(execution: Execution, event: e.NodeQueued, _at: float) -> None:
     run = _current(execution, index, event.item)
     changed = replace(
         run,
-        state=S.QUEUED,
+        state=_QUEUED,
         attempt=event.attempt,
         nonce=event.nonce,
         key=event.key,
@@ -123,10 +125,10 @@ def _on_completed(execution: Execution, event: e.NodeCompleted, at: float) -> No
         _keep_result(execution.maps[index], event.item, event.output)
         return
     run = execution.nodes[index]
-    was_queued = run.state is S.QUEUED
+    was_queued = run.state is _QUEUED
     changed = replace(
         run,
-        state=S.COMPLETED,
+        state=_COMPLETED,
         output=event.output,
         wait=None,
         due=None,
@@ -321,7 +323,7 @@ def _settle(execution: Execution, index: int, before: NodeRun, after: NodeRun) -
         check_node_move(compiled.node.id, before.state, after.state)
     if index not in execution.maps:
         execution.in_flight -= execution.nodes[index].holds_slot
-    if before.wait is e.Wait.SIGNAL:
+    if before.wait is _SIGNAL:
         execution.waiting_for[before.detail].remove(index)
     execution.nodes[index] = after
     execution.remaining -= 1

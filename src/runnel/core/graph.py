@@ -30,11 +30,13 @@ class CompiledNode:
         "needs",
         "node",
         "parents",
+        "queue",
     )
 
     def __init__(self, index: int, node: Node) -> None:
         self.index = index
         self.node = node
+        self.queue = node.task_queue
         self.parents: tuple[int, ...] = ()
         self.children: tuple[int, ...] = ()
         self.needs: tuple[int, ...] = ()

@@ -109,7 +109,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
 
     `dropped` tokens are superseded or over: queued ones are never started, running ones are told
     to stop, and a report with one of them is refused. `messages` go to the inbox of the partition
-    of the aggregate that they name (`aggregate_of`). A task that one commit issues and drops is
+    of the aggregate that they name (`aggregate_id`). A task that one commit issues and drops is
     dropped; a timer that it clears and sets is set.
     """
 
@@ -165,8 +165,11 @@ class Store(Protocol):
     async def partitions(self) -> Sequence[int]:
         """All partitions that exist, owned or not."""
 
-    async def route(self, aggregate_id: str) -> int:
-        """The partition of an execution (or of a `limit:` key), also of one not made yet."""
+    async def route(self, aggregate_id: str, *, is_new: bool = False) -> int:
+        """The partition of an execution (or of a `limit:` key), also of one not made yet.
+
+        With `is_new` its id was made up a moment ago, so nobody has to be asked where it is.
+        """
 
     async def observe(self, partition: int) -> LeaseRecord | None:
         """None when nobody holds it: it can be acquired at once."""

@@ -3,7 +3,7 @@
 import pytest
 
 from runnel.core.codec import decode_entry, decode_message, encode_message
-from runnel.core.commands import TASK_ENDINGS, TaskSkipped, aggregate_of
+from runnel.core.commands import TASK_ENDINGS, TaskSkipped
 from runnel.core.events import NodeSkipped
 from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, Token
 from runnel.core.run_when import RunWhen, SkipReason
@@ -172,7 +172,7 @@ def test_the_message_is_read_as_it_was_stored() -> None:
 
     assert decode_message(MESSAGE) == command
     assert encode_message(command) == MESSAGE
-    assert aggregate_of(command) == "e1"
+    assert command.aggregate_id == "e1"
     assert isinstance(command, TASK_ENDINGS)
 
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from runnel.backends.postgres.lost import Lost
 from runnel.backends.redis.journal import RedisJournal
 from runnel.core.codec import decode_message
-from runnel.core.commands import CreateExecution, aggregate_of
+from runnel.core.commands import CreateExecution
 from runnel.core.ids import ExecutionId, root_of
 from runnel.errors import UnreadableFormatError
 from runnel.ports.store import Lease
@@ -56,6 +56,6 @@ def made_by(messages: Iterable[bytes]) -> set[ExecutionId]:
 def _root_in(body: bytes) -> ExecutionId | None:
     """Of the execution that a message is for; None for one that can't be read."""
     try:
-        return root_of(ExecutionId(aggregate_of(decode_message(body))))
+        return root_of(ExecutionId(decode_message(body).aggregate_id))
     except UnreadableFormatError:
         return None

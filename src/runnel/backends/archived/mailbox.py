@@ -11,7 +11,7 @@ from runnel.backends.redis.layout import Layout
 from runnel.backends.redis.mailbox import RedisMailbox
 from runnel.backends.redis.server_time import ServerTime
 from runnel.backends.stored_definitions import no_longer_stored
-from runnel.core.commands import Command, CreateExecution, aggregate_of
+from runnel.core.commands import Command, CreateExecution
 from runnel.core.ids import DefinitionHash
 from runnel.errors import StoreError
 from runnel.ports.store import NO_BLOBS
@@ -92,4 +92,4 @@ class ArchivedMailbox:
         return recorded.refused
 
     def _partition(self, command: Command) -> int:
-        return self._layout.route(aggregate_of(command))
+        return self._layout.route(command.aggregate_id)

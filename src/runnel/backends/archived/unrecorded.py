@@ -13,7 +13,7 @@ from runnel.backends.redis.keys import Keys
 from runnel.backends.redis.layout import Layout
 from runnel.backends.redis.lines import Lines
 from runnel.core.codec import decode_message
-from runnel.core.commands import Command, aggregate_of, blobs_of
+from runnel.core.commands import Command, blobs_of
 from runnel.errors import InputError, NotFoundError, UnreadableFormatError
 
 COMMANDS_AT_ONCE = 100
@@ -65,7 +65,7 @@ class Unrecorded:
         for key in blobs_of(commands):
             with suppress(NotFoundError):  # whoever reads it says so
                 await self._cold_blobs.put(key, await self._hot_blobs.get(key))
-        await self._ledger.record([(layout.route(aggregate_of(each)), each) for each in commands])
+        await self._ledger.record([(layout.route(each.aggregate_id), each) for each in commands])
 
     async def _copy_definitions(self) -> None:
         """The oldest first, so that each keeps its version."""

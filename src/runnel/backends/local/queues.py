@@ -53,7 +53,10 @@ class ReadyQueues:
             names = [name for name in self._queues if wanted is None or name in wanted]
             if not names:
                 break
-            taken += [self._pop_one(name) for name in names[: limit - len(taken)]]
+            if len(names) == 1:
+                taken += self._pop_many(names[0], limit - len(taken))
+            else:
+                taken += [self._pop_one(name) for name in names[: limit - len(taken)]]
         return taken
 
     def discard(self, entry: Entry) -> None:
@@ -83,6 +86,14 @@ class ReadyQueues:
             yield waiter.event
         finally:
             del self._waiters[waiter]
+
+    def _pop_many(self, name: str, limit: int) -> list[Entry]:
+        """Of a queue that shares with no other."""
+        queue = self._queues[name]
+        taken = [queue.popitem(last=False)[1] for _ in range(min(limit, len(queue)))]
+        if not queue:
+            del self._queues[name]
+        return taken
 
     def _pop_one(self, name: str) -> Entry:
         queue = self._queues.pop(name)

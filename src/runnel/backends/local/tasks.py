@@ -11,6 +11,8 @@ from runnel.errors import BrokenInvariantError
 from runnel.ports.clock import Clock
 from runnel.ports.registry import Orders, QueueRecord, WorkerAbout, WorkerRecord
 
+_REPORTS = (*TASK_ENDINGS, TaskStarted)
+
 
 class TakeToken(Protocol):
     async def __call__(
@@ -105,12 +107,12 @@ class LocalTasks:
         )
 
     def _report(self, worker: str, report: Command) -> bool:
-        if not isinstance(report, (*TASK_ENDINGS, TaskStarted)):
+        if not isinstance(report, _REPORTS):
             raise BrokenInvariantError(f"{type(report).__name__} is not a worker's report")
         entry = self._board.held_by(worker, report.token)
         if entry is None:
             return False
-        if isinstance(report, TaskStarted):
+        if type(report) is TaskStarted:
             self._board.note(entry, report)
         else:
             self._board.end(entry, report)

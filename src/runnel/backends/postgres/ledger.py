@@ -24,7 +24,6 @@ from runnel.core.commands import (
     CreateExecution,
     SendSignal,
     TakeOver,
-    aggregate_of,
 )
 from runnel.core.ids import DefinitionHash
 from runnel.errors import (
@@ -199,7 +198,7 @@ def record_values(
 def _row(partition: int, command: Command) -> tuple[object, ...]:
     return (
         partition,
-        aggregate_of(command),
+        command.aggregate_id,
         type(command).__name__,
         _key(command),
         encode_message(command),

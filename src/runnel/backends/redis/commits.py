@@ -7,7 +7,7 @@ from runnel.backends.redis.keys import Keys
 from runnel.backends.redis.layout import Layout
 from runnel.backends.redis.line import Arg
 from runnel.backends.redis.values import encode, message_args
-from runnel.core.commands import LIMIT_PREFIX, aggregate_of
+from runnel.core.commands import LIMIT_PREFIX
 from runnel.core.effects import DeadLetter, Task
 from runnel.core.states import ExecutionState
 from runnel.ports.store import Commit, Header, Lease, Position, TimerSet
@@ -65,7 +65,7 @@ def commit_args(
         args += _timer(timer)
     args.append(len(commit.messages))
     for command in commit.messages:
-        args += message_args(layout.route(aggregate_of(command)), command)
+        args += message_args(layout.route(command.aggregate_id), command)
     args.append(len(commit.dead_letters))
     for letter in commit.dead_letters:
         args += _letter(letter, letters_max)

@@ -9,7 +9,7 @@ from runnel.backends.redis.line import Arg
 from runnel.backends.redis.lines import Lines
 from runnel.backends.redis.values import message_args
 from runnel.backends.stored_definitions import no_longer_stored
-from runnel.core.commands import Command, CreateExecution, aggregate_of
+from runnel.core.commands import Command, CreateExecution
 from runnel.ports.store import NO_BLOBS
 
 # The most that one script does before it lets others have the server.
@@ -66,7 +66,7 @@ class RedisMailbox:
             args += _definition_args(() if first else made)
             args += _blob_args(NO_BLOBS if first else blobs)
             for command in commands[first : first + SENT_AT_ONCE]:
-                args += message_args(self._layout.route(aggregate_of(command)), command)
+                args += message_args(self._layout.route(command.aggregate_id), command)
             found: int = await self._lines.run("send", self._keys, args)
             if found < 0:
                 raise no_longer_stored(made[-found - 1])

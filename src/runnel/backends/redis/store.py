@@ -72,7 +72,7 @@ class RedisStore:
     async def partitions(self) -> Sequence[int]:
         return range(self._layout.partitions)
 
-    async def route(self, aggregate_id: str) -> int:
+    async def route(self, aggregate_id: str, *, is_new: bool = False) -> int:
         return self._layout.route(aggregate_id)
 
     async def observe(self, partition: int) -> LeaseRecord | None:

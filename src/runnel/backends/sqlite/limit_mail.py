@@ -16,7 +16,6 @@ from runnel.core.commands import (
     LimitCommand,
     LimitGranted,
     ReleaseLimit,
-    aggregate_of,
 )
 from runnel.core.events import LimitHeld, LimitQueued, LimitReleased
 from runnel.core.ids import Token
@@ -44,7 +43,7 @@ class LimitMail:
         void = _void(sender, commit) if grants else ()
         for grant in grants:
             if grant.holder not in void:
-                self._owned.deliver(self._routes.find(aggregate_of(grant)), grant)
+                self._owned.deliver(self._routes.find(grant.aggregate_id), grant)
         for command in commit.messages:
             if isinstance(command, AcquireLimit | ReleaseLimit):
                 self._note(sender.lease.partition, command)
@@ -73,7 +72,7 @@ class LimitMail:
             asked.pop(command.holder, None)
 
     def _tell_key(self, command: LimitCommand) -> None:
-        owned = self._owned.by_number.get(self._routes.find(aggregate_of(command)))
+        owned = self._owned.by_number.get(self._routes.find(command.aggregate_id))
         if owned is None:
             self._kept.append(command)
         else:

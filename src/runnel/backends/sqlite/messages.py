@@ -17,7 +17,7 @@ from runnel.backends.sqlite.rows import header_row
 from runnel.backends.sqlite.writer import Job, Writer
 from runnel.backends.stored_definitions import no_longer_stored
 from runnel.core.codec import encode_message
-from runnel.core.commands import Command, CreateExecution, aggregate_of
+from runnel.core.commands import Command, CreateExecution
 from runnel.core.ids import ExecutionId, root_of
 from runnel.core.states import ExecutionState
 from runnel.ports.blobs import BlobStore
@@ -72,7 +72,7 @@ class Messages:
     def _partition_of(self, command: Command) -> int:
         if isinstance(command, CreateExecution):
             return self._routes.place(root_of(command.execution_id))
-        return self._routes.find(aggregate_of(command))
+        return self._routes.find(command.aggregate_id)
 
     def write(self, db: sqlite3.Connection, outgoing: Outgoing) -> Stored:
         """The new rows of each partition in order, after those of other processes before them."""
@@ -137,7 +137,7 @@ class Messages:
 
 
 def _root(command: Command) -> str:
-    return root_of(ExecutionId(aggregate_of(command)))
+    return root_of(ExecutionId(command.aggregate_id))
 
 
 def _homes(db: sqlite3.Connection, commands: Sequence[CreateExecution]) -> dict[str, int]:

@@ -116,7 +116,7 @@ def _put_dead_letter(
     given = turn.execution.configs.get(index)
     letter = DeadLetter(
         token=turn.execution.token(index, failed.item, run),
-        queue=compiled.node.task_queue,
+        queue=compiled.queue,
         handler=compiled.node.handler,
         config=compiled.config_raw if given is None else given.raw,
         error=failed.error,

@@ -22,19 +22,23 @@ from runnel.core.workflow import CHILD_WORKFLOW, CORE_HANDLERS, OnFailure
 
 # They begin at once: a child takes a slot, like a task.
 _SLOTLESS = CORE_HANDLERS - {CHILD_WORKFLOW}
+# Looked up once: as members of their enums they take 0.1 µs each time, of 13 for a command.
+_RUNNING = ExecutionState.RUNNING
+_PENDING, _COMPLETED = NodeState.PENDING, NodeState.COMPLETED
+_ONE_FAILED = RunWhen.ONE_FAILED
 
 
 def proceed(turn: Turn) -> None:
     """Does everything that can be done now; the last step of every command."""
     execution = turn.execution
-    while execution.state is ExecutionState.RUNNING:
+    while execution.state is _RUNNING:
         if execution.first_failed is not None and _fail_fast(turn):
             continue
         if turn.to_evaluate:
             _evaluate(turn, turn.to_evaluate.popleft())
         elif not _use_slot(turn):
             break
-    if execution.state is ExecutionState.RUNNING and not execution.remaining:
+    if execution.state is _RUNNING and not execution.remaining:
         finish(turn)
 
 
@@ -42,7 +46,7 @@ def _evaluate(turn: Turn, index: int) -> None:
     """A node whose parents are all settled: skipped, begun, or waiting for a blob."""
     execution = turn.execution
     run = execution.nodes[index]
-    if run.state is not NodeState.PENDING or execution.unsettled[index]:
+    if run.state is not _PENDING or execution.unsettled[index]:
         return
     compiled = execution.graph.nodes[index]
     reason = _why_not(turn, compiled)
@@ -66,7 +70,7 @@ def _why_not(turn: Turn, compiled: CompiledNode) -> SkipReason | None:
     nodes = turn.execution.nodes
     rule = compiled.node.run_when
     for parent in compiled.parents:
-        if nodes[parent].state is not NodeState.COMPLETED or rule is RunWhen.ONE_FAILED:
+        if nodes[parent].state is not _COMPLETED or rule is _ONE_FAILED:
             return judge(rule, _outcomes(turn, compiled))
     return None
 

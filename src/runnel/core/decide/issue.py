@@ -80,7 +80,7 @@ def _task(turn: Turn, compiled: CompiledNode, token: Token, run: NodeRun) -> Tas
     return Task(
         token=token,
         handler=node.handler,
-        queue=node.task_queue,
+        queue=compiled.queue,
         config=compiled.config_raw if given is None else given.raw,
         inputs=_outputs(turn, compiled.needs if given is None else given.needs),
         parents=_completed(turn, compiled.parents),
@@ -117,7 +117,7 @@ def _outputs(turn: Turn, needs: tuple[int, ...]) -> dict[NodeId, Value]:
 def _completed(turn: Turn, parents: tuple[int, ...]) -> int:
     """How many of the inputs are parents: those that were skipped have no output."""
     nodes = turn.execution.nodes
-    return sum(nodes[parent].output is not None for parent in parents)
+    return len([parent for parent in parents if nodes[parent].output is not None])
 
 
 def _item(turn: Turn, index: int, item: int) -> msgspec.Raw:

@@ -99,28 +99,32 @@ class Batch:
         Raises, before anything is changed, for what can't be stored: it is encoded here and not
         later, so that one execution's odd text is not every other's failed commit.
         """
-        self._check_tasks(decision)
-        if decision.events:
-            encoded = encode_parts(decision.events, self.limits.size_bytes - FRAME_BYTES)
-            self.events.setdefault(aggregate_id, []).extend(decision.events)
+        events, effects = decision.events, decision.effects
+        for effect in effects:
+            if type(effect) is IssueTask and len(effect.task.config) > self.limits.size_bytes:
+                raise _too_large(effect.task, self.limits)
+        if events:
+            encoded = encode_parts(events, self.limits.size_bytes - FRAME_BYTES)
+            self.events.setdefault(aggregate_id, []).extend(events)
             self.parts.setdefault(aggregate_id, []).extend(encoded)
-            self.order.extend([aggregate_id] * len(encoded))
-            self._size += sum(map(len, encoded))
+            for part in encoded:
+                self.order.append(aggregate_id)
+                self._size += len(part)
             if execution is not None:
                 self.graphs[aggregate_id] = execution.graph
-                if _changes_header(decision.events):
+                if not _CHANGES_HEADER.isdisjoint(map(type, events)):
                     self.changed[execution.id] = execution
                     self._rows += 1
             self._rows += 1
-        for effect in decision.effects:
-            self._add_effect(effect)
-        self._rows += len(decision.effects)
+        for effect in effects:
+            if type(effect) is IssueTask:
+                self.tasks[effect.task.token] = effect.task
+            else:
+                self._add_effect(effect)
+        self._rows += len(effects)
 
     def _add_effect(self, effect: Effect) -> None:
-        """Not by `match`: for a task that took 0.23 µs, this takes 0.08."""
-        if isinstance(effect, IssueTask):
-            self.tasks[effect.task.token] = effect.task
-        elif isinstance(effect, SetTimer):
+        if isinstance(effect, SetTimer):
             self.timers[effect.key] = effect
         elif isinstance(effect, ClearTimer):
             self.timers[effect.key] = None
@@ -131,15 +135,6 @@ class Batch:
             self.dead_letters.append(effect.letter)
         elif isinstance(effect, LoadBlob | StoreOutput):
             self.afterwards.append(effect)
-
-    def _check_tasks(self, decision: Decision) -> None:
-        for effect in decision.effects:
-            if type(effect) is IssueTask and len(effect.task.config) > self.limits.size_bytes:
-                raise PayloadError(
-                    f"the config of node '{effect.task.token.node_id}' has "
-                    f"{len(effect.task.config):,} bytes, at most {self.limits.size_bytes:,} are "
-                    "allowed: pass large values as outputs or as input"
-                )
 
     def seal(self, sequence: int) -> Iterator[Commit]:
         """One commit, or several when a single decision is larger than the store takes at once.
@@ -258,8 +253,11 @@ class Batch:
             yield group, len(part.encoded) + FRAME_BYTES
 
 
-def _changes_header(events: Sequence[AnyEvent]) -> bool:
-    return not _CHANGES_HEADER.isdisjoint(map(type, events))
+def _too_large(task: Task, limits: CommitLimits) -> PayloadError:
+    return PayloadError(
+        f"the config of node '{task.token.node_id}' has {len(task.config):,} bytes, at most "
+        f"{limits.size_bytes:,} are allowed: pass large values as outputs or as input"
+    )
 
 
 def header_of(execution: Execution) -> Header:

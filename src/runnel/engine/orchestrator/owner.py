@@ -18,7 +18,6 @@ from runnel.core.commands import (
     ReleaseLimit,
     ResumeExecution,
     TimerFired,
-    aggregate_of,
 )
 from runnel.core.decide import Moment, create, decide
 from runnel.core.decision import NOTHING, Decision
@@ -41,7 +40,7 @@ from runnel.ports.store import InboxEntry, Lease, TimerSet
 
 TIMERS_MAX = 256
 # Which may come again for an execution that is there.
-_REPEATABLE = (CreateExecution, ResumeExecution)
+_REPEATABLE = frozenset({CreateExecution, ResumeExecution})
 # How often deciding may ask for the same blob again without getting any further.
 LOADS_MAX = 20
 
@@ -92,7 +91,9 @@ class Owner:
         is_busy = bool(timers or self._own)
         entries = await self._read(0 if is_busy else await self._bounded_by_timers(wait_s))
         own, self._own = self._own, deque()
-        await self.prefetch(_executions_of(entries))
+        await self.prefetch(
+            dict.fromkeys([each.command.aggregate_id for each in entries if each.command])
+        )
         self._begin_batch()
         for command in own:
             await self._handle(command)
@@ -101,7 +102,13 @@ class Owner:
         for timer in timers:
             await self._fire(timer)
         for entry in entries:
-            await self._consume(entry)
+            if entry.command is None:
+                self._set_aside(entry)
+            else:
+                await self._handle(entry.command)
+            self._batch.consumed = entry.position
+            if self._batch.is_full:
+                await self._commit()
         await self._commit()
         return len(own) + len(timers) + len(entries)
 
@@ -121,9 +128,9 @@ class Owner:
         """As they are in memory, or else as they are stored: to be read only, and at once."""
         return await self._aggregates.glance(execution_ids)
 
-    async def prefetch(self, execution_ids: Iterable[str]) -> None:
-        """They are about to be needed: loaded together, not one by one."""
-        await self._aggregates.prefetch(execution_ids)
+    async def prefetch(self, aggregate_ids: Iterable[str]) -> None:
+        """They are about to be needed: executions are loaded together, not one by one."""
+        await self._aggregates.prefetch(aggregate_ids)
 
     async def in_flight(self, execution_id: ExecutionId) -> dict[Token, bool]:
         """What the execution believes to be out, and whether it is known to have started."""
@@ -146,15 +153,6 @@ class Owner:
 
     # -- one command ---------------------------------------------------------------------------
 
-    async def _consume(self, entry: InboxEntry) -> None:
-        if entry.command is None:
-            self._set_aside(entry)
-        else:
-            await self._handle(entry.command)
-        self._batch.consumed = entry.position
-        if self._batch.is_full:
-            await self._commit()
-
     async def _fire(self, timer: TimerSet) -> None:
         key = timer.key
         self._batch.timers[key] = None
@@ -176,10 +174,10 @@ class Owner:
                 decision = await self._poisoned(current, error)
             for effect in decision.effects:
                 if type(effect) is Tell:
-                    await self._tell(aggregate_of(current), effect.command, following)
+                    await self._tell(current.aggregate_id, effect.command, following)
 
     async def _decide(self, command: Command) -> Decision:
-        aggregate_id = aggregate_of(command)
+        aggregate_id = command.aggregate_id
         execution = self._aggregates.cached(aggregate_id)
         if execution is None:
             if isinstance(command, LimitCommand):
@@ -187,7 +185,7 @@ class Owner:
             execution = await self._aggregates.execution(aggregate_id)
         if execution is not None:
             decision = decide(execution, command, self._moment)
-            if isinstance(command, _REPEATABLE):
+            if type(command) in _REPEATABLE:
                 # The commit that changed its header may be the one that was lost.
                 self._batch.changed[execution.id] = execution
                 if isinstance(command, CreateExecution):
@@ -215,7 +213,7 @@ class Owner:
 
     async def _tell(self, sender: str, command: Command, following: list[Command]) -> None:
         """A tree of executions lives in one partition; keys may live in another one."""
-        target = aggregate_of(command)
+        target = command.aggregate_id
         is_same_tree = root_of(ExecutionId(target)) == root_of(ExecutionId(sender))
         if is_same_tree or await self._parts.store.route(target) == self.lease.partition:
             following.append(command)
@@ -232,7 +230,7 @@ class Owner:
         The aggregate is in an unknown state: what was decided before is committed, then it is
         loaded again.
         """
-        aggregate_id = aggregate_of(command)
+        aggregate_id = command.aggregate_id
         info = describe_error(error)
         self._parts.telemetry.event(
             names.COMMAND_POISONED, aggregate=aggregate_id, error=str(info), trace=info.traceback
@@ -371,16 +369,6 @@ class Owner:
     def _new_moment(self) -> Moment:
         nonce = Nonce(self._parts.ids.nonce())
         return Moment(self._batch.now, nonce, self._blobs, self._parts.policy)
-
-
-def _executions_of(entries: Sequence[InboxEntry]) -> Iterable[str]:
-    """Each once, in the order in which they are needed."""
-    commands = (entry.command for entry in entries)
-    return dict.fromkeys(
-        aggregate_of(command)
-        for command in commands
-        if command is not None and not isinstance(command, LimitCommand)
-    )
 
 
 def _without_execution(command: Command) -> Decision:

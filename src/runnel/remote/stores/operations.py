@@ -25,7 +25,7 @@ class RemoteStore:
         self._seen: Mapping[int, Json] = {}
         self._seen_at = float("-inf")
 
-    async def route(self, execution_id: ExecutionId) -> int:
+    async def route(self, execution_id: ExecutionId, *, is_new: bool = False) -> int:
         path = f"/v1/executions/{step(execution_id)}/partition"
         return int((await self._transport.get(path))["partition"])
 

@@ -89,7 +89,7 @@ class _RemoteStore(_Remote):
     async def partitions(self) -> Sequence[int]:
         return range(len(self._line.server.state.partitions))
 
-    async def route(self, aggregate_id: str) -> int:
+    async def route(self, aggregate_id: str, *, is_new: bool = False) -> int:
         return self._line.server.state.route(aggregate_id)
 
     async def restore(self, lease: Lease) -> Lease:
