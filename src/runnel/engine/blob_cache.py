@@ -21,13 +21,15 @@ class BlobCache:
 
     def peek(self, key: str) -> bytes | None:
         """None when it would have to be read first."""
-        return self._blobs.get(key)
-
-    async def get(self, key: str) -> bytes:
-        """Raises NotFoundError('blob', key)."""
         found = self._blobs.get(key)
         if found is not None:
             self._blobs.move_to_end(key)
+        return found
+
+    async def get(self, key: str) -> bytes:
+        """Raises NotFoundError('blob', key)."""
+        found = self.peek(key)
+        if found is not None:
             return found
         data = await self._store.get(key)
         self._keep(key, data)

@@ -10,6 +10,7 @@ from runnel.core.effects import Task
 from runnel.core.json_types import Json
 from runnel.core.templates import MissingValueError, TemplateEvaluationError
 from runnel.core.values import Value
+from runnel.engine.blob_cache import BlobCache
 from runnel.engine.worker.configs import SECRETS, Config, config_of
 from runnel.engine.worker.execute import Executor
 from runnel.engine.worker.hiding import output_without_secrets
@@ -17,7 +18,6 @@ from runnel.engine.worker.outputs import inline_value, store
 from runnel.engine.worker.runs import Run
 from runnel.engine.worker.shared_results import SharedResults, key_of
 from runnel.engine.worker.values import INPUT, Values
-from runnel.ports.blobs import BlobStore
 from runnel.ports.secrets import Secrets
 
 
@@ -35,7 +35,7 @@ class Attempts:
     def __init__(
         self,
         handlers: Handlers,
-        blobs: BlobStore,
+        blobs: BlobCache,
         executor: Executor,
         results: SharedResults,
         *,
@@ -70,7 +70,7 @@ class Attempts:
         values = Values(task)
         config = config_of(task.config)
         has_blobs = values.has_blobs
-        if has_blobs and values.kept_aside(config.roots):
+        if has_blobs and config.roots:
             await self._load(run, values, config.roots)
         call = handler.plan(self._resolved(config, values))
         if has_blobs and call.place is not ContextPlace.NONE:
@@ -123,5 +123,7 @@ class Attempts:
             raise
 
     async def _load(self, run: Run, values: Values, roots: Iterable[str]) -> None:
-        self._on_suspend(run)
-        await values.load(roots, self._blobs)
+        missing = values.kept_aside(roots)
+        if not values.take(missing, self._blobs.peek):
+            self._on_suspend(run)
+            await values.load(roots, self._blobs)

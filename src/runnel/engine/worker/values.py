@@ -1,6 +1,6 @@
 """The values that travel with a task: found by templates and by the context, decoded once, late."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 
@@ -69,18 +69,34 @@ class Values:
                 return True
         return False
 
+    def take(self, missing: Mapping[str, Value], peek: Callable[[str], bytes | None]) -> bool:
+        """Those that are in memory already; False when some have to be fetched by `load`.
+
+        Every item of a map reads the same large list: to fetch what is there took 20 µs of 65.
+        """
+        self._check_size(missing)
+        for root, value in missing.items():
+            data = None if value.blob is None else peek(value.blob)
+            if data is None:
+                return False
+            self._loaded[root] = data
+        return True
+
     async def load(self, roots: Iterable[str], blobs: BlobStore) -> None:
         """Fetches those that are kept aside; raises PayloadError when they are too much."""
         missing = self.kept_aside(roots)
+        self._check_size(missing)
+        for root, value in missing.items():
+            if value.blob is not None:
+                self._loaded[root] = await blobs.get(value.blob)
+
+    def _check_size(self, missing: Mapping[str, Value]) -> None:
         size = sum(value.size for value in missing.values()) + sum(map(len, self._loaded.values()))
         if size > LOADED_BYTES_MAX:
             raise PayloadError(
                 f"the inputs of node '{self._task.token.node_id}' take {size:,} bytes together, "
                 f"at most {LOADED_BYTES_MAX:,} are loaded for one task: pass on less of them"
             )
-        for root, value in missing.items():
-            if value.blob is not None:
-                self._loaded[root] = await blobs.get(value.blob)
 
     def kept_aside(self, roots: Iterable[str]) -> dict[str, Value]:
         """Those of `roots` that are blobs and not loaded yet."""

@@ -40,3 +40,23 @@ def test_the_outputs_of_parents_are_a_mapping_of_parents_only(frozen: Stage) -> 
     assert "distant" not in parents
     assert repr(parents) == "<outputs of a, b>"
     assert repr(Values(frozen.task("output")).parents) == "<outputs of no parents>"
+
+
+def test_what_is_in_memory_is_taken_at_once(frozen: Stage) -> None:
+    values = Values(frozen.task("output", inputs={"a": blob("k/a", 3), "b": blob("k/b", 3)}))
+    at_hand = {"k/a": b'"A"'}
+
+    assert not values.take(values.kept_aside(["a", "b"]), at_hand.get)
+    assert list(values.kept_aside(["a", "b"])) == ["b"]
+    assert values.take(values.kept_aside(["a"]), at_hand.get)
+    assert values.lookup("a") == "A"
+
+
+def test_what_is_in_memory_is_no_less_bounded(
+    frozen: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOADED_BYTES_MAX", 10)
+    values = Values(frozen.task("output", inputs={"a": blob("a", 6), "b": blob("b", 6)}))
+
+    with pytest.raises(PayloadError, match="take 12 bytes together, at most 10"):
+        values.take(values.kept_aside(["a", "b"]), lambda _key: b'"six"!')
