@@ -206,6 +206,7 @@ async def test_the_log_is_cut_back_under_steady_writing(
 ) -> None:
     monkeypatch.setattr("runnel.backends.sqlite.checkpoint.ROWS_BETWEEN", 50)
     monkeypatch.setattr("runnel.backends.sqlite.checkpoint.LOG_PAGES_MAX", 20)
+    monkeypatch.setattr("runnel.backends.sqlite.database.LOG_BYTES_MAX", 100_000)
     backend = await SqliteBackend.open(
         tmp_path, clock=RealClock(), ids=FakeIds(), durability=durability
     )

@@ -15,7 +15,8 @@ ROWS_BETWEEN = 4_000
 # So many in a row may fail before a writer is told: about 20 MB of log.
 FAILURES_MAX = 5
 # Under steady writing a passive checkpoint never gets to the end, and the log only grows: from
-# here on (64 MB) one that holds the writers up for a moment cuts it back to nothing.
+# here on (64 MB) one that holds the writers up for a moment lets it begin anew: for 6 to 13 ms, in
+# 15 s of 2,400 diamonds/s, and for 45 to 66 when the file was cut back to nothing, too.
 LOG_PAGES_MAX = 16_384
 # How long that may wait for other processes; it is tried again with the next checkpoint.
 CUT_BUSY_MS = 200
@@ -90,6 +91,6 @@ class Checkpointer:
         db.execute(f"PRAGMA busy_timeout = {CUT_BUSY_MS}")
         self.is_cutting = True
         try:
-            db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            db.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
         finally:
             self.is_cutting = False

@@ -18,6 +18,9 @@ FILE_NAME = "runnel.db"
 SCHEMA_VERSION = 4
 OPEN_BUSY_MS = 5_000
 STATEMENTS_MAX = 256
+# What stays of the log when it begins anew (see `checkpoint`): to write over what is there takes
+# less time than to make room for it again.
+LOG_BYTES_MAX = 64 * 1024 * 1024
 # NORMAL: a killed process loses nothing, a power cut may lose the last commits (never a part of
 # one). FULL: one fsync per transaction.
 _SYNCHRONOUS: dict[Durability, str] = {"process": "NORMAL", "power": "FULL"}
@@ -32,6 +35,7 @@ def prepare(data_dir: Path, durability: Durability) -> sqlite3.Connection:
         try:
             _check_schema(db, path)
             db.execute("PRAGMA wal_autocheckpoint = 0")
+            db.execute(f"PRAGMA journal_size_limit = {LOG_BYTES_MAX}")
             db.execute("PRAGMA busy_timeout = 0")
         except BaseException:
             db.close()
