@@ -46,13 +46,15 @@ def test_a_target_is_judged_by_the_median(
     assert verdict(found(), target, configuration) == expected
 
 
-def test_the_faster_of_two_ways_to_run_a_peer_counts() -> None:
+def test_a_peer_is_compared_in_each_way_that_it_can_be_run() -> None:
     results = found()
     results.add("diamond sqlite x4", {"executions_per_s": 3_000.0})
     results.add("diamond peer dbos-sqlite", {"executions_per_s": 20.0})
     results.add("diamond peer dbos-sqlite-wal", {"executions_per_s": 40.0})
 
-    assert verdict(results, "W1 times DBOS on SQLite", "sqlite x4") == (75.0, "missed")
+    as_it_comes = verdict(results, "W1 times DBOS on SQLite, as it comes", "sqlite x4")
+    assert as_it_comes == (150.0, "reached")
+    assert verdict(results, "W1 times DBOS on SQLite with WAL", "sqlite x4") == (75.0, "missed")
 
 
 def test_only_peers_with_durable_joins_are_compared_and_less_time_is_better() -> None:
