@@ -94,12 +94,12 @@ class Client:
         KeyReusedError if that was of another definition or input. Of several submits with an
         `execution_id` that the callers have made, the first counts, whatever the others are of.
         """
-        begun = await self._create(
+        begun = await self.begin(
             workflow,
             input_,
             labels=labels,
             is_held=is_held,
-            key=idempotency_key,
+            idempotency_key=idempotency_key,
             execution_id=execution_id,
         )
         return begun.execution_id
@@ -120,34 +120,12 @@ class Client:
         With the `version` that it was found by, the definition is not stored: raises NotFoundError
         if it was deleted since, and nothing is begun.
         """
-        begun = await self._create(
-            workflow,
-            input_,
-            labels=labels,
-            is_held=is_held,
-            key=idempotency_key,
-            execution_id=execution_id,
-            version=version,
-        )
-        return begun if isinstance(begun, Header) else pending_header(begun)
-
-    async def _create(
-        self,
-        workflow: Workflow,
-        input_: Json,
-        *,
-        labels: Mapping[str, str] | None,
-        is_held: bool,
-        key: str | None,
-        execution_id: ExecutionId | None,
-        version: int | None = None,
-    ) -> CreateExecution | Header:
-        """What was sent, or what is there already by this key."""
         hash_ = self._definitions.hash_of_valid(workflow)
         kept_labels = check_labels(labels or {})
         data = encode_payload({} if input_ is None else input_, where="input")
         if not is_held:
             _check_input(workflow, data)
+        key = idempotency_key
         is_watched = execution_id is None and key is None
         if key is None:
             execution_id = execution_id or ExecutionId(self._ids.execution_id())
@@ -176,7 +154,7 @@ class Client:
         known = None
         if key is not None:  # somebody else may have been faster
             known = await self._known(execution_id, key=key, hash_=hash_, labels=kept_labels)
-        return known or command
+        return known or pending_header(command)
 
     async def _known(
         self,
