@@ -149,6 +149,7 @@ async def test_each_token_has_a_limit_of_its_own(closed: Api) -> None:
     ("headers", "status"),
     [
         ({"Host": "localhost"}, 200),
+        ({"Host": "LocalHost:8080"}, 200),
         ({"Host": "127.0.0.1:8080"}, 200),
         ({"Host": "[::1]:8080"}, 200),
         ({"Host": "evil.example"}, 403),

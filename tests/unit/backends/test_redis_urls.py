@@ -44,7 +44,10 @@ def test_an_address_is_shown_without_user_and_password(url: str) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["rediss://h?ssl_cert_reqs=maybe", "rediss://h?ssl_min_version=9", "unix://", "redis://h?db=x"],
+    [
+        *("rediss://h?ssl_cert_reqs=maybe", "rediss://h?ssl_min_version=9", "unix://"),
+        *("redis://h?db=x", "redis://h/abc", "redis://h/-1", "redis://h/1/2", "redis://h?db=-1"),
+    ],
 )
 def test_a_value_that_an_option_can_not_have_is_refused(url: str) -> None:
     with pytest.raises(InputError, match="expected the URL of a Redis server"):

@@ -16,7 +16,7 @@ ALL = "*"
 def check_host(headers: Mapping[str, str], known: Collection[str]) -> None:
     """Raises ForeignRequestError unless the Host is one of those, whatever the port."""
     found = headers.get("host", "")
-    if ALL not in known and _name(found) not in known:
+    if ALL not in known and _name(found) not in {each.lower() for each in known}:
         raise ForeignRequestError("Host", found, "RUNNEL_API_HOSTS lists the names of this server")
 
 
@@ -41,6 +41,6 @@ _HOST = re.compile(r"(?:\[(?P<address>[^\]]*)\]|(?P<name>[^:]*))(?::[0-9]*)?", r
 
 
 def _name(host: str) -> str:
-    """Without the port: `[::1]:8080`, `localhost`; what is no host is no name of any."""
-    found = _HOST.fullmatch(host)
+    """In lower case, without the port, as of `[::1]:8080`; what is no host is no name of any."""
+    found = _HOST.fullmatch(host.lower())
     return "" if found is None else found["address"] or found["name"] or ""

@@ -124,7 +124,7 @@ def _address(parts: SplitResult, options: Mapping[str, str]) -> Address:
         host=unquote(parts.hostname or Address().host),
         port=parts.port or PORT,
         path=path if is_local else None,
-        db=int(options["db"]) if "db" in options else _db("" if is_local else path),
+        db=_db(options.get("db", "" if is_local else path.strip("/"))),
         username=_text(parts.username) or options.get("username"),
         password=_text(parts.password) or options.get("password"),
         client_name=options.get("client_name"),
@@ -133,10 +133,11 @@ def _address(parts: SplitResult, options: Mapping[str, str]) -> Address:
     )
 
 
-def _db(path: str) -> int:
-    """As in redis://host:6379/3; the first one if the path is not a number."""
-    number = path.replace("/", "")
-    return int(number) if number.isdecimal() else 0
+def _db(text: str) -> int:
+    """As in redis://host:6379/3; raises ValueError for what is no number."""
+    if text and not text.isdecimal():
+        raise ValueError("no number of a database")
+    return int(text or 0)
 
 
 def _text(quoted: str | None) -> str | None:
