@@ -204,8 +204,11 @@ async def test_a_server_without_tls_is_told_from_one_that_is_away() -> None:
         answer(500, b"oops", content_type="text/plain"),
         json_answer(b'{"message": "Not Found"}', 404),
         json_answer(b'{"message": "Hello"}'),
+        json_answer(b"[]"),
+        json_answer(b"null"),
+        json_answer(b""),
     ],
-    ids=["404", "200", "redirect", "500", "json", "object"],
+    ids=["404", "200", "redirect", "500", "json", "object", "list", "null", "nothing"],
 )
 async def test_somebody_else_who_answers_is_no_runnel(
     odd: OddServer, client: Client, strange: Answer

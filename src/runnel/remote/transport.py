@@ -45,7 +45,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     """A request; `key` makes one that changes something safe to repeat.
 
     `waits_s` is how long the server may take on purpose; `answers` are statuses of good answers
-    besides 2xx.
+    besides 2xx. All answers are objects, unless it `is_for_any` value.
     """
 
     method: str
@@ -56,6 +56,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     is_repeatable: bool = False
     waits_s: float = 0.0
     answers: Sequence[HTTPStatus] = ()
+    is_for_any: bool = False
 
     @property
     def may_repeat(self) -> bool:
@@ -195,17 +196,19 @@ class Transport:
         except httpx.RequestError as error:
             raise _FailedError(self._unreachable(error), again=call.may_repeat) from error
         if answer.is_success or answer.status_code in call.answers:
-            return self._content(answer)
+            return self._content(answer, call)
         raise self._failure(answer, call)
 
-    def _content(self, answer: httpx.Response) -> Json:
-        if not answer.content:
-            return None
+    def _content(self, answer: httpx.Response, call: Call) -> Json:
         try:
-            found = msgspec.json.decode(answer.content)
+            found = msgspec.json.decode(answer.content) if answer.content else {}
         except msgspec.DecodeError as error:
             raise self._foreign(answer) from error
-        return Fields(found, self.address.shown) if isinstance(found, dict) else found
+        if isinstance(found, dict):
+            return Fields(found, self.address.shown)
+        if not call.is_for_any:
+            raise NotRunnelError(self.address.shown, f"{answer.status_code} without an object")
+        return found
 
     def _failure(self, answer: httpx.Response, call: Call) -> Exception:
         status = answer.status_code

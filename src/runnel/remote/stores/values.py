@@ -2,7 +2,7 @@
 
 import msgspec
 
-from runnel.remote.transport import Transport
+from runnel.remote.transport import Call, Transport
 
 
 class RemoteValues:
@@ -11,4 +11,11 @@ class RemoteValues:
 
     async def get(self, key: str) -> bytes:
         """Raises NotFoundError."""
-        return msgspec.json.encode(await self._transport.get("/v1/values", [("key", key)]))
+        call = Call(
+            method="GET",
+            path="/v1/values",
+            query=[("key", key)],
+            is_repeatable=True,
+            is_for_any=True,
+        )
+        return msgspec.json.encode(await self._transport.send(call))
