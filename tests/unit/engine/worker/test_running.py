@@ -13,6 +13,7 @@ from runnel.authoring.context import Context
 from runnel.core.commands import TaskCompleted, TaskSkipped
 from runnel.core.ids import Token
 from runnel.core.values import BLOB_BYTES_MAX, INLINE_BYTES_MAX, blob
+from runnel.engine.worker.slots import Slots
 from runnel.errors import Skip, StoreError
 from tests.unit.engine.worker.stage import Stage
 
@@ -319,6 +320,41 @@ async def test_blobs_are_loaded_for_templates_that_name_them_and_for_parents(sta
     )
 
     assert await stage.output(task) == ["from a blob", "parent"]
+
+
+async def test_a_blob_is_read_once_and_the_next_task_that_needs_it_does_not_wait(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await stage.backend.blobs.put("x1/input/shared", b'{"n": 3}')
+    read, waits = list[str](), list[Slots]()
+    real_get, real_waits = stage.backend.blobs.get, Slots.waits
+
+    async def get(key: str) -> bytes:
+        read.append(key)
+        return await real_get(key)
+
+    def waits_too(slots: Slots) -> None:
+        waits.append(slots)
+        real_waits(slots)
+
+    monkeypatch.setattr(stage.backend.blobs, "get", get)
+    monkeypatch.setattr(Slots, "waits", waits_too)
+
+    @stage.handlers.handler("sum")
+    async def sum_(config: Any, ctx: Context) -> Any:
+        return ctx.execution_input["n"] + config["n"]
+
+    shared = blob("x1/input/shared", 8)
+    async with stage.working():
+        for number in range(3):
+            task = stage.task("sum", {"n": "{{ input.n }}"}, execution_input=shared)
+            await stage.issue(task)
+            await stage.results(expected=number + 1)
+
+    outputs = [each.output.decode() for each in stage.ended() if isinstance(each, TaskCompleted)]
+    assert outputs == [6, 6, 6]
+    assert read == ["x1/input/shared"]
+    assert len(waits) == 1
 
 
 async def test_metrics_and_log_lines_of_a_handler_carry_its_ids(
