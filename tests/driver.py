@@ -22,6 +22,7 @@ from runnel.core.commands import (
     TaskLost,
     TaskStarted,
     TimerFired,
+    ValuesShared,
 )
 from runnel.core.decide import Moment, create, decide, hydrate
 from runnel.core.decision import Decision
@@ -34,6 +35,7 @@ from runnel.core.effects import (
     LoadBlob,
     PutDeadLetter,
     SetTimer,
+    ShareValues,
     StoreOutput,
     Task,
     Tell,
@@ -315,6 +317,12 @@ class Driver:
                 self.blobs[key] = data if ref.node_id == "" else b"[" + data + b"]"
                 stored = blob(key, len(self.blobs[key]))
                 following.append(OutputStored(ref=ref, output=stored))
+            case ShareValues(execution_id=execution_id, values=values):
+                shared = {name: blob(effect.key_of(name), values[name].size) for name in values}
+                self.blobs.update(
+                    {effect.key_of(name): bytes(values[name].data) for name in values}
+                )
+                following.append(ValuesShared(execution_id=execution_id, values=shared))
 
     def peek(self, key: str) -> bytes | None:
         """The Values port: a blob that was asked for and has come."""

@@ -20,7 +20,8 @@ LINES_MAX = 100
 def broken() -> Iterator[Run]:
     with pytest.MonkeyPatch.context() as patch:
         bugs.timer_lost_on_takeover(patch)
-        runs = (simulate(make_plan(seed)) for seed in range(50))
+        # Seed 1 breaks too, but by two executions that meet: without either it runs otherwise.
+        runs = (simulate(make_plan(seed)) for seed in range(2, 50))
         yield next(run for run in runs if run.broken is not None)
 
 

@@ -1,6 +1,7 @@
 """Deliberate defects of values: everything ends as it should, with something else in it."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -35,8 +36,10 @@ def outputs_are_swapped(patch: Patch) -> None:
     """A task that needs several outputs gets each under the name of another."""
     real = issue._outputs
 
-    def swapped(turn: Turn, needs: tuple[int, ...]) -> dict[NodeId, Value]:
-        found = real(turn, needs)
+    def swapped(
+        turn: Turn, needs: tuple[int, ...], shared: Mapping[str, Value]
+    ) -> dict[NodeId, Value]:
+        found = real(turn, needs, shared)
         return dict(zip(found, reversed(found.values()), strict=True))
 
     patch.setattr(issue, "_outputs", swapped)

@@ -21,7 +21,7 @@ from runnel.ports.records import Records
 from runnel.ports.store import CommitLimits, Mailbox, Store, TaskQueue
 from runnel.ports.windows import RequestWindows
 
-_LIMITS = CommitLimits()
+_LIMITS = CommitLimits(tasks_are_written=False)
 
 
 class MemoryBackend:

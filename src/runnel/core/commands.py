@@ -208,6 +208,12 @@ class OutputStored(_OfNode, frozen=True, kw_only=True):
     output: Value
 
 
+class ValuesShared(_OfExecution, frozen=True, kw_only=True):
+    """What the items of a map would have carried was written aside: as their tasks name it."""
+
+    values: dict[str, Value]
+
+
 class ResumeExecution(_OfExecution, frozen=True, kw_only=True):
     """Look again at everything that could go on: sent for each execution after a takeover."""
 
@@ -238,6 +244,7 @@ Command: TypeAlias = (
     | LimitGranted
     | BlobLoaded
     | OutputStored
+    | ValuesShared
     | ResumeExecution
     | FailExecution
 )

@@ -102,6 +102,16 @@ class StoreOutput(msgspec.Struct, frozen=True, gc=False):
     parts: list[Value]
 
 
+class ShareValues(msgspec.Struct, frozen=True, gc=False):
+    """Write these, which have names in templates, aside by their keys; then send ValuesShared."""
+
+    execution_id: ExecutionId
+    values: dict[str, Value]
+
+    def key_of(self, name: str) -> str:
+        return f"{self.execution_id}/{name}/shared"
+
+
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A task that needs a person: the original fields, and what was wrong with it.
 
@@ -122,6 +132,6 @@ class PutDeadLetter(msgspec.Struct, frozen=True):
     letter: DeadLetter
 
 
-Effect: TypeAlias = (
-    IssueTask | DropTask | SetTimer | ClearTimer | Tell | LoadBlob | StoreOutput | PutDeadLetter
-)
+# Done between two commits: the result is a command of its own.
+Afterwards: TypeAlias = LoadBlob | StoreOutput | ShareValues
+Effect: TypeAlias = IssueTask | DropTask | SetTimer | ClearTimer | Tell | PutDeadLetter | Afterwards

@@ -132,10 +132,14 @@ class NodeWaits(_NodeEvent, frozen=True, kw_only=True):
 
 
 class MapStarted(_Event, frozen=True, kw_only=True):
-    """The list was known: its items are a function of the graph and earlier outputs, not stored."""
+    """The list was known: its items are a function of the graph and earlier outputs, not stored.
+
+    `shared` is what was put aside for their tasks to name it: by node, or `input`.
+    """
 
     node: NodeId
     count: int
+    shared: dict[str, Value] = {}
 
 
 class SignalReceived(_Event, frozen=True, kw_only=True):

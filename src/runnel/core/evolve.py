@@ -245,7 +245,8 @@ def _on_map_started(execution: Execution, event: e.MapStarted, at: float) -> Non
     run = execution.nodes[index]
     check_node_move(event.node, run.state, S.RUNNING)
     execution.nodes[index] = replace(run, state=S.RUNNING, attempt=1, started_at=at)
-    found = execution.maps[index] = MapRun(event.count)
+    found = execution.maps[index] = MapRun(event.count, event.shared)
+    execution.aside.update(event.shared)
     found.take(execution.taken_items.pop(index, {}))
 
 

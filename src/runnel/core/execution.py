@@ -66,11 +66,13 @@ class MapRun:
         "next_item",
         "results",
         "settled",
+        "shared",
         "size",
     )
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, shared: Mapping[str, Value] | None = None) -> None:
         self.count = count
+        self.shared = shared or {}
         self.next_item = 0
         self.settled = 0
         self.size = 0
@@ -115,6 +117,7 @@ class Execution:
     """All that is known of one execution, by node index of its graph."""
 
     __slots__ = (
+        "aside",
         "awaited_blobs",
         "closing_error",
         "configs",
@@ -180,6 +183,8 @@ class Execution:
         self.signals: dict[str, tuple[str, Value]] = {}
         self.signal_ids: dict[str, None] = {}
         self.waiting_for: dict[str, list[int]] = {}
+        # What was written aside for maps; as far as one that has begun names it, it is stored.
+        self.aside: dict[str, Value] = {}
         # Not stored, derived again by ResumeExecution: what could run but has no slot, which
         # blobs deciding waits for, whether the output is being written aside.
         self.ready: deque[tuple[int, int]] = deque()
@@ -189,6 +194,11 @@ class Execution:
     @property
     def is_final(self) -> bool:
         return self.state in EXECUTION_FINAL
+
+    def needs(self, index: int) -> tuple[int, ...]:
+        """Whose outputs a task of the node carries."""
+        given = self.configs.get(index)
+        return self.graph.nodes[index].needs if given is None else given.needs
 
     def run(self, index: int, item: int = NO_ITEM) -> NodeRun | None:
         """The node or item; None for an item that has not begun or is settled."""

@@ -8,6 +8,9 @@ import msgspec
 from runnel.core.json_types import Json
 
 INLINE_BYTES_MAX = 256 * 1024
+# Of a value that every item of a map carries. On servers, a task that names a blob and one that
+# carries 8 to 16 kB cost the same.
+SHARED_BYTES_MAX = 8 * 1024
 BLOB_BYTES_MAX = 64 * 1024 * 1024
 
 # One object for "no data": msgspec leaves a field out when it *is* its default.

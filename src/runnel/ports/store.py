@@ -28,6 +28,8 @@ class CommitLimits(msgspec.Struct, frozen=True, kw_only=True):
     commands: int = 512
     writes: int = 2_000
     size_bytes: int = 1_000_000
+    tasks_are_written: bool = True
+    """With all that they carry; otherwise they are handed over as they are, whatever their size."""
 
 
 class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):

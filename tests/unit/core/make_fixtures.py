@@ -64,6 +64,7 @@ COMMANDS: list[commands.Command] = [
     commands.LimitGranted(key="k", holder=TOKEN),
     commands.BlobLoaded(execution_id=E1),
     commands.OutputStored(ref=REF, output=blob("e1/a/joined", 10**6)),
+    commands.ValuesShared(execution_id=E1, values={"a": blob("e1/a/shared", 9_000)}),
     commands.ResumeExecution(execution_id=E1),
     commands.FailExecution(execution_id=E1, error=ERROR),
 ]
@@ -103,6 +104,7 @@ EVENTS: list[events.AnyEvent] = [
         node=A, wait=events.Wait.SIGNAL, due=8.0, detail="go", attempt=1, nonce=Nonce("n")
     ),
     events.MapStarted(node=A, count=7),
+    events.MapStarted(node=A, count=7, shared={"input": blob("e1/input/shared", 9_000)}),
     events.SignalReceived(signal_id="s1", name="go", payload=inline(None)),
     events.SignalConsumed(signal_id="s1", node=A),
     events.ExecutionClosing(outcome=ExecutionState.CANCELLED, error=ERROR, is_abrupt=True),

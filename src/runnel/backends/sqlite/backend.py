@@ -44,7 +44,7 @@ from runnel.ports.retention import Retention
 from runnel.ports.store import CommitLimits, Mailbox, Store, TaskQueue
 from runnel.ports.windows import RequestWindows
 
-_LIMITS = CommitLimits()
+_LIMITS = CommitLimits(tasks_are_written=False)
 
 
 class SqliteBackend:

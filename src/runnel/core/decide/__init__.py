@@ -14,6 +14,7 @@ from runnel.core.decide.lifecycle import (
     on_resume,
     on_start,
     on_take_over,
+    on_values_shared,
 )
 from runnel.core.decide.mapping import hydrate, on_output_stored
 from runnel.core.decide.task import (
@@ -92,6 +93,7 @@ _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
     c.LimitGranted: on_limit_granted,
     c.BlobLoaded: lambda turn, _command: on_blob_loaded(turn),
     c.OutputStored: _on_output_stored,
+    c.ValuesShared: on_values_shared,
     c.ResumeExecution: lambda turn, _command: on_resume(turn),
     c.FailExecution: on_fail,
 }

@@ -1,9 +1,12 @@
 """Handing out work: a slot, a concurrency key if the node has one, then a task."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from runnel.core.commands import AcquireLimit
 from runnel.core.decide.evaluating import NAME_CHARS_MAX, Evaluated, evaluate, shown
+from runnel.core.decide.sharing import INPUT
 from runnel.core.decide.turn import Turn
 from runnel.core.effects import IssueTask, Task
 from runnel.core.events import NodeQueued, NodeWaits, Wait
@@ -15,6 +18,7 @@ from runnel.core.retry import ErrorInfo
 from runnel.core.values import NO_DATA, Value
 
 _encoder = msgspec.json.Encoder()
+_NOTHING: Mapping[str, Value] = {}
 
 
 def has_slot(turn: Turn) -> bool:
@@ -77,14 +81,15 @@ def _task(turn: Turn, compiled: CompiledNode, token: Token, run: NodeRun) -> Tas
     tag = node.resource_tag
     limit = None if tag is None else execution.graph.workflow.rate_limits.get(tag)
     given = execution.configs.get(compiled.index)
+    shared = _NOTHING if token.item == NO_ITEM else execution.maps[compiled.index].shared
     return Task(
         token=token,
         handler=node.handler,
         queue=compiled.queue,
         config=compiled.config_raw if given is None else given.raw,
-        inputs=_outputs(turn, compiled.needs if given is None else given.needs),
+        inputs=_outputs(turn, compiled.needs if given is None else given.needs, shared),
         parents=_completed(turn, compiled.parents),
-        execution_input=execution.input,
+        execution_input=shared.get(INPUT, execution.input),
         workflow=execution.graph.workflow.name,
         version=execution.version,
         labels=execution.labels,
@@ -102,13 +107,15 @@ def _task(turn: Turn, compiled: CompiledNode, token: Token, run: NodeRun) -> Tas
     )
 
 
-def _outputs(turn: Turn, needs: tuple[int, ...]) -> dict[NodeId, Value]:
+def _outputs(
+    turn: Turn, needs: tuple[int, ...], shared: Mapping[str, Value]
+) -> dict[NodeId, Value]:
     """Outputs of the parents, then of whatever else the config names, by reference."""
     if not needs:
         return {}
     nodes, graph = turn.execution.nodes, turn.execution.graph.nodes
     return {
-        graph[index].node.id: output
+        (node_id := graph[index].node.id): shared.get(node_id, output)
         for index in needs
         if (output := nodes[index].output) is not None
     }

@@ -7,6 +7,7 @@ from runnel.core.commands import (
     FailExecution,
     StartExecution,
     TakeOver,
+    ValuesShared,
 )
 from runnel.core.decide.closing import cancel_rest, close
 from runnel.core.decide.evaluating import Evaluated, evaluate
@@ -109,6 +110,11 @@ def on_resume(turn: Turn) -> None:
         cancel_rest(turn)
     for index in range(len(execution.nodes)):
         _resume_node(turn, index)
+
+
+def on_values_shared(turn: Turn, command: ValuesShared) -> None:
+    turn.execution.aside.update(command.values)
+    on_blob_loaded(turn)
 
 
 def on_blob_loaded(turn: Turn) -> None:

@@ -4,6 +4,7 @@ from runnel.core.commands import OutputStored
 from runnel.core.decide.closing import fail_node
 from runnel.core.decide.evaluating import evaluate, shown
 from runnel.core.decide.issue import has_slot, issue
+from runnel.core.decide.sharing import shared_values
 from runnel.core.decide.turn import Turn
 from runnel.core.decide.waiting import begin_core_handler
 from runnel.core.effects import StoreOutput
@@ -26,8 +27,11 @@ def start_map(turn: Turn, index: int) -> None:
     if isinstance(items, ErrorInfo):
         fail_node(turn, index, items)
         return
+    shared = shared_values(turn, index, len(items))
+    if shared is None:
+        return
     node_id = turn.execution.graph.nodes[index].node.id
-    turn.emit(MapStarted(node=node_id, count=len(items)))
+    turn.emit(MapStarted(node=node_id, count=len(items), shared=shared))
     turn.execution.maps[index].items = items
     continue_map(turn, index)
 

@@ -7,15 +7,14 @@ from runnel.core.codec import join_entry
 from runnel.core.commands import Command
 from runnel.core.decision import Decision
 from runnel.core.effects import (
+    Afterwards,
     ClearTimer,
     DeadLetter,
     DropTask,
     Effect,
     IssueTask,
-    LoadBlob,
     PutDeadLetter,
     SetTimer,
-    StoreOutput,
     Task,
     TimerKey,
 )
@@ -64,7 +63,7 @@ class Batch:
         self.cancels: list[Command] = []
         """What children in this batch were told already; messages too if it has to be cut."""
         self.dead_letters: list[DeadLetter] = []
-        self.afterwards: list[LoadBlob | StoreOutput] = []
+        self.afterwards: list[Afterwards] = []
         self._size = 0
         self._rows = 0  # at least as many as there will be, of all that `add` is given
 
@@ -133,7 +132,7 @@ class Batch:
                 self.dropped.append(effect.token)
         elif isinstance(effect, PutDeadLetter):
             self.dead_letters.append(effect.letter)
-        elif isinstance(effect, LoadBlob | StoreOutput):
+        elif isinstance(effect, Afterwards):
             self.afterwards.append(effect)
 
     def seal(self, sequence: int) -> Iterator[Commit]:

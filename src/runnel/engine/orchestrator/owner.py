@@ -18,10 +18,11 @@ from runnel.core.commands import (
     ReleaseLimit,
     ResumeExecution,
     TimerFired,
+    ValuesShared,
 )
 from runnel.core.decide import Moment, create, decide
 from runnel.core.decision import NOTHING, Decision
-from runnel.core.effects import LoadBlob, PutDeadLetter, StoreOutput, Tell
+from runnel.core.effects import Afterwards, LoadBlob, PutDeadLetter, ShareValues, StoreOutput, Tell
 from runnel.core.execution import Execution
 from runnel.core.ids import ExecutionId, Nonce, Ref, Token, root_of
 from runnel.core.limit import decide_limit
@@ -30,7 +31,7 @@ from runnel.core.states import EXECUTION_FINAL, ExecutionState
 from runnel.core.values import BLOB_BYTES_MAX, Value, blob
 from runnel.engine.orchestrator.aggregates import Aggregates, Graphs
 from runnel.engine.orchestrator.batch import Batch
-from runnel.engine.orchestrator.parts import Parts
+from runnel.engine.orchestrator.parts import Parts, policy_for
 from runnel.engine.orchestrator.patient_blobs import PatientBlobs
 from runnel.engine.orchestrator.poison import describe_error, letter_of, tell_parent_of
 from runnel.engine.orchestrator.telling import tell
@@ -53,6 +54,7 @@ class Owner:
         self._parts = parts
         self._graphs = graphs
         self._sequence = lease.sequence
+        self._policy = policy_for(parts)
         self._blobs = PatientBlobs(parts.blobs, parts.clock, parts.telemetry)
         self._aggregates = Aggregates(
             parts.store, graphs, self._blobs, most=parts.cached_executions_max
@@ -308,7 +310,7 @@ class Owner:
             self._aggregates.forget(aggregate_id)
         self._aggregates.trim()
 
-    async def _do_afterwards(self, effect: LoadBlob | StoreOutput) -> None:
+    async def _do_afterwards(self, effect: Afterwards) -> None:
         """Blobs are read and written between two commits; the result is a command of its own."""
         try:
             self._own.append(await self._result_of(effect))
@@ -316,11 +318,13 @@ class Owner:
             info = describe_error(error)
             self._own.append(FailExecution(execution_id=_owner_of(effect), error=info))
 
-    async def _result_of(self, effect: LoadBlob | StoreOutput) -> Command:
+    async def _result_of(self, effect: Afterwards) -> Command:
         if isinstance(effect, LoadBlob):
             self._check_spinning(effect)
             await self._blobs.get(effect.key)
             return BlobLoaded(execution_id=effect.execution_id)
+        if isinstance(effect, ShareValues):
+            return await self._share(effect)
         parts = [await self._bytes_of(part) for part in effect.parts]
         is_list = effect.ref.node_id != ""
         data = b"[" + b",".join(parts) + b"]" if is_list else parts[0]
@@ -330,6 +334,14 @@ class Owner:
             )
         await self._parts.blobs.put(effect.key, data)
         return OutputStored(ref=effect.ref, output=blob(effect.key, len(data)))
+
+    async def _share(self, effect: ShareValues) -> ValuesShared:
+        shared = {
+            name: blob(effect.key_of(name), each.size) for name, each in effect.values.items()
+        }
+        for name, value in effect.values.items():
+            await self._parts.blobs.put(effect.key_of(name), await self._bytes_of(value))
+        return ValuesShared(execution_id=effect.execution_id, values=shared)
 
     def _check_spinning(self, effect: LoadBlob) -> None:
         """One expression over more large values than fit into the cache would never end."""
@@ -368,7 +380,7 @@ class Owner:
 
     def _new_moment(self) -> Moment:
         nonce = Nonce(self._parts.ids.nonce())
-        return Moment(self._batch.now, nonce, self._blobs, self._parts.policy)
+        return Moment(self._batch.now, nonce, self._blobs, self._policy)
 
 
 def _without_execution(command: Command) -> Decision:
@@ -378,5 +390,5 @@ def _without_execution(command: Command) -> Decision:
     return NOTHING
 
 
-def _owner_of(effect: LoadBlob | StoreOutput) -> ExecutionId:
-    return effect.execution_id if isinstance(effect, LoadBlob) else effect.ref.execution_id
+def _owner_of(effect: Afterwards) -> ExecutionId:
+    return effect.ref.execution_id if isinstance(effect, StoreOutput) else effect.execution_id

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from runnel.core.codec import Entry, decode_entry
+from runnel.core.events import MapStarted
 from runnel.core.values import Value
 from runnel.errors import UnreadableFormatError
 from runnel.ports.journal import JournalEntry
@@ -27,3 +28,5 @@ def _blobs_of(entry: Entry) -> Iterator[str]:
             value = getattr(event, name)
             if isinstance(value, Value) and value.blob is not None:
                 yield value.blob
+        if isinstance(event, MapStarted):
+            yield from (value.blob for value in event.shared.values() if value.blob is not None)

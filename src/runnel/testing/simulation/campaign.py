@@ -50,6 +50,7 @@ FEATURES_PER_HUNDRED_MIN: dict[Feature, float] = {
     Feature.CRASH_LOOP: 1,
     Feature.DEAD_LETTER: 20,
     Feature.LARGE: 50,
+    Feature.SHARED: 25,
     Feature.CALM: 1,
 }
 # Whether these happen depends on what is there to be hit.

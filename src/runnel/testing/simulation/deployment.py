@@ -45,6 +45,7 @@ SWEEP_S = 4.0
 REPAIR_AFTER_S = 15.0
 IDLE_S = 5.0
 INLINE_BYTES_MAX = 100
+SHARED_BYTES_MAX = 20
 # How long a worker stays away that a task has taken down.
 AWAY_S = 1.0
 # The watchdog is a net that nothing should ever fall into.
@@ -67,6 +68,7 @@ class Deployment:
             losses_max=plan.losses_max,
             window=WINDOW,
             inline_bytes_max=INLINE_BYTES_MAX,
+            shared_bytes_max=SHARED_BYTES_MAX,
             keeps_exhausted=plan.keeps_exhausted,
         )
 

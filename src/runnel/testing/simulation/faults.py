@@ -45,6 +45,7 @@ class Feature(StrEnum):
     CRASH_LOOP = "crash loops"
     DEAD_LETTER = "dead letters"
     LARGE = "large values put aside"
+    SHARED = "values put aside for maps"
     CALM = "runs without a fault"
 
 

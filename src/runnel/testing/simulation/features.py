@@ -87,6 +87,7 @@ def _count_begun(used: Counter[Feature], compiled: CompiledNode, event: Event) -
     match event:
         case MapStarted():
             used[Feature.MAP] += 1
+            used[Feature.SHARED] += len(event.shared)
             used[Feature.MAP_OF_CHILDREN] += compiled.node.child is not None
         case RetryPlanned():
             used[Feature.RETRY] += 1

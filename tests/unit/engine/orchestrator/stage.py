@@ -7,7 +7,9 @@ from contextlib import asynccontextmanager
 from runnel.backends.memory import MemoryBackend
 from runnel.core.commands import CreateExecution
 from runnel.core.ids import ExecutionId
+from runnel.core.json_types import Json
 from runnel.core.policy import Policy
+from runnel.core.values import inline
 from runnel.core.workflow import Workflow, encode_workflow, hash_workflow
 from runnel.engine.orchestrator.aggregates import Graphs
 from runnel.engine.orchestrator.orchestrator import Orchestrator
@@ -64,7 +66,9 @@ class Stage:
             finally:
                 self.stop.set()
 
-    async def create(self, definition: Workflow, name: str = "x1") -> ExecutionId:
+    async def create(
+        self, definition: Workflow, name: str = "x1", *, input_: Json = None
+    ) -> ExecutionId:
         hash_ = hash_workflow(definition)
         document = encode_workflow(definition)
         await self.backend.archive.put_definition(definition.name, hash_, document)
@@ -73,6 +77,7 @@ class Stage:
             workflow=definition.name,
             definition=hash_,
             version=1,
+            input=inline({} if input_ is None else input_),
             created_at=1.0,
         )
         await self.backend.mailbox.send([command])

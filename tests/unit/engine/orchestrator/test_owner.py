@@ -2,13 +2,15 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from runnel.core.commands import CancelExecution
 from runnel.core.ids import ExecutionId
 from runnel.core.policy import Policy
+from runnel.core.values import SHARED_BYTES_MAX
 from runnel.engine.orchestrator import owner as owner_module
-from runnel.errors import StoreError
+from runnel.errors import NotFoundError, StoreError
 from runnel.ports.store import Commit, CommitLimits, Lease
 from runnel.testing.clock import settle
 from tests.driver import node, workflow
@@ -123,6 +125,29 @@ async def test_an_output_too_large_to_store_fails_its_execution(
     header = await stage.header(execution_id)
     assert header.state == "FAILED"
     assert "the output has 202 bytes, at most 100 are allowed" in (header.error or "")
+
+
+@pytest.mark.parametrize("tasks_are_written", [True, False])
+async def test_what_items_carry_is_put_aside_only_where_tasks_are_written(
+    tasks_are_written: bool,
+) -> None:
+    stage = Stage(limits=CommitLimits(tasks_are_written=tasks_are_written))
+    owner = await stage.owner()
+    definition = workflow(node("each", for_each="input.items"))
+    text = "x" * SHARED_BYTES_MAX
+    execution_id = await stage.create(definition, input_={"items": [0] * 100, "text": text})
+
+    while await owner.tick(0):
+        pass
+
+    [queue] = await stage.backend.tasks.queues()
+    assert queue.depth == 100
+    stored = stage.backend.blobs.get(f"{execution_id}/input/shared")
+    if tasks_are_written:
+        assert msgspec.json.decode(await stored)["text"] == text
+    else:
+        with pytest.raises(NotFoundError):
+            await stored
 
 
 async def test_a_poisoned_command_is_not_set_aside_while_the_store_is_away(

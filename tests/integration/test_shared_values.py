@@ -1,0 +1,138 @@
+"""What all items of a map carry, on every backend: their tasks stay small, whatever happens."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runnel.backends.archived import ArchivedBackend
+from runnel.core.retry import RetryPolicy
+from runnel.core.states import ExecutionState
+from runnel.core.values import SHARED_BYTES_MAX
+from runnel.errors import NotFoundError
+from runnel.ports.blobs import BlobStore
+from runnel.reruns import Rerun
+from runnel.runtime.servers import PostgresServer, RedisServer
+from tests.archived import archived_engine, rows
+from tests.driver import node, workflow
+from tests.engines import DEADLINE_S, Work, end_of, open_engine
+
+ITEMS = 20_000
+TASK_BYTES_MAX = 700
+TEXT = "t" * SHARED_BYTES_MAX
+ONCE = RetryPolicy(max_retries=0)
+EACH = {"n": "{{ item }}", "size": "{{ input.text | length }}"}
+MAP = workflow(node("each", for_each="input.items", config=EACH, retry=ONCE), output="{{ each }}")
+
+
+def given(count: int) -> dict[str, Any]:
+    return {"items": list(range(count)), "text": TEXT}
+
+
+def expected(count: int) -> list[dict[str, int]]:
+    return [{"n": number, "size": len(TEXT)} for number in range(count)]
+
+
+async def tasks_in_redis(backend: ArchivedBackend) -> list[bytes]:
+    """Those that nobody has claimed, as the server has them."""
+    call, keys = backend.redis.lines.call, backend.redis.keys
+    found: list[bytes] = []
+    for stream in await call("KEYS", f"{keys.tasks}*"):
+        for _, fields in await call("XRANGE", stream, "-", "+"):
+            found.append(dict(zip(fields[::2], fields[1::2], strict=True))[b"b"])
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+async def test_the_tasks_of_a_map_of_20_000_items_do_not_carry_its_list(
+    shared_redis: RedisServer, shared_postgres: PostgresServer
+) -> None:
+    work = Work()
+    gate = work.gate("each")
+    definition = workflow(node("each", for_each="input.items", config={"n": "{{ item }}"}))
+    async with archived_engine(
+        shared_redis, shared_postgres, work, journal_entries_max=100_000
+    ) as running:
+        execution_id = await running.client.submit(definition, given(ITEMS))
+        await work.entered["each"].wait()
+        waiting = await tasks_in_redis(running.backend)
+        gate.set()
+
+        view = await end_of(running.engine, execution_id)
+
+    assert len(waiting) > 100
+    assert max(map(len, waiting)) < TASK_BYTES_MAX
+    assert view.output == [{"n": number} for number in range(ITEMS)]
+
+
+async def test_what_was_put_aside_for_a_map_is_deleted_with_its_execution(
+    shared_redis: RedisServer, shared_postgres: PostgresServer
+) -> None:
+    async with archived_engine(shared_redis, shared_postgres, Work(), keep_s=0.0) as running:
+        execution_id = await running.client.submit(MAP, given(100))
+        await end_of(running.engine, execution_id)
+        await running.archive_all()
+        backend, key = running.backend, f"{execution_id}/input/shared"
+        in_archive = "SELECT count(*) FROM blobs WHERE key = $1"
+        before = await rows(backend, in_archive, key)
+
+        await backend.retention.delete_finished(ExecutionState.COMPLETED, before=1e10, limit=10)
+
+        async with asyncio.timeout(DEADLINE_S):
+            while await is_stored(backend.hot_blobs, key):
+                pass
+        assert before == [(1,)]
+        assert await rows(backend, in_archive, key) == [(0,)]
+
+
+async def test_a_wiped_redis_gets_back_what_the_items_share(
+    own_redis: RedisServer, shared_postgres: PostgresServer
+) -> None:
+    work = Work()
+    gate = work.gate("each")
+    async with archived_engine(own_redis, shared_postgres, work) as running:
+        execution_id = await running.client.submit(MAP, given(200))
+        await work.entered["each"].wait()
+        await running.archive_all()
+
+        await asyncio.to_thread(own_redis.wipe)
+        gate.set()
+
+        view = await end_of(running.engine, execution_id)
+        shared = await running.backend.hot_blobs.get(f"{execution_id}/input/shared")
+    assert view.output == expected(200)
+    assert len(shared) > SHARED_BYTES_MAX
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "redis"])
+async def test_a_map_goes_on_after_a_restart_and_a_rerun_shares_its_own(
+    kind: str, redis_url: str | None, tmp_path: Path
+) -> None:
+    work = Work()
+    gate = work.gate("each")
+    async with open_engine(kind, tmp_path, work, redis_url=redis_url, lease_s=1.0) as engine:
+        execution_id = await engine.client.submit(MAP, given(100))
+        await work.entered["each"].wait()
+
+    gate.set()
+    work.failures["each"] = [*[None] * 30, ValueError("no")]
+    async with open_engine(
+        kind, tmp_path, work, redis_url=redis_url, lease_s=1.0, adopts=True
+    ) as engine:
+        assert (await end_of(engine, execution_id)).status == "FAILED"
+        again = await engine.client.rerun(execution_id, Rerun(is_newest=True))
+        view = await end_of(engine, again)
+        keys = [f"{each}/input/shared" for each in (execution_id, again)]
+        found = [await is_stored(engine.backend.blobs, key) for key in keys]
+
+    assert view.output == expected(100)
+    assert found == [kind == "redis"] * 2
+
+
+async def is_stored(blobs: BlobStore, key: str) -> bool:
+    try:
+        return len(await blobs.get(key)) > SHARED_BYTES_MAX
+    except NotFoundError:
+        return False

@@ -1,0 +1,221 @@
+"""What all items of a map carry is put aside once when it is too much, and named by their tasks."""
+
+from typing import Any
+
+import pytest
+
+from runnel.core.codec import decode_entry
+from runnel.core.commands import BlobLoaded, SendSignal, ValuesShared
+from runnel.core.effects import Effect, ShareValues, Task
+from runnel.core.events import MapStarted
+from runnel.core.ids import NodeId
+from runnel.core.policy import Policy
+from runnel.core.retry import RetryPolicy
+from runnel.core.states import ExecutionState, NodeState
+from runnel.core.values import INLINE_BYTES_MAX, SHARED_BYTES_MAX, inline
+from runnel.core.workflow import Workflow
+from tests.driver import ROOT, TRANSIENT, Driver, node, workflow
+
+POLICY = Policy(inline_bytes_max=300, shared_bytes_max=50)
+LARGE = "x" * 100
+INPUT = {"items": [1, 2, 3], "text": LARGE}
+OF_INPUT = workflow(node("each", for_each="input.items"))
+OF_NODES = workflow(
+    node("list"),
+    node("far"),
+    node("up", "far"),
+    node("each", "list", "up", for_each="list.items", config={"x": "{{ far }}"}),
+    node("after", "each", "list"),
+)
+
+
+def tasks(driver: Driver, name: str) -> list[Task]:
+    return [task for token, task in driver.tasks.items() if token.node_id == name]
+
+
+def started(driver: Driver) -> list[MapStarted]:
+    events = [event for entry in driver.histories[ROOT] for event in decode_entry(entry).events]
+    return [event for event in events if isinstance(event, MapStarted)]
+
+
+def test_a_large_input_is_put_aside_before_the_map_and_named_by_each_item() -> None:
+    driver = Driver(OF_INPUT, policy=POLICY).start(INPUT)
+
+    names = {task.execution_input.blob for task in tasks(driver, "each")}
+    assert names == {"e1/input/shared"}
+    assert driver.blobs["e1/input/shared"] == bytes(driver.root.input.data)
+    assert tasks(driver, "each")[0].execution_input.size == driver.root.input.size
+    assert len(driver.issued) == 3
+
+
+def test_large_outputs_are_put_aside_for_the_items_and_carried_by_all_others() -> None:
+    driver = Driver(OF_NODES, policy=POLICY).start()
+
+    driver.finish("far", LARGE)
+    driver.finish("list", {"items": [1, 2, 3], "text": LARGE})
+    driver.finish("up", "small")
+
+    inputs = [task.inputs for task in tasks(driver, "each")]
+    assert [list(each) for each in inputs] == [["list", "up", "far"]] * 3
+    assert {each[NodeId("list")].blob for each in inputs} == {"e1/list/shared"}
+    assert {each[NodeId("far")].blob for each in inputs} == {"e1/far/shared"}
+    assert {each[NodeId("up")].blob for each in inputs} == {None}
+    for item in range(3):
+        driver.finish("each", item, item=item)
+    [after] = tasks(driver, "after")
+    assert after.inputs[NodeId("list")].blob is None
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "is_shared"),
+    [
+        (0, 200, False),
+        (1, 200, False),
+        (3, 100, False),
+        (4, 100, True),
+        (2, 160, True),
+        (50, 50, False),
+        (50, 51, True),
+    ],
+)
+def test_shared_is_what_is_large_and_together_more_than_may_be_inline(
+    count: int, size: int, is_shared: bool
+) -> None:
+    definition = workflow(node("a"), node("each", "a", for_each=str([0] * count)), node("z", "a"))
+    driver = Driver(definition, policy=POLICY).start()
+
+    driver.finish("a", "x" * (size - 2))
+
+    [event] = started(driver)
+    assert list(event.shared) == (["a"] if is_shared else [])
+
+
+def test_an_engine_shares_from_8_kb_on() -> None:
+    policy = Policy()
+
+    assert policy.shared_bytes_max == SHARED_BYTES_MAX == 8 * 1024
+    assert policy.inline_bytes_max == INLINE_BYTES_MAX
+
+
+@pytest.mark.parametrize("when", ["after a takeover", "at once"])
+def test_a_later_attempt_of_an_item_names_the_same_blob(when: str) -> None:
+    retry = RetryPolicy(initial_delay=5, jitter=False)
+    driver = Driver(
+        workflow(node("each", for_each="input.items", retry=retry)), policy=POLICY
+    ).start(INPUT)
+
+    if when == "after a takeover":
+        driver.take_over(tasks_survive=True)
+    driver.fail("each", TRANSIENT, item=1)
+    driver.advance(5)
+    driver.lose("each", item=0)
+
+    names = [task.execution_input.blob for task in tasks(driver, "each")]
+    assert names == ["e1/input/shared"] * 3
+
+
+def test_what_one_map_shares_is_not_written_again_for_the_next_one() -> None:
+    definition = workflow(
+        node("one", for_each="input.items"), node("two", "one", for_each="input.items")
+    )
+    driver = Counted(definition, policy=POLICY)
+    driver.start(INPUT)
+
+    driver.take_over(tasks_survive=True)
+    for item in range(3):
+        driver.finish("one", item, item=item)
+
+    assert [list(each.values) for each in driver.shared] == [["input"]]
+    assert {task.execution_input.blob for task in tasks(driver, "two")} == {"e1/input/shared"}
+
+
+def test_a_map_whose_items_no_worker_runs_shares_nothing() -> None:
+    sub = node("sub", handler="workflow", child=workflow(node("a")), for_each="input.items")
+
+    driver = Driver(workflow(sub), policy=POLICY).start(INPUT)
+
+    assert [list(event.shared) for event in started(driver)] == [[]]
+
+
+def test_a_blob_is_named_as_it_is() -> None:
+    driver = Driver(OF_NODES, policy=POLICY).start()
+    driver.finish("far", 1)
+    driver.finish("up", 2)
+
+    driver.finish_with_blob("list", {"items": [1, 2, 3], "text": LARGE})
+
+    assert [list(event.shared) for event in started(driver)] == [[]]
+    blobs = {task.inputs[NodeId("list")].blob for task in tasks(driver, "each")}
+    assert len(blobs) == 1
+    assert None not in blobs
+
+
+def test_what_a_signal_and_a_map_gave_is_shared_too() -> None:
+    ok = node("ok", handler="wait_for_signal", config={"signal": "go"})
+    one = node("one", "ok", for_each="[1, 2]")
+    two = node("two", "one", "ok", for_each="[1, 2, 3, 4]")
+    driver = Driver(workflow(ok, one, two), policy=POLICY).start()
+
+    driver.send(SendSignal(execution_id=ROOT, name="go", payload=inline(LARGE), signal_id="s1"))
+    for item in range(2):
+        driver.finish("one", "y" * 50, item=item)
+
+    [first, second] = started(driver)
+    assert list(first.shared) == []
+    assert list(second.shared) == ["one", "ok"]
+    assert driver.blobs["e1/one/shared"] == b'["' + b"y" * 50 + b'","' + b"y" * 50 + b'"]'
+
+
+class Counted(Driver):
+    """Remembers what was put aside."""
+
+    def __init__(self, definition: Workflow, *, policy: Policy) -> None:
+        super().__init__(definition, policy=policy)
+        self.shared: list[ShareValues] = []
+
+    def _apply(self, effect: Effect, following: Any) -> None:
+        if isinstance(effect, ShareValues):
+            self.shared.append(effect)
+        super()._apply(effect, following)
+
+
+class SlowStore(Counted):
+    """What is to be put aside is not written before `write`."""
+
+    def _apply(self, effect: Effect, following: Any) -> None:
+        if isinstance(effect, ShareValues):
+            self.shared.append(effect)
+        else:
+            super()._apply(effect, following)
+
+    def write(self) -> None:
+        for effect in self.shared:
+            values = {name: inline(LARGE) for name in effect.values}
+            self.send(ValuesShared(execution_id=ROOT, values=values))
+
+
+def test_a_map_waits_for_a_slow_store_and_begins_once() -> None:
+    driver = SlowStore(OF_INPUT, policy=POLICY)
+    driver.start(INPUT)
+    assert driver.issued == []
+
+    driver.send(BlobLoaded(execution_id=ROOT))
+    driver.take_over(tasks_survive=True)
+    assert driver.issued == []
+    driver.write()
+
+    assert len(driver.shared) > 1
+    assert len(started(driver)) == 1
+    assert len(driver.issued) == 3
+
+
+def test_a_map_that_is_cancelled_while_its_values_are_written_does_not_begin() -> None:
+    driver = SlowStore(OF_INPUT, policy=POLICY)
+    driver.start(INPUT)
+
+    driver.cancel()
+    driver.write()
+
+    assert driver.root.state is ExecutionState.CANCELLED
+    assert driver.root.nodes[0].state is NodeState.CANCELLED
+    assert driver.issued == []
