@@ -38,7 +38,7 @@ def workers(folder: Path, environment: dict[str, str]) -> Iterator[None]:
     with (
         log.open("w") as errors,
         subprocess.Popen(
-            [sys.executable, "-m", "runnel", "dev"],
+            [sys.executable, "-m", "runnel", "dev", "--port", "0"],
             cwd=folder,
             env=clean_environment(**environment, PYTHONPATH=path),
             stderr=errors,

@@ -169,7 +169,7 @@ async def test_the_workers_of_a_server_find_the_functions(
     empty(shared_redis)
     (program.folder / "gate").touch()
     server = {"REDIS_URL": shared_redis.url}
-    async with program.running("dev", "--app", "flow", **server):
+    async with program.running("dev", "--app", "flow", "--port", "0", **server):
         by_command = await asyncio.to_thread(
             program.run, "run", "flow.py:gated", "-i", "notes=notes", "--json", **server
         )

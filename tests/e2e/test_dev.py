@@ -44,7 +44,7 @@ async def test_the_demo_runs_on_private_servers_that_end_with_the_command(
     program = Program(tmp_path)
     demo = (EXAMPLES / "demo_steps.py").read_text()
     (tmp_path / "demo_steps.py").write_text(demo)
-    async with program.running("dev", "--with-servers") as dev:
+    async with program.running("dev", "--with-servers", "--port", "0") as dev:
         printed = (await dev.prints()).removeprefix("export ")
         servers_set = dict(word.split("=", 1) for word in printed.split())
         await dev.says("process.started")
