@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import asyncpg
 import pytest
 
+from runnel.authoring.document import read_document
 from runnel.benchmarks.backlog import archive_down, backlog
 from runnel.benchmarks.embedded import Storing, embedded
 from runnel.benchmarks.figures import Figures
@@ -13,10 +14,14 @@ from runnel.benchmarks.floors.redis_names import Plan
 from runnel.benchmarks.floors.timing import at_once
 from runnel.benchmarks.kinds import KINDS
 from runnel.benchmarks.on_servers import Layout, on_servers
-from runnel.benchmarks.run_embedded import measure_embedded
+from runnel.benchmarks.run_embedded import floor_of, measure_embedded
 from runnel.benchmarks.servers import Servers
+from runnel.benchmarks.site import WrongEndError
+from runnel.benchmarks.submitting import run_all
 from runnel.benchmarks.traces import remove_traces
 from runnel.benchmarks.workloads import maps, waits
+from runnel.core.json_types import Json
+from runnel.core.workflow import Workflow
 from runnel.runtime.clock import RealClock
 from runnel.runtime.servers import PostgresServer, RedisServer
 from tests.waiting import eventually_found
@@ -59,6 +64,39 @@ async def test_every_kind_runs_on_sqlite(kind: str) -> None:
 
     check(found.figures)
     assert (found.floor_per_s is None) == (KINDS[kind].workflow is None)
+
+
+@pytest.mark.parametrize("storing", ["process", "power"])
+async def test_a_floor_goes_on_while_its_log_is_made_to_begin_anew(
+    storing: Storing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runnel.backends.sqlite.checkpoint.ROWS_BETWEEN", 50)
+    monkeypatch.setattr("runnel.backends.sqlite.checkpoint.LOG_PAGES_MAX", 20)
+
+    async with floor_of(KINDS["diamond"], storing, 64) as floor:
+        assert floor is not None
+        rates = [await at_once(floor, 100, RealClock()) for _ in range(10)]
+
+    assert min(rates) > 0
+
+
+async def test_what_did_not_complete_is_no_figure_embedded() -> None:
+    async with embedded("memory", 4) as site:
+        with pytest.raises(WrongEndError, match="ended as FAILED: nothing was measured"):
+            await run_all(site, failing(), 1)
+
+
+async def test_what_did_not_complete_is_no_figure_on_servers(shared_redis: RedisServer) -> None:
+    async with on_servers(on(shared_redis, None, "failing"), Layout()) as site:
+        with pytest.raises(ExceptionGroup) as caught:
+            await run_all(site, failing(), 1)
+
+    assert caught.group_contains(WrongEndError, match="ended as FAILED: nothing was measured")
+
+
+def failing() -> Workflow:
+    node: Json = {"id": "a", "handler": "output", "config": {"x": "{{ input.absent }}"}}
+    return read_document({"name": "failing", "nodes": [node]}, source="failing")
 
 
 async def test_executions_that_wait_are_all_woken() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from runnel.benchmarks.handlers import handlers
-from runnel.benchmarks.site import Ends
+from runnel.benchmarks.site import Ends, check_completed
 from runnel.client import Client
 from runnel.core.ids import ExecutionId
 from runnel.handlers import builtin_registry
@@ -43,8 +43,10 @@ class WaitedEnds:
         self._clock = clock
 
     async def ended(self, execution_id: ExecutionId) -> float:
-        await self._client.wait(execution_id)
-        return self._clock.monotonic()
+        header = await self._client.wait(execution_id)
+        at = self._clock.monotonic()
+        check_completed(execution_id, header.state)
+        return at
 
 
 @asynccontextmanager

@@ -7,8 +7,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from runnel.benchmarks.site import check_completed
 from runnel.core.ids import ExecutionId
-from runnel.core.states import EXECUTION_FINAL
+from runnel.core.states import EXECUTION_FINAL, ExecutionState
 from runnel.errors import NotFoundError
 from runnel.ports.feed import FeedPage
 from runnel.runtime.look import Look
@@ -26,17 +27,19 @@ class ToldEnds:
     def __init__(self, look: Look, rest_s: float) -> None:
         self._look = look
         self._rest_s = rest_s
-        self._at: dict[str, float] = {}
-        self._waiting: dict[str, asyncio.Future[float]] = {}
+        self._found: dict[str, tuple[float, ExecutionState]] = {}
+        self._waiting: dict[str, asyncio.Future[tuple[float, ExecutionState]]] = {}
 
     async def ended(self, execution_id: ExecutionId) -> float:
-        at = self._at.get(execution_id)
-        if at is not None:
-            return at
-        waiting = self._waiting.get(execution_id)
-        if waiting is None:
-            waiting = self._waiting[execution_id] = asyncio.get_running_loop().create_future()
-        return await waiting
+        found = self._found.get(execution_id)
+        if found is None:
+            waiting = self._waiting.get(execution_id)
+            if waiting is None:
+                waiting = self._waiting[execution_id] = asyncio.get_running_loop().create_future()
+            found = await waiting
+        at, state = found
+        check_completed(execution_id, state)
+        return at
 
     @asynccontextmanager
     async def told(self) -> AsyncIterator["ToldEnds"]:
@@ -64,18 +67,18 @@ class ToldEnds:
         now = self._look.clock.monotonic()
         for change in page.changes:
             if change.state in EXECUTION_FINAL:
-                self._end(change.execution_id, now)
+                self._end(change.execution_id, now, change.state)
         if page.has_gap:
             ids = list(self._waiting)
             for first in range(0, len(ids), LOOKS_AT_ONCE):
                 some = ids[first : first + LOOKS_AT_ONCE]
                 await asyncio.gather(*[self._look_at(ExecutionId(each)) for each in some])
 
-    def _end(self, execution_id: str, at: float) -> None:
-        self._at[execution_id] = at
+    def _end(self, execution_id: str, at: float, state: ExecutionState) -> None:
+        self._found[execution_id] = at, state
         waiting = self._waiting.pop(execution_id, None)
         if waiting is not None and not waiting.done():
-            waiting.set_result(at)
+            waiting.set_result((at, state))
 
     async def _look_at(self, execution_id: ExecutionId) -> None:
         try:
@@ -83,4 +86,4 @@ class ToldEnds:
         except NotFoundError:
             return
         if header.state in EXECUTION_FINAL:
-            self._end(execution_id, self._look.clock.monotonic())
+            self._end(execution_id, self._look.clock.monotonic(), header.state)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from runnel.backends.sqlite.checkpoint import Checkpointer
-from runnel.backends.sqlite.database import FILE_NAME, Durability, prepare
+from runnel.backends.sqlite.database import FILE_NAME, OPEN_BUSY_MS, Durability, prepare
 from runnel.backends.sqlite.queries import SQL
 from runnel.benchmarks.floors.batch import VERSION, Batch
 from runnel.benchmarks.floors.shape import Shape
@@ -16,8 +16,11 @@ from runnel.core.codec import encode_message
 from runnel.core.commands import CreateExecution
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
+from runnel.runtime.clock import RealClock
 
 PARTITION = 0
+# How long it keeps away at a time while its log is made to begin anew, as the engine's writer does.
+GIVE_WAY_S = 0.001
 
 
 class NoStorage:
@@ -31,6 +34,8 @@ class SqliteStorage:
 
     def __init__(self, folder: Path, durability: Durability) -> None:
         self._db = prepare(folder, durability)
+        self._db.execute(f"PRAGMA busy_timeout = {OPEN_BUSY_MS}")
+        self._clock = RealClock()
         self._checkpointer = Checkpointer(folder / FILE_NAME, durability)
         self._checkpointer.start()
         is_threaded = durability == "power"
@@ -40,6 +45,8 @@ class SqliteStorage:
         self._unread: deque[int] = deque()
 
     async def store(self, shape: Shape, submitted: Sequence[CreateExecution], batch: Batch) -> None:
+        while self._checkpointer.is_cutting:
+            await self._clock.sleep(GIVE_WAY_S)
         if self._thread is None:
             self._store(shape, submitted, batch)
         else:
