@@ -3,9 +3,8 @@
 import asyncio
 from collections.abc import Sequence
 
-import asyncpg
-
 from runnel.backends.postgres.migrations import quoted
+from runnel.benchmarks.asking import asking
 from runnel.benchmarks.figures import Figures
 from runnel.benchmarks.on_servers import ServerSite
 from runnel.benchmarks.servers import Servers
@@ -74,13 +73,10 @@ async def _missing(servers: Servers, ids: Sequence[ExecutionId], clock: Clock) -
         f"AND $2 = (SELECT count(*) FROM {schema}.node_executions "
         "WHERE execution_id = executions.id AND node_executions.state = 'COMPLETED')"
     )
-    connection = await asyncpg.connect(servers.postgres_url)
-    try:
-        end = clock.monotonic() + CAUGHT_UP_WITHIN_S
+    end = clock.monotonic() + CAUGHT_UP_WITHIN_S
+    async with asking(servers.postgres_url or "") as connection:
         while True:
             found: int = await connection.fetchval(question, ids, NODES)
             if found == len(ids) or clock.monotonic() > end:
                 return len(ids) - found
             await clock.sleep(LOOK_EVERY_S)
-    finally:
-        await connection.close()

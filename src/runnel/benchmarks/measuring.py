@@ -1,5 +1,6 @@
 """Runs a workload on a site, in turn with its floor, as often as is wanted."""
 
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from statistics import median
 
@@ -35,6 +36,10 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
         return done / self.floor_per_s
 
 
+async def _at_once() -> None:
+    """Nothing is left to do when the last execution has ended."""
+
+
 async def measure(
     kind: Kind,
     site: Site,
@@ -42,8 +47,11 @@ async def measure(
     *,
     count: int,
     repetitions: int,
+    settle: Callable[[], Awaitable[None]] = _at_once,
 ) -> Measured:
-    """Both are warm when it begins."""
+    """Both are warm when it begins; `settle` waits for what goes on behind the last end, so that
+    neither pays for what the other left.
+    """
     runs: list[Figures] = []
     floors: list[float] = []
     async with floor as bare:
@@ -51,8 +59,10 @@ async def measure(
         if bare is not None:
             await kind.floor(bare, 1, site.clock)
         for _ in range(repetitions):
+            await settle()
             runs.append(await kind.run(site, count))
             if bare is not None:
+                await settle()
                 floors.append(await kind.floor(bare, count, site.clock))
     return Measured(
         figures=medians(runs),

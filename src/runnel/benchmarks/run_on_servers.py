@@ -2,9 +2,11 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from msgspec import structs
 
+from runnel.benchmarks.archived import until_archived
 from runnel.benchmarks.floors.redis_floor import redis_floor
 from runnel.benchmarks.floors.redis_names import Plan
 from runnel.benchmarks.floors.timing import Floor
@@ -21,7 +23,26 @@ async def measure_on_servers(
 ) -> Measured:
     async with on_servers(servers, layout) as site:
         floor = floor_of(kind, servers, layout)
-        return await measure(kind, site, floor, count=count, repetitions=repetitions)
+        return await measure(
+            kind,
+            site,
+            floor,
+            count=count,
+            repetitions=repetitions,
+            settle=partial(settled, kind, servers),
+        )
+
+
+async def settled(kind: Kind, servers: Servers) -> None:
+    """Once all that was run, by the engine and by its floor, is in the archive."""
+    if servers.postgres_url is None:
+        return
+    names = [servers.name, *([floor_name(servers)] if kind.workflow is not None else [])]
+    await until_archived(servers.postgres_url, names, RealClock())
+
+
+def floor_name(servers: Servers) -> str:
+    return f"{servers.name}-floor"
 
 
 @asynccontextmanager
@@ -30,7 +51,7 @@ async def floor_of(kind: Kind, servers: Servers, layout: Layout) -> AsyncIterato
     if kind.workflow is None:
         yield None
         return
-    own = structs.replace(servers, name=f"{servers.name}-floor")
+    own = structs.replace(servers, name=floor_name(servers))
     plan = Plan(
         redis_url=own.redis_url,
         postgres_url=own.postgres_url,
