@@ -92,7 +92,9 @@ def test_named_servers_are_used_and_left_as_they_were(
     assert asyncio.run(schemas_of(own_postgres)) == before
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
 async def test_named_servers_are_left_as_they_were_when_it_is_ended_in_the_middle(
     program: Program,
     own_redis: RedisServer,
@@ -113,6 +115,28 @@ async def test_named_servers_are_left_as_they_were_when_it_is_ended_in_the_middl
 
     assert (found, "error" in err, left) == (code, False, [])
     assert await schemas_of(own_postgres) == before
+
+
+@pytest.mark.parametrize("ends", ["redis", "postgres"])
+async def test_a_server_that_ends_in_the_middle_is_named_and_the_other_is_left_as_it_was(
+    program: Program, own_redis: RedisServer, own_postgres: PostgresServer, *, ends: str
+) -> None:
+    urls = ("--redis-url", own_redis.url, "--postgres-url", own_postgres.url)
+    before = await schemas_of(own_postgres)
+    ending, name = (own_redis, "Redis") if ends == "redis" else (own_postgres, "PostgreSQL")
+
+    with redis.Redis.from_url(own_redis.url) as client:
+        async with program.running("bench", *urls, "--count", "20000") as running:
+            await eventually(lambda: bool(client.keys(FLOOR_KEYS)), deadline_s=60)
+            await asyncio.to_thread(ending.kill)
+            code, _, err = await running.ends()
+        left = await schemas_of(own_postgres) if ends == "redis" else client.keys("*")
+
+    assert code == 1
+    assert f"error: can't use the {name} at " in err
+    assert "may be left on it" in err
+    assert "bug of Runnel" not in err
+    assert left == (before if ends == "redis" else [])
 
 
 def test_people_get_a_table_and_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:

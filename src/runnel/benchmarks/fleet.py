@@ -4,18 +4,23 @@ They end with this process at the latest, however that ends, and by force: nobod
 would tidy up.
 """
 
+import asyncio
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 import runnel
+from runnel.errors import ServerFailedError
+from runnel.ports.clock import Clock
 from runnel.runtime.servers.process import ServerProcess
 from runnel.settings import VARIABLES
 
 LOG_LINES = 5
+LOOK_EVERY_S = 0.5
 
 
 def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -79,6 +84,24 @@ class Fleet:
             for place, process in self._processes.items()
             if process.has_ended
         }
+
+    @asynccontextmanager
+    async def watched(self, clock: Clock) -> AsyncIterator[None]:
+        """Raises ServerFailedError, in a group, soon after a process has ended by itself: whoever
+        waits for what it was to do would wait for ever.
+        """
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(self._watch(clock))
+            try:
+                yield
+            finally:
+                watching.cancel()
+
+    async def _watch(self, clock: Clock) -> NoReturn:
+        while True:
+            for place, said in self.ended().items():
+                raise ServerFailedError(place, "ended in the middle", log=said)
+            await clock.sleep(LOOK_EVERY_S)
 
     def kill(self, place: str) -> None:
         """As kill -9 does."""

@@ -89,8 +89,9 @@ async def on_servers(servers: Servers, layout: Layout) -> AsyncIterator[ServerSi
                 await site.until_owned(
                     [pid for place, pid in fleet.pids().items() if place.startswith("orch")]
                 )
-                await run_all(site, diamond(), WARMING)
-                yield site
+                async with fleet.watched(look.clock):
+                    await run_all(site, diamond(), WARMING)
+                    yield site
         finally:
             if not servers.is_private:
                 await remove_traces(servers, look.clock)

@@ -138,10 +138,11 @@ def bench(
     )
     wanted = asked(workload, options)
     print(f"{title(wanted)}\n{wanted.about}", file=sys.stderr, flush=True)
+    ended_by: list[int] = []
     try:
-        measured = asyncio.run(_measure(wanted))
+        measured = asyncio.run(_measure(wanted, ended_by))
     except asyncio.CancelledError:
-        return exits.TERMINATED
+        return exits.SIGNALLED + ended_by[0] if ended_by else exits.TERMINATED
     if as_json:
         print(pretty(document(wanted, measured)))
     else:
@@ -149,14 +150,24 @@ def bench(
     return exits.OK
 
 
-async def _measure(wanted: "Asked") -> "Measured":
-    """SIGTERM cancels it, as Ctrl-C does: what it has on servers of others is removed then."""
+async def _measure(wanted: "Asked", ended_by: list[int]) -> "Measured":
+    """SIGTERM and SIGHUP (a terminal that is closed) cancel it, as Ctrl-C does: what it has on
+    servers of others is removed then. `ended_by` gets the number of the signal.
+    """
     import asyncio
     import signal
 
     measuring = asyncio.current_task()
-    if measuring is not None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, measuring.cancel)
+
+    def end(number: int) -> None:
+        ended_by.append(number)
+        if measuring is not None:
+            measuring.cancel()
+
+    for each in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(each) is signal.SIG_IGN:  # as `nohup` asks
+            continue
+        asyncio.get_running_loop().add_signal_handler(each, end, each)
     return await _measure_by(wanted)
 
 

@@ -7,6 +7,8 @@ FAILED = 1
 BAD_INPUT = 2
 INTERRUPTED = 130
 TERMINATED = 143
+# And the number of the signal.
+SIGNALLED = 128
 PIPE_CLOSED = 141
 
 OF_STATE = {

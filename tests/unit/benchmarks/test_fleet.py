@@ -1,5 +1,6 @@
 """Processes that are measured get nothing of the settings around them."""
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import pytest
 
 import runnel
 from runnel.benchmarks.fleet import Fleet, clean_environment
+from runnel.errors import ServerFailedError
+from runnel.runtime.clock import RealClock
 from tests.waiting import eventually
 
 
@@ -30,6 +33,17 @@ def test_they_run_the_code_that_measures_wherever_they_run(
     path = clean_environment({})["PYTHONPATH"].split(os.pathsep)
 
     assert path == [str(Path(runnel.__file__).parents[1]), "somewhere"]
+
+
+async def test_nobody_waits_for_ever_for_one_that_has_ended(tmp_path: Path) -> None:
+    with (
+        Fleet({"worker-0": ("no_such_module",)}, {}, tmp_path) as fleet,
+        pytest.raises(ExceptionGroup) as caught,
+    ):
+        async with fleet.watched(RealClock()):
+            await asyncio.Event().wait()
+
+    assert caught.group_contains(ServerFailedError, match="worker-0 server ended in the middle")
 
 
 async def test_one_that_has_ended_is_named_with_its_last_words(tmp_path: Path) -> None:

@@ -106,10 +106,10 @@ async def redis_floor(plan: Plan, workers: int) -> AsyncIterator[RedisFloor]:
             tempfile.TemporaryDirectory(prefix="runnel-bench-") as folder,
             Fleet(places, plan.environ(), Path(folder)) as fleet,
         ):
-            async with asyncio.TaskGroup() as group:
+            async with fleet.watched(RealClock()), asyncio.TaskGroup() as group:
                 loops = [group.create_task(floor.send()), group.create_task(floor.hear())]
                 try:
-                    await _warm_up(floor, fleet)
+                    await _warm_up(floor)
                     yield floor
                 finally:
                     for loop in loops:
@@ -119,11 +119,10 @@ async def redis_floor(plan: Plan, workers: int) -> AsyncIterator[RedisFloor]:
             await database.close()
 
 
-async def _warm_up(floor: RedisFloor, fleet: Fleet) -> None:
+async def _warm_up(floor: RedisFloor) -> None:
     try:
         async with RealClock().timeout(START_LIMIT_S):
             await asyncio.gather(*[floor.execute() for _ in range(WARMING)])
     except TimeoutError as error:
-        for place, said in fleet.ended().items():
-            raise ServerFailedError(place, "of the floor has ended", log=said) from error
-        raise
+        problem = f"of the floor did nothing within {START_LIMIT_S:g} s"
+        raise ServerFailedError("writer", problem) from error
