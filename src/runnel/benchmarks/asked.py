@@ -18,6 +18,13 @@ OTHERS = {
 }
 WORKLOADS = (*KINDS, *OTHERS)
 ON_SERVERS = frozenset({"takeover", "archive"})
+# All executions are in memory at once, and each worker is a process: more than this takes the whole
+# machine before it says so.
+COUNT_MAX = 100_000
+CONCURRENCY_MAX = 10_000
+WORKERS_MAX = 64
+# What is what it is, whatever is asked.
+_FIXED = {"start": ("concurrency", "repetitions"), "takeover": ("concurrency", "workers")}
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +65,7 @@ def asked(workload: str, given: Options) -> Asked:
     """Raises InputError."""
     if workload not in WORKLOADS:
         raise InputError(f"expected a workload ({', '.join(WORKLOADS)}), got '{workload}'")
+    _check_sizes(workload, given)
     backend = _backend(workload, given)
     durability = _durability(backend, given.durability)
     if given.workers is not None and backend != "redis":
@@ -81,6 +89,17 @@ def asked(workload: str, given: Options) -> Asked:
         redis_url=given.redis_url,
         postgres_url=given.postgres_url,
     )
+
+
+def _check_sizes(workload: str, given: Options) -> None:
+    most = {"count": COUNT_MAX, "concurrency": CONCURRENCY_MAX, "workers": WORKERS_MAX}
+    for name, bound in most.items():
+        value = getattr(given, name)
+        if value is not None and value > bound:
+            raise InputError(f"--{name}: expected at most {bound}, got {value}")
+    for name in _FIXED.get(workload, ()):
+        if getattr(given, name) is not None:
+            raise InputError(f"--{name}: '{workload}' has no choice of it, use --count")
 
 
 def _backend(workload: str, given: Options) -> Backend:
