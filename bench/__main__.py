@@ -12,8 +12,10 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bench.child import run_child
 from bench.job import Job
 from bench.jobs import jobs
+from bench.numbers import positive
 from bench.peer_jobs import described_peers
 from bench.results import Results
 from bench.tables import markdown
@@ -26,16 +28,21 @@ FOLDER = Path(__file__).parent
 REPETITIONS = 3
 JOB_LIMIT_S = 900.0
 MINUTES = 120
+INTERRUPTED = 130
+
+now = time.monotonic
 
 
 class JobFailedError(Exception):
     """Its last words."""
 
 
-def main() -> None:
-    chosen = _parser().parse_args()
+def main(arguments: list[str] | None = None) -> None:
+    chosen = _parser().parse_args(arguments)
     if chosen.job is not None:
-        found = next(each for each in jobs() if each.name == chosen.job)
+        found = next((each for each in jobs() if each.name == chosen.job), None)
+        if found is None:
+            sys.exit(f"no job is called '{chosen.job}': see --list")
         print(json.dumps(found.run()))
         return
     wanted = [job for job in jobs() if job.has(chosen.only) and (job.is_short or not chosen.quick)]
@@ -52,7 +59,11 @@ def main() -> None:
     )
     if not results.peers:
         print("peers are not measured: there is no bench/peers", file=sys.stderr)
-    _measure(wanted, results, path, repetitions=repetitions, minutes=chosen.minutes)
+    try:
+        _measure(wanted, results, path, repetitions=repetitions, minutes=chosen.minutes)
+    except KeyboardInterrupt:
+        print("interrupted: what was found before is kept", file=sys.stderr)
+        sys.exit(INTERRUPTED)
     print(path.with_suffix(".md").read_text(encoding="utf-8"))
 
 
@@ -60,55 +71,58 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="diamonds, chains and fans, once")
     parser.add_argument("--only", nargs="+", default=[], help="jobs whose name has all these words")
-    parser.add_argument("--repetitions", type=int, help=f"{REPETITIONS}, or 1 with --quick")
-    parser.add_argument("--minutes", type=float, default=MINUTES, help="then no job is begun")
+    parser.add_argument("--repetitions", type=positive, help=f"{REPETITIONS}, or 1 with --quick")
+    parser.add_argument("--minutes", type=positive, default=MINUTES, help="then no job is begun")
     parser.add_argument("--list", action="store_true", help="name the jobs, and do nothing")
     parser.add_argument("--job", help="run this job once and print its figures as JSON")
     return parser
 
 
 def _measure(
-    wanted: list[Job], results: Results, path: Path, *, repetitions: int, minutes: float
+    wanted: list[Job], results: Results, path: Path, *, repetitions: int, minutes: int
 ) -> None:
     """All jobs once, then all again: what disturbs the machine for a while disturbs each a bit."""
-    end = time.monotonic() + 60 * minutes
+    end = now() + 60 * minutes
     rounds = [job for turn in range(repetitions) for job in wanted if not (job.is_once and turn)]
     for number_, job in enumerate(rounds, start=1):
         print(f"[{number_}/{len(rounds)}] {job.name}", file=sys.stderr, flush=True)
-        if time.monotonic() > end:
-            results.failed.setdefault(job.name, f"not begun: {minutes:g} minutes were over")
-            continue
-        try:
-            found = _run(job)
-        except JobFailedError as error:
-            results.failed[job.name] = str(error)
-            print(f"  failed: {error}", file=sys.stderr)
+        if now() > end:
+            results.failed.setdefault(job.name, f"not begun: {minutes} minutes were over")
         else:
-            results.add(job.name, found)
-            for name, value in found.items():
-                print(f"  {label(name):40} {number(value):>12}", file=sys.stderr)
+            _measure_one(job, results)
         results.is_complete = number_ == len(rounds)
         _write(results, path)
+
+
+def _measure_one(job: Job, results: Results) -> None:
+    try:
+        found = _run(job)
+    except JobFailedError as error:
+        results.failed[job.name] = str(error)
+        print(f"  failed: {error}", file=sys.stderr)
+        return
+    results.add(job.name, found)
+    for name, value in found.items():
+        print(f"  {label(name):40} {number(value):>12}", file=sys.stderr)
 
 
 def _run(job: Job) -> Figures:
     """All that it started ends with it, also when it takes too long."""
     command = [sys.executable, "-m", "bench", "--job", job.name]
     try:
-        done = subprocess.run(
-            command,
-            check=False,
-            capture_output=True,
-            text=True,
-            cwd=FOLDER.parent,
-            timeout=JOB_LIMIT_S,
-        )
+        code, out, err = run_child(command, folder=FOLDER.parent, limit_s=JOB_LIMIT_S)
     except subprocess.TimeoutExpired as error:
         raise JobFailedError(f"took more than {JOB_LIMIT_S:g} s") from error
-    if done.returncode:
-        raise JobFailedError((done.stderr.strip().splitlines() or ["without a word"])[-1])
-    found: Figures = json.loads(done.stdout.strip().splitlines()[-1])
+    if code:
+        raise JobFailedError(last_words(err))
+    found: Figures = json.loads(out.strip().splitlines()[-1])
     return found
+
+
+def last_words(text: str) -> str:
+    """The last line that has a word; that of a group of errors is a line of dashes."""
+    lines = [line.strip(" |+-") for line in text.splitlines()]
+    return next((line for line in reversed(lines) if line), "without a word")
 
 
 def _write(results: Results, path: Path) -> None:

@@ -4,6 +4,7 @@
 a second (run, read, wait, list) on one API process, all on this machine.
 """
 
+import argparse
 import asyncio
 import os
 import sys
@@ -16,9 +17,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from bench.numbers import positive
 from bench.wire import Wire, WrongAnswerError
 from runnel.benchmarks.figures import Figures
-from runnel.runtime.servers import PostgresServer, RedisServer
+from runnel.benchmarks.servers import servers
+from runnel.runtime.clock import RealIds
 from tests.waiting import eventually, eventually_found
 
 WATCHED = 40
@@ -240,8 +243,8 @@ async def _embedded() -> AsyncIterator[Process]:
 async def _on_servers() -> AsyncIterator[Process]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="runnel-bench-")))
-        redis, postgres = (stack.enter_context(kind()) for kind in (RedisServer, PostgresServer))
-        stores = {"REDIS_URL": redis.url, "POSTGRES_URL": postgres.url}
+        private = stack.enter_context(servers(nonce=RealIds().nonce()))
+        stores = {"REDIS_URL": private.redis_url, "POSTGRES_URL": str(private.postgres_url)}
         async with (
             _running(["orchestrator"], folder, stores),
             _running(["worker", "--concurrency", "16"], folder, stores),
@@ -282,6 +285,9 @@ async def _running(
 DEPLOYMENTS = {"embedded": _embedded, "servers": _on_servers}
 
 if __name__ == "__main__":
-    kind, seconds = [*sys.argv[1:], "embedded", "60"][:2] if len(sys.argv) < 3 else sys.argv[1:3]
-    for figure, value in asyncio.run(load(kind, float(seconds))).items():
+    parser = argparse.ArgumentParser(prog="python -m bench.api", description=__doc__)
+    parser.add_argument("kind", nargs="?", choices=DEPLOYMENTS, default="embedded")
+    parser.add_argument("seconds", nargs="?", type=positive, default=60)
+    chosen = parser.parse_args()
+    for figure, value in asyncio.run(load(chosen.kind, chosen.seconds)).items():
         print(f"{figure:20} {value:12.2f}")

@@ -28,6 +28,7 @@ _FIGURES = (
     *("job", "figure", "median", "least", "most", "of the floor"),
     "times the best durable peer",
 )
+_FOR = "settings for "
 _PEERS = ("peer", "versions", "durability", "joins", "layout", "settings")
 
 
@@ -70,7 +71,15 @@ def _peer_rows(results: Results) -> Iterator[Sequence[str]]:
     measured = {job.split()[-1] for job in results.figures if PREFIX in job.split()}
     for peer, about in results.peers.items():
         if peer in measured:
-            yield (peer, *(about.get(name, "").replace("|", "/") for name in _PEERS[1:]))
+            shown = {**about, "settings": _settings(about)}
+            yield (peer, *(shown.get(name, "").replace("|", "/") for name in _PEERS[1:]))
+
+
+def _settings(about: dict[str, str]) -> str:
+    """With what is different for some of the workloads, and how many executions each was."""
+    others = [f"{name.removeprefix(_FOR)}: {text}" for name, text in about.items() if _FOR in name]
+    counts = [f"executions: {about['counts']}"] if "counts" in about else []
+    return "; ".join([about.get("settings", ""), *others, *counts])
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

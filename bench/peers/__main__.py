@@ -6,6 +6,7 @@ import os
 import sys
 from typing import Any
 
+from bench.numbers import positive
 from bench.peers.errors import PeerError, PeerMissingError
 from bench.peers.measuring import PEERS, described, measure
 from bench.peers.peer import WORKLOADS
@@ -52,7 +53,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.peers", description=__doc__)
     parser.add_argument("--peer", choices=PEERS)
     parser.add_argument("--workload", choices=WORKLOADS)
-    parser.add_argument("--count", type=int, help="executions, instead of the peer's own number")
+    parser.add_argument(
+        "--count", type=positive, help="executions, instead of the peer's own number"
+    )
     parser.add_argument(
         "--set",
         type=setting,

@@ -12,9 +12,16 @@ from bench.results import Results
 from bench.tables import markdown
 from bench.targets import judged, targets
 
+PEER = {
+    "versions": "celery 5",
+    "settings": "prefetch 4",
+    "settings for chain": "prefetch 1",
+    "counts": "diamonds 2000",
+}
+
 
 def found() -> Results:
-    results = Results(machine={"cores": 2}, peers={"celery": {"versions": "celery 5"}})
+    results = Results(machine={"cores": 2}, peers={"celery": PEER})
     for rate in (900.0, 1_100.0, 1_000.0):
         results.add("diamond servers 1w x64", {"executions_per_s": rate, "floor_per_s": 2_500.0})
     results.add("diamond peer celery", {"executions_per_s": 50.0})
@@ -117,6 +124,7 @@ def test_people_read_medians_ratios_verdicts_and_what_is_missing() -> None:
     assert "| W1 times Celery | servers 1w x64 | ≥ 25 | 20.0 | **missed** |" in text
     assert "| diamond peer temporal | took more than 900 s |" in text
     assert "| celery | celery 5 |" in text
+    assert "| prefetch 4; chain: prefetch 1; executions: diamonds 2000 |" in text
     assert "Not complete" in text
 
 
