@@ -23,6 +23,9 @@ from bench.targets import judged
 from runnel.benchmarks.figures import Figures
 from runnel.benchmarks.machine import described_machine
 from runnel.benchmarks.report import PRIVATE_POSTGRES, PRIVATE_REDIS, label, number
+from runnel.errors import NoServerBinaryError
+from runnel.runtime.servers.binaries import POSTGRES, REDIS, Product, find_binary
+from runnel.runtime.servers.users import user_instead_of_root
 
 FOLDER = Path(__file__).parent
 REPETITIONS = 3
@@ -135,9 +138,18 @@ def _settings(repetitions: int) -> dict[str, str | int]:
     return {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "repetitions": repetitions,
-        "redis": PRIVATE_REDIS,
-        "postgres": PRIVATE_POSTGRES,
+        "redis": f"{_version(REDIS)}, {PRIVATE_REDIS}",
+        "postgres": f"{_version(POSTGRES, user=user_instead_of_root())}, {PRIVATE_POSTGRES}",
     }
+
+
+def _version(product: Product, *, user: str | None = None) -> str:
+    """Of the program that a private server runs."""
+    try:
+        found = find_binary(product, user=user)
+    except NoServerBinaryError:
+        return "none here"
+    return f"{found.path.name} {found.version}"
 
 
 if __name__ == "__main__":

@@ -51,6 +51,7 @@ def test_what_was_not_begun_in_time_is_in_the_results(
     kept = json.loads((tmp_path / "results.json").read_text())
     assert kept["failed"] == {"two": "not begun: 1 minutes were over"}
     assert kept["is_complete"]
+    assert kept["settings"]["redis"].endswith(", private, on disk, appendfsync everysec")
 
 
 def test_the_last_words_of_a_group_of_errors_are_not_its_dashes() -> None:
