@@ -231,6 +231,8 @@ def _attend(connection: socket.socket) -> NoReturn:
 def _obey(order: dict[str, Any], streams: Sequence[int]) -> NoReturn:
     from runnel.cli.main import run_command
 
+    # Whoever runs the tests by `nohup` ignores it, and so would all that they start.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     os.chdir(order["folder"])
     os.environ.clear()
     os.environ.update(order["environment"])
