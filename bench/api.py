@@ -19,7 +19,7 @@ from typing import Any
 
 from bench.numbers import positive
 from bench.wire import Wire, WrongAnswerError
-from runnel.benchmarks.figures import Figures
+from runnel.benchmarks.figures import Figures, in_ms
 from runnel.benchmarks.servers import servers
 from runnel.runtime.clock import RealIds
 from tests.waiting import eventually, eventually_found
@@ -212,9 +212,7 @@ async def _settled(condition: Callable[[], bool]) -> None:
 def _latencies(asked: Load) -> Figures:
     found: Figures = {}
     for kind, times in asked.times.items():
-        times.sort()
-        found[f"{kind}_ms_p50"] = 1_000 * times[len(times) // 2]
-        found[f"{kind}_ms_p99"] = 1_000 * times[len(times) * 99 // 100]
+        found |= in_ms(kind, times)
     return found
 
 

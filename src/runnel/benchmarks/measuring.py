@@ -13,7 +13,7 @@ from runnel.benchmarks.site import Site
 from runnel.benchmarks.submitting import run_all
 from runnel.benchmarks.workflows import diamond
 
-WARMING = 20
+WARMING = 100
 PER_S = "executions_per_s"
 
 
@@ -49,15 +49,16 @@ async def measure(
     repetitions: int,
     settle: Callable[[], Awaitable[None]] = _at_once,
 ) -> Measured:
-    """Both are warm when it begins; `settle` waits for what goes on behind the last end, so that
-    neither pays for what the other left.
+    """Both are warm: the engine has run 100 diamonds, the floor a tenth of what it will do.
+
+    `settle` waits for what goes on behind the last end: neither pays for what the other left.
     """
     runs: list[Figures] = []
     floors: list[float] = []
     async with floor as bare:
         await run_all(site, diamond(), WARMING)
         if bare is not None:
-            await kind.floor(bare, 1, site.clock)
+            await kind.floor(bare, max(1, count // 10), site.clock)
         for _ in range(repetitions):
             await settle()
             runs.append(await kind.run(site, count))
