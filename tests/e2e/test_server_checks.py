@@ -14,7 +14,7 @@ from runnel.settings import VARIABLES
 pytestmark = pytest.mark.e2e
 
 URL = "a URL such as redis://host:6379/0"
-REMEDY = "start it, or correct REDIS_URL (or REDIS_HOST, REDIS_PORT, REDIS_PASSWORD)"
+REMEDY = "start it, or correct --redis-url, REDIS_URL (or REDIS_HOST, REDIS_PORT, REDIS_PASSWORD)"
 
 NOT_A_PORT = "REDIS_PORT: expected a whole number from 1 to 65535"
 NOT_A_NUMBER = "WORKER_CONCURRENCY: expected a whole number of at least 1"

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from runnel.backends.redis import RedisBackend
     from runnel.backends.sqlite import SqliteBackend
 
-REDIS_REMEDY = "start it, or correct REDIS_URL (or REDIS_HOST, REDIS_PORT, REDIS_PASSWORD)"
+REDIS_REMEDY = (
+    "start it, or correct --redis-url, REDIS_URL (or REDIS_HOST, REDIS_PORT, REDIS_PASSWORD)"
+)
 POSTGRES_REMEDY = "start it, or correct POSTGRES_URL (or POSTGRES_HOST, POSTGRES_PASSWORD, …)"
 ARCHIVE_UNNAMED = (
     "expected the URL of the PostgreSQL that this Redis is archived in (or POSTGRES_HOST and the "
