@@ -19,7 +19,7 @@ def markdown(results: Results, targets: Sequence[dict[str, Any]]) -> str:
         parts += ["## Peers\n", _table(_PEERS, _peer_rows(results))]
     if results.failed:
         rows = [(job, why.replace("|", "/")) for job, why in results.failed.items()]
-        parts += ["## Not measured\n", _table(("job", "why"), rows)]
+        parts += ["## Not measured, or not each time\n", _table(("job", "why"), rows)]
     return "\n".join(parts)
 
 
