@@ -62,8 +62,13 @@ PERMANENT = ErrorInfo(type="ValueError", message="bad", types=("ValueError",))
 
 
 class Driver:
-    def __init__(self, workflow: Workflow, *, policy: Policy | None = None) -> None:
+    """`nonces` is what those of its batches begin with."""
+
+    def __init__(
+        self, workflow: Workflow, *, policy: Policy | None = None, nonces: str = "n"
+    ) -> None:
         self.policy = policy or Policy()
+        self._nonces = nonces
         self.graph = build_graph(workflow)
         self.graphs = dict(_graphs(workflow))
         self.executions: dict[str, Execution] = {}
@@ -265,7 +270,7 @@ class Driver:
                 self._apply(effect, following)
 
     def _decide(self, command: Command) -> Decision:
-        moment = Moment(self.now, Nonce(f"n{self._batches}"), self, self.policy)
+        moment = Moment(self.now, Nonce(f"{self._nonces}{self._batches}"), self, self.policy)
         aggregate_id = command.aggregate_id
         if isinstance(command, AcquireLimit | ReleaseLimit):
             limit = self.limits.setdefault(aggregate_id, Limit(command.key))

@@ -7,10 +7,14 @@ from typing import Any
 import pytest
 
 from runnel.backends.archived import ArchivedBackend
+from runnel.core.codec import decode_entry
+from runnel.core.events import MapStarted
+from runnel.core.ids import ExecutionId
 from runnel.core.retry import RetryPolicy
 from runnel.core.states import ExecutionState
 from runnel.core.values import SHARED_BYTES_MAX
 from runnel.errors import NotFoundError
+from runnel.ports.backend import Backend
 from runnel.ports.blobs import BlobStore
 from runnel.reruns import Rerun
 from runnel.runtime.servers import PostgresServer, RedisServer
@@ -74,7 +78,7 @@ async def test_what_was_put_aside_for_a_map_is_deleted_with_its_execution(
         execution_id = await running.client.submit(MAP, given(100))
         await end_of(running.engine, execution_id)
         await running.archive_all()
-        backend, key = running.backend, f"{execution_id}/input/shared"
+        backend, key = running.backend, await shared_key(running.backend, execution_id)
         in_archive = "SELECT count(*) FROM blobs WHERE key = $1"
         before = await rows(backend, in_archive, key)
 
@@ -101,7 +105,8 @@ async def test_a_wiped_redis_gets_back_what_the_items_share(
         gate.set()
 
         view = await end_of(running.engine, execution_id)
-        shared = await running.backend.hot_blobs.get(f"{execution_id}/input/shared")
+        key = await shared_key(running.backend, execution_id)
+        shared = await running.backend.hot_blobs.get(key)
     assert view.output == expected(200)
     assert len(shared) > SHARED_BYTES_MAX
 
@@ -124,11 +129,20 @@ async def test_a_map_goes_on_after_a_restart_and_a_rerun_shares_its_own(
         assert (await end_of(engine, execution_id)).status == "FAILED"
         again = await engine.client.rerun(execution_id, Rerun(is_newest=True))
         view = await end_of(engine, again)
-        keys = [f"{each}/input/shared" for each in (execution_id, again)]
+        keys = [await shared_key(engine.backend, each) for each in (execution_id, again)]
         found = [await is_stored(engine.backend.blobs, key) for key in keys]
 
     assert view.output == expected(100)
     assert found == [kind == "redis"] * 2
+
+
+async def shared_key(backend: Backend, execution_id: ExecutionId) -> str:
+    """Of its input, as its map has it; empty if it is not shared."""
+    entries = await backend.archive.load(execution_id)
+    events = [event for entry in entries for event in decode_entry(entry).events]
+    [started] = [event for event in events if isinstance(event, MapStarted)]
+    shared = started.shared.get("input")
+    return "" if shared is None or shared.blob is None else shared.blob
 
 
 async def is_stored(blobs: BlobStore, key: str) -> bool:

@@ -6,7 +6,7 @@ from typing import TypeAlias
 import msgspec
 
 from runnel.core.commands import Command
-from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Ref, Token
+from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, Ref, Token
 from runnel.core.retry import ErrorInfo
 from runnel.core.values import NO_DATA, Value
 
@@ -95,7 +95,11 @@ class LoadBlob(msgspec.Struct, frozen=True, gc=False):
 
 
 class StoreOutput(msgspec.Struct, frozen=True, gc=False):
-    """Write the joined output of a map aside, then send OutputStored."""
+    """Write the joined output of a map aside, then send OutputStored.
+
+    Its `key` is a new one each time, as all keys are: a store that was set back may come to another
+    output, and whoever has read the former one keeps that by its key.
+    """
 
     ref: Ref
     key: str
@@ -103,13 +107,17 @@ class StoreOutput(msgspec.Struct, frozen=True, gc=False):
 
 
 class ShareValues(msgspec.Struct, frozen=True, gc=False):
-    """Write these, which have names in templates, aside by their keys; then send ValuesShared."""
+    """Write these, which have names in templates, aside by their keys; then send ValuesShared.
+
+    The keys are new ones, for the same reason as that of StoreOutput.
+    """
 
     execution_id: ExecutionId
     values: dict[str, Value]
+    nonce: Nonce
 
     def key_of(self, name: str) -> str:
-        return f"{self.execution_id}/{name}/shared"
+        return f"{self.execution_id}/{name}/shared/{self.nonce}"
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -99,7 +99,8 @@ def _complete(turn: Turn) -> None:
     if output.blob is None and output.size > turn.moment.policy.inline_bytes_max:
         execution.is_storing_output = True
         ref = Ref(execution.id, EXECUTION_NODE)
-        turn.effects.append(StoreOutput(ref, f"{execution.id}/output", [output]))
+        key = f"{execution.id}/output/{turn.moment.nonce}"
+        turn.effects.append(StoreOutput(ref, key, [output]))
         return
     end(turn, ExecutionState.COMPLETED, output=output)
 

@@ -132,7 +132,8 @@ def _join(turn: Turn, index: int, found: MapRun) -> None:
     if not found.is_joining:
         found.is_joining = True
         ref = turn.execution.ref(index)
-        turn.effects.append(StoreOutput(ref, f"{ref.execution_id}/{ref.node_id}/joined", results))
+        key = f"{ref.execution_id}/{ref.node_id}/joined/{turn.moment.nonce}"
+        turn.effects.append(StoreOutput(ref, key, results))
 
 
 def join_inline(results: list[Value]) -> Value:

@@ -23,7 +23,7 @@ def shared_values(turn: Turn, index: int, count: int) -> dict[str, Value] | None
     missing = {name: value for name, value in large.items() if name not in execution.aside}
     if missing:
         execution.awaited_blobs[index, NO_ITEM] = None
-        turn.effects.append(ShareValues(execution.id, missing))
+        turn.effects.append(ShareValues(execution.id, missing, turn.moment.nonce))
         return None
     return {name: execution.aside[name] for name in large}
 

@@ -10,7 +10,7 @@ from runnel.core.ids import ExecutionId
 from runnel.core.policy import Policy
 from runnel.core.values import SHARED_BYTES_MAX
 from runnel.engine.orchestrator import owner as owner_module
-from runnel.errors import NotFoundError, StoreError
+from runnel.errors import StoreError
 from runnel.ports.store import Commit, CommitLimits, Lease
 from runnel.testing.clock import settle
 from tests.driver import node, workflow
@@ -142,12 +142,14 @@ async def test_what_items_carry_is_put_aside_only_where_tasks_are_written(
 
     [queue] = await stage.backend.tasks.queues()
     assert queue.depth == 100
-    stored = stage.backend.blobs.get(f"{execution_id}/input/shared")
+    [task, *_] = await stage.backend.tasks.claim("w", None, limit=100, wait_s=0)
+    key = task.execution_input.blob
+    assert task.token.execution_id == execution_id
     if tasks_are_written:
-        assert msgspec.json.decode(await stored)["text"] == text
+        assert key is not None
+        assert msgspec.json.decode(await stage.backend.blobs.get(key))["text"] == text
     else:
-        with pytest.raises(NotFoundError):
-            await stored
+        assert key is None
 
 
 async def test_a_poisoned_command_is_not_set_aside_while_the_store_is_away(
