@@ -16,7 +16,7 @@ from runnel.core.values import EMPTY_OBJECT, Value
 class _Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True, gc=False):
     """Each has an `aggregate_id`: what it changes, an execution, or `limit:` and a key.
 
-    Not asked by `isinstance`: of a struct that takes 0.17 µs for each class that it is not.
+    Not asked by `isinstance`: of a struct that takes 0.12 µs for each class that it is not.
     """
 
 

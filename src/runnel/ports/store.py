@@ -146,9 +146,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def size_bytes(self) -> int:
         """The variable part only: history entries and the inline values of tasks."""
-        # Lists, because a generator takes twice as long: 4 % of an orchestrator's time.
-        return sum([len(history.entry) for history in self.histories]) + sum(
-            [len(task.config) for task in self.tasks]
+        return sum(len(history.entry) for history in self.histories) + sum(
+            len(task.config) for task in self.tasks
         )
 
 

@@ -15,8 +15,8 @@ ROWS_BETWEEN = 4_000
 # So many in a row may fail before a writer is told: about 20 MB of log.
 FAILURES_MAX = 5
 # Under steady writing a passive checkpoint never gets to the end, and the log only grows: from
-# here on (64 MB) one that holds the writers up for a moment lets it begin anew: for 6 to 13 ms, in
-# 15 s of 2,400 diamonds/s, and for 45 to 66 when the file was cut back to nothing, too.
+# here on (64 MB) one that holds the writers up for a moment lets it begin anew: for 8 to 14 ms
+# on average and 33 at most, and for 42 to 52 and 67 when the file was cut back to nothing, too.
 LOG_PAGES_MAX = 16_384
 # How long that may wait for other processes; it is tried again with the next checkpoint.
 CUT_BUSY_MS = 200

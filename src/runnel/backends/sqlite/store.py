@@ -59,7 +59,7 @@ class SqliteStore:
         return [row[0] for row in self._reader.rows("list_partitions")]
 
     async def route(self, aggregate_id: str, *, is_new: bool = False) -> int:
-        """A look for one that nobody knows took 15 µs, as much as to store it."""
+        """A look for one that nobody knows takes 6 to 10 µs, of 290 for a small execution."""
         return self._routes.place(aggregate_id) if is_new else self._routes.find(aggregate_id)
 
     async def observe(self, partition: int) -> LeaseRecord | None:

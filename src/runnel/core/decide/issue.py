@@ -87,7 +87,7 @@ def _task(turn: Turn, compiled: CompiledNode, token: Token, run: NodeRun) -> Tas
         handler=node.handler,
         queue=compiled.queue,
         config=compiled.config_raw if given is None else given.raw,
-        inputs=_outputs(turn, compiled.needs if given is None else given.needs, shared),
+        inputs=_outputs(turn, execution.needs(compiled.index), shared),
         parents=_completed(turn, compiled.parents),
         execution_input=shared.get(INPUT, execution.input),
         workflow=execution.graph.workflow.name,

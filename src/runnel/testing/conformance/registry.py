@@ -195,11 +195,7 @@ class RegistryRules(Suite):
     async def test_an_empty_queue_can_be_forgotten_and_comes_back_with_its_next_task(
         self, store: Store, tasks: TaskQueue, owner: Owner
     ) -> None:
-        await owner.commit(Commit(sequence=0, tasks=[task("a", queue="one")]))
-        await claim(tasks, "w")
-        await claim(tasks, "w")
-        for record in await tasks.queues():
-            await store.forget_queue(record)
+        await forget_served(store, tasks, owner)
         forgotten = await depths(tasks)
 
         await owner.commit(Commit(sequence=0, tasks=[task("b", queue="one")]))
@@ -210,11 +206,7 @@ class RegistryRules(Suite):
     async def test_a_queue_that_comes_in_the_place_of_a_forgotten_one_is_served(
         self, store: Store, tasks: TaskQueue, owner: Owner
     ) -> None:
-        await owner.commit(Commit(sequence=0, tasks=[task("a", queue="one")]))
-        await claim(tasks, "w")
-        await claim(tasks, "w")
-        for record in await tasks.queues():
-            await store.forget_queue(record)
+        await forget_served(store, tasks, owner)
 
         await owner.commit(Commit(sequence=0, tasks=[task("b", queue="two")]))
 
@@ -229,6 +221,15 @@ class RegistryRules(Suite):
             await store.forget_queue(record)
 
         assert await depths(tasks) == {"one": 1}
+
+
+async def forget_served(store: Store, tasks: TaskQueue, owner: Owner) -> None:
+    """The queue `one` had a task, and is empty and forgotten now."""
+    await owner.commit(Commit(sequence=0, tasks=[task("a", queue="one")]))
+    await claim(tasks, "w")
+    await claim(tasks, "w")
+    for record in await tasks.queues():
+        await store.forget_queue(record)
 
 
 async def depths(tasks: TaskQueue) -> dict[str, int]:
