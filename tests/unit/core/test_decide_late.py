@@ -6,7 +6,7 @@ import pytest
 
 from runnel.core import commands as c
 from runnel.core.decide import Moment, decide
-from runnel.core.effects import Effect, StoreOutput, Tell
+from runnel.core.effects import Effect, LoadBlob, StoreOutput, Tell
 from runnel.core.ids import NO_ITEM, NodeId, Nonce, Ref, Token, child_id
 from runnel.core.policy import Policy
 from runnel.core.run_when import RunWhen
@@ -173,6 +173,32 @@ def test_a_large_output_is_written_once_whatever_comes_meanwhile() -> None:
     [under_way] = driver.under_way
     assert under_way.key.startswith(f"{ROOT}/output/")
     assert driver.root.state is X.RUNNING
+
+
+class LateNews(Driver):
+    """A world in which blobs come at once, and that they have come is not said."""
+
+    def _apply(self, effect: Effect, following: deque[c.Command]) -> None:
+        if isinstance(effect, LoadBlob):
+            self.loaded[effect.key] = self.blobs[effect.key]
+        else:
+            super()._apply(effect, following)
+
+
+@pytest.mark.parametrize(
+    ("how", "items"), [({"for_each": "a.items"}, [0, 1]), ({"condition": "a.ok"}, [NO_ITEM])]
+)
+def test_a_clean_up_that_began_before_its_blob_was_said_to_be_there_begins_once(
+    how: dict[str, str], items: list[int]
+) -> None:
+    clean_up = node("c", "a", run_when=RunWhen.ALL_SETTLED, **how)
+    driver = LateNews(workflow(node("a"), node("b"), clean_up)).start()
+    driver.finish_with_blob("a", {"items": [1, 2], "ok": True})
+
+    driver.cancel()
+    driver.send(c.BlobLoaded(execution_id=ROOT))
+
+    assert [token.item for token in driver.issued if token.node_id == "c"] == items
 
 
 def test_an_execution_that_waits_for_its_trigger_is_left_alone_by_a_takeover() -> None:

@@ -48,6 +48,9 @@ def _evaluate(turn: Turn, index: int) -> None:
     run = execution.nodes[index]
     if run.state is not _PENDING or execution.unsettled[index]:
         return
+    if execution.awaited_blobs:
+        # What it waited for may be here before BlobLoaded, which must not find it begun.
+        execution.awaited_blobs.pop((index, NO_ITEM), None)
     compiled = execution.graph.nodes[index]
     reason = _why_not(turn, compiled)
     if reason is None and compiled.condition is not None:
