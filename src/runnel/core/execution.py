@@ -141,6 +141,7 @@ class Execution:
         "ready",
         "remaining",
         "rerun_of",
+        "sharing",
         "signal_ids",
         "signals",
         "started_at",
@@ -186,9 +187,10 @@ class Execution:
         # What was written aside for maps; as far as one that has begun names it, it is stored.
         self.aside: dict[str, Value] = {}
         # Not stored, derived again by ResumeExecution: what could run but has no slot, which
-        # blobs deciding waits for, whether the output is being written aside.
+        # blobs deciding waits for, what is being written aside for maps, whether the output is.
         self.ready: deque[tuple[int, int]] = deque()
         self.awaited_blobs: dict[tuple[int, int], None] = {}
+        self.sharing: dict[str, None] = {}
         self.is_storing_output = False
 
     @property

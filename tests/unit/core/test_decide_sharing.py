@@ -251,3 +251,24 @@ def test_a_map_that_is_cancelled_while_its_values_are_written_does_not_begin() -
     assert driver.root.state is ExecutionState.CANCELLED
     assert driver.root.nodes[0].state is NodeState.CANCELLED
     assert driver.issued == []
+
+
+def test_what_is_being_written_is_not_written_again_for_another_map() -> None:
+    maps = [node(f"each{n}", f"a{n}", for_each="input.items") for n in range(5)]
+    driver = SlowStore(workflow(*[node(f"a{n}") for n in range(5)], *maps), policy=POLICY)
+    driver.start(INPUT)
+
+    for n in range(5):
+        driver.finish(f"a{n}", LARGE * 2)
+    driver.send(BlobLoaded(execution_id=ROOT))
+    driver.write()
+
+    assert [list(each.values) for each in driver.shared] == [
+        ["input", "a0"],
+        ["a1"],
+        ["a2"],
+        ["a3"],
+        ["a4"],
+    ]
+    assert len(started(driver)) == 5
+    assert len(driver.issued) == 5 + 15

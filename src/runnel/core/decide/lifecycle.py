@@ -104,6 +104,7 @@ def on_resume(turn: Turn) -> None:
         return
     execution.ready.clear()
     execution.awaited_blobs.clear()
+    execution.sharing.clear()
     execution.is_storing_output = False
     _set_execution_timers(turn)
     if execution.outcome is not None:
@@ -113,7 +114,10 @@ def on_resume(turn: Turn) -> None:
 
 
 def on_values_shared(turn: Turn, command: ValuesShared) -> None:
-    turn.execution.aside.update(command.values)
+    execution = turn.execution
+    execution.aside.update(command.values)
+    for name in command.values:
+        execution.sharing.pop(name, None)
     on_blob_loaded(turn)
 
 
