@@ -86,13 +86,17 @@ $(BIN)/python:
 	@echo "setting up $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 
-# Hashes are checked for all that is downloaded; runnel itself is a local folder and has none.
+# Each pin file is complete (a test proves it), so pip resolves nothing: a package published since
+# then can't change what is installed. Runnel itself is a local folder and has no hash.
+PINNED := $(PIP) --no-deps --require-hashes -r
+LOCAL := $(PIP) --no-deps --no-build-isolation --editable .
+
 $(VENV)/run.stamp: requirements/run.txt pyproject.toml | $(BIN)/python
-	@$(PIP) --require-hashes -r requirements/run.txt
-	@$(PIP) --no-deps --no-build-isolation --editable .
+	@$(PINNED) requirements/run.txt
+	@$(LOCAL)
 	@touch $@
 
 $(VENV)/dev.stamp: requirements/dev.txt pyproject.toml | $(BIN)/python
-	@$(PIP) --require-hashes -r requirements/dev.txt
-	@$(PIP) --no-deps --no-build-isolation --editable .
+	@$(PINNED) requirements/dev.txt
+	@$(LOCAL)
 	@touch $(VENV)/run.stamp $@
