@@ -41,7 +41,7 @@ format: setup ## format the code and fix what can be fixed
 	@$(BIN)/ruff format .
 
 reference: setup ## write docs/reference and the JSON Schema of workflow files anew, from the code
-	@$(BIN)/python -m runnel.authoring.document_schema
+	@$(BIN)/python -m runnel.authoring.documents.schema
 	@$(BIN)/python -m tools.reference
 
 coverage: setup ## the whole suite but its measurements, with the lines and branches it leaves out
@@ -49,7 +49,7 @@ coverage: setup ## the whole suite but its measurements, with the lines and bran
 	@$(BIN)/python -m tests.branch_coverage
 
 sim: setup ## simulate: SEED=first COUNT=how many; the last line says what came of it
-	@$(BIN)/python -m runnel.testing.simulation --seed $(SEED) --count $(COUNT)
+	@$(BIN)/python -m simulation --seed $(SEED) --count $(COUNT)
 
 chaos: setup ## kill, pause, wipe and set back a real deployment: SEED=... COUNT=how many executions
 	@$(BIN)/python -m tests.chaos --seed $(SEED) --executions $(COUNT)

@@ -20,12 +20,16 @@ from bench.peer_jobs import described_peers
 from bench.results import Results
 from bench.tables import markdown
 from bench.targets import judged
-from runnel.benchmarks.figures import Figures
-from runnel.benchmarks.machine import described_machine
-from runnel.benchmarks.report import PRIVATE_POSTGRES, PRIVATE_REDIS, label, number
+from runnel.app.private_servers.binaries import (
+    POSTGRES,
+    REDIS,
+    Product,
+    find_binary,
+    user_instead_of_root,
+)
+from runnel.bench.report import PRIVATE_POSTGRES, PRIVATE_REDIS, label, number
+from runnel.bench.setup import Figures, described_machine
 from runnel.errors import NoServerBinaryError
-from runnel.runtime.servers.binaries import POSTGRES, REDIS, Product, find_binary
-from runnel.runtime.servers.users import user_instead_of_root
 
 FOLDER = Path(__file__).parent
 REPETITIONS = 3

@@ -19,9 +19,9 @@ from typing import Any
 
 from bench.numbers import positive
 from bench.wire import Wire, WrongAnswerError
-from runnel.benchmarks.figures import Figures, in_ms
-from runnel.benchmarks.servers import servers
-from runnel.runtime.clock import RealIds
+from runnel.bench.servers import servers
+from runnel.bench.setup import Figures, in_ms
+from runnel.engine.clock import RealIds
 from tests.waiting import eventually, eventually_found
 
 WATCHED = 40

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from runnel.benchmarks.figures import Figures
+from runnel.bench.setup import Figures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

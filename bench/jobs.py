@@ -8,18 +8,12 @@ from typing import Any
 from bench import api
 from bench.job import Job
 from bench.peer_jobs import peer_jobs
-from runnel.benchmarks.backlog import archive_down, backlog
-from runnel.benchmarks.cold_start import cold_starts
-from runnel.benchmarks.embedded import Storing
-from runnel.benchmarks.failures import killed_workers, takeovers
-from runnel.benchmarks.figures import Figures
-from runnel.benchmarks.kinds import KINDS
-from runnel.benchmarks.measuring import Measured
-from runnel.benchmarks.on_servers import Layout, ServerSite, on_servers
-from runnel.benchmarks.run_embedded import measure_embedded
-from runnel.benchmarks.run_on_servers import measure_on_servers
-from runnel.benchmarks.servers import Servers, servers
-from runnel.runtime.clock import RealClock, RealIds
+from runnel.bench.report import Measured
+from runnel.bench.runs import Storing, cold_starts, measure_embedded, measure_on_servers
+from runnel.bench.servers import Layout, Servers, ServerSite, on_servers, servers
+from runnel.bench.setup import Figures
+from runnel.bench.workloads import KINDS, archive_down, backlog, killed_workers, takeovers
+from runnel.engine.clock import RealClock, RealIds
 
 EMBEDDED: dict[str, Storing] = {"memory": "memory", "sqlite": "process", "sqlite-power": "power"}
 SLOTS = (4, 64)

@@ -6,7 +6,7 @@ from functools import partial
 from types import ModuleType
 
 from bench.job import Job
-from runnel.benchmarks.figures import Figures
+from runnel.bench.setup import Figures
 
 PREFIX = "peer"
 # The name of our workload, and that of the same one there.

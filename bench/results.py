@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from runnel.benchmarks.figures import Figures
+from runnel.bench.setup import Figures
 
 Values = dict[str, list[float]]
 

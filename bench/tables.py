@@ -6,7 +6,7 @@ from typing import Any
 from bench.comparison import times_best_peer
 from bench.peer_jobs import PREFIX
 from bench.results import Results
-from runnel.benchmarks.report import label, number
+from runnel.bench.report import label, number
 
 RATIO_OF = "executions_per_s"
 

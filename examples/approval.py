@@ -11,7 +11,8 @@ $ runnel run examples/approval.py --input amount=20
 
 from typing import Any
 
-from runnel import default, task, wait_for_signal, workflow
+from runnel.app.decorated import workflow
+from runnel.authoring.decorators.task import default, task, wait_for_signal
 
 LITTLE = 100
 A_DAY_S = 24 * 3600

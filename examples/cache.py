@@ -13,7 +13,8 @@ $ runnel history @last
 import time
 from typing import Any
 
-from runnel import task, workflow
+from runnel.app.decorated import workflow
+from runnel.authoring.decorators.task import task
 
 AN_HOUR = 3600.0
 

@@ -15,7 +15,8 @@ ID …  WORKFLOW  STATUS       CREATED              TOOK
 
 from typing import Any
 
-from runnel import task, workflow
+from runnel.app.decorated import workflow
+from runnel.authoring.decorators.task import task
 
 
 @task

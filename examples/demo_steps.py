@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from runnel import Context
+from runnel.authoring.context import Context
 
 
 async def read_orders() -> list[dict[str, float]]:

@@ -22,7 +22,8 @@ import asyncio
 import time
 from typing import Any
 
-from runnel import task, workflow
+from runnel.app.decorated import workflow
+from runnel.authoring.decorators.task import task
 
 
 @task

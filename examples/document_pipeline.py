@@ -17,7 +17,11 @@ Its steps are functions, not names, so nothing is kept after it; documents.py is
 import asyncio
 from typing import Any
 
-from runnel import RetryPolicy, StepContext, TokenBucketRateLimiter, WorkflowDAG, WorkflowExecutor
+from runnel.app.executor import WorkflowExecutor
+from runnel.app.rate_limiter import TokenBucketRateLimiter
+from runnel.authoring.builder import WorkflowDAG
+from runnel.authoring.context import StepContext
+from runnel.core.workflow import RetryPolicy
 
 SURE = 0.8
 

@@ -28,7 +28,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from runnel import Context, RateLimit, handler, task, workflow
+from runnel.app.decorated import workflow
+from runnel.authoring.context import Context
+from runnel.authoring.decorators.task import handler, task
+from runnel.core.workflow import RateLimit
 
 FOLDER = Path("extracted")
 SURE = 0.8

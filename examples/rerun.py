@@ -19,7 +19,8 @@ $ runnel show @last
 from pathlib import Path
 from typing import Any
 
-from runnel import task, workflow
+from runnel.app.decorated import workflow
+from runnel.authoring.decorators.task import task
 
 
 @task

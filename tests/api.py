@@ -14,15 +14,14 @@ from starlette.routing import BaseRoute
 
 from runnel.api.app import build_app
 from runnel.api.security.guard import Guard, Rules
-from runnel.api.security.scopes import Scope
-from runnel.api.security.tokens import NewToken, Tokens
-from runnel.api.site import Site
-from runnel.client import Client
-from runnel.ports.backend import Backend
+from runnel.api.security.tokens import NewToken, Scope, Tokens
+from runnel.api.state import Site
+from runnel.app.engine import World
+from runnel.client.store_client import Client
+from runnel.engine.clock import RealIds
+from runnel.ports import Backend
 from runnel.ports.clock import Clock
-from runnel.runtime.clock import RealIds
-from runnel.runtime.engine import World
-from runnel.settings import Settings
+from runnel.settings.model import Settings
 from tests.archived import archived_engine
 from tests.engines import Work, empty_redis, open_engine
 

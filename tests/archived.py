@@ -8,15 +8,16 @@ from typing import Any
 
 import asyncpg
 
-from runnel.backends.archived import ArchivedBackend
+from runnel.app.engine import Engine, World, running
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
+from runnel.backends.redis_postgres.backend import ArchivedBackend
 from runnel.core.ids import ExecutionId
 from runnel.core.workflow import Workflow
+from runnel.engine.clock import RealClock, RealIds
 from runnel.engine.services.archiver import Archiver
 from runnel.ports.clock import Clock, Ids
-from runnel.runtime.clock import RealClock, RealIds
-from runnel.runtime.engine import Engine, World, running
-from runnel.runtime.servers import PostgresServer, RedisServer
-from runnel.settings import Settings
+from runnel.settings.model import Settings
 from tests.engines import DEADLINE_S, Work, registry
 from tests.redis_server import empty
 

@@ -10,7 +10,7 @@ from typing import NoReturn
 import hypothesis
 import pytest
 
-from runnel.runtime.servers import RedisServer
+from runnel.app.private_servers.redis import RedisServer
 from tests.forks import end_forks
 from tests.redis_server import empty
 

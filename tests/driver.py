@@ -24,11 +24,14 @@ from runnel.core.commands import (
     TimerFired,
     ValuesShared,
 )
-from runnel.core.decide import Moment, create, decide, hydrate
-from runnel.core.decision import Decision
+from runnel.core.concurrency_key import Limit, decide_limit
+from runnel.core.decide import create, decide
+from runnel.core.decide.maps import hydrate
+from runnel.core.decide.turn import Moment
 from runnel.core.effects import (
     ClearTimer,
     DeadLetter,
+    Decision,
     DropTask,
     Effect,
     IssueTask,
@@ -45,16 +48,12 @@ from runnel.core.evolve import replay
 from runnel.core.execution import Execution
 from runnel.core.graph import Graph
 from runnel.core.ids import NO_ITEM, DefinitionHash, ExecutionId, NodeId, Nonce, Ref, Token
-from runnel.core.invariants import check_invariants
-from runnel.core.json_types import Json
-from runnel.core.limit import Limit, decide_limit
-from runnel.core.policy import Policy
 from runnel.core.rerun import take
-from runnel.core.retry import ErrorInfo
 from runnel.core.states import NodeState
 from runnel.core.validation import build_graph
-from runnel.core.values import blob, inline
-from runnel.core.workflow import Node, Workflow
+from runnel.core.values import Json, blob, inline
+from runnel.core.workflow import ErrorInfo, Node, Policy, Workflow
+from simulation.invariants import check_invariants
 
 ROOT = ExecutionId("e1")
 TRANSIENT = ErrorInfo(type="ConnectionError", message="refused", types=("ConnectionError",))

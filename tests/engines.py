@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
+from runnel.app.engine import Engine, World, running
+from runnel.app.private_servers.redis import RedisServer
+from runnel.app.wiring import build_engine, build_memory_engine
 from runnel.authoring.context import Context
 from runnel.authoring.registry import HandlerRegistry
-from runnel.backends.redis import RedisBackend
+from runnel.backends.redis.backend import RedisBackend
 from runnel.core.events import NodeCompleted
 from runnel.core.ids import ExecutionId
-from runnel.core.json_types import Json
+from runnel.core.values import Json
 from runnel.core.workflow import Workflow
-from runnel.handlers import Means, builtin_registry
-from runnel.runtime.build import build_engine
-from runnel.runtime.build_memory import build_memory_engine
-from runnel.runtime.clock import RealClock, RealIds
-from runnel.runtime.engine import Engine, World, running
-from runnel.runtime.hub import Happened, Started
-from runnel.runtime.servers import RedisServer
-from runnel.settings import Settings
-from runnel.views import ExecutionView
+from runnel.engine.clock import RealClock, RealIds
+from runnel.handlers import builtin_registry
+from runnel.handlers.permissions import Means
+from runnel.notify.hub import Happened, Started
+from runnel.settings.model import Settings
+from runnel.views.execution import ExecutionView
 from tests.redis_server import empty
 
 # The largest map takes 13 s, and 55 s while coverage is measured.

@@ -31,9 +31,9 @@ PRELOADED = ("runnel.api", "runnel.authoring", "runnel.backends", "runnel.cli", 
 PRELOADED_ALONE = (
     "jsonschema",
     "hiredis",
-    "runnel.runtime.build",
-    "runnel.runtime.build_roles",
-    "runnel.runtime.decorated",
+    "runnel.app.wiring",
+    "runnel.app.wiring",
+    "runnel.app.decorated",
     "uvicorn",
     "yaml",
 )

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from runnel.runtime.servers import RedisServer
-from runnel.runtime.servers.ports import LOOPBACK
+from runnel.app.private_servers.redis import RedisServer
+from runnel.app.private_servers.server import LOOPBACK
 
 PIECE_BYTES = 65_536
 

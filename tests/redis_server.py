@@ -1,6 +1,7 @@
 """The server that all Redis tests of a process share: each empties it before it begins."""
 
-from runnel.runtime.servers import RedisServer, redis_wire
+from runnel.app.private_servers import redis as redis_wire
+from runnel.app.private_servers.redis import RedisServer
 
 
 def password_of(server: RedisServer) -> str:

@@ -10,10 +10,10 @@ from typing import TypeAlias
 
 import pytest
 
+from runnel.app.private_servers.binaries import POSTGRES, REDIS, find_binary, user_instead_of_root
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
 from runnel.errors import NoServerBinaryError
-from runnel.runtime.servers import PostgresServer, RedisServer
-from runnel.runtime.servers.binaries import POSTGRES, REDIS, find_binary
-from runnel.runtime.servers.users import user_instead_of_root
 from tests.conftest import MissingPart
 
 AnyServer: TypeAlias = RedisServer | PostgresServer

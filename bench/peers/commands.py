@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from bench.peers.peer import Command, Settings
-from runnel.runtime.servers.ports import LOOPBACK
+from runnel.app.private_servers.server import LOOPBACK
 
 
 def program(module: str) -> Command:

@@ -9,10 +9,10 @@ from pathlib import Path
 from bench.peers.commands import temporal_server
 from bench.peers.environment import FOLDER
 from bench.peers.peer import Command, Peer, Settings
-from runnel.runtime.clock import RealIds
-from runnel.runtime.servers import PostgresServer, RedisServer
-from runnel.runtime.servers.ports import LOOPBACK, free_port
-from runnel.runtime.servers.process import ServerProcess
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
+from runnel.app.private_servers.server import LOOPBACK, ServerProcess, free_port
+from runnel.engine.clock import RealIds
 
 ORDER = "order.json"
 

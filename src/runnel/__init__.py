@@ -8,23 +8,29 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from runnel import errors
+    from runnel.app.decorated import workflow
+    from runnel.app.executor import WorkflowExecutor
+    from runnel.app.live_execution import StepResult, WorkflowResult
+    from runnel.app.rate_limiter import TokenBucketRateLimiter
+    from runnel.app.run import run, submit
     from runnel.authoring.builder import WorkflowDAG
-    from runnel.authoring.context import Context
-    from runnel.authoring.load import load_file
-    from runnel.authoring.registry import HandlerRegistry
-    from runnel.authoring.step_context import StepContext
-    from runnel.authoring.tracing.tasks import Task, task
-    from runnel.authoring.tracing.values import (
+    from runnel.authoring.context import Context, StepContext
+    from runnel.authoring.decorators.task import (
+        Task,
         default,
         handler,
         item,
         secret,
         sleep,
+        task,
         text,
         wait_for_signal,
     )
-    from runnel.core.retry import RetryPolicy
-    from runnel.core.workflow import Cache, RateLimit
+    from runnel.authoring.documents import load_file
+    from runnel.authoring.registry import HandlerRegistry
+    from runnel.client.http_client import Client
+    from runnel.client.sync_client import SyncClient
+    from runnel.core.workflow import Cache, RateLimit, RetryPolicy
     from runnel.errors import (
         InvalidWorkflowError,
         RunnelError,
@@ -32,13 +38,7 @@ if TYPE_CHECKING:
         TraceError,
         WorkflowFailedError,
     )
-    from runnel.remote.blocking import SyncClient
-    from runnel.remote.client import Client
-    from runnel.runtime.decorated import workflow
-    from runnel.runtime.executor import WorkflowExecutor
-    from runnel.runtime.rate_limiter import TokenBucketRateLimiter
-    from runnel.runtime.results import StepResult, WorkflowResult
-    from runnel.runtime.running import run, submit
+
 
 __version__ = "0.1.0"
 
@@ -80,36 +80,36 @@ __all__ = [
 
 _HOMES = {
     "Cache": "runnel.core.workflow",
-    "Client": "runnel.remote.client",
+    "Client": "runnel.client.http_client",
     "Context": "runnel.authoring.context",
     "HandlerRegistry": "runnel.authoring.registry",
     "InvalidWorkflowError": "runnel.errors",
     "RateLimit": "runnel.core.workflow",
-    "RetryPolicy": "runnel.core.retry",
+    "RetryPolicy": "runnel.core.workflow",
     "RunnelError": "runnel.errors",
     "Skip": "runnel.errors",
-    "StepContext": "runnel.authoring.step_context",
-    "StepResult": "runnel.runtime.results",
-    "SyncClient": "runnel.remote.blocking",
-    "Task": "runnel.authoring.tracing.tasks",
-    "TokenBucketRateLimiter": "runnel.runtime.rate_limiter",
+    "StepContext": "runnel.authoring.context",
+    "StepResult": "runnel.app.live_execution",
+    "SyncClient": "runnel.client.sync_client",
+    "Task": "runnel.authoring.decorators.task",
+    "TokenBucketRateLimiter": "runnel.app.rate_limiter",
     "TraceError": "runnel.errors",
     "WorkflowDAG": "runnel.authoring.builder",
-    "WorkflowExecutor": "runnel.runtime.executor",
+    "WorkflowExecutor": "runnel.app.executor",
     "WorkflowFailedError": "runnel.errors",
-    "WorkflowResult": "runnel.runtime.results",
-    "default": "runnel.authoring.tracing.values",
-    "handler": "runnel.authoring.tracing.values",
-    "item": "runnel.authoring.tracing.values",
-    "load_file": "runnel.authoring.load",
-    "run": "runnel.runtime.running",
-    "secret": "runnel.authoring.tracing.values",
-    "sleep": "runnel.authoring.tracing.values",
-    "submit": "runnel.runtime.running",
-    "task": "runnel.authoring.tracing.tasks",
-    "text": "runnel.authoring.tracing.values",
-    "wait_for_signal": "runnel.authoring.tracing.values",
-    "workflow": "runnel.runtime.decorated",
+    "WorkflowResult": "runnel.app.live_execution",
+    "default": "runnel.authoring.decorators.task",
+    "handler": "runnel.authoring.decorators.task",
+    "item": "runnel.authoring.decorators.task",
+    "load_file": "runnel.authoring.documents",
+    "run": "runnel.app.run",
+    "secret": "runnel.authoring.decorators.task",
+    "sleep": "runnel.authoring.decorators.task",
+    "submit": "runnel.app.run",
+    "task": "runnel.authoring.decorators.task",
+    "text": "runnel.authoring.decorators.task",
+    "wait_for_signal": "runnel.authoring.decorators.task",
+    "workflow": "runnel.app.decorated",
 }
 
 

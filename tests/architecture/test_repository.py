@@ -45,6 +45,6 @@ def test_no_file_names_a_package_host_or_a_folder_of_one_machine() -> None:
 
 
 def test_the_reference_is_short_enough_to_be_believed() -> None:
-    text = (ROOT / "src/runnel/testing/reference.py").read_text(encoding="utf-8")
+    text = (ROOT / "simulation/reference.py").read_text(encoding="utf-8")
 
     assert len(text.splitlines()) <= REFERENCE_LINES_MAX

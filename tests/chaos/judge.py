@@ -3,13 +3,12 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from runnel.backends.redis import RedisBackend
-from runnel.client import Client
+from runnel.backends.redis.backend import RedisBackend
+from runnel.client.store_client import Client
 from runnel.core.states import EXECUTION_FINAL, ExecutionState
-from runnel.ports.archive import ExecutionFilter
-from runnel.ports.cursor import Cursor
+from runnel.ports.archive import Cursor, ExecutionFilter
 from runnel.ports.store import Header
-from runnel.views import HistoryView
+from runnel.views.execution import HistoryView
 from tests.chaos.mix import SHAPES
 
 PAGE = 500

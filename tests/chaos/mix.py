@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from runnel.authoring.document import read_document
-from runnel.core.json_types import Json
+from runnel.authoring.documents import read_document
 from runnel.core.states import ExecutionState
+from runnel.core.values import Json
 from runnel.core.workflow import Workflow
 
 ITEMS = 12

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import msgspec
 
-from runnel.backends.redis import RedisBackend
-from runnel.client import Client
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
+from runnel.app.stores import Look, looking
+from runnel.backends.redis.backend import RedisBackend
+from runnel.client.store_client import Client
 from runnel.errors import StoreError
 from runnel.ports.store import Header
-from runnel.runtime.look import Look, looking
-from runnel.runtime.servers import PostgresServer, RedisServer
 from runnel.settings import read_settings
 from tests.chaos.fleet import Fleet
 from tests.chaos.judge import all_headers, leftovers, problems_of, unfinished

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from runnel.runtime.servers import PostgresServer, RedisServer
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
 from tests.chaos.run import Plan, run
 from tests.conftest import MissingPart
 from tests.servers import need

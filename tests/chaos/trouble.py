@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
-from runnel.runtime.clock import RealClock
-from runnel.runtime.servers import PostgresServer, RedisServer
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
+from runnel.engine.clock import RealClock
 from tests.chaos.fleet import Fleet
 
 CLOCK = RealClock()

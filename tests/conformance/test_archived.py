@@ -4,12 +4,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from runnel.runtime.hub import Hub
-from runnel.runtime.servers import PostgresServer, RedisServer
-from runnel.testing.archived_harness import ArchivedHarness
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
+from runnel.notify.hub import Hub
 from runnel.testing.clock import FakeClock, FakeIds
 from runnel.testing.conformance import StoreConformance
 from runnel.testing.harness import Harness
+from runnel.testing.server_harness import ArchivedHarness
 from tests.archived import empty_archive, open_archived
 from tests.redis_server import empty
 

@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from runnel.backends.redis import RedisBackend
-from runnel.runtime.servers import RedisServer
+from runnel.app.private_servers.redis import RedisServer
+from runnel.backends.redis.backend import RedisBackend
 from runnel.testing.clock import FakeClock, FakeIds
 from runnel.testing.conformance import StoreConformance
 from runnel.testing.harness import Harness
-from runnel.testing.redis_harness import RedisHarness
+from runnel.testing.server_harness import RedisHarness
 from tests.redis_server import empty
 
 

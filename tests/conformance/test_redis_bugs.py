@@ -6,16 +6,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from runnel.backends.redis import RedisBackend
-from runnel.backends.redis.scripts import SCRIPTS, script_of
+from runnel.app.private_servers.redis import RedisServer
+from runnel.backends.redis.backend import RedisBackend
+from runnel.backends.redis.connection_pool import SCRIPTS, script_of
 from runnel.errors import FencedError, LeaseHeldError
-from runnel.runtime.servers import RedisServer
 from runnel.testing.clock import FakeClock, FakeIds
 from runnel.testing.conformance import StoreConformance as Rules
-from runnel.testing.conformance.reports import ENDS
-from runnel.testing.conformance.suite import Owner
-from runnel.testing.conformance.values import ROOT
-from runnel.testing.redis_harness import RedisHarness
+from runnel.testing.conformance.claims import ENDS
+from runnel.testing.conformance.suite import ROOT, Owner
+from runnel.testing.server_harness import RedisHarness
 from tests.redis_server import empty
 
 Rule = Callable[..., Any]

@@ -5,17 +5,17 @@ from random import Random
 
 import pytest
 
-from runnel.backends.feed_entries import ENTRIES_MAX
-from runnel.ports.backend import Backend
+from runnel.backends.feed_log import ENTRIES_MAX
+from runnel.ports import Backend
 from runnel.ports.store import CommitLimits, Lease
 from runnel.testing.clock import FakeClock, FakeIds
 from runnel.testing.conformance import StoreConformance
 from runnel.testing.harness import Harness
-from runnel.testing.simulation.backend import SimulatedBackend
-from runnel.testing.simulation.faults import Tally
-from runnel.testing.simulation.network import Network
-from runnel.testing.simulation.process import Process
-from runnel.testing.simulation.server import Server, Watcher, stream
+from simulation.backend import SimulatedBackend
+from simulation.faults import Tally
+from simulation.network import Network
+from simulation.process import Process
+from simulation.server import Server, Watcher, stream
 
 
 class SimulatedHarness:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runnel.backends.sqlite import SqliteBackend
+from runnel.backends.sqlite.backend import SqliteBackend
 from runnel.testing.clock import FakeClock, FakeIds
 from runnel.testing.conformance import StoreConformance
 from runnel.testing.harness import Harness, SqliteHarness

@@ -11,13 +11,11 @@ import yaml
 
 from runnel.api.http_metrics import HttpMetrics
 from runnel.backends.memory import MemoryBackend
-from runnel.operations.gauges import StoreGauges
-from runnel.operations.partitions import Partitions
-from runnel.runtime.clock import RealClock, RealIds
-from runnel.settings import Settings
-from runnel.telemetry.exposition import Exposition
-from runnel.telemetry.families import Family
-from runnel.telemetry.metrics import Metrics
+from runnel.client.operations import Partitions, StoreGauges
+from runnel.engine.clock import RealClock, RealIds
+from runnel.settings.model import Settings
+from runnel.telemetry.metrics import Family, Metrics
+from runnel.telemetry.prometheus import Exposition
 from tests.exposed import declared
 
 ROOT = Path(__file__).parents[2]

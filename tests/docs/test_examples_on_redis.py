@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from runnel.runtime.servers import RedisServer
+from runnel.app.private_servers.redis import RedisServer
 from tests.docs.console import commands_of, console
 from tests.docs.forks import Forks
 from tests.docs.test_examples import FOLDER, session_of

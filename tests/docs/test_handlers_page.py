@@ -6,17 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from runnel.authoring.load import load_file
-from runnel.core.handler_settings import SETTINGS
-from runnel.core.json_types import Json
-from runnel.core.service_settings import HTTP, LLM, SHELL
-from runnel.handlers.http import statuses, wanted
-from runnel.handlers.llm import asking
-from runnel.handlers.means import LLM_URL
-from runnel.handlers.shell.running import NO_USE, OUTPUT_BYTES, PASSED_ON
-from runnel.runtime.build import build_engine
-from runnel.runtime.engine import running
-from runnel.settings import VARIABLES, Settings, read_settings
+from runnel.app.engine import running
+from runnel.app.wiring import build_engine
+from runnel.authoring.documents import load_file
+from runnel.core.validation.handler_settings import HTTP, LLM, SETTINGS, SHELL
+from runnel.core.values import Json
+from runnel.handlers import llm as asking
+from runnel.handlers.http import request as statuses
+from runnel.handlers.http import request as wanted
+from runnel.handlers.permissions import LLM_URL
+from runnel.handlers.shell import NO_USE, OUTPUT_BYTES, PASSED_ON
+from runnel.settings import read_settings
+from runnel.settings.model import Settings
+from runnel.settings.variables import VARIABLES
 from tests.engines import run_to_end
 from tests.odd_server import json_answer, odd_server
 

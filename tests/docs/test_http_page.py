@@ -3,8 +3,8 @@
 import shutil
 from pathlib import Path
 
-from runnel.runtime.clock import RealIds
-from runnel.runtime.servers.ports import free_port
+from runnel.app.private_servers.server import free_port
+from runnel.engine.clock import RealIds
 from tests.conftest import MissingPart
 from tests.docs.console import console, steps_of
 from tests.docs.forks import Forks

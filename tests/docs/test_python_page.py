@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from runnel.authoring.tracing.options import NodeOptions
-from runnel.authoring.tracing.workflows import WorkflowOptions
+from runnel.authoring.decorators.trace import NodeOptions
+from runnel.authoring.decorators.workflow import WorkflowOptions
 
 PAGE = (Path(__file__).parents[2] / "docs/python.md").read_text(encoding="utf-8")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runnel.testing.simulation.checks import ALL
+from simulation.checks import ALL
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")

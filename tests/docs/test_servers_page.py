@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from runnel.authoring.app import load_app
+from runnel.authoring.registry import load_app
 from runnel.cli.main import app
 from runnel.ports.telemetry import EXECUTION_FINISHED
 

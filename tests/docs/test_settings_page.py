@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from runnel.settings import VARIABLES, Reading, read, shown
+from runnel.settings import Reading, read, shown
 from runnel.settings.model import ENVIRONMENTS
+from runnel.settings.variables import VARIABLES
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/settings.md").read_text(encoding="utf-8")

@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from runnel.core.handler_settings import OPERATIONS, SETTINGS
 from runnel.core.templates.filters import FILTERS
+from runnel.core.validation.handler_settings import OPERATIONS, SETTINGS
 
 PAGE = (Path(__file__).parents[2] / "docs/workflows.md").read_text(encoding="utf-8")
 

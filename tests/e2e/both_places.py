@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from runnel.cli.main import run_command
-from runnel.settings.parsers import without_password
+from runnel.settings.variables import without_password
 
 # Over HTTP moments come to the millisecond; and what lasts still has gone on between two looks.
 _TIMES = re.compile(r"\b\d+(?:\.\d+)? (?:s|min|h|d)\b|\d\d:\d\d:\d\d ")

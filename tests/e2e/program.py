@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from runnel.settings import VARIABLES
+from runnel.settings.variables import VARIABLES
 from tests.forks import Fork, Streams, forks
 
 DEADLINE_S = 20.0 * float(os.environ.get("RUNNEL_BUDGET_FACTOR", "1"))

@@ -12,8 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
-from runnel.runtime.servers import PostgresServer, RedisServer
-from runnel.runtime.servers.guardian import children_of
+from runnel.app.private_servers.guardian import children_of
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
 from tests.e2e.program import DEADLINE_S, Program, Running
 from tests.waiting import eventually
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from runnel.runtime.servers import RedisServer
-from runnel.runtime.servers.guardian import children_of
+from runnel.app.private_servers.guardian import children_of
+from runnel.app.private_servers.redis import RedisServer
 from tests.e2e.program import DEADLINE_S, Program, Running
 from tests.waiting import eventually, eventually_found
 

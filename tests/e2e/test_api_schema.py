@@ -17,7 +17,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from runnel.runtime.servers import PostgresServer, RedisServer
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
 from tests.e2e.dev_server import DevServer, dev_server
 from tests.e2e.program import DEADLINE_S
 from tests.e2e.schema_hooks import KNOWN

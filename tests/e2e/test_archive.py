@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
 from runnel.cli.main import run_command
-from runnel.runtime.servers import PostgresServer, RedisServer
 from tests.e2e.program import Program
 
 pytestmark = pytest.mark.e2e

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from runnel.cli.batches.output import OutputFile
+from runnel.cli.session.batch_output import OutputFile
 from tests.e2e.program import DEADLINE_S, Program
 from tests.waiting import eventually
 

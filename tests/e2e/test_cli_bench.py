@@ -10,9 +10,10 @@ import asyncpg
 import pytest
 import redis
 
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
 from runnel.cli.main import run_command
-from runnel.runtime.servers import PostgresServer, RedisServer
-from runnel.settings import VARIABLES
+from runnel.settings.variables import VARIABLES
 from tests.conftest import MissingPart
 from tests.e2e.program import Program
 from tests.servers import need

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from runnel.app.wiring import build_engine
 from runnel.cli.main import run_command
-from runnel.runtime.build import build_engine
-from runnel.settings import Settings
+from runnel.settings.model import Settings
 from tests.driver import node, workflow
 from tests.e2e.program import Program
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runnel.runtime.servers import RedisServer
+from runnel.app.private_servers.redis import RedisServer
 from tests.e2e.program import DEADLINE_S, Program, clean_environment
 from tests.redis_server import empty
 from tests.waiting import eventually

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from runnel.authoring.load import load_file
-from runnel.runtime.build import build_engine
-from runnel.settings import Settings
+from runnel.app.wiring import build_engine
+from runnel.authoring.documents import load_file
+from runnel.settings.model import Settings
 from tests.e2e.program import Program, Running
 
 pytestmark = pytest.mark.e2e

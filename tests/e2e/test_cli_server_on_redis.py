@@ -5,9 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from runnel import SyncClient
-from runnel.runtime.servers import PostgresServer, RedisServer
-from runnel.settings import VARIABLES
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
+from runnel.client.sync_client import SyncClient
+from runnel.settings.variables import VARIABLES
 from tests.e2e.both_places import BothPlaces
 from tests.e2e.dev_server import DevServer, dev_server
 from tests.redis_server import empty

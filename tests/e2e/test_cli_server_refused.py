@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from runnel.cli.main import run_command
-from runnel.settings import VARIABLES
+from runnel.settings.variables import VARIABLES
 from tests.e2e.both_places import Said
 from tests.e2e.dev_server import dev_server
 from tests.odd_server import OddServer, answer, odd_server

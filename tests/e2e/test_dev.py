@@ -10,8 +10,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from runnel.runtime.servers import PostgresServer, RedisServer
-from runnel.runtime.servers.guardian import children_of
+from runnel.app.private_servers.guardian import children_of
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
 from tests.conftest import MissingPart
 from tests.e2e.program import Program
 from tests.servers import need

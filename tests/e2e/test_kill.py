@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from runnel.app.stores import looking
 from runnel.ports.archive import ExecutionFilter
-from runnel.runtime.look import looking
-from runnel.settings import Settings
-from runnel.views import ExecutionView
+from runnel.settings.model import Settings
+from runnel.views.execution import ExecutionView
 from tests.e2e.program import Program
 from tests.forks import Streams
 

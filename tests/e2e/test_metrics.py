@@ -6,7 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from runnel.runtime.servers import PostgresServer, RedisServer
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
 from tests.e2e.program import DEADLINE_S, Program, Running
 from tests.e2e.test_api import HELLO, serving
 from tests.exposed import Samples, samples

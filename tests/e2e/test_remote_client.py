@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from runnel import Client, SyncClient, WorkflowDAG
+from runnel.authoring.builder import WorkflowDAG
+from runnel.client.http_client import Client
+from runnel.client.idempotency import execution_id_of
+from runnel.client.reruns import Rerun
+from runnel.client.sync_client import SyncClient
 from runnel.errors import (
     InputError,
     InvalidInputError,
@@ -18,8 +22,6 @@ from runnel.errors import (
     WorkflowFailedError,
     WrongStateError,
 )
-from runnel.idempotency import execution_id_of
-from runnel.reruns import Rerun
 from tests.e2e.dev_server import DevServer, dev_server
 from tests.e2e.program import Program
 from tests.unit.remote.typed_client import total
@@ -200,7 +202,7 @@ def test_code_without_a_loop_may_stop_to_listen(server: DevServer) -> None:
 
 
 async def test_pages_follow_each_other(server: DevServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runnel.remote.client.PAGE", 2)
+    monkeypatch.setattr("runnel.client.http_client.PAGE", 2)
     labels = {"batch": "pages"}
 
     async with Client(server.url) as client:

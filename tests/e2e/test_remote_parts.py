@@ -5,22 +5,28 @@ from functools import partial
 
 import pytest
 
-from runnel import Client, SyncClient, WorkflowDAG
-from runnel.bulk import BulkStep
-from runnel.core.states import ExecutionState
-from runnel.errors import ConflictError, InputError, NotFoundError, WrongStateError
-from runnel.ports.archive import ALL_EXECUTIONS, ExecutionFilter
-from runnel.remote.blocking import (
+from runnel.authoring.builder import WorkflowDAG
+from runnel.client.bulk import BulkStep
+from runnel.client.http_client import Client
+from runnel.client.http_resources import (
+    DeadLetters,
+    LettersOf,
+    Many,
+    Operations,
+    RemoteSchedules,
+    RemoteWebhooks,
+)
+from runnel.client.sync_client import (
+    SyncClient,
     SyncDeadLetters,
     SyncMany,
     SyncOperations,
     SyncSchedules,
     SyncWebhooks,
 )
-from runnel.remote.dead_letters import DeadLetters, LettersOf
-from runnel.remote.many import Many
-from runnel.remote.operations import Operations
-from runnel.remote.triggers import RemoteSchedules, RemoteWebhooks
+from runnel.core.states import ExecutionState
+from runnel.errors import ConflictError, InputError, NotFoundError, WrongStateError
+from runnel.ports.archive import ALL_EXECUTIONS, ExecutionFilter
 from runnel.triggers.schedule import Schedule
 from runnel.triggers.webhook import Webhook
 from tests.e2e.dev_server import DevServer, dev_server

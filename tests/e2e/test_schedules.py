@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
+from runnel.app.stores import looking
 from runnel.cli.main import run_command
 from runnel.core.states import ExecutionState
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.store import Header
-from runnel.runtime.look import looking
-from runnel.runtime.servers import PostgresServer, RedisServer
 from runnel.settings import read_settings
 from tests.e2e.program import DEADLINE_S, Program
 from tests.waiting import eventually_found

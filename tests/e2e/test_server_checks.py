@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from runnel.app.private_servers import redis as redis_wire
+from runnel.app.private_servers.redis import RedisServer
 from runnel.cli.main import run_command
-from runnel.runtime.servers import RedisServer, redis_wire
-from runnel.settings import VARIABLES
+from runnel.settings.variables import VARIABLES
 
 pytestmark = pytest.mark.e2e
 

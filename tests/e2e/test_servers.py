@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from runnel.app.private_servers.redis import RedisServer
 from runnel.cli.main import run_command
-from runnel.runtime.servers import RedisServer
 from tests.e2e.program import DEADLINE_S, Program, Running
 from tests.e2e.test_cli_batch import CALL, prepare, runs
 from tests.forks import Streams

@@ -3,10 +3,10 @@
 from typing import Any
 
 from runnel.core.commands import TaskFailed
-from runnel.core.retry import RetryPolicy
-from runnel.handlers import Means, builtin_registry
-from runnel.handlers.addresses import Addresses
-from runnel.runtime.clock import RealClock
+from runnel.core.workflow import RetryPolicy
+from runnel.engine.clock import RealClock
+from runnel.handlers import builtin_registry
+from runnel.handlers.permissions import Addresses, Means
 from tests.unit.engine.worker.stage import Stage
 
 HANDLER = "call_external_service"

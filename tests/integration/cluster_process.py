@@ -12,16 +12,16 @@ import sys
 
 from runnel.authoring.context import Context
 from runnel.authoring.registry import HandlerRegistry
-from runnel.backends.redis import RedisBackend
-from runnel.core.json_types import Json
-from runnel.engine.orchestrator.parts import Parts
-from runnel.engine.orchestrator.shares import sharing_orchestrator
+from runnel.backends.redis.backend import RedisBackend
+from runnel.core.values import Json
+from runnel.engine.clock import RealClock, RealIds
+from runnel.engine.orchestrator import Parts
+from runnel.engine.orchestrator.partition_share import sharing_orchestrator
 from runnel.engine.services.reaper import Reaper
-from runnel.engine.services.unserved import Unserved
+from runnel.engine.services.unserved_queues import Unserved
 from runnel.engine.services.watchdog import Watchdog
-from runnel.engine.worker import Worker
-from runnel.ports.registry import WorkerAbout
-from runnel.runtime.clock import RealClock, RealIds
+from runnel.engine.worker.worker import Worker
+from runnel.ports.workers import WorkerAbout
 
 LEASE_S = 3.0
 DEAD_AFTER_S = 3.0

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from runnel.authoring.context import Context
-from runnel.engine.worker.jobs import SOFT_TIMEOUT
+from runnel.engine.worker.child_process import SOFT_TIMEOUT
 from runnel.errors import Skip, SoftTimeoutError
 
 

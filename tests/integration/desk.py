@@ -1,8 +1,9 @@
 """A client without an engine, for tests of what it leaves in the store."""
 
 from runnel.backends.memory import MemoryBackend
-from runnel.client import Client, Ending
+from runnel.client.store_client import Client
 from runnel.core.commands import Command
+from runnel.notify.waiter import Ending
 from runnel.testing.clock import FakeClock, FakeIds
 
 

@@ -5,8 +5,9 @@ It says which processes there are, and where the server's folder is.
 
 import sys
 
-from runnel.runtime.servers import PostgresServer, RedisServer
-from runnel.runtime.servers.guardian import children_of
+from runnel.app.private_servers.guardian import children_of
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
 
 
 def main(kind: str, state: str) -> None:

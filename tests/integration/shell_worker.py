@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from runnel.runtime.clock import RealClock
+from runnel.engine.clock import RealClock
 from tests.unit.engine.worker.stage import Stage
 
 

@@ -12,11 +12,10 @@ import signal
 import sys
 from pathlib import Path
 
-from runnel.backends.sqlite import SqliteBackend
-from runnel.runtime.clock import RealClock
+from runnel.backends.sqlite.backend import SqliteBackend
+from runnel.engine.clock import RealClock
 from runnel.testing.clock import FakeClock, FakeIds
-from runnel.testing.conformance.suite import Owner
-from runnel.testing.conformance.values import message
+from runnel.testing.conformance.suite import Owner, message
 
 
 class StillClock(FakeClock):

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from runnel.api.connections import TimelyProtocol
-from runnel.api.server import ApiRole, listen
-from runnel.runtime.engine import Stops
+from runnel.api.server import ApiRole, TimelyProtocol, listen
+from runnel.app.engine import Stops
 from tests.api import Api, open_api
 
 DEADLINE_S = 20.0

@@ -7,15 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from runnel.api.security.scopes import Scope
-from runnel.backends.sqlite import SqliteBackend
+from runnel.api.security.tokens import Scope
+from runnel.backends.sqlite.backend import SqliteBackend
+from runnel.client.dead_letters import letter_page
 from runnel.core.effects import DeadLetter
 from runnel.core.ids import ExecutionId, NodeId, Nonce, Token
-from runnel.core.retry import ErrorInfo
-from runnel.operations.letters import letter_page
+from runnel.core.workflow import ErrorInfo
+from runnel.engine.clock import RealClock, RealIds
 from runnel.ports.archive import LetterFilter
 from runnel.ports.store import Commit
-from runnel.runtime.clock import RealClock, RealIds
 from tests.api import BOTH, Api, open_api
 from tests.waiting import eventually_found
 

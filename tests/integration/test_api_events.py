@@ -11,7 +11,7 @@ import httpx
 import pytest
 import uvicorn
 
-from runnel.api.stories import Source, Stories
+from runnel.api.event_streams import Source, Stories
 from runnel.core.ids import ExecutionId
 from runnel.ports.archive import Archive
 from tests.api import KINDS, Api, open_api

@@ -8,13 +8,11 @@ import pytest
 from starlette.types import Message
 
 from runnel.api.security.guard import Guard, Rules
-from runnel.api.security.scopes import Scope
-from runnel.api.security.token_making import new_token
-from runnel.api.security.tokens import LOOK_AGAIN_S, STALE_S_MAX, Tokens
+from runnel.api.security.tokens import LOOK_AGAIN_S, STALE_S_MAX, Scope, Tokens, new_token
 from runnel.backends.memory import MemoryBackend
 from runnel.errors import StoreError, TooManyRequestsError
 from runnel.ports.records import Record
-from runnel.settings import Settings
+from runnel.settings.model import Settings
 from runnel.testing.clock import FakeClock, FakeIds
 from tests.api import Api, open_api
 
@@ -128,7 +126,7 @@ async def test_all_doors_are_closed_while_too_much_waits(
 async def test_a_stream_ends_when_its_token_is_revoked(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runnel.api.site.LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr("runnel.api.state.LOOK_AGAIN_S", 0.0)
     ended = asyncio.Event()
 
     async def beats() -> AsyncGenerator[bytes, None]:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from runnel.api.security.scopes import Scope
+from runnel.api.security.tokens import Scope
+from runnel.client import operations as gauges
 from runnel.errors import StoreError
-from runnel.operations import gauges
-from runnel.settings import Settings
+from runnel.settings.model import Settings
 from tests.api import BOTH, Api, open_api
 from tests.exposed import Samples, declared, samples
 from tests.waiting import eventually_found

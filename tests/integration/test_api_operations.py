@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runnel.api.security.scopes import Scope
+from runnel.api.security.tokens import Scope
 from tests.api import BOTH, Api, open_api
 from tests.waiting import eventually_found
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from runnel.api.app import PREFIXES
-from runnel.api.security.scopes import Scope
-from runnel.settings import Settings
+from runnel.api.security.tokens import Scope
+from runnel.settings.model import Settings
 from tests.api import Api, open_api
 
 UNLIMITED = Settings(requests_per_minute=0, token_requests_per_minute=0)

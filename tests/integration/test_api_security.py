@@ -8,9 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from runnel.api.security.scopes import Scope
-from runnel.api.security.tokens import KIND
-from runnel.settings import Settings
+from runnel.api.security.tokens import KIND, Scope
+from runnel.settings.model import Settings
 from tests.api import Api, open_api
 
 HELLO = {"name": "hello", "nodes": [{"id": "a", "handler": "output"}]}

@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from runnel.authoring.document import read_document
+from runnel.authoring.documents import read_document
 from runnel.ports.archive import ExecutionFilter
-from runnel.settings import Settings
+from runnel.settings.model import Settings
 from runnel.triggers.webhook import Webhook, WebhookKind
 from tests.api import BOTH, Api, open_api
 

@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
 from runnel.core.ids import NO_ITEM, ExecutionId
-from runnel.core.retry import RetryPolicy
 from runnel.core.states import NodeState
-from runnel.core.workflow import OnFailure, Workflow
+from runnel.core.workflow import OnFailure, RetryPolicy, Workflow
 from runnel.ports.archive import ExecutionFilter
-from runnel.runtime.servers import PostgresServer, RedisServer
 from tests.archived import ArchivedEngine, archived_engine, rows
 from tests.driver import node, workflow
 from tests.engines import Work

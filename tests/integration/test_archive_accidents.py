@@ -5,15 +5,17 @@ from collections import Counter
 
 import pytest
 
-from runnel.backends.postgres import PostgresLedger
-from runnel.client import Client, Ending
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
+from runnel.backends.postgres.ledger import PostgresLedger
+from runnel.client.store_client import Client
 from runnel.core.commands import CreateExecution
 from runnel.core.ids import DefinitionHash, ExecutionId
+from runnel.engine.clock import RealClock, RealIds
 from runnel.errors import FencedError, PartitionUnavailableError, StoreError
+from runnel.notify.waiter import Ending
 from runnel.ports.store import Commit, History, Lease
-from runnel.runtime.clock import RealClock, RealIds
-from runnel.runtime.servers import PostgresServer, RedisServer
-from runnel.testing.conformance.values import header
+from runnel.testing.conformance.suite import header
 from tests.archived import ArchivedEngine, archived_engine, fresh_schema, open_archived, rows
 from tests.driver import node, workflow
 from tests.engines import Work

@@ -4,15 +4,17 @@ import asyncio
 
 import pytest
 
-from runnel.backends.archived.unrecorded import COMMANDS_AT_ONCE
-from runnel.backends.redis import RedisBackend
-from runnel.client import Client, Ending
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
+from runnel.backends.redis.backend import RedisBackend
+from runnel.backends.redis_postgres.pairing import COMMANDS_AT_ONCE
+from runnel.client.store_client import Client
 from runnel.core.ids import ExecutionId
+from runnel.engine.clock import RealClock, RealIds
 from runnel.errors import FencedError, InputError, PartitionUnavailableError, StoreError
+from runnel.notify.waiter import Ending
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.store import Commit
-from runnel.runtime.clock import RealClock, RealIds
-from runnel.runtime.servers import PostgresServer, RedisServer
 from tests.archived import PARTITIONS, archived_engine, fresh_schema, open_archived, rows
 from tests.driver import node, workflow
 from tests.engines import Work

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from runnel.app.doctor import Verdict, examine
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
+from runnel.engine.clock import RealClock, RealIds
+from runnel.notify.hub import Hub
 from runnel.ports.telemetry import ARCHIVE_GAP
-from runnel.runtime.clock import RealClock, RealIds
-from runnel.runtime.doctor.examination import examine
-from runnel.runtime.doctor.findings import Verdict
-from runnel.runtime.hub import Hub
-from runnel.runtime.servers import PostgresServer, RedisServer
-from runnel.settings import Settings
+from runnel.settings.model import Settings
 from tests.archived import archived_engine
 from tests.driver import node, workflow
 from tests.engines import DEADLINE_S, Work

@@ -6,23 +6,24 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec import structs
 
-from runnel.backends.archived import ArchivedBackend
-from runnel.backends.redis import RedisBackend
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
+from runnel.backends.redis.backend import RedisBackend
 from runnel.backends.redis.mailbox import RedisMailbox
+from runnel.backends.redis_postgres.backend import ArchivedBackend
 from runnel.core.commands import CreateExecution
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.core.values import blob
+from runnel.engine.clock import RealClock, RealIds
 from runnel.engine.services.archiver import Archiver
 from runnel.errors import ArchiveBehindError, ArchiveGapError, InputError
+from runnel.notify.hub import Hub
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.journal import JournalEntry
 from runnel.ports.store import Commit, History, Lease
-from runnel.runtime.clock import RealClock, RealIds
-from runnel.runtime.hub import Hub
-from runnel.runtime.servers import PostgresServer, RedisServer
 from runnel.testing.clock import FakeClock, FakeIds
-from runnel.testing.conformance.values import header, message
+from runnel.testing.conformance.suite import header, message
 from tests.archived import fresh_schema, open_archived, rows
 from tests.redis_server import empty
 

@@ -7,18 +7,20 @@ import asyncpg
 import msgspec
 import pytest
 
-from runnel.backends.archived import ArchivedBackend
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
+from runnel.backends.postgres.database import SQL
 from runnel.backends.postgres.ledger import PostgresLedger, record_values
-from runnel.backends.postgres.queries import SQL
-from runnel.client import Client, Ending
+from runnel.backends.redis_postgres.backend import ArchivedBackend
+from runnel.client.store_client import Client
 from runnel.core.commands import CancelExecution, CreateExecution, SendSignal
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.values import INLINE_BYTES_MAX, inline
+from runnel.engine.clock import RealClock, RealIds
 from runnel.errors import ArchiveBehindError, StoreError
+from runnel.notify.waiter import Ending
 from runnel.ports.store import Commit
-from runnel.runtime.clock import RealClock, RealIds
-from runnel.runtime.servers import PostgresServer, RedisServer
-from runnel.testing.conformance.values import message
+from runnel.testing.conformance.suite import message
 from tests.archived import archived_engine, fresh_schema, open_archived, rows
 from tests.driver import node, workflow
 from tests.engines import Work

@@ -8,6 +8,8 @@ from random import Random
 
 import pytest
 
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
 from runnel.core.codec import decode_entry
 from runnel.core.events import (
     ExecutionFinished,
@@ -18,7 +20,6 @@ from runnel.core.events import (
 )
 from runnel.core.ids import ExecutionId
 from runnel.errors import StoreError
-from runnel.runtime.servers import PostgresServer, RedisServer
 from tests.archived import ArchivedEngine, archived_engine, fresh_schema, rows
 from tests.driver import node, workflow
 from tests.engines import Work

@@ -4,14 +4,15 @@ import asyncio
 
 from msgspec import structs
 
-from runnel.backends.archived import ArchivedBackend
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
+from runnel.backends.redis_postgres.backend import ArchivedBackend
 from runnel.core.commands import CreateExecution
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.states import ExecutionState
+from runnel.engine.clock import RealClock, RealIds
 from runnel.ports.store import Commit, History, Lease
-from runnel.runtime.clock import RealClock, RealIds
-from runnel.runtime.servers import PostgresServer, RedisServer
-from runnel.testing.conformance.values import header
+from runnel.testing.conformance.suite import header
 from tests.archived import archived_engine, open_archived, rows
 from tests.driver import node, workflow
 from tests.engines import Work

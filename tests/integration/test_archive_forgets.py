@@ -5,14 +5,15 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from msgspec import structs
 
-from runnel.backends.archived import ArchivedBackend
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
+from runnel.backends.redis_postgres.backend import ArchivedBackend
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.errors import FencedError
 from runnel.ports.store import Commit, Header, History, Lease, Position
-from runnel.runtime.servers import PostgresServer, RedisServer
 from runnel.testing.clock import FakeClock, FakeIds
-from runnel.testing.conformance.values import header, message
+from runnel.testing.conformance.suite import header, message
 from tests.archived import open_archived
 
 S = ExecutionState

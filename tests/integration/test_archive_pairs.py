@@ -4,11 +4,13 @@ import asyncio
 
 import pytest
 
-from runnel.backends.archived import ArchivedBackend
-from runnel.backends.archived.pairing import place_of
+from runnel.app.private_servers import redis as redis_wire
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
+from runnel.backends.redis_postgres.backend import ArchivedBackend
+from runnel.backends.redis_postgres.pairing import place_of
+from runnel.engine.clock import RealClock, RealIds
 from runnel.errors import InputError, PartitionUnavailableError
-from runnel.runtime.clock import RealClock, RealIds
-from runnel.runtime.servers import PostgresServer, RedisServer, redis_wire
 from tests.archived import archived_engine, fresh_schema, rows
 from tests.driver import node, workflow
 from tests.engines import Work

@@ -6,22 +6,23 @@ import string
 
 import pytest
 
-from runnel.backends.archived import ArchivedBackend
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
 from runnel.backends.postgres.health import archive_facts
-from runnel.backends.postgres.set_aside import digest_of
+from runnel.backends.postgres.quarantine import digest_of
+from runnel.backends.redis_postgres.backend import ArchivedBackend
 from runnel.core.codec import encode_entry
 from runnel.core.commands import limit_id
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
+from runnel.engine.clock import RealClock
 from runnel.engine.services.archiver import Archiver
+from runnel.notify.hub import Hub
 from runnel.ports import telemetry as names
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.store import Commit, History, Lease
-from runnel.runtime.clock import RealClock
-from runnel.runtime.hub import Hub
-from runnel.runtime.servers import PostgresServer, RedisServer
 from runnel.testing.clock import FakeClock, FakeIds
-from runnel.testing.conformance.values import header
+from runnel.testing.conformance.suite import header
 from tests.archived import ArchivedEngine, archived_engine, open_archived, rows
 from tests.driver import node, workflow
 from tests.engines import DEADLINE_S, Work

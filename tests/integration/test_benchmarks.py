@@ -5,25 +5,18 @@ from collections.abc import Mapping
 import asyncpg
 import pytest
 
-from runnel.authoring.document import read_document
-from runnel.benchmarks.backlog import archive_down, backlog
-from runnel.benchmarks.embedded import Storing, embedded
-from runnel.benchmarks.figures import Figures
-from runnel.benchmarks.floors.redis_floor import WARMING, redis_floor
-from runnel.benchmarks.floors.redis_names import Plan
-from runnel.benchmarks.floors.timing import at_once
-from runnel.benchmarks.kinds import KINDS
-from runnel.benchmarks.on_servers import Layout, on_servers
-from runnel.benchmarks.run_embedded import floor_of, measure_embedded
-from runnel.benchmarks.servers import Servers
-from runnel.benchmarks.site import WrongEndError
-from runnel.benchmarks.submitting import run_all
-from runnel.benchmarks.traces import remove_traces
-from runnel.benchmarks.workloads import maps, waits
-from runnel.core.json_types import Json
+from bench.floors.redis import WARMING, redis_floor
+from bench.floors.redis_connection import Plan
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
+from runnel.authoring.documents import read_document
+from runnel.bench.runs import Storing, embedded, floor_of, measure_embedded
+from runnel.bench.servers import Layout, Servers, on_servers, remove_traces
+from runnel.bench.setup import Figures, WrongEndError, at_once, run_all
+from runnel.bench.workloads import KINDS, archive_down, backlog, maps, waits
+from runnel.core.values import Json
 from runnel.core.workflow import Workflow
-from runnel.runtime.clock import RealClock
-from runnel.runtime.servers import PostgresServer, RedisServer
+from runnel.engine.clock import RealClock
 from tests.waiting import eventually_found
 
 pytestmark = pytest.mark.slow
@@ -70,8 +63,8 @@ async def test_every_kind_runs_on_sqlite(kind: str) -> None:
 async def test_a_floor_goes_on_while_its_log_is_made_to_begin_anew(
     storing: Storing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runnel.backends.sqlite.checkpoint.ROWS_BETWEEN", 50)
-    monkeypatch.setattr("runnel.backends.sqlite.checkpoint.LOG_PAGES_MAX", 20)
+    monkeypatch.setattr("runnel.backends.sqlite.writer.ROWS_BETWEEN", 50)
+    monkeypatch.setattr("runnel.backends.sqlite.writer.LOG_PAGES_MAX", 20)
 
     async with floor_of(KINDS["diamond"], storing, 64) as floor:
         assert floor is not None

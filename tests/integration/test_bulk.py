@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from runnel.bulk import BulkStep, cancel_many, rerun_many
+from runnel.app.engine import Engine
+from runnel.client.bulk import BulkStep, cancel_many, rerun_many
+from runnel.client.reruns import Rerun
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.core.workflow import Workflow
 from runnel.errors import InputError
 from runnel.ports.archive import ExecutionFilter
-from runnel.reruns import Rerun
-from runnel.runtime.engine import Engine
 from tests.driver import node, workflow
 from tests.engines import Work, empty_redis, end_of, open_engine
 

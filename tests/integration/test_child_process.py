@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from runnel.authoring.calls import ContextPlace
-from runnel.engine.worker.child import EXIT_PARENT_GONE
-from runnel.engine.worker.jobs import (
+from runnel.engine.worker.child_main import EXIT_PARENT_GONE
+from runnel.engine.worker.child_process import (
     HEADER,
     SOFT_TIMEOUT,
     Answer,
@@ -29,7 +29,7 @@ from runnel.testing.clock import FakeClock
 from tests.unit.engine.worker.stage import Stage
 
 HERE = "tests.integration.crunching"
-BOOT = "import sys; from runnel.engine.worker.child import main; main(*map(int, sys.argv[1:]))"
+BOOT = "import sys; from runnel.engine.worker.child_main import main; main(*map(int, sys.argv[1:]))"
 ENDS_S = 20
 
 

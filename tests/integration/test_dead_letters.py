@@ -5,16 +5,17 @@ import asyncio
 import msgspec
 import pytest
 
+from runnel.app.engine import Engine
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
+from runnel.client.dead_letters import all_letters, find_letter, letters_of, name_of, retry_letters
 from runnel.core.effects import DeadLetter
 from runnel.core.ids import ExecutionId, NodeId
 from runnel.core.states import ExecutionState
 from runnel.core.workflow import OnFailure, Workflow
-from runnel.dead_letters import all_letters, find_letter, letters_of, name_of, retry_letters
 from runnel.errors import InputError, NotFoundError, WrongStateError
 from runnel.ports.archive import ALL_LETTERS, ExecutionFilter
-from runnel.runtime.engine import Engine
-from runnel.runtime.servers import PostgresServer, RedisServer
-from runnel.testing.conformance.values import letter
+from runnel.testing.conformance.suite import letter
 from tests.archived import archived_engine
 from tests.driver import node, workflow
 from tests.engines import DEADLINE_S, Work, end_of

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 import runnel
-from runnel import WorkflowDAG, WorkflowFailedError
+from runnel.app.run import SOURCE_LABEL
+from runnel.app.stores import looking
+from runnel.authoring.builder import WorkflowDAG
+from runnel.client.idempotency import KEY_LABEL
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
-from runnel.errors import InputError, InvalidInputError
-from runnel.idempotency import KEY_LABEL
+from runnel.errors import InputError, InvalidInputError, WorkflowFailedError
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.store import Header
-from runnel.runtime.look import looking
-from runnel.runtime.sources import SOURCE_LABEL
 from runnel.settings import read_settings
 from tests.integration import decorated_flows as flows
 from tests.waiting import eventually

@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from runnel.app.engine import Engine
 from runnel.backends.memory import MemoryBackend
-from runnel.client import Client, Ending
+from runnel.client.definitions import VERSION_KNOWN_S
+from runnel.client.reruns import Rerun
+from runnel.client.store_client import Client
 from runnel.core.commands import Command
 from runnel.core.ids import ExecutionId
 from runnel.core.workflow import Workflow
-from runnel.definitions import VERSION_KNOWN_S
 from runnel.errors import NotFoundError, WrongStateError
+from runnel.notify.waiter import Ending
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.store import NO_BLOBS
-from runnel.reruns import Rerun
-from runnel.runtime.engine import Engine
 from runnel.testing.clock import FakeClock, FakeIds
 from tests.driver import node
 from tests.engines import Work, empty_redis, end_of, open_engine, run_to_end

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from runnel.core.commands import TaskFailed
+from runnel.engine.clock import RealClock
 from runnel.engine.worker.worker import Worker
-from runnel.runtime.clock import RealClock
 from tests.integration.calling import HANDLER, called, failure, is_retried, staged
 from tests.odd_server import Answer, OddServer, answer, json_answer, odd_server
 from tests.unit.engine.worker.stage import Stage

@@ -6,24 +6,24 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
-from runnel.backends.archived import ArchivedBackend
-from runnel.backends.feed_entries import ENTRIES_AT_ONCE, ENTRIES_MAX
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
+from runnel.backends.feed_log import ENTRIES_AT_ONCE, ENTRIES_MAX
 from runnel.backends.memory import MemoryBackend
-from runnel.backends.redis import RedisBackend
-from runnel.backends.sqlite import SqliteBackend
+from runnel.backends.redis.backend import RedisBackend
+from runnel.backends.redis_postgres.backend import ArchivedBackend
+from runnel.backends.sqlite.backend import SqliteBackend
 from runnel.backends.sqlite.database import FILE_NAME
 from runnel.core.states import ExecutionState
+from runnel.engine.clock import RealClock, RealIds
 from runnel.engine.services.archiver import Archiver
 from runnel.errors import StoreError
-from runnel.ports.backend import Backend
+from runnel.notify.hub import Hub
+from runnel.ports import Backend
 from runnel.ports.feed import FeedPage, FeedPosition
-from runnel.runtime.clock import RealClock, RealIds
-from runnel.runtime.hub import Hub
-from runnel.runtime.servers import PostgresServer, RedisServer
 from runnel.testing.clock import FakeClock, FakeIds
 from runnel.testing.conformance.feed import changing, creation, told
-from runnel.testing.conformance.suite import ALL, Owner
-from runnel.testing.conformance.values import header
+from runnel.testing.conformance.suite import ALL, Owner, header
 from tests.archived import fresh_schema, open_archived
 from tests.redis_server import empty
 

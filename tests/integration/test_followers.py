@@ -7,22 +7,23 @@ from typing import Any
 
 import pytest
 
-from runnel import WorkflowDAG, WorkflowExecutor
+from runnel.app.engine import Engine, World, running
+from runnel.app.executor import WorkflowExecutor
+from runnel.app.wiring import build_engine
+from runnel.authoring.builder import WorkflowDAG
 from runnel.backends.memory import MemoryBackend
 from runnel.backends.sqlite.store import SqliteStore
-from runnel.cli import attending
-from runnel.cli.attending import Attendance
 from runnel.cli.main import run_command
-from runnel.cli.progress import Progress
+from runnel.cli.session import follow as attending
+from runnel.cli.session.follow import Attendance
+from runnel.cli.session.progress import Progress
 from runnel.core.commands import CancelExecution, StartExecution
 from runnel.core.ids import ExecutionId
 from runnel.core.states import EXECUTION_FINAL, ExecutionState, NodeState
+from runnel.engine.clock import RealClock, RealIds
 from runnel.errors import LeaseHeldError, StoreError
 from runnel.ports.store import Commit, CommitLimits, Lease, LeaseRecord
-from runnel.runtime.build import build_engine
-from runnel.runtime.clock import RealClock, RealIds
-from runnel.runtime.engine import Engine, World, running
-from runnel.settings import Settings
+from runnel.settings.model import Settings
 from runnel.testing.clock import settle
 from tests.driver import node, workflow
 from tests.engines import Work, open_engine, registry

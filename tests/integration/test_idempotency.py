@@ -6,19 +6,21 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from runnel.backends.sqlite import SqliteBackend
-from runnel.client import Client, Ending
+from runnel.app.engine import Engine
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
+from runnel.backends.sqlite.backend import SqliteBackend
+from runnel.client.idempotency import KEY_LABEL, execution_id_of, labels_of
+from runnel.client.reruns import Rerun
+from runnel.client.store_client import Client
 from runnel.core.commands import CreateExecution
 from runnel.core.ids import DefinitionHash, ExecutionId
-from runnel.core.retry import RetryPolicy
 from runnel.core.values import EMPTY_OBJECT
+from runnel.core.workflow import RetryPolicy
+from runnel.engine.clock import RealClock, RealIds
 from runnel.errors import KeyReusedError, PayloadError
-from runnel.idempotency import KEY_LABEL, execution_id_of, labels_of
+from runnel.notify.waiter import Ending
 from runnel.ports.archive import ExecutionFilter
-from runnel.reruns import Rerun
-from runnel.runtime.clock import RealClock, RealIds
-from runnel.runtime.engine import Engine
-from runnel.runtime.servers import PostgresServer, RedisServer
 from runnel.testing.clock import FakeClock, FakeIds
 from tests.archived import archived_engine, rows
 from tests.driver import node, workflow

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from runnel.app.secrets import KnownSecrets
 from runnel.core.commands import TaskFailed
-from runnel.core.retry import RetryPolicy
-from runnel.handlers import Means, builtin_registry
-from runnel.handlers.addresses import Addresses
+from runnel.core.workflow import RetryPolicy
+from runnel.engine.clock import RealClock
+from runnel.handlers import builtin_registry
+from runnel.handlers.permissions import Addresses, Means
 from runnel.ports.telemetry import HANDLER_METRIC
-from runnel.runtime.clock import RealClock
-from runnel.runtime.secret_values import KnownSecrets
 from tests.odd_server import Answer, OddServer, answer, json_answer, odd_server
 from tests.unit.engine.worker.stage import Stage
 

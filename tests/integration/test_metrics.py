@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from runnel.app.engine import running
+from runnel.app.wiring import build_memory_engine
 from runnel.authoring.context import Context
-from runnel.authoring.document import read_document
+from runnel.authoring.documents import read_document
 from runnel.core.workflow import Workflow
-from runnel.runtime.build_memory import build_memory_engine
-from runnel.runtime.engine import running
-from runnel.settings import Settings
-from runnel.telemetry.exposition import Exposition
+from runnel.settings.model import Settings
 from runnel.telemetry.metrics import Metrics
+from runnel.telemetry.prometheus import Exposition
 from tests.engines import Work, end_of, registry
 from tests.exposed import Samples, samples
 from tests.waiting import eventually
@@ -108,7 +108,7 @@ async def test_a_missed_sla_is_counted_when_it_is_missed() -> None:
     assert bench.read()["runnel_sla_misses_total"] == {("bills",): 1}
 
 
-@pytest.mark.parametrize("name", ["runnel.telemetry.exposition", "prometheus_client", "uvicorn"])
+@pytest.mark.parametrize("name", ["runnel.telemetry.prometheus", "prometheus_client", "uvicorn"])
 def test_who_runs_a_file_does_not_pay_for_metrics(tmp_path: Path, name: str) -> None:
     flow = tmp_path / "flow.json"
     flow.write_text('{"name": "f", "nodes": [{"id": "a", "handler": "output"}]}')

@@ -6,18 +6,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from runnel.attempts import Outcome
+from runnel.app.engine import Engine
 from runnel.authoring.context import Context
+from runnel.client.nodes import SHOWN_BYTES_MAX, detail_document
 from runnel.core.ids import ExecutionId
-from runnel.core.json_types import Json
-from runnel.core.log_lines import LOG_LINE_CHARS_MAX, LOG_LINES_MAX
-from runnel.core.retry import RetryPolicy
 from runnel.core.states import NodeState
-from runnel.core.values import INLINE_BYTES_MAX
-from runnel.core.workflow import Cache
+from runnel.core.values import INLINE_BYTES_MAX, LOG_LINE_CHARS_MAX, LOG_LINES_MAX, Json
+from runnel.core.workflow import Cache, RetryPolicy
 from runnel.errors import NotFoundError
-from runnel.node_details import SHOWN_BYTES_MAX, detail_document
-from runnel.runtime.engine import Engine
+from runnel.views.node import Outcome
 from tests.driver import node, workflow
 from tests.engines import Work, empty_redis, end_of, open_engine, run_to_end
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from runnel.backends.blobs import FileBlobs
+from runnel.app.engine import Engine, World, running
+from runnel.backends.blob_files import FileBlobs
 from runnel.backends.memory import MemoryBackend
 from runnel.core.commands import Command, CreateExecution, TaskCompleted
 from runnel.core.decide import create as real_create
@@ -15,13 +16,12 @@ from runnel.core.decide import decide as real_decide
 from runnel.core.ids import ExecutionId
 from runnel.core.workflow import encode_workflow, hash_workflow
 from runnel.engine import blob_cache
-from runnel.engine.orchestrator import owner
+from runnel.engine.clock import RealClock, RealIds
+from runnel.engine.orchestrator import partition_owner as owner
 from runnel.errors import StoreError
 from runnel.handlers import builtin_registry
 from runnel.ports.store import CommitLimits
-from runnel.runtime.clock import RealClock, RealIds
-from runnel.runtime.engine import Engine, World, running
-from runnel.settings import Settings
+from runnel.settings.model import Settings
 from tests.driver import node, workflow
 from tests.engines import Work, completion_of, end_of, open_engine, registry, run_to_end, states
 

@@ -7,17 +7,17 @@ from typing import Any
 import asyncpg
 import pytest
 
-from runnel.backends.postgres import Database, PostgresRetention
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.backends.postgres.database import SQL, Database
 from runnel.backends.postgres.health import archive_facts
 from runnel.backends.postgres.ledger import record_values
 from runnel.backends.postgres.migrations import migrate, migrations
-from runnel.backends.postgres.queries import SQL
+from runnel.backends.postgres.records import PostgresRetention
 from runnel.core.commands import CreateExecution
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.states import ExecutionState
+from runnel.engine.clock import RealClock
 from runnel.errors import InputError, StoreError
-from runnel.runtime.clock import RealClock
-from runnel.runtime.servers import PostgresServer
 from tests.archived import fresh_schema
 
 EXECUTIONS = 3_000

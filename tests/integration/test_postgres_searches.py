@@ -8,15 +8,14 @@ import asyncpg
 import pytest
 from msgspec import structs
 
-from runnel.backends.postgres import Database
+from runnel.app.private_servers.postgres import PostgresServer
 from runnel.backends.postgres.archive import PostgresArchive
+from runnel.backends.postgres.database import SQL, Database
 from runnel.backends.postgres.migrations import migrate
-from runnel.backends.postgres.queries import SQL
+from runnel.client.listing import newest_headers
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
-from runnel.listing import newest_headers
 from runnel.ports.archive import LOOKED_MAX, ExecutionFilter
-from runnel.runtime.servers import PostgresServer
 from tests.archived import fresh_schema
 
 EXECUTIONS = 60_000

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from runnel.backends.postgres import Database, PostgresRecords
-from runnel.backends.sqlite import SqliteBackend
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
+from runnel.backends.postgres.database import Database
+from runnel.backends.postgres.records import PostgresRecords
+from runnel.backends.sqlite.backend import SqliteBackend
+from runnel.engine.clock import RealClock, RealIds
 from runnel.errors import ConflictError, StoreError
 from runnel.ports.records import Records
-from runnel.runtime.clock import RealClock, RealIds
-from runnel.runtime.servers import PostgresServer, RedisServer
 from tests.archived import fresh_schema, open_archived
 from tests.redis_server import empty
 

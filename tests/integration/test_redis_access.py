@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from runnel.backends.redis import RedisBackend
+from runnel.app.private_servers.redis import RedisServer
+from runnel.backends.redis.backend import RedisBackend
+from runnel.engine.clock import RealClock, RealIds
 from runnel.errors import StoreError
 from runnel.ports.store import Commit, History
-from runnel.runtime.clock import RealClock, RealIds
-from runnel.runtime.servers import RedisServer
-from runnel.testing.conformance.values import ROOT, task
+from runnel.testing.conformance.suite import ROOT, task
 from tests.odd_server import LOOPBACK
 from tests.waiting import eventually_found
 

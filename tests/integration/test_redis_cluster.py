@@ -11,13 +11,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from runnel.backends.redis import RedisBackend
-from runnel.client import Client
+from runnel.backends.redis.backend import RedisBackend
+from runnel.client.store_client import Client
 from runnel.core.ids import ExecutionId
 from runnel.core.states import EXECUTION_FINAL
 from runnel.core.workflow import Workflow
-from runnel.runtime.clock import RealClock, RealIds
-from runnel.runtime.hub import Hub
+from runnel.engine.clock import RealClock, RealIds
+from runnel.notify.hub import Hub
 from tests.driver import node, workflow
 from tests.engines import empty_redis
 from tests.integration.cluster_process import DEAD_AFTER_S, LEASE_S, PARTITIONS

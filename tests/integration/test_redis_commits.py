@@ -5,14 +5,15 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from runnel.backends.redis import RedisBackend, scripts
-from runnel.backends.redis.scripts import Script
+from runnel.app.private_servers.redis import RedisServer
+from runnel.backends.redis import connection_pool as scripts
+from runnel.backends.redis.backend import RedisBackend
+from runnel.backends.redis.connection_pool import Script
+from runnel.engine.clock import RealClock, RealIds
 from runnel.errors import BrokenInvariantError, FencedError
 from runnel.ports.archive import LetterFilter
 from runnel.ports.store import Commit, History, Lease, Position
-from runnel.runtime.clock import RealClock, RealIds
-from runnel.runtime.servers import RedisServer
-from runnel.testing.conformance.values import ROOT, letter, message, task, timer, timer_key, token
+from runnel.testing.conformance.suite import ROOT, letter, message, task, timer, timer_key, token
 from tests.redis_server import empty
 
 # A check of commit.lua, and a commit that only this check keeps out.

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from runnel.backends.redis import RedisBackend
+from runnel.app.engine import Engine
+from runnel.app.private_servers.redis import RedisServer
+from runnel.backends.redis.backend import RedisBackend
 from runnel.core.ids import ExecutionId
-from runnel.runtime.clock import RealClock, RealIds
-from runnel.runtime.engine import Engine
-from runnel.runtime.servers import RedisServer
+from runnel.engine.clock import RealClock, RealIds
 from tests.driver import node, workflow
 from tests.engines import Work, empty_redis, end_of, open_engine
 

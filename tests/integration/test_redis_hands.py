@@ -5,15 +5,15 @@ from collections.abc import AsyncIterator, Iterable
 
 import pytest
 
-from runnel.backends.redis import RedisBackend
+from runnel.app.private_servers.redis import RedisServer
+from runnel.backends.redis.backend import RedisBackend
 from runnel.core.commands import TaskLost
 from runnel.core.effects import Task
+from runnel.engine.clock import RealClock, RealIds
 from runnel.errors import StoreError
-from runnel.ports.registry import WorkerAbout
 from runnel.ports.store import Commit, Lease
-from runnel.runtime.clock import RealClock, RealIds
-from runnel.runtime.servers import RedisServer
-from runnel.testing.conformance.values import done, task, token
+from runnel.ports.workers import WorkerAbout
+from runnel.testing.conformance.suite import done, task, token
 from tests.redis_relay import Relay, relay
 from tests.redis_server import empty, password_of
 from tests.waiting import eventually, eventually_found

@@ -6,17 +6,17 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from runnel.backends.redis import RedisBackend
+from runnel.app.engine import Stops, World
+from runnel.app.private_servers.redis import RedisServer
+from runnel.app.wiring import build_worker
+from runnel.backends.redis.backend import RedisBackend
+from runnel.client.operations import state_of
+from runnel.engine.clock import RealClock, RealIds
 from runnel.engine.services.reaper import Reaper
 from runnel.handlers import builtin_registry
-from runnel.operations.workers import state_of
-from runnel.ports.registry import WorkerRecord
-from runnel.runtime.build_roles import build_worker
-from runnel.runtime.clock import RealClock, RealIds
-from runnel.runtime.engine import Stops, World
-from runnel.runtime.hub import Hub
-from runnel.runtime.servers import RedisServer
-from runnel.settings import Settings
+from runnel.notify.hub import Hub
+from runnel.ports.workers import WorkerRecord
+from runnel.settings.model import Settings
 from runnel.testing.clock import FakeClock
 from tests.redis_server import empty
 

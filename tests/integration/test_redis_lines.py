@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from runnel.backends.redis.lines import SHARED_BYTES_MAX, Lines
+from runnel.app.private_servers.redis import RedisServer
+from runnel.backends.redis.connection_pool import SHARED_BYTES_MAX, Lines
+from runnel.engine.clock import RealClock
 from runnel.errors import StoreError
-from runnel.runtime.clock import RealClock
-from runnel.runtime.servers import RedisServer
 from tests.certificates import certificate
 from tests.odd_server import LOOPBACK
 from tests.redis_relay import Relay, relay

@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from runnel.backends.redis import RedisBackend
+from runnel.app.private_servers.redis import RedisServer
+from runnel.backends.redis.backend import RedisBackend
+from runnel.engine.clock import RealClock, RealIds
 from runnel.errors import FencedError, InputError, StoreError
 from runnel.ports.store import Commit, Lease, Store
-from runnel.runtime.clock import RealClock, RealIds
-from runnel.runtime.servers import RedisServer
-from runnel.testing.conformance.values import ROOT, message, task, token
+from runnel.testing.conformance.suite import ROOT, message, task, token
 
 CALLS: dict[str, Callable[[Store, Lease], Awaitable[object]]] = {
     "renew": lambda store, lease: store.renew(lease),

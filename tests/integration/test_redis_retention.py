@@ -6,17 +6,18 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from runnel.backends.redis import RedisBackend, archive
+from runnel.app.private_servers.redis import RedisServer
+from runnel.backends.redis import archive
 from runnel.backends.redis import retention as module
+from runnel.backends.redis.backend import RedisBackend
 from runnel.backends.redis.retention import RedisRetention
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
+from runnel.engine.clock import RealClock, RealIds
 from runnel.errors import NotFoundError
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.store import Commit, Header, History, Lease
-from runnel.runtime.clock import RealClock, RealIds
-from runnel.runtime.servers import RedisServer
-from runnel.testing.conformance.values import header
+from runnel.testing.conformance.suite import header
 from tests.redis_server import empty
 
 S = ExecutionState

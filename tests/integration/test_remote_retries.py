@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runnel import Client
+from runnel.client.http_client import Client
 from runnel.errors import (
     InputError,
     NoServerError,

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from runnel import reruns
+from runnel.app.engine import Engine
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
 from runnel.backends.redis.mailbox import RedisMailbox
-from runnel.backends.sqlite import SqliteBackend
+from runnel.backends.sqlite.backend import SqliteBackend
+from runnel.client import reruns
+from runnel.client.reruns import PART_BYTES, Rerun
 from runnel.core.commands import Command
 from runnel.core.ids import ExecutionId
-from runnel.core.retry import RetryPolicy
 from runnel.core.states import ExecutionState
-from runnel.core.workflow import Workflow
+from runnel.core.workflow import RetryPolicy, Workflow
 from runnel.errors import InputError, NotFoundError, StoreError, WrongStateError
 from runnel.ports.archive import ExecutionFilter
-from runnel.reruns import PART_BYTES, Rerun
-from runnel.runtime.engine import Engine
-from runnel.runtime.servers import PostgresServer, RedisServer
 from tests.archived import archived_engine
 from tests.driver import node, workflow
 from tests.engines import DEADLINE_S, Work, end_of, open_engine, run_to_end

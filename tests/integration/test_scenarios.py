@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from runnel.core.retry import RetryPolicy
-from runnel.core.run_when import RunWhen
-from runnel.core.workflow import OnFailure, RateLimit, Workflow
-from runnel.runtime.engine import Engine
+from runnel.app.engine import Engine
+from runnel.core.workflow import OnFailure, RateLimit, RetryPolicy, RunWhen, Workflow
 from tests.archived import archived_engine
 from tests.driver import node, workflow
 from tests.engines import Work, empty_redis, end_of, open_engine, run_to_end, states

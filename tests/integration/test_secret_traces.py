@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 
+from runnel.app.engine import Engine
+from runnel.app.private_servers.redis import RedisServer
 from runnel.core.codec import decode_entry
-from runnel.core.retry import RetryPolicy
-from runnel.core.workflow import OnFailure, Workflow
-from runnel.handlers import Means
-from runnel.handlers.addresses import Addresses
-from runnel.runtime.engine import Engine
-from runnel.runtime.servers import RedisServer
+from runnel.core.workflow import OnFailure, RetryPolicy, Workflow
+from runnel.handlers.permissions import Addresses, Means
 from tests.driver import node, workflow
 from tests.engines import Work, end_of, open_engine, states
 from tests.odd_server import OddServer, answer, json_answer, odd_server

@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from runnel.app.private_servers import postgres as postgres_server
+from runnel.app.private_servers import redis as redis_server
+from runnel.app.private_servers.binaries import POSTGRES, REDIS, Product, find_binary
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
 from runnel.errors import NoServerBinaryError, ServerFailedError
-from runnel.runtime.servers import PostgresServer, RedisServer, postgres_server, redis_server
-from runnel.runtime.servers.binaries import POSTGRES, REDIS, Product, find_binary
 from tests.conftest import MissingPart
 from tests.servers import started
 

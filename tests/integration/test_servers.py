@@ -16,8 +16,9 @@ from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
 from runnel.errors import ServerFailedError
-from runnel.runtime.servers import PostgresServer, RedisServer
 from tests.conftest import MissingPart
 from tests.servers import AnyServer, need, started
 

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from runnel.runtime.servers import PostgresServer, RedisServer
-from runnel.runtime.servers.users import UNPRIVILEGED
+from runnel.app.private_servers.binaries import UNPRIVILEGED
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
 from tests.conftest import MissingPart
 from tests.servers import AnyServer, need
 from tests.waiting import eventually

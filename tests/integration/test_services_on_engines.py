@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from runnel.core.retry import RetryPolicy
-from runnel.core.workflow import Workflow
-from runnel.handlers import Means
-from runnel.handlers.addresses import Addresses
-from runnel.runtime.engine import Engine
+from runnel.app.engine import Engine
+from runnel.core.workflow import RetryPolicy, Workflow
+from runnel.handlers.permissions import Addresses, Means
 from tests.driver import node, workflow
 from tests.engines import Work, empty_redis, open_engine, run_to_end, states
 from tests.odd_server import OddServer, answer, json_answer, odd_server

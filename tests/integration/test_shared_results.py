@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from runnel.backends.local.results import LocalResults
-from runnel.core.retry import RetryPolicy
-from runnel.core.workflow import Cache, RateLimit, Workflow
-from runnel.engine.worker.shared_results import KEPT_BYTES_MAX
+from runnel.app.engine import Engine
+from runnel.backends.local.tasks import LocalResults
+from runnel.core.workflow import Cache, RateLimit, RetryPolicy, Workflow
+from runnel.engine.worker.attempt import KEPT_BYTES_MAX
 from runnel.errors import StoreError
-from runnel.runtime.engine import Engine
 from runnel.testing.clock import FakeClock
 from tests.driver import node, workflow
 from tests.engines import Work, open_engine, run_to_end

@@ -6,18 +6,19 @@ from typing import Any
 
 import pytest
 
-from runnel.backends.archived import ArchivedBackend
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
+from runnel.backends.redis_postgres.backend import ArchivedBackend
+from runnel.client.reruns import Rerun
 from runnel.core.codec import decode_entry
 from runnel.core.events import MapStarted
 from runnel.core.ids import ExecutionId
-from runnel.core.retry import RetryPolicy
 from runnel.core.states import ExecutionState
 from runnel.core.values import SHARED_BYTES_MAX
+from runnel.core.workflow import RetryPolicy
 from runnel.errors import NotFoundError
-from runnel.ports.backend import Backend
-from runnel.ports.blobs import BlobStore
-from runnel.reruns import Rerun
-from runnel.runtime.servers import PostgresServer, RedisServer
+from runnel.ports import Backend
+from runnel.ports.records import BlobStore
 from tests.archived import archived_engine, rows
 from tests.driver import node, workflow
 from tests.engines import DEADLINE_S, Work, end_of, open_engine

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from runnel.app.private_servers.guardian import children_of
 from runnel.core.commands import TaskFailed
-from runnel.core.retry import RetryPolicy
-from runnel.handlers import Means, builtin_registry
-from runnel.handlers.permissions import Programs
-from runnel.runtime.clock import RealClock
-from runnel.runtime.servers.guardian import children_of
+from runnel.core.workflow import RetryPolicy
+from runnel.engine.clock import RealClock
+from runnel.handlers import builtin_registry
+from runnel.handlers.permissions import Means, Programs
 from tests.unit.engine.worker.stage import Stage
 from tests.waiting import eventually
 

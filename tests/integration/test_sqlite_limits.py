@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from runnel.backends.sqlite import SqliteBackend
+from runnel.backends.sqlite.backend import SqliteBackend
 from runnel.core.codec import encode_entry
 from runnel.core.commands import AcquireLimit, Command, LimitGranted, ReleaseLimit
 from runnel.core.events import LimitHeld, LimitReleased
 from runnel.ports.store import Commit, History
 from runnel.testing.clock import FakeClock, FakeIds
-from runnel.testing.conformance.suite import Owner
-from runnel.testing.conformance.values import LIMIT, header, token
+from runnel.testing.conformance.suite import LIMIT, Owner, header, token
 
 ACQUIRE = AcquireLimit(key="gpu", limit=1, holder=token("a"))
 GRANT = LimitGranted(key="gpu", holder=token("a"))

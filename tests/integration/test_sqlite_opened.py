@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from runnel.backends.sqlite import SqliteBackend
-from runnel.backends.sqlite.queries import SQL
+from runnel.backends.sqlite.backend import SqliteBackend
+from runnel.backends.sqlite.database import SQL
 from runnel.errors import InputError, StoreError
 from runnel.testing.clock import FakeClock, FakeIds
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from runnel.backends.sqlite import SqliteBackend
+from runnel.backends.sqlite.backend import SqliteBackend
 from runnel.errors import LeaseHeldError
 from runnel.testing.clock import FakeClock, FakeIds
 

@@ -8,17 +8,18 @@ from typing import Any
 
 import pytest
 
-from runnel.backends.sqlite import SqliteBackend
+from runnel.backends.sqlite.backend import SqliteBackend
 from runnel.backends.sqlite.writer import Job, Writer
 from runnel.core.ids import DefinitionHash
 from runnel.core.states import ExecutionState
+from runnel.engine.clock import RealClock
 from runnel.ports.store import Commit, History
-from runnel.runtime.clock import RealClock
 from runnel.testing.clock import FakeClock, FakeIds
-from runnel.testing.conformance.suite import ALL, Owner
-from runnel.testing.conformance.values import (
+from runnel.testing.conformance.suite import (
+    ALL,
     LIMIT,
     ROOT,
+    Owner,
     done,
     header,
     letter,

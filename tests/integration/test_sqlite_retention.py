@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from runnel.backends.sqlite import SqliteBackend
+from runnel.backends.sqlite.backend import SqliteBackend
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
+from runnel.engine.clock import RealClock
 from runnel.errors import StoreError
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.store import Commit, Header, History
-from runnel.runtime.clock import RealClock
 from runnel.testing.clock import FakeClock, FakeIds
-from runnel.testing.conformance.values import header, letter, message
+from runnel.testing.conformance.suite import header, letter, message
 from tests.driver import node, workflow
 from tests.engines import Work, end_of, open_engine
 

@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from runnel.backends.sqlite import SqliteBackend
-from runnel.ports.registry import WorkerAbout
+from runnel.backends.sqlite.backend import SqliteBackend
 from runnel.ports.store import Commit
+from runnel.ports.workers import WorkerAbout
 from runnel.testing.clock import FakeClock, FakeIds
-from runnel.testing.conformance.suite import Owner
-from runnel.testing.conformance.values import done, task, token
+from runnel.testing.conformance.suite import Owner, done, task, token
 
 Open = Callable[[str], Awaitable[SqliteBackend]]
 

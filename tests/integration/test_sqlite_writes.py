@@ -10,15 +10,15 @@ from typing import NoReturn
 
 import pytest
 
-from runnel.backends.sqlite import Durability, SqliteBackend
-from runnel.backends.sqlite.checkpoint import ROWS_BETWEEN, Checkpointer
+from runnel.backends.sqlite.backend import SqliteBackend
+from runnel.backends.sqlite.database import Durability
+from runnel.backends.sqlite.writer import ROWS_BETWEEN, Checkpointer
 from runnel.core.ids import DefinitionHash
+from runnel.engine.clock import RealClock
 from runnel.errors import StoreError
 from runnel.ports.store import Commit, History
-from runnel.runtime.clock import RealClock
 from runnel.testing.clock import FakeClock, FakeIds
-from runnel.testing.conformance.suite import ALL, Owner
-from runnel.testing.conformance.values import ROOT, header, letter, message, task, timer
+from runnel.testing.conformance.suite import ALL, ROOT, Owner, header, letter, message, task, timer
 from tests.waiting import eventually
 
 TABLES = ["history", "executions", "timers", "messages", "dead_letters"]
@@ -204,8 +204,8 @@ async def test_a_foreign_message_without_a_ring_is_seen_within_a_second(
 async def test_the_log_is_cut_back_under_steady_writing(
     tmp_path: Path, durability: Durability, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runnel.backends.sqlite.checkpoint.ROWS_BETWEEN", 50)
-    monkeypatch.setattr("runnel.backends.sqlite.checkpoint.LOG_PAGES_MAX", 20)
+    monkeypatch.setattr("runnel.backends.sqlite.writer.ROWS_BETWEEN", 50)
+    monkeypatch.setattr("runnel.backends.sqlite.writer.LOG_PAGES_MAX", 20)
     monkeypatch.setattr("runnel.backends.sqlite.database.LOG_BYTES_MAX", 100_000)
     backend = await SqliteBackend.open(
         tmp_path, clock=RealClock(), ids=FakeIds(), durability=durability
@@ -250,7 +250,7 @@ async def test_a_checkpoint_that_fails_once_costs_nobody_a_commit(
         failed.set()
         raise sqlite3.OperationalError("unable to open database file")
 
-    monkeypatch.setattr("runnel.backends.sqlite.checkpoint.connect", fail)
+    monkeypatch.setattr("runnel.backends.sqlite.database.connect", fail)
     checkpointer.start()
     checkpointer.note(ROWS_BETWEEN)
     await eventually(failed.is_set)

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from runnel.backends.redis import RedisBackend
+from runnel.app.engine import Engine
+from runnel.app.follower import Remote
+from runnel.app.stores import Look, look_at
+from runnel.backends.redis.backend import RedisBackend
 from runnel.core.events import ExecutionFinished
 from runnel.core.states import ExecutionState
-from runnel.runtime.engine import Engine
-from runnel.runtime.hub import Happened, Started
-from runnel.runtime.look import Look, look_at
-from runnel.runtime.remote import Remote
+from runnel.notify.hub import Happened, Started
 from runnel.testing.clock import FakeClock, FakeIds
 from tests.driver import node, workflow
 from tests.engines import DEADLINE_S, Work, open_engine

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from runnel.client import TAKEN_UP_S, Client
+from runnel.app.engine import Engine
+from runnel.client.idempotency import STARTED_S
+from runnel.client.store_client import TAKEN_UP_S, Client
 from runnel.core.ids import ExecutionId
 from runnel.core.values import INLINE_BYTES_MAX
 from runnel.errors import InvalidInputError, KeyReusedError, WrongStateError
-from runnel.runtime.engine import Engine
-from runnel.triggering import STARTED_S
 from tests.driver import node, workflow
 from tests.engines import Work, end_of, open_engine
 from tests.integration.desk import Desk

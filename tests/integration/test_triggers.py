@@ -7,26 +7,25 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from runnel.backends.redis import RedisBackend
-from runnel.backends.sqlite import SqliteBackend
-from runnel.client import Client, Ending
+from runnel.app.engine import Engine, World
+from runnel.app.wiring import build_scheduler
+from runnel.backends.redis.backend import RedisBackend
+from runnel.backends.sqlite.backend import SqliteBackend
+from runnel.client.definitions import Definitions, Library
+from runnel.client.store_client import Client
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
-from runnel.definitions import Definitions
-from runnel.library import Library
+from runnel.engine.clock import RealClock, RealIds
+from runnel.notify.hub import Hub
+from runnel.notify.waiter import Ending
+from runnel.ports import Backend
 from runnel.ports.archive import ExecutionFilter
-from runnel.ports.backend import Backend
-from runnel.ports.secrets import NoSecrets
-from runnel.runtime.build_roles import build_scheduler
-from runnel.runtime.clock import RealClock, RealIds
-from runnel.runtime.engine import Engine, World
-from runnel.runtime.hub import Hub
+from runnel.ports.clock import NoSecrets
 from runnel.triggers.deliveries import Delivery
-from runnel.triggers.receiving import Receiver
 from runnel.triggers.schedule import Overlap, Schedule
-from runnel.triggers.schedules import Schedules
-from runnel.triggers.webhook import Webhook, WebhookKind
-from runnel.triggers.webhooks import Webhooks
+from runnel.triggers.schedule_store import Schedules
+from runnel.triggers.webhook import Webhook, WebhookKind, Webhooks
+from runnel.triggers.webhook_receiver import Receiver
 from tests.archived import fresh_schema, open_archived
 from tests.driver import node, workflow
 from tests.engines import DEADLINE_S, Work, empty_redis, end_of

@@ -16,9 +16,9 @@ from runnel.authoring.calls import Call, Mode
 from runnel.authoring.context import Context
 from runnel.core.commands import TaskCompleted, TaskFailed, TaskSkipped
 from runnel.core.values import blob
-from runnel.engine.worker.processes import Child, Processes, job_of
+from runnel.engine.clock import RealClock
+from runnel.engine.worker.child_process import Child, Processes, job_of
 from runnel.errors import Skip
-from runnel.runtime.clock import RealClock
 from tests.integration import crunching
 from tests.unit.engine.worker.stage import Stage
 from tests.waiting import eventually
@@ -245,7 +245,7 @@ async def test_the_soft_timeout_is_raised_in_code_that_never_waits(stage: Stage)
 
 PARENT = """
     import asyncio, sys
-    from runnel.runtime.clock import RealClock
+    from runnel.engine.clock import RealClock
     from tests.unit.engine.worker.stage import Stage
 
     async def main():
@@ -278,7 +278,7 @@ async def test_a_child_dies_with_a_parent_that_is_killed(tmp_path: Path, functio
 
 SCRIPT = """
     import asyncio
-    from runnel.runtime.clock import RealClock
+    from runnel.engine.clock import RealClock
     from tests.unit.engine.worker.stage import Stage
 
     def crunch(config, ctx):

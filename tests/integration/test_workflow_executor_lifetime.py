@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from runnel import (
-    StepContext,
-    WorkflowDAG,
-    WorkflowExecutor,
-)
-from runnel.backends.memory_store import MemoryMailbox
+from runnel.app.executor import WorkflowExecutor
+from runnel.app.live_execution import WorkflowResult
+from runnel.app.wiring import build_engine
+from runnel.authoring.builder import WorkflowDAG
+from runnel.authoring.context import StepContext
+from runnel.backends.memory.store import MemoryMailbox
 from runnel.core.commands import CancelExecution, Command
 from runnel.core.states import ExecutionState
+from runnel.engine.clock import RealClock
 from runnel.errors import (
     EngineEndedError,
     InputError,
@@ -25,10 +26,7 @@ from runnel.errors import (
     StoreError,
 )
 from runnel.ports.archive import ExecutionFilter
-from runnel.runtime.build import build_engine
-from runnel.runtime.clock import RealClock
-from runnel.runtime.results import WorkflowResult
-from runnel.settings import Settings
+from runnel.settings.model import Settings
 from tests.integration.documents import document, fail
 
 

@@ -14,18 +14,15 @@ from typing import NamedTuple, TypeAlias
 
 import pytest
 
-from runnel.benchmarks.embedded import Storing, embedded
-from runnel.benchmarks.floors.timing import Floor
-from runnel.benchmarks.kinds import KINDS
-from runnel.benchmarks.on_servers import Layout, on_servers
-from runnel.benchmarks.processes import processor_s
-from runnel.benchmarks.run_embedded import floor_of as embedded_floor_of
-from runnel.benchmarks.run_on_servers import floor_of as server_floor_of
-from runnel.benchmarks.run_on_servers import settled
-from runnel.benchmarks.servers import Servers
-from runnel.benchmarks.site import Site
-from runnel.runtime.servers import PostgresServer, RedisServer
-from runnel.runtime.servers.guardian import children_of
+from runnel.app.private_servers.guardian import children_of
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
+from runnel.bench.runs import Storing, embedded, settled
+from runnel.bench.runs import floor_of as embedded_floor_of
+from runnel.bench.runs import run_on_servers_floor_of as server_floor_of
+from runnel.bench.servers import Layout, Servers, on_servers
+from runnel.bench.setup import Floor, Site, processor_s
+from runnel.bench.workloads import KINDS
 
 pytestmark = pytest.mark.slow
 

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from runnel import task, workflow
+from runnel.app.decorated import workflow
+from runnel.authoring.decorators.task import task
 
 
 @task

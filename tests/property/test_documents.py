@@ -8,16 +8,21 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runnel.authoring.document import read_document
-from runnel.authoring.export import to_document
-from runnel.authoring.load import load_text
-from runnel.core.checks.values import NAME
+from runnel.authoring.documents import load_text, read_document
+from runnel.authoring.documents.export import to_document
 from runnel.core.ids import NodeId
-from runnel.core.json_types import Json
-from runnel.core.retry import RetryPolicy
-from runnel.core.run_when import RunWhen
-from runnel.core.templates import RESERVED
-from runnel.core.workflow import Node, OnFailure, RateLimit, Workflow, hash_workflow
+from runnel.core.templates.nodes import RESERVED
+from runnel.core.validation.checks import NAME
+from runnel.core.values import Json
+from runnel.core.workflow import (
+    Node,
+    OnFailure,
+    RateLimit,
+    RetryPolicy,
+    RunWhen,
+    Workflow,
+    hash_workflow,
+)
 from runnel.errors import InvalidWorkflowError
 
 texts = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="{"), max_size=8)

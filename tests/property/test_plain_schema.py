@@ -6,9 +6,9 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runnel.authoring.input_schema import surely_fits
 from runnel.authoring.json_schema import value_problems
-from runnel.authoring.plain_schema import surely_fits
-from runnel.core.json_types import Json
+from runnel.core.values import Json
 
 types = st.recursive(
     st.sampled_from([str, int, float, bool, None, Any, Literal["a", "b"]]),

@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from runnel.core.retry import RetryPolicy
-from runnel.core.run_when import RunWhen
-from runnel.core.workflow import Node, OnFailure, Workflow
-from runnel.testing.reference import Reference
-from runnel.views import HistoryView
+from runnel.core.workflow import Node, OnFailure, RetryPolicy, RunWhen, Workflow
+from runnel.views.execution import HistoryView
+from simulation.reference import Reference
 from tests.driver import node, workflow
 from tests.engines import Work, open_engine, run_to_end, states
 

@@ -10,10 +10,7 @@ from typing import Any
 
 import pytest
 
-from runnel.core.policy import Policy
-from runnel.core.retry import RetryPolicy
-from runnel.core.run_when import RunWhen
-from runnel.core.workflow import Node, OnFailure, Workflow
+from runnel.core.workflow import Node, OnFailure, Policy, RetryPolicy, RunWhen, Workflow
 from tests.driver import PERMANENT, TRANSIENT, Driver, node, workflow
 
 SEEDS = 1_500

@@ -8,12 +8,10 @@ from hypothesis import strategies as st
 
 from runnel.core.commands import TaskCompleted
 from runnel.core.ids import NodeId, Token
-from runnel.core.retry import RetryPolicy
-from runnel.core.run_when import RunWhen
 from runnel.core.states import ExecutionState, NodeState
 from runnel.core.values import inline
-from runnel.core.workflow import Node, OnFailure, Workflow
-from runnel.testing.reference import Reference
+from runnel.core.workflow import Node, OnFailure, RetryPolicy, RunWhen, Workflow
+from simulation.reference import Reference
 from tests.driver import PERMANENT, TRANSIENT, Driver, node, workflow
 
 SHOWN = {NodeState.QUEUED: NodeState.RUNNING, NodeState.WAITING: NodeState.RUNNING}

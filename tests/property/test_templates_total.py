@@ -7,20 +7,16 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runnel.core.templates import (
+from runnel.core.templates.errors import (
     MissingValueError,
     TemplateError,
     TemplateEvaluationError,
     TemplateSyntaxError,
-    Tree,
-    compile_expression,
-    compile_tree,
-    is_true,
 )
-from runnel.core.templates.filters import FILTERS
+from runnel.core.templates.filters import FILTERS, TESTS
 from runnel.core.templates.jinja_syntax import parse_with_jinja
-from runnel.core.templates.kinds import TESTS
-from runnel.core.templates.parse import Parsed, parse_path
+from runnel.core.templates.parser import Parsed, parse_path
+from runnel.core.templates.template import Tree, compile_expression, compile_tree, is_true
 
 SCALARS = (
     st.none()

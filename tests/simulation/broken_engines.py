@@ -12,11 +12,11 @@ from runnel.core.commands import Command, TaskLost
 from runnel.core.ids import ExecutionId
 from runnel.engine.orchestrator import recovery
 from runnel.engine.orchestrator.batch import Batch
-from runnel.engine.orchestrator.owner import Owner
+from runnel.engine.orchestrator.partition_owner import Owner
 from runnel.engine.services.reaper import Reaper
 from runnel.ports.store import Commit, Store
 from runnel.ports.telemetry import Telemetry
-from runnel.testing.crash_points import Scenario
+from simulation.crash_points.scenario import Scenario
 from tests.simulation.crash_scenarios import scenarios
 
 _commands_for = recovery._commands_for  # noqa: SLF001 - what is to be broken is its inside

@@ -6,20 +6,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from runnel.backends.local.board import TaskBoard
-from runnel.backends.local.queues import ReadyQueues
+from runnel.backends.local.inbox import LocalTimers
+from runnel.backends.local.task_board import ReadyQueues, TaskBoard
 from runnel.backends.local.tasks import LocalTasks
-from runnel.backends.local.timers import LocalTimers
-from runnel.backends.memory_state import Partition
-from runnel.backends.memory_store import MemoryStore
+from runnel.backends.memory.store import MemoryStore, Partition
+from runnel.core import concurrency_key as limit_module
 from runnel.core import decide as decide_package
 from runnel.core import evolve as evolve_module
-from runnel.core import limit as limit_module
 from runnel.core.commands import CreateExecution, SendSignal, TaskCompleted, TaskFailed, TaskStarted
-from runnel.core.decide import flow, issue, lifecycle, mapping, task
+from runnel.core.decide import attempts as task
+from runnel.core.decide import issue, lifecycle
+from runnel.core.decide import maps as mapping
+from runnel.core.decide import readiness as flow
 from runnel.core.decide.turn import Turn
-from runnel.core.decision import Decision
-from runnel.core.effects import Task
+from runnel.core.effects import Decision, Task
 from runnel.core.events import LimitHeld, RetryPlanned
 from runnel.core.execution import Execution
 from runnel.core.ids import Token
@@ -28,13 +28,13 @@ from runnel.engine.orchestrator import batch as batch_module
 from runnel.engine.orchestrator import orchestrator as orchestrator_module
 from runnel.engine.orchestrator.aggregates import Aggregates
 from runnel.engine.orchestrator.batch import Batch
-from runnel.engine.orchestrator.owner import Owner
-from runnel.engine.orchestrator.shares import FairShare
+from runnel.engine.orchestrator.partition_owner import Owner
+from runnel.engine.orchestrator.partition_share import FairShare
 from runnel.engine.services.reaper import Reaper
 from runnel.engine.services.watchdog import Watchdog
 from runnel.engine.worker.slots import Slots
 from runnel.ports.store import Commit, Header, InboxEntry, Lease, LeaseRecord
-from runnel.testing.simulation.server import StreamStore
+from simulation.server import StreamStore
 
 Patch = pytest.MonkeyPatch
 Bug = Callable[[Patch], None]

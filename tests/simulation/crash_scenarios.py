@@ -4,14 +4,12 @@ import asyncio
 
 from runnel.authoring.context import Context
 from runnel.authoring.registry import HandlerRegistry
-from runnel.core.json_types import Json
-from runnel.core.retry import RetryPolicy
-from runnel.core.run_when import RunWhen
-from runnel.core.values import INLINE_BYTES_MAX
-from runnel.core.workflow import Node, Workflow
+from runnel.core.values import INLINE_BYTES_MAX, Json
+from runnel.core.workflow import Node, RetryPolicy, RunWhen, Workflow
 from runnel.handlers import builtin_registry
 from runnel.ports.store import CommitLimits
-from runnel.testing.crash_points import Caller, Diary, Scenario
+from simulation.crash_points.journal import Diary
+from simulation.crash_points.scenario import Caller, Scenario
 from tests.driver import node, workflow
 
 AT_ONCE = RetryPolicy(initial_delay=0.002, jitter=False)

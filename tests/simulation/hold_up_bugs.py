@@ -4,17 +4,21 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from runnel.backends.memory_state import MemoryState
+from runnel.backends.memory.store import MemoryState
 from runnel.core.commands import Command, CreateExecution
-from runnel.core.decide import flow, lifecycle, mapping, task, waiting
+from runnel.core.decide import attempts as task
+from runnel.core.decide import lifecycle
+from runnel.core.decide import maps as mapping
+from runnel.core.decide import readiness as flow
+from runnel.core.decide import waits as waiting
 from runnel.core.decide.turn import TIMER_OF_WAIT, Turn
 from runnel.core.effects import TimerKind
 from runnel.core.execution import NodeRun
-from runnel.engine.orchestrator import shares
-from runnel.engine.orchestrator.lease_watch import Sight
-from runnel.engine.orchestrator.owner import Owner
-from runnel.engine.worker.claims import ClaimLoop
-from runnel.engine.worker.runs import Run
+from runnel.engine.orchestrator import partition_share as shares
+from runnel.engine.orchestrator.orchestrator import Sight
+from runnel.engine.orchestrator.partition_owner import Owner
+from runnel.engine.worker.slots import ClaimLoop
+from runnel.engine.worker.task_run import Run
 from tests.simulation.bugs import Bug, Patch
 
 

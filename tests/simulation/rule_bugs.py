@@ -5,8 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from runnel.backends.local.board import TaskBoard
-from runnel.backends.local.queues import Entry
+from runnel.backends.local.task_board import Entry, TaskBoard
 from runnel.core import decide as decide_package
 from runnel.core import evolve as evolve_module
 from runnel.core.commands import (
@@ -18,21 +17,25 @@ from runnel.core.commands import (
     TaskLost,
     TaskSkipped,
 )
-from runnel.core.decide import closing, flow, lifecycle, mapping, task, waiting
+from runnel.core.decide import attempts as task
+from runnel.core.decide import ending as closing
+from runnel.core.decide import lifecycle
+from runnel.core.decide import maps as mapping
+from runnel.core.decide import readiness as flow
+from runnel.core.decide import waits as waiting
 from runnel.core.decide.turn import Turn
 from runnel.core.effects import TimerKind
 from runnel.core.events import NodeFailed, TaskWasLost
 from runnel.core.execution import NodeRun
 from runnel.core.ids import Token
-from runnel.core.retry import ErrorInfo, RetryPolicy
 from runnel.core.values import NULL
-from runnel.core.workflow import RateLimit
-from runnel.engine.worker.rate_limits import RateLimits
-from runnel.engine.worker.runs import Run
+from runnel.core.workflow import ErrorInfo, RateLimit, RetryPolicy
+from runnel.engine.worker.runner import RateLimits
 from runnel.engine.worker.slots import Slots
-from runnel.ports.registry import WorkerRecord
+from runnel.engine.worker.task_run import Run
 from runnel.ports.store import Commit, Lease
-from runnel.testing.simulation.backend import _RemoteStore
+from runnel.ports.workers import WorkerRecord
+from simulation.backend import _RemoteStore
 from tests.simulation.bugs import Bug, Patch
 
 

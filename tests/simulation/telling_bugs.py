@@ -7,7 +7,9 @@ from msgspec.structs import replace
 from runnel.core import decide as decide_package
 from runnel.core import evolve as evolve_module
 from runnel.core.commands import ChildSettled, TaskStarted
-from runnel.core.decide import finishing, task, waiting
+from runnel.core.decide import attempts as task
+from runnel.core.decide import ending as finishing
+from runnel.core.decide import waits as waiting
 from runnel.core.decide.turn import Turn
 from runnel.core.effects import TimerKind
 from runnel.core.events import ExecutionFinished, NodeCompleted, NodeFailed, SignalConsumed

@@ -2,8 +2,8 @@
 
 import pytest
 
-from runnel.testing.simulation.plan import make_plan
-from runnel.testing.simulation.world import simulate
+from simulation.plan import make_plan
+from simulation.world import simulate
 from tests.simulation import bugs, hold_up_bugs, rule_bugs, telling_bugs, value_bugs
 
 SEEDS_MAX = 100

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from runnel.runtime.servers import RedisServer, redis_wire
+from runnel.app.private_servers import redis as redis_wire
+from runnel.app.private_servers.redis import RedisServer
 from tests.conftest import MissingPart
 from tests.redis_server import password_of
 from tests.servers import need
@@ -27,7 +28,7 @@ def sweep(function: str, *arguments: str) -> tuple[int, str]:
     environment = dict(os.environ)
     if os.access(MEMORY, os.W_OK):
         environment.setdefault("TMPDIR", str(MEMORY))
-    command = [sys.executable, "-m", "runnel.testing.crash_points"]
+    command = [sys.executable, "-m", "simulation.crash_points"]
     done = subprocess.run(
         [*command, f"tests.simulation.{function}", *arguments],
         cwd=ROOT,

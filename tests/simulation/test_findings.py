@@ -4,13 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from runnel.testing.simulation import shrink as shrink_module
-from runnel.testing.simulation.campaign import Outcome, run_seeds
-from runnel.testing.simulation.faults import Tally
-from runnel.testing.simulation.plan import make_plan
-from runnel.testing.simulation.shrink import shrink
-from runnel.testing.simulation.story import tell
-from runnel.testing.simulation.world import Run, simulate
+from simulation import campaign as shrink_module
+from simulation.campaign import Outcome, run_seeds, shrink, tell
+from simulation.faults import Tally
+from simulation.plan import make_plan
+from simulation.world import Run, simulate
 from tests.simulation import bugs
 
 LINES_MAX = 100

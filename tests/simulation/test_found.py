@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from runnel.testing.simulation.plan import Plan
-from runnel.testing.simulation.world import simulate
+from simulation.plan import Plan
+from simulation.world import simulate
 
 FOUND = Path(__file__).parent / "found"
 

@@ -6,11 +6,11 @@ import pytest
 
 from runnel.core.ids import ExecutionId, NodeId
 from runnel.core.workflow import Node, Workflow
-from runnel.testing.simulation.deployment import BEAT_S, DEAD_AFTER_S, LEASE_S
-from runnel.testing.simulation.faults import Fault
-from runnel.testing.simulation.plan import Act, Order, Plan
-from runnel.testing.simulation.script import WORK, work_config
-from runnel.testing.simulation.world import Run, simulate
+from simulation.deployment import BEAT_S, DEAD_AFTER_S, LEASE_S
+from simulation.faults import Fault
+from simulation.plan import Act, Order, Plan
+from simulation.workload import WORK, work_config
+from simulation.world import Run, simulate
 
 STEP_S = 2.0
 FAULT_AT = 2.5

@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from runnel.testing.simulation.plan import make_plan
-from runnel.testing.simulation.world import simulate
+from simulation.plan import make_plan
+from simulation.world import simulate
 
 SEEDS = range(20)
 PROGRAM = """
-from runnel.testing.simulation.plan import make_plan
-from runnel.testing.simulation.world import simulate
+from simulation.plan import make_plan
+from simulation.world import simulate
 for seed in range(20):
     print(simulate(make_plan(seed)).digest)
 """

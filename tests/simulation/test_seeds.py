@@ -2,7 +2,7 @@
 
 import pytest
 
-from runnel.testing.simulation.campaign import run_seeds
+from simulation.campaign import run_seeds
 
 SEEDS = 1_000
 AT_ONCE = 100

@@ -6,14 +6,14 @@ from random import Random
 import pytest
 
 from runnel.errors import FencedError
-from runnel.ports.backend import Backend
+from runnel.ports import Backend
 from runnel.ports.store import Commit, CommitLimits, Lease
 from runnel.testing.clock import FakeClock, FakeIds
-from runnel.testing.simulation.backend import SimulatedBackend
-from runnel.testing.simulation.faults import Tally
-from runnel.testing.simulation.network import Network
-from runnel.testing.simulation.process import Process
-from runnel.testing.simulation.server import Server, Watcher
+from simulation.backend import SimulatedBackend
+from simulation.faults import Tally
+from simulation.network import Network
+from simulation.process import Process
+from simulation.server import Server, Watcher
 
 
 @pytest.fixture

@@ -9,16 +9,19 @@ import msgspec
 from runnel.core import decide as decide_package
 from runnel.core.codec import encode_message
 from runnel.core.commands import SendSignal, StartExecution
-from runnel.core.decide import finishing, issue, mapping, task, waiting
+from runnel.core.decide import attempts as task
+from runnel.core.decide import ending as finishing
+from runnel.core.decide import issue
+from runnel.core.decide import maps as mapping
+from runnel.core.decide import waits as waiting
 from runnel.core.decide.turn import Turn
 from runnel.core.effects import StoreOutput
 from runnel.core.ids import NodeId, Ref, Token
-from runnel.core.json_types import Json
-from runnel.core.values import NULL, Value, blob, from_bytes
+from runnel.core.values import NULL, Json, Value, blob, from_bytes
 from runnel.engine.worker import attempt
-from runnel.engine.worker.configs import Config
-from runnel.ports.blobs import BlobStore
-from runnel.testing.simulation import inbox as inbox_module
+from runnel.engine.worker.attempt import Config
+from runnel.ports.records import BlobStore
+from simulation import server as inbox_module
 from tests.simulation.bugs import Bug, Patch
 
 

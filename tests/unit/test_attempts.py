@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from runnel.attempts import Attempt, Happened, Outcome, attempts_of
 from runnel.core import events as e
 from runnel.core.ids import NodeId, Nonce
-from runnel.core.retry import ErrorInfo
 from runnel.core.values import NULL
+from runnel.core.workflow import ErrorInfo
+from runnel.views.node import Attempt, Happened, Outcome, attempts_of
 
 A = NodeId("a")
 ERROR = ErrorInfo("ValueError", "no")

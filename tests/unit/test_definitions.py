@@ -5,11 +5,11 @@ import gc
 
 import pytest
 
-from runnel import definitions
 from runnel.backends.memory import MemoryBackend
+from runnel.client import definitions
+from runnel.client.definitions import VERSION_KNOWN_S, Definitions
 from runnel.core.graph import Graph
 from runnel.core.workflow import Workflow
-from runnel.definitions import VERSION_KNOWN_S, Definitions
 from runnel.errors import StoreError
 from runnel.ports.archive import Archive
 from runnel.testing.clock import FakeClock, FakeIds, settle

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from runnel.backends.memory import MemoryBackend
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
-from runnel.endings import Ending, Endings, Told
+from runnel.notify.waiter import Ending, Endings, Told
 from runnel.ports.store import Header
 from runnel.testing.clock import FakeClock, FakeIds, settle
-from runnel.testing.conformance.values import ROOT, header
+from runnel.testing.conformance.suite import ROOT, header
 
 
 class Elsewhere:

@@ -3,9 +3,10 @@
 import pytest
 
 from runnel.backends.memory import MemoryBackend
-from runnel.client import Client, Ending
+from runnel.client.store_client import Client
 from runnel.core.ids import ExecutionId
 from runnel.errors import NotFoundError
+from runnel.notify.waiter import Ending
 from runnel.testing.clock import FakeClock, FakeIds
 from tests.driver import node, workflow
 

@@ -4,16 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from runnel.core.retry import RetryPolicy
-from runnel.errors import InputError
-from runnel.runtime.addresses import (
+from runnel.app.stores import (
     postgres_address,
     postgres_shown,
     redis_address,
     redis_shown,
     secrets_of,
 )
-from runnel.settings import Settings, SettingsError, look_alikes, read, read_settings, shown
+from runnel.core.workflow import RetryPolicy
+from runnel.errors import InputError
+from runnel.settings import SettingsError, look_alikes, read, read_settings, shown
+from runnel.settings.model import Settings
 
 EVERYTHING: dict[str, tuple[str, dict[str, object]]] = {
     "RUNNEL_ENV": ("prod", {"environment": "prod"}),

@@ -4,8 +4,13 @@ import inspect
 from types import ModuleType
 
 from runnel import errors
-from runnel.errors import RunnelError, inner, requests, services, stores, tasks
-from runnel.errors import input as input_errors
+from runnel import errors as inner
+from runnel import errors as input_errors
+from runnel import errors as requests
+from runnel import errors as services
+from runnel import errors as stores
+from runnel import errors as tasks
+from runnel.errors import RunnelError
 from tools.reference.markdown import code, page, table
 
 INTRODUCTION = """\

@@ -5,14 +5,20 @@ from typing import Any
 
 import msgspec
 
-from runnel.authoring.field_meanings import MEANINGS
-from runnel.authoring.fields import Checked, Field, Table
-from runnel.authoring.node_fields import CACHE_TABLE, NODE_TABLE, RETRY_TABLE
-from runnel.authoring.workflow_fields import RATE_LIMIT_TABLE, WORKFLOW_TABLE
-from runnel.core.checks.values import NODE, WORKFLOW
-from runnel.core.handler_settings import DATA_PROCESSOR, OPERATIONS, SETTINGS
-from runnel.core.retry import RetryPolicy
-from runnel.core.workflow import CHILD_WORKFLOW, Cache, Node, RateLimit, Workflow
+from runnel.authoring.documents.fields import (
+    CACHE_TABLE,
+    NODE_TABLE,
+    RATE_LIMIT_TABLE,
+    RETRY_TABLE,
+    WORKFLOW_TABLE,
+    Checked,
+    Field,
+    Table,
+)
+from runnel.authoring.documents.schema import MEANINGS
+from runnel.core.validation.checks import NODE, WORKFLOW
+from runnel.core.validation.handler_settings import DATA_PROCESSOR, OPERATIONS, SETTINGS
+from runnel.core.workflow import CHILD_WORKFLOW, Cache, Node, RateLimit, RetryPolicy, Workflow
 from tools.reference.markdown import code, page, table
 
 INTRODUCTION = """\

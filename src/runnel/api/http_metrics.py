@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from runnel.ports.clock import Clock
-from runnel.telemetry.families import Family, Spread, Tally
+from runnel.telemetry.metrics import Family, Spread, Tally
 
 NO_ROUTE = "none"
 _STREAM = b"text/event-stream"

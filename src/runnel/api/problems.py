@@ -1,5 +1,6 @@
 """Errors as RFC 9457 problem details: one shape for all that can go wrong."""
 
+import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from math import ceil
@@ -11,16 +12,72 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
-from runnel.api.paths import located
-from runnel.api.statuses import status_of
-from runnel.core.checks.wording import printable
-from runnel.core.json_types import Json
+from runnel import errors
+from runnel.core.values import Json
+from runnel.core.wording import printable
 from runnel.errors import (
     InvalidTriggerError,
     InvalidWorkflowError,
     RunnelError,
     TooManyRequestsError,
 )
+
+# The one table from what went wrong to the status that an HTTP client is told.
+
+S = HTTPStatus
+
+STATUSES: dict[type[Exception], HTTPStatus] = {
+    errors.MalformedBodyError: S.BAD_REQUEST,
+    errors.NotAuthenticatedError: S.UNAUTHORIZED,
+    errors.WebhookRefusedError: S.UNAUTHORIZED,
+    errors.MissingScopeError: S.FORBIDDEN,
+    errors.ForeignRequestError: S.FORBIDDEN,
+    errors.NotAllowedError: S.FORBIDDEN,
+    errors.NotFoundError: S.NOT_FOUND,
+    errors.WrongStateError: S.CONFLICT,
+    errors.ConflictError: S.CONFLICT,
+    errors.BodyTooLargeError: S.REQUEST_ENTITY_TOO_LARGE,
+    errors.UnsupportedMediaError: S.UNSUPPORTED_MEDIA_TYPE,
+    errors.InputError: S.UNPROCESSABLE_ENTITY,
+    errors.TooManyRequestsError: S.TOO_MANY_REQUESTS,
+    errors.OverloadedError: S.SERVICE_UNAVAILABLE,
+    errors.TooManyStreamsError: S.SERVICE_UNAVAILABLE,
+    errors.StoreError: S.SERVICE_UNAVAILABLE,
+    errors.EngineEndedError: S.SERVICE_UNAVAILABLE,
+}
+"""The nearest class counts: an InputError of a kind that is not listed is an InputError."""
+
+
+def status_of(error: BaseException) -> HTTPStatus:
+    """500 for what no caller can do anything about."""
+    for kind in type(error).__mro__:
+        if kind in STATUSES:
+            return STATUSES[kind]
+    return S.INTERNAL_SERVER_ERROR
+
+
+# Where in a workflow document a problem is: its sentence begins with it.
+
+# `nodes[2].retry: expected …`, as the reader of documents writes it.
+_PLACE = re.compile(r"(?P<path>[A-Za-z_][\w]*(?:\.\w+|\[[^\]]*\])*): (?P<message>.*)", re.DOTALL)
+# `node 'b': …`, as the judge of graphs writes it.
+_NODE = re.compile(r"node '(?P<id>[^']+)'(?P<rest>.*)", re.DOTALL)
+
+
+def located(problems: Sequence[str]) -> list[tuple[str, str]]:
+    """A JSON path and a sentence for each; `$` where the whole document is meant."""
+    return [*map(_located, problems)]
+
+
+def _located(problem: str) -> tuple[str, str]:
+    node = _NODE.match(problem)
+    if node is not None:
+        return f"$.nodes[?@.id=='{node['id']}']", problem
+    place = _PLACE.match(problem)
+    if place is not None:
+        return f"$.{place['path']}", place["message"]
+    return "$", problem
+
 
 MEDIA_TYPE = "application/problem+json"
 # A store that is away may be back by then, and an overload over.

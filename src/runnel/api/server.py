@@ -2,16 +2,98 @@
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 
+import h11
 import uvicorn
 from fastapi import FastAPI
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from runnel.api.connections import TimelyProtocol
-from runnel.api.site import Site
-from runnel.errors import InputError
-from runnel.runtime.engine import Stops
+from runnel.api.problems import malformed_request
+from runnel.api.security.guard import LOOPBACK, check_host
+from runnel.api.state import Site
+from runnel.app.engine import Stops
+from runnel.app.roles import Role
+from runnel.errors import ForeignRequestError, InputError
+from runnel.telemetry.prometheus import MEDIA_TYPE, Exposition
+
+# Connections on which a request has to arrive in time: an open one costs the server something.
+
+# From the first byte of a request, or from the beginning of the connection, to the last byte of
+# its body. 10 MB take that long at 1.3 Mbit/s.
+REQUEST_S = 60.0
+_ARRIVING = frozenset({h11.IDLE, h11.SEND_BODY})
+_UNANSWERED = frozenset({h11.IDLE, h11.SEND_RESPONSE})
+
+
+class TimelyProtocol(H11Protocol):
+    """uvicorn itself waits for ever for the rest of a request that has begun."""
+
+    request_s = REQUEST_S
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._look()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._look()
+
+    def on_response_complete(self) -> None:
+        """What came together with the request before may be the beginning of the next one."""
+        super().on_response_complete()
+        if self.conn.trailing_data[0]:
+            self._look()
+
+    def send_400_response(self, msg: str) -> None:
+        """What is no request of HTTP is refused in the same form as one that asks for too much.
+
+        Whatever the application would still say is dropped, and after the beginning of an answer
+        there is no place for another one.
+        """
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if self.conn.our_state in _UNANSWERED:
+            self._refuse()
+        self.transport.close()
+
+    def _refuse(self) -> None:
+        answer = malformed_request("what came is no request of HTTP/1.1")
+        head = h11.Response(
+            status_code=answer.status_code,
+            headers=answer.raw_headers,
+            reason=HTTPStatus(answer.status_code).phrase,
+        )
+        for event in (head, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget()
+        super().connection_lost(exc)
+
+    def _look(self) -> None:
+        if self.conn.their_state not in _ARRIVING or self.transport.is_closing():
+            self._forget()
+        elif self._deadline is None:
+            self._deadline = self.loop.call_later(self.request_s, self._hang_up)
+
+    def _forget(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _hang_up(self) -> None:
+        self._deadline = None
+        if self.conn.their_state in _ARRIVING:
+            self.transport.close()
+
 
 BACKLOG = 2_048
 # Clients give up a connection that is idle for 5 to 60 s. Were it closed here at the same moment,
@@ -109,3 +191,64 @@ class QuietServer(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """The process hears them, and tells all its roles."""
         yield
+
+
+# Numbers for Prometheus on a port of their own, of a process that answers nothing else.
+
+PATH = "/metrics"
+
+
+class MeteredRole:
+    """`role`, and its numbers as long as it runs; `refresh` is called before they are read."""
+
+    def __init__(
+        self,
+        role: Role,
+        exposition: Exposition,
+        listening: socket.socket,
+        *,
+        refresh: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self.name = role.name
+        self._role = role
+        self._exposition = exposition
+        self._listening = listening
+        self._refresh = refresh
+        self._is_local = listening.getsockname()[0] in LOOPBACK
+
+    async def run(self, stops: Stops) -> None:
+        config = uvicorn.Config(
+            self._answer,
+            interface="asgi3",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            timeout_graceful_shutdown=1,
+        )
+        server = QuietServer(config)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(server.serve(sockets=[self._listening]))
+            try:
+                await self._role.run(stops)
+            finally:
+                server.should_exit = True
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await (await self._response(scope))(scope, receive, send)
+
+    async def _response(self, scope: Scope) -> Response:
+        try:
+            if self._is_local:
+                check_host(Headers(scope=scope), LOOPBACK)
+        except ForeignRequestError as error:
+            return PlainTextResponse(f"{error}\n", 403)
+        if scope["path"] != PATH:
+            return PlainTextResponse(f"there is only {PATH}\n", 404)
+        if scope["method"] not in {"GET", "HEAD"}:
+            return PlainTextResponse("only GET\n", 405, {"Allow": "GET"})
+        if self._refresh is not None:
+            await self._refresh()
+        return Response(self._exposition.text(), media_type=MEDIA_TYPE)

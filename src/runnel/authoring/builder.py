@@ -17,18 +17,73 @@ from typing import Any, Self, TypeAlias, TypedDict, TypeVar, Unpack
 import msgspec
 
 from runnel.authoring.calls import Mode, is_async, mode_of
-from runnel.authoring.inference import with_inferred
-from runnel.authoring.plain_nodes import NodeFields, PlainNode
-from runnel.authoring.step_context import StepContext
-from runnel.core.checks.wording import shown
+from runnel.authoring.context import StepContext
+from runnel.authoring.documents import with_inferred
+from runnel.authoring.documents.fields import without_defaults
 from runnel.core.graph import Graph
 from runnel.core.ids import NodeId
-from runnel.core.json_types import Json
-from runnel.core.retry import RetryPolicy
-from runnel.core.run_when import RunWhen
 from runnel.core.validation import find_problems
-from runnel.core.workflow import TIMEOUT_S_DEFAULT, Node, OnFailure, RateLimit, Workflow
+from runnel.core.values import Json
+from runnel.core.wording import shown
+from runnel.core.workflow import (
+    TIMEOUT_S_DEFAULT,
+    Cache,
+    Node,
+    OnFailure,
+    RateLimit,
+    RetryPolicy,
+    RunWhen,
+    Workflow,
+)
 from runnel.errors import InvalidWorkflowError
+
+# Nodes of the builder that name their handler, as a document does: they can run anywhere.
+
+
+class NodeFields(TypedDict, total=False):
+    """The fields of a node in a document, besides those that `add_node` names itself."""
+
+    condition: str
+    run_when: str
+    retry: RetryPolicy
+    timeout_seconds: float
+    soft_timeout_seconds: float
+    resource_tag: str
+    concurrency_key: str
+    concurrency_limit: int
+    for_each: str
+    queue: str
+    cache: Cache
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainNode:
+    """As it was added; `depends_on` None leaves the dependencies to its templates."""
+
+    id: str
+    handler: str
+    config: dict[str, Json]
+    depends_on: tuple[str, ...] | None
+    child: Workflow | None
+    fields: Mapping[str, Any]
+
+    def node(self, retry: RetryPolicy) -> Node:
+        fields = dict(self.fields)
+        known = {str(member): member for member in RunWhen}
+        if fields.get("run_when") in known:
+            fields["run_when"] = known[fields["run_when"]]
+        for name in ("timeout_seconds", "soft_timeout_seconds"):
+            if isinstance(fields.get(name), int):
+                fields[name] = float(fields[name])
+        return Node(
+            id=NodeId(self.id),
+            handler=self.handler,
+            config=self.config,
+            dependencies=tuple(map(NodeId, self.depends_on or ())),
+            child=self.child,
+            **without_defaults(Node, {"retry": retry, **fields}),
+        )
+
 
 STEP_HANDLER = "step"
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from runnel.authoring.context import Context
-from runnel.core.json_types import Json
+from runnel.core.values import Json
 from runnel.errors import InputError
 
 AnyFunction: TypeAlias = Callable[..., Any]

@@ -16,8 +16,8 @@ from referencing import Registry, Resource
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
-from runnel.core.checks.wording import quoted, shown
-from runnel.core.json_types import Json
+from runnel.core.values import Json
+from runnel.core.wording import quoted, shown
 
 MESSAGE_CHARS_MAX = 200
 _NO_SCHEMAS_BELOW = frozenset({"const", "default", "enum", "examples"})

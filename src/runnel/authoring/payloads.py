@@ -9,9 +9,10 @@ from math import isfinite
 
 import msgspec
 
-from runnel.core.checks.wording import quoted, shown
-from runnel.core.json_types import Json
-from runnel.errors import PayloadError
+from runnel.core.values import Json
+from runnel.core.wording import did_you_mean, quoted, shown
+from runnel.core.workflow import WAIT_FOR_SIGNAL, Workflow
+from runnel.errors import InputError, PayloadError
 
 LABELS_MAX = 64
 LABEL_KEY_CHARS_MAX = 100
@@ -117,3 +118,20 @@ _encoder = msgspec.json.Encoder()
 _binary = msgspec.msgpack.Encoder()
 # A double in MessagePack whose exponent is all ones; may also be a text that looks like it.
 _NON_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
+
+
+# Whether anything in a workflow could ever wait for a signal of this name.
+
+
+def check_signal_name(workflow: Workflow, name: str) -> None:
+    """Raises InputError for a name that no node waits for; one made by a template may be any."""
+    waited = [
+        node.config.get("signal") for node in workflow.nodes if node.handler == WAIT_FOR_SIGNAL
+    ]
+    names = sorted({str(each) for each in waited})
+    if any("{{" in each for each in names) or name in names:
+        return
+    if not names:
+        raise InputError(f"workflow '{workflow.name}' has no node that waits for a signal")
+    hint = did_you_mean(name, names) or f"; they wait for: {', '.join(names)}"
+    raise InputError(f"no node of workflow '{workflow.name}' waits for a signal '{name}'{hint}")

@@ -1,15 +1,74 @@
 """Options that several commands share, and the settings that they change."""
 
 import math
+import re
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
 
 import typer
 
-from runnel.cli.completion import complete_id
+from runnel.core.wording import quoted
+from runnel.errors import InputError
 
 if TYPE_CHECKING:
-    from runnel.settings import Settings
+    from runnel.app.stores import Look
+    from runnel.core.states import ExecutionState
+    from runnel.ports.archive import ExecutionFilter
+    from runnel.settings.model import Settings
+
+
+# What a shell completes: ids of executions and names of workflows, of a data directory.
+#
+# Not of a server: a shell that waits for one at each press of a key is worse than one that does
+# not know. Nothing here may fail or speak: whatever is wrong, there is nothing to complete.
+
+LATEST = 50
+
+
+def complete_id(incomplete: str) -> list[str]:
+    """Executions, the newest first."""
+    return _beginning_with(incomplete, _ids)
+
+
+def complete_workflow(incomplete: str) -> list[str]:
+    return _beginning_with(incomplete, _workflows)
+
+
+def _beginning_with(
+    incomplete: str, load: "Callable[[Look], Awaitable[Sequence[str]]]"
+) -> list[str]:
+    import asyncio
+
+    from runnel.errors import RunnelError
+
+    async def names() -> Sequence[str]:
+        from runnel.cli.session.open_client import looking
+
+        settings = configure(Place())
+        if settings.is_remote:
+            return ()
+        async with looking(settings) as look:
+            return await load(look)
+
+    with suppress(RunnelError):
+        return [name for name in asyncio.run(names()) if name.startswith(incomplete)]
+    return []
+
+
+async def _ids(look: "Look") -> Sequence[str]:
+    from runnel.ports.archive import ExecutionFilter
+
+    found = await look.client.list_executions(ExecutionFilter(limit=LATEST))
+    return ["@last", *(header.execution_id for header in found)]
+
+
+async def _workflows(look: "Look") -> Sequence[str]:
+    return [each.name for each in await look.backend.archive.list_workflows(limit=LATEST)]
+
 
 File: TypeAlias = Annotated[
     Path,
@@ -104,7 +163,7 @@ class Place(NamedTuple):
 
 def configure_server(place: Place, *, concurrency: int | None = None) -> "Settings":
     """As `configure`, for what makes sense on a server only: there is always one."""
-    from runnel.runtime.addresses import redis_address
+    from runnel.app.stores import redis_address
     from runnel.settings import adjusted
 
     settings = configure(place, concurrency=concurrency)
@@ -150,7 +209,8 @@ def _check(place: Place) -> None:
 
 
 def parsed(name: str, option: str, text: str) -> object:
-    from runnel.settings import VARIABLES, SettingsError
+    from runnel.settings import SettingsError
+    from runnel.settings.variables import VARIABLES
 
     variable = VARIABLES[name]
     try:
@@ -158,3 +218,185 @@ def parsed(name: str, option: str, text: str) -> object:
     except ValueError as error:
         got = variable.hide(text)
         raise SettingsError([f"{option}: expected {error}, got '{got}'"]) from error
+
+
+# Options that say which executions are meant, and the filter that they make.
+
+Statuses: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--status", help="Only executions in this state; may be repeated.", show_default=False
+    ),
+]
+WorkflowName: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--workflow",
+        metavar="NAME",
+        help="Only executions of this workflow.",
+        autocompletion=complete_workflow,
+        show_default=False,
+    ),
+]
+HasLabels: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--label",
+        metavar="KEY=VALUE",
+        help="Only executions with this label; of several, with all of them.",
+        show_default=False,
+    ),
+]
+Since: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        metavar="WHEN",
+        help="Only executions created since then: 30m, 2h, 7d ago, or 2026-01-31T09:30.",
+        show_default=False,
+    ),
+]
+Until: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--until",
+        metavar="WHEN",
+        help="Only executions created before then, said as for --since.",
+        show_default=False,
+    ),
+]
+Search: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--search",
+        metavar="TEXT",
+        help="Only executions with this in their id, workflow, error or a label's value.",
+        show_default=False,
+    ),
+]
+
+_AGO = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
+_UNIT_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}
+
+
+class Chosen(NamedTuple):
+    """As the command line says it."""
+
+    status: list[str] | None = None
+    workflow: str | None = None
+    labels: list[str] | None = None
+    since: str | None = None
+    until: str | None = None
+    search: str | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(self)
+
+
+def filter_of(
+    chosen: Chosen,
+    now: float,
+    *,
+    known: "tuple[ExecutionState, ...] | None" = None,
+) -> "ExecutionFilter":
+    """Of the states in `known`, which are all of them unless given; raises InputError."""
+    from math import inf
+
+    from runnel.cli.session.inputs import read_labels
+    from runnel.client.listing import check_filter
+    from runnel.ports.archive import ExecutionFilter
+
+    wanted = ExecutionFilter(
+        states=_states(chosen.status or [], known),
+        workflow=chosen.workflow,
+        labels=read_labels(chosen.labels or [], allows_reserved=True),
+        created_from=-inf if chosen.since is None else moment_of("--since", chosen.since, now),
+        created_before=inf if chosen.until is None else moment_of("--until", chosen.until, now),
+        text=chosen.search or "",
+    )
+    check_filter(wanted)
+    return wanted
+
+
+def check_choice(execution_id: str | None, chosen: Chosen) -> None:
+    """Raises InputError unless one execution is named, or some are chosen."""
+    from runnel.errors import InputError
+
+    if execution_id is None and chosen.is_empty:
+        raise InputError("give the id of an execution, or say which ones: --workflow, --label, …")
+    if execution_id is not None and not chosen.is_empty:
+        raise InputError("give the id of an execution, or options that say which ones; not both")
+
+
+def moment_of(option: str, text: str, now: float) -> float:
+    """`2h` is two hours ago; a date without a zone is one of this machine's. Raises InputError."""
+    from datetime import datetime
+
+    from runnel.errors import InputError
+
+    ago = _AGO.fullmatch(text.strip())
+    if ago is not None:
+        return now - float(ago[1]) * _UNIT_S[ago[2]]
+    try:
+        return datetime.fromisoformat(text.strip()).astimezone().timestamp()
+    except (ValueError, OverflowError, OSError) as error:
+        raise InputError(
+            f"{option}: expected how long ago (30m, 2h, 7d) or a date (2026-01-31, "
+            f"2026-01-31T09:30, 2026-01-31T09:30Z), got '{text}'"
+        ) from error
+
+
+def _states(
+    names: list[str], known: "tuple[ExecutionState, ...] | None"
+) -> "tuple[ExecutionState, ...]":
+    from runnel.core.states import ExecutionState
+    from runnel.errors import InputError
+
+    allowed = known or tuple(ExecutionState)
+    for name in names:
+        if name.upper() not in allowed:
+            expected = ", ".join(state.lower() for state in allowed)
+            raise InputError(f"--status: expected one of {expected}, got '{name}'")
+    if not names:
+        return known or ()
+    return tuple(dict.fromkeys(ExecutionState(name.upper()) for name in names))
+
+
+# Durations and times as people type them: `90`, `1h30m`, `2026-12-01 09:00`.
+
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?[smhdw])+|\d+(?:\.\d+)?")
+_PART = re.compile(r"(\d+(?:\.\d+)?)([smhdw]?)")
+
+
+def parse_duration(text: str, option: str) -> float:
+    """Seconds; raises InputError, which names the option."""
+    if _DURATION.fullmatch(text.strip()) is None:
+        raise InputError(
+            f"{option}: expected seconds, or a duration such as 45s, 10m, 1h30m or 2d, "
+            f"got {quoted(text)}"
+        )
+    return sum(float(number) * _UNITS[unit or "s"] for number, unit in _PART.findall(text))
+
+
+def parse_moment(text: str, option: str, zone: tzinfo) -> float:
+    """Seconds since the epoch; what names no zone is in `zone`. Raises InputError."""
+    try:
+        found = datetime.fromisoformat(text.strip())
+        return (found if found.tzinfo is not None else found.replace(tzinfo=zone)).timestamp()
+    except (ValueError, OverflowError) as error:
+        raise InputError(
+            f"{option}: expected a time such as 2026-12-01T09:00 or 2026-12-01T08:00:00Z, "
+            f"got {quoted(text)}"
+        ) from error
+
+
+# Whether something is really meant.
+
+
+def ask(question: str, otherwise: str) -> None:
+    """Raises Abort for a no; InputError, with `otherwise`, when there is nobody to ask."""
+    if not sys.stdin.isatty():
+        raise InputError(f"{otherwise}; say so with --yes")
+    typer.confirm(question, abort=True, err=True)

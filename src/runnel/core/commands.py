@@ -6,11 +6,9 @@ from typing import TypeAlias
 import msgspec
 
 from runnel.core.ids import DefinitionHash, ExecutionId, NodeId, Ref, Token
-from runnel.core.log_lines import LogLine
-from runnel.core.retry import ErrorInfo
 from runnel.core.states import ExecutionState
-from runnel.core.taken import Taken
-from runnel.core.values import EMPTY_OBJECT, Value
+from runnel.core.values import EMPTY_OBJECT, LogLine, Value
+from runnel.core.workflow import ErrorInfo, Taken
 
 
 class _Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True, gc=False):

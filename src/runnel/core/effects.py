@@ -1,14 +1,16 @@
 """What is to be done once the events are stored: part of the same commit, or after it."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TypeAlias
 
 import msgspec
 
 from runnel.core.commands import Command
+from runnel.core.events import AnyEvent
 from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, Ref, Token
-from runnel.core.retry import ErrorInfo
 from runnel.core.values import NO_DATA, Value
+from runnel.core.workflow import ErrorInfo
 
 
 class TimerKind(StrEnum):
@@ -143,3 +145,16 @@ class PutDeadLetter(msgspec.Struct, frozen=True):
 # Done between two commits: the result is a command of its own.
 Afterwards: TypeAlias = LoadBlob | StoreOutput | ShareValues
 Effect: TypeAlias = IssueTask | DropTask | SetTimer | ClearTimer | Tell | PutDeadLetter | Afterwards
+
+
+# What deciding answers: the events that are true now, and the effects that follow from them.
+
+
+class Decision(msgspec.Struct, frozen=True, gc=False):
+    """The events have already been applied to the aggregate; nothing has left it yet."""
+
+    events: Sequence[AnyEvent] = ()
+    effects: Sequence[Effect] = ()
+
+
+NOTHING = Decision()

@@ -6,12 +6,9 @@ from typing import TypeAlias
 import msgspec
 
 from runnel.core.ids import NO_ITEM, DefinitionHash, ExecutionId, NodeId, Nonce, Token
-from runnel.core.log_lines import LogLine
-from runnel.core.retry import ErrorInfo
-from runnel.core.run_when import SkipReason
 from runnel.core.states import ExecutionState
-from runnel.core.taken import Taken
-from runnel.core.values import Value
+from runnel.core.values import LogLine, Value
+from runnel.core.workflow import ErrorInfo, SkipReason, Taken
 
 
 class Wait(StrEnum):

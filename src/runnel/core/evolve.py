@@ -13,7 +13,7 @@ from runnel.core.graph import Graph
 from runnel.core.ids import NO_ITEM, DefinitionHash
 from runnel.core.states import NODE_MOVES, NodeState, check_execution_move, check_node_move
 from runnel.core.states import ExecutionState as X
-from runnel.core.templates import compile_tree
+from runnel.core.templates.template import compile_tree
 from runnel.core.values import NULL, Value
 from runnel.errors import BrokenInvariantError
 

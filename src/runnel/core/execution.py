@@ -8,11 +8,9 @@ import msgspec
 from runnel.core.events import ExecutionCreated, Wait
 from runnel.core.graph import Graph
 from runnel.core.ids import NO_ITEM, ExecutionId, Nonce, Ref, Token
-from runnel.core.json_types import Json
-from runnel.core.retry import ErrorInfo
-from runnel.core.run_when import SkipReason
 from runnel.core.states import EXECUTION_FINAL, IN_FLIGHT, NODE_FINAL, ExecutionState, NodeState
-from runnel.core.values import Value
+from runnel.core.values import Json, Value
+from runnel.core.workflow import ErrorInfo, SkipReason
 
 
 class NodeRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

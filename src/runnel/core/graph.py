@@ -5,10 +5,9 @@ from collections import deque
 import msgspec
 
 from runnel.core.ids import DefinitionHash, NodeId
-from runnel.core.run_when import CLEAN_UP
-from runnel.core.templates import Expression, Tree, compile_expression, compile_tree
+from runnel.core.templates.template import Expression, Tree, compile_expression, compile_tree
 from runnel.core.values import NO_DATA
-from runnel.core.workflow import Cache, Node, Workflow, hash_workflow
+from runnel.core.workflow import CLEAN_UP, Cache, Node, Workflow, hash_workflow
 
 _encoder = msgspec.json.Encoder()
 

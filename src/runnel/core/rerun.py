@@ -6,7 +6,7 @@ from runnel.core.execution import Execution
 from runnel.core.graph import Graph
 from runnel.core.ids import NodeId
 from runnel.core.states import NodeState
-from runnel.core.taken import Taken
+from runnel.core.workflow import Taken
 
 _KEPT = frozenset({NodeState.COMPLETED, NodeState.SKIPPED})
 

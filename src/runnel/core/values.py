@@ -3,9 +3,16 @@
 Nothing on the hot path looks inside: handlers encode a value once, readers decode it once.
 """
 
+from typing import Any, TypeAlias
+
 import msgspec
 
-from runnel.core.json_types import Json
+# The JSON edge: what a user's payload is made of, as decoded from JSON.
+
+# None, bool, int, float, str, list of these, dict from str to these. Any, because a recursive
+# alias makes every step into a payload a cast that checks nothing at run time.
+Json: TypeAlias = Any
+
 
 INLINE_BYTES_MAX = 256 * 1024
 # Of a value that every item of a map carries. On servers, a task that names a blob and one that
@@ -47,3 +54,16 @@ def blob(key: str, size: int) -> Value:
 
 NULL = inline(None)
 EMPTY_OBJECT = inline({})
+
+
+# What a task has logged, as far as it is kept with its execution.
+
+# Of one attempt, the last ones: ten kilobytes at most, and nothing for code that does not log.
+LOG_LINES_MAX = 20
+LOG_LINE_CHARS_MAX = 500
+
+
+class LogLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    at: float
+    level: str
+    text: str

@@ -2,14 +2,177 @@
 
 import functools
 import hashlib
+from collections.abc import Iterable
 from enum import StrEnum
 
 import msgspec
 
-from runnel.core.ids import DefinitionHash, NodeId
-from runnel.core.json_types import Json
-from runnel.core.retry import RetryPolicy
-from runnel.core.run_when import RunWhen
+from runnel.core.ids import NO_ITEM, DefinitionHash, NodeId, Token
+from runnel.core.states import NodeState
+from runnel.core.values import INLINE_BYTES_MAX, SHARED_BYTES_MAX, Json, Value
+
+# The rule by which a node whose parents are all settled runs, or is skipped.
+
+
+class RunWhen(StrEnum):
+    DEFAULT = "default"
+    ALL_COMPLETED = "all_completed"
+    NONE_FAILED = "none_failed"
+    ALL_SETTLED = "all_settled"
+    ONE_FAILED = "one_failed"
+
+
+CLEAN_UP = frozenset({RunWhen.ALL_SETTLED, RunWhen.ONE_FAILED})
+
+
+class SkipReason(StrEnum):
+    CONDITION_FALSE = "condition is false"
+    PARENTS_SKIPPED = "all parents were skipped"
+    DEPENDENCY_FAILED = "dependency failed"
+    RULE_NOT_MET = "run_when was not met"
+    BY_ITSELF = "its own code skipped it"
+
+
+class ParentOutcome(StrEnum):
+    """What a settled parent means to its children.
+
+    CUT_OFF is a parent that was cancelled after it had been handed to a worker: its code may have
+    had effects, so a `one_failed` node cleans up after it. BLOCKED never ran because of a failure
+    further up.
+    """
+
+    COMPLETED = "completed"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+    CUT_OFF = "cut off"
+    BLOCKED = "blocked"
+
+
+def outcome_of(state: NodeState, attempt: int, reason: SkipReason | None) -> ParentOutcome:
+    if state is NodeState.COMPLETED:
+        return ParentOutcome.COMPLETED
+    if state is NodeState.FAILED:
+        return ParentOutcome.FAILED
+    if state is NodeState.CANCELLED:
+        return ParentOutcome.CUT_OFF if attempt else ParentOutcome.BLOCKED
+    is_blocked = reason is SkipReason.DEPENDENCY_FAILED
+    return ParentOutcome.BLOCKED if is_blocked else ParentOutcome.SKIPPED
+
+
+_GOOD = frozenset({ParentOutcome.COMPLETED, ParentOutcome.SKIPPED})
+_BAD = frozenset({ParentOutcome.FAILED, ParentOutcome.CUT_OFF, ParentOutcome.BLOCKED})
+_TRIGGERS_CLEAN_UP = frozenset({ParentOutcome.FAILED, ParentOutcome.CUT_OFF})
+
+
+def judge(rule: RunWhen, parents: Iterable[ParentOutcome]) -> SkipReason | None:
+    """None means run; otherwise why the node is skipped. A node without parents always runs."""
+    outcomes = set(parents)
+    if not outcomes or rule is RunWhen.ALL_SETTLED:
+        return None
+    if rule is RunWhen.ONE_FAILED:
+        return None if outcomes & _TRIGGERS_CLEAN_UP else SkipReason.RULE_NOT_MET
+    if outcomes & _BAD:
+        return SkipReason.DEPENDENCY_FAILED
+    if rule is RunWhen.ALL_COMPLETED and ParentOutcome.SKIPPED in outcomes:
+        return SkipReason.RULE_NOT_MET
+    if rule is RunWhen.DEFAULT and ParentOutcome.COMPLETED not in outcomes:
+        return SkipReason.PARENTS_SKIPPED
+    return None
+
+
+# When a failed task is tried again, and how long that waits.
+
+# Document 000: bad data and programming errors do not get better by trying again.
+NOT_RETRYABLE = frozenset(
+    {"ValueError", "TypeError", "KeyError", "AttributeError", "JSONDecodeError", "DecodeError"}
+)
+# Tasks that a dying worker ran are suspects, the killer and its neighbours alike: from the second
+# death on each comes back at a moment of its own within so long, doubled by every further death.
+CRASH_SPREAD_S = 2.0
+CRASH_SPREAD_S_MAX = 60.0
+TRACEBACK_CHARS_MAX = 8_000
+MESSAGE_CHARS_MAX = 2_000
+# A service that asks to be left alone for longer is asked again after so long all the same.
+RETRY_AFTER_S_MAX = 3_600.0
+
+
+class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """An error as it travels: `types` are the class and its bases, most derived first.
+
+    `retryable` is the error's own verdict; None leaves it to the class names and the policy.
+    `retry_after_s` is the least delay that makes sense, as an overloaded service names it.
+    """
+
+    type: str
+    message: str
+    types: tuple[str, ...] = ()
+    retryable: bool | None = None
+    traceback: str | None = None
+    retry_after_s: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.message}" if self.message else self.type
+
+
+class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Up to `max_retries` more attempts; the delay before the n-th grows by `exponential_base`."""
+
+    max_retries: int = 3
+    initial_delay: float = 1.0
+    max_delay: float = 60.0
+    exponential_base: float = 2.0
+    jitter: bool = True
+    retry_on: tuple[str, ...] = ()
+    no_retry_on: tuple[str, ...] = ()
+
+    def delay_after(
+        self, failures: int, token: Token, *, least_s: float | None = None
+    ) -> float | None:
+        """Seconds to wait after the `failures`-th failure (1-based); None means give up.
+
+        `least_s` is what the error asked for: it holds beyond `max_delay`, up to an hour.
+        """
+        if failures > self.max_retries:
+            return None
+        delay = max(self._delay(failures), min(least_s or 0.0, RETRY_AFTER_S_MAX))
+        return delay + delay / 2 * _fraction(token) if self.jitter else delay
+
+    def is_retryable(self, error: ErrorInfo) -> bool:
+        """The node's own lists first, then the error's verdict, then the class names."""
+        names = set(error.types) | {error.type}
+        if names & set(self.no_retry_on):
+            return False
+        if names & set(self.retry_on):
+            return True
+        if error.retryable is not None:
+            return error.retryable
+        return not names & NOT_RETRYABLE
+
+    def _delay(self, failures: int) -> float:
+        try:
+            grown = self.initial_delay * self.exponential_base ** (failures - 1)
+        except OverflowError:
+            return self.max_delay
+        return min(self.max_delay, grown)
+
+
+def delay_after_crash(losses: int, token: Token) -> float:
+    """Seconds to wait after the `losses`-th worker (1-based) has died with this task.
+
+    The first death costs nothing: almost always it says nothing about the task.
+    """
+    if losses <= 1:
+        return 0.0
+    doublings = min(losses - 2, 10)  # enough for the longest, and no overflow
+    return min(CRASH_SPREAD_S_MAX, CRASH_SPREAD_S * 2.0**doublings) * _fraction(token)
+
+
+def _fraction(token: Token) -> float:
+    """A number in [0, 1) that depends on the ids only, so that deciding twice gives the same."""
+    text = f"{token.execution_id}/{token.node_id}/{token.item}/{token.attempt}"
+    digest = hashlib.blake2b(text.encode(), digest_size=6).digest()
+    return int.from_bytes(digest, "big") / 2**48
+
 
 FORMAT = 1
 TIMEOUT_S_DEFAULT = 300.0
@@ -130,3 +293,36 @@ def decode_workflow(data: bytes) -> Workflow:
 
 def hash_workflow(workflow: Workflow) -> DefinitionHash:
     return DefinitionHash(hashlib.sha256(encode_workflow(workflow)).hexdigest()[:32])
+
+
+# The engine-wide limits that deciding obeys.
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """`losses_max` is how many dead workers one task may leave behind before it is set aside.
+
+    `window` bounds the tasks of one execution (and the items of one map) that are out at once.
+    A value of more than `shared_bytes_max` is put aside before a map begins whose items would carry
+    more of it, all together, than `inline_bytes_max`.
+    """
+
+    losses_max: int = 10
+    window: int = 1_000
+    inline_bytes_max: int = INLINE_BYTES_MAX
+    shared_bytes_max: int = SHARED_BYTES_MAX
+    map_items_max: int = 1_000_000
+    keeps_exhausted: bool = False
+    """Whether tasks whose retries are used up go to the dead letters too (DLQ_POLICY=all)."""
+
+
+# One node or item that a rerun does not run again.
+
+
+class Taken(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Either its `output`, or why it was skipped; `detail` is what its own code said then."""
+
+    node: NodeId
+    item: int = NO_ITEM
+    output: Value | None = None
+    skip: SkipReason | None = None
+    detail: str = ""

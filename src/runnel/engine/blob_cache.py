@@ -2,7 +2,11 @@
 
 from collections import OrderedDict
 
-from runnel.ports.blobs import BlobStore
+from runnel.engine.liveness import Patience
+from runnel.errors import NotFoundError, StoreError
+from runnel.ports.clock import Clock
+from runnel.ports.records import BlobStore
+from runnel.ports.telemetry import STORE_FAILED, Telemetry
 
 BYTES_MAX = 64 * 1024 * 1024
 KEPT_MIN = 8
@@ -49,3 +53,53 @@ class BlobCache:
         while self._size > BYTES_MAX and len(self._blobs) > KEPT_MIN:
             _, dropped = self._blobs.popitem(last=False)
             self._size -= len(dropped)
+
+
+# Blobs for deciding: a read that fails is tried again before it is the end of an execution.
+
+# The whole partition waits meanwhile: long enough for a moment without a free file handle, short
+# enough for those whose blobs can be read.
+TRY_AGAIN_S = (0.1, 0.4, 1.5, 4.0)
+
+
+class PatientBlobs(BlobCache):
+    """A blob that stays unreadable is its execution's misfortune, not that of the partition."""
+
+    def __init__(self, store: BlobStore, clock: Clock, telemetry: Telemetry) -> None:
+        super().__init__(store)
+        self._clock = clock
+        self._telemetry = telemetry
+
+    async def get(self, key: str) -> bytes:
+        """Raises NotFoundError: at once for what is not there, later for what can't be read."""
+        for delay_s in TRY_AGAIN_S:
+            try:
+                return await super().get(key)
+            except StoreError as error:
+                self._telemetry.event(STORE_FAILED, call="get", error=str(error))
+            await self._clock.sleep(delay_s)
+        try:
+            return await super().get(key)
+        except StoreError as error:
+            raise NotFoundError("readable blob", key, hint=str(error)) from error
+
+
+# Blobs for tasks: a store that can't be reached is waited for, it is no failure of the task.
+
+
+class LastingBlobs:
+    """Asks again until it gets an answer; what bounds that is the time limit of the task."""
+
+    def __init__(self, blobs: BlobStore, patience: Patience) -> None:
+        self._blobs = blobs
+        self._patience = patience
+
+    async def put(self, key: str, data: bytes) -> None:
+        await self._patience.until_done(lambda: self._blobs.put(key, data), "put")
+
+    async def get(self, key: str) -> bytes:
+        """Raises NotFoundError('blob', key)."""
+        return await self._patience.until_done(lambda: self._blobs.get(key), "get")
+
+    async def delete(self, prefix: str) -> int:
+        return await self._patience.until_done(lambda: self._blobs.delete(prefix), "delete")

@@ -3,18 +3,60 @@
 Its output is an object of `status`, `headers` and `body`; docs/handlers.md lists the settings.
 """
 
+import hashlib
 from collections.abc import Mapping
+
+import msgspec
 
 from runnel.authoring.calls import Call, ContextPlace, Mode
 from runnel.authoring.context import Context
-from runnel.core.json_types import Json
-from runnel.handlers.http.body import content_of
-from runnel.handlers.http.statuses import OK, RETRIED, Verdicts, status_error
-from runnel.handlers.http.wanted import shown_url, wanted_of
-from runnel.handlers.http.web import Web
-from runnel.handlers.loop_time import Waits
-from runnel.handlers.means import check_config
-from runnel.handlers.mocking import ABSENT, Mock, mock_of
+from runnel.core.values import Json
+from runnel.handlers.http import Web
+from runnel.handlers.http.request import OK, RETRIED, Verdicts, shown_url, status_error, wanted_of
+from runnel.handlers.http.response_body import content_of
+from runnel.handlers.permissions import Waits, check_config
+
+# `mock`: a handler that answers without calling anybody, after a while, for trying things out.
+
+DELAY_S = (1.0, 2.0)
+ABSENT = object()
+MOCK_STATUS = 200
+
+
+class Mock(msgspec.Struct, frozen=True, kw_only=True):
+    """`response` is ABSENT when the handler has to think of one itself."""
+
+    delay_s: tuple[float, float] = DELAY_S
+    statuses: tuple[int, ...] = (MOCK_STATUS,)
+    response: Json = ABSENT
+
+    async def wait(self, ctx: Context, clock: Waits) -> int:
+        """Takes its time and returns the status of this attempt; the last one goes on for ever."""
+        least, most = self.delay_s
+        await clock.sleep(least + (most - least) * _fraction(ctx))
+        return self.statuses[min(ctx.attempt, len(self.statuses)) - 1]
+
+
+def mock_of(config: Json) -> Mock | None:
+    """Of a config that was checked; None when the handler is to do its real work."""
+    found = config.get("mock", False)
+    if found is False:
+        return None
+    given = {} if found is True else found
+    delay, status = given.get("delay", list(DELAY_S)), given.get("status", MOCK_STATUS)
+    least, most = delay if isinstance(delay, list) else (delay, delay)
+    return Mock(
+        delay_s=(float(least), float(most)),
+        statuses=tuple(status) if isinstance(status, list) else (status,),
+        response=given.get("response", ABSENT),
+    )
+
+
+def _fraction(ctx: Context) -> float:
+    """In [0, 1), different for each task and the same whenever it is asked for."""
+    digest = hashlib.blake2b(f"{ctx.idempotency_key}/{ctx.attempt}".encode(), digest_size=6)
+    return int.from_bytes(digest.digest(), "big") / 2**48
+
 
 # A session of somebody else's does not belong into a history.
 UNTOLD = frozenset({"set-cookie", "set-cookie2"})

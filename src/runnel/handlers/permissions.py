@@ -1,15 +1,22 @@
 """Which functions and programs an operator lets workflows run: a document alone enables nothing."""
 
+import asyncio
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from pathlib import Path
+from typing import Protocol, TypeAlias
 
 import msgspec
 
 from runnel.authoring.calls import AnyFunction
-from runnel.errors import NotAllowedError, ProgramNotFoundError
+from runnel.core.validation.handler_settings import config_problems
+from runnel.core.values import Json
+from runnel.errors import InputError, NotAllowedError, ProgramNotFoundError, ServiceRefusedError
 
 ALL = "*"
 _PYTHON = "RUNNEL_ALLOW_PYTHON"
@@ -91,3 +98,155 @@ def _covers(entry: str, module: str) -> bool:
         return module == entry[:-2]
     package = entry.removesuffix(".*")
     return entry.endswith(".*") and (module == package or module.startswith(f"{package}."))
+
+
+# Which addresses workflows may reach: public ones, and those that the operator names.
+#
+# Inside a private network, or on the machine itself, a URL in a submitted document would reach
+# what no outsider can: databases, admin pages, and the metadata service that hands out a cloud's
+# keys.
+
+Address: TypeAlias = IPv4Address | IPv6Address
+
+ALL_ADDRESSES = "*"
+# Where clouds keep keys, also inside networks that are private: only to be had by their name.
+# 168.63.129.16 is Azure's, and looks public.
+METADATA = tuple(
+    map(
+        ip_network,
+        (
+            "169.254.0.0/16",
+            "fe80::/10",
+            "fd00:ec2::254/128",
+            "fd20:ce::254/128",
+            "100.100.100.200/32",
+            "168.63.129.16/32",
+            "192.0.0.192/32",
+        ),
+    )
+)
+# Not public, although Python before 3.12.4 takes them for it, or does not know them at all.
+_NOT_PUBLIC = tuple(map(ip_network, ("192.0.0.0/24", "64:ff9b:1::/48", "fec0::/10")))
+# IPv6 addresses that stand for an IPv4 address, which is in their last four bytes.
+_TRANSLATED = tuple(map(ip_network, ("64:ff9b::/96", "::/96")))
+
+
+class Addresses(msgspec.Struct, frozen=True):
+    """`entries` are networks, addresses and names of hosts that may be reached besides public
+    ones; `*` allows all private ones but the metadata services.
+    """
+
+    entries: tuple[str, ...] = ()
+
+    def check(self, host: str, address: str) -> None:
+        """Raises ServiceRefusedError, which names the setting that would allow it."""
+        if not self._allows(host, plain(address)):
+            raise ServiceRefusedError(
+                f"'{host}' is at {address}, which is not a public address: who runs the worker has "
+                f"to allow it, with RUNNEL_ALLOW_PRIVATE_ADDRESSES={host} for example"
+            )
+
+    def _allows(self, host: str, address: Address) -> bool:
+        if host.lower().rstrip(".") in map(str.lower, self.entries):
+            return True
+        if any(_is_in(address, entry) for entry in self.entries):
+            return True
+        if any(address in network for network in METADATA):
+            return False
+        return is_public(address) or ALL_ADDRESSES in self.entries
+
+
+def plain(address: str) -> Address:
+    """An IPv4 address in the clothes of an IPv6 one is the IPv4 address."""
+    found = ip_address(address.partition("%")[0])
+    if isinstance(found, IPv4Address):
+        return found
+    inner = found.ipv4_mapped or found.sixtofour
+    if inner is None and found.teredo is not None:
+        inner = found.teredo[1]
+    if inner is None and any(found in network for network in _TRANSLATED) and int(found) > 1:
+        inner = IPv4Address(int(found) & 0xFFFFFFFF)
+    return found if inner is None else inner
+
+
+def is_public(address: Address) -> bool:
+    is_known = any(address in network for network in _NOT_PUBLIC)
+    return (
+        address.is_global and not is_known and not address.is_multicast and not address.is_reserved
+    )
+
+
+def _is_in(address: Address, entry: str) -> bool:
+    try:
+        return address in ip_network(entry, strict=False)
+    except ValueError:  # the name of a host
+        return False
+
+
+# Waiting on the event loop, for handlers that were given no clock.
+
+
+class Waits(Protocol):
+    """The part of a Clock that handlers need."""
+
+    def now(self) -> float: ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+    def timeout(self, seconds: float) -> AbstractAsyncContextManager[object]: ...
+
+
+class LoopTime:
+    def now(self) -> float:
+        return time.time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def timeout(self, seconds: float) -> AbstractAsyncContextManager[object]:
+        return asyncio.timeout(seconds)
+
+
+# What handlers are given to work with: what the operator allows, where models are, time.
+
+LLM_URL = "https://api.openai.com/v1"
+
+
+class Means(msgspec.Struct, frozen=True, kw_only=True):
+    """By default what a user on the own machine may do: any function, any program.
+
+    `llm_api_key` is sent to `llm_url` and to nobody else.
+    """
+
+    functions: Functions = Functions()
+    programs: Programs = Programs()
+    addresses: Addresses = Addresses()
+    llm_url: str = LLM_URL
+    llm_api_key: str | None = None
+    clock: Waits = msgspec.field(default_factory=LoopTime)
+
+    def with_app(self, module: str, tasks: Iterable[str]) -> "Means":
+        """The functions that the module defines are allowed too, and so are these tasks."""
+        functions = self.functions.with_module(module).with_names(tasks)
+        return msgspec.structs.replace(self, functions=functions)
+
+    def with_functions(self, patterns: Iterable[str]) -> "Means":
+        return msgspec.structs.replace(self, functions=self.functions.with_names(patterns))
+
+
+def check_config(handler: str, config: Json) -> None:
+    """Raises InputError with every problem of a config whose templates are filled in."""
+    problems = list(config_problems(handler, config))
+    if problems:
+        raise InputError(f"handler '{handler}': " + "; ".join(problems))
+
+
+# Texts of others in messages: their beginning, and a mark where they were cut.
+#
+# By the mark, whoever hides secrets knows that half of one may stand before it.
+
+CUT = "…"
+
+
+def short(text: str, chars_max: int) -> str:
+    return text if len(text) <= chars_max else text[: chars_max - len(CUT)] + CUT

@@ -10,8 +10,8 @@ import inspect
 from functools import lru_cache
 
 from runnel.authoring.calls import AUTO, AnyFunction, Call, ContextPlace, mode_of
-from runnel.authoring.locate import locate
-from runnel.core.json_types import Json
+from runnel.authoring.functions import locate
+from runnel.core.values import Json
 from runnel.errors import InputError
 from runnel.handlers.permissions import Functions
 

@@ -1,16 +1,53 @@
 """The lasting side of a backend: definitions, executions to list and read, dead letters."""
 
+import base64
+import binascii
 from collections.abc import Iterator, Mapping, Sequence
-from math import inf
-from typing import Protocol
+from math import inf, isfinite
+from typing import NewType, Protocol, TypeAlias
 
 import msgspec
 
 from runnel.core.effects import DeadLetter
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.states import ExecutionState
-from runnel.ports.cursor import Cursor
+from runnel.errors import InputError
 from runnel.ports.store import Header
+
+# Where a page of executions ended, as a text that callers keep and give back.
+#
+# Newest first, by (created_at, id): the place stays what it is when the execution there is
+# deleted, and nothing that begins later moves it.
+
+Cursor = NewType("Cursor", str)
+"""Opaque: what it is made of may change; one of an earlier version is refused then."""
+Place: TypeAlias = tuple[float, str]
+
+NEWEST: Place = (inf, "")
+"""Before everything."""
+
+_CHARS_MAX = 4_000
+_decode = msgspec.json.Decoder(tuple[float, str]).decode
+
+
+def cursor_at(place: Place) -> Cursor:
+    data = base64.urlsafe_b64encode(msgspec.json.encode(place))
+    return Cursor(data.decode().rstrip("="))
+
+
+def place_at(cursor: str) -> Place:
+    """Raises InputError for a text that no page has given."""
+    try:
+        if len(cursor) > _CHARS_MAX:
+            raise ValueError
+        padded = cursor + "=" * (-len(cursor) % 4)
+        place = _decode(base64.b64decode(padded.encode("ascii"), altchars=b"-_", validate=True))
+        if not isfinite(place[0]):
+            raise ValueError
+    except (ValueError, binascii.Error, msgspec.MsgspecError) as error:
+        raise InputError("the place in a list: expected what the page before it gave") from error
+    return place
+
 
 LOOKED_MAX = 10_000
 """So many executions are looked at for one page, or for one count of a state."""
@@ -143,3 +180,20 @@ class Archive(Protocol):
 
     async def delete_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
         """How many of them were there; they are gone from all places that keep letters."""
+
+
+# How long what has ended is kept.
+
+
+class Retention(Protocol):
+    async def delete_finished(self, state: ExecutionState, *, before: float, limit: int) -> int:
+        """Deletes root executions that ended in this state before then, with all their children.
+
+        At most `limit`, the oldest first, and none of which a child still runs; returns how many.
+        """
+
+    async def delete_ownerless(self, *, idle_s: float) -> int:
+        """Deletes blobs whose execution there is not, and which were not touched for so long.
+
+        What a process has left that died before its command was stored; returns how many.
+        """

@@ -34,3 +34,28 @@ class Records(Protocol):
 
     async def delete(self, kind: str, key: str, *, revision: int | None = None) -> bool:
         """Whether it was there; raises ConflictError if that was another revision."""
+
+
+# How many requests somebody has made lately, counted over all processes that share a store.
+
+
+class RequestWindows(Protocol):
+    async def admit(self, who: str, *, limit: int, window_s: float) -> float:
+        """0 when this request is one of at most `limit` in any window of this length, and counted.
+
+        Otherwise the seconds until one would be admitted; a request that was not is not counted.
+        """
+
+
+# Where values live that are too large to be carried along.
+
+
+class BlobStore(Protocol):
+    async def put(self, key: str, data: bytes) -> None:
+        """Returns once the content is safe; putting the same key again replaces it whole."""
+
+    async def get(self, key: str) -> bytes:
+        """Raises NotFoundError('blob', key)."""
+
+    async def delete(self, prefix: str) -> int:
+        """Removes every blob whose key begins so; returns how many there were."""

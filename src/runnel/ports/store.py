@@ -13,9 +13,9 @@ import msgspec
 from runnel.core.commands import Command, CreateExecution
 from runnel.core.effects import DeadLetter, Task, TimerKey
 from runnel.core.ids import ExecutionId, Token
-from runnel.core.retry import ErrorInfo
 from runnel.core.states import ExecutionState
-from runnel.ports.registry import Attendance, Orders, QueueRecord, WorkerAbout, WorkerRecord
+from runnel.core.workflow import ErrorInfo
+from runnel.ports.workers import Attendance, Orders, QueueRecord, WorkerAbout, WorkerRecord
 
 Position = NewType("Position", str)
 

@@ -6,8 +6,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from runnel.core.retry import RetryPolicy
-from runnel.ports.registry import BEATS_PER_TIMEOUT_MIN
+from runnel.core.workflow import RetryPolicy
+from runnel.ports.workers import BEATS_PER_TIMEOUT_MIN
 
 Durability: TypeAlias = Literal["process", "power"]
 Environment: TypeAlias = Literal["dev", "test", "prod"]

@@ -1,7 +1,12 @@
 """The Telemetry port as log lines: one for each decision, its name first, its ids as fields."""
 
 import logging
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Literal
+
+import msgspec
 
 from runnel.core import events as e
 from runnel.core.effects import Task
@@ -11,7 +16,49 @@ from runnel.core.ids import NO_ITEM, Token
 from runnel.core.states import EXECUTION_FINAL, ExecutionState
 from runnel.ports import telemetry as names
 from runnel.ports.store import Header
-from runnel.telemetry.levels import level_of
+from runnel.telemetry.redaction import Hide, Redactor
+
+# How loud each event is.
+#
+# What somebody must look at is a warning, what will not be right by itself an error.
+
+_LOUDEST = (names.ARCHIVE_SET_ASIDE, names.ARCHIVE_FENCED, names.ARCHIVE_GAP)
+_LOUD = (
+    names.COMMAND_POISONED,
+    names.MESSAGE_UNREADABLE,
+    names.PARTITION_LOST,
+    names.STORE_FAILED,
+    names.THREAD_ABANDONED,
+    names.ARCHIVE_LATE,
+    names.WORKER_DEAD,
+    names.ORCHESTRATOR_DEAD,
+    names.TASKS_UNSERVED,
+    names.WORKERS_MISSING,
+    names.EXECUTION_REPAIRED,
+    names.INBOX_STALE,
+    names.EXECUTION_FAILED,
+    names.SETTING_UNKNOWN,
+    names.SCHEDULE_MISSED,
+    names.SCHEDULE_FAILED,
+)
+_QUIET = (
+    names.TASK_STARTED,
+    names.TASK_LOST,
+    names.REPORT_REFUSED,
+    names.HANDLER_METRIC,
+    names.NODE_SETTLED,
+    names.EXECUTION_STARTED,
+)
+LEVELS: Mapping[str, int] = {
+    **dict.fromkeys(_LOUDEST, logging.ERROR),
+    **dict.fromkeys(_LOUD, logging.WARNING),
+    **dict.fromkeys(_QUIET, logging.DEBUG),
+}
+
+
+def level_of(name: str) -> int:
+    return LEVELS.get(name, logging.INFO)
+
 
 LOGGER = "runnel"
 _log = logging.getLogger(LOGGER)
@@ -87,3 +134,107 @@ def _ids(token: Token) -> dict[str, object]:
         "attempt": token.attempt,
     }
     return ids if token.item == NO_ITEM else {**ids, "item": token.item}
+
+
+# Log records as lines: for a person at a terminal, or one JSON object each.
+
+# What every record has: the rest was given by whoever logged.
+_STANDARD = frozenset(
+    {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "event", "fields"}
+)
+
+
+class _Line(logging.Formatter):
+    def __init__(self, redactor: Redactor) -> None:
+        super().__init__()
+        self._redactor = redactor
+
+    def _fields(self, record: logging.LogRecord) -> dict[str, object]:
+        """Those of an event, or the extras of an ordinary record; without secrets and Nones."""
+        given: dict[str, object] = getattr(record, "fields", None) or {
+            key: value for key, value in vars(record).items() if key not in _STANDARD
+        }
+        return {
+            self._redactor.text(key): self._redactor.value(key, value)
+            for key, value in given.items()
+            if value is not None
+        }
+
+    def _message(self, record: logging.LogRecord) -> str:
+        event: object = getattr(record, "event", None)
+        return self._redactor.text(str(event or record.getMessage()))
+
+    def _traceback(self, record: logging.LogRecord) -> str:
+        if record.exc_info is None or record.exc_info[0] is None:
+            return ""
+        return self._redactor.text(self.formatException(record.exc_info))
+
+
+class JsonLine(_Line):
+    """`at`, `level`, `event` (or `message` and `logger`), what the process is, then the fields."""
+
+    def __init__(self, redactor: Redactor, about: dict[str, str]) -> None:
+        super().__init__(redactor)
+        self._about = about
+
+    def format(self, record: logging.LogRecord) -> str:
+        is_event = getattr(record, "event", None) is not None
+        said = {} if is_event else {"logger": record.name}
+        line: dict[str, object] = {
+            **self._fields(record),
+            "at": _utc(record.created),
+            "level": record.levelname.lower(),
+            "event" if is_event else "message": self._message(record),
+            **said,
+            **self._about,
+        }
+        first = ("at", "level", "event", "message")
+        ordered = {key: line.pop(key) for key in first if key in line}
+        trace = self._traceback(record)
+        if trace:
+            line["traceback"] = trace
+        return msgspec.json.encode(ordered | line, enc_hook=str).decode()
+
+
+class HumanLine(_Line):
+    """`12:03:04 warning store.failed call=renew error=…`, in the local time."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S")
+        fields = " ".join(f"{key}={value}" for key, value in self._fields(record).items())
+        words = [at, f"{record.levelname.lower():<7}", self._message(record), fields]
+        trace = self._traceback(record)
+        return " ".join(word for word in words if word) + (f"\n{trace}" if trace else "")
+
+
+def _utc(at: float) -> str:
+    moment = datetime.fromtimestamp(at, UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1_000:03}Z"
+
+
+# Where the log lines of a process go: to stderr, in one of two forms.
+
+
+def write_logs(
+    *,
+    format_: Literal["auto", "human", "json"],
+    level: str,
+    secrets: Iterable[str] = (),
+    hide: Hide | None = None,
+    about: dict[str, str] | None = None,
+) -> None:
+    """All loggers of this process, user code's too; `auto` is human on a terminal, else JSON.
+
+    No line shows `secrets`, nor what `hide` takes out; `about` says in each JSON line which process
+    it is.
+    """
+    logging.raiseExceptions = False  # a closed stderr is no reason to fail
+    is_human = format_ == "human" or (format_ == "auto" and sys.stderr.isatty())
+    redactor = Redactor(secrets, hide=hide)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(HumanLine(redactor) if is_human else JsonLine(redactor, about or {}))
+    root = logging.getLogger()
+    for former in root.handlers[:]:
+        root.removeHandler(former)
+    root.addHandler(handler)
+    root.setLevel(level.upper())

@@ -4,10 +4,10 @@ import sqlite3
 from pathlib import Path
 from typing import Protocol
 
-from runnel.backends.feed_entries import ENTRIES_MAX
+from runnel.backends.feed_log import ENTRIES_MAX
 from runnel.backends.memory import MemoryBackend
-from runnel.backends.sqlite import SqliteBackend
-from runnel.ports.backend import Backend
+from runnel.backends.sqlite.backend import SqliteBackend
+from runnel.ports import Backend
 from runnel.ports.store import Lease
 from runnel.testing.clock import FakeClock
 

@@ -1,12 +1,38 @@
 """A schedule as people say it, and as it is kept with what has become of it."""
 
 from enum import StrEnum
+from typing import TypeVar
 
 import msgspec
 
 from runnel.core.ids import ExecutionId
-from runnel.core.json_types import Json
-from runnel.triggers.formats import decode_record
+from runnel.core.values import Json
+from runnel.errors import NewerFormatError, UnreadableFormatError
+
+# Records carry the version of their form: what a later one wrote is left alone.
+
+T = TypeVar("T")
+
+
+class _Versioned(msgspec.Struct):
+    format: int
+
+
+_version = msgspec.json.Decoder(_Versioned)
+
+
+def decode_record(data: bytes, decoder: msgspec.json.Decoder[T], *, what: str, known: int) -> T:
+    """Raises UnreadableFormatError, and NewerFormatError above the version that is `known`."""
+    try:
+        found = _version.decode(data).format
+        if found > known:
+            raise NewerFormatError(
+                f"{what} has format {found}, this Runnel knows up to {known}: upgrade Runnel"
+            )
+        return decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise UnreadableFormatError(f"{what} can't be read: {error}") from error
+
 
 KIND = "schedule"
 FORMAT = 1

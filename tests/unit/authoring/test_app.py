@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runnel.authoring.app import AppError, load_app, tasks_of_app
-from runnel.authoring.registry import HandlerRegistry
+from runnel.authoring.registry import AppError, HandlerRegistry, load_app, tasks_of_app
 from runnel.errors import InputError
 from runnel.handlers import builtin_registry
 

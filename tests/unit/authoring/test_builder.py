@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import runnel
-from runnel import InvalidWorkflowError, RetryPolicy, WorkflowDAG
-from runnel.authoring.step_context import StepOutputs
-from runnel.core.run_when import RunWhen
-from runnel.core.workflow import OnFailure
+from runnel.authoring.builder import WorkflowDAG
+from runnel.authoring.context import StepOutputs
+from runnel.core.workflow import OnFailure, RetryPolicy, RunWhen
+from runnel.errors import InvalidWorkflowError
 
 ROOT = Path(__file__).parents[3]
 PUBLIC = [

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from runnel.authoring.document import read_document
-from runnel.authoring.place import PROBLEMS_MAX
-from runnel.core.retry import RetryPolicy
-from runnel.core.run_when import RunWhen
+from runnel.authoring.documents import read_document
+from runnel.authoring.documents.fields import PROBLEMS_MAX
 from runnel.core.workflow import (
     Node,
     OnFailure,
     RateLimit,
+    RetryPolicy,
+    RunWhen,
     Workflow,
     decode_workflow,
     encode_workflow,

@@ -6,22 +6,27 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from runnel.authoring.document import read_document
-from runnel.authoring.document_schema import (
+from runnel.authoring.documents import read_document
+from runnel.authoring.documents.fields import (
+    CACHE_TABLE,
+    NODE_TABLE,
+    RATE_LIMIT_TABLE,
+    RETRY_TABLE,
+    WORKFLOW_TABLE,
+    Checked,
+    Table,
+)
+from runnel.authoring.documents.files import read_data
+from runnel.authoring.documents.schema import (
+    MEANINGS,
     SHAPES,
     document_schema,
     shape_of,
     shipped_schema,
     written_schema,
 )
-from runnel.authoring.field_meanings import MEANINGS
-from runnel.authoring.fields import Checked, Table
-from runnel.authoring.files import read_data
-from runnel.authoring.node_fields import CACHE_TABLE, NODE_TABLE, RETRY_TABLE
-from runnel.authoring.workflow_fields import RATE_LIMIT_TABLE, WORKFLOW_TABLE
 from runnel.cli.main import run_command
-from runnel.core.handler_settings import SETTINGS
-from runnel.core.service_settings import ANYTHING
+from runnel.core.validation.handler_settings import ANYTHING, SETTINGS
 from runnel.errors import InvalidWorkflowError
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -44,7 +49,7 @@ def problems(document: object) -> list[str]:
 
 
 def test_the_shipped_file_is_current() -> None:
-    """Write it anew: `python -m runnel.authoring.document_schema`."""
+    """Write it anew: `python -m runnel.authoring.documents.schema`."""
     assert shipped_schema() == written_schema()
 
 

@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from runnel.authoring.document import read_document
-from runnel.authoring.export import to_document
-from runnel.authoring.load import load_text
-from runnel.authoring.yaml_writing import write_yaml
+from runnel.authoring.documents import load_text, read_document
+from runnel.authoring.documents.export import to_document
+from runnel.authoring.documents.yaml import write_yaml
 
 DOCUMENT: dict[str, Any] = {
     "name": "w",

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from runnel.authoring.inputs import check_input, parse_assignments
+from runnel.authoring.input_schema import check_input, parse_assignments
 from runnel.core.workflow import Workflow
 from runnel.errors import InputError, InvalidInputError
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from runnel.authoring.load import load_file, load_text
+from runnel.authoring.documents import load_file, load_text
 from runnel.core.workflow import Workflow
 from runnel.errors import InvalidWorkflowError
 from tests.unit.authoring.samples import node, of_a, workflow

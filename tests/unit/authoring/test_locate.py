@@ -2,7 +2,7 @@
 
 import pytest
 
-from runnel.authoring.locate import NotImportableError, locate
+from runnel.authoring.functions import NotImportableError, locate
 
 
 @pytest.mark.parametrize(

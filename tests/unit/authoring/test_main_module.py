@@ -7,10 +7,14 @@ from types import ModuleType
 
 import pytest
 
-from runnel.authoring.locate import locate
-from runnel.authoring.main_module import import_folder, loaded_module, main_name
-from runnel.authoring.python_paths import python_file
-from runnel.authoring.tracing.function_names import function_name
+from runnel.authoring.functions import (
+    function_name,
+    import_folder,
+    loaded_module,
+    locate,
+    main_name,
+)
+from runnel.authoring.python_files import python_file
 from runnel.errors import InputError
 
 

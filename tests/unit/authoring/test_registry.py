@@ -8,7 +8,7 @@ import pytest
 
 from runnel.authoring.calls import Mode, is_async, mode_of, name_of
 from runnel.authoring.context import Context
-from runnel.authoring.locate import NotImportableError, locate
+from runnel.authoring.functions import NotImportableError, locate
 from runnel.authoring.registry import HandlerRegistry
 from runnel.errors import HandlerNotFoundError, InputError
 

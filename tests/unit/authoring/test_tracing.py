@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 
 import runnel
-from runnel.authoring.document import read_document
-from runnel.authoring.tracing.trace import current
+from runnel.app.decorated import DecoratedWorkflow
+from runnel.authoring.decorators.trace import current
+from runnel.authoring.documents import read_document
 from runnel.core.graph import Graph
-from runnel.core.retry import RetryPolicy
-from runnel.core.templates import compile_tree
-from runnel.core.workflow import Workflow
+from runnel.core.templates.template import compile_tree
+from runnel.core.workflow import RetryPolicy, Workflow
 from runnel.errors import InputError, TraceError
-from runnel.runtime.decorated import DecoratedWorkflow
 from tests.unit.authoring import traced_flows as flows
 from tests.unit.authoring import typed_flow
 

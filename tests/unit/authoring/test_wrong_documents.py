@@ -2,7 +2,7 @@
 
 import pytest
 
-from runnel.authoring.load import load_text
+from runnel.authoring.documents import load_text
 from runnel.core.validation import find_problems
 from runnel.errors import InvalidWorkflowError
 from tests.unit.authoring.samples import Case

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from runnel.authoring.python_files import load_workflow
-from runnel.authoring.python_paths import python_file
-from runnel.authoring.tracing.tasks import task
+from runnel.app.decorated import workflow
+from runnel.authoring.decorators.task import task
+from runnel.authoring.python_files import load_workflow, python_file
 from runnel.errors import InputError, InvalidWorkflowError, TraceError
-from runnel.runtime.decorated import workflow
 
 PREAMBLE = """\
 import collections.abc, json, math, sys; flow_tasks = sys.modules[__name__]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from runnel.authoring.yaml_text import parse_yaml
+from runnel.authoring.documents.yaml import parse_yaml
 from runnel.errors import InvalidWorkflowError
 
 
@@ -66,7 +66,7 @@ def test_depth_is_refused_before_it_can_hurt(text: str) -> None:
 
 
 def test_the_slow_parser_refuses_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runnel.authoring.yaml_text._Loader", yaml.SafeLoader)
+    monkeypatch.setattr("runnel.authoring.documents.yaml._Loader", yaml.SafeLoader)
 
     assert refusal("a: 1\na: 2") == (
         "line 2, column 1: the key 'a' is given twice in one object; keep one"

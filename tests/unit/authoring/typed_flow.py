@@ -6,7 +6,8 @@ An ignore that is not needed would be an error, so each one shows that a mistake
 from typing import TypedDict, assert_type
 
 import runnel
-from runnel import task, workflow
+from runnel.app.decorated import workflow
+from runnel.authoring.decorators.task import task
 
 
 class Page(TypedDict):

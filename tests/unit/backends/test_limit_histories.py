@@ -1,11 +1,11 @@
 """The history of a busy key is folded: it takes the room of who holds and waits, not of who did."""
 
-from runnel.backends.sqlite.limits import FOLD_BYTES_MIN, Limits
+from runnel.backends.sqlite.partition import FOLD_BYTES_MIN, Limits
 from runnel.core.codec import encode_entry
+from runnel.core.concurrency_key import replay_limit
 from runnel.core.events import LimitEvent, LimitHeld, LimitQueued, LimitReleased
-from runnel.core.limit import replay_limit
 from runnel.ports.store import Commit, History
-from runnel.testing.conformance.values import LIMIT, token
+from runnel.testing.conformance.suite import LIMIT, token
 
 
 def test_a_key_that_is_never_free_takes_no_more_room() -> None:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runnel.backends.local.buckets import LEAP_S, take
+from runnel.backends.local.tasks import LEAP_S, take
 
 steps = st.lists(st.floats(0, 3), min_size=1, max_size=60)
 

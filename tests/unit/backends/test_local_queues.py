@@ -1,7 +1,7 @@
 """A task that is dropped leaves its queue, also when nobody serves that queue."""
 
-from runnel.backends.local.board import TaskBoard
-from runnel.testing.conformance.values import task, token
+from runnel.backends.local.task_board import TaskBoard
+from runnel.testing.conformance.suite import task, token
 
 
 def test_a_dropped_task_takes_no_room_in_a_queue_that_nobody_serves() -> None:

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runnel.backends.local.timers import STALE_MIN, LocalTimers
+from runnel.backends.local.inbox import STALE_MIN, LocalTimers
 from runnel.ports.store import TimerSet
-from runnel.testing.conformance.values import timer, timer_key
+from runnel.testing.conformance.suite import timer, timer_key
 
 names = st.sampled_from("abcdef")
 times = st.integers(0, 20).map(float)

@@ -1,6 +1,6 @@
 """Each script is sent with what it uses of the prelude, and with nothing else."""
 
-from runnel.backends.redis.scripts import SCRIPTS, used_of
+from runnel.backends.redis.connection_pool import SCRIPTS, used_of
 
 PRELUDE = """-- What several scripts share.
 

@@ -2,11 +2,10 @@
 
 import pytest
 
-from runnel.backends.redis.address import Address, parse_address
-from runnel.backends.redis.lines import Lines
-from runnel.backends.redis.tls import Tls
+from runnel.backends.redis.connection import Address, Tls, parse_address
+from runnel.backends.redis.connection_pool import Lines
+from runnel.engine.clock import RealClock
 from runnel.errors import InputError
-from runnel.runtime.clock import RealClock
 
 URLS = {
     "redis://host": Address(host="host"),

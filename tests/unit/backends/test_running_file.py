@@ -4,16 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from runnel.backends.local.marks import NO_MARK
-from runnel.backends.sqlite.running_file import (
-    FILE_BYTES,
-    MAGIC,
-    MARKS,
-    SLOTS,
-    RunningFile,
-)
+from runnel.backends.local.task_board import NO_MARK
+from runnel.backends.sqlite.running_tasks_file import FILE_BYTES, MAGIC, MARKS, SLOTS, RunningFile
 from runnel.core.ids import Token
-from runnel.testing.conformance.values import token
+from runnel.testing.conformance.suite import token
 
 A, B, C = token("a"), token("b"), token("c")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runnel.benchmarks.asked import Options, asked
+from runnel.bench.report import Options, asked
 from runnel.errors import InputError
 
 REDIS = "redis://host:6379/0"

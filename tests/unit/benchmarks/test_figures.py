@@ -2,7 +2,7 @@
 
 import pytest
 
-from runnel.benchmarks.figures import in_ms, medians, share, spreads
+from runnel.bench.setup import in_ms, medians, share, spreads
 
 
 @pytest.mark.parametrize(

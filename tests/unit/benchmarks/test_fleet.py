@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import runnel
-from runnel.benchmarks.fleet import Fleet, clean_environment
+from runnel.bench.servers import Fleet, clean_environment
+from runnel.engine.clock import RealClock
 from runnel.errors import ServerFailedError
-from runnel.runtime.clock import RealClock
 from tests.waiting import eventually
 
 

@@ -4,9 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from runnel.benchmarks import workflows
-from runnel.benchmarks.floors.batch import Runs, creation
-from runnel.benchmarks.floors.shape import shape_of
+from bench.floors.batch import Runs, creation, shape_of
+from runnel.bench import setup as workflows
 from runnel.core.commands import Command, TaskCompleted
 from runnel.core.evolve import replay
 from runnel.core.graph import Graph

@@ -2,9 +2,17 @@
 
 import pytest
 
-from runnel.benchmarks.asked import Options, asked
-from runnel.benchmarks.measuring import Measured
-from runnel.benchmarks.report import document, label, number, rows, settings_of, title
+from runnel.bench.report import (
+    Measured,
+    Options,
+    asked,
+    document,
+    label,
+    number,
+    rows,
+    settings_of,
+    title,
+)
 
 MEASURED = Measured(
     figures={"edge_ms_p50": 0.25, "executions_per_s": 500.0, "nodes_per_s": 2_000.0},

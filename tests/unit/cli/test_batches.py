@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from runnel.cli.batches.documents import Document, read_documents
-from runnel.cli.batches.shown import pace
-from runnel.cli.batches.tally import Outcome, Tally
+from runnel.cli.session.batch_documents import Document, read_documents
+from runnel.cli.session.batch_feeder import Outcome, Tally
+from runnel.cli.session.batch_run import pace
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.errors import InputError

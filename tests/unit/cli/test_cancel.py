@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from runnel.app.wiring import build_engine
 from runnel.backends.sqlite.store import SqliteStore
-from runnel.cli import cancel
+from runnel.cli.commands import cancel
 from runnel.cli.main import run_command
 from runnel.core.ids import ExecutionId
-from runnel.core.run_when import RunWhen
+from runnel.core.workflow import RunWhen
 from runnel.errors import StoreError
-from runnel.runtime.build import build_engine
-from runnel.settings import Settings
+from runnel.settings.model import Settings
 from tests.driver import node, workflow
 
 TIDIED = workflow(

@@ -4,7 +4,7 @@ from datetime import datetime
 
 import pytest
 
-from runnel.cli.choosing import Chosen, filter_of, moment_of
+from runnel.cli.options import Chosen, filter_of, moment_of
 from runnel.core.states import ExecutionState
 from runnel.errors import InputError
 from runnel.ports.archive import ExecutionFilter

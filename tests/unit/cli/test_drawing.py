@@ -6,15 +6,12 @@ from xml.etree import ElementTree as ET
 import msgspec
 import pytest
 
-from runnel.cli.drawing.channel import route
-from runnel.cli.drawing.layers import list_layers
-from runnel.cli.drawing.picture import draw
-from runnel.cli.drawing.svg import svg
+from runnel.cli.render.graph import draw, list_layers, svg
+from runnel.cli.render.graph_layout import route
 from runnel.core.graph import Graph
 from runnel.core.ids import NodeId
 from runnel.core.workflow import Node, Workflow
-from runnel.drawing.data import graph_document
-from runnel.drawing.mermaid import escaped, mermaid
+from runnel.views.workflow import escaped, graph_document, mermaid
 from tests.unit.cli.graphs import graph, workflow
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runnel.cli.metering import ports_for
+from runnel.cli.session.serving import ports_for
 from runnel.errors import InputError
 
 

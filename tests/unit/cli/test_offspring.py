@@ -1,11 +1,11 @@
 """Which children of a tree are still to end, by what is told of them."""
 
-from runnel.cli.offspring import Offspring
+from runnel.cli.session.progress import Offspring
 from runnel.core.events import ExecutionCreated, ExecutionFinished, ExecutionStarted
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.core.values import EMPTY_OBJECT
-from runnel.runtime.hub import Happened
+from runnel.notify.hub import Happened
 
 ROOT, CHILD, GRANDCHILD = (ExecutionId(text) for text in ("r", "r.kid.1", "r.kid.1.sub.1"))
 

@@ -1,16 +1,14 @@
 """Events folded into lines, and the sentences and frames that are made of them."""
 
-from runnel.cli.folding import fold
-from runnel.cli.frames import frame
-from runnel.cli.hints import Hints
-from runnel.cli.progress import Progress
-from runnel.cli.sentences import change, outcome
+from runnel.cli.render.live_frames import frame
+from runnel.cli.render.sentences import change, outcome
+from runnel.cli.session.hints import Hints
+from runnel.cli.session.progress import Progress, fold
 from runnel.core import events as e
 from runnel.core.ids import NodeId, Nonce
-from runnel.core.retry import ErrorInfo
-from runnel.core.run_when import SkipReason
 from runnel.core.states import ExecutionState, NodeState
 from runnel.core.values import NULL
+from runnel.core.workflow import ErrorInfo, SkipReason
 from tests.unit.cli.graphs import workflow
 
 A, B = NodeId("a"), NodeId("b")

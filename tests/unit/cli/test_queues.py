@@ -2,10 +2,9 @@
 
 import pytest
 
-from runnel.operations.queues import lines_of
-from runnel.operations.workers import state_of
-from runnel.ports.registry import QueueRecord, WorkerAbout, WorkerRecord
-from runnel.settings import Settings
+from runnel.client.operations import lines_of, state_of
+from runnel.ports.workers import QueueRecord, WorkerAbout, WorkerRecord
+from runnel.settings.model import Settings
 
 SETTINGS = Settings(heartbeat_timeout_s=9.0, unserved_s=60.0)
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from runnel.cli.looks import LOOKS
-from runnel.cli.overview import Overview
-from runnel.cli.screens import screen, share_out
+from runnel.cli.commands.top import Overview
+from runnel.cli.render.text import LOOKS
+from runnel.cli.render.top_screen import screen, share_out
+from runnel.client.operations import QueueLine
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
-from runnel.operations.queues import QueueLine
 from runnel.ports.store import Header
 from runnel.settings import read_settings
 

@@ -3,7 +3,7 @@
 import pytest
 
 from runnel.authoring.registry import HandlerRegistry
-from runnel.cli.serving import queues_of
+from runnel.cli.session.serving import queues_of
 
 
 async def work(config: object, ctx: object) -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from runnel.authoring.document import read_document
-from runnel.cli.unfinished import is_of_program
-from runnel.core.json_types import Json
+from runnel.authoring.documents import read_document
+from runnel.cli.session.takeover import is_of_program
+from runnel.core.values import Json
 
 
 def document(handler: str, **config: Json) -> Json:

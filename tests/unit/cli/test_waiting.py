@@ -4,17 +4,16 @@ import re
 
 import pytest
 
-from runnel.cli.folding import fold
-from runnel.cli.hints import Hints
-from runnel.cli.progress import Progress
-from runnel.cli.sentences import change, remark
-from runnel.cli.stuck import waits_of
-from runnel.cli.watching import WAITS_MAX, PlainView
+from runnel.cli.commands.list import waits_of
+from runnel.cli.render.progress_view import WAITS_MAX, PlainView
+from runnel.cli.render.sentences import change, remark
+from runnel.cli.session.hints import Hints
+from runnel.cli.session.progress import Progress, fold
 from runnel.core import events as e
 from runnel.core.ids import NodeId, Nonce
 from runnel.core.values import NULL
 from runnel.testing.clock import FakeClock
-from runnel.views import waiting_items
+from runnel.views.execution import waiting_items
 from tests.driver import Driver, node, workflow
 
 DIED = "2 processes died with it"

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from runnel.cli import exits
-from runnel.cli.hints import Hints
-from runnel.cli.inputs import read_input, read_labels
+from runnel.app.process_signals import engine_name, pid_of
+from runnel.cli import errors as exits
+from runnel.cli.commands.list import Waits, commands_for
+from runnel.cli.commands.signal import read_payload
 from runnel.cli.options import Place
-from runnel.cli.signal import read_payload
-from runnel.cli.stuck import Waits, commands_for
-from runnel.cli.words import count, duration, short, shown_labels, some
+from runnel.cli.render.text import count, duration, short, shown_labels, some
+from runnel.cli.session.hints import Hints
+from runnel.cli.session.inputs import read_input, read_labels
 from runnel.core.states import ExecutionState, NodeState
-from runnel.runtime.names import engine_name, pid_of
-from runnel.views import moment
+from runnel.views.execution import moment
 
 
 @pytest.mark.parametrize(

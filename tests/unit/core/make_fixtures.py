@@ -6,12 +6,9 @@ from msgspec import Raw
 
 from runnel.core import codec, commands, events
 from runnel.core.ids import NO_ITEM, DefinitionHash, ExecutionId, NodeId, Nonce, Ref, Token
-from runnel.core.retry import ErrorInfo, RetryPolicy
-from runnel.core.run_when import RunWhen, SkipReason
 from runnel.core.states import ExecutionState
-from runnel.core.taken import Taken
 from runnel.core.values import blob, inline
-from runnel.core.workflow import encode_workflow
+from runnel.core.workflow import ErrorInfo, RetryPolicy, RunWhen, SkipReason, Taken, encode_workflow
 from tests.driver import TRANSIENT, Driver, node, workflow
 
 FOLDER = Path(__file__).parent / "fixtures"

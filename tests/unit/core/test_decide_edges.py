@@ -3,6 +3,7 @@
 import pytest
 
 from runnel.core.commands import CancelExecution
+from runnel.core.decide.turn import ExecutionScope
 from runnel.core.ids import (
     CHILD_ID_CHARS_MAX,
     NO_ITEM,
@@ -14,13 +15,10 @@ from runnel.core.ids import (
     child_id,
     root_of,
 )
-from runnel.core.policy import Policy
-from runnel.core.retry import MESSAGE_CHARS_MAX, RetryPolicy
-from runnel.core.run_when import RunWhen
-from runnel.core.scope import ExecutionScope
 from runnel.core.states import ExecutionState as X
 from runnel.core.states import NodeState as S
-from runnel.core.templates import MissingValueError
+from runnel.core.templates.errors import MissingValueError
+from runnel.core.workflow import MESSAGE_CHARS_MAX, Policy, RetryPolicy, RunWhen
 from tests.driver import ROOT, TRANSIENT, Driver, node, workflow
 
 TIDY = RunWhen.ALL_SETTLED

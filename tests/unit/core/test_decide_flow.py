@@ -2,11 +2,16 @@
 
 import pytest
 
-from runnel.core.retry import CRASH_SPREAD_S, CRASH_SPREAD_S_MAX, RetryPolicy
-from runnel.core.run_when import RunWhen, SkipReason
 from runnel.core.states import ExecutionState as X
 from runnel.core.states import NodeState as S
-from runnel.core.workflow import OnFailure
+from runnel.core.workflow import (
+    CRASH_SPREAD_S,
+    CRASH_SPREAD_S_MAX,
+    OnFailure,
+    RetryPolicy,
+    RunWhen,
+    SkipReason,
+)
 from tests.driver import TRANSIENT, Driver, node, workflow
 
 DIAMOND = workflow(node("a"), node("b", "a"), node("c", "a"), node("d", "b", "c"))

@@ -5,14 +5,13 @@ from collections import deque
 import pytest
 
 from runnel.core import commands as c
-from runnel.core.decide import Moment, decide
+from runnel.core.decide import decide
+from runnel.core.decide.turn import Moment
 from runnel.core.effects import Effect, LoadBlob, StoreOutput, Tell
 from runnel.core.ids import NO_ITEM, NodeId, Nonce, Ref, Token, child_id
-from runnel.core.policy import Policy
-from runnel.core.run_when import RunWhen
 from runnel.core.states import ExecutionState as X
 from runnel.core.values import NULL
-from runnel.core.workflow import Workflow
+from runnel.core.workflow import Policy, RunWhen, Workflow
 from tests.driver import PERMANENT, ROOT, TRANSIENT, Driver, node, workflow
 
 RUNNING = workflow(

@@ -9,11 +9,9 @@ from runnel.core.commands import BlobLoaded, SendSignal, ValuesShared
 from runnel.core.effects import Effect, ShareValues, Task
 from runnel.core.events import MapStarted
 from runnel.core.ids import NodeId
-from runnel.core.policy import Policy
-from runnel.core.retry import RetryPolicy
 from runnel.core.states import ExecutionState, NodeState
 from runnel.core.values import INLINE_BYTES_MAX, SHARED_BYTES_MAX, inline
-from runnel.core.workflow import Workflow
+from runnel.core.workflow import Policy, RetryPolicy, Workflow
 from tests.driver import ROOT, TRANSIENT, Driver, node, workflow
 
 POLICY = Policy(inline_bytes_max=300, shared_bytes_max=50)

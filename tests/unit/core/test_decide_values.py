@@ -2,9 +2,9 @@
 
 import pytest
 
-from runnel.core.policy import Policy
 from runnel.core.states import ExecutionState as X
 from runnel.core.values import inline
+from runnel.core.workflow import Policy
 from tests.driver import Driver, node, workflow
 
 CHILD = workflow(node("c"))

@@ -4,12 +4,9 @@ import msgspec
 import pytest
 
 from runnel.core.ids import NO_ITEM
-from runnel.core.policy import Policy
-from runnel.core.retry import RetryPolicy
-from runnel.core.run_when import RunWhen
 from runnel.core.states import ExecutionState as X
 from runnel.core.states import NodeState as S
-from runnel.core.workflow import Workflow
+from runnel.core.workflow import Policy, RetryPolicy, RunWhen, Workflow
 from tests.driver import TRANSIENT, Driver, node, workflow
 
 MAP = workflow(node("list"), node("each", "list", for_each="list.items"), node("sum", "each"))

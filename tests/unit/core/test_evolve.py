@@ -6,9 +6,9 @@ from runnel.core.codec import encode_entry
 from runnel.core.events import ExecutionStarted, NodeCompleted
 from runnel.core.evolve import evolve, replay
 from runnel.core.ids import NodeId
-from runnel.core.invariants import check_invariants
 from runnel.core.values import NULL
 from runnel.errors import BrokenInvariantError, IllegalMoveError
+from simulation.invariants import check_invariants
 from tests.driver import Driver, node, workflow
 
 

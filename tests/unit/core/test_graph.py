@@ -3,8 +3,7 @@
 import pytest
 
 from runnel.core.graph import Graph
-from runnel.core.retry import RetryPolicy
-from runnel.core.workflow import decode_workflow, encode_workflow, hash_workflow
+from runnel.core.workflow import RetryPolicy, decode_workflow, encode_workflow, hash_workflow
 from tests.driver import node, workflow
 
 DOCUMENT = workflow(

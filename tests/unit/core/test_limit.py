@@ -9,9 +9,9 @@ from runnel.core.commands import (
     ReleaseLimit,
     ResumeLimit,
 )
+from runnel.core.concurrency_key import Limit, decide_limit, replay_limit
 from runnel.core.effects import Tell
 from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, Token
-from runnel.core.limit import Limit, decide_limit, replay_limit
 
 
 def holder(name: str, attempt: int = 1) -> Token:

@@ -7,13 +7,10 @@ from runnel.core.commands import StartExecution, TakeOver
 from runnel.core.execution import Execution
 from runnel.core.ids import NodeId
 from runnel.core.rerun import take
-from runnel.core.retry import RetryPolicy
-from runnel.core.run_when import RunWhen, SkipReason
 from runnel.core.states import ExecutionState as X
 from runnel.core.states import NodeState as S
-from runnel.core.taken import Taken
 from runnel.core.values import inline
-from runnel.core.workflow import OnFailure
+from runnel.core.workflow import OnFailure, RetryPolicy, RunWhen, SkipReason, Taken
 from tests.driver import ROOT, Driver, node, workflow
 
 DIAMOND = workflow(node("a"), node("b", "a"), node("c", "a"), node("d", "b", "c"))

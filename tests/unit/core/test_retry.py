@@ -3,7 +3,7 @@
 import pytest
 
 from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, Token
-from runnel.core.retry import ErrorInfo, RetryPolicy, delay_after_crash
+from runnel.core.workflow import ErrorInfo, RetryPolicy, delay_after_crash
 
 TOKEN = Token(ExecutionId("e"), NodeId("n"), NO_ITEM, 1, Nonce("x"))
 

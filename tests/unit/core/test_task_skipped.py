@@ -6,10 +6,9 @@ from runnel.core.codec import decode_entry, decode_message, encode_message
 from runnel.core.commands import TASK_ENDINGS, TaskSkipped
 from runnel.core.events import NodeSkipped
 from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, Token
-from runnel.core.run_when import RunWhen, SkipReason
 from runnel.core.states import ExecutionState as X
 from runnel.core.states import NodeState as S
-from runnel.core.workflow import OnFailure
+from runnel.core.workflow import OnFailure, RunWhen, SkipReason
 from tests.driver import ROOT, TRANSIENT, Driver, node, workflow
 
 TOKEN = Token(ExecutionId("e1"), NodeId("a"), -1, 2, Nonce("n"))

@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 
-from runnel.core.templates import (
+from runnel.core.templates.errors import (
     MissingValueError,
-    Reference,
     TemplateEvaluationError,
     TemplateSyntaxError,
-    compile_expression,
-    compile_tree,
-    is_true,
 )
+from runnel.core.templates.nodes import Reference
+from runnel.core.templates.template import compile_expression, compile_tree, is_true
 
 
 class Values:

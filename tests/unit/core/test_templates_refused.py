@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from runnel.core.templates import TemplateSyntaxError, compile_expression, compile_tree
+from runnel.core.templates.errors import TemplateSyntaxError
+from runnel.core.templates.template import compile_expression, compile_tree
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from runnel.core.checks.nesting import CHILD_DEPTH_MAX
 from runnel.core.ids import NodeId
-from runnel.core.retry import RetryPolicy
-from runnel.core.templates import RESERVED
+from runnel.core.templates.nodes import RESERVED
 from runnel.core.validation import PROBLEMS_MAX, Limits, build_graph, find_problems
-from runnel.core.workflow import Node, RateLimit, Workflow
+from runnel.core.validation.structure import CHILD_DEPTH_MAX
+from runnel.core.workflow import Node, RateLimit, RetryPolicy, Workflow
 from runnel.errors import InvalidWorkflowError
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runnel.backends.blobs import MemoryBlobs
+from runnel.backends.blob_files import MemoryBlobs
 from runnel.engine import blob_cache
 from runnel.engine.blob_cache import BlobCache
 from runnel.errors import NotFoundError, StoreError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runnel.engine.patience import DELAY_S_MAX, Patience
+from runnel.engine.liveness import DELAY_S_MAX, Patience
 from runnel.errors import StoreError
 from runnel.testing.clock import FakeClock
 from tests.unit.engine.worker.stage import Told

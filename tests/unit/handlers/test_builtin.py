@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from runnel.authoring.context import Context
+from runnel.engine.clock import RealClock
 from runnel.handlers import builtin_registry
-from runnel.runtime.clock import RealClock
 from tests.unit.engine.worker.stage import Stage
 
 HERE = "tests.unit.handlers.test_builtin"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from runnel.core.handler_settings import OPERATIONS
+from runnel.core.validation.handler_settings import OPERATIONS
 from runnel.errors import InputError
 from runnel.handlers.data_processor import APPLY, ITEMS_ON_LOOP_MAX, plan, process
 

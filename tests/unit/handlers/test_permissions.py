@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from runnel.app.wiring import local_handlers, server_handlers
+from runnel.engine.clock import RealClock
 from runnel.errors import NotAllowedError, ProgramNotFoundError, ServiceRefusedError
-from runnel.handlers import Means, builtin_registry
-from runnel.handlers.addresses import Addresses
-from runnel.handlers.permissions import Functions, Programs
-from runnel.runtime.clock import RealClock
-from runnel.runtime.permitted import local_handlers, server_handlers
-from runnel.settings import Settings
+from runnel.handlers import builtin_registry
+from runnel.handlers.permissions import Addresses, Functions, Means, Programs
+from runnel.settings.model import Settings
 from tests.unit.engine.worker.stage import Stage
 
 HERE = "tests.unit.handlers.test_permissions"

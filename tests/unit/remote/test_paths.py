@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from runnel.remote.paths import step
+from runnel.client.transport import step
 
 
 @pytest.mark.parametrize("text", [".", "..", "a/b", "a?b#c", "%2e", "...", "über"])

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from runnel import errors
-from runnel.api.problems import internal_response, problem_response
-from runnel.api.statuses import STATUSES
+from runnel.api.problems import STATUSES, internal_response, problem_response
+from runnel.client.transport import CLASSES, error_of
 from runnel.errors import InputError, RunnelError
-from runnel.remote.problems import CLASSES, error_of
 
 ERRORS: Sequence[RunnelError] = (
     errors.InputError("labels: there are 99"),

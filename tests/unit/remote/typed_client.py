@@ -7,17 +7,20 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import assert_type
 
-from runnel import Client, SyncClient, WorkflowDAG, task, workflow
-from runnel.bulk import BulkStep
+from runnel.app.decorated import workflow
+from runnel.authoring.builder import WorkflowDAG
+from runnel.authoring.decorators.task import task
+from runnel.client.bulk import BulkStep
+from runnel.client.http_client import Client
+from runnel.client.http_resources import LetterView, WorkerView
+from runnel.client.operations import QueueLine
+from runnel.client.sync_client import SyncClient
 from runnel.core.ids import ExecutionId
-from runnel.operations.queues import QueueLine
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.store import Header
-from runnel.remote.dead_letters import LetterView
-from runnel.remote.operations import WorkerView
 from runnel.triggers.schedule import KeptSchedule
 from runnel.triggers.webhook import Webhook
-from runnel.views import ExecutionView, HistoryView
+from runnel.views.execution import ExecutionView, HistoryView
 
 
 @task

@@ -2,11 +2,11 @@
 
 import pytest
 
+from runnel.app.follower import MOMENT_S, NO_ORCHESTRATOR, NO_WORKER, Absence
 from runnel.backends.memory import MemoryBackend
 from runnel.core.ids import ExecutionId
-from runnel.ports.registry import WorkerAbout
-from runnel.runtime.absence import MOMENT_S, NO_ORCHESTRATOR, NO_WORKER, Absence
-from runnel.settings import Settings
+from runnel.ports.workers import WorkerAbout
+from runnel.settings.model import Settings
 from runnel.testing.clock import FakeClock, FakeIds
 
 SETTINGS = Settings(lease_s=6.0, heartbeat_timeout_s=6.0)

@@ -3,15 +3,13 @@
 import msgspec
 import pytest
 
+from runnel.app.doctor import Finding, judged_clock, postgres_findings
+from runnel.app.doctor.redis_findings import layout_finding, owners_finding, server_findings
+from runnel.backends.postgres.database import RedisSide
 from runnel.backends.postgres.health import ArchiveFacts
-from runnel.backends.postgres.meta import RedisSide
 from runnel.backends.redis.health import ServerFacts
 from runnel.ports.store import LeaseRecord
-from runnel.runtime.doctor import postgres_findings
-from runnel.runtime.doctor.clocks import judged_clock
-from runnel.runtime.doctor.findings import Finding
-from runnel.runtime.doctor.redis_findings import layout_finding, owners_finding, server_findings
-from runnel.settings import Settings
+from runnel.settings.model import Settings
 
 REDIS = ServerFacts(
     product="Redis",

@@ -9,14 +9,12 @@ from runnel.backends.memory import MemoryBackend
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.errors import StoreError
+from runnel.notify.feed_reader import HELD_MAX, Newsroom
+from runnel.notify.hub import Hub
 from runnel.ports.feed import FeedPage, FeedPosition
-from runnel.runtime.hub import Hub
-from runnel.runtime.newsroom import Newsroom
-from runnel.runtime.subscription import HELD_MAX
 from runnel.testing.clock import FakeClock, FakeIds, settle
 from runnel.testing.conformance.feed import changing
-from runnel.testing.conformance.suite import Owner
-from runnel.testing.conformance.values import header
+from runnel.testing.conformance.suite import Owner, header
 
 FIRST, SECOND = ExecutionId("x1"), ExecutionId("x2")
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from runnel.api.probes import LOOK_S, Probes
+from runnel.api.state import LOOK_S, Probes
 from runnel.errors import StoreError
 from runnel.testing.clock import FakeClock
 from tests.waiting import eventually

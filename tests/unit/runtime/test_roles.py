@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import pytest
 
-from runnel.runtime.engine import Stops
-from runnel.runtime.roles import OrchestratorRole, Together
+from runnel.app.engine import Stops
+from runnel.app.roles import OrchestratorRole, Together
 
 
 class Quick:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from runnel.runtime.secret_values import secrets_of_worker
-from runnel.settings import Settings, SettingsError, read_settings
+from runnel.app.secrets import secrets_of_worker
+from runnel.settings import SettingsError, read_settings
+from runnel.settings.model import Settings
 from runnel.telemetry.redaction import Redactor
 
 PEM = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0B\nAQEFAASCBKcwggSjAgEAAoIB\n-----END KEY-----"

@@ -10,14 +10,12 @@ import pytest
 from runnel.core.effects import Task
 from runnel.core.events import AnyEvent, ExecutionStarted, NodeCompleted, NodeFailed
 from runnel.core.ids import ExecutionId, NodeId, Nonce, Token
-from runnel.core.retry import ErrorInfo
 from runnel.core.states import ExecutionState
 from runnel.core.values import EMPTY_OBJECT
+from runnel.core.workflow import ErrorInfo
 from runnel.ports import telemetry as names
 from runnel.ports.store import Header
-from runnel.telemetry.lines import HumanLine, JsonLine
-from runnel.telemetry.logs import LogTelemetry
-from runnel.telemetry.output import write_logs
+from runnel.telemetry.logs import HumanLine, JsonLine, LogTelemetry, write_logs
 from runnel.telemetry.redaction import Redactor
 
 TOKEN = Token(

@@ -20,16 +20,13 @@ from runnel.core.events import (
 )
 from runnel.core.graph import Graph
 from runnel.core.ids import ExecutionId, NodeId, Nonce, Token
-from runnel.core.retry import ErrorInfo
-from runnel.core.run_when import SkipReason
 from runnel.core.states import ExecutionState
 from runnel.core.values import EMPTY_OBJECT
+from runnel.core.workflow import ErrorInfo, SkipReason
 from runnel.ports import telemetry as names
 from runnel.ports.store import Header
-from runnel.telemetry.exposition import Exposition
-from runnel.telemetry.families import NAMES_MAX, SECONDS, Spread
-from runnel.telemetry.metrics import Metrics
-from runnel.telemetry.user_metrics import SERIES_MAX
+from runnel.telemetry.metrics import NAMES_MAX, SECONDS, SERIES_MAX, Metrics, Spread
+from runnel.telemetry.prometheus import Exposition
 from tests.driver import node, workflow
 from tests.exposed import Samples, samples
 

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from runnel.backends.redis.layout import Layout
+from runnel.backends.redis.keys import Layout
 from runnel.core.commands import LIMIT_PREFIX
+from runnel.engine.clock import RealClock
 from runnel.errors import StoreError
 from runnel.ports import telemetry as names
-from runnel.runtime.clock import RealClock
 from runnel.telemetry.logs import LOGGER, LogTelemetry
-from runnel.testing.crash_points.diary import CUT, About, Diary, WarningNotes
-from runnel.testing.crash_points.moments import Disturbance, Moments
-from runnel.testing.crash_points.redis_keys import EXECUTION_ID, PARTITIONS
-from runnel.testing.crash_points.serving import UnhurriedClock
+from simulation.crash_points.backend import Disturbance, Moments
+from simulation.crash_points.incarnation import UnhurriedClock
+from simulation.crash_points.journal import CUT, About, Diary, WarningNotes
+from simulation.crash_points.redis import EXECUTION_ID, PARTITIONS
 
 
 class Calls:

@@ -3,8 +3,7 @@
 import msgspec
 import pytest
 
-from runnel.testing.crash_points.snapshot import Snapshot
-from runnel.testing.crash_points.verdict import problems_of
+from simulation.crash_points.verdict import Snapshot, problems_of
 
 UNDISTURBED = Snapshot(
     executions={"ROOT": {"state": "COMPLETED", "nodes": {"a": "COMPLETED"}}},

@@ -7,19 +7,20 @@ from typing import cast
 import msgspec
 
 from runnel.backends.memory import MemoryBackend
-from runnel.client import Client, Ending
+from runnel.client.store_client import Client
 from runnel.core.commands import Command
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.core.workflow import encode_workflow, hash_workflow
 from runnel.errors import StoreError
+from runnel.notify.waiter import Ending
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.records import Records
 from runnel.ports.store import Header
 from runnel.testing.clock import FakeClock, FakeIds
 from runnel.triggers.schedule import Progress, Schedule
+from runnel.triggers.schedule_store import Schedules
 from runnel.triggers.scheduler import Scheduler
-from runnel.triggers.schedules import Schedules
 from tests.driver import node, workflow
 
 NIGHTLY = msgspec.structs.replace(workflow(node("a")), name="report")

@@ -5,12 +5,13 @@ from typing import Any, cast
 
 import pytest
 
-from runnel.client import Client, Ending
+from runnel.client.store_client import Client
+from runnel.notify.waiter import Ending
+from runnel.ports import Backend
 from runnel.ports.archive import Archive
-from runnel.ports.backend import Backend
 from runnel.triggers.schedule import Overlap
+from runnel.triggers.schedule_store import Schedules
 from runnel.triggers.scheduler import Scheduler
-from runnel.triggers.schedules import Schedules
 from tests.unit.triggers.stage import START, Stage
 
 CALLS_MAX = 40

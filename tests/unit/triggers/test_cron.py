@@ -5,8 +5,7 @@ from itertools import islice
 
 import pytest
 
-from runnel.triggers.cron import CronError, check_cron, moments_after
-from runnel.triggers.zones import UnknownZoneError, zone_of
+from runnel.triggers.ticks import CronError, UnknownZoneError, check_cron, moments_after, zone_of
 
 BERLIN = "Europe/Berlin"
 

@@ -7,9 +7,10 @@ import hmac
 import msgspec
 import pytest
 
-from runnel.client import Client, Ending
+from runnel.app.secrets import KnownSecrets
+from runnel.client.store_client import Client
 from runnel.core.commands import CreateExecution
-from runnel.core.json_types import Json
+from runnel.core.values import Json
 from runnel.errors import (
     InvalidInputError,
     InvalidTriggerError,
@@ -17,12 +18,11 @@ from runnel.errors import (
     NotFoundError,
     WebhookRefusedError,
 )
+from runnel.notify.waiter import Ending
 from runnel.ports.archive import ExecutionFilter
-from runnel.runtime.secret_values import KnownSecrets
 from runnel.triggers.deliveries import Delivery, content_of, input_of
-from runnel.triggers.receiving import Received, Receiver
-from runnel.triggers.webhook import Webhook, WebhookKind, check_webhook
-from runnel.triggers.webhooks import Webhooks
+from runnel.triggers.webhook import Webhook, WebhookKind, Webhooks, check_webhook
+from runnel.triggers.webhook_receiver import Received, Receiver
 from tests.unit.triggers.stage import Stage
 
 K = WebhookKind

@@ -3,11 +3,10 @@
 import msgspec
 import pytest
 
-from runnel.core.json_types import Json
+from runnel.core.values import Json
 from runnel.errors import ConflictError, InvalidTriggerError, NotFoundError
-from runnel.triggers.documents import schedule_document
 from runnel.triggers.schedule import Overlap, Schedule
-from runnel.triggers.schedules import PAGE
+from runnel.triggers.schedule_store import PAGE, schedule_document
 from tests.unit.triggers.stage import START, Stage
 
 GOOD = Schedule(id="s", workflow="report", cron="@daily")

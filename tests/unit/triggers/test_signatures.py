@@ -3,8 +3,7 @@
 import pytest
 
 from runnel.errors import WebhookRefusedError
-from runnel.triggers.deliveries import Delivery
-from runnel.triggers.signatures import verify
+from runnel.triggers.deliveries import Delivery, verify
 from runnel.triggers.webhook import Webhook, WebhookKind
 
 K = WebhookKind

@@ -6,9 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from runnel.api.answers import BODY, problems
-from runnel.api.bodies import StrictRoute
-from runnel.api.models.dead_letters import (
+from runnel.api.models import (
     BulkRetried,
     BulkRetryRequest,
     DeadLetterCount,
@@ -20,25 +18,29 @@ from runnel.api.models.dead_letters import (
     RetryRequest,
     Selection,
 )
-from runnel.api.parameters import After, Limit
-from runnel.api.security.callers import needs
-from runnel.api.security.scopes import Scope
-from runnel.api.site import OfSite
-from runnel.core.checks.values import NAME_CHARS_MAX
-from runnel.core.effects import DeadLetter
-from runnel.core.ids import root_of
-from runnel.core.json_types import Json
-from runnel.dead_letters import (
+from runnel.api.requests import After, Limit, StrictRoute
+from runnel.api.responses import BODY, problems
+from runnel.api.security.guard import needs
+from runnel.api.security.tokens import Scope
+from runnel.api.state import OfSite
+from runnel.client.dead_letters import (
     all_letters,
     check_editable,
     find_letter,
+    letter_document,
+    letter_page,
+    letters_by_root,
     letters_of,
     name_of,
+    retry_each,
     retry_letters,
 )
+from runnel.client.operations import queue_key
+from runnel.core.effects import DeadLetter
+from runnel.core.ids import root_of
+from runnel.core.validation.checks import NAME_CHARS_MAX
+from runnel.core.values import Json
 from runnel.errors import InputError
-from runnel.operations.letters import letter_document, letter_page, letters_by_root, retry_each
-from runnel.operations.queues import queue_key
 from runnel.ports.archive import LetterFilter
 
 router = APIRouter(tags=["dead letters"], route_class=StrictRoute, prefix="/dead-letters")

@@ -2,33 +2,48 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+import msgspec
+from fastapi import APIRouter, Path, Query, Response
 
-from runnel.api.answers import BODY, listed, problems, written
-from runnel.api.bodies import StrictRoute
-from runnel.api.filters import Chosen, ChosenPage
-from runnel.api.models.executions import (
+from runnel.api.models import (
     Accepted,
+    Begun,
+    BulkAnswer,
+    BulkCancelRequest,
+    BulkRequest,
+    BulkRerunRequest,
     CancelRequest,
     Counts,
     ExecutionAnswer,
     ExecutionPage,
     HistoryAnswer,
+    NodeDetailAnswer,
     RerunRequest,
     SignalRequest,
     Triggered,
     TriggerRequest,
 )
-from runnel.api.models.workflows import Begun
-from runnel.api.parameters import ExecutionIdPath, IdempotencyKey
+from runnel.api.requests import (
+    LIMIT_MAX,
+    Chosen,
+    ChosenPage,
+    ExecutionIdPath,
+    IdempotencyKey,
+    StrictRoute,
+)
+from runnel.api.responses import BODY, listed, problems, written
 from runnel.api.routes.workflows import begun
-from runnel.api.security.callers import needs
-from runnel.api.security.scopes import Scope
-from runnel.api.site import OfSite
+from runnel.api.security.guard import needs
+from runnel.api.security.tokens import Scope
+from runnel.api.state import OfSite
+from runnel.client.bulk import BulkStep, cancel_many, rerun_many
+from runnel.client.nodes import ITEMS, detail_document
 from runnel.core.ids import ExecutionId
-from runnel.core.json_types import Json
 from runnel.core.states import ExecutionState
-from runnel.views import document_of, moment
+from runnel.core.values import Json
+from runnel.errors import InputError
+from runnel.ports.archive import ExecutionFilter
+from runnel.views.execution import document_of, moment
 
 router = APIRouter(tags=["executions"], route_class=StrictRoute)
 READ, RUN = [needs(Scope.READ)], [needs(Scope.RUN)]
@@ -198,3 +213,90 @@ async def rerun(
         ExecutionId(execution_id), wanted.to_rerun(), input_=wanted.input, idempotency_key=key
     )
     return begun(await site.client.header(new_id))
+
+
+# One node of an execution.
+
+nodes_router = APIRouter(tags=["executions"], route_class=StrictRoute)
+PLACE_MAX = 2**31 - 1
+
+
+@nodes_router.get(
+    "/executions/{execution_id}/nodes/{node_id:path}",
+    operation_id="read_node",
+    summary="A node: its attempts, config, inputs, output, error and logs; items of a map in pages",
+    response_model=NodeDetailAnswer,
+    dependencies=[needs(Scope.READ)],
+    responses=problems(404, 422),
+)
+async def read_node(
+    execution_id: ExecutionIdPath,
+    node_id: Annotated[str, Path(max_length=500)],
+    site: OfSite,
+    *,
+    item: Annotated[int | None, Query(ge=0, le=PLACE_MAX, description="One of a map")] = None,
+    items_after: Annotated[int, Query(ge=-1, le=PLACE_MAX)] = -1,
+    items_limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = ITEMS,
+) -> dict[str, Json]:
+    detail = await site.client.nodes.get(
+        ExecutionId(execution_id),
+        node_id,
+        item=item,
+        items_after=items_after,
+        items_limit=items_limit,
+    )
+    return detail_document(detail)
+
+
+# Many executions at once, by a filter.
+
+bulk_router = APIRouter(tags=["executions"], route_class=StrictRoute)
+OPERATE = [needs(Scope.OPERATE)]
+
+
+@bulk_router.post(
+    "/executions/cancel",
+    operation_id="cancel_executions",
+    summary="End all executions that a filter finds, up to 500 in each step",
+    response_model=BulkAnswer,
+    dependencies=OPERATE,
+    responses=problems(*BODY),
+)
+async def cancel_executions(site: OfSite, wanted: BulkCancelRequest) -> dict[str, Json]:
+    step = await cancel_many(
+        site.client,
+        site.backend.mailbox,
+        _filter(wanted),
+        reason=wanted.reason,
+        is_forced=wanted.force,
+    )
+    return _answer(step)
+
+
+@bulk_router.post(
+    "/executions/rerun",
+    operation_id="rerun_executions",
+    summary="Rerun all executions that a filter finds, up to 100 in each step",
+    response_model=BulkAnswer,
+    dependencies=OPERATE,
+    responses=problems(*BODY),
+)
+async def rerun_executions(site: OfSite, wanted: BulkRerunRequest) -> dict[str, Json]:
+    await site.check_room()
+    step = await rerun_many(
+        site.client, site.backend.archive, _filter(wanted), wanted.to_rerun(), key=wanted.key
+    )
+    return _answer(step)
+
+
+def _filter(wanted: BulkRequest) -> ExecutionFilter:
+    """Everything has to be asked for in so many words."""
+    chosen = Chosen(**wanted.model_dump(include=set(Chosen.model_fields)))
+    if chosen == Chosen() and not wanted.every:
+        raise InputError("which executions? Say status, workflow, label …, or 'every': true")
+    return chosen.to_filter(after=wanted.after)
+
+
+def _answer(step: BulkStep) -> dict[str, Json]:
+    document: dict[str, Json] = msgspec.to_builtins(step)
+    return document

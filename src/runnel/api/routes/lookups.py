@@ -5,17 +5,15 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Response
 
 from runnel import __version__
-from runnel.api.answers import listed, problems
-from runnel.api.bodies import StrictRoute
-from runnel.api.models.lookups import FoundList, PartitionOf, ServerAnswer
-from runnel.api.models.workflows import WorkflowDocument
-from runnel.api.parameters import LIMIT_MAX, ExecutionIdPath
-from runnel.api.security.callers import needs
-from runnel.api.security.scopes import Scope
-from runnel.api.site import OfSite
-from runnel.authoring.export import to_document
+from runnel.api.models import FoundList, PartitionOf, ServerAnswer, WorkflowDocument
+from runnel.api.requests import LIMIT_MAX, ExecutionIdPath, StrictRoute
+from runnel.api.responses import listed, problems
+from runnel.api.security.guard import needs
+from runnel.api.security.tokens import Scope
+from runnel.api.state import OfSite
+from runnel.authoring.documents.export import to_document
 from runnel.core.ids import DefinitionHash, ExecutionId
-from runnel.core.json_types import Json
+from runnel.core.values import Json
 from runnel.core.workflow import decode_workflow
 from runnel.errors import NotFoundError
 

@@ -5,15 +5,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from runnel.api.answers import BODY, problems
-from runnel.api.bodies import StrictRoute
-from runnel.api.models.tokens import NewTokenAnswer, TokenAnswer, TokenList, TokenRequest
-from runnel.api.security.callers import needs
-from runnel.api.security.scopes import Scope
-from runnel.api.security.token_making import new_token
-from runnel.api.security.tokens import Token
-from runnel.api.site import OfSite
-from runnel.views import moment
+from runnel.api.models import NewTokenAnswer, TokenAnswer, TokenList, TokenRequest
+from runnel.api.requests import StrictRoute
+from runnel.api.responses import BODY, problems
+from runnel.api.security.guard import needs
+from runnel.api.security.tokens import Scope, Token, new_token
+from runnel.api.state import OfSite
+from runnel.views.execution import moment
 
 router = APIRouter(tags=["tokens"], route_class=StrictRoute)
 ADMIN = [needs(Scope.ADMIN)]

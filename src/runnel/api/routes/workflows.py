@@ -5,10 +5,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
-from runnel.api.answers import BODY, problems
-from runnel.api.bodies import StrictRoute
-from runnel.api.documents import read_workflow
-from runnel.api.models.workflows import (
+from runnel.api.models import (
     Begun,
     Deleted,
     GraphAnswer,
@@ -20,23 +17,30 @@ from runnel.api.models.workflows import (
     WorkflowDocument,
     WorkflowPage,
 )
-from runnel.api.openapi import DOCUMENT_BODY
-from runnel.api.parameters import After, IdempotencyKey, Limit, NamePath, Version
-from runnel.api.security.callers import needs
+from runnel.api.requests import (
+    After,
+    IdempotencyKey,
+    Limit,
+    NamePath,
+    StrictRoute,
+    Version,
+    read_workflow,
+)
+from runnel.api.responses import BODY, DOCUMENT_BODY, problems
 from runnel.api.security.gate import media_type
-from runnel.api.security.scopes import Scope
-from runnel.api.site import OfSite
-from runnel.authoring.export import to_document
+from runnel.api.security.guard import needs
+from runnel.api.security.tokens import Scope
+from runnel.api.state import OfSite
+from runnel.authoring.documents.export import to_document
 from runnel.core.graph import Graph
 from runnel.core.validation import build_graph
 from runnel.core.workflow import decode_workflow
-from runnel.drawing.data import graph_document
-from runnel.drawing.mermaid import mermaid
 from runnel.errors import PayloadError
 from runnel.ports.archive import Definition
 from runnel.ports.store import Header
-from runnel.triggers.checking import label_problems
-from runnel.views import moment
+from runnel.triggers.schedule_checks import label_problems
+from runnel.views.execution import moment
+from runnel.views.workflow import graph_document, mermaid
 
 router = APIRouter(tags=["workflows"], route_class=StrictRoute)
 _MERMAID = {"text/plain": {"schema": {"type": "string"}}}

@@ -7,12 +7,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from runnel.api.problems import problem_response
 from runnel.api.security.guard import Guard
-from runnel.errors import (
-    BodyTooLargeError,
-    MalformedBodyError,
-    RunnelError,
-    UnsupportedMediaError,
-)
+from runnel.errors import BodyTooLargeError, MalformedBodyError, RunnelError, UnsupportedMediaError
 
 HEADERS: Mapping[str, str] = {
     "X-Content-Type-Options": "nosniff",

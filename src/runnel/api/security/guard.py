@@ -1,15 +1,59 @@
 """Decides whether a request may come in, and as whom, before anything else looks at it."""
 
+import re
 from collections.abc import Collection, Mapping
 from ipaddress import IPv6Address, ip_address, ip_network
+from typing import Any
 
 import msgspec
+from fastapi import Depends, Request
+from fastapi.security import HTTPBearer
 
-from runnel.api.security.origins import LOOPBACK, check_host, check_origin
-from runnel.api.security.scopes import Scope
-from runnel.api.security.tokens import Token, Tokens
-from runnel.errors import NotAuthenticatedError, TooManyRequestsError
-from runnel.ports.windows import RequestWindows
+from runnel.api.security.tokens import Scope, Token, Tokens, check_scope
+from runnel.errors import ForeignRequestError, NotAuthenticatedError, TooManyRequestsError
+from runnel.ports.records import RequestWindows
+
+# Which hosts and pages a request may come from, so that no web page can use a local server.
+#
+# A page that somebody looks at can send requests to this machine, and can make its own name point
+# here. What it can't do is to change the Host and Origin that the browser writes.
+
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+ALL = "*"
+
+
+def check_host(headers: Mapping[str, str], known: Collection[str]) -> None:
+    """Raises ForeignRequestError unless the Host is one of those, whatever the port."""
+    found = headers.get("host", "")
+    if ALL not in known and _name(found) not in {each.lower() for each in known}:
+        raise ForeignRequestError("Host", found, "RUNNEL_API_HOSTS lists the names of this server")
+
+
+def check_origin(headers: Mapping[str, str], known: Collection[str]) -> None:
+    """Raises ForeignRequestError for a page that this server has not sent, and does not allow."""
+    found = headers.get("origin")
+    host = headers.get("host", "")
+    if found is None:
+        if headers.get("sec-fetch-site") == "cross-site":
+            raise ForeignRequestError("Sec-Fetch-Site", "cross-site", _REMEDY)
+        return
+    if found in known or ALL in known:
+        return
+    if found not in {f"http://{host}", f"https://{host}"}:
+        raise ForeignRequestError("Origin", found, _REMEDY)
+
+
+_REMEDY = "RUNNEL_API_ORIGINS lists the pages that may use this server"
+
+
+_HOST = re.compile(r"(?:\[(?P<address>[^\]]*)\]|(?P<name>[^:]*))(?::[0-9]*)?", re.ASCII)
+
+
+def _name(host: str) -> str:
+    """In lower case, without the port, as of `[::1]:8080`; what is no host is no name of any."""
+    found = _HOST.fullmatch(host.lower())
+    return "" if found is None else found["address"] or found["name"] or ""
+
 
 WINDOW_S = 60.0
 HEALTH = "/health/"
@@ -116,3 +160,34 @@ def _of_address(text: str) -> str:
             return f"address:{address.ipv4_mapped}"
         return f"address:{ip_network((address, NETWORK_BITS), strict=False)}"
     return f"address:{address}"
+
+
+# What a route asks of whoever calls it.
+
+# For OpenAPI only: the gate has looked at the token already.
+_bearer = HTTPBearer(auto_error=False, scheme_name="token", description="From `runnel token`")
+
+
+def needs(scope: Scope) -> Any:  # what Depends returns has no type of its own
+    """Raises NotAuthenticatedError without a token, MissingScopeError with one that is too weak."""
+
+    async def check(request: Request, _token: object = Depends(_bearer)) -> None:
+        check_caller(request, scope)
+
+    return Depends(check)
+
+
+def token_of(request: Request) -> str | None:
+    """The id of the token that a request has come with."""
+    caller: Caller = request.state.caller
+    return caller.token_id
+
+
+def check_caller(request: Request, scope: Scope) -> None:
+    """Raises as `needs` does: for what only some calls of a route need."""
+    caller: Caller = request.state.caller
+    if caller.scopes is None:
+        raise NotAuthenticatedError(
+            "this needs a token: send 'Authorization: Bearer …'; 'runnel token' makes one"
+        )
+    check_scope(scope, caller.scopes)

@@ -2,16 +2,42 @@
 
 import hashlib
 import hmac
+import secrets
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 
 import msgspec
 
-from runnel.api.security.scopes import Scope
 from runnel.authoring.payloads import check_text
-from runnel.core.checks.wording import printable
-from runnel.errors import InputError, NotAuthenticatedError, NotFoundError, StoreError
+from runnel.core.wording import printable
+from runnel.errors import (
+    InputError,
+    MissingScopeError,
+    NotAuthenticatedError,
+    NotFoundError,
+    StoreError,
+)
 from runnel.ports.clock import Clock
 from runnel.ports.records import Record, Records
+
+# What a token allows: each scope includes those before it.
+
+
+class Scope(StrEnum):
+    READ = "read"
+    RUN = "run"
+    OPERATE = "operate"
+    ADMIN = "admin"
+
+
+_ORDER = list(Scope)
+
+
+def check_scope(needed: Scope, held: tuple[Scope, ...]) -> None:
+    """Raises MissingScopeError; somebody who may operate may also run and read."""
+    if not any(_ORDER.index(each) >= _ORDER.index(needed) for each in held):
+        raise MissingScopeError(needed, held)
+
 
 KIND = "token"
 PREFIX = "rnl"
@@ -137,3 +163,25 @@ def _token(record: Record) -> Token:
 def _digest(secret: str) -> str:
     """Of 256 random bits: no salt and no slow hash would make them harder to guess."""
     return hashlib.sha256(secret.encode(errors="replace")).hexdigest()
+
+
+# What is secret of a token: chance that nobody can foresee.
+
+_ID_BYTES, _SECRET_BYTES = 4, 32
+
+
+def new_token(
+    name: str,
+    scopes: tuple[Scope, ...],
+    *,
+    expires_at: float | None = None,
+    per_minute: int | None = None,
+) -> NewToken:
+    return NewToken(
+        id=secrets.token_hex(_ID_BYTES),
+        secret=secrets.token_hex(_SECRET_BYTES),
+        name=name,
+        scopes=scopes,
+        expires_at=expires_at,
+        per_minute=per_minute,
+    )

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from runnel.backends.feed_entries import (
+from runnel.backends.feed_log import (
     BREAK,
     ENTRIES_AT_ONCE,
     ENTRIES_MAX,

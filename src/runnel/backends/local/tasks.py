@@ -1,15 +1,18 @@
 """The worker's side of a store whose tasks live in this process."""
 
+from collections import OrderedDict, deque
 from collections.abc import Sequence
+from copy import copy
+from itertools import count
 from typing import Protocol
 
-from runnel.backends.local.board import TaskBoard
+from runnel.backends.local.task_board import TaskBoard
 from runnel.core.commands import TASK_ENDINGS, Command, TaskStarted
 from runnel.core.effects import Task
 from runnel.core.ids import Token
 from runnel.errors import BrokenInvariantError
 from runnel.ports.clock import Clock
-from runnel.ports.registry import Orders, QueueRecord, WorkerAbout, WorkerRecord
+from runnel.ports.workers import Attendance, Orders, QueueRecord, WorkerAbout, WorkerRecord
 
 _REPORTS = (*TASK_ENDINGS, TaskStarted)
 
@@ -117,3 +120,115 @@ class LocalTasks:
         else:
             self._board.end(entry, report)
         return True
+
+
+# Token buckets, each kept as one number: the time at which it will be full again.
+
+# A bucket that claims to be further away than this was written before the clock was set back.
+LEAP_S = 3_600.0
+
+
+def take(
+    full_at: float, *, now: float, rate_per_second: float, burst: int, wait_s_max: float
+) -> tuple[float, float]:
+    """(seconds to wait, the bucket's new `full_at`): unchanged when that wait is too long."""
+    interval_s = 1.0 / rate_per_second
+    known = full_at if full_at - now < burst * interval_s + LEAP_S else now
+    wait_s = max(0.0, known - (burst - 1) * interval_s - now)
+    if wait_s > wait_s_max:
+        return wait_s, known
+    return wait_s, max(known, now) + interval_s
+
+
+class LocalBuckets:
+    """Buckets that end with the process."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._full_at: dict[str, float] = {}
+
+    async def take(
+        self, tag: str, *, rate_per_second: float, burst: int, wait_s_max: float
+    ) -> float:
+        now = self._clock.monotonic()
+        wait_s, self._full_at[tag] = take(
+            self._full_at.get(tag, now),
+            now=now,
+            rate_per_second=rate_per_second,
+            burst=burst,
+            wait_s_max=wait_s_max,
+        )
+        return wait_s
+
+
+# Results that tasks may share, in the memory of one process.
+
+# The oldest leave first: what is forgotten is made again.
+BYTES_MAX = 64 * 1024 * 1024
+
+
+class LocalResults:
+    def __init__(self, clock: Clock, *, bytes_max: int = BYTES_MAX) -> None:
+        self._clock = clock
+        self._bytes_max = bytes_max
+        self._size = 0
+        self._kept: OrderedDict[str, tuple[float, bytes]] = OrderedDict()
+
+    async def recall(self, key: str) -> bytes | None:
+        ends_at, data = self._kept.get(key, (0.0, b""))
+        return data if ends_at > self._clock.monotonic() else None
+
+    async def keep(self, key: str, data: bytes, *, ttl_s: float) -> None:
+        self._size -= len(self._kept.pop(key, (0.0, b""))[1])
+        self._kept[key] = self._clock.monotonic() + ttl_s, data
+        self._size += len(data)
+        while self._size > self._bytes_max:
+            self._size -= len(self._kept.popitem(last=False)[1][1])
+
+
+# Requests of the last while, counted in the memory of one process.
+
+# Whoever has not asked for longest is forgotten, should that many ask.
+CALLERS_MAX = 10_000
+
+
+class LocalWindows:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._asked: OrderedDict[str, deque[float]] = OrderedDict()
+
+    async def admit(self, who: str, *, limit: int, window_s: float) -> float:
+        now = self._clock.monotonic()
+        asked = self._asked.setdefault(who, deque())
+        self._asked.move_to_end(who)
+        if len(self._asked) > CALLERS_MAX:
+            self._asked.popitem(last=False)
+        while asked and asked[0] <= now - window_s:
+            asked.popleft()
+        if len(asked) >= limit:
+            return asked[len(asked) - limit] + window_s - now
+        asked.append(now)
+        return 0.0
+
+
+# Which orchestrators live, as far as this process knows.
+
+
+class LocalAttendance:
+    def __init__(self) -> None:
+        self._last: dict[str, int] = {}
+        # One counter for all: who comes back never shows a number seen before.
+        self._signs = count(1)
+
+    def copy(self) -> "LocalAttendance":
+        copied = LocalAttendance()
+        copied._last, copied._signs = dict(self._last), copy(self._signs)
+        return copied
+
+    def attend(self, owner: str) -> Sequence[Attendance]:
+        self._last[owner] = next(self._signs)
+        return [Attendance(owner=name, counter=counter) for name, counter in self._last.items()]
+
+    def depart(self, owner: str, counter: int | None) -> None:
+        if counter is None or self._last.get(owner) == counter:
+            self._last.pop(owner, None)

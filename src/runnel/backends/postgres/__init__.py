@@ -1,11 +1,9 @@
 """The archive on a PostgreSQL server: what must last, exactly once."""
 
 from runnel.backends.postgres.archive import PostgresArchive
-from runnel.backends.postgres.blobs import PostgresBlobs
 from runnel.backends.postgres.database import Database
 from runnel.backends.postgres.ledger import PostgresLedger
-from runnel.backends.postgres.records import PostgresRecords
-from runnel.backends.postgres.retention import PostgresRetention
+from runnel.backends.postgres.records import PostgresBlobs, PostgresRecords, PostgresRetention
 
 __all__ = [
     "Database",

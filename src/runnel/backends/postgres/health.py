@@ -6,8 +6,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from runnel.backends.postgres.database import DRIVER_ERRORS
-from runnel.backends.postgres.meta import NO_REDIS, RedisSide
+from runnel.backends.postgres.database import DRIVER_ERRORS, NO_REDIS, RedisSide
 from runnel.backends.postgres.migrations import migrations, quoted, version_of
 from runnel.errors import StoreError
 from runnel.ports.clock import Clock

@@ -5,35 +5,23 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from runnel.backends.postgres.database import Database, Row
-from runnel.backends.postgres.projection import FORCED, Projection
-from runnel.backends.postgres.queries import SQL
-from runnel.backends.postgres.rows import (
+from runnel.backends.postgres.database import SQL, Database, Row
+from runnel.backends.postgres.projection import (
+    FORCED,
     HEADER_COLUMNS,
+    Projection,
     columns,
     escaped,
     header_row,
     storable,
+    write_batch,
 )
-from runnel.backends.postgres.set_aside import Writer
-from runnel.backends.postgres.writing import write_batch
+from runnel.backends.postgres.quarantine import Writer
 from runnel.core.codec import decode_message, encode_message
-from runnel.core.commands import (
-    CancelExecution,
-    Command,
-    CreateExecution,
-    SendSignal,
-    TakeOver,
-)
+from runnel.core.commands import CancelExecution, Command, CreateExecution, SendSignal, TakeOver
 from runnel.core.ids import DefinitionHash
-from runnel.errors import (
-    BrokenInvariantError,
-    FencedError,
-    NewerFormatError,
-    UnreadableFormatError,
-)
-from runnel.ports.journal import JournalEntry
-from runnel.ports.ledger import Asked, Cursor, SetAside
+from runnel.errors import BrokenInvariantError, FencedError, NewerFormatError, UnreadableFormatError
+from runnel.ports.journal import Asked, Cursor, JournalEntry, SetAside
 from runnel.ports.store import NO_BLOBS, pending_header
 
 COMMAND_COLUMNS = 5

@@ -1,10 +1,12 @@
 """What the rows of the archive become by a batch of commits."""
 
+import re
 from collections.abc import Container, Sequence
+from typing import Any
 
 import msgspec
 
-from runnel.backends.postgres.rows import escaped, header_row, storable
+from runnel.backends.postgres.database import SQL, Connection
 from runnel.core.codec import Entry, decode_entry
 from runnel.core.commands import (
     LIMIT_PREFIX,
@@ -34,11 +36,75 @@ from runnel.core.events import (
     TaskWasLost,
     Wait,
 )
-from runnel.core.ids import NO_ITEM
-from runnel.core.states import EXECUTION_FINAL, NODE_FINAL, NodeState
+from runnel.core.ids import NO_ITEM, ExecutionId
+from runnel.core.states import EXECUTION_FINAL, NODE_FINAL, ExecutionState, NodeState
 from runnel.errors import UnreadableFormatError
 from runnel.ports.journal import JournalEntry
 from runnel.ports.store import Header
+
+# Executions as rows and back.
+
+_labels = msgspec.json.Decoder(dict[str, str])
+_encode = msgspec.json.encode
+
+HEADER_COLUMNS = 13
+
+_ESCAPE = re.compile(r"\\[\\0]")
+
+
+def storable(text: str) -> str:
+    """PostgreSQL takes any text but one with a zero character; the audit log has it as it was."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def escaped(text: str) -> str:
+    """For what must be the same text again: a zero character is written as two others."""
+    return text.replace("\\", "\\\\").replace("\0", "\\0")
+
+
+def unescaped(text: str) -> str:
+    return _ESCAPE.sub(lambda found: "\0" if found[0] == "\\0" else "\\", text)
+
+
+def header_row(partition: int, header: Header) -> tuple[object, ...]:
+    return (
+        header.execution_id,
+        partition,
+        storable(header.workflow),
+        header.version,
+        header.definition,
+        header.state.value,
+        header.created_at,
+        header.started_at,
+        header.finished_at,
+        header.parent_id,
+        _encode(header.labels).decode(),
+        None if header.error is None else storable(header.error),
+        header.rerun_of,
+    )
+
+
+def columns(rows: Sequence[Sequence[object]], count: int) -> list[list[object]]:
+    """As `unnest` takes them; a list for each column also when there is no row."""
+    return [[row[number] for row in rows] for number in range(count)]
+
+
+def header_of(row: Sequence[Any]) -> Header:
+    return Header(
+        execution_id=ExecutionId(row[0]),
+        workflow=row[1],
+        version=row[2],
+        definition=row[3],
+        state=ExecutionState(row[4]),
+        created_at=row[5],
+        started_at=row[6],
+        finished_at=row[7],
+        parent_id=None if row[8] is None else ExecutionId(row[8]),
+        labels=_labels.decode(row[9]),
+        error=row[10],
+        rerun_of=None if row[11] is None else ExecutionId(row[11]),
+    )
+
 
 FORCED = "forced"
 
@@ -234,3 +300,59 @@ def _letter_row(
         letter.rejected_at,
         msgspec.json.encode(letter),
     )
+
+
+# Writes what a batch of commits became, inside a transaction.
+
+_LOG_COLUMNS = ("partition", "sequence", "ordinal", "aggregate_id", "entry")
+_LETTER_COLUMNS = (
+    "partition",
+    "sequence",
+    "ordinal",
+    "execution_id",
+    "queue",
+    "rejected_at",
+    "body",
+)
+
+
+async def write_batch(connection: Connection, batch: Projection) -> None:
+    if batch.audit_log:
+        await connection.copy_records_to_table(
+            "audit_log", records=batch.audit_log, columns=_LOG_COLUMNS
+        )
+    if batch.headers:
+        await write_headers(connection, list(batch.headers.values()))
+    if batch.nodes:
+        await connection.copy_records_to_table("staged_nodes", records=batch.node_rows())
+        await connection.execute(SQL["put_nodes"])
+    if batch.closed:
+        await connection.execute(SQL["close_limits"], list(batch.closed))
+    if batch.limit_logs:
+        await connection.copy_records_to_table(
+            "limit_log", records=batch.limit_rows(), columns=_LOG_COLUMNS
+        )
+    if batch.letters:
+        await connection.copy_records_to_table(
+            "dead_letters", records=batch.letters, columns=_LETTER_COLUMNS
+        )
+    await write_applied(connection, batch)
+
+
+async def write_headers(connection: Connection, headers: Sequence[Sequence[object]]) -> None:
+    await connection.copy_records_to_table("staged_headers", records=headers)
+    await connection.execute(SQL["put_headers"])
+
+
+async def write_applied(connection: Connection, batch: Projection) -> None:
+    """What callers asked for and has had its effect."""
+    if batch.applied:
+        await connection.execute(SQL["apply_commands"], *columns(list(batch.applied), 3))
+    if batch.ended:
+        await connection.execute(SQL["apply_all_commands"], list(batch.ended))
+
+
+async def clear_staged(connection: Connection) -> None:
+    """For another batch in the same transaction."""
+    await connection.execute(SQL["clear_staged_headers"])
+    await connection.execute(SQL["clear_staged_nodes"])

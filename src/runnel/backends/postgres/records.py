@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
-from runnel.backends.postgres.database import Database, Row
-from runnel.backends.postgres.rows import escaped
-from runnel.errors import ConflictError
+from runnel.backends.postgres.database import SQL, Connection, Database, Row
+from runnel.backends.postgres.projection import escaped
+from runnel.core.states import ExecutionState
+from runnel.errors import ConflictError, NotFoundError
 from runnel.ports.records import Record
 
 
@@ -49,3 +50,56 @@ class PostgresRecords:
 def _record(kind: str, row: Row) -> Record:
     key, data, revision = row
     return Record(kind=kind, key=bytes(key).decode(), data=bytes(data), revision=revision)
+
+
+# Blobs in a table.
+
+LAST_CHARACTER = "\U0010ffff"
+
+
+class PostgresBlobs:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def put(self, key: str, data: bytes) -> None:
+        await self._database.run("put_blob", escaped(key), data, size_bytes=len(data))
+
+    async def get(self, key: str) -> bytes:
+        row = await self._database.row("get_blob", escaped(key))
+        if row is None:
+            raise NotFoundError("blob", key)
+        return bytes(row[0])
+
+    async def delete(self, prefix: str) -> int:
+        first = escaped(prefix)
+        return await self._database.run("delete_blobs", first, first + LAST_CHARACTER)
+
+
+# Deletes executions that ended long enough ago.
+
+_BELOW = (
+    "delete_nodes",
+    "delete_audit_log",
+    "delete_commands",
+    "delete_dead_letters",
+    "delete_set_aside",
+)
+
+
+class PostgresRetention:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def delete_finished(self, state: ExecutionState, *, before: float, limit: int) -> int:
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(SQL["take_finished"], state.value, before, limit)
+            for (root,) in rows:
+                await _delete_tree(connection, root)
+        return len(rows)
+
+
+async def _delete_tree(connection: Connection, root: str) -> None:
+    """Its children's ids begin with its own and a dot, the keys of blobs with an id and a slash."""
+    for name in (*_BELOW, "delete_executions"):
+        await connection.execute(SQL[name], root, f"{root}.", f"{root}/")
+    await connection.execute(SQL["delete_blobs"], f"{root}.", f"{root}0")

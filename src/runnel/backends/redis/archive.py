@@ -1,12 +1,10 @@
 """Definitions, executions to list and read, and dead letters, on the server that also runs them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
-from runnel.backends.redis.keys import Keys
-from runnel.backends.redis.letters import RedisLetters
-from runnel.backends.redis.lines import Lines
-from runnel.backends.redis.values import decode_header
-from runnel.backends.wanted import count_through, look_through
+from runnel.backends.matching import count_through, is_wanted_letter, look_through, page_of_letters
+from runnel.backends.redis.connection_pool import Lines
+from runnel.backends.redis.keys import Keys, decode_header, decode_letter, encode
 from runnel.core.effects import DeadLetter
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.states import ExecutionState
@@ -17,10 +15,70 @@ from runnel.ports.archive import (
     ExecutionFilter,
     HeaderPage,
     LetterFilter,
+    Place,
     StateCount,
 )
-from runnel.ports.cursor import Place
 from runnel.ports.store import Header
+
+# Dead letters, a stream for each queue, of which each keeps so many at most.
+
+LETTERS_PAGE = 500
+
+
+class RedisLetters:
+    """Looks at every letter of the queues that are asked for: there is no index of them."""
+
+    def __init__(self, lines: Lines, keys: Keys) -> None:
+        self._lines = lines
+        self._keys = keys
+
+    async def list(self, wanted: LetterFilter) -> Sequence[DeadLetter]:
+        """Streams are in the order of commits, which is not quite that of rejection."""
+        found: list[DeadLetter] = []
+        for queue in await self._queues(wanted.queue):
+            async for _, letter, _body in self._all(queue):
+                found.append(letter)
+        return page_of_letters(found, wanted)
+
+    async def count(self, wanted: LetterFilter) -> int:
+        found = 0
+        for queue in await self._queues(wanted.queue):
+            async for _, letter, _body in self._all(queue):
+                found += is_wanted_letter(letter, wanted)
+        return found
+
+    async def delete(self, letters: Sequence[DeadLetter]) -> int:
+        deleted = 0
+        for queue in sorted({letter.queue for letter in letters}):
+            bodies = {encode(letter) for letter in letters if letter.queue == queue}
+            key = queue.encode()
+            ids = [entry_id async for entry_id, _, body in self._all(key) if body in bodies]
+            for first in range(0, len(ids), LETTERS_PAGE):
+                some = ids[first : first + LETTERS_PAGE]
+                deleted += await self._lines.call("XDEL", self._stream(key), *some)
+        return deleted
+
+    async def _queues(self, only: str | None) -> Sequence[bytes]:
+        if only is not None:
+            return [only.encode()]
+        return sorted(await self._lines.call("SMEMBERS", self._keys.letter_queues))
+
+    async def _all(self, queue: bytes) -> AsyncIterator[tuple[bytes, DeadLetter, bytes]]:
+        """The entry's id, the letter, and its bytes."""
+        last = b"+"
+        while True:
+            page = await self._lines.call(
+                "XREVRANGE", self._stream(queue), last, "-", "COUNT", LETTERS_PAGE
+            )
+            for entry_id, fields in page:
+                yield entry_id, decode_letter(fields[-1]), fields[-1]
+            if len(page) < LETTERS_PAGE:
+                return
+            last = b"(" + page[-1][0]
+
+    def _stream(self, queue: bytes) -> bytes:
+        return self._keys.letters.encode() + queue
+
 
 PAGE = 200
 # Behind every text that begins with a prefix: no UTF-8 has this byte.
@@ -158,3 +216,22 @@ class RedisArchive:
 
     async def delete_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
         return await self._letters.delete(letters)
+
+
+# The executions below a root, found by their names.
+
+TREES_PAGE = 500
+
+
+async def children_of(lines: Lines, keys: Keys, root: bytes) -> list[bytes]:
+    """By id: a parent comes before its children."""
+    found: list[bytes] = []
+    first = b"[" + root + b"."
+    while True:
+        page = await lines.call(
+            "ZRANGEBYLEX", keys.ids, first, b"(" + root + b"/", "LIMIT", 0, TREES_PAGE
+        )
+        found += page
+        if len(page) < TREES_PAGE:
+            return found
+        first = b"(" + page[-1]

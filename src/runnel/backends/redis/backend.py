@@ -3,27 +3,20 @@
 from typing import Self
 
 from runnel.backends.redis.archive import RedisArchive
-from runnel.backends.redis.blobs import RedisBlobs
+from runnel.backends.redis.connection_pool import BLOCK_S, CALLS_MAX, Lines
 from runnel.backends.redis.feed import RedisFeed
-from runnel.backends.redis.keys import Keys
-from runnel.backends.redis.layout import Layout, open_layout
+from runnel.backends.redis.keys import Keys, Layout, open_layout
 from runnel.backends.redis.leases import Leases
-from runnel.backends.redis.lines import BLOCK_S, CALLS_MAX, Lines
-from runnel.backends.redis.losses import Losses
 from runnel.backends.redis.mailbox import RedisMailbox
-from runnel.backends.redis.records import RedisRecords
-from runnel.backends.redis.rescue import NO_ARCHIVE, Rescue
+from runnel.backends.redis.records import RedisBlobs, RedisRecords, RedisWindows
 from runnel.backends.redis.retention import RedisRetention
-from runnel.backends.redis.store import RedisStore
-from runnel.backends.redis.tasks import RedisTasks
-from runnel.backends.redis.windows import RedisWindows
+from runnel.backends.redis.store import NO_ARCHIVE, RedisStore, Rescue
+from runnel.backends.redis.tasks import Losses, RedisTasks
 from runnel.ports.archive import Archive
-from runnel.ports.blobs import BlobStore
 from runnel.ports.clock import Clock, Ids
 from runnel.ports.feed import Feed
-from runnel.ports.records import Records
+from runnel.ports.records import BlobStore, Records, RequestWindows
 from runnel.ports.store import CommitLimits, Mailbox, Store, TaskQueue
-from runnel.ports.windows import RequestWindows
 
 PREFIX = "runnel"
 CALL_S = 5.0

@@ -1,16 +1,19 @@
 """A commit as the arguments of `commit.lua`."""
 
 from collections.abc import Sequence
+from typing import Any
 
-from runnel.backends.feed_entries import entries_of
-from runnel.backends.redis.keys import Keys
-from runnel.backends.redis.layout import Layout
-from runnel.backends.redis.line import Arg
-from runnel.backends.redis.values import encode, message_args
-from runnel.core.commands import LIMIT_PREFIX
+from runnel.backends.feed_log import entries_of
+from runnel.backends.redis.connection import Arg
+from runnel.backends.redis.connection_pool import Lines
+from runnel.backends.redis.keys import Keys, Layout, encode, message_args
+from runnel.core.codec import decode_message
+from runnel.core.commands import LIMIT_PREFIX, TASK_ENDINGS
 from runnel.core.effects import DeadLetter, Task
+from runnel.core.ids import Token
 from runnel.core.states import ExecutionState
-from runnel.ports.store import Commit, Header, Lease, Position, TimerSet
+from runnel.errors import UnreadableFormatError
+from runnel.ports.store import Commit, Header, InboxEntry, Lease, Position, TimerSet
 
 
 def commit_keys(keys: Keys, partition: int) -> list[str]:
@@ -122,3 +125,52 @@ def _letter(letter: DeadLetter, letters_max: int) -> Sequence[Arg]:
         str(letter.error),
         repr(letter.rejected_at),
     )
+
+
+# The inbox of a partition: a stream whose reader keeps its own place.
+
+PAGE = 1_000
+
+
+def inbox_entries(stream: Sequence[Any]) -> list[InboxEntry]:
+    return [_entry(position, fields) for position, fields in stream]
+
+
+def is_behind(position: Position, other: Position) -> bool:
+    return _order(position) > _order(other)
+
+
+async def unread_reports(lines: Lines, key: str) -> set[Token]:
+    """Tokens of the endings that no commit has consumed: what is consumed is trimmed."""
+    found: set[Token] = set()
+    start = "-"
+    while page := await lines.call("XRANGE", key, start, "+", "COUNT", PAGE):
+        entries = inbox_entries(page)
+        commands = [entry.command for entry in entries]
+        found |= {command.token for command in commands if isinstance(command, TASK_ENDINGS)}
+        start = f"({entries[-1].position}"
+    return found
+
+
+async def unread_s(lines: Lines, key: str) -> float:
+    """Since the first entry that no commit has consumed; 0 without any."""
+    first = await lines.call("XRANGE", key, "-", "+", "COUNT", 1)
+    if not first:
+        return 0.0
+    seconds, microseconds = await lines.call("TIME")
+    arrived_ms = int(first[0][0].partition(b"-")[0])
+    return max(0.0, int(seconds) + int(microseconds) / 1e6 - arrived_ms / 1e3)
+
+
+def _entry(position: bytes, fields: Sequence[bytes]) -> InboxEntry:
+    """One that can't be read keeps its place."""
+    place, body = Position(position.decode()), fields[1]
+    try:
+        return InboxEntry(position=place, command=decode_message(body))
+    except UnreadableFormatError as error:
+        return InboxEntry(position=place, command=None, body=body, problem=str(error))
+
+
+def _order(position: Position) -> tuple[int, int]:
+    milliseconds, _, number = position.partition("-")
+    return int(milliseconds), int(number)

@@ -3,17 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from runnel.backends.feed_entries import (
-    BREAK,
-    ENTRIES_AT_ONCE,
-    Entry,
-    Place,
-    end_of,
-    page_of,
-    place_of,
-)
+from runnel.backends.feed_log import BREAK, ENTRIES_AT_ONCE, Entry, Place, end_of, page_of, place_of
+from runnel.backends.redis.connection_pool import Lines
 from runnel.backends.redis.keys import Keys
-from runnel.backends.redis.lines import Lines
 from runnel.ports.feed import FeedPage, FeedPosition
 
 FIELD = "c"

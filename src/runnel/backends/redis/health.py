@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import msgspec
 
 from runnel.backends.redis.backend import PREFIX
+from runnel.backends.redis.connection_pool import Lines
 from runnel.backends.redis.keys import Keys
 from runnel.backends.redis.leases import Leases
-from runnel.backends.redis.lines import Lines
 from runnel.errors import StoreError
 from runnel.ports.clock import Clock, Ids
 from runnel.ports.store import LeaseRecord

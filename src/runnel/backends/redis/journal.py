@@ -4,12 +4,11 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
-from runnel.backends.redis.inbox import is_behind
-from runnel.backends.redis.keys import Keys
+from runnel.backends.redis.archive import children_of
+from runnel.backends.redis.commits import is_behind
+from runnel.backends.redis.connection_pool import Lines, OtherRunError
+from runnel.backends.redis.keys import Keys, decode_header, decode_letter
 from runnel.backends.redis.leases import BEGINNING, fenced, fenced_by_restart, run_of
-from runnel.backends.redis.lines import Lines, OtherRunError
-from runnel.backends.redis.trees import children_of
-from runnel.backends.redis.values import decode_header, decode_letter
 from runnel.core.codec import encode_message
 from runnel.core.commands import Command
 from runnel.core.effects import DeadLetter

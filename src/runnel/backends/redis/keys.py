@@ -5,6 +5,21 @@ name that ends in a colon is a prefix: the partition's number, or a name, is put
 come last because they may hold anything, and Redis looks at the first braces only.
 """
 
+import zlib
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import msgspec
+
+from runnel.backends.redis.connection_pool import Lines
+from runnel.core.codec import encode_message
+from runnel.core.commands import LIMIT_PREFIX, Command, CreateExecution, TaskFailed, TaskLost
+from runnel.core.effects import DeadLetter, Task, TimerKey
+from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, Token, root_of
+from runnel.core.workflow import ErrorInfo
+from runnel.errors import InputError
+from runnel.ports.store import Header, pending_header
+
 
 class Keys:
     """The keys of one shard."""
@@ -101,3 +116,159 @@ class Keys:
         self.result = tag + "result:"
         # string per tag, gone when the bucket is full: the time at which it will be
         self.bucket = tag + "bucket:"
+
+
+# Into how many partitions a store is divided: decided once, when it is first opened.
+
+SHARDS = 1
+# What adopt.lua answers.
+MORE_HAS_COME = 2
+NOTHING: Mapping[int, str] = MappingProxyType({})
+PARTITIONS_DEFAULT = 16
+
+
+class Layout(msgspec.Struct, frozen=True):
+    partitions: int
+    incarnation: str = ""
+    """Names the archive that belongs to this store; empty for a store without one."""
+
+    @property
+    def is_journaled(self) -> bool:
+        return self.incarnation != ""
+
+    def route(self, aggregate_id: str) -> int:
+        """The same in every process and version: a tree of children lives with its root."""
+        is_limit = aggregate_id.startswith(LIMIT_PREFIX)
+        key = aggregate_id if is_limit else root_of(ExecutionId(aggregate_id))
+        return zlib.crc32(key.encode()) % self.partitions
+
+
+async def open_layout(lines: Lines, keys: Keys, partitions: int | None) -> Layout:
+    """Raises InputError when the store is divided otherwise than `partitions` says."""
+    wanted = PARTITIONS_DEFAULT if partitions is None else partitions
+    shards, found, incarnation = await lines.run("open", [keys.layout], [SHARDS, wanted])
+    _check_shards(int(shards))
+    if partitions not in (None, int(found)):
+        raise InputError(
+            f"the store has {int(found)} partitions, which can't be changed; expected {partitions}"
+        )
+    return Layout(int(found), (incarnation or b"").decode())
+
+
+async def find_layout(lines: Lines, keys: Keys) -> Layout | None:
+    """That of a store with an archive; None for any other."""
+    partitions, incarnation = await lines.call("HMGET", keys.layout, "partitions", "incarnation")
+    return None if incarnation is None else Layout(int(partitions), incarnation.decode())
+
+
+async def find_identity(lines: Lines, keys: Keys) -> tuple[str | None, str | None]:
+    """The archive that it belongs to, and the store's own name; None for what it does not have."""
+    incarnation, identity = await lines.call("HMGET", keys.layout, "incarnation", "identity")
+    return _text(incarnation), _text(identity)
+
+
+async def adopt_layout(
+    lines: Lines,
+    keys: Keys,
+    wanted: Layout,
+    *,
+    identity: str,
+    over: str | None = None,
+    recorded: Mapping[int, str] = NOTHING,
+) -> str | None:
+    """Gives an empty store the layout of its archive; raises InputError for any other than that.
+
+    Empty is one that nobody has decided for, and whose inboxes hold nothing but what is `recorded`,
+    by partition up to which message: it is removed. None, and nothing is done, if they hold more.
+
+    Returns the name of the store: the one that it had, or `identity` if it had none. One that it
+    had is replaced if it is `over` ('' is none).
+    """
+    found = await lines.run(
+        "adopt",
+        [keys.layout, keys.partition, keys.inbox],
+        [
+            *(SHARDS, wanted.partitions, wanted.incarnation, identity),
+            *(over or "", int(over is not None)),
+            *(part for number, last in recorded.items() for part in (number, last)),
+        ],
+    )
+    if found == MORE_HAS_COME:
+        return None
+    if not found:
+        raise InputError(
+            "this Redis holds executions that were never archived, the archive belongs to another "
+            "one: name an empty Redis, or another REDIS_PREFIX"
+        )
+    shards, partitions, incarnation, name = found
+    _check_shards(int(shards))
+    if incarnation.decode() != wanted.incarnation:
+        raise InputError(
+            f"this Redis belongs to the archive '{incarnation.decode()}', PostgreSQL is "
+            f"'{wanted.incarnation}': name the two that belong together, or an empty Redis, which "
+            "is then filled from the archive"
+        )
+    if int(partitions) != wanted.partitions:
+        raise InputError(
+            f"Redis has {int(partitions)} partitions, its archive {wanted.partitions}: "
+            "one of them is a copy of another store"
+        )
+    return str(name.decode())
+
+
+def _text(found: bytes | None) -> str | None:
+    return None if found is None else found.decode()
+
+
+def _check_shards(found: int) -> None:
+    if found != SHARDS:
+        raise InputError(f"the store has {found} shards, this Runnel knows stores of {SHARDS}")
+
+
+# What is stored in Redis, as bytes and back: JSON, and never through Lua's.
+
+_encoder = msgspec.json.Encoder()
+_tokens = msgspec.json.Decoder(Token)
+_tasks = msgspec.json.Decoder(Task)
+_task_lists = msgspec.json.Decoder(list[Task])
+_headers = msgspec.json.Decoder(Header)
+_letters = msgspec.json.Decoder(DeadLetter)
+_timer_keys = msgspec.json.Decoder(TimerKey)
+
+encode = _encoder.encode
+decode_token = _tokens.decode
+decode_task = _tasks.decode
+decode_tasks = _task_lists.decode
+decode_header = _headers.decode
+decode_letter = _letters.decode
+decode_timer_key = _timer_keys.decode
+
+_SOME = Token(ExecutionId("\0"), NodeId(""), NO_ITEM, 0, Nonce(""))
+
+
+def lost_around(reason: str, *, is_crash: bool = True) -> tuple[bytes, bytes, bytes]:
+    """The message TaskLost up to its token, and its rest if the task was started, and if not.
+
+    A script puts the token between: so it makes a message without knowing what one looks like.
+    Unless it `is_crash`, the rest is the same: an end in good order counts towards no crash loop.
+    """
+    not_started = encode_message(TaskLost(token=_SOME, reason=reason))
+    started = encode_message(TaskLost(token=_SOME, reason=reason, was_started=is_crash))
+    before, _, rest = not_started.partition(encode(_SOME))
+    return before, started.partition(encode(_SOME))[2], rest
+
+
+def failed_around(error: ErrorInfo) -> tuple[bytes, bytes]:
+    """The message TaskFailed up to its token, and its rest."""
+    message = encode_message(TaskFailed(token=_SOME, error=error))
+    before, _, rest = message.partition(encode(_SOME))
+    return before, rest
+
+
+def message_args(partition: int, command: Command) -> tuple[str | bytes | int | float, ...]:
+    """As `send.lua` and `commit.lua` take it."""
+    body = encode_message(command)
+    if isinstance(command, CreateExecution):
+        header = encode(pending_header(command))
+        return partition, body, command.execution_id, header, repr(command.created_at)
+    return partition, body, "", "", ""

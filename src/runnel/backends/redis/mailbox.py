@@ -1,16 +1,68 @@
 """Where callers leave commands for a partition's owner."""
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Generic, TypeVar
 
-from runnel.backends.redis.gathering import Gathering
-from runnel.backends.redis.keys import Keys
-from runnel.backends.redis.layout import Layout
-from runnel.backends.redis.line import Arg
-from runnel.backends.redis.lines import Lines
-from runnel.backends.redis.values import message_args
-from runnel.backends.stored_definitions import no_longer_stored
+from runnel.backends.matching import no_longer_stored
+from runnel.backends.redis.connection import Arg
+from runnel.backends.redis.connection_pool import Lines
+from runnel.backends.redis.keys import Keys, Layout, message_args
 from runnel.core.commands import Command, CreateExecution
+from runnel.ports.clock import Clock
 from runnel.ports.store import NO_BLOBS
+
+# Callers that come while a call is under way share the next one.
+
+T = TypeVar("T")
+
+
+class Gathering(Generic[T]):
+    """While one call is under way, the commands of all who come meanwhile gather for the next.
+
+    A call is nobody's: it goes on when one of those who share it gives up, and its error is that
+    of all who still wait.
+    """
+
+    def __init__(self, send: Callable[[Sequence[Command]], Awaitable[T]]) -> None:
+        self._send = send
+        self._turn = asyncio.Lock()
+        self._gathered: list[Command] = []
+        self._next: asyncio.Task[T] | None = None
+        self._calls: set[asyncio.Task[T]] = set()
+
+    async def send(self, commands: Sequence[Command]) -> T | None:
+        """What the call has given, to all who share it; None when there was nothing to send.
+
+        One who is cancelled while its commands are under way may have sent them.
+        """
+        if not commands:
+            return None
+        self._gathered += commands
+        if self._next is None:
+            self._next = asyncio.create_task(self._send_gathered())
+            self._calls.add(self._next)
+            self._next.add_done_callback(self._settle)
+        return await asyncio.shield(self._next)
+
+    async def close(self) -> None:
+        """Calls that are under way are given up: nobody should wait for one any more."""
+        calls = [*self._calls]
+        for call in calls:
+            call.cancel()
+        if calls:
+            await asyncio.wait(calls)
+
+    async def _send_gathered(self) -> T:
+        async with self._turn:
+            commands, self._gathered, self._next = self._gathered, [], None
+            return await self._send(commands)
+
+    def _settle(self, call: "asyncio.Task[T]") -> None:
+        self._calls.discard(call)
+        if not call.cancelled():
+            call.exception()  # perhaps nobody waits for it: no news for the log of asyncio
+
 
 # The most that one script does before it lets others have the server.
 SENT_AT_ONCE = 500
@@ -90,3 +142,31 @@ def _blob_args(blobs: Mapping[str, bytes]) -> list[Arg]:
     for key, data in blobs.items():
         args += (key, data)
     return args
+
+
+# The time on the server's clock, without asking for it each time.
+
+ASK_AGAIN_S = 60.0
+
+
+class ServerTime:
+    """Never ahead of the server's clock, and behind by at most the time of one call."""
+
+    def __init__(self, lines: Lines, clock: Clock) -> None:
+        self._lines = lines
+        self._clock = clock
+        self._ahead_s = 0.0
+        self._asked_at: float | None = None
+
+    async def now(self) -> float:
+        at = self._clock.monotonic()
+        if self._asked_at is None or at - self._asked_at > ASK_AGAIN_S:
+            seconds, microseconds = await self._lines.call("TIME")
+            at = self._clock.monotonic()
+            self._ahead_s = int(seconds) + int(microseconds) / 1e6 - at
+            self._asked_at = at
+        return at + self._ahead_s
+
+    def forget(self) -> None:
+        """It may be another server's by now."""
+        self._asked_at = None

@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 
-from runnel.backends.redis.keys import Keys
-from runnel.backends.redis.layout import Layout
-from runnel.backends.redis.lines import Lines
-from runnel.backends.redis.trees import children_of
-from runnel.backends.redis.values import decode_header
+from runnel.backends.redis.archive import children_of
+from runnel.backends.redis.connection_pool import Lines
+from runnel.backends.redis.keys import Keys, Layout, decode_header
 from runnel.core.states import EXECUTION_FINAL, ExecutionState
 
 PAGE = 200

@@ -1,25 +1,26 @@
 """Partitions and their owners, on a Redis server."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from runnel.backends.local.bounds import check_bounds
-from runnel.backends.redis.attendance import RedisAttendance
-from runnel.backends.redis.commits import commit_args, commit_keys
-from runnel.backends.redis.inbox import entries_of, is_behind, unread_reports, unread_s
-from runnel.backends.redis.keys import Keys
-from runnel.backends.redis.layout import Layout
-from runnel.backends.redis.leases import Leases, fenced, fenced_by_restart, run_of
-from runnel.backends.redis.lines import Lines, OtherRunError
-from runnel.backends.redis.losses import Losses
-from runnel.backends.redis.rescue import NO_ARCHIVE, Rescue
-from runnel.backends.redis.values import decode_timer_key, encode
+from runnel.backends.matching import check_bounds
+from runnel.backends.redis.commits import (
+    commit_args,
+    commit_keys,
+    inbox_entries,
+    is_behind,
+    unread_reports,
+    unread_s,
+)
+from runnel.backends.redis.connection_pool import Lines, OtherRunError
+from runnel.backends.redis.keys import Keys, Layout, decode_timer_key, encode
+from runnel.backends.redis.leases import Leases, RedisAttendance, fenced, fenced_by_restart, run_of
+from runnel.backends.redis.tasks import Losses
 from runnel.core.effects import TimerKey
 from runnel.core.ids import ExecutionId, Token
-from runnel.core.retry import ErrorInfo
+from runnel.core.workflow import ErrorInfo
 from runnel.errors import ArchiveBehindError, BrokenInvariantError, FencedError
 from runnel.ports.clock import Clock
-from runnel.ports.registry import Attendance, QueueRecord, WorkerRecord
 from runnel.ports.store import (
     Commit,
     CommitLimits,
@@ -29,6 +30,31 @@ from runnel.ports.store import (
     Position,
     TimerSet,
 )
+from runnel.ports.workers import Attendance, QueueRecord, WorkerRecord
+
+# What a store asks of its archive when a partition is taken.
+
+
+class Rescue(Protocol):
+    async def epoch_min(self, partition: int) -> int:
+        """The least epoch that is above all that the archive has seen."""
+
+    async def restore(self, lease: Lease) -> Lease:
+        """As `Store.restore`."""
+
+
+class NoArchive:
+    """Redis by itself: what it has lost is lost."""
+
+    async def epoch_min(self, partition: int) -> int:
+        return 0
+
+    async def restore(self, lease: Lease) -> Lease:
+        return lease
+
+
+NO_ARCHIVE = NoArchive()
+
 
 # The server does nothing else meanwhile.
 LOADED_AT_ONCE = 100
@@ -143,7 +169,7 @@ class RedisStore:
                 reply = await self._lines.call("XREAD", *rest, under=run_of(lease))
         except OtherRunError as error:
             raise fenced_by_restart(lease) from error
-        entries = entries_of(reply[0][1]) if reply else []
+        entries = inbox_entries(reply[0][1]) if reply else []
         if entries:
             holding.position = entries[-1].position
         return entries

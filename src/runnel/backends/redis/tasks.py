@@ -1,26 +1,142 @@
 """The worker's side of the store: claim, start, report, beat."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import count
 
-from runnel.backends.local.board import BEATS_MISSED_MAX
-from runnel.backends.local.buckets import LEAP_S
+import msgspec
+
+from runnel.backends.local.task_board import BEATS_MISSED_MAX, DEAD_LISTED_MAX
+from runnel.backends.local.tasks import LEAP_S
 from runnel.backends.redis.commits import behind_position
-from runnel.backends.redis.hands import Hands
-from runnel.backends.redis.keys import Keys
-from runnel.backends.redis.line import Arg
-from runnel.backends.redis.lines import Lines
-from runnel.backends.redis.losses import Losses
-from runnel.backends.redis.rotation import Rotation
-from runnel.backends.redis.values import decode_task, decode_token, encode, lost_around
-from runnel.backends.redis.worker_records import worker_records
+from runnel.backends.redis.connection import Arg
+from runnel.backends.redis.connection_pool import Lines
+from runnel.backends.redis.delivery import Hands
+from runnel.backends.redis.keys import (
+    Keys,
+    decode_task,
+    decode_token,
+    encode,
+    failed_around,
+    lost_around,
+)
 from runnel.core.codec import encode_message
 from runnel.core.commands import TASK_ENDINGS, Command, TaskStarted
 from runnel.core.effects import Task
 from runnel.core.ids import Token
+from runnel.core.workflow import ErrorInfo
 from runnel.errors import BrokenInvariantError, StoreError
 from runnel.ports.clock import Clock
-from runnel.ports.registry import Orders, QueueRecord, WorkerAbout, WorkerRecord
 from runnel.ports.store import Position
+from runnel.ports.workers import Orders, QueueRecord, WorkerAbout, WorkerRecord
+
+# What becomes of the tasks of a worker that is gone, or that was never there.
+
+
+class Losses:
+    def __init__(self, lines: Lines, keys: Keys) -> None:
+        self._lines = lines
+        self._keys = keys
+
+    async def lose(self, worker: str, reason: str, *, judged: WorkerRecord | None = None) -> int:
+        """With `judged`, none when the worker has given another sign of life than that one.
+
+        Without, it has said goodbye: then none of its tasks counts as started.
+        """
+        keys = self._keys
+        count: int = await self._lines.run(
+            "lose",
+            [
+                keys.workers,
+                keys.held + worker,
+                keys.out,
+                keys.dropped + worker,
+                keys.about,
+                keys.dead,
+                keys.drained,
+                keys.waiting,
+                keys.inbox,
+            ],
+            [
+                worker,
+                "" if judged is None else judged.counter,
+                *lost_around(reason, is_crash=judged is not None and judged.is_crash),
+                DEAD_LISTED_MAX,
+            ],
+        )
+        return count
+
+    async def reject(self, queue: str, error: ErrorInfo, *, waiting_s: float, limit: int) -> int:
+        """Tasks that nobody has claimed for so long fail."""
+        keys = [self._keys.tasks + queue, self._keys.out, self._keys.inbox]
+        args: list[Arg] = [int(waiting_s * 1_000), limit, *failed_around(error)]
+        count: int = await self._lines.run("reject", keys, args)
+        return count
+
+
+# In which order queues are looked at: the one that was served longest ago comes first.
+
+
+class Rotation:
+    """Knows the queues that this client has met and that there still are."""
+
+    def __init__(self) -> None:
+        self._turns = count(1)
+        self._last: dict[str, int] = {}
+
+    def order(self, wanted: Sequence[str] | None) -> list[str]:
+        """Of the wanted queues, or of all that are known."""
+        names = self._last if wanted is None else wanted
+        return sorted(names, key=lambda name: self._last.get(name, 0))
+
+    def served(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._last[name] = next(self._turns)
+
+    def known(self, names: Iterable[str]) -> None:
+        """These, and no others, are there."""
+        self._last = {name: self._last.get(name, 0) for name in names}
+
+
+# Workers as `workers.lua` lists them.
+
+_abouts = msgspec.json.Decoder(WorkerAbout)
+
+
+def worker_records(
+    now: int,
+    living: Sequence[tuple[bytes, bytes, int, bytes]],
+    dead: Sequence[tuple[bytes, bytes]],
+) -> list[WorkerRecord]:
+    """The dead once each, and only those that have not come back."""
+    records = {
+        worker: _record(now, worker, about, counter=int(counter), holds=holds)
+        for worker, counter, holds, about in living
+    }
+    for worker, about in dead:
+        if worker not in records:
+            records[worker] = _record(now, worker, about, is_dead=True)
+    return list(records.values())
+
+
+def _record(
+    now: int,
+    worker: bytes,
+    about: bytes,
+    *,
+    counter: int = 0,
+    holds: int = 0,
+    is_dead: bool = False,
+) -> WorkerRecord:
+    seen_at, _, said = about.partition(b" ")
+    return WorkerRecord(
+        worker=worker.decode(),
+        counter=counter,
+        holds=holds,
+        about=_abouts.decode(said) if said else None,
+        silent_s=float(max(0, now - int(seen_at))) if seen_at else 0.0,
+        is_dead=is_dead,
+    )
+
 
 DROPPED_AT_ONCE = 1_000
 

@@ -13,36 +13,23 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Self
 
-from runnel.backends.blobs import FileBlobs
-from runnel.backends.local.board import TaskBoard
-from runnel.backends.local.tasks import LocalTasks
-from runnel.backends.local.windows import LocalWindows
-from runnel.backends.sqlite.archive import SqliteArchive
-from runnel.backends.sqlite.bell import Ringer
-from runnel.backends.sqlite.commits import Commits
-from runnel.backends.sqlite.database import FILE_NAME, Durability, prepare
-from runnel.backends.sqlite.feed import SqliteFeed
+from runnel.backends.blob_files import FileBlobs
+from runnel.backends.local.task_board import TaskBoard
+from runnel.backends.local.tasks import LocalTasks, LocalWindows
+from runnel.backends.sqlite.archive import SqliteArchive, SqliteRetention
+from runnel.backends.sqlite.database import FILE_NAME, Durability, Reader, prepare
+from runnel.backends.sqlite.feed import Ringer, SqliteFeed
+from runnel.backends.sqlite.inbox import LimitMail, Messages, SqliteMailbox
 from runnel.backends.sqlite.leases import Leases
-from runnel.backends.sqlite.limit_mail import LimitMail
-from runnel.backends.sqlite.limits import Limits
-from runnel.backends.sqlite.messages import Messages, SqliteMailbox
-from runnel.backends.sqlite.partition import OwnedPartitions
-from runnel.backends.sqlite.rates import SqliteBuckets
-from runnel.backends.sqlite.reader import Reader
-from runnel.backends.sqlite.records import SqliteRecords
-from runnel.backends.sqlite.results import SqliteResults
-from runnel.backends.sqlite.retention import SqliteRetention
-from runnel.backends.sqlite.routes import Routes
-from runnel.backends.sqlite.store import SqliteStore
+from runnel.backends.sqlite.partition import Limits, OwnedPartitions, Routes
+from runnel.backends.sqlite.records import SqliteBuckets, SqliteRecords, SqliteResults
+from runnel.backends.sqlite.store import Commits, SqliteStore
 from runnel.backends.sqlite.writer import Writer
-from runnel.ports.archive import Archive
-from runnel.ports.blobs import BlobStore
+from runnel.ports.archive import Archive, Retention
 from runnel.ports.clock import Clock, Ids
 from runnel.ports.feed import Feed
-from runnel.ports.records import Records
-from runnel.ports.retention import Retention
+from runnel.ports.records import BlobStore, Records, RequestWindows
 from runnel.ports.store import CommitLimits, Mailbox, Store, TaskQueue
-from runnel.ports.windows import RequestWindows
 
 _LIMITS = CommitLimits(tasks_are_written=False)
 

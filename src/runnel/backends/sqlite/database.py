@@ -4,13 +4,35 @@ import errno
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from runnel.backends.sqlite.queries import schema, upgrade_to
+import msgspec
+
+from runnel.backends.matching import named_statements, plain_statements
+from runnel.core.effects import DeadLetter, TimerKey, TimerKind
+from runnel.core.ids import ExecutionId, NodeId
+from runnel.core.states import ExecutionState
 from runnel.errors import InputError, StoreError
+from runnel.ports.store import Header, TimerSet
+
+# The statements of this backend by name.
+
+
+def schema() -> list[str]:
+    """The newest one, as a new file gets it."""
+    return plain_statements(Path(__file__).with_name("schema.sql"))
+
+
+def upgrade_to(version: int) -> list[str]:
+    """What brings a file of the version before to this one."""
+    return plain_statements(Path(__file__).with_name(f"upgrade_{version}.sql"))
+
+
+SQL = named_statements(Path(__file__).with_name("queries.sql"))
+
 
 Durability: TypeAlias = Literal["process", "power"]
 
@@ -146,3 +168,100 @@ def _check_schema(db: sqlite3.Connection, path: Path) -> None:
             db.execute("ROLLBACK")
         raise
     db.execute("COMMIT")
+
+
+# Values as rows, and back.
+
+Column: TypeAlias = str | int | float | bytes | None
+Row: TypeAlias = tuple[Column, ...]
+
+_encoder = msgspec.json.Encoder()
+_labels = msgspec.json.Decoder(dict[str, str])
+_letter = msgspec.json.Decoder(DeadLetter)
+
+
+def header_row(partition: int, header: Header) -> Row:
+    return (
+        header.execution_id,
+        partition,
+        header.workflow,
+        header.version,
+        header.definition,
+        header.state.value,
+        header.created_at,
+        header.started_at,
+        header.finished_at,
+        header.parent_id,
+        _encoder.encode(header.labels).decode() if header.labels else "{}",
+        header.error,
+        header.rerun_of,
+    )
+
+
+def header_of(row: Sequence[Any]) -> Header:
+    """Column by column: `msgspec.convert` of a dict took 2.8 µs, this takes 1.0."""
+    return Header(
+        execution_id=ExecutionId(row[0]),
+        workflow=row[1],
+        version=row[2],
+        definition=row[3],
+        state=ExecutionState(row[4]),
+        created_at=row[5],
+        started_at=row[6],
+        finished_at=row[7],
+        parent_id=row[8],
+        labels={} if row[9] == "{}" else _labels.decode(row[9]),
+        error=row[10],
+        rerun_of=row[11],
+    )
+
+
+def timer_row(partition: int, timer: TimerSet) -> Row:
+    return (*timer_key_row(partition, timer.key), timer.due, timer.attempt)
+
+
+def timer_key_row(partition: int, key: TimerKey) -> Row:
+    return (partition, key.execution_id, key.node_id, key.item, key.kind.value)
+
+
+def timer_of(row: tuple[str, str, int, str, float, int]) -> TimerSet:
+    execution_id, node_id, item, kind, due, attempt = row
+    key = TimerKey(ExecutionId(execution_id), NodeId(node_id), item, TimerKind(kind))
+    return TimerSet(key=key, due=due, attempt=attempt)
+
+
+def letter_row(letter: DeadLetter) -> Row:
+    return (letter.rejected_at, _encoder.encode(letter))
+
+
+def letter_of(body: bytes) -> DeadLetter:
+    return _letter.decode(body)
+
+
+# The reading connection: it sees what is committed, and never waits for a writer.
+#
+# Reads run on the event loop's thread: a look-up by key takes a few microseconds.
+
+
+class Reader:
+    def __init__(self, path: Path, durability: Durability) -> None:
+        self._path = path
+        with translated(path):
+            self._db = connect(path, durability)
+            try:
+                self._db.execute("PRAGMA query_only = ON")
+            except BaseException:
+                self._db.close()
+                raise
+
+    def rows(
+        self, name: str, values: Sequence[Column] | Mapping[str, Column] = ()
+    ) -> list[tuple[Any, ...]]:
+        """All rows at once: an open cursor would hold a snapshot, and the log could not end."""
+        try:
+            return self._db.execute(SQL[name], values).fetchall()
+        except sqlite3.Error as error:
+            raise describe(self._path, error) from error
+
+    def close(self) -> None:
+        self._db.close()

@@ -4,10 +4,11 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from runnel.backends.sqlite.queries import SQL
-from runnel.backends.sqlite.reader import Reader
+from runnel.backends.local.tasks import take
+from runnel.backends.sqlite.database import SQL, Reader
 from runnel.backends.sqlite.writer import Writer
 from runnel.errors import ConflictError
+from runnel.ports.clock import Clock
 from runnel.ports.records import Record
 
 
@@ -52,3 +53,57 @@ def _revision(db: sqlite3.Connection, kind: str, key: str) -> int:
 def _record(kind: str, row: Sequence[Any]) -> Record:
     key, data, revision = row
     return Record(kind=kind, key=key, data=data, revision=revision)
+
+
+# Rate buckets that all processes of a data directory share, on the machine's clock.
+
+
+class SqliteBuckets:
+    def __init__(self, writer: Writer, clock: Clock) -> None:
+        self._writer = writer
+        self._clock = clock
+
+    async def take(
+        self, tag: str, *, rate_per_second: float, burst: int, wait_s_max: float
+    ) -> float:
+        def run(db: sqlite3.Connection) -> float:
+            now = self._clock.now()
+            row = db.execute(SQL["get_bucket"], (tag,)).fetchone()
+            full_at = now if row is None else row[0]
+            wait_s, new = take(
+                full_at,
+                now=now,
+                rate_per_second=rate_per_second,
+                burst=burst,
+                wait_s_max=wait_s_max,
+            )
+            if new != full_at or row is None:
+                db.execute(SQL["put_bucket"], (tag, new))
+            return wait_s
+
+        return await self._writer.submit(run)
+
+
+# Results that the tasks of all processes of a data directory may share.
+
+# With each one that is kept, so many whose time is over are removed: more than can have come.
+SWEPT = 10
+
+
+class SqliteResults:
+    def __init__(self, writer: Writer, reader: Reader, clock: Clock) -> None:
+        self._writer = writer
+        self._reader = reader
+        self._clock = clock
+
+    async def recall(self, key: str) -> bytes | None:
+        rows = self._reader.rows("get_result", (key, self._clock.now()))
+        return rows[0][0] if rows else None
+
+    async def keep(self, key: str, data: bytes, *, ttl_s: float) -> None:
+        def run(db: sqlite3.Connection) -> None:
+            now = self._clock.now()
+            db.execute(SQL["put_result"], (key, now + ttl_s, data))
+            db.execute(SQL["delete_results"], (now, SWEPT))
+
+        await self._writer.submit(run)

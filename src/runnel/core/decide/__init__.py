@@ -4,20 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from runnel.core import commands as c
-from runnel.core.decide.finishing import EXECUTION_NODE, on_execution_output_stored
-from runnel.core.decide.flow import proceed
-from runnel.core.decide.lifecycle import (
-    on_blob_loaded,
-    on_cancel,
-    on_create,
-    on_fail,
-    on_resume,
-    on_start,
-    on_take_over,
-    on_values_shared,
-)
-from runnel.core.decide.mapping import hydrate, on_output_stored
-from runnel.core.decide.task import (
+from runnel.core.decide.attempts import (
     on_child_settled,
     on_limit_granted,
     on_task_completed,
@@ -28,9 +15,22 @@ from runnel.core.decide.task import (
     on_task_started,
     on_timer_fired,
 )
+from runnel.core.decide.ending import EXECUTION_NODE, on_execution_output_stored
+from runnel.core.decide.lifecycle import (
+    on_blob_loaded,
+    on_cancel,
+    on_create,
+    on_fail,
+    on_resume,
+    on_start,
+    on_take_over,
+    on_values_shared,
+)
+from runnel.core.decide.maps import hydrate, on_output_stored
+from runnel.core.decide.readiness import proceed
 from runnel.core.decide.turn import Moment, Turn
-from runnel.core.decide.waiting import on_signal
-from runnel.core.decision import Decision
+from runnel.core.decide.waits import on_signal
+from runnel.core.effects import Decision
 from runnel.core.events import ExecutionCreated
 from runnel.core.execution import Execution
 from runnel.core.graph import Graph

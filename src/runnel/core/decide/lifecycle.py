@@ -9,19 +9,17 @@ from runnel.core.commands import (
     TakeOver,
     ValuesShared,
 )
-from runnel.core.decide.closing import cancel_rest, close
-from runnel.core.decide.evaluating import Evaluated, evaluate
-from runnel.core.decide.finishing import end, execution_timer, tell_parent
-from runnel.core.decide.flow import make_ready
-from runnel.core.decide.mapping import continue_map
-from runnel.core.decide.turn import TIMER_OF_WAIT, Turn
-from runnel.core.decide.waiting import take_signal, tell_child
+from runnel.core.decide.ending import cancel_rest, close, end, execution_timer, tell_parent
+from runnel.core.decide.maps import continue_map
+from runnel.core.decide.readiness import make_ready
+from runnel.core.decide.turn import TIMER_OF_WAIT, Evaluated, Turn, evaluate
+from runnel.core.decide.waits import take_signal, tell_child
 from runnel.core.effects import SetTimer, TimerKind
 from runnel.core.events import ExecutionStarted, NodesTaken, Wait
 from runnel.core.execution import NodeRun
 from runnel.core.ids import NO_ITEM
-from runnel.core.retry import ErrorInfo
 from runnel.core.states import ExecutionState, NodeState
+from runnel.core.workflow import ErrorInfo
 
 
 def on_create(turn: Turn, command: CreateExecution) -> None:

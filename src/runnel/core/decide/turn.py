@@ -1,17 +1,101 @@
 """One turn of deciding: events are applied as they are found, effects gather until the end."""
 
 from collections import deque
+from typing import Protocol
 
 import msgspec
 
 from runnel.core.commands import Command, ReleaseLimit
-from runnel.core.effects import ClearTimer, DropTask, Effect, SetTimer, Tell, TimerKey, TimerKind
+from runnel.core.effects import (
+    ClearTimer,
+    DropTask,
+    Effect,
+    LoadBlob,
+    SetTimer,
+    Tell,
+    TimerKey,
+    TimerKind,
+)
 from runnel.core.events import Event, Wait
 from runnel.core.evolve import evolve
 from runnel.core.execution import Execution, NodeRun
-from runnel.core.ids import NO_ITEM, Nonce, Token
-from runnel.core.policy import Policy
-from runnel.core.scope import Values
+from runnel.core.ids import NO_ITEM, NodeId, Nonce, Token
+from runnel.core.states import NodeState
+from runnel.core.templates.errors import MissingValueError, TemplateError
+from runnel.core.templates.template import Expression, Tree
+from runnel.core.values import Json, Value
+from runnel.core.workflow import MESSAGE_CHARS_MAX, ErrorInfo, Policy
+
+# What templates see when the core itself evaluates them: conditions, lists, keys, results.
+
+NO_ITEM_VALUE = object()
+
+
+class BlobNeededError(Exception):
+    """Not an error of the user's: evaluating must wait until this blob has been loaded."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(key)
+        self.key = key
+
+
+class Values(Protocol):
+    """The blobs that are at hand."""
+
+    def peek(self, key: str) -> bytes | None:
+        """None when the blob has not been loaded (yet)."""
+
+
+class ExecutionScope:
+    """Decodes an output when an expression reaches it, and only then."""
+
+    def __init__(
+        self, execution: Execution, values: Values, *, item: object = NO_ITEM_VALUE
+    ) -> None:
+        self._execution = execution
+        self._values = values
+        self._item = item
+
+    def lookup(self, root: str) -> Json:
+        if root == "input":
+            return self._decode(self._execution.input)
+        if root == "execution":
+            return describe(self._execution)
+        if root == "item" and self._item is not NO_ITEM_VALUE:
+            return self._item
+        index = self._execution.graph.index.get(NodeId(root))
+        if index is None:
+            raise MissingValueError(root)
+        run = self._execution.nodes[index]
+        if run.state is not NodeState.COMPLETED or run.output is None:
+            raise no_output(root, run.state)
+        return self._decode(run.output)
+
+    def _decode(self, value: Value) -> Json:
+        if value.blob is None:
+            return value.decode()
+        data = self._values.peek(value.blob)
+        if data is None:
+            raise BlobNeededError(value.blob)
+        return msgspec.json.decode(data)
+
+
+def describe(execution: Execution) -> Json:
+    """The `execution` of templates."""
+    return {
+        "id": execution.id,
+        "workflow": execution.graph.workflow.name,
+        "version": execution.version,
+        "started_at": execution.started_at,
+        "labels": execution.labels,
+    }
+
+
+def no_output(root: str, state: str) -> MissingValueError:
+    error = MissingValueError(root)
+    error.problem = f"'{root}' has no output: it is {state}; add | default(…) if it may be missing"
+    return error
+
 
 TIMER_OF_WAIT = {
     Wait.RETRY: TimerKind.RETRY,
@@ -99,3 +183,60 @@ class Turn:
 
     def _timer_key(self, index: int, item: int, kind: TimerKind) -> TimerKey:
         return TimerKey(self.execution.id, self.execution.graph.nodes[index].node.id, item, kind)
+
+
+# Evaluating a template inside the core: a value, the user's error, or a blob that must come.
+
+SHOWN_CHARS = 60
+# Of concurrency keys and signals: they are names, not data.
+NAME_CHARS_MAX = 500
+
+_encoder = msgspec.json.Encoder()
+
+
+class Evaluated(msgspec.Struct, frozen=True):
+    value: Json
+
+
+def evaluate(
+    turn: Turn, index: int, compiled: Tree | Expression | None, *, item: int = NO_ITEM
+) -> Evaluated | ErrorInfo | None:
+    """None when a blob is needed first: it is asked for, and the node is looked at again then."""
+    execution = turn.execution
+    item_value: object = NO_ITEM_VALUE
+    if item != NO_ITEM:
+        items = execution.maps[index].items
+        item_value = items[item] if items else None
+    scope = ExecutionScope(execution, turn.moment.values, item=item_value)
+    try:
+        match compiled:
+            case Tree():
+                return Evaluated(compiled.resolve(scope))
+            case Expression():
+                return Evaluated(compiled.evaluate(scope))
+            case None:
+                return Evaluated(None)
+    except BlobNeededError as needed:
+        await_blob(turn, (index, item), needed.key)
+        return None
+    except TemplateError as error:
+        return error_of(error)
+
+
+def await_blob(turn: Turn, place: tuple[int, int], key: str) -> None:
+    """Asks for the blob once; BlobLoaded looks at `place` again."""
+    if place not in turn.execution.awaited_blobs:
+        turn.execution.awaited_blobs[place] = None
+        turn.effects.append(LoadBlob(turn.execution.id, key))
+
+
+def shown(value: Json) -> str:
+    """A value as a sentence quotes it: the beginning of its JSON."""
+    text = _encoder.encode(value).decode()
+    return text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…"
+
+
+def error_of(error: Exception) -> ErrorInfo:
+    """A user's mistake found while deciding: never worth a retry."""
+    message = str(error)[:MESSAGE_CHARS_MAX]
+    return ErrorInfo(type=type(error).__name__, message=message, retryable=False)

@@ -4,17 +4,21 @@
 gives a JSON value, MissingValueError or TemplateEvaluationError for any scope. No code is run.
 """
 
-from runnel.core.json_types import Json
-from runnel.core.templates.expression import Expression, compile_expression, is_true
-from runnel.core.templates.failures import (
+from runnel.core.templates.errors import (
     MissingValueError,
     TemplateError,
     TemplateEvaluationError,
     TemplateSyntaxError,
 )
-from runnel.core.templates.references import RESERVED, Reference
-from runnel.core.templates.run import Scope
-from runnel.core.templates.tree import Tree, compile_tree
+from runnel.core.templates.nodes import RESERVED, Reference, Scope
+from runnel.core.templates.template import (
+    Expression,
+    Tree,
+    compile_expression,
+    compile_tree,
+    is_true,
+)
+from runnel.core.values import Json
 
 __all__ = [
     "RESERVED",

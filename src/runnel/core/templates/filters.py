@@ -1,23 +1,160 @@
 """The filters of the language. Each takes JSON, makes JSON, and refuses what does not fit."""
 
+import json
+import math
 import re
 from collections.abc import Callable, Mapping
 
 import msgspec
 
-from runnel.core.json_types import Json
-from runnel.core.templates.expect import (
-    a_list,
-    a_number,
-    a_string,
-    an_object,
-    comparable,
-    some_items,
-    unfit,
+from runnel.core.templates.errors import (
+    BUILT_BYTES_MAX,
+    DIGITS_MAX,
+    INTEGER_MAX,
+    ITEMS_MAX,
+    TEXT_BYTES_MAX,
+    MissingValueError,
+    TemplateEvaluationError,
+    shorten,
 )
-from runnel.core.templates.failures import TemplateEvaluationError
-from runnel.core.templates.limits import BUILT_BYTES_MAX, DIGITS_MAX, TEXT_BYTES_MAX
-from runnel.core.templates.text import as_json, as_text, bounded_list, bounded_text, too_long
+from runnel.core.values import Json
+
+# Values as text, and the bounds on texts and lists that a template builds.
+
+_encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False)
+
+
+def as_text(value: Json) -> str:
+    """A string as it is, everything else as JSON."""
+    return value if isinstance(value, str) else as_json(value)
+
+
+def as_json(value: Json) -> str:
+    """Piece by piece, because `[a, a, a]` may be many times larger than what is in memory."""
+    chunks: list[str] = []
+    left = TEXT_BYTES_MAX
+    try:
+        for chunk in _encoder.iterencode(value):
+            left -= len(chunk)
+            if left < 0:
+                raise too_long()
+            chunks.append(chunk)
+    except ValueError as error:
+        raise TemplateEvaluationError(f"a number that JSON can't hold: {error}") from error
+    return bounded_text("".join(chunks))
+
+
+def bounded_text(text: str) -> str:
+    if len(text) > TEXT_BYTES_MAX or size_of(text) > TEXT_BYTES_MAX:
+        raise too_long()
+    return text
+
+
+def bounded_list(items: list[Json]) -> list[Json]:
+    if len(items) > ITEMS_MAX:
+        raise TemplateEvaluationError(
+            f"a list of {len(items):,} items; a filter takes and makes at most {ITEMS_MAX:,}"
+        )
+    return items
+
+
+def size_of(text: str) -> int:
+    """Bytes of its UTF-8 form."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def too_long() -> TemplateEvaluationError:
+    return TemplateEvaluationError(
+        f"the text is longer than {TEXT_BYTES_MAX:,} bytes; pass the value on by itself, as one "
+        "{{ … }} without text around it or a filter, so that it is not copied"
+    )
+
+
+# What a JSON value is, in the words of the messages, and the `is …` tests on it.
+
+
+def kind(value: Json) -> str:
+    """As it reads after 'is' or 'got'."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, int | float):
+        return "a number"
+    if isinstance(value, str):
+        return "a string"
+    return "a list" if isinstance(value, list) else "an object"
+
+
+def is_number(value: Json) -> bool:
+    """True and False are no numbers here, as in JSON."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+TESTS: Mapping[str, Callable[[Json], bool]] = {
+    "boolean": lambda value: isinstance(value, bool),
+    "mapping": lambda value: isinstance(value, dict),
+    "none": lambda value: value is None,
+    "number": is_number,
+    "sequence": lambda value: isinstance(value, list),
+    "string": lambda value: isinstance(value, str),
+}
+
+
+# What a filter takes: each function returns the value it was given, or refuses it.
+
+
+def a_string(name: str, value: Json) -> str:
+    if not isinstance(value, str):
+        raise unfit(name, "a string", value)
+    return value
+
+
+def a_list(name: str, value: Json) -> list[Json]:
+    if not isinstance(value, list):
+        raise unfit(name, "a list", value)
+    return bounded_list(value)
+
+
+def an_object(name: str, value: Json) -> dict[str, Json]:
+    if not isinstance(value, dict):
+        raise unfit(name, "an object", value)
+    return value
+
+
+def a_number(name: str, value: Json) -> Json:
+    """Finite and, if whole, within 64 bits, so that no arithmetic on it can fail."""
+    if not is_number(value):
+        raise unfit(name, "a number", value)
+    fits = abs(value) <= INTEGER_MAX if isinstance(value, int) else math.isfinite(value)
+    if not fits:
+        raise TemplateEvaluationError(f"{name}: a number beyond 64 bits")
+    return value
+
+
+def some_items(name: str, value: Json) -> list[Json]:
+    """A missing value, not an error of evaluation, when empty: `| first | default(0)` works."""
+    items = a_list(name, value)
+    if not items:
+        raise MissingValueError("the list", key=name, found="empty")
+    return items
+
+
+def comparable(name: str, items: list[Json]) -> list[Json]:
+    strings = sum(isinstance(item, str) for item in items)
+    numbers = sum(map(is_number, items))
+    if len(items) not in (strings, numbers):
+        kinds = sorted({kind(item) for item in items})
+        raise TemplateEvaluationError(
+            f"{name} expects only numbers or only strings, got a list of: {', '.join(kinds)}"
+        )
+    return items
+
+
+def unfit(name: str, wanted: str, value: Json) -> TemplateEvaluationError:
+    got = f"'{shorten(value)}'" if isinstance(value, str) else kind(value)
+    return TemplateEvaluationError(f"{name} expects {wanted}, got {got}")
+
 
 _WHOLE = re.compile(r"\s*[+-]?[0-9]{1,19}\s*")
 _DECIMAL = re.compile(

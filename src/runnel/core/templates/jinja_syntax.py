@@ -12,13 +12,18 @@ from jinja2.lexer import describe_token
 from jinja2.parser import Parser
 
 from runnel.core.templates import nodes as ours
-from runnel.core.templates.failures import TemplateSyntaxError, known_names
-from runnel.core.templates.filters import FILTERS
-from runnel.core.templates.kinds import TESTS, is_number
-from runnel.core.templates.limits import DEPTH_MAX, NODES_MAX
-from runnel.core.templates.references import Key, Reference, reference_to
-from runnel.core.templates.refusals import check_count, checked_literal, reason_against
-from runnel.core.templates.scan import too_deep
+from runnel.core.templates.errors import (
+    DEPTH_MAX,
+    NODES_MAX,
+    TemplateSyntaxError,
+    check_count,
+    checked_literal,
+    known_names,
+    reason_against,
+)
+from runnel.core.templates.filters import FILTERS, TESTS, is_number
+from runnel.core.templates.nodes import Key, Reference, reference_to
+from runnel.core.templates.parser import too_deep
 
 _EXAMPLE = "expected an expression such as fetch.result[0].name"
 _OPERATORS = {

@@ -5,16 +5,102 @@ Nothing here calls an attribute of a value: a step of a path is an item lookup i
 
 from collections.abc import Callable, Mapping
 from operator import eq, ge, gt, le, lt, ne
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import msgspec
 
-from runnel.core.json_types import Json
-from runnel.core.templates.failures import MissingValueError, TemplateEvaluationError
-from runnel.core.templates.filters import FILTERS
-from runnel.core.templates.kinds import TESTS, is_number, kind
-from runnel.core.templates.references import Key, Reference, path_text
-from runnel.core.templates.run import Run
+from runnel.core.templates.errors import (
+    BUILT_BYTES_MAX,
+    ITEM_BYTES,
+    MissingValueError,
+    TemplateEvaluationError,
+    TemplateSyntaxError,
+)
+from runnel.core.templates.filters import FILTERS, TESTS, is_number, kind
+from runnel.core.values import Json
+
+# What a template refers to: a root (a node id, `input`, `item`, …) and a path below it.
+
+Key: TypeAlias = str | int
+
+RESERVED = frozenset({"input", "execution", "item", "nodes", "secrets"})
+OPERATORS = frozenset({"and", "else", "if", "in", "is", "not", "or"})
+
+
+class Reference(msgspec.Struct, frozen=True):
+    """`fetch.result[0]` is root `fetch`, path `('result', 0)`.
+
+    `nodes['x-y'].z` is root `x-y`, path `('z',)`: the same lookup as by a bare name, but
+    `via_nodes` tells that the root can only be a node.
+    """
+
+    root: str
+    path: tuple[Key, ...] = ()
+    via_nodes: bool = False
+
+    def __str__(self) -> str:
+        root = f"nodes['{self.root}']" if self.via_nodes else self.root
+        return path_text(root, self.path)
+
+
+def reference_to(root: str, path: tuple[Key, ...]) -> Reference:
+    """Raises TemplateSyntaxError when `nodes` is not followed by the id of a node."""
+    if root in OPERATORS:
+        raise TemplateSyntaxError(
+            f"'{root}' is an operator; a node of that name is nodes['{root}']"
+        )
+    if root != "nodes":
+        return Reference(root, path)
+    if not path or not isinstance(path[0], str):
+        raise TemplateSyntaxError("'nodes' must be followed by the id of a node: nodes['my-node']")
+    if path[0] in RESERVED:
+        raise TemplateSyntaxError(
+            f"no node can be named '{path[0]}', the name is reserved; write {path[0]} for itself"
+        )
+    return Reference(path[0], path[1:], via_nodes=True)
+
+
+def path_text(root: str, path: tuple[Key, ...]) -> str:
+    """As a user would write it."""
+    return root + "".join(map(_step_text, path))
+
+
+def _step_text(key: Key) -> str:
+    if isinstance(key, str):
+        return f".{key}" if key.isidentifier() else f"['{key}']"
+    return f"[{key}]"
+
+
+# One evaluation: where its values come from, and how much it may still build.
+
+
+class Scope(Protocol):
+    """The values that a template may use.
+
+    `lookup` is called only for a root that evaluation really reaches, and each time it is reached;
+    it raises MissingValueError(root) when there is no such value. Values are shared, not copied:
+    whoever holds a result must not change it.
+    """
+
+    def lookup(self, root: str) -> Json:
+        """Raises MissingValueError."""
+
+
+class Run:
+    __slots__ = ("_left", "scope")
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self._left = BUILT_BYTES_MAX
+
+    def spend(self, built: Json) -> None:
+        """Count a new string or list; raises TemplateEvaluationError when it is too much."""
+        self._left -= len(built) * (1 if isinstance(built, str) else ITEM_BYTES)
+        if self._left < 0:
+            raise TemplateEvaluationError(
+                f"the texts and lists built here take more than {BUILT_BYTES_MAX:,} bytes "
+                "together; compute them in a node and refer to its result"
+            )
 
 
 class Node(Protocol):

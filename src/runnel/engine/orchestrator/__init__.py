@@ -1,1 +1,36 @@
 """The owner of partitions: reads their inboxes, decides, commits."""
+
+import msgspec
+
+from runnel.core.values import BLOB_BYTES_MAX
+from runnel.core.workflow import Policy
+from runnel.ports.archive import Archive
+from runnel.ports.clock import Clock, Ids
+from runnel.ports.records import BlobStore
+from runnel.ports.store import Store
+from runnel.ports.telemetry import Telemetry
+
+# What every piece of the orchestrator works with.
+
+
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    store: Store
+    archive: Archive
+    blobs: BlobStore
+    clock: Clock
+    ids: Ids
+    telemetry: Telemetry
+    policy: Policy = Policy()
+    cached_executions_max: int = 5_000
+    idle_s_max: float = 1.0
+    """The longest wait for an inbox entry: a bound, not a poll; an entry ends the wait."""
+
+
+def policy_for(parts: Parts) -> Policy:
+    """What tasks carry costs nothing where they are handed over as they are: nothing is shared.
+
+    On SQLite, an item of a map of 20,000 took 50 µs with its input put aside, 42 without.
+    """
+    if parts.store.limits.tasks_are_written:
+        return parts.policy
+    return msgspec.structs.replace(parts.policy, shared_bytes_max=BLOB_BYTES_MAX)

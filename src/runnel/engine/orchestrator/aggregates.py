@@ -6,13 +6,13 @@ from itertools import islice
 
 from runnel.core.codec import decode_entry
 from runnel.core.commands import LIMIT_PREFIX
-from runnel.core.decide import hydrate
+from runnel.core.concurrency_key import Limit, replay_limit
+from runnel.core.decide.maps import hydrate
 from runnel.core.events import ExecutionCreated
 from runnel.core.evolve import replay
 from runnel.core.execution import Execution
 from runnel.core.graph import Graph
 from runnel.core.ids import DefinitionHash, ExecutionId
-from runnel.core.limit import Limit, replay_limit
 from runnel.core.workflow import decode_workflow
 from runnel.engine.blob_cache import BlobCache
 from runnel.errors import BrokenInvariantError, RunnelError, StoreError

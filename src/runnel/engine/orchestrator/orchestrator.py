@@ -4,14 +4,44 @@ import asyncio
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
 
+import msgspec
+
+from runnel.engine.liveness import Liveness
+from runnel.engine.orchestrator import Parts
 from runnel.engine.orchestrator.aggregates import Graphs
-from runnel.engine.orchestrator.lease_watch import LeaseWatch
-from runnel.engine.orchestrator.owner import Owner
-from runnel.engine.orchestrator.parts import Parts
+from runnel.engine.orchestrator.partition_owner import Owner
 from runnel.engine.orchestrator.recovery import recover
 from runnel.errors import FencedError, LeaseHeldError, PartitionUnavailableError, StoreError
 from runnel.ports import telemetry as names
-from runnel.ports.store import Lease
+from runnel.ports.clock import Clock
+from runnel.ports.store import Lease, LeaseRecord, Store
+
+# Which partitions can be acquired: free ones, and those whose owner gives no sign of life.
+
+
+class Sight(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition at one look; it `is_still` when nothing about it has changed for a while."""
+
+    lease: LeaseRecord | None = None
+    is_still: bool = False
+
+    @property
+    def is_takeable(self) -> bool:
+        return self.lease is None or self.is_still
+
+
+class LeaseWatch:
+    """Who looks every `look_s` sees at most `lease_s` later that an owner has died."""
+
+    def __init__(self, store: Store, clock: Clock, lease_s: float) -> None:
+        self._store = store
+        self._liveness: Liveness[int, LeaseRecord | None] = Liveness(clock, lease_s)
+        self.look_s = self._liveness.look_s
+
+    async def look(self, partition: int) -> Sight:
+        lease = await self._store.observe(partition)
+        return Sight(lease=lease, is_still=self._liveness.is_dead(partition, lease))
+
 
 Wanted = Callable[[], Awaitable[Sequence[int]]]
 Leave = Callable[[], Awaitable[None]]

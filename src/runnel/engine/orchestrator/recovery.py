@@ -2,8 +2,7 @@
 
 from runnel.core.commands import Command, FailExecution, ResumeExecution, ResumeLimit, TaskLost
 from runnel.core.ids import ExecutionId
-from runnel.engine.orchestrator.owner import Owner
-from runnel.engine.orchestrator.poison import describe_error
+from runnel.engine.orchestrator.partition_owner import Owner, describe_error
 from runnel.errors import NewerFormatError, StoreError
 from runnel.ports import telemetry as names
 from runnel.ports.store import Store

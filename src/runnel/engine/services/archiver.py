@@ -2,15 +2,17 @@
 
 import asyncio
 import traceback
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate
 from math import inf
 from typing import Protocol
 
+from runnel.core.codec import Entry, decode_entry
 from runnel.core.commands import blobs_of
-from runnel.engine.services.archiver_progress import COMMITS_MAX, Progress
-from runnel.engine.services.blob_names import blobs_in
+from runnel.core.events import MapStarted
+from runnel.core.values import Value
 from runnel.errors import (
     ArchiveGapError,
     ArchiveRefusedError,
@@ -18,14 +20,91 @@ from runnel.errors import (
     FencedError,
     NotFoundError,
     StoreError,
+    UnreadableFormatError,
 )
 from runnel.ports import telemetry as names
-from runnel.ports.blobs import BlobStore
 from runnel.ports.clock import Clock
-from runnel.ports.journal import Journal, JournalEntry
-from runnel.ports.ledger import Asked, Ledger
-from runnel.ports.store import Lease
+from runnel.ports.journal import Asked, Journal, JournalEntry, Ledger
+from runnel.ports.records import BlobStore
+from runnel.ports.store import Lease, Position
 from runnel.ports.telemetry import Telemetry
+
+# How far an archiver has got with a partition, and what it has told of it.
+
+COMMITS_MAX = 100
+
+
+class Progress:
+    """Of one lease; `archived` None is asked of the archive, `batch` commits are tried at once."""
+
+    __slots__ = (
+        "_told",
+        "archived",
+        "batch",
+        "caught_up_at",
+        "has_more",
+        "marks",
+        "read",
+        "resend_at",
+        "told_at",
+    )
+
+    def __init__(self, now: float) -> None:
+        self.archived: int | None = None
+        self.caught_up_at = now
+        self.told_at: float | None = None
+        self.resend_at = now
+        self.marks: deque[tuple[float, int]] = deque()
+        self.read: tuple[int, Position] | None = None
+        self.batch = COMMITS_MAX
+        self.has_more = False
+        self._told: dict[str, float] = {}
+
+    def is_to_be_told(self, call: str, now: float, *, every_s: float) -> bool:
+        """At once when it fails for the first time, then every so often."""
+        last = self._told.get(call)
+        if last is not None and now - last < every_s:
+            return False
+        self._told[call] = now
+        return True
+
+    def note_archived(self, now: float, *, every_s: float) -> None:
+        is_due = not self.marks or now - self.marks[-1][0] >= every_s
+        if self.archived is not None and is_due:
+            self.marks.append((now, self.archived))
+
+    def archived_before(self, then: float) -> int | None:
+        """How far it was then; None when that is not known any more, or was told before."""
+        found = None
+        while self.marks and self.marks[0][0] <= then:
+            found = self.marks.popleft()[1]
+        return found
+
+
+# Which blobs the events of commits refer to.
+
+# How an entry that refers to a blob looks from outside: few do, and only those are decoded.
+BLOB_MARK = b'"blob":'
+
+
+def blobs_in(entries: Sequence[JournalEntry]) -> Iterator[str]:
+    for entry in entries:
+        for history in entry.histories:
+            if BLOB_MARK in history.entry:
+                # One that a later version wrote is archived without: it knows its own.
+                with suppress(UnreadableFormatError):
+                    yield from _blobs_of(decode_entry(history.entry))
+
+
+def _blobs_of(entry: Entry) -> Iterator[str]:
+    for event in entry.events:
+        for name in event.__struct_fields__:
+            value = getattr(event, name)
+            if isinstance(value, Value) and value.blob is not None:
+                yield value.blob
+        if isinstance(event, MapStarted):
+            yield from (value.blob for value in event.shared.values() if value.blob is not None)
+
 
 # Of one transaction: at 20 Mbit/s, a second and a half.
 BYTES_MAX = 4_000_000

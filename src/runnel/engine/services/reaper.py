@@ -6,9 +6,9 @@ from runnel.engine.liveness import Liveness
 from runnel.errors import StoreError
 from runnel.ports import telemetry as names
 from runnel.ports.clock import Clock
-from runnel.ports.registry import WorkerRecord
 from runnel.ports.store import Store, TaskQueue
 from runnel.ports.telemetry import Telemetry
+from runnel.ports.workers import WorkerRecord
 
 
 class Reaper:

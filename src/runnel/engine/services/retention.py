@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from runnel.core.states import ExecutionState
 from runnel.errors import StoreError
 from runnel.ports import telemetry as names
+from runnel.ports.archive import Retention
 from runnel.ports.clock import Clock
-from runnel.ports.retention import Retention
 from runnel.ports.telemetry import Telemetry
 
 DAY_S = 24 * 3600.0

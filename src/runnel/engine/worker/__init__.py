@@ -1,5 +1,21 @@
 """The worker: claims tasks, runs their handlers, reports; it decides nothing and keeps nothing."""
 
-from runnel.engine.worker.worker import Worker
+import msgspec
 
-__all__ = ["Worker"]
+from runnel.engine.liveness import Patience
+from runnel.ports.clock import Clock, Secrets
+from runnel.ports.store import TaskQueue
+from runnel.ports.telemetry import Telemetry
+
+# What every part of a worker needs of the world around it.
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """`worker` is the name under which the store knows this worker."""
+
+    worker: str
+    tasks: TaskQueue
+    clock: Clock
+    telemetry: Telemetry
+    patience: Patience
+    secrets: Secrets

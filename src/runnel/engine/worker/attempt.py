@@ -1,24 +1,153 @@
 """One attempt from its config to its stored output: resolve, plan, load, run, store."""
 
-from collections.abc import Callable, Iterable
-from typing import Protocol
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import lru_cache
+from typing import Protocol, TypeAlias
+
+import msgspec
 
 from runnel.authoring.calls import ContextPlace
 from runnel.authoring.context import Context, Emit
 from runnel.authoring.registry import Handler
 from runnel.core.effects import Task
-from runnel.core.json_types import Json
-from runnel.core.templates import MissingValueError, TemplateEvaluationError
-from runnel.core.values import Value
+from runnel.core.templates.errors import (
+    MissingValueError,
+    TemplateEvaluationError,
+    TemplateSyntaxError,
+)
+from runnel.core.templates.nodes import Reference, Scope
+from runnel.core.templates.template import Tree, compile_tree
+from runnel.core.values import Json, Value
 from runnel.engine.blob_cache import BlobCache
-from runnel.engine.worker.configs import SECRETS, Config, config_of
-from runnel.engine.worker.execute import Executor
-from runnel.engine.worker.hiding import output_without_secrets
-from runnel.engine.worker.outputs import inline_value, store
-from runnel.engine.worker.runs import Run
-from runnel.engine.worker.shared_results import SharedResults, key_of
-from runnel.engine.worker.values import INPUT, Values
-from runnel.ports.secrets import Secrets
+from runnel.engine.worker.executor import Executor
+from runnel.engine.worker.outputs import inline_value, output_without_secrets, store
+from runnel.engine.worker.task_run import Run
+from runnel.engine.worker.task_values import INPUT, Values
+from runnel.errors import StoreError
+from runnel.ports.clock import Secrets
+from runnel.ports.store import TaskQueue
+
+# A node's config: compiled once for all tasks that share it, resolved for each of them.
+
+COMPILED_MAX = 1024
+COMPILED_BYTES_MAX = 64 * 1024
+SECRETS = "secrets"
+
+Path: TypeAlias = tuple[str | int, ...]
+
+_decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+
+
+class Config:
+    """Resolving it gives each task values of its own: a handler may change what it gets.
+
+    `secrets` are the names of those that its templates need.
+    """
+
+    __slots__ = ("_data", "_fixed", "_tree", "roots", "secrets")
+
+    def __init__(self, data: bytes) -> None:
+        tree = compile_tree(_decode(data))
+        self._data = data
+        self._tree: Tree | None = None if tree.is_static else tree
+        # `Tree.resolve` shares what holds no template: those parts are made anew from bytes.
+        self._fixed = () if tree.is_static else tuple(_fixed_parts(tree.value))
+        self.roots = frozenset(reference.root for reference in tree.references)
+        self.secrets = frozenset(map(_secret_name, filter(_is_secret, tree.references)))
+
+    @property
+    def template(self) -> Json:
+        """As it was written."""
+        return _decode(self._data)
+
+    def resolve(self, scope: Scope) -> Json:
+        """Raises a TemplateError that names the field and what is wrong with it."""
+        if self._tree is None:
+            return _decode(self._data)
+        resolved = self._tree.resolve(scope)
+        for path, data in self._fixed:
+            holder = resolved
+            for key in path[:-1]:
+                holder = holder[key]
+            holder[path[-1]] = _decode(data)
+        return resolved
+
+
+def config_of(raw: msgspec.Raw) -> Config:
+    """Raises TemplateSyntaxError, which a submitted workflow can't have any more."""
+    data = bytes(raw)
+    return _compiled(data) if len(data) <= COMPILED_BYTES_MAX else Config(data)
+
+
+# Looking one up takes 0.3 µs, compiling a config with one template 15 µs.
+_compiled = lru_cache(maxsize=COMPILED_MAX)(Config)
+
+
+def _is_secret(reference: Reference) -> bool:
+    return reference.root == SECRETS and not reference.via_nodes
+
+
+def _secret_name(reference: Reference) -> str:
+    """Validation says the same at submit; here it keeps all secrets together from being read."""
+    if len(reference.path) != 1:
+        raise TemplateSyntaxError(f"'{reference}' is not the name of one secret")
+    return str(reference.path[0])
+
+
+def _fixed_parts(value: Json, path: Path = ()) -> Iterator[tuple[Path, bytes]]:
+    """The largest lists and objects without a template, with their places."""
+    if not isinstance(value, dict | list):
+        return
+    if compile_tree(value).is_static:
+        yield path, _encode(value)
+        return
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, item in items:
+        yield from _fixed_parts(item, (*path, key))
+
+
+# Results of earlier tasks, for nodes that have a `cache`: looked up before code runs.
+
+# What is larger is made again: results are meant to be looked up faster than that.
+KEPT_BYTES_MAX = 1024 * 1024
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+
+
+class SharedResults:
+    """A store that can't be asked is no reason to fail a task: then its code runs."""
+
+    def __init__(self, tasks: TaskQueue) -> None:
+        self._tasks = tasks
+
+    async def recall(self, key: str) -> bytes | None:
+        with suppress(StoreError):
+            return await self._tasks.recall(key)
+        return None
+
+    async def keep(self, key: str, data: bytes, *, ttl_s: float) -> None:
+        if len(data) <= KEPT_BYTES_MAX:
+            with suppress(StoreError):
+                await self._tasks.keep(key, data, ttl_s=ttl_s)
+
+
+def key_of(task: Task, config: Json, values: Values) -> str:
+    """Tasks with the same key have the same result, or so their workflow says.
+
+    Without a key of its own it is all that the code is given. A key is one of the code that it is
+    given to: of the handler, or of the function that the handler calls. Raises TemplateError.
+    """
+    own = config_of(task.cache_key).resolve(values)
+    parts = [own, _function(config)] if own is not None else [config, dict(values.parents)]
+    data = _encoder.encode([task.handler, own is not None, *parts])
+    return hashlib.sha256(data).hexdigest()
+
+
+def _function(config: Json) -> Json:
+    return config.get("function") if isinstance(config, dict) else None
 
 
 class Handlers(Protocol):

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from runnel.core.ids import Token
-from runnel.engine.worker.runs import Held
-from runnel.engine.worker.surroundings import Surroundings
-from runnel.ports.registry import WorkerAbout
+from runnel.engine.worker import Surroundings
+from runnel.engine.worker.task_run import Held
+from runnel.ports.workers import WorkerAbout
 
 # Dropped tokens come at once; this is only how long one call lasts.
 DROPPED_WAIT_S = 30.0

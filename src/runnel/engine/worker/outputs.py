@@ -1,18 +1,37 @@
 """A handler's result on its way out: JSON bytes, inline when small, a blob when large."""
 
+import asyncio
 import re
-from collections.abc import Iterator, Mapping
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
-from pathlib import PurePath
+from pathlib import Path, PurePath
+from types import TracebackType
 from typing import Any
 
 import msgspec
 
 from runnel.core.ids import Token
-from runnel.core.json_types import Json
-from runnel.core.values import BLOB_BYTES_MAX, INLINE_BYTES_MAX, NULL, Value, blob, from_bytes
-from runnel.errors import PayloadError
-from runnel.ports.blobs import BlobStore
+from runnel.core.values import (
+    BLOB_BYTES_MAX,
+    INLINE_BYTES_MAX,
+    LOG_LINE_CHARS_MAX,
+    NULL,
+    Json,
+    LogLine,
+    Value,
+    blob,
+    from_bytes,
+)
+from runnel.core.workflow import (
+    MESSAGE_CHARS_MAX,
+    RETRY_AFTER_S_MAX,
+    TRACEBACK_CHARS_MAX,
+    ErrorInfo,
+)
+from runnel.errors import PayloadError, RunnelError
+from runnel.ports.clock import Secrets
+from runnel.ports.records import BlobStore
 
 
 class NotJsonError(PayloadError, TypeError):
@@ -102,3 +121,155 @@ def _numbers(value: Json, path: str) -> Iterator[tuple[str, float]]:
             stack.extend((f"{place}.{key}", item) for key, item in found.items())
         elif isinstance(found, list | tuple | set | frozenset):
             stack.extend((f"{place}[{index}]", item) for index, item in enumerate(found))
+
+
+# An exception of user code as it travels: bounded, storable, without the engine's own frames.
+
+_ENGINE = str(Path(__file__).parents[2])
+_IMPORT_MACHINERY = "<frozen importlib"
+_CANCELLED_ITSELF = (
+    "the code cancelled itself or awaited what was cancelled: nobody had stopped this task"
+)
+
+
+def error_info(error: BaseException) -> ErrorInfo:
+    try:
+        return _described(error)
+    except BaseException as broken:  # noqa: BLE001  # its class is the user's: it may raise anything
+        name = storable(type(error).__name__)
+        return ErrorInfo(type=name, message=f"(it can't be described: {type(broken).__name__})")
+
+
+def storable(text: str) -> str:
+    """Escapes what UTF-8 can't hold (odd bytes of a file name) and what would steer a terminal."""
+    text = text.encode("utf-8", "backslashreplace").decode()
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode()
+        for each in text
+    )
+
+
+def _described(error: BaseException) -> ErrorInfo:
+    kind = type(error)
+    bases = [base for base in kind.__mro__ if base not in (object, BaseException)]
+    retryable = getattr(error, "retryable", None)
+    return ErrorInfo(
+        type=storable(kind.__name__),
+        message=_message(error),
+        types=tuple(storable(base.__name__) for base in bases),
+        retryable=retryable if isinstance(retryable, bool) else None,
+        traceback=_traceback(error),
+        retry_after_s=_least_delay(error),
+    )
+
+
+def _least_delay(error: BaseException) -> float | None:
+    """None when the error does not say, or says what is no delay."""
+    found = getattr(error, "retry_after_s", None)
+    if not isinstance(found, int | float) or isinstance(found, bool) or not found >= 0:
+        return None
+    return min(float(found), RETRY_AFTER_S_MAX)
+
+
+def _message(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except BaseException as broken:  # noqa: BLE001  # a __str__ of the user's may raise anything
+        text = f"(its message can't be shown: {type(broken).__name__})"
+    if not text and isinstance(error, asyncio.CancelledError):
+        return _CANCELLED_ITSELF
+    text = storable(text)
+    if len(text) <= MESSAGE_CHARS_MAX:
+        return text
+    return text[: MESSAGE_CHARS_MAX - 1] + "…"
+
+
+def _traceback(error: BaseException) -> str | None:
+    """None when all of it happened inside Runnel: then the message says it all."""
+    if isinstance(error, RunnelError) and error.says_all:
+        return None
+    user_part = _from_user_code(error.__traceback__)
+    if user_part is None:
+        return None
+    lines = traceback.format_exception(type(error), error, user_part)
+    text = storable("".join(lines))
+    if len(text) <= TRACEBACK_CHARS_MAX:
+        return text
+    return "…" + text[1 - TRACEBACK_CHARS_MAX :]
+
+
+def _from_user_code(frames: TracebackType | None) -> TracebackType | None:
+    while frames is not None:
+        name = frames.tb_frame.f_code.co_filename
+        if not name.startswith((_ENGINE, _IMPORT_MACHINERY)):
+            return frames
+        frames = frames.tb_next
+    return None
+
+
+# Keeps the values of secrets out of what a worker reports: errors, reasons, outputs.
+
+# Possessive: it never goes back, which would take memory for each character of a long text.
+_TEXT_OR_NUMBER = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|-?[0-9][0-9.eE+-]*+')
+_CODE = re.compile(r"\\u([0-9a-fA-F]{4})")
+_ESCAPES = {'\\"': '"', "\\n": "\n", "\\r": "\r", "\\t": "\t", "\\b": "\b", "\\f": "\f"}
+_BACKSLASH = "\0"  # stands for one meanwhile: JSON never has it as it is
+
+_decode = msgspec.json.Decoder(str).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def without_secrets(info: ErrorInfo, secrets: Secrets) -> ErrorInfo:
+    message = secrets.hide(info.message)
+    traceback = None if info.traceback is None else secrets.hide(info.traceback)
+    if message == info.message and traceback == info.traceback:
+        return info
+    return msgspec.structs.replace(info, message=message, traceback=traceback)
+
+
+def lines_without_secrets(lines: Sequence[LogLine], secrets: Secrets) -> tuple[LogLine, ...]:
+    """Cut afterwards: half a secret would not be found."""
+    return tuple(LogLine(line.at, line.level, _cut(secrets.hide(line.text))) for line in lines)
+
+
+def _cut(text: str) -> str:
+    short = text if len(text) <= LOG_LINE_CHARS_MAX else text[: LOG_LINE_CHARS_MAX - 1] + "…"
+    return storable(short)
+
+
+def output_without_secrets(data: bytes, secrets: Secrets) -> bytes:
+    """Every text of the JSON by itself, keys too, and numbers that are a secret.
+
+    Not decoded as a whole: it may be nested as deeply as a service likes.
+    """
+    text = data.decode()
+    plain = _plain_json(text)
+    if secrets.hide(plain) == plain:  # 20 times as fast as a look at each text
+        return data
+    return _TEXT_OR_NUMBER.sub(lambda found: _hidden(found[0], secrets), text).encode()
+
+
+def _hidden(written: str, secrets: Secrets) -> str:
+    if written[0] != '"':
+        return _hidden_number(written, secrets)
+    text = _decode(written)
+    shown = secrets.hide(text)
+    return written if shown == text else _encode(shown).decode()
+
+
+def _hidden_number(written: str, secrets: Secrets) -> str:
+    """Only as a whole: the same digits inside of a longer number are not the secret."""
+    shown = secrets.hide(written.removesuffix(".0"))
+    return written if any(map(str.isdigit, shown)) else _encode(shown).decode()
+
+
+def _plain_json(text: str) -> str:
+    """JSON with its texts as they are meant, between quotes that mean nothing any more."""
+    if "\\" not in text:
+        return text
+    text = text.replace("\\\\", _BACKSLASH)
+    for written, meant in _ESCAPES.items():
+        text = text.replace(written, meant)
+    return _CODE.sub(lambda found: chr(int(found[1], 16)), text).replace(_BACKSLASH, "\\")

@@ -2,15 +2,9 @@
 
 import asyncio
 
-from runnel.core.commands import (
-    TaskCompleted,
-    TaskDeferred,
-    TaskFailed,
-    TaskSkipped,
-    TaskStarted,
-)
-from runnel.engine.worker.runs import Held
-from runnel.engine.worker.surroundings import Surroundings
+from runnel.core.commands import TaskCompleted, TaskDeferred, TaskFailed, TaskSkipped, TaskStarted
+from runnel.engine.worker import Surroundings
+from runnel.engine.worker.task_run import Held
 from runnel.ports.telemetry import REPORT_REFUSED
 
 BATCH_MAX = 512

@@ -6,29 +6,49 @@ from math import inf
 from types import NoneType
 from typing import Any
 
-from runnel.core.commands import (
-    TaskCompleted,
-    TaskDeferred,
-    TaskFailed,
-    TaskSkipped,
-    TaskStarted,
-)
-from runnel.core.log_lines import LogLine
-from runnel.core.retry import ErrorInfo
-from runnel.core.values import Value
-from runnel.core.workflow import RateLimit
+from runnel.core.commands import TaskCompleted, TaskDeferred, TaskFailed, TaskSkipped, TaskStarted
+from runnel.core.effects import Task
+from runnel.core.values import LogLine, Value
+from runnel.core.workflow import ErrorInfo, RateLimit
+from runnel.engine.worker import Surroundings
 from runnel.engine.worker.attempt import Attempts
-from runnel.engine.worker.code import Code
-from runnel.engine.worker.deadlines import Deadlines
-from runnel.engine.worker.execute import ChildCodeError
-from runnel.engine.worker.failures import error_info
-from runnel.engine.worker.hiding import lines_without_secrets, without_secrets
-from runnel.engine.worker.rate_limits import PARK_S_MAX, RateLimits
+from runnel.engine.worker.executor import ChildCodeError
+from runnel.engine.worker.outputs import error_info, lines_without_secrets, without_secrets
 from runnel.engine.worker.reports import Report, Reporter
-from runnel.engine.worker.runs import Held, Run, StopReason
 from runnel.engine.worker.slots import Slots
-from runnel.engine.worker.surroundings import Surroundings
+from runnel.engine.worker.task_run import Code, Deadlines, Held, Run, StopReason
 from runnel.errors import BrokenInvariantError, Skip, StoreError, TaskTimeoutError
+from runnel.ports.store import TaskQueue
+
+# Rate limits: a token is taken just before user code, from a bucket that all workers share.
+
+# Up to this long a task waits here without a slot; beyond, the store keeps it and sets a timer.
+PARK_S_MAX = 5.0
+
+
+class RateLimits:
+    """`table` holds the limits of tags for which the workflow itself gives none."""
+
+    def __init__(self, tasks: TaskQueue, table: Mapping[str, RateLimit]) -> None:
+        self._tasks = tasks
+        self._table = table
+
+    def limit_of(self, task: Task) -> RateLimit | None:
+        if task.resource_tag is None:
+            return None
+        if task.rate_per_second is not None:
+            return RateLimit(rate_per_second=task.rate_per_second, burst=task.burst)
+        return self._table.get(task.resource_tag)
+
+    async def take(self, task: Task, limit: RateLimit, *, may_park: bool) -> float:
+        """Seconds until the task may run; above what may be parked, no token was taken."""
+        return await self._tasks.take_token(
+            task.resource_tag or "",
+            rate_per_second=limit.rate_per_second,
+            burst=limit.burst,
+            wait_s_max=PARK_S_MAX if may_park else 0.0,
+        )
+
 
 # Tasks that wait for a rate token without a slot, per slot; more are sent back to the store.
 PARKED_PER_SLOT = 10

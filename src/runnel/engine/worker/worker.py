@@ -13,28 +13,20 @@ from runnel.core.effects import Task
 from runnel.core.ids import Token
 from runnel.core.values import INLINE_BYTES_MAX
 from runnel.core.workflow import RateLimit
-from runnel.engine.blob_cache import BlobCache
-from runnel.engine.patience import Patience
-from runnel.engine.worker.attempt import Attempts, Handlers
-from runnel.engine.worker.claims import ClaimLoop
-from runnel.engine.worker.deadlines import Deadlines
-from runnel.engine.worker.execute import Executor
+from runnel.engine.blob_cache import BlobCache, LastingBlobs
+from runnel.engine.liveness import Patience
+from runnel.engine.worker import Surroundings
+from runnel.engine.worker.attempt import Attempts, Handlers, SharedResults
+from runnel.engine.worker.child_process import Processes
+from runnel.engine.worker.executor import Executor, Threads
 from runnel.engine.worker.heartbeat import Heartbeat
-from runnel.engine.worker.lasting_blobs import LastingBlobs
-from runnel.engine.worker.processes import Processes
-from runnel.engine.worker.rate_limits import RateLimits
 from runnel.engine.worker.reports import Reporter
-from runnel.engine.worker.runner import Runners
-from runnel.engine.worker.runs import Held, Run, StopReason
-from runnel.engine.worker.shared_results import SharedResults
-from runnel.engine.worker.slots import Slots
-from runnel.engine.worker.surroundings import Surroundings
-from runnel.engine.worker.threads import Threads
+from runnel.engine.worker.runner import RateLimits, Runners
+from runnel.engine.worker.slots import ClaimLoop, Slots
+from runnel.engine.worker.task_run import Deadlines, Held, Run, StopReason
 from runnel.errors import InputError, StoreError
-from runnel.ports.blobs import BlobStore
-from runnel.ports.clock import Clock
-from runnel.ports.registry import WorkerAbout
-from runnel.ports.secrets import NoSecrets, Secrets
+from runnel.ports.clock import Clock, NoSecrets, Secrets
+from runnel.ports.records import BlobStore
 from runnel.ports.store import TaskQueue
 from runnel.ports.telemetry import (
     HANDLER_METRIC,
@@ -44,6 +36,7 @@ from runnel.ports.telemetry import (
     WORKER_DRAINED,
     Telemetry,
 )
+from runnel.ports.workers import WorkerAbout
 
 # How long the last calls to the store may take when everything else has ended.
 GOODBYE_S = 5.0

@@ -9,7 +9,7 @@ import httpcore
 import httpx
 
 from runnel.errors import ServiceError
-from runnel.handlers.addresses import Addresses
+from runnel.handlers.permissions import Addresses
 
 CONNECTIONS_MAX = 100
 KEPT_MAX = 20

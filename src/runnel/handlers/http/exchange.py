@@ -8,15 +8,39 @@ import httpcore
 import httpx
 import msgspec
 
-from runnel.core.service_settings import is_url
+from runnel.core.validation.handler_settings import is_url
 from runnel.errors import InputError, RunnelError, ServiceError, ServiceRefusedError
-from runnel.handlers.http.body import Unpacking
 from runnel.handlers.http.connections import Connections
-from runnel.handlers.http.leftovers import hang_up_if_more
-from runnel.handlers.http.statuses import SAID_CHARS, retry_after, status_error
-from runnel.handlers.http.wanted import USER_AGENT, Limits, Wanted, shown_url
-from runnel.handlers.loop_time import Waits
-from runnel.handlers.shortening import CUT, short
+from runnel.handlers.http.request import (
+    SAID_CHARS,
+    USER_AGENT,
+    Limits,
+    Wanted,
+    retry_after,
+    shown_url,
+    status_error,
+)
+from runnel.handlers.http.response_body import Unpacking
+from runnel.handlers.permissions import CUT, Waits, short
+
+# Bytes that came after an answer and belong to none: nobody can tell whose the next ones are.
+#
+# On a connection that is used again, they would be read as the answer to the next request, which
+# may be another workflow's. httpcore keeps them for it.
+
+
+async def hang_up_if_more(answer: httpcore.Response) -> None:
+    """To be called when an answer has been read, before it is closed."""
+    if _has_more(answer):
+        await answer.extensions["network_stream"].aclose()
+
+
+def _has_more(answer: httpcore.Response) -> bool:
+    """True as well if a later httpcore keeps its parser elsewhere: slow, but safe."""
+    connection = getattr(getattr(answer.stream, "_stream", None), "_connection", None)
+    parser = getattr(connection, "_h11_state", None)
+    return parser is None or bool(parser.trailing_data[0])
+
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 # With these, the request is made again as it was; with the others as a GET.

@@ -13,8 +13,7 @@ from runnel.errors import FencedError
 from runnel.ports.feed import Change, Feed, FeedPosition
 from runnel.ports.store import Commit, Header, History, Mailbox, TimerSet
 from runnel.testing.clock import FakeClock
-from runnel.testing.conformance.suite import ALL, Owner, Suite, take_over
-from runnel.testing.conformance.values import LIMIT, header, timer
+from runnel.testing.conformance.suite import ALL, LIMIT, Owner, Suite, header, take_over, timer
 from runnel.testing.harness import Harness
 
 PENDING, RUNNING = ExecutionState.PENDING, ExecutionState.RUNNING

@@ -1,12 +1,14 @@
 """A partition has one owner at a time; each turn has a higher epoch and a new nonce."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from runnel.errors import FencedError, LeaseHeldError
-from runnel.ports.backend import Backend
-from runnel.ports.store import LeaseRecord, Store
-from runnel.testing.conformance.suite import Owner, Suite, hand_over, take_over
-from runnel.testing.conformance.values import ROOT
+from runnel.ports import Backend
+from runnel.ports.store import LeaseRecord, Mailbox, Store
+from runnel.ports.workers import Attendance
+from runnel.testing.conformance.suite import ROOT, Owner, Suite, hand_over, message, take_over
 from runnel.testing.harness import Harness
 
 
@@ -138,3 +140,97 @@ class LeaseRules(Suite):
         self, store: Store, owner: Owner
     ) -> None:
         assert await store.route("limit:a.b") in await store.partitions()
+
+
+# Orchestrators see each other: who attends is listed, until it departs or is found dead.
+
+
+class AttendanceRules(Suite):
+    async def test_who_attends_is_listed_with_a_sign_that_changes(self, store: Store) -> None:
+        first = signs(await store.attend("one"))
+        await store.attend("two")
+
+        second = signs(await store.attend("one"))
+
+        assert list(first) == ["one"]
+        assert sorted(second) == ["one", "two"]
+        assert first["one"] != second["one"]
+
+    async def test_who_departs_is_not_listed(self, store: Store) -> None:
+        await store.attend("one")
+        await store.attend("two")
+
+        await store.depart("one")
+
+        assert signs(await store.attend("two")).keys() == {"two"}
+
+    async def test_who_was_judged_dead_is_not_listed(self, store: Store) -> None:
+        judged = signs(await store.attend("dead"))["dead"]
+
+        await store.depart("dead", counter=judged)
+
+        assert signs(await store.attend("one")).keys() == {"one"}
+
+    async def test_who_gave_a_sign_since_it_was_judged_stays(self, store: Store) -> None:
+        judged = signs(await store.attend("alive"))["alive"]
+        await store.attend("alive")
+
+        await store.depart("alive", counter=judged)
+
+        assert signs(await store.attend("one")).keys() == {"alive", "one"}
+
+    async def test_who_comes_back_shows_no_sign_that_was_seen_before(self, store: Store) -> None:
+        before = signs(await store.attend("one"))["one"]
+        await store.depart("one")
+
+        assert signs(await store.attend("one"))["one"] != before
+
+    async def test_departing_twice_is_not_an_error(self, store: Store) -> None:
+        await store.attend("one")
+
+        for _ in range(2):
+            await store.depart("one")
+
+        assert signs(await store.attend("two")).keys() == {"two"}
+
+
+def signs(attending: Sequence[Attendance]) -> dict[str, int]:
+    return {each.owner: each.counter for each in attending}
+
+
+# A message that can't be read keeps its place, and stops nobody.
+
+NOT_JSON = b"\xff\x00 not a message"
+CUT_OFF = b'[1,{"type":"CancelExecution","execu'
+
+
+class PoisonRules(Suite):
+    async def test_an_unreadable_message_comes_with_its_body_and_what_is_wrong(
+        self, harness: Harness, owner: Owner
+    ) -> None:
+        await harness.inject_message(owner.partition, NOT_JSON)
+
+        (entry,) = await owner.read()
+
+        assert (entry.command, entry.body) == (None, NOT_JSON)
+        assert entry.problem
+
+    async def test_an_unreadable_message_keeps_its_place(
+        self, harness: Harness, mailbox: Mailbox, owner: Owner
+    ) -> None:
+        await mailbox.send([message("before")])
+        await harness.inject_message(owner.partition, CUT_OFF)
+        await mailbox.send([message("behind")])
+
+        assert await owner.commands() == [message("before"), None, message("behind")]
+
+    async def test_an_unreadable_message_is_consumed_like_any_other(
+        self, harness: Harness, mailbox: Mailbox, owner: Owner
+    ) -> None:
+        await harness.inject_message(owner.partition, NOT_JSON)
+        await mailbox.send([message("behind")])
+        entries = await owner.read()
+
+        await owner.consume(entries[0].position)
+
+        assert await (await hand_over(owner)).commands() == [message("behind")]

@@ -4,10 +4,12 @@ import asyncio
 
 import pytest
 
-from runnel.errors import ConflictError
-from runnel.ports.backend import Backend
-from runnel.ports.records import Record, Records
+from runnel.errors import ConflictError, NotFoundError
+from runnel.ports import Backend
+from runnel.ports.records import BlobStore, Record, Records
+from runnel.ports.store import TaskQueue
 from runnel.testing.conformance.suite import Suite
+from runnel.testing.harness import Harness
 
 KEYS = ["a", "a.b", "a b", "B", "é", "日本", "with\nlines", "{braces}", "x" * 500, "\U0001f600"]
 WRITERS = 8
@@ -159,3 +161,219 @@ class RecordRules(Suite):
         found = await records.get("one", "k")
         assert found is not None
         assert int(found.data) == WRITERS * ROUNDS
+
+
+# Blobs are stored whole, under any key.
+
+BLOB_KEYS = [
+    "x1/node/1",
+    "../../outside",
+    "/etc/passwd",
+    "x1/../../outside",
+    "a\\b:c*?\n",
+    "ü/日本",
+    "x" * 1_000,
+    "CASE/a",
+    "case/A",
+]
+
+
+class BlobRules(Suite):
+    @pytest.fixture
+    def blobs(self, backend: Backend) -> BlobStore:
+        return backend.blobs
+
+    @pytest.mark.parametrize("key", BLOB_KEYS)
+    async def test_any_key_keeps_its_content(self, blobs: BlobStore, key: str) -> None:
+        data = bytes(range(256)) * 40
+
+        await blobs.put(key, data)
+
+        assert await blobs.get(key) == data
+
+    async def test_keys_that_look_alike_are_told_apart(self, blobs: BlobStore) -> None:
+        for key in BLOB_KEYS:
+            await blobs.put(key, key.encode())
+
+        assert [(await blobs.get(key)).decode() for key in BLOB_KEYS] == BLOB_KEYS
+
+    async def test_an_empty_blob_is_a_blob(self, blobs: BlobStore) -> None:
+        await blobs.put("x1/empty", b"")
+
+        assert await blobs.get("x1/empty") == b""
+
+    async def test_putting_a_key_again_replaces_it_whole(self, blobs: BlobStore) -> None:
+        await blobs.put("x1/a", b"a long first value")
+        await blobs.put("x1/a", b"short")
+
+        assert await blobs.get("x1/a") == b"short"
+
+    async def test_an_unknown_key_is_not_found(self, blobs: BlobStore) -> None:
+        with pytest.raises(NotFoundError) as caught:
+            await blobs.get("x1/nothing")
+
+        assert (caught.value.kind, caught.value.name) == ("blob", "x1/nothing")
+
+    async def test_deleting_by_prefix_leaves_the_others(self, blobs: BlobStore) -> None:
+        for key in ("x1/a", "x1/b/c", "x10/a", "x2/a"):
+            await blobs.put(key, b"data")
+
+        assert await blobs.delete("x1/") == 2
+
+        assert await blobs.get("x10/a") == await blobs.get("x2/a") == b"data"
+        with pytest.raises(NotFoundError):
+            await blobs.get("x1/b/c")
+
+    async def test_deleting_by_a_part_of_a_name_finds_all_that_begin_so(
+        self, blobs: BlobStore
+    ) -> None:
+        for key in ("x1/a", "x10/a", "y/a"):
+            await blobs.put(key, b"data")
+
+        assert await blobs.delete("x1") == 2
+
+    async def test_deleting_what_is_not_there_deletes_nothing(self, blobs: BlobStore) -> None:
+        assert await blobs.delete("nobody/") == 0
+
+
+# Rate tokens come from buckets that all workers share.
+
+# A store with a clock of its own does not stand still between two calls.
+NEAR_S = 0.1
+
+
+class RateRules(Suite):
+    async def test_a_burst_passes_without_waiting(self, tasks: TaskQueue) -> None:
+        waits = [await take(tasks, burst=3) for _ in range(3)]
+
+        assert waits == [0.0, 0.0, 0.0]
+
+    async def test_beyond_the_burst_tokens_come_at_the_rate(self, tasks: TaskQueue) -> None:
+        waits = [await take(tasks, rate=2.0, burst=1) for _ in range(4)]
+
+        assert waits == pytest.approx([0.0, 0.5, 1.0, 1.5], abs=NEAR_S)
+
+    async def test_a_wait_that_is_too_long_takes_no_token(self, tasks: TaskQueue) -> None:
+        await take(tasks, rate=1.0, burst=1)
+
+        refused = [await take(tasks, rate=1.0, burst=1, wait_s_max=0.5) for _ in range(3)]
+
+        assert refused == pytest.approx([1.0, 1.0, 1.0], abs=NEAR_S)
+        assert await take(tasks, rate=1.0, burst=1) == pytest.approx(1.0, abs=NEAR_S)
+
+    async def test_time_fills_the_bucket_up_to_its_burst(
+        self, harness: Harness, tasks: TaskQueue
+    ) -> None:
+        for _ in range(2):
+            await take(tasks, rate=1.0, burst=2)
+
+        await harness.pass_time(100.0)
+
+        waits = [await take(tasks, rate=1.0, burst=2) for _ in range(3)]
+        assert waits == pytest.approx([0.0, 0.0, 1.0], abs=NEAR_S)
+
+    async def test_each_tag_has_a_bucket_of_its_own(self, tasks: TaskQueue) -> None:
+        await take(tasks, tag="a", burst=1)
+
+        assert await take(tasks, tag="b", burst=1) == 0.0
+
+
+async def take(
+    tasks: TaskQueue, *, tag: str = "api", rate: float = 1.0, burst: int, wait_s_max: float = 60.0
+) -> float:
+    return await tasks.take_token(tag, rate_per_second=rate, burst=burst, wait_s_max=wait_s_max)
+
+
+# Results that any worker may share, for as long as their tasks said.
+
+DATA = b'{"n": 1}'
+
+
+class ResultRules(Suite):
+    async def test_a_result_is_found_by_its_key_until_its_time_is_over(
+        self, harness: Harness, tasks: TaskQueue
+    ) -> None:
+        await tasks.keep("k", DATA, ttl_s=60.0)
+
+        found = [await tasks.recall("k"), await tasks.recall("other")]
+        await harness.pass_time(59.0)
+        found.append(await tasks.recall("k"))
+        await harness.pass_time(2.0)
+        found.append(await tasks.recall("k"))
+
+        assert found == [DATA, None, DATA, None]
+
+    async def test_a_result_that_is_kept_again_is_replaced_with_its_time(
+        self, harness: Harness, tasks: TaskQueue
+    ) -> None:
+        await tasks.keep("k", DATA, ttl_s=10.0)
+
+        await tasks.keep("k", b"2", ttl_s=100.0)
+
+        await harness.pass_time(50.0)
+        assert await tasks.recall("k") == b"2"
+
+
+# Requests are counted in a window that slides, for all who share the store.
+
+# A store with a clock of its own does not stand still between two calls.
+WINDOW_NEAR_S = 0.5
+WINDOW_S = 60.0
+
+
+class WindowRules(Suite):
+    async def test_as_many_requests_as_allowed_are_admitted(self, backend: Backend) -> None:
+        waits = [await ask(backend, limit=3) for _ in range(3)]
+
+        assert waits == [0.0, 0.0, 0.0]
+
+    async def test_one_more_has_to_wait_until_the_first_leaves_the_window(
+        self, backend: Backend
+    ) -> None:
+        for _ in range(3):
+            await ask(backend, limit=3)
+
+        waits = [await ask(backend, limit=3) for _ in range(2)]
+
+        assert waits == pytest.approx([WINDOW_S, WINDOW_S], abs=WINDOW_NEAR_S)
+
+    async def test_the_window_slides(self, harness: Harness, backend: Backend) -> None:
+        await ask(backend, limit=2)
+        await harness.pass_time(WINDOW_S / 2)
+        await ask(backend, limit=2)
+        await harness.pass_time(WINDOW_S / 2)
+
+        waits = [await ask(backend, limit=2) for _ in range(2)]
+
+        assert waits == pytest.approx([0.0, WINDOW_S / 2], abs=WINDOW_NEAR_S)
+
+    async def test_what_was_refused_is_not_counted(
+        self, harness: Harness, backend: Backend
+    ) -> None:
+        await ask(backend, limit=1)
+        for _ in range(5):
+            await ask(backend, limit=1)
+
+        await harness.pass_time(WINDOW_S)
+
+        assert await ask(backend, limit=1) == 0.0
+
+    async def test_a_lower_limit_holds_at_once(self, backend: Backend) -> None:
+        for _ in range(3):
+            await ask(backend, limit=3)
+
+        assert await ask(backend, limit=1) == pytest.approx(WINDOW_S, abs=WINDOW_NEAR_S)
+
+    async def test_each_caller_has_a_window_of_its_own(self, backend: Backend) -> None:
+        await ask(backend, limit=1)
+
+        assert await ask(backend, who="another", limit=1) == 0.0
+
+    async def test_requests_at_once_are_counted_one_by_one(self, backend: Backend) -> None:
+        waits = await asyncio.gather(*(ask(backend, limit=5) for _ in range(20)))
+
+        assert waits.count(0.0) == 5
+
+
+async def ask(backend: Backend, *, who: str = "ada", limit: int) -> float:
+    return await backend.windows.admit(who, limit=limit, window_s=WINDOW_S)

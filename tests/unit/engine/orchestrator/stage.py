@@ -7,14 +7,12 @@ from contextlib import asynccontextmanager
 from runnel.backends.memory import MemoryBackend
 from runnel.core.commands import CreateExecution
 from runnel.core.ids import ExecutionId
-from runnel.core.json_types import Json
-from runnel.core.policy import Policy
-from runnel.core.values import inline
-from runnel.core.workflow import Workflow, encode_workflow, hash_workflow
+from runnel.core.values import Json, inline
+from runnel.core.workflow import Policy, Workflow, encode_workflow, hash_workflow
+from runnel.engine.orchestrator import Parts
 from runnel.engine.orchestrator.aggregates import Graphs
 from runnel.engine.orchestrator.orchestrator import Orchestrator
-from runnel.engine.orchestrator.owner import Owner
-from runnel.engine.orchestrator.parts import Parts
+from runnel.engine.orchestrator.partition_owner import Owner
 from runnel.ports.store import CommitLimits, Header
 from runnel.testing.clock import FakeClock, FakeIds
 from tests.unit.engine.worker.stage import Told

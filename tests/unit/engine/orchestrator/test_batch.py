@@ -5,10 +5,10 @@ import pytest
 
 from runnel.core.codec import decode_entry, encode_events, join_entry
 from runnel.core.commands import CancelExecution
-from runnel.core.decision import Decision
 from runnel.core.effects import (
     ClearTimer,
     DeadLetter,
+    Decision,
     DropTask,
     Effect,
     IssueTask,
@@ -25,11 +25,10 @@ from runnel.core.events import (
     NodeSkipped,
 )
 from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, Token
-from runnel.core.run_when import SkipReason
 from runnel.core.states import ExecutionState
 from runnel.core.values import NULL, inline
-from runnel.engine.orchestrator.batch import Batch, header_of
-from runnel.engine.orchestrator.cutting import encode_parts
+from runnel.core.workflow import SkipReason
+from runnel.engine.orchestrator.batch import Batch, encode_parts, header_of
 from runnel.errors import PayloadError
 from runnel.ports.store import Commit, CommitLimits, Position
 from tests.driver import PERMANENT, Driver, node, workflow

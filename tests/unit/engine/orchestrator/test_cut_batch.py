@@ -1,8 +1,7 @@
 """A batch that is too large for one commit: the process may end between two of them."""
 
 from runnel.core.commands import CancelExecution
-from runnel.core.decision import Decision
-from runnel.core.effects import ClearTimer, DropTask, TimerKey, TimerKind
+from runnel.core.effects import ClearTimer, Decision, DropTask, TimerKey, TimerKind
 from runnel.core.events import (
     Event,
     ExecutionClosing,
@@ -17,7 +16,7 @@ from runnel.core.states import ExecutionState
 from runnel.core.values import from_bytes
 from runnel.engine.orchestrator.batch import Batch
 from runnel.ports.store import CommitLimits
-from runnel.testing.conformance.values import token
+from runnel.testing.conformance.suite import token
 
 
 def test_timers_are_cleared_before_the_events_that_make_them_pointless() -> None:

@@ -7,9 +7,9 @@ import pytest
 
 from runnel.core.commands import CancelExecution
 from runnel.core.ids import ExecutionId
-from runnel.core.policy import Policy
 from runnel.core.values import SHARED_BYTES_MAX
-from runnel.engine.orchestrator import owner as owner_module
+from runnel.core.workflow import Policy
+from runnel.engine.orchestrator import partition_owner as owner_module
 from runnel.errors import StoreError
 from runnel.ports.store import Commit, CommitLimits, Lease
 from runnel.testing.clock import settle

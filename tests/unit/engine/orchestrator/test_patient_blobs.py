@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from runnel.backends.blobs import MemoryBlobs
-from runnel.engine.orchestrator.patient_blobs import TRY_AGAIN_S, PatientBlobs
+from runnel.backends.blob_files import MemoryBlobs
+from runnel.engine.blob_cache import TRY_AGAIN_S, PatientBlobs
 from runnel.errors import NotFoundError, StoreError
-from runnel.runtime.hub import Hub
+from runnel.notify.hub import Hub
 from runnel.testing.clock import FakeClock
 
 KEY, DATA = "x1/a", b"[1]"

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from runnel.engine.orchestrator.lease_watch import Sight
-from runnel.engine.orchestrator.shares import choose, sharing_orchestrator
+from runnel.engine.orchestrator.orchestrator import Sight
+from runnel.engine.orchestrator.partition_share import choose, sharing_orchestrator
 from runnel.ports.store import LeaseRecord, Store
 from runnel.testing.clock import settle
 from tests.unit.engine.orchestrator.stage import LEASE_S, Stage

@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 
-from runnel.backends.blobs import MemoryBlobs
+from runnel.backends.blob_files import MemoryBlobs
 from runnel.core.commands import Command
 from runnel.engine.services.archiver import Archiver
 from runnel.errors import ArchiveRefusedError, StoreError
-from runnel.ports.journal import JournalEntry
-from runnel.ports.ledger import Asked, Cursor, SetAside
+from runnel.ports.journal import Asked, Cursor, JournalEntry, SetAside
 from runnel.ports.store import History, Lease, Position
 from runnel.testing.clock import FakeClock
 

@@ -7,14 +7,13 @@ from runnel.core.codec import encode_entry
 from runnel.core.events import NodeCompleted
 from runnel.core.ids import NodeId
 from runnel.core.values import blob
-from runnel.engine.services.archiver import BYTES_MAX, COMMANDS_MAX
-from runnel.engine.services.archiver_progress import COMMITS_MAX
+from runnel.engine.services.archiver import BYTES_MAX, COMMANDS_MAX, COMMITS_MAX
 from runnel.errors import BrokenInvariantError, FencedError, StoreError
 from runnel.ports import telemetry as names
-from runnel.ports.ledger import Asked
+from runnel.ports.journal import Asked
 from runnel.ports.store import History, Position
-from runnel.telemetry.levels import level_of
-from runnel.testing.conformance.values import message
+from runnel.telemetry.logs import level_of
+from runnel.testing.conformance.suite import message
 from tests.unit.engine.services.archiver_bench import Bench
 
 

@@ -4,10 +4,10 @@ from runnel.backends.memory import MemoryBackend
 from runnel.core.commands import TaskLost
 from runnel.engine.services.reaper import Reaper
 from runnel.ports import telemetry as names
-from runnel.ports.registry import WorkerAbout
 from runnel.ports.store import Commit, Lease
+from runnel.ports.workers import WorkerAbout
 from runnel.testing.clock import FakeClock, FakeIds
-from runnel.testing.conformance.values import task, token
+from runnel.testing.conformance.suite import task, token
 
 DEAD_AFTER_S = 3.0
 

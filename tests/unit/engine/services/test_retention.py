@@ -3,13 +3,7 @@
 import asyncio
 
 from runnel.core.states import ExecutionState
-from runnel.engine.services.retention import (
-    BATCH,
-    LOOK_S,
-    OWNERLESS_S,
-    SWEEP_S,
-    RetentionService,
-)
+from runnel.engine.services.retention import BATCH, LOOK_S, OWNERLESS_S, SWEEP_S, RetentionService
 from runnel.errors import StoreError
 from runnel.ports import telemetry as names
 from runnel.testing.clock import FakeClock

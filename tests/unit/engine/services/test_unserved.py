@@ -4,11 +4,11 @@ import pytest
 
 from runnel.backends.memory import MemoryBackend
 from runnel.core.commands import TaskFailed
-from runnel.engine.services.unserved import Unserved
-from runnel.ports.registry import WorkerAbout
+from runnel.engine.services.unserved_queues import Unserved
 from runnel.ports.store import Commit, Lease
+from runnel.ports.workers import WorkerAbout
 from runnel.testing.clock import FakeClock, FakeIds
-from runnel.testing.conformance.values import task
+from runnel.testing.conformance.suite import task
 from tests.unit.engine.worker.stage import Told
 
 UNSERVED_S = 60.0

@@ -1,6 +1,6 @@
 import pytest
 
-from runnel.runtime.clock import RealClock
+from runnel.engine.clock import RealClock
 from runnel.testing.clock import FakeClock
 from tests.unit.engine.worker.stage import Stage
 

@@ -15,11 +15,11 @@ from runnel.core.effects import Task
 from runnel.core.events import AnyEvent
 from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, Token
 from runnel.core.values import EMPTY_OBJECT, NO_DATA, Value, inline
-from runnel.engine.worker import Worker
+from runnel.engine.clock import RealIds
+from runnel.engine.worker.worker import Worker
 from runnel.handlers import builtin_registry
 from runnel.ports.clock import Clock
 from runnel.ports.store import Commit, Lease
-from runnel.runtime.clock import RealIds
 
 WAIT_S = 10.0
 

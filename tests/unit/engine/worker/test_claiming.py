@@ -13,8 +13,8 @@ from runnel.core.effects import Task
 from runnel.core.ids import Token
 from runnel.engine.worker import reports
 from runnel.errors import StoreError
-from runnel.ports.registry import Orders, WorkerAbout
 from runnel.ports.store import TaskQueue
+from runnel.ports.workers import Orders, WorkerAbout
 from runnel.testing.clock import FakeClock, settle
 from tests.unit.engine.worker.stage import WAIT_S, Stage
 from tests.waiting import eventually

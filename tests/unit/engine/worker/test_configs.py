@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from runnel.core.templates import TemplateSyntaxError
-from runnel.engine.worker.configs import COMPILED_BYTES_MAX, config_of
+from runnel.core.templates.errors import TemplateSyntaxError
+from runnel.engine.worker.attempt import COMPILED_BYTES_MAX, config_of
 
 
 class Scope:

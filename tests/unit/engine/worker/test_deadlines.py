@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from runnel.authoring.context import Context
-from runnel.engine.worker.deadlines import Deadlines
-from runnel.engine.worker.runs import Run
+from runnel.engine.worker.task_run import Deadlines, Run
 from runnel.testing.clock import FakeClock
 from tests.unit.engine.worker.stage import Stage
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runnel.engine.worker.driver import Driver
+from runnel.engine.worker.executor import Driver
 from runnel.errors import SoftTimeoutError
 
 

@@ -10,13 +10,10 @@ import pytest
 
 from runnel.authoring.calls import Call, Mode
 from runnel.authoring.context import Context
-from runnel.engine.worker.code import Code
-from runnel.engine.worker.execute import Executor
-from runnel.engine.worker.jobs import Done
-from runnel.engine.worker.processes import Processes
-from runnel.engine.worker.runs import Run
-from runnel.engine.worker.threads import ThreadJob, Threads
-from runnel.engine.worker.values import Values
+from runnel.engine.worker.child_process import Done, Processes
+from runnel.engine.worker.executor import Executor, ThreadJob, Threads
+from runnel.engine.worker.task_run import Code, Run
+from runnel.engine.worker.task_values import Values
 from runnel.errors import BrokenInvariantError
 from tests.unit.engine.worker.stage import Stage
 from tests.waiting import eventually

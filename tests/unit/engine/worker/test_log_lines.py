@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from runnel.app.secrets import KnownSecrets
 from runnel.authoring.context import Context
 from runnel.core.commands import TaskCompleted, TaskFailed, TaskSkipped
-from runnel.core.log_lines import LOG_LINE_CHARS_MAX, LOG_LINES_MAX
+from runnel.core.values import LOG_LINE_CHARS_MAX, LOG_LINES_MAX
 from runnel.errors import Skip
-from runnel.runtime.secret_values import KnownSecrets
 from tests.unit.engine.worker.stage import Ending, Stage
 
 

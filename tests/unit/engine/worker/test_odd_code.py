@@ -8,7 +8,7 @@ import pytest
 
 from runnel.authoring.context import Context
 from runnel.core.commands import Command, TaskCompleted, TaskFailed, TaskLost
-from runnel.engine.worker.runs import Run
+from runnel.engine.worker.task_run import Run
 from runnel.errors import BrokenInvariantError
 from runnel.testing.clock import FakeClock, settle
 from tests.unit.engine.worker.stage import Stage

@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from runnel.engine.worker.failures import error_info
-from runnel.engine.worker.outputs import NotJsonError, encode
+from runnel.engine.worker.outputs import NotJsonError, encode, error_info
 
 
 @dataclasses.dataclass

@@ -8,8 +8,7 @@ from runnel.authoring.context import Context
 from runnel.core.commands import TaskCompleted, TaskDeferred
 from runnel.core.effects import Task
 from runnel.core.workflow import RateLimit
-from runnel.engine.worker.rate_limits import RateLimits
-from runnel.engine.worker.runner import STORE_RETRY_S
+from runnel.engine.worker.runner import STORE_RETRY_S, RateLimits
 from runnel.errors import StoreError
 from runnel.testing.clock import FakeClock, settle
 from tests.unit.engine.worker.stage import Stage

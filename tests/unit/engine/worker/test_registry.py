@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from runnel.authoring.context import Context
-from runnel.ports.registry import WorkerAbout, WorkerRecord
+from runnel.ports.workers import WorkerAbout, WorkerRecord
 from runnel.testing.clock import settle
 from tests.unit.engine.worker.stage import Stage
 

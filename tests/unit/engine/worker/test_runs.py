@@ -3,9 +3,8 @@
 import pytest
 
 from runnel.authoring.context import Context
-from runnel.engine.worker.code import Code
-from runnel.engine.worker.runs import Run, StopReason
-from runnel.engine.worker.values import Values
+from runnel.engine.worker.task_run import Code, Run, StopReason
+from runnel.engine.worker.task_values import Values
 from runnel.errors import SoftTimeoutError
 from tests.unit.engine.worker.stage import Stage
 

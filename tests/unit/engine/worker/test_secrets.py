@@ -13,15 +13,15 @@ import httpx
 import msgspec
 import pytest
 
+from runnel.app.secrets import KnownSecrets
 from runnel.authoring.context import Context
-from runnel.cli.logs import show_logs
+from runnel.cli.session.follow import show_logs
 from runnel.core.commands import TaskCompleted, TaskFailed, TaskSkipped
-from runnel.core.json_types import Json
-from runnel.core.retry import RetryPolicy
-from runnel.engine.worker.configs import config_of
+from runnel.core.values import Json
+from runnel.core.workflow import RetryPolicy
+from runnel.engine.clock import RealClock
+from runnel.engine.worker.attempt import config_of
 from runnel.errors import Skip
-from runnel.runtime.clock import RealClock
-from runnel.runtime.secret_values import KnownSecrets
 from tests.unit.engine.worker.stage import Stage
 
 KEY = 'sk-"geheim"/ä 42'

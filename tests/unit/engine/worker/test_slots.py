@@ -2,8 +2,8 @@
 
 import asyncio
 
-from runnel.engine.worker.runs import Run, StopReason
 from runnel.engine.worker.slots import Slots
+from runnel.engine.worker.task_run import Run, StopReason
 from runnel.testing.clock import settle
 from tests.unit.engine.worker.stage import Stage
 

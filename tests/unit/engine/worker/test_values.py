@@ -2,10 +2,10 @@
 
 import pytest
 
-from runnel.core.templates import MissingValueError
+from runnel.core.templates.errors import MissingValueError
 from runnel.core.values import blob
-from runnel.engine.worker import values as module
-from runnel.engine.worker.values import Values
+from runnel.engine.worker import task_values as module
+from runnel.engine.worker.task_values import Values
 from runnel.errors import PayloadError
 from tests.unit.engine.worker.stage import Stage
 

@@ -1,0 +1,156 @@
+"""One batch of a floor: what came is counted, and becomes entries, tasks and ends."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from runnel.core.codec import encode_entry
+from runnel.core.commands import Command, CreateExecution, TaskCompleted
+from runnel.core.events import (
+    AnyEvent,
+    ExecutionCreated,
+    ExecutionFinished,
+    ExecutionStarted,
+    NodeCompleted,
+    NodeQueued,
+)
+from runnel.core.ids import NO_ITEM, DefinitionHash, ExecutionId, NodeId, Nonce, Token
+from runnel.core.states import ExecutionState
+from runnel.core.values import NULL
+from runnel.core.workflow import Workflow, hash_workflow
+
+# A graph as a floor knows it: who follows, and how many must have ended before.
+
+
+class Shape(NamedTuple):
+    workflow: str
+    definition: DefinitionHash
+    children: dict[NodeId, tuple[NodeId, ...]]
+    parents: dict[NodeId, tuple[NodeId, ...]]
+    counts: dict[NodeId, int]
+    first: tuple[NodeId, ...]
+
+
+def shape_of(workflow: Workflow) -> Shape:
+    children: dict[NodeId, list[NodeId]] = {node.id: [] for node in workflow.nodes}
+    for node in workflow.nodes:
+        for parent in node.dependencies:
+            children[parent].append(node.id)
+    parents = {node.id: node.dependencies for node in workflow.nodes}
+    return Shape(
+        workflow=workflow.name,
+        definition=hash_workflow(workflow),
+        children={parent: tuple(each) for parent, each in children.items()},
+        parents=parents,
+        counts={node: len(before) for node, before in parents.items()},
+        first=tuple(node for node, before in parents.items() if not before),
+    )
+
+
+class Run:
+    """One execution: what each node still waits for, and how many have not ended."""
+
+    __slots__ = ("left", "missing")
+
+    def __init__(self, shape: Shape) -> None:
+        self.missing = dict(shape.counts)
+        self.left = len(shape.counts)
+
+    def settle(self, shape: Shape, node: NodeId) -> list[NodeId]:
+        """The nodes that may begin now."""
+        ready = []
+        missing = self.missing
+        for child in shape.children[node]:
+            missing[child] -= 1
+            if not missing[child]:
+                ready.append(child)
+        self.left -= 1
+        return ready
+
+
+VERSION = 1
+# As many as one commit of the engine has at most.
+COMMANDS_MAX = 512
+
+_STARTED = ExecutionStarted()
+_FINISHED = ExecutionFinished(state=ExecutionState.COMPLETED, output=NULL)
+
+
+class Runs:
+    """All executions of a floor that have not ended, and when each was created and begun."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self._runs: dict[ExecutionId, Run] = {}
+        self._times: dict[ExecutionId, tuple[float, float]] = {}
+
+    def decide(self, commands: Iterable[Command], now: float, nonce: Nonce) -> "Batch":
+        batch = Batch(now)
+        touched = batch.touched
+        for command in commands:
+            if type(command) is CreateExecution:
+                id_ = command.execution_id
+                self._runs[id_] = Run(self.shape)
+                self._times[id_] = command.created_at, now
+                touched[id_] = [_created(command), _STARTED]
+                ready: Iterable[NodeId] = self.shape.first
+                batch.begun.append((id_, command.created_at))
+            elif type(command) is TaskCompleted:
+                token = command.token
+                id_ = token.execution_id
+                events = touched.setdefault(id_, [])
+                events.append(
+                    NodeCompleted(
+                        node=token.node_id,
+                        output=command.output,
+                        worker=command.worker,
+                        started_at=command.started_at,
+                    )
+                )
+                run = self._runs[id_]
+                ready = run.settle(self.shape, token.node_id)
+                if not run.left:
+                    events.append(_FINISHED)
+                    del self._runs[id_]
+                    batch.ended.append((id_, *self._times.pop(id_)))
+            else:
+                continue
+            for node in ready:
+                touched[id_].append(NodeQueued(node=node, attempt=1, nonce=nonce))
+                batch.tasks.append(Token(id_, node, NO_ITEM, 1, nonce))
+        return batch
+
+
+class Batch:
+    def __init__(self, now: float) -> None:
+        self.now = now
+        self.touched: dict[ExecutionId, list[AnyEvent]] = {}
+        self.tasks: list[Token] = []
+        self.begun: list[tuple[ExecutionId, float]] = []
+        """Each with when it was created."""
+        self.ended: list[tuple[ExecutionId, float, float]] = []
+        """Each with when it was created and begun."""
+
+    def entries(self) -> list[tuple[ExecutionId, bytes]]:
+        """One for each execution, as its history has it."""
+        return [(id_, encode_entry(self.now, events)) for id_, events in self.touched.items()]
+
+
+def creation(shape: Shape, execution_id: ExecutionId, now: float) -> CreateExecution:
+    return CreateExecution(
+        execution_id=execution_id,
+        workflow=shape.workflow,
+        definition=shape.definition,
+        version=VERSION,
+        created_at=now,
+    )
+
+
+def _created(command: CreateExecution) -> ExecutionCreated:
+    return ExecutionCreated(
+        execution_id=command.execution_id,
+        workflow=command.workflow,
+        version=command.version,
+        definition=command.definition,
+        input=command.input,
+        created_at=command.created_at,
+    )

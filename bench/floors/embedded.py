@@ -1,0 +1,231 @@
+"""The floor of an embedded engine: one loop with asyncio, and SQLite with group commit.
+
+A submit stores a header and a message, and returns once both are committed. The loop then counts
+parents and stores one entry per execution and batch, and the header of each that has ended; the
+message is deleted with the first entry. Tasks are handed to the worker, and come back, in memory.
+"""
+
+import asyncio
+import sqlite3
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Protocol
+
+from bench.floors.batch import COMMANDS_MAX, VERSION, Batch, Runs, Shape, creation
+from runnel.app.wiring import CLAIM_AHEAD
+from runnel.backends.sqlite.database import FILE_NAME, OPEN_BUSY_MS, SQL, Durability, prepare
+from runnel.backends.sqlite.writer import Checkpointer
+from runnel.bench.setup import noop
+from runnel.core.codec import encode_message
+from runnel.core.commands import Command, CreateExecution, TaskCompleted
+from runnel.core.ids import ExecutionId, Nonce, Token
+from runnel.core.states import ExecutionState
+from runnel.core.values import NULL
+from runnel.engine.clock import RealClock, RealIds
+
+# Word to the callers of a floor, who may have left: Ctrl-C ends them before it.
+
+
+def tell(waiting: asyncio.Future[None]) -> None:
+    """Nothing, to one who has left."""
+    if not waiting.done():
+        waiting.set_result(None)
+
+
+WORKER = "floor-12345-0123456789ab"
+# As the inbox of an embedded engine gathers: until nothing more has come for so many turns.
+GATHER_TURNS = 3
+
+
+class Storage(Protocol):
+    async def store(
+        self, shape: Shape, submitted: Sequence[CreateExecution], batch: Batch
+    ) -> None: ...
+
+
+class EmbeddedFloor:
+    """`execute` submits one execution and waits for its end."""
+
+    def __init__(self, shape: Shape, storage: Storage, slots: int) -> None:
+        self._shape = shape
+        self._storage = storage
+        self._claimed_max = slots + CLAIM_AHEAD
+        self._clock = RealClock()
+        self._ids = RealIds()
+        self._runs = Runs(shape)
+        self._submitted: list[tuple[CreateExecution, asyncio.Future[None]]] = []
+        self._inbox: deque[Command] = deque()
+        self._tasks: deque[Token] = deque()
+        self._waiting: dict[ExecutionId, asyncio.Future[None]] = {}
+        self._has_news = asyncio.Event()
+        self._has_tasks = asyncio.Event()
+
+    async def execute(self) -> None:
+        loop = asyncio.get_running_loop()
+        execution_id = ExecutionId(self._ids.execution_id())
+        command = creation(self._shape, execution_id, self._clock.now())
+        stored: asyncio.Future[None] = loop.create_future()
+        ended = self._waiting[execution_id] = loop.create_future()
+        self._submitted.append((command, stored))
+        self._has_news.set()
+        await stored
+        await ended
+
+    async def work(self) -> None:
+        """Claims as many as the worker of an engine does, runs them and reports them together."""
+        while True:
+            await self._has_tasks.wait()
+            claimed = [
+                self._tasks.popleft() for _ in range(min(len(self._tasks), self._claimed_max))
+            ]
+            if not self._tasks:
+                self._has_tasks.clear()
+            for token in claimed:
+                started_at = self._clock.now()
+                await noop(None, None)  # type: ignore[arg-type]  # it looks at neither
+                report = TaskCompleted(
+                    token=token, output=NULL, worker=WORKER, started_at=started_at
+                )
+                self._inbox.append(report)
+            self._has_news.set()
+            await asyncio.sleep(0)
+
+    async def write(self) -> None:
+        while True:
+            await self._has_news.wait()
+            await self._gather()
+            self._has_news.clear()
+            submitted, self._submitted = self._submitted, []
+            taken = min(len(self._inbox), COMMANDS_MAX)
+            commands = [self._inbox.popleft() for _ in range(taken)]
+            nonce = Nonce(self._ids.nonce())
+            batch = self._runs.decide(commands, self._clock.now(), nonce)
+            await self._storage.store(self._shape, [each for each, _ in submitted], batch)
+            for command, stored in submitted:
+                tell(stored)
+                self._inbox.append(command)
+            self._tasks.extend(batch.tasks)
+            if batch.tasks:
+                self._has_tasks.set()
+            for execution_id, *_ in batch.ended:
+                tell(self._waiting.pop(execution_id))
+            if self._inbox:
+                self._has_news.set()
+
+    async def _gather(self) -> None:
+        quiet = 0
+        while quiet < GATHER_TURNS and len(self._inbox) < COMMANDS_MAX:
+            before = len(self._inbox) + len(self._submitted)
+            await asyncio.sleep(0)
+            quiet = 0 if len(self._inbox) + len(self._submitted) > before else quiet + 1
+
+
+@asynccontextmanager
+async def embedded_floor(
+    shape: Shape, storage: Storage, slots: int
+) -> AsyncIterator[EmbeddedFloor]:
+    floor = EmbeddedFloor(shape, storage, slots)
+    async with asyncio.TaskGroup() as group:
+        loops = [group.create_task(floor.work()), group.create_task(floor.write())]
+        try:
+            yield floor
+        finally:
+            for loop in loops:
+                loop.cancel()
+
+
+# Where the floor of an embedded engine stores: nowhere, or in SQLite as the engine does.
+
+PARTITION = 0
+# How long it keeps away at a time while its log is made to begin anew, as the engine's writer does.
+GIVE_WAY_S = 0.001
+
+
+class NoStorage:
+    async def store(self, shape: Shape, submitted: Sequence[CreateExecution], batch: Batch) -> None:
+        """In memory, an entry is made too."""
+        batch.entries()
+
+
+class SqliteStorage:
+    """With "power" on a thread, because a commit waits for the disk; else on the loop."""
+
+    def __init__(self, folder: Path, durability: Durability) -> None:
+        self._db = prepare(folder, durability)
+        self._db.execute(f"PRAGMA busy_timeout = {OPEN_BUSY_MS}")
+        self._clock = RealClock()
+        self._checkpointer = Checkpointer(folder / FILE_NAME, durability)
+        self._checkpointer.start()
+        is_threaded = durability == "power"
+        self._thread = ThreadPoolExecutor(1) if is_threaded else None
+        self._sequence = 0
+        self._last_message = 0
+        self._unread: deque[int] = deque()
+
+    async def store(self, shape: Shape, submitted: Sequence[CreateExecution], batch: Batch) -> None:
+        while self._checkpointer.is_cutting:
+            await self._clock.sleep(GIVE_WAY_S)
+        if self._thread is None:
+            self._store(shape, submitted, batch)
+        else:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._thread, self._store, shape, submitted, batch)
+
+    def _store(self, shape: Shape, submitted: Sequence[CreateExecution], batch: Batch) -> None:
+        db = self._db
+        db.execute("BEGIN IMMEDIATE")
+        if submitted:
+            self._add(db, submitted)
+        if batch.begun:
+            for _ in batch.begun[1:]:
+                self._unread.popleft()
+            db.execute(SQL["consume_messages"], (PARTITION, self._unread.popleft()))
+        if batch.touched:
+            self._sequence += 1
+            rows = [
+                (id_, self._sequence, part, PARTITION, entry)
+                for part, (id_, entry) in enumerate(batch.entries())
+            ]
+            db.executemany(SQL["add_history"], rows)
+        if batch.ended:
+            db.executemany(SQL["put_header"], [_ended(shape, batch, each) for each in batch.ended])
+        db.execute("COMMIT")
+        self._checkpointer.note(db.total_changes)
+
+    def _add(self, db: sqlite3.Connection, submitted: Sequence[CreateExecution]) -> None:
+        db.executemany(SQL["add_header"], [_header(command) for command in submitted])
+        first = self._last_message + 1
+        messages = [
+            (number, PARTITION, encode_message(command))
+            for number, command in enumerate(submitted, start=first)
+        ]
+        db.executemany(SQL["add_message"], messages)
+        self._last_message += len(messages)
+        self._unread.extend(range(first, self._last_message + 1))
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self._thread.shutdown()
+        self._checkpointer.stop()
+        self._db.close()
+
+
+def _header(command: CreateExecution) -> tuple[object, ...]:
+    return (
+        *(command.execution_id, PARTITION, command.workflow, command.version, command.definition),
+        *(ExecutionState.PENDING.value, command.created_at, None, None, None, "{}", None, None),
+    )
+
+
+def _ended(
+    shape: Shape, batch: Batch, ended: tuple[ExecutionId, float, float]
+) -> tuple[object, ...]:
+    id_, created_at, started_at = ended
+    return (
+        *(id_, PARTITION, shape.workflow, VERSION, shape.definition),
+        *(ExecutionState.COMPLETED.value, created_at, started_at, batch.now),
+        *(None, "{}", None, None),
+    )

@@ -1,0 +1,119 @@
+"""The archive of the floor: the rows that the engine's archive has, by the same statements."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from bench.floors.redis_connection import FloorLine, Plan, open_line
+from runnel.backends.postgres.database import SQL, Database
+from runnel.backends.postgres.projection import header_row
+from runnel.core.codec import decode_entry, encode_message
+from runnel.core.commands import CreateExecution
+from runnel.core.events import NodeCompleted, NodeQueued
+from runnel.core.ids import NO_ITEM
+from runnel.core.states import ExecutionState, NodeState
+from runnel.engine.clock import RealClock
+from runnel.ports.store import Header
+
+PARTITION = 0
+# As the archiver of an orchestrator does it.
+COMMITS_MAX = 100
+FLUSH_S = 0.5
+_LOG = ("partition", "sequence", "ordinal", "aggregate_id", "entry")
+_EXECUTION = (
+    *("id", "partition", "is_root", "workflow", "version", "definition", "state", "created_at"),
+    "labels",
+)
+_COMMAND = ("partition", "execution_id", "kind", "key", "body")
+
+_headers = msgspec.json.Decoder(Header)
+
+
+async def open_database(plan: Plan) -> Database:
+    database = await Database.open(plan.postgres_url or "", schema=plan.name)
+    await database.prepare()
+    return database
+
+
+async def record(database: Database, commands: Sequence[CreateExecution]) -> None:
+    """What a caller is told of only afterwards."""
+    executions = [
+        (
+            *(each.execution_id, PARTITION, True, each.workflow, each.version, each.definition),
+            *(ExecutionState.PENDING.value, each.created_at, "{}"),
+        )
+        for each in commands
+    ]
+    rows = [
+        (PARTITION, each.execution_id, CreateExecution.__name__, "", encode_message(each))
+        for each in commands
+    ]
+    async with database.transaction() as connection:
+        await connection.copy_records_to_table("executions", records=executions, columns=_EXECUTION)
+        await connection.copy_records_to_table("commands", records=rows, columns=_COMMAND)
+
+
+async def archive(plan: Plan) -> None:
+    """Until it is cancelled."""
+    database = await open_database(plan)
+    async with open_line(plan.redis_url) as line:
+        await _archive(line, database, plan.names.journal)
+
+
+async def _archive(line: FloorLine, database: Database, key: str) -> None:
+    clock, after = RealClock(), 0
+    while True:
+        commits = await line.call("XRANGE", key, f"{after + 1}-0", "+", "COUNT", COMMITS_MAX)
+        if commits:
+            rows = _Rows()
+            for place, fields in commits:
+                after = int(place.partition(b"-")[0])
+                rows.add(after, fields)
+            async with database.transaction() as connection:
+                await rows.write(connection)
+            await line.call("XTRIM", key, "MINID", "=", f"{after + 1}-0")
+        if len(commits) < COMMITS_MAX:
+            await clock.sleep(FLUSH_S)
+
+
+class _Rows:
+    def __init__(self) -> None:
+        self._log: list[tuple[object, ...]] = []
+        self._headers: list[tuple[object, ...]] = []
+        self._ended: list[str] = []
+        self._nodes: dict[tuple[str, str], list[object]] = {}
+
+    def add(self, sequence: int, fields: Sequence[bytes]) -> None:
+        for ordinal, (name, value) in enumerate(zip(fields[::2], fields[1::2], strict=True)):
+            if name == b"x":
+                header = _headers.decode(value)
+                self._headers.append(header_row(PARTITION, header))
+                self._ended.append(header.execution_id)
+            else:
+                id_ = name[1:].decode()
+                self._log.append((PARTITION, sequence, ordinal, id_, value))
+                self._follow(id_, value)
+
+    def _follow(self, execution_id: str, data: bytes) -> None:
+        entry = decode_entry(data)
+        for event in entry.events:
+            if type(event) is NodeQueued:
+                row = [NodeState.QUEUED.value, 1, None, entry.at, None, None, None]
+                self._nodes[execution_id, event.node] = row
+            elif type(event) is NodeCompleted:
+                known = self._nodes.get((execution_id, event.node))
+                queued_at = None if known is None else known[3]
+                row = [NodeState.COMPLETED.value, 1, event.worker, queued_at]
+                row += [event.started_at, entry.at, None]
+                self._nodes[execution_id, event.node] = row
+
+    async def write(self, connection: Any) -> None:
+        await connection.copy_records_to_table("audit_log", records=self._log, columns=_LOG)
+        if self._headers:
+            await connection.copy_records_to_table("staged_headers", records=self._headers)
+            await connection.execute(SQL["put_headers"])
+            await connection.execute(SQL["apply_all_commands"], self._ended)
+        nodes = [(*key, NO_ITEM, *row) for key, row in self._nodes.items()]
+        await connection.copy_records_to_table("staged_nodes", records=nodes)
+        await connection.execute(SQL["put_nodes"])

@@ -1,0 +1,53 @@
+"""`python -m simulation --seed 0 --count 1000`: exits with 1 if anything broke."""
+
+import argparse
+import os
+import signal
+import sys
+
+from simulation.campaign import Outcome, run_many
+
+PROGRESS_EVERY = 1_000
+
+
+def main() -> int:
+    options = _options()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # its processes end with it
+    outcome = Outcome()
+    for part in run_many(options.seed, options.count, processes=options.processes):
+        for finding in part.findings:
+            print(finding, flush=True)
+        for reason in part.idle_seeds:
+            print(reason, flush=True)
+        outcome.add(part)
+        if outcome.seeds % PROGRESS_EVERY == 0 and outcome.seeds < options.count:
+            print(outcome.last_line(), flush=True)
+    for name, count in outcome.tally.counts().items():
+        print(f"  {name.replace('_', ' '):24} {count:>12,}")
+    for happened in (outcome.tally.features, outcome.tally.faults):
+        for what, count in sorted(happened.items()):
+            print(f"  {what:24} {count:>12,}")
+    idle = outcome.idle()
+    for problem in idle:
+        print(f"too little: {problem}")
+    print(outcome.last_line())
+    return 1 if outcome.findings or outcome.idle_seeds or idle else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m simulation")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--count", type=_at_least_one, default=1_000, help="how many seeds")
+    parser.add_argument("--processes", type=_at_least_one, default=os.cpu_count() or 1)
+    return parser.parse_args()
+
+
+def _at_least_one(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected at least 1, got {number}")
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())

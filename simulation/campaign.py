@@ -1,0 +1,273 @@
+"""Many seeds, and the proof that they did something."""
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+from msgspec.structs import replace
+
+from runnel.core.workflow import Node, Workflow
+from simulation.faults import COUNTED, Fault, Feature, Tally
+from simulation.plan import Order, Plan, make_plan
+from simulation.world import Run, simulate
+
+# The smallest plan that still breaks the same thing: what is left is what matters.
+
+RUNS_MAX = 150
+
+
+def shrink(run: Run) -> Run:
+    """Leaves out one thing after the other, as long as the same check fails."""
+    left = RUNS_MAX
+    is_smaller = True
+    while is_smaller:
+        is_smaller = False
+        for plan in _smaller(run.plan):
+            if left <= 0:
+                return run
+            left -= 1
+            tried = simulate(plan)
+            if _is_same(tried, run):
+                run, is_smaller = tried, True
+                break
+    return run
+
+
+def _is_same(tried: Run, wanted: Run) -> bool:
+    return (
+        tried.broken is not None
+        and wanted.broken is not None
+        and tried.broken.check == wanted.broken.check
+    )
+
+
+def _smaller(plan: Plan) -> Iterator[Plan]:
+    """Large pieces first."""
+    if len(plan.orders) > 1:
+        for order in plan.orders:
+            yield replace(plan, orders=tuple(each for each in plan.orders if each is not order))
+    for fault in sorted(plan.faults):
+        acts = tuple(act for act in plan.acts if act.fault is not fault)
+        yield replace(plan, faults=plan.faults - {fault}, acts=acts)
+    for act in plan.acts:
+        yield replace(plan, acts=tuple(each for each in plan.acts if each is not act))
+    if plan.orchestrators > 1:
+        yield replace(plan, orchestrators=plan.orchestrators - 1)
+    if plan.workers > 1:
+        yield replace(plan, workers=plan.workers - 1)
+    if plan.partitions > 1:
+        yield replace(plan, partitions=1)
+
+
+# A broken run in words: what was asked, what went wrong, and the last things that happened.
+
+LINES_MAX = 40
+LINE_CHARS_MAX = 300
+
+
+def tell(run: Run, shrunk: Run) -> str:
+    plan = shrunk.plan
+    places = f"{plan.orchestrators} orchestrators, {plan.workers} workers"
+    lines = [
+        f"seed {run.plan.seed} broke an invariant: {run.broken}",
+        f"  the smallest run that breaks it so: {places}, {plan.partitions} partitions",
+        f"  faults: {', '.join(sorted(plan.faults)) or 'none'}",
+        *(f"    {act.at:7.2f} {act.fault} {act.target} {act.lasts_s:.2f} s" for act in plan.acts),
+        *(line for order in plan.orders for line in _order(order)),
+        f"  which ends so: {shrunk.broken}",
+        *(f"  {line[:LINE_CHARS_MAX]}" for line in _last(shrunk)),
+        f"  again: make sim SEED={run.plan.seed} COUNT=1",
+    ]
+    return "\n".join(lines)
+
+
+def _order(order: Order) -> list[str]:
+    signals = "".join(f", signal at {at:.2f}" for at in order.signals_at)
+    more = {
+        "started at": order.start_at,
+        "cancelled at": order.cancel_at,
+    }
+    said = "".join(f", {what} {at:.2f}" for what, at in more.items() if at is not None)
+    force = " by force" if order.cancel_at is not None and order.is_forced else ""
+    again = ", each signal twice" if order.signals_at and order.repeats_signals else ""
+    head = f"  {order.execution_id} asked for at {order.at:.2f}{signals}{again}{said}{force}"
+    return [f"{head}, input {order.final_input}", *_workflow(order.workflow, "    ")]
+
+
+def _workflow(workflow: Workflow, indent: str) -> list[str]:
+    limits = {
+        "max_concurrency": workflow.max_concurrency,
+        "timeout": workflow.timeout_seconds,
+        "sla": workflow.sla_seconds,
+    }
+    said = "".join(f", {name} {value}" for name, value in limits.items() if value is not None)
+    lines = [f"{indent}{workflow.name}: {workflow.on_failure}{said}"]
+    for node in workflow.nodes:
+        lines.append(f"{indent}  {_node(node)}")
+        if node.child is not None:
+            lines += _workflow(node.child, f"{indent}    ")
+    return lines
+
+
+def _node(node: Node) -> str:
+    after = f" after {', '.join(node.dependencies)}" if node.dependencies else ""
+    more = {
+        "run_when": node.run_when if node.run_when != "default" else None,
+        "condition": node.condition,
+        "for_each": node.for_each,
+        "key": node.concurrency_key,
+        "tag": node.resource_tag,
+        "retries": node.retry.max_retries or None,
+    }
+    said = "".join(f", {name} {value}" for name, value in more.items() if value is not None)
+    return f"{node.id}: {node.handler}{after}{said} {node.config or ''}"
+
+
+def _last(run: Run) -> list[str]:
+    """The execution that was broken is named in the finding: lines about others are left out."""
+    problem = "" if run.broken is None else run.broken.problem
+    named = [order.execution_id for order in run.plan.orders if order.execution_id in problem]
+    others = {order.execution_id for order in run.plan.orders} - set(named) if named else set()
+    told = [
+        line
+        for line in run.story
+        if not any(f" {other}/" in line or f"[{other} " in line for other in others)
+    ]
+    return told[-LINES_MAX:]
+
+
+SEEDS_AT_ONCE = 25
+# One seed: enough happened to be worth judging.
+STEPS_MIN = 50
+COMMITS_MIN = 1
+# Many seeds: of each kind of fault and of each of these, at least so many for every 100 of them.
+PER_HUNDRED_MIN = {
+    "takeovers": 20,
+    "refused_commits": 5,
+    "lost_tasks": 20,
+    "refused_reports": 5,
+    "late_calls": 20,
+    "executions": 100,
+    "killed_workers": 10,
+    "commits": 500,
+    "steps": 10_000,
+}
+FAULTS_PER_HUNDRED_MIN = 10
+FEATURES_PER_HUNDRED_MIN: dict[Feature, float] = {
+    Feature.JOIN: 20,
+    Feature.MAP: 60,
+    Feature.MAP_OF_CHILDREN: 2,
+    Feature.RETRY: 100,
+    Feature.EXHAUSTED: 25,
+    Feature.CHILD: 15,
+    Feature.CHILD_RETRY: 4,
+    Feature.SIGNAL: 10,
+    Feature.SIGNAL_TIMEOUT: 2,
+    Feature.CANCEL: 10,
+    Feature.FORCED_CANCEL: 3,
+    Feature.TIMEOUT: 6,
+    Feature.SLA: 3,
+    Feature.HELD: 10,
+    Feature.SKIP: 40,
+    Feature.SKIP_BY_ITSELF: 4,
+    Feature.KEY_WAIT: 15,
+    Feature.RATE_PARK: 10,
+    Feature.RATE_WAIT: 0.5,
+    Feature.CRASH_LOOP: 1,
+    Feature.DEAD_LETTER: 20,
+    Feature.LARGE: 50,
+    Feature.SHARED: 25,
+    Feature.CALM: 1,
+}
+# Whether these happen depends on what is there to be hit.
+MAY_FAIL = frozenset(
+    {
+        Fault.LOST_CLAIM,
+        Fault.CRASH,
+        Fault.PAUSE,
+        Fault.CUT_OFF,
+        Fault.RESTART,
+        Fault.ROLLBACK,
+        Fault.SKEW,
+        Fault.SLOW,
+    }
+)
+HUNDRED = 100
+
+
+class Outcome:
+    """What a number of seeds came to."""
+
+    def __init__(self) -> None:
+        self.seeds = 0
+        self.tally = Tally()
+        self.findings: list[str] = []
+        """Broken invariants, each as its story."""
+        self.idle_seeds: list[str] = []
+        """Seeds that prove nothing, each with its reason."""
+
+    def add(self, other: "Outcome") -> None:
+        self.seeds += other.seeds
+        self.tally.add(other.tally)
+        self.findings += other.findings
+        self.idle_seeds += other.idle_seeds
+
+    def idle(self) -> list[str]:
+        """What happened too seldom to have proved anything; for at least a hundred seeds."""
+        if self.seeds < HUNDRED:
+            return []
+        counts = self.tally.counts()
+        wanted: list[tuple[str, int, float]] = [
+            (name, counts[name], PER_HUNDRED_MIN[name]) for name in COUNTED
+        ]
+        wanted += [(fault, self.tally.faults[fault], FAULTS_PER_HUNDRED_MIN) for fault in Fault]
+        wanted += [
+            (feature, self.tally.features[feature], FEATURES_PER_HUNDRED_MIN[feature])
+            for feature in Feature
+        ]
+        return [
+            f"{name}: {found} in {self.seeds} seeds, expected at least {least} per {HUNDRED}"
+            for name, found, least in wanted
+            if found < least * self.seeds // HUNDRED
+        ]
+
+    def last_line(self) -> str:
+        faults, broken = self.tally.faults.total(), len(self.findings)
+        idle = f" ({len(self.idle_seeds)} prove nothing)" if self.idle_seeds else ""
+        return f"{self.seeds:,} seeds{idle}, {faults:,} faults, {broken} broken invariants"
+
+
+def run_seeds(seeds: Iterable[int]) -> Outcome:
+    outcome = Outcome()
+    for seed in seeds:
+        run = simulate(make_plan(seed))
+        outcome.seeds += 1
+        outcome.tally.add(run.tally)
+        if run.broken is not None:
+            outcome.findings.append(tell(run, shrink(run)))
+        else:
+            outcome.idle_seeds += _too_little(run)
+    return outcome
+
+
+def run_many(first: int, count: int, *, processes: int) -> Iterator[Outcome]:
+    """The outcomes of a few seeds at a time, in no order."""
+    chunks = [
+        range(start, min(start + SEEDS_AT_ONCE, first + count))
+        for start in range(first, first + count, SEEDS_AT_ONCE)
+    ]
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        yield from pool.map(run_seeds, chunks)
+
+
+def _too_little(run: Run) -> list[str]:
+    """A seed has to inject what it planned, and to get some work done."""
+    problems = [
+        f"{fault} was planned and never happened"
+        for fault in sorted(run.plan.faults - MAY_FAIL)
+        if not run.tally.faults[fault]
+    ]
+    if run.tally.steps < STEPS_MIN or run.tally.commits < COMMITS_MIN:
+        problems.append(f"only {run.tally.steps} steps and {run.tally.commits} commits")
+    reasons = "; ".join(problems)
+    return [f"seed {run.plan.seed} proves nothing: {reasons}"] if problems else []

@@ -1,0 +1,60 @@
+"""Every error says what went wrong: that of a node, of its execution, of its parent."""
+
+from runnel.core.execution import Execution, NodeRun
+from runnel.core.states import ExecutionState, NodeState
+from runnel.core.workflow import Node
+from simulation.checks.expected import CRASH_LOOP, TIMED_OUT
+from simulation.commit_log import Check
+from simulation.workload import WORK, error_of
+
+# Causes of causes are cut where they get too long.
+_SHOWN_CHARS = 100
+
+
+class Errors(Check):
+    name = "errors"
+
+    def ended(self) -> None:
+        for execution in self.truth.executions.values():
+            for compiled in execution.graph.nodes:
+                run = execution.nodes[compiled.index]
+                if run.state is NodeState.FAILED:
+                    self._check_node(execution, compiled.node, run)
+            self._check_execution(execution)
+
+    def _check_node(self, execution: Execution, node: Node, run: NodeRun) -> None:
+        if run.error is None:
+            raise self.broken(f"{execution.id}/{node.id} has failed without an error")
+        if node.handler == WORK and run.error.type != CRASH_LOOP:
+            type_, message = error_of(node)
+            if run.error.type != type_ or message not in run.error.message:
+                raise self.broken(f"{execution.id}/{node.id} is {run.error}, expected {type_}")
+        is_child = node.child is not None and node.for_each is None
+        child = self.truth.executions.get(run.detail) if is_child else None
+        if child is not None and child.error is not None:
+            cause = child.error.message[:_SHOWN_CHARS]
+            if cause not in run.error.message:
+                raise self.broken(f"{execution.id}/{node.id} is {run.error}, expected {cause}")
+
+    def _check_execution(self, execution: Execution) -> None:
+        error = execution.error
+        if execution.state is ExecutionState.COMPLETED:
+            is_right = error is None
+        elif execution.state is ExecutionState.CANCELLED:
+            is_right = error is not None and error.type == "Cancelled"
+        else:
+            is_right = error is not None and (
+                error.type == TIMED_OUT or _names_cause(execution, error.message)
+            )
+        if not is_right:
+            raise self.broken(f"{execution.id} is {execution.state} with the error {error}")
+
+
+def _names_cause(execution: Execution, message: str) -> bool:
+    """It begins with a node that has failed, and with what that has failed of."""
+    for compiled in execution.graph.nodes:
+        run = execution.nodes[compiled.index]
+        cause = f"node '{compiled.node.id}' failed: {run.error}"
+        if run.state is NodeState.FAILED and message.startswith(cause[:_SHOWN_CHARS]):
+            return True
+    return False

@@ -1,0 +1,67 @@
+"""No slot of an execution stays empty while something could run in it."""
+
+from runnel.core.events import Wait
+from runnel.core.execution import Execution, NodeRun
+from runnel.core.states import IN_FLIGHT, ExecutionState, NodeState
+from simulation.commit_log import Check, Step, Truth
+from simulation.plan import WINDOW
+
+# A new owner first reads what has come, then finds out what could run; a call takes up to 1 s.
+IDLE_S_MAX = 5.0
+
+
+class Idle(Check):
+    name = "idle"
+
+    def __init__(self, truth: Truth) -> None:
+        super().__init__(truth)
+        self._since: dict[tuple[str, str], float] = {}
+
+    def committed(self, step: Step) -> None:
+        """What stands in line is known in memory only: a state that lasts is a leak."""
+        now = self.truth.server.clock.monotonic()
+        for id_ in {id_ for id_, _ in step.events} & self.truth.executions.keys():
+            key = (id_, step.lease.nonce)
+            if not _is_idle(self.truth.executions[id_]):
+                self._since.pop(key, None)
+            elif now - self._since.setdefault(key, now) > IDLE_S_MAX:
+                raise self.broken(f"{id_} has had an empty slot for {now - self._since[key]:.1f} s")
+
+
+def _is_idle(execution: Execution) -> bool:
+    """Whoever may need a large value first is left out: reading that may take a while."""
+    if execution.state is not ExecutionState.RUNNING or execution.outcome is not None:
+        return False
+    if any(run.output is not None and run.output.blob is not None for run in execution.nodes):
+        return False
+    most = min(execution.graph.workflow.max_concurrency or WINDOW, WINDOW)
+    return _used(execution) < most and _could_run(execution)
+
+
+def _used(execution: Execution) -> int:
+    runs = [run for index, run in enumerate(execution.nodes) if index not in execution.maps]
+    runs += [run for found in execution.maps.values() for run in found.active.values()]
+    return sum(run.state in IN_FLIGHT or run.wait in (Wait.CHILD, Wait.LIMIT) for run in runs)
+
+
+def _could_run(execution: Execution) -> bool:
+    for compiled in execution.graph.nodes:
+        run = execution.nodes[compiled.index]
+        if run.is_final:
+            continue
+        found = execution.maps.get(compiled.index)
+        if found is not None:
+            has_room = len(found.active) < min(WINDOW, found.count - found.settled)
+            if has_room or any(map(_has_no_slot, found.active.values())):
+                return True
+        elif _has_no_slot(run):
+            return True
+        elif run.state is NodeState.PENDING:
+            parents = [execution.nodes[parent] for parent in compiled.parents]
+            if all(parent.is_final for parent in parents):
+                return True
+    return False
+
+
+def _has_no_slot(run: NodeRun) -> bool:
+    return run.wait is Wait.SLOT and not run.is_final

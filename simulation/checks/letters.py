@@ -1,0 +1,52 @@
+"""Dead letters: one for each task that no retry would help, and for nothing else."""
+
+from collections import Counter
+
+from runnel.core.codec import decode_entry
+from runnel.core.events import NodeFailed
+from runnel.core.execution import Execution
+from runnel.core.workflow import Node
+from simulation.checks.expected import CRASH_LOOP
+from simulation.commit_log import Check
+
+_NO_TASK = frozenset({"SignalTimeout"})
+_ALWAYS = frozenset({CRASH_LOOP, "ValueError"})
+
+
+class Letters(Check):
+    name = "dead letters"
+
+    def ended(self) -> None:
+        deserved = Counter(
+            (execution.id, event.node, event.item)
+            for execution in self.truth.executions.values()
+            for event in self._failures(execution)
+            if self._is_deserved(execution.graph.node(event.node).node, event.error.type)
+        )
+        letters = self.truth.server.state.dead_letters
+        found = Counter(
+            (letter.token.execution_id, letter.token.node_id, letter.token.item)
+            for letter in letters
+        )
+        if self.truth.cuts_commits:  # a letter may be written again with what follows it
+            found = Counter(found.keys())
+        if found != deserved:
+            raise self.broken(
+                f"{dict(found - deserved)} too many, {dict(deserved - found)} missing"
+            )
+
+    def _failures(self, execution: Execution) -> list[NodeFailed]:
+        """Those of attempts: a map fails after one of its items has."""
+        return [
+            event
+            for data in self.truth.server.state.histories[execution.id]
+            for event in decode_entry(data).events
+            if isinstance(event, NodeFailed)
+            and (event.item >= 0 or execution.graph.index[event.node] not in execution.maps)
+        ]
+
+    def _is_deserved(self, node: Node, error: str) -> bool:
+        if error in _NO_TASK:
+            return False
+        is_final = error in _ALWAYS or (node.child is not None and not node.retry.retry_on)
+        return is_final or self.truth.plan.keeps_exhausted

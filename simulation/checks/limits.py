@@ -1,0 +1,91 @@
+"""Limits are never exceeded: concurrency keys, the slots of an execution, rates."""
+
+from collections import Counter
+
+from runnel.core.events import Wait
+from runnel.core.execution import Execution, NodeRun
+from runnel.core.ids import Token
+from runnel.core.states import IN_FLIGHT
+from simulation.commit_log import Check, Given, Step, Truth
+from simulation.plan import WINDOW
+
+# Times are sums of floats.
+ROUNDING_S = 1e-6
+
+
+class Limits(Check):
+    name = "limits"
+
+    def __init__(self, truth: Truth) -> None:
+        super().__init__(truth)
+        self._rated: dict[str, list[float]] = {}
+
+    def rated(self, tag: str, at: float, *, rate_per_second: float, burst: int) -> None:
+        """However many workers ask, no more than `burst` tokens fall into one interval."""
+        given = self._rated.setdefault(tag, [])
+        given.append(at)
+        if len(given) > burst and at - given[-1 - burst] < 1 / rate_per_second - ROUNDING_S:
+            raise self.broken(f"more than {burst} tokens of '{tag}' in 1/{rate_per_second:g} s")
+
+    def committed(self, step: Step) -> None:
+        for aggregate_id, limit in self.truth.limits.items():
+            for most in limit.holders.values():
+                if len(limit.holders) > most:
+                    raise self.broken(f"{aggregate_id} has {len(limit.holders)} holders of {most}")
+        for id_ in {id_ for id_, _ in step.events}:
+            if id_ in self.truth.executions:
+                self._check_slots(self.truth.executions[id_])
+        if not self.truth.cuts_commits:
+            self._check_keys()
+
+    def code_begins(self, worker: str, token: Token, given: Given) -> None:
+        running = self.truth.code[worker]
+        if len(running) > self.truth.concurrency:
+            raise self.broken(f"{worker} runs {len(running)} at once: {running}")
+        self._check_rate(given.tag)
+        # What the store forgot may be issued again before its first run is told to stop.
+        if running.count(token) > 1 and not self.truth.was_set_back:
+            raise self.broken(f"{worker} runs {token} twice at once")
+
+    def _check_rate(self, tag: str | None) -> None:
+        """Code with a tag takes a token, and waits until that is due."""
+        if tag is None:
+            return
+        rates = self.truth.rates
+        rates.begun[tag] += 1
+        due = rates.due(tag, self.truth.server.clock.monotonic() + ROUNDING_S)
+        if rates.begun[tag] > due:
+            raise self.broken(f"code for '{tag}' begins {rates.begun[tag]} times on {due} tokens")
+
+    def _check_slots(self, execution: Execution) -> None:
+        """Counted from the states of nodes and items, not by the counter that is judged."""
+        if execution.outcome is not None:
+            return
+        most = min(execution.graph.workflow.max_concurrency or WINDOW, WINDOW)
+        used = sum(
+            run.state in IN_FLIGHT or run.wait in (Wait.CHILD, Wait.LIMIT)
+            for node, run in _runs(execution)
+            if run.attempt and not (node in execution.maps and run is execution.nodes[node])
+        )
+        if used > most:
+            raise self.broken(f"{execution.id} has {used} of {most} slots in use")
+
+    def _check_keys(self) -> None:
+        """By what executions believe, not by what the key's writer says."""
+        out: Counter[str] = Counter()
+        most: dict[str, int] = {}
+        for execution in self.truth.executions.values():
+            for node, run in _runs(execution):
+                if run.key and run.state in IN_FLIGHT:
+                    out[run.key] += 1
+                    most[run.key] = execution.graph.nodes[node].node.concurrency_limit
+        for key, count in out.items():
+            if count > most[key]:
+                raise self.broken(f"{count} tasks are out under key {key}, at most {most[key]} may")
+
+
+def _runs(execution: Execution) -> list[tuple[int, NodeRun]]:
+    items = [
+        (index, run) for index, found in execution.maps.items() for run in found.active.values()
+    ]
+    return [*enumerate(execution.nodes), *items]

@@ -1,0 +1,136 @@
+"""`python -m simulation.crash_points module:function [NAME ...] [--redis] [...]`
+
+The function returns the scenarios. Prints a line for each, and one for every problem; the exit
+code is 1 when there is any.
+"""
+
+import argparse
+import gc
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+
+from runnel.app.private_servers.redis import RedisServer
+from runnel.authoring.functions import locate
+from runnel.core.validation import build_graph
+from runnel.engine.clock import RealClock
+from simulation.crash_points.scenario import Scenario
+from simulation.crash_points.storage import DataDirs, Storage
+from simulation.crash_points.sweep import (
+    BAD_POINTS_MAX,
+    DEADLINE_S,
+    Means,
+    Report,
+    sweep,
+    sweep_failed_calls,
+    sweep_resume,
+)
+
+ROW = "{:<36} {:>6} {:>7} {:>8}  {}\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = _parser()
+    parsed = parser.parse_intermixed_args(arguments)
+    if parsed.failed_calls and not (parsed.redis or parsed.redis_url):
+        parser.error("--failed-calls needs a store that can be out of reach: --redis")
+    scenarios: Sequence[Scenario] = locate(parsed.scenarios)()
+    wanted = [each for each in scenarios if not parsed.names or each.name in parsed.names]
+    for scenario in wanted:
+        build_graph(scenario.workflow)  # imports what templates need, once for all children
+    with ExitStack() as stack:
+        means = Means(
+            storage=_storage(parsed, stack),
+            deadline_s=parsed.deadline,
+            bad_points_max=parsed.bad_points,
+            every=parsed.every,
+        )
+        gc.freeze()  # the children share what is here, and need not look at it again
+        _say(ROW.format("scenario", "calls", "points", "seconds", "ends"))
+        outcomes = [_swept(partial(_run(parsed), means=means), each) for each in wanted]
+    return 0 if outcomes and all(outcomes) else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m simulation.crash_points")
+    parser.add_argument("scenarios", metavar="module:function", help="returns the scenarios")
+    parser.add_argument("names", metavar="NAME", nargs="*", help="only these of them")
+    storage = parser.add_mutually_exclusive_group()
+    storage.add_argument(
+        "--redis", action="store_true", help="on a private Redis server, instead of SQLite"
+    )
+    storage.add_argument("--redis-url", metavar="URL", help="on this one, with keys of its own")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument(
+        "--resume",
+        metavar="SHARE",
+        type=float,
+        help="end the process that resumes, after the first has come so far (0.5: half-way)",
+    )
+    kind.add_argument(
+        "--failed-calls",
+        action="store_true",
+        help="end no process: let the call fail, not made or made without an answer",
+    )
+    parser.add_argument(
+        "--every",
+        metavar="N",
+        type=int,
+        default=1,
+        help="only each N-th point; N is odd, or one side of every call is left out",
+    )
+    parser.add_argument(
+        "--deadline",
+        metavar="SECONDS",
+        type=float,
+        default=DEADLINE_S,
+        help="a process that takes longer hangs (%(default)g)",
+    )
+    parser.add_argument(
+        "--bad-points",
+        metavar="N",
+        type=int,
+        default=BAD_POINTS_MAX,
+        help="stop a sweep after so many that end otherwise (%(default)d)",
+    )
+    return parser
+
+
+def _storage(parsed: argparse.Namespace, stack: ExitStack) -> Storage:
+    """The private server, if it is to be one, ends with the stack."""
+    url = parsed.redis_url
+    if parsed.redis:
+        url = stack.enter_context(RedisServer()).url
+    if url is None:
+        return DataDirs()
+    from simulation.crash_points.redis import RedisKeys
+
+    return RedisKeys(url)
+
+
+def _run(parsed: argparse.Namespace) -> Callable[..., Report]:
+    if parsed.failed_calls:
+        return sweep_failed_calls
+    return sweep if parsed.resume is None else partial(sweep_resume, after=parsed.resume)
+
+
+def _swept(run: Callable[[Scenario], Report], scenario: Scenario) -> bool:
+    clock = RealClock()
+    begun = clock.monotonic()
+    report = run(scenario)
+    seconds = f"{clock.monotonic() - begun:.1f}"
+    ends = "all equal" if report.is_good else "NOT EQUAL"
+    _say(ROW.format(report.name, report.calls, report.points, seconds, ends))
+    for problem in report.problems:
+        _say(f"  {problem}\n")
+    return report.is_good
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

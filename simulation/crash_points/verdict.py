@@ -1,0 +1,150 @@
+"""What a crash must not change, and how it is told apart from what it may."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from runnel.client.store_client import Client
+from runnel.core.ids import root_of
+from runnel.core.values import Json
+from runnel.core.workflow import SLEEP, Workflow
+from runnel.ports.archive import ExecutionFilter
+from runnel.views.execution import ExecutionView
+from simulation.crash_points.journal import About, Diary
+from simulation.crash_points.storage import Remains
+
+# What a crash point holds: how its executions stand, what is settled, and what is left to do.
+
+EXECUTIONS_MAX = 1_000
+TEXT_CHARS_MAX = 1_000
+ROOT = "ROOT"
+
+
+class Snapshot(Remains, frozen=True, kw_only=True):
+    """`settled` names nodes and items by their idempotency key, as the lines of `runs` do."""
+
+    executions: dict[str, Json]
+    runs: list[str]
+
+
+def keep_snapshot(
+    diary: Diary, remains: Remains, executions: dict[str, Json] | None = None
+) -> None:
+    """Added to the diary as the last one so far."""
+    snapshot = Snapshot(
+        executions=executions or {},
+        settled=remains.settled,
+        runs=diary.read(About.RUNS),
+        left_over=remains.left_over,
+        dead_letters=remains.dead_letters,
+    )
+    diary.note(About.SNAPSHOTS, msgspec.json.encode(snapshot).decode())
+
+
+def read_snapshots(diary: Diary) -> list[Snapshot]:
+    return [msgspec.json.decode(line, type=Snapshot) for line in diary.read(About.SNAPSHOTS)]
+
+
+async def all_executions(client: Client) -> dict[str, Json]:
+    """All that a crash may not change of them: not the moments, and not the attempts it took."""
+    wanted = ExecutionFilter(with_children=True, limit=EXECUTIONS_MAX)
+    found: dict[str, Json] = {}
+    for header in await client.list_executions(wanted):
+        id_ = header.execution_id
+        root = root_of(id_)
+        execution = await client.load(id_)
+        found[id_.replace(root, ROOT)] = _comparable(
+            await client.get(id_), execution.graph.workflow, root
+        )
+    return found
+
+
+def _comparable(view: ExecutionView, workflow: Workflow, root: str) -> Json:
+    sleeps = {str(node.id) for node in workflow.nodes if node.handler == SLEEP}
+    nodes = {
+        node_id: {
+            "state": node.state,
+            # How long it slept is no result, and differs each time.
+            "output": None if node_id in sleeps else _short(node.output, root),
+            "error": _short(node.error, root),
+            "reason": _short(node.reason, root),
+            "items": [node.items_settled, node.items],
+        }
+        for node_id, node in view.nodes.items()
+    }
+    return {
+        "state": view.status,
+        "input": _short(view.input, root),
+        "output": _short(view.output, root),
+        "error": _short(view.error, root),
+        "nodes": nodes,
+    }
+
+
+def _short(value: Json, root: str) -> str:
+    """Large values by their hash; ids are new in every run."""
+    text = msgspec.json.encode(value, order="deterministic").decode().replace(root, ROOT)
+    if len(text) <= TEXT_CHARS_MAX:
+        return text
+    return f"{len(text)} characters, {hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def problems_of(end: Snapshot, *, crashes: Sequence[Snapshot], undisturbed: Snapshot) -> list[str]:
+    """One sentence each; `crashes` are what the data dir held when each process had ended."""
+    return [
+        *_differences("executions", undisturbed.executions, end.executions),
+        *_differences("dead letters", undisturbed.dead_letters, end.dead_letters),
+        *(f"left over: {count} {name}" for name, count in end.left_over.items()),
+        *_repeated_attempts(end.runs),
+        *(problem for crash in crashes for problem in _run_again(crash, end)),
+        *_wrong_counts(undisturbed, end, crashes=len(crashes)),
+    ]
+
+
+def _differences(path: str, expected: Json, found: Json) -> Iterator[str]:
+    if isinstance(expected, dict) and isinstance(found, dict):
+        for key in sorted(expected.keys() | found.keys()):
+            yield from _differences(f"{path}.{key}", expected.get(key), found.get(key))
+    elif expected != found:
+        yield f"{path}: expected {expected}, found {found}"
+
+
+def _repeated_attempts(runs: Sequence[str]) -> Iterator[str]:
+    for run, count in Counter(runs).items():
+        if count > 1:
+            yield f"one attempt ran {count} times: {run}"
+
+
+def _run_again(crash: Snapshot, end: Snapshot) -> Iterator[str]:
+    """What was settled in the store when the process ended is not run by its successor."""
+    before, after = _by_key(crash.runs), _by_key(end.runs)
+    for key in crash.settled:
+        if after[key] > before[key]:
+            yield f"{key} was settled when the process ended, and ran again"
+
+
+def _wrong_counts(undisturbed: Snapshot, end: Snapshot, *, crashes: int) -> Iterator[str]:
+    """A crash costs each node that runs at all one more run at most; none is left out.
+
+    Attempts that were issued and never began count too: a node that fails twice before it
+    succeeds may run less often than in an undisturbed run.
+    """
+    expected = _by_key(map(_without_root, undisturbed.runs))
+    found = _by_key(map(_without_root, end.runs))
+    for key in sorted(expected.keys() | found.keys()):
+        runs_max = expected[key] + crashes if expected[key] else 0
+        if found[key] > runs_max:
+            yield f"{key} ran {found[key]} times, {expected[key]} without a crash"
+        if found[key] == 0:
+            yield f"{key} never ran"
+
+
+def _without_root(run: str) -> str:
+    end_of_root = min(run.find(mark) for mark in "./" if mark in run)
+    return ROOT + run[end_of_root:]
+
+
+def _by_key(runs: Iterable[str]) -> Counter[str]:
+    return Counter(run.rpartition(" ")[0] for run in runs)

@@ -1,0 +1,179 @@
+"""What a seed means: who takes part, what is asked of them, and what will go wrong when."""
+
+from random import Random
+
+import msgspec
+from msgspec.structs import replace
+
+from runnel.core.ids import ExecutionId
+from runnel.core.values import Json
+from runnel.core.workflow import Workflow
+from simulation.faults import Fault
+from simulation.workload import Workload, signals_of, with_endless_node
+
+# All faults happen in this time; after it everything is repaired, and has to come to its end.
+TROUBLE_S = 15.0
+SUBMIT_S_MAX = 9.0
+SKEW_S_MAX = 20.0
+# Of the seeds in which nothing is made to go wrong: there, whatever is in vain or late shows.
+CALM_SHARE = 0.08
+# Who is not heard of for so long is called dead.
+SILENCE_S = 3.0
+# So many tasks of one execution are out at once, whatever it allows.
+WINDOW = 3
+# So many workers may die of one task that none is given up, unless a plan says otherwise.
+LOSSES_MAX = 10_000
+
+
+class Act(msgspec.Struct, frozen=True, kw_only=True):
+    """A fault at a planned time: to process number `target`, for `lasts_s`."""
+
+    at: float
+    fault: Fault
+    target: int
+    lasts_s: float
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """An execution that is asked for, the signals that it will get, and when it is cancelled.
+
+    With a `start_at` it is held until then, and may be given another input.
+    """
+
+    execution_id: ExecutionId
+    workflow: Workflow
+    at: float
+    signals_at: tuple[float, ...]
+    cancel_at: float | None
+    input: dict[str, Json] = {}
+    start_at: float | None = None
+    start_input: dict[str, Json] | None = None
+    is_forced: bool = False
+    """Whether the cancel leaves no time for clean-up."""
+    repeats_signals: bool = False
+
+    @property
+    def final_input(self) -> dict[str, Json]:
+        return self.input if self.start_input is None else self.start_input
+
+
+def payload_of(execution_id: str, signal_id: str) -> Json:
+    """What a caller sends along with a signal: no two are the same."""
+    return [execution_id, signal_id]
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    seed: int
+    orchestrators: int
+    workers: int
+    partitions: int
+    concurrency: int
+    cuts_commits: bool
+    faults: frozenset[Fault]
+    acts: tuple[Act, ...]
+    orders: tuple[Order, ...]
+    losses_max: int = LOSSES_MAX
+    keeps_exhausted: bool = False
+
+    @property
+    def is_calm(self) -> bool:
+        """Nothing is made to go wrong, so nothing may be done in vain."""
+        return not self.faults and not any(_kills(order.workflow) for order in self.orders)
+
+
+# Faults that happen to processes and to the store, not to single calls: how often, how long.
+_ACTS: dict[Fault, tuple[int, float, float]] = {
+    Fault.CRASH: (4, 0.1, 4.0),
+    Fault.PAUSE: (3, 0.5, 9.0),
+    Fault.CUT_OFF: (3, 0.5, 9.0),
+    Fault.RESTART: (2, 0.0, 1.0),
+    Fault.ROLLBACK: (2, 0.2, 4.0),
+    Fault.SKEW: (3, 0.0, 0.0),
+    Fault.SLOW: (2, 0.2, 4.0),
+}
+
+
+def make_plan(seed: int) -> Plan:
+    """Each seed switches on some of the faults: all of them together hide what few would show.
+
+    One in twelve switches on none: then everything has to happen as if nothing ever failed.
+    """
+    chance = Random(f"plan {seed}")
+    is_calm = chance.random() < CALM_SHARE
+    faults = frozenset(fault for fault in Fault if chance.random() < 0.45 and not is_calm)
+    orchestrators, workers = chance.randint(1, 3), chance.randint(1, 3)
+    return Plan(
+        seed=seed,
+        orchestrators=orchestrators,
+        workers=workers,
+        partitions=chance.randint(1, 3),
+        concurrency=chance.choice([1, 2, 4]),
+        cuts_commits=chance.random() < 0.15,
+        faults=faults,
+        acts=_acts(chance, faults, orchestrators + workers),
+        orders=tuple(
+            _order(chance, number, is_calm=is_calm) for number in range(chance.randint(1, 4))
+        ),
+        losses_max=chance.choice([LOSSES_MAX, LOSSES_MAX, 1, 1, 2]),
+        keeps_exhausted=chance.random() < 0.3,
+    )
+
+
+def _acts(chance: Random, faults: frozenset[Fault], processes: int) -> tuple[Act, ...]:
+    acts = [
+        Act(
+            at=chance.uniform(0.3, TROUBLE_S - longest),
+            fault=fault,
+            target=chance.randrange(processes),
+            lasts_s=_lasts_s(chance, shortest, longest),
+        )
+        for fault, (most, shortest, longest) in _ACTS.items()
+        if fault in faults
+        for _ in range(chance.randint(1, most))
+    ]
+    return tuple(sorted(acts, key=lambda act: act.at))
+
+
+def _lasts_s(chance: Random, shortest: float, longest: float) -> float:
+    """Often just as long as silence is borne: the verdict crosses a sign of life then."""
+    if longest > SILENCE_S + 1.5 and chance.random() < 0.5:
+        return chance.uniform(SILENCE_S, SILENCE_S + 1.5)
+    return chance.uniform(shortest, longest)
+
+
+def _order(chance: Random, number: int, *, is_calm: bool) -> Order:
+    at = chance.uniform(0, SUBMIT_S_MAX)
+    workload = Workload(chance, may_kill=not is_calm)
+    workflow = workload.workflow(f"w{number}")
+    fate, in_child = chance.random(), chance.random() < 0.35
+    if fate < 0.15:
+        workflow = with_endless_node(workflow, in_child=in_child)
+    elif fate < 0.25:
+        workflow = replace(
+            with_endless_node(workflow, in_child=in_child),
+            timeout_seconds=chance.choice([2.0, 2.0, 20.0]),
+            sla_seconds=chance.choice([None, 0.5, 4.0]),
+        )
+    signals = len(signals_of(workflow))
+    signals += bool(signals) and chance.random() < 0.5
+    is_held = chance.random() < 0.15
+    is_changed = is_held and chance.random() < 0.5
+    return Order(
+        execution_id=ExecutionId(f"x{number}"),
+        workflow=workflow,
+        at=at,
+        signals_at=tuple(at + chance.uniform(0, 10.0) for _ in range(signals)),
+        cancel_at=at + chance.uniform(0, 8.0) if fate < 0.15 else None,
+        input={"n": -1} if is_changed else workload.input,
+        start_at=at + chance.uniform(0, 4.0) if is_held else None,
+        start_input=workload.input if is_changed else None,
+        is_forced=chance.random() < 0.4,
+        repeats_signals=chance.random() < 0.4,
+    )
+
+
+def _kills(workflow: Workflow) -> bool:
+    return any(
+        "kills" in node.config or (node.child is not None and _kills(node.child))
+        for node in workflow.nodes
+    )

@@ -1,0 +1,116 @@
+"""Checks what Runnel needs of its surroundings: one finding for each, with what to do about it."""
+
+import os
+import sqlite3
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+
+from runnel.backends.sqlite.database import FILE_NAME
+from runnel.ports.clock import Clock, Ids
+from runnel.settings import look_alikes
+from runnel.settings.model import Settings
+
+# One thing that was looked at.
+
+
+class Verdict(StrEnum):
+    OK = "ok"
+    WARN = "warn"
+    BAD = "bad"
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """`found` is how it is, `remedy` what to do about it: empty when it is fine."""
+
+    verdict: Verdict
+    about: str
+    found: str
+    remedy: str = ""
+
+
+def ok(about: str, found: str) -> Finding:
+    return Finding(verdict=Verdict.OK, about=about, found=found)
+
+
+def warn(about: str, found: str, remedy: str) -> Finding:
+    return Finding(verdict=Verdict.WARN, about=about, found=found, remedy=remedy)
+
+
+def bad(about: str, found: str, remedy: str) -> Finding:
+    return Finding(verdict=Verdict.BAD, about=about, found=found, remedy=remedy)
+
+
+# Looks at everything that the settings name.
+
+
+async def examine(settings: Settings, clock: Clock, ids: Ids) -> list[Finding]:
+    """Changes nothing, and makes nothing that is not there."""
+    findings = [ok("settings", f"RUNNEL_ENV={settings.environment}"), *_slips()]
+    if settings.has_redis or settings.environment == "prod":
+        return [*findings, *await _servers(settings, clock, ids)]
+    return [*findings, ok("SQLite", sqlite3.sqlite_version), _data_dir(settings)]
+
+
+async def _servers(settings: Settings, clock: Clock, ids: Ids) -> list[Finding]:
+    """Each is looked at only if its package is there."""
+    try:
+        from runnel.app.doctor.redis_findings import examine_redis
+
+        redis, facts = await examine_redis(settings, clock, ids)
+    except ModuleNotFoundError as error:
+        return [bad("Redis", f"the package '{error.name}' is missing", _install("redis"))]
+    if not settings.has_postgres:
+        return [*redis, _unnamed_archive(facts.incarnation if facts else None)]
+    try:
+        from runnel.app.doctor.postgres_findings import examine_postgres
+
+        return [*redis, *await examine_postgres(settings, clock, redis=facts)]
+    except ModuleNotFoundError as error:
+        missing = f"the package '{error.name}' is missing"
+        return [*redis, bad("PostgreSQL", missing, _install("postgres"))]
+
+
+def _unnamed_archive(incarnation: str | None) -> Finding:
+    if incarnation is not None:
+        remedy = "set POSTGRES_URL for everything but workers"
+        return warn("archive", "this Redis has one, which is not named here", remedy)
+    remedy = "set POSTGRES_URL: without it, a Redis that is lost takes everything with it"
+    return warn("archive", "none", remedy)
+
+
+def _install(extra: str) -> str:
+    return f"pip install 'runnel[{extra}]'"
+
+
+def _slips() -> list[Finding]:
+    return [warn("settings", each, "correct the name, or remove it") for each in look_alikes()]
+
+
+def _data_dir(settings: Settings) -> Finding:
+    folder = Path(settings.data_dir)
+    parent = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        remedy = "name another one with RUNNEL_DATA_DIR or --data-dir"
+        return bad("data directory", f"'{folder}': '{parent}' can't be written to", remedy)
+    has_data = (folder / FILE_NAME).is_file()
+    return ok("data directory", f"'{folder}'" + ("" if has_data else ", made by the first run"))
+
+
+__all__ = ["Finding", "Verdict", "examine"]
+
+
+# How far a server's clock may be off.
+
+AHEAD_S_WARN = 0.5
+AHEAD_S_BAD = 5.0
+
+
+def judged_clock(ahead_s: float) -> Finding:
+    away_s = abs(ahead_s)
+    found = f"{away_s:.2f} s {'ahead of' if ahead_s > 0 else 'behind'} this machine"
+    remedy = "synchronise the clocks (NTP): timers and rate limits go by them"
+    if away_s > AHEAD_S_BAD:
+        return bad("clock", found, remedy)
+    return warn("clock", found, remedy) if away_s > AHEAD_S_WARN else ok("clock", found)

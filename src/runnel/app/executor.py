@@ -1,0 +1,258 @@
+"""Runs a WorkflowDAG in this process, on the same engine as every other workflow."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runnel.app.engine import Engine, Shared, Sharing, World, running
+from runnel.app.limited_backend import LimitedBackend
+from runnel.app.live_execution import LiveExecution, WorkflowResult, result_of
+from runnel.app.rate_limiter import TokenBucketRateLimiter
+from runnel.authoring.builder import STEP_HANDLER, WorkflowDAG
+from runnel.authoring.calls import Call, ContextPlace, Mode
+from runnel.authoring.context import STEP_OUTPUTS, Context
+from runnel.authoring.registry import HandlerRegistry
+from runnel.backends.memory import MemoryBackend
+from runnel.backends.sqlite.backend import SqliteBackend
+from runnel.core.commands import CancelExecution
+from runnel.core.ids import ExecutionId
+from runnel.core.values import Json
+from runnel.core.workflow import RateLimit, RetryPolicy, Workflow
+from runnel.engine.clock import RealClock, RealIds
+from runnel.engine.liveness import Patience
+from runnel.errors import BrokenInvariantError, EngineEndedError, InputError, UnknownExecutionError
+from runnel.notify.hub import Happened, Started
+from runnel.ports import Backend
+from runnel.ports.clock import Clock
+from runnel.settings.model import Settings
+
+# The engine that concurrent `execute` calls of one executor share, one per event loop.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """`data_dir` None keeps everything in memory."""
+
+    max_concurrency: int = 4
+    limiters: Mapping[str, TokenBucketRateLimiter] = field(default_factory=dict)
+    data_dir: Path | None = None
+    clock: Clock = field(default_factory=RealClock)
+
+
+class Host:
+    """An engine whose tasks find their functions in the executions that are served here."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._lives: dict[str, LiveExecution] = {}
+        self._engine: Engine | None = None
+        self._is_over = False
+
+    @property
+    def engine(self) -> Engine:
+        if self._engine is None:
+            raise BrokenInvariantError("an engine was asked for before it was opened")
+        return self._engine
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Host"]:
+        try:
+            self._engine = await self._open()
+            self._engine.hub.watch(self._watch)
+            async with running(self._engine):
+                yield self
+        finally:
+            self._is_over = True
+            for live in self._lives.values():
+                live.finished.set()
+
+    @contextmanager
+    def serving(self, execution_id: str, live: LiveExecution) -> Iterator[None]:
+        """Inside the block, the tasks of the execution find their functions in `live`."""
+        self._lives[execution_id] = live
+        if self._is_over:
+            live.finished.set()
+        try:
+            yield
+        finally:
+            del self._lives[execution_id]
+
+    async def _open(self) -> Engine:
+        options = self._options
+        world = World(options.clock, RealIds())
+        settings = Settings(worker_concurrency=options.max_concurrency, shutdown_timeout_s=0.0)
+        backend: Backend
+        if options.data_dir is None:
+            backend = MemoryBackend(world.clock, world.ids)
+        else:
+            backend = await SqliteBackend.open(
+                options.data_dir, clock=world.clock, ids=world.ids, durability=settings.durability
+            )
+        limits = {
+            tag: RateLimit(rate_per_second=limiter.rate_per_second, burst=limiter.burst)
+            for tag, limiter in options.limiters.items()
+        }
+        if limits:
+            backend = LimitedBackend(backend, options.limiters)
+        return Engine(backend, self._registry(), world, settings, rate_limits=limits)
+
+    def _registry(self) -> HandlerRegistry:
+        registry = HandlerRegistry()
+        registry.register_plan(STEP_HANDLER, self._plan, source="WorkflowDAG")
+        return registry
+
+    def _plan(self, config: Json) -> Call:
+        mode = Mode(config["mode"])
+        function = self._run if mode is Mode.LOOP else self._run_in_thread
+        return Call(function=function, mode=mode, place=ContextPlace.LAST)
+
+    async def _run(self, task: Context) -> Json:
+        return await self._live(task).run(task)
+
+    def _run_in_thread(self, task: Context) -> Json:
+        return self._live(task).run_in_thread(task)
+
+    def _live(self, task: Context) -> LiveExecution:
+        live = self._lives.get(task.execution_id)
+        if live is None:
+            raise UnknownExecutionError(task.execution_id)
+        return live
+
+    def _watch(self, news: Happened | Started) -> None:
+        if isinstance(news, Started):
+            live = self._lives.get(news.token.execution_id)
+            if live is not None:
+                live.started(news.token.node_id, news.at)
+        elif (live := self._lives.get(news.execution_id)) is not None:
+            live.happened(news.events)
+
+
+class WorkflowExecutor:
+    """At most `max_concurrency` steps at a time, over all `execute` calls on one event loop.
+
+    `rate_limiters` limit the steps that have their name as `resource_tag`; `retry` is for steps
+    without a policy of their own. Results are handed from step to step as they are, of any type.
+    With `data_dir` everything is stored there as well, for `runnel list` and `runnel show`, not
+    to be resumed: then the context and all results must be JSON. `clock` is for tests.
+    """
+
+    def __init__(
+        self,
+        max_concurrency: int = 4,
+        rate_limiters: Mapping[str, TokenBucketRateLimiter] | None = None,
+        *,
+        retry: RetryPolicy | None = None,
+        data_dir: str | Path | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        limiters = dict(rate_limiters or {})
+        _check(max_concurrency, limiters)
+        self._retry = retry
+        self._is_durable = data_dir is not None
+        self._options = Options(
+            max_concurrency=max_concurrency,
+            limiters=limiters,
+            data_dir=None if data_dir is None else Path(data_dir),
+            clock=clock or RealClock(),
+        )
+        self._hosts: Sharing[Host] = Sharing()
+
+    async def execute(
+        self, dag: WorkflowDAG, context: Mapping[str, Any] | None = None
+    ) -> WorkflowResult:
+        """Returns when every step has settled; a step that fails is in the result, not raised.
+
+        Raises InvalidWorkflowError before anything runs. When the caller is cancelled, the
+        execution is: async steps have ended when this raises CancelledError, functions in
+        threads can only be told (`ctx.task.cancelled`).
+        """
+        if dag.nodes:
+            raise InputError(
+                f"node {next(iter(dag.nodes))!r} names a handler, and WorkflowExecutor runs "
+                "functions: write 'await runnel.run(dag, ...)', or add_step"
+            )
+        workflow = dag.to_workflow(retry=self._retry)
+        given = _checked_context(context)
+        live = LiveExecution(dag.steps, given, is_durable=self._is_durable)
+        async with self._hosts.use(lambda: Host(self._options).running()) as shared:
+            return await self._run(shared, workflow, live, given if self._is_durable else {})
+
+    def execute_sync(
+        self, dag: WorkflowDAG, context: Mapping[str, Any] | None = None
+    ) -> WorkflowResult:
+        """As `execute`, for code without an event loop: a script, or a Celery task."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(self.execute(dag, context))
+        raise InputError("an event loop is running here: use 'await executor.execute(...)'")
+
+    async def _run(
+        self,
+        shared: Shared[Host],
+        workflow: Workflow,
+        live: LiveExecution,
+        stored: Mapping[str, Any],
+    ) -> WorkflowResult:
+        host = await shared.opened()
+        engine = host.engine
+        execution_id = await engine.client.submit(workflow, dict(stored))
+        with host.serving(execution_id, live):
+            await _until_finished(engine, execution_id, live)
+        execution = await engine.client.load(execution_id)
+        if not execution.is_final:
+            raise EngineEndedError(execution_id) from shared.error
+        live.catch_up(execution)
+        return result_of(execution, live)
+
+
+async def _until_finished(engine: Engine, execution_id: ExecutionId, live: LiveExecution) -> None:
+    """Also when it is cancelled: then the execution is too, and its steps end before this does."""
+    async with asyncio.TaskGroup() as group:
+        following = group.create_task(_follow(engine, execution_id, live))
+        try:
+            await live.finished.wait()
+        except asyncio.CancelledError:
+            cancelling = group.create_task(_cancel(engine, execution_id))
+            await live.finished.wait()
+            cancelling.cancel()  # its engine may have ended before it heard of it
+            raise
+        finally:
+            following.cancel()
+            await live.quiet.wait()
+
+
+async def _cancel(engine: Engine, execution_id: ExecutionId) -> None:
+    command = CancelExecution(execution_id=execution_id, reason="execute was cancelled")
+    patience = Patience(engine.clock, engine.hub, engine.name)
+    await patience.until_done(lambda: engine.backend.mailbox.send([command]), "cancel")
+
+
+async def _follow(engine: Engine, execution_id: ExecutionId, live: LiveExecution) -> None:
+    patience = Patience(engine.clock, engine.hub, engine.name)
+    try:
+        await patience.until_done(lambda: engine.client.wait(execution_id), "wait")
+    finally:
+        live.finished.set()
+
+
+def _check(max_concurrency: Any, limiters: Mapping[str, object]) -> None:
+    if not isinstance(max_concurrency, int) or max_concurrency < 1:
+        raise InputError(
+            f"expected max_concurrency to be a whole number of at least 1, got {max_concurrency}"
+        )
+    for tag, limiter in limiters.items():
+        if not isinstance(limiter, TokenBucketRateLimiter):
+            raise InputError(
+                f"rate_limiters['{tag}']: expected a TokenBucketRateLimiter, got {limiter!r}"
+            )
+
+
+def _checked_context(context: Mapping[str, Any] | None) -> dict[str, Any]:
+    given = dict(context or {})
+    if STEP_OUTPUTS in given:
+        raise InputError(f"context: '{STEP_OUTPUTS}' is where steps find outputs; rename yours")
+    return given

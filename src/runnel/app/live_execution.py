@@ -1,0 +1,263 @@
+"""An execution of a WorkflowDAG while this process runs it: its context, and outputs as objects.
+
+The engine decides and records; what travels through it is only the kind of each result. The
+results themselves stay here and are handed from step to step by reference, as any Python value.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from inspect import iscoroutine
+from typing import Any
+
+import msgspec
+
+from runnel.authoring.builder import Step
+from runnel.authoring.context import Context, StepContext, StepOutputs
+from runnel.core import events as e
+from runnel.core.execution import Execution, NodeRun
+from runnel.core.states import ExecutionState, NodeState
+from runnel.core.values import Json
+from runnel.core.workflow import SkipReason
+from runnel.engine.worker.outputs import encode
+from runnel.errors import ConditionError, Skip
+
+
+class LiveExecution:
+    """`finished` is set when the execution is final, `quiet` while no async step runs.
+
+    With `is_durable` the results are what JSON makes of them, the same before and after a
+    restart; otherwise they are the very objects that the functions returned.
+    """
+
+    def __init__(
+        self, steps: Mapping[str, Step], context: Mapping[str, Any], *, is_durable: bool
+    ) -> None:
+        self.steps = steps
+        self.outputs: dict[str, Any] = {}
+        self.started_at: dict[str, float] = {}
+        self.finished = asyncio.Event()
+        self.quiet = asyncio.Event()
+        self.quiet.set()
+        self._parents = {step.id: step.depends_on for step in steps.values()}
+        self._context = context
+        self._is_durable = is_durable
+        self._running = 0
+        self._admitted: set[str] = set()
+        self._attempts: dict[str, int] = {}
+        # A function that has timed out in its thread may return after the attempt that replaced
+        # it: so results are kept by attempt until the engine has accepted one.
+        self._kept: dict[str, dict[int, Any]] = {}
+
+    # -- called by the worker -------------------------------------------------------------------
+
+    async def run(self, task: Context) -> Any:
+        """An async step, on the loop."""
+        with self._on_loop():
+            context = self._enter(task)
+            return self._keep(task, await self.steps[task.node_id].fn(context))
+
+    def run_in_thread(self, task: Context) -> Any:
+        """A sync step; a coroutine that it returns after all is left for the loop to run."""
+        result = self.steps[task.node_id].fn(self._enter(task))
+        return self._finish(task, result) if iscoroutine(result) else self._keep(task, result)
+
+    async def _finish(self, task: Context, result: Any) -> Any:
+        with self._on_loop():
+            return self._keep(task, await result)
+
+    @contextmanager
+    def _on_loop(self) -> Iterator[None]:
+        self._running += 1
+        self.quiet.clear()
+        try:
+            yield
+        finally:
+            self._running -= 1
+            if not self._running:
+                self.quiet.set()
+
+    def _enter(self, task: Context) -> StepContext:
+        """Raises Skip when the condition is false; it is asked once, whatever the attempts."""
+        step = self.steps[task.node_id]
+        for parent in step.depends_on:
+            # The engine may have started this step before it told about the parent's end.
+            if parent not in self.outputs and parent in task.inputs:
+                self._accept(parent)
+        outputs = StepOutputs(step.id, self._parents, self.outputs)
+        context = StepContext(self._context, outputs, task)
+        if step.condition is not None and step.id not in self._admitted:
+            if not _holds(step, context):
+                raise Skip(SkipReason.CONDITION_FALSE.value)
+            self._admitted.add(step.id)
+        return context
+
+    def _keep(self, task: Context, result: Any) -> Json:
+        """What the engine stores of a result."""
+        if self._is_durable:
+            result = msgspec.json.decode(encode(result))
+        if not task.cancelled:
+            self._kept.setdefault(task.node_id, {})[task.attempt] = result
+        return result if self._is_durable else {"type": type(result).__qualname__}
+
+    # -- called for what was committed ----------------------------------------------------------
+
+    def started(self, step_id: str, at: float) -> None:
+        self.started_at.setdefault(step_id, at)
+
+    def happened(self, events: Sequence[e.AnyEvent]) -> None:
+        for event in events:
+            match event:
+                case e.NodeQueued(node=node, attempt=attempt):
+                    self._attempts[node] = attempt
+                case e.NodeCompleted(node=node):
+                    self._accept(node)
+                case e.NodeFailed(node=node) | e.NodeSkipped(node=node):
+                    self._kept.pop(node, None)
+                case _:
+                    continue
+
+    def catch_up(self, execution: Execution) -> None:
+        """A commit whose answer was lost may have been stored: nobody told of its events."""
+        for compiled, run in zip(execution.graph.nodes, execution.nodes, strict=True):
+            step_id = compiled.node.id
+            if run.state is NodeState.COMPLETED and step_id not in self.outputs:
+                self._attempts[step_id] = run.attempt
+                self._accept(step_id)
+
+    def _accept(self, step_id: str) -> None:
+        """The current attempt is the one whose report counted: others are refused by the core."""
+        kept = self._kept.pop(step_id, {})
+        attempt = self._attempts.get(step_id)
+        if attempt in kept:
+            self.outputs[step_id] = kept[attempt]
+
+
+def _holds(step: Step, context: StepContext) -> bool:
+    if step.condition is None:
+        return True
+    try:
+        answer = step.condition(context)
+        if iscoroutine(answer):
+            answer.close()
+            raise ConditionError("its condition gave a coroutine, expected true or false")
+        return bool(answer)
+    except ConditionError:
+        raise
+    except Exception as error:
+        raise ConditionError(f"its condition raised {type(error).__name__}: {error}") from error
+
+
+# What an execution of a WorkflowDAG came to: per step, and in total.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """`duration` is in seconds, from the start of the first attempt to the end of the last."""
+
+    id: str
+    status: NodeState
+    output: Any = None
+    error: str | None = None
+    reason: str | None = None
+    """Why it was skipped or cancelled."""
+    traceback: str | None = None
+    duration: float = 0.0
+    retries: int = 0
+    started_at: float | None = None
+    finished_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowResult:
+    """`status` is FAILED as soon as one step has failed; `total_duration` is in seconds."""
+
+    execution_id: str
+    workflow: str
+    status: ExecutionState
+    steps: Mapping[str, StepResult]
+    total_duration: float
+    error: str | None = None
+
+    @property
+    def outputs(self) -> dict[str, Any]:
+        """The output of each completed step."""
+        done = NodeState.COMPLETED
+        return {step.id: step.output for step in self.steps.values() if step.status is done}
+
+    @property
+    def is_successful(self) -> bool:
+        """No step failed, and nothing was cancelled; steps may have been skipped."""
+        return self.status is ExecutionState.COMPLETED
+
+    @property
+    def completed(self) -> int:
+        return self._count(NodeState.COMPLETED)
+
+    @property
+    def failed(self) -> int:
+        return self._count(NodeState.FAILED)
+
+    @property
+    def skipped(self) -> int:
+        return self._count(NodeState.SKIPPED)
+
+    @property
+    def cancelled(self) -> int:
+        return self._count(NodeState.CANCELLED)
+
+    completed_count = completed
+    failed_count = failed
+    skipped_count = skipped
+    cancelled_count = cancelled
+
+    def _count(self, status: NodeState) -> int:
+        return sum(step.status is status for step in self.steps.values())
+
+
+def result_of(execution: Execution, live: LiveExecution) -> WorkflowResult:
+    """Of a final execution."""
+    steps: dict[str, StepResult] = {
+        compiled.node.id: _step_result(compiled.node.id, execution.nodes[compiled.index], live)
+        for compiled in execution.graph.nodes
+    }
+    return WorkflowResult(
+        execution_id=execution.id,
+        workflow=execution.graph.workflow.name,
+        status=execution.state,
+        steps=steps,
+        total_duration=_seconds(execution.started_at, execution.finished_at),
+        error=None if execution.error is None else str(execution.error),
+    )
+
+
+def _step_result(step_id: str, run: NodeRun, live: LiveExecution) -> StepResult:
+    is_failed = run.state is NodeState.FAILED
+    started_at = live.started_at.get(step_id)
+    finished_at = run.finished_at
+    return StepResult(
+        id=step_id,
+        status=run.state,
+        output=live.outputs.get(step_id) if run.state is NodeState.COMPLETED else None,
+        error=_error(run),
+        reason=run.reason or None,
+        traceback=run.error.traceback if is_failed and run.error else None,
+        duration=_seconds(started_at, finished_at),
+        # The failure that ended the step was not retried.
+        retries=max(0, run.failures - is_failed),
+        started_at=started_at,
+        finished_at=finished_at,
+    )
+
+
+def _seconds(started_at: float | None, finished_at: float | None) -> float:
+    if started_at is None or finished_at is None:
+        return 0.0
+    return max(0.0, finished_at - started_at)
+
+
+def _error(run: NodeRun) -> str | None:
+    if run.state is NodeState.FAILED:
+        return str(run.error)
+    return run.reason if run.skip is SkipReason.DEPENDENCY_FAILED else None

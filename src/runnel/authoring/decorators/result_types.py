@@ -1,0 +1,278 @@
+"""Which names and expressions in the source of a body surely stand for results or inputs."""
+
+import ast
+import builtins
+import inspect
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from types import ModuleType
+from typing import Any, TypeAlias
+
+from runnel.authoring.calls import AnyFunction
+from runnel.authoring.decorators.source_location import ASK_LATER, NOT_YET, Spot
+from runnel.authoring.decorators.task import Callee, default, handler, item, secret, text
+
+Stores: TypeAlias = Mapping[str, list[ast.expr | None]]
+
+_CHANGES = frozenset({"options", "when", "after", "map", "run_options"})
+_MAKERS = (handler, item, secret, text)
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+
+
+class KnownResults:
+    """A parameter counts, and a name when all that the body ever gives it are results.
+
+    So `best = None` before a loop over plain values leaves `best is None` to Python.
+    """
+
+    def __init__(self, definition: ast.FunctionDef, function: AnyFunction) -> None:
+        arguments = definition.args
+        inputs = {each.arg for each in (*arguments.args, *arguments.kwonlyargs)}
+        stores = _stores(definition)
+        self._outside = {**vars(builtins), **_visible(function)}
+        self._local = {*inputs, *stores}
+        self._lists = set(stores) - inputs
+        self._names = set(self._local)
+        self._inputs = inputs
+        self._forget_others({name: values for name, values in stores.items() if name not in inputs})
+
+    def describe(self, expression: ast.expr) -> str | None:
+        """In words; None for what is no result, or can't be told."""
+        if not self._is_result(expression):
+            return None
+        root = expression
+        while isinstance(root, ast.Subscript | ast.Attribute):
+            root = root.value
+        if not isinstance(root, ast.Name):
+            return "a result"
+        return f"the {'input' if root.id in self._inputs else 'result'} '{root.id}'"
+
+    def calls_tasks(self, statement: ast.stmt) -> bool:
+        return any(
+            isinstance(node, ast.Call) and self._is_task(node.func) for node in inside(statement)
+        )
+
+    def _forget_others(self, stores: Stores) -> None:
+        """What is left holds results only; names may be made of each other, so until none goes."""
+        size = -1
+        while size != len(self._names) + len(self._lists):
+            size = len(self._names) + len(self._lists)
+            for name, values in stores.items():
+                if not all(value is not None and self._is_result(value) for value in values):
+                    self._names.discard(name)
+                if not all(value is not None and self._is_list(value) for value in values):
+                    self._lists.discard(name)
+
+    def _is_result(self, expression: ast.expr) -> bool:
+        match expression:
+            case ast.Name(id=name):
+                return name in self._names
+            case ast.Subscript(value=holder):
+                return self._is_result(holder) or self._is_list(holder)
+            case ast.Attribute(value=holder) | ast.NamedExpr(value=holder):
+                return self._is_result(holder)
+            case ast.UnaryOp(op=ast.Invert(), operand=operand):
+                return self._is_result(operand)
+            case ast.BinOp(left=left, op=ast.BitAnd() | ast.BitOr(), right=right):
+                return self._is_result(left) or self._is_result(right)
+            case ast.Compare(left=left, comparators=[right]):
+                return self._is_result(left) or self._is_result(right)
+            case ast.Call(func=called, args=given):
+                found = self._outer(called)
+                is_choice = found is default and given and self._is_result(given[0])
+                is_made = bool(is_choice) or any(found is maker for maker in _MAKERS)
+                return is_made or self._is_task(called) or self._is_result(called)
+            case _:
+                return False
+
+    def _is_list(self, expression: ast.expr) -> bool:
+        """Of results: what a loop over it finds."""
+        match expression:
+            case ast.Name(id=name):
+                return name in self._lists
+            case ast.List(elts=[_, *_] as items) | ast.Tuple(elts=[_, *_] as items):
+                return all(map(self._is_result, items))
+            case ast.ListComp(elt=each) | ast.GeneratorExp(elt=each):
+                return self._is_result(each)
+            case _:
+                return False
+
+    def _is_task(self, called: ast.expr) -> bool:
+        """`fetch`, `tasks.fetch`, `fetch.options(retries=3)`, `handler("resize").map`."""
+        if isinstance(self._outer(called), Callee):
+            return True
+        match called:
+            case ast.Attribute(value=holder, attr=name) if name in _CHANGES:
+                return self._is_task(holder)
+            case ast.Call(func=function):
+                return self._is_task(function) or self._outer(function) is handler
+            case _:
+                return False
+
+    def _outer(self, expression: ast.expr) -> Any:
+        """What a name outside of the body, or in a module or class there, stands for."""
+        match expression:
+            case ast.Name(id=name) if name not in self._local:
+                return self._outside.get(name)
+            case ast.Attribute(value=holder, attr=name):
+                owner = self._outer(holder)
+                return getattr(owner, name, None) if isinstance(owner, ModuleType | type) else None
+            case _:
+                return None
+
+
+def inside(node: ast.AST) -> Iterator[ast.AST]:
+    """All that belongs to it, without functions in it: those have names of their own."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, _SCOPES):
+            yield from inside(child)
+
+
+def _visible(function: AnyFunction) -> dict[str, Any]:
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
+    enclosing = {name: cell.cell_contents for name, cell in cells if _is_filled(cell)}
+    return {**function.__globals__, **enclosing}
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not cell
+    except ValueError:
+        return False
+
+
+def _stores(definition: ast.FunctionDef) -> Stores:
+    """All that each name is given; None is what can't be said."""
+    found: dict[str, list[ast.expr | None]] = defaultdict(list)
+    for node in inside(definition):
+        for target, value in _assigned(node):
+            for name, part in _parts(target, value):
+                found[name].append(part)
+    return found
+
+
+def _assigned(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None]]:
+    match node:
+        case ast.Assign(targets=targets, value=value):
+            yield from ((target, value) for target in targets)
+        case ast.AnnAssign(target=target, value=ast.expr() as value):
+            yield target, value
+        case ast.NamedExpr(target=target, value=value):
+            yield target, value
+        case ast.AugAssign(target=ast.Name(id=name) as target, op=op, value=value):
+            yield target, ast.BinOp(left=ast.Name(id=name), op=op, right=value)
+        case ast.For(target=target, iter=items) | ast.comprehension(target=target, iter=items):
+            yield target, ast.Subscript(value=items, slice=ast.Constant(value=0))
+        case ast.withitem(optional_vars=ast.expr() as target):
+            yield target, None
+        case ast.MatchAs(name=str() as name) | ast.MatchStar(name=str() as name):
+            yield ast.Name(id=name), None
+        case ast.ExceptHandler(name=str() as name):
+            yield ast.Name(id=name), None
+        case _:
+            return
+
+
+def _parts(target: ast.expr, value: ast.expr | None) -> Iterator[tuple[str, ast.expr | None]]:
+    """The names in a target; of `a, b = f(x), g(x)` each with its own."""
+    match target, value:
+        case ast.Name(id=name), _:
+            yield name, value
+        case ast.Tuple(elts=targets) | ast.List(elts=targets), ast.Tuple(elts=values) if len(
+            targets
+        ) == len(values):
+            for each, own in zip(targets, values, strict=True):
+                yield from _parts(each, own)
+        case ast.Tuple(elts=targets) | ast.List(elts=targets), _:
+            for each in targets:
+                yield from _parts(each, None)
+        case ast.Starred(value=inner), _:
+            yield from _parts(inner, None)
+        case _:
+            return
+
+
+# Questions that Python answers without asking the placeholder: found in the source of the body.
+#
+# `url is None` is false while a workflow is traced, whatever the input will be, and nothing would
+# ever say so. In the same way nothing is raised that `except` could catch.
+
+_INSTEAD_OF_IS = "write task.when(x == None)(...), or decide inside a task"
+_INSTEAD_OF_GETATTR = "write runnel.default(x['name'], value), or ask inside a task"
+_OF_TYPE = frozenset({"isinstance", "issubclass", "type", "callable"})
+
+
+def check_questions(function: AnyFunction) -> None:
+    """Raises TraceError for the first one; does nothing where there is no source."""
+    function = inspect.unwrap(function)
+    definition, first_line = _definition(function)
+    if definition is None:
+        return
+    known = KnownResults(definition, function)
+    for node in inside(definition):
+        for problem in _problems(node, known):
+            line = first_line + getattr(node, "lineno", 1) - 1
+            raise Spot(function.__code__.co_filename, line).refusal(problem)
+
+
+def _definition(function: AnyFunction) -> tuple[ast.FunctionDef | None, int]:
+    try:
+        lines, first_line = inspect.getsourcelines(function)
+        found = _parsed("".join(lines))
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return None, 0
+    return (found if isinstance(found, ast.FunctionDef) else None), first_line
+
+
+def _parsed(source: str) -> ast.stmt:
+    """Below an `if` when it is indented: to cut that off could break texts of several lines."""
+    if not source[:1].isspace():
+        return ast.parse(source).body[0]
+    (around,) = ast.parse(f"if 1:\n{source}").body
+    return ast.increment_lineno(around, -1).body[0] if isinstance(around, ast.If) else around
+
+
+def _problems(node: ast.AST, known: KnownResults) -> Iterator[str]:
+    if isinstance(node, ast.Try | ast.TryStar):
+        if any(map(known.calls_tasks, node.body)):
+            yield _caught(node)
+        return
+    for asked, problem in _questions(node):
+        what = known.describe(asked)
+        if what is not None:
+            yield problem.format(what=f"{what}, {NOT_YET}")
+
+
+def _caught(node: ast.Try | ast.TryStar) -> str:
+    what, rule = "cleans up behind tasks", "all_settled"
+    if node.handlers:
+        what, rule = "catches what tasks raise", "one_failed"
+    return (
+        f"{what}, which run long after this; write "
+        f'task.options(run_when="{rule}").after(result)(...), or do it inside a task'
+    )
+
+
+def _questions(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
+    match node:
+        case ast.Compare(left=left, ops=ops, comparators=others):
+            if any(isinstance(op, ast.Is | ast.IsNot) for op in ops):
+                for each in (left, *others):
+                    yield each, f"asks by 'is' about {{what}}; {_INSTEAD_OF_IS}"
+        case ast.Call(func=ast.Name(id=name), args=[first, *_]) if name in _OF_TYPE:
+            yield first, f"asks for the type of {{what}}; {ASK_LATER}"
+        case (
+            ast.Call(func=ast.Name(id="hasattr"), args=[first, _])
+            | ast.Call(func=ast.Name(id="getattr"), args=[first, _, _])
+        ):
+            yield first, f"asks what there is in {{what}}; {_INSTEAD_OF_GETATTR}"
+        case ast.Match(subject=subject):
+            parts = subject.elts if isinstance(subject, ast.Tuple | ast.List) else [subject]
+            for each in parts:
+                yield (
+                    each,
+                    "decides by {what}; write task.when(condition)(...), or decide in a task",
+                )
+        case _:
+            return

@@ -1,0 +1,284 @@
+"""Where in the user's code a traced workflow is just now, for messages."""
+
+import abc
+import ast
+import linecache
+import os
+import sys
+import sysconfig
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from types import CodeType, FrameType, TracebackType
+from typing import NamedTuple, TypeAlias
+
+from runnel.core.wording import shorten
+from runnel.errors import TraceError
+
+# What must not get lost while bodies are traced, whatever their own code does with it.
+
+_current: ContextVar["Notes | None"] = ContextVar("notes", default=None)
+
+
+class Notes:
+    """`refused` is the first refusal, which a body may have caught.
+
+    `shown` are the texts that stood for results, as `repr` gives them: a text that holds one was
+    made of a result that does not exist yet.
+    """
+
+    def __init__(self) -> None:
+        self.refused: TraceError | None = None
+        self.shown: set[str] = set()
+
+
+@contextmanager
+def noting() -> Iterator[Notes]:
+    """A workflow that is traced inside another one shares its notes."""
+    notes = _current.get() or Notes()
+    token = _current.set(notes)
+    try:
+        yield notes
+    finally:
+        _current.reset(token)
+
+
+def note_refusal(error: TraceError) -> None:
+    notes = _current.get()
+    if notes is not None and notes.refused is None:
+        notes.refused = error
+
+
+def note_shown(text: str) -> None:
+    notes = _current.get()
+    if notes is not None:
+        notes.shown.add(text)
+
+
+def shown_in(text: str) -> str | None:
+    """What stands for a result in this text; None when nothing does."""
+    notes = _current.get()
+    return next((each for each in notes.shown if each in text), None) if notes else None
+
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH120, PTH100  # compared with the names that code objects have
+
+# What `isinstance` runs for abstract classes and protocols.
+_ON_THE_WAY = frozenset({"<frozen abc>", abc.__file__, typing.__file__})
+
+
+class Span(NamedTuple):
+    """Lines from 1, columns in bytes from 0, as Python counts them."""
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+    def is_within(self, node: ast.expr | ast.stmt) -> bool:
+        """Whether a node of the same file holds it."""
+        end = (node.end_lineno or node.lineno, node.end_col_offset or node.col_offset)
+        begins_before = (node.lineno, node.col_offset) <= (self.line, self.column)
+        return begins_before and (self.end_line, self.end_column) <= end
+
+
+class Spot(NamedTuple):
+    file: str
+    line: int
+    span: Span | None = None
+
+    def refusal(self, problem: str, *, is_noted: bool = True) -> TraceError:
+        """The problem as a sentence goes on after the code: "`if page:` decides by …"."""
+        error = TraceError(
+            problem, file=self.shown_file, line=self.line, statement=self._statement()
+        )
+        if is_noted:
+            note_refusal(error)
+        return error
+
+    @property
+    def shown_file(self) -> str:
+        """From the working directory when it is below it."""
+        folder = os.getcwd() + os.sep  # noqa: PTH109  # compared with the names that code objects have
+        return self.file.removeprefix(folder)
+
+    def nodes(self) -> Iterator[ast.expr | ast.stmt]:
+        """All that is around the spot, outermost first; nothing when there is no source."""
+        if self.span is None:
+            return
+        try:
+            tree = ast.parse("".join(linecache.getlines(self.file)))
+        except (SyntaxError, ValueError):
+            return
+        for node in ast.walk(tree):
+            if isinstance(node, ast.expr | ast.stmt) and self.span.is_within(node):
+                yield node
+
+    def _statement(self) -> str:
+        return shorten(linecache.getline(self.file, self.line).strip())
+
+
+def here() -> Spot:
+    """The innermost line that is the user's: neither Runnel's nor that of an installed package."""
+    frames: list[FrameType] = []
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # what inspect would call
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.f_back
+    return _chosen([(each.f_code, each.f_lineno, each.f_lasti) for each in frames])
+
+
+def is_asked_by_user() -> bool:
+    """Whether the caller of the caller is the user's code, also by way of an abstract class."""
+    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001  # as in `here`
+    while frame is not None and frame.f_code.co_filename in _ON_THE_WAY:
+        frame = frame.f_back
+    file = "" if frame is None else frame.f_code.co_filename
+    return not (_is_in(file, _PACKAGE) or _is_installed(file))
+
+
+def raised_at(traceback: TracebackType | None) -> Spot:
+    """As `here`, for an exception."""
+    found: list[tuple[CodeType, int, int]] = []
+    while traceback is not None:
+        found.append((traceback.tb_frame.f_code, traceback.tb_lineno, traceback.tb_lasti))
+        traceback = traceback.tb_next
+    return _chosen(found[::-1])
+
+
+def start_of(code: CodeType | None) -> Spot:
+    """The line of a function's `def`, which is below its decorators."""
+    if code is None:
+        return Spot("?", 0)
+    line = code.co_firstlineno
+    while linecache.getline(code.co_filename, line).lstrip().startswith("@"):
+        line += 1
+    return Spot(code.co_filename, line)
+
+
+def _chosen(places: Sequence[tuple[CodeType, int, int]]) -> Spot:
+    """Innermost first; code of libraries counts when there is no other."""
+    others = [place for place in places if not _is_in(place[0].co_filename, _PACKAGE)]
+    users = [place for place in others if not _is_installed(place[0].co_filename)]
+    for code, line, instruction in (users or others)[:1]:
+        return Spot(code.co_filename, line, _span(code, instruction))
+    return Spot("?", 0)
+
+
+def _span(code: CodeType, instruction: int) -> Span | None:
+    positions = list(code.co_positions())
+    if not 0 <= instruction // 2 < len(positions):
+        return None
+    line, end_line, column, end_column = positions[instruction // 2]
+    if line is None or end_line is None or column is None or end_column is None:
+        return None
+    return Span(line, column, end_line, end_column)
+
+
+def _is_installed(file: str) -> bool:
+    return any(_is_in(file, folder) for folder in _library_folders())
+
+
+@cache
+def _library_folders() -> frozenset[str]:
+    paths = sysconfig.get_paths()
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    return frozenset(paths[name] for name in names if name in paths)
+
+
+def _is_in(file: str, folder: str) -> bool:
+    return file.startswith((folder + os.sep, "<frozen "))
+
+
+# What can't be done with a value that does not exist yet, and how to write it instead.
+
+Sentence: TypeAlias = Callable[[str, Spot], str]
+
+NOT_YET = "which is not there before the workflow runs"
+ASK_LATER = "ask inside a task"
+_TESTS = (ast.If, ast.IfExp, ast.While, ast.Assert, ast.BoolOp)
+_LOOPS = (ast.For, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+def refusal(kind: str, what: str) -> TraceError:
+    """`kind` is what was tried, one of SENTENCES; `what` is the value, in words."""
+    spot = here()
+    return spot.refusal(SENTENCES[kind](what, spot))
+
+
+def type_refusal(what: str) -> TraceError:
+    """Not noted: a debugger asks for types too, and goes on without an answer."""
+    return here().refusal(f"asks for the type of {what}, {NOT_YET}; {ASK_LATER}", is_noted=False)
+
+
+def _truth(what: str, spot: Spot) -> str:
+    match next((node for node in reversed(list(spot.nodes())) if _is_test(node)), None):
+        case ast.BoolOp(op=op):
+            word, sign = ("and", "&") if isinstance(op, ast.And) else ("or", "|")
+            return (
+                f"needs the truth of {what}, {NOT_YET}; instead of '{word}' write {sign}, with "
+                f"brackets around each side: (a > 1) {sign} (b > 2)"
+            )
+        case ast.UnaryOp():
+            return f"needs the truth of {what}, {NOT_YET}; instead of 'not x' write ~x"
+        case ast.Compare():
+            return f"compares {what} twice, {NOT_YET}; write two comparisons: (1 < x) & (x < 3)"
+        case ast.While():
+            return f"repeats by {what}, {NOT_YET}; repeat inside a task, or use task.map(list)"
+        case _:
+            return (
+                f"decides by {what}, {NOT_YET}; write task.when(condition)(...) for a task that "
+                "runs only then, or decide inside a task"
+            )
+
+
+def _is_test(node: ast.AST) -> bool:
+    match node:
+        case ast.Compare(ops=[_, _, *_]) | ast.UnaryOp(op=ast.Not()):
+            return True
+        case _:
+            return isinstance(node, _TESTS)
+
+
+def _iteration(what: str, spot: Spot) -> str:
+    around = list(spot.nodes())
+    if any(isinstance(node, _LOOPS) for node in around):
+        return (
+            f"goes through {what}, {NOT_YET}; write task.map(list) for one task of each item, or "
+            "loop inside a task"
+        )
+    if any(isinstance(node, ast.Assign) for node in around):
+        return f"takes {what} apart, {NOT_YET}; write result[0], result[1] and so on"
+    return f"goes through {what}, {NOT_YET}; pass it on whole, and do this inside a task"
+
+
+def _always(words: str, instead: str) -> Sentence:
+    return lambda what, _: f"{words} {what}, {NOT_YET}; {instead}"
+
+
+SENTENCES: Mapping[str, Sentence] = {
+    "truth": _truth,
+    "iteration": _iteration,
+    "contains": _always(
+        "looks into",
+        "look inside a task, or give task.when() a text such as \"'x' in fetch.tags\"",
+    ),
+    "length": _always(
+        "counts", "count inside a task, or give task.when() a text such as 'fetch | length > 3'"
+    ),
+    "arithmetic": _always("calculates with", "calculate inside a task"),
+    "number": _always("needs a number from", "do this inside a task"),
+    "text": _always(
+        "makes a text of", 'write runnel.text("... {} ...", result), or make it inside a task'
+    ),
+    "await": _always("awaits", "in a workflow results are passed on as they are: remove 'await'"),
+    "call": _always("calls", "call it inside a task: only tasks and workflows are called here"),
+    "change": _always("changes", "return a changed copy from a task"),
+    "slice": _always("cuts a part out of", "cut inside a task; [0] and [-1] can be written here"),
+    "key": _always(
+        "looks up by a computed key in", "an index is written out, as in ['name'] or [0]"
+    ),
+    "context": _always("enters", "use 'with' inside a task"),
+}

@@ -1,0 +1,341 @@
+"""One run of a workflow's body: every call of a task in it becomes a node."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, TypedDict
+
+import msgspec
+
+from runnel.authoring.calls import AnyFunction
+from runnel.authoring.decorators.node_writer import Writer
+from runnel.authoring.decorators.placeholders import Placeholder, Result, path_of, root_of
+from runnel.authoring.decorators.source_location import Spot, here
+from runnel.authoring.documents import infer_dependencies
+from runnel.core.ids import NodeId
+from runnel.core.templates.errors import TemplateSyntaxError
+from runnel.core.templates.nodes import RESERVED
+from runnel.core.templates.template import compile_expression
+from runnel.core.validation.checks import CACHE, NAME, NODE, RETRY, Check
+from runnel.core.values import Json
+from runnel.core.wording import did_you_mean, shown
+from runnel.core.workflow import CLEAN_UP, Cache, Node, RetryPolicy, RunWhen, Workflow
+from runnel.errors import InputError
+
+# The options of a task or a node: the fields of a node, as Python spells them.
+
+
+class NodeOptions(TypedDict, total=False):
+    """`retries` is a number, or a whole policy; times are in seconds, or timedeltas.
+
+    `cache` is True, how long a result is kept, or a Cache with a key of its own.
+
+    `name` is what ids are made from (`fetch`, `fetch_2`); `id` is the id of one single node.
+    """
+
+    name: str
+    id: str
+    retries: int | RetryPolicy
+    timeout: float | timedelta
+    soft_timeout: float | timedelta
+    run_when: str
+    resource_tag: str
+    concurrency_key: str
+    concurrency_limit: int
+    queue: str
+    cache: bool | float | timedelta | Cache
+    mode: str
+
+
+MODES = ("auto", "loop", "thread", "process")
+_MODE = Check("one of " + ", ".join(MODES), lambda value: value in MODES)
+_FIELDS = {"timeout": "timeout_seconds", "soft_timeout": "soft_timeout_seconds"}
+_CHECKS: Mapping[str, Check] = {
+    "name": NAME,
+    "id": NAME,
+    "timeout": NODE["timeout_seconds"],
+    "soft_timeout": NODE["soft_timeout_seconds"],
+    "run_when": NODE["run_when"],
+    "resource_tag": NODE["resource_tag"],
+    "concurrency_limit": NODE["concurrency_limit"],
+    "queue": NODE["queue"],
+    "mode": _MODE,
+}
+
+
+def checked(options: Mapping[str, Any], *, of: str) -> dict[str, Any]:
+    """As they are kept; raises InputError, which names the option and what has it."""
+    known = NodeOptions.__annotations__
+    kept = {}
+    for name, value in options.items():
+        if name not in known:
+            hint = did_you_mean(name, known) or f"; there are: {', '.join(known)}"
+            raise InputError(f"{of}: there is no option '{name}'{hint}")
+        if value is None:
+            continue
+        kept[name] = _checked(name, value, of)
+    return kept
+
+
+def fields_of(options: Mapping[str, Any], default: RetryPolicy) -> dict[str, Any]:
+    """The fields of the node that these options set."""
+    found: dict[str, Any] = {"retry": _policy(options.get("retries"), default)}
+    for name, value in options.items():
+        if name in ("name", "id", "mode", "retries", "concurrency_key"):
+            continue
+        found[_FIELDS.get(name, name)] = RunWhen(value) if name == "run_when" else value
+    return found
+
+
+def _checked(name: str, value: Any, of: str) -> Any:
+    if isinstance(value, timedelta) and name in _FIELDS:
+        value = value.total_seconds()
+    if name == "retries":
+        if not isinstance(value, RetryPolicy) and not RETRY["max_retries"].fits(value):
+            raise InputError(
+                f"{of}: retries: expected a whole number ≥ 0 or a RetryPolicy, got {shown(value)}"
+            )
+        return value
+    if name == "cache":
+        return _cache(value, of)
+    check = _CHECKS.get(name)
+    if check is not None and not check.fits(value):
+        raise InputError(f"{of}: {name}: expected {check.expected}, got {shown(value)}")
+    return float(value) if name in _FIELDS else value
+
+
+def _cache(value: Any, of: str) -> Cache | None:
+    if isinstance(value, Cache):
+        return value
+    if isinstance(value, bool):
+        return Cache() if value else None
+    kept_s = value.total_seconds() if isinstance(value, timedelta) else value
+    if not CACHE["ttl_seconds"].fits(kept_s):
+        raise InputError(
+            f"{of}: cache: expected True, a number above 0 or a Cache, got {shown(value)}"
+        )
+    return Cache(ttl_seconds=float(kept_s))
+
+
+def _policy(retries: int | RetryPolicy | None, default: RetryPolicy) -> RetryPolicy:
+    if isinstance(retries, RetryPolicy):
+        return retries
+    return default if retries is None else msgspec.structs.replace(default, max_retries=retries)
+
+
+NO_MAP = object()
+Arrange = Callable[[Writer], dict[str, Json]]
+_current: ContextVar["Trace | None"] = ContextVar("trace", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A task as it is about to be called; `label` is what messages call it."""
+
+    label: str
+    handler: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    conditions: tuple[object, ...] = ()
+    after: tuple[object, ...] = ()
+    child: Workflow | None = None
+
+
+class Trace:
+    """`around` is the trace of the workflow that calls this one."""
+
+    def __init__(self, name: str, retry: RetryPolicy, around: "Trace | None" = None) -> None:
+        self.name = name
+        self.retry = retry
+        self.around = around
+        self.nodes: list[Node] = []
+        self._positions: dict[NodeId, int] = {}
+        self._skippable: set[NodeId] = set()
+        self._numbers: dict[str, int] = {}
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        token = _current.set(self)
+        try:
+            yield
+        finally:
+            _current.reset(token)
+
+    def may_miss(self, root: str, *, is_lenient: bool) -> bool:
+        """Whether a node may be skipped because of a condition, its own or one further up.
+
+        Or, for those that run whatever happened before, whether it is a node at all.
+        """
+        return root in (self._positions if is_lenient else self._skippable)
+
+    def call(self, asked: Asked, arrange: Arrange, items: object = NO_MAP) -> Result:
+        """Adds a node; `items` is the list of a map."""
+        run_when = RunWhen(asked.options.get("run_when", RunWhen.DEFAULT))
+        is_lenient = run_when in CLEAN_UP
+        node = Node(
+            id=self._id(asked),
+            handler=asked.handler,
+            config=arrange(Writer(self, "", is_lenient=is_lenient)),
+            condition=self._condition(asked, is_lenient=is_lenient),
+            for_each=None if items is NO_MAP else self._items(asked, items, is_lenient=is_lenient),
+            concurrency_key=self._key(asked),
+            child=asked.child,
+            **fields_of(asked.options, self.retry),
+        )
+        found = {*infer_dependencies(node, self._positions), *self._after(asked)}
+        parents = tuple(sorted(found, key=self._positions.__getitem__))
+        if _may_skip(node, parents, self._skippable):
+            self._skippable.add(node.id)
+        self._positions[node.id] = len(self.nodes)
+        self.nodes.append(_with_parents(node, parents))
+        return Result(self, node.id)
+
+    def output(self, returned: object, spot: Spot) -> Json:
+        """None when the engine gives the same by itself: the result of the only last node."""
+        if isinstance(returned, Result) and root_of(returned) in self._positions:
+            parents = {parent for node in self.nodes for parent in node.dependencies}
+            leaves = [node.id for node in self.nodes if node.id not in parents]
+            if leaves == [root_of(returned)]:
+                return None
+        return Writer(self, "what it returns", spot=lambda: spot).tree(returned)
+
+    def _id(self, asked: Asked) -> NodeId:
+        """`fetch`, then `fetch_2`; the id that was asked for is taken as it is."""
+        if "id" in asked.options:
+            node_id = NodeId(asked.options["id"])
+            if node_id in self._positions:
+                raise here().refusal(
+                    f"gives the id '{node_id}' to a second node; give each its own"
+                )
+            return node_id
+        name = str(asked.options.get("name", asked.label))
+        first = f"{name}_node" if name in RESERVED else name
+        number = self._numbers.get(first, 0) + 1
+        while (node_id := NodeId(first if number == 1 else f"{first}_{number}")) in self._positions:
+            number += 1
+        self._numbers[first] = number
+        return node_id
+
+    def _condition(self, asked: Asked, *, is_lenient: bool) -> str | None:
+        writer = Writer(self, f"the condition of {asked.label}", is_lenient=is_lenient)
+        sources = [
+            writer.plain(condition) if isinstance(condition, str) else writer.source(condition)
+            for condition in asked.conditions
+        ]
+        return sources[0] if len(sources) == 1 else " and ".join(f"({s})" for s in sources) or None
+
+    def _items(self, asked: Asked, items: object, *, is_lenient: bool) -> str:
+        if not isinstance(items, Placeholder | list | tuple):
+            raise here().refusal(
+                f"maps {asked.label} over {shown(items)}; expected a list, or a result that is one"
+            )
+        what = f"the list of {asked.label}.map"
+        absent = "[]" if isinstance(items, Placeholder) else "none"
+        source = Writer(self, what, is_lenient=is_lenient, absent=absent).source(items)
+        try:
+            compile_expression(source, where="for_each")
+        except TemplateSyntaxError:
+            raise here().refusal(
+                f"maps {asked.label} over a list that is too long to be written out; let a task "
+                "return it, or pass it as input"
+            ) from None
+        return source
+
+    def _key(self, asked: Asked) -> str | None:
+        """A text may hold templates, as in a document."""
+        key = asked.options.get("concurrency_key")
+        if not isinstance(key, Placeholder):
+            return key
+        return str(Writer(self, f"the concurrency_key of {asked.label}").tree(key))
+
+    def _after(self, asked: Asked) -> Iterator[NodeId]:
+        pending = list(asked.after)
+        while pending:
+            value = pending.pop()
+            holder = path_of(value)[0] if isinstance(value, Placeholder) else None
+            if isinstance(value, list | tuple):
+                pending += value
+            elif isinstance(holder, Result) and root_of(holder) in self._positions:
+                yield NodeId(root_of(holder))
+            else:
+                raise here().refusal(
+                    f"wants {asked.label} after something that is no result of this workflow: "
+                    "expected what calls of tasks have returned"
+                )
+
+
+def current() -> Trace | None:
+    """None outside of a workflow's body."""
+    return _current.get()
+
+
+def _with_parents(node: Node, parents: tuple[NodeId, ...]) -> Node:
+    return msgspec.structs.replace(node, dependencies=parents) if parents else node
+
+
+def _may_skip(node: Node, parents: tuple[NodeId, ...], skippable: set[NodeId]) -> bool:
+    """A node is skipped by its own condition, or by what its parents came to."""
+    if node.condition is not None:
+        return True
+    skipped = [parent in skippable for parent in parents]
+    if node.run_when is RunWhen.DEFAULT:
+        return bool(skipped) and all(skipped)
+    if node.run_when is RunWhen.ALL_COMPLETED:
+        return any(skipped)
+    return bool(skipped) and node.run_when is RunWhen.ONE_FAILED
+
+
+# The arguments of a call in a workflow, by the names that the called function gives them.
+
+CONTEXT = "ctx"
+_OWNERS = ("self", "cls")
+
+
+class Parameters:
+    """Of a function that is called by names only; `ctx` is the worker's to give."""
+
+    def __init__(self, function: AnyFunction, *, label: str, has_context: bool) -> None:
+        whole = inspect.signature(function)
+        found = [
+            each for name, each in whole.parameters.items() if not (has_context and name == CONTEXT)
+        ]
+        if "." in getattr(function, "__qualname__", "") and found and found[0].name in _OWNERS:
+            raise InputError(
+                f"{label}: workers have no object to call a method of; make it a function at the "
+                "top level of a module"
+            )
+        self.label = label
+        self.signature = whole.replace(parameters=found, return_annotation=inspect.Signature.empty)
+        for each in found:
+            if each.kind is inspect.Parameter.POSITIONAL_ONLY:
+                raise InputError(
+                    f"{label}: arguments are passed by name, which '{each.name}' does not allow; "
+                    "remove the / from its parameters"
+                )
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """What was given, by name; raises TraceError for a call that the function would refuse."""
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            known = self.signature.parameters
+            unknown = next((name for name in kwargs if name not in known), None)
+            why = str(error)
+            if unknown is not None:
+                why = f"there is no parameter '{unknown}'{did_you_mean(unknown, known)}"
+            raise here().refusal(f"does not fit {self.label}{self.signature}: {why}") from None
+        given: dict[str, Any] = {}
+        for name, value in bound.arguments.items():
+            match self.signature.parameters[name].kind:
+                case inspect.Parameter.VAR_KEYWORD:
+                    given.update(value)
+                case inspect.Parameter.VAR_POSITIONAL:
+                    raise here().refusal(
+                        f"gives {self.label} more positional arguments than it names: pass them "
+                        f"as one list"
+                    )
+                case _:
+                    given[name] = value
+        return given

@@ -1,0 +1,56 @@
+"""A workflow as a document again: the shortest one that reads back as an equal workflow."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from runnel.authoring.documents import infer_dependencies, positions_of
+from runnel.authoring.documents.fields import without_defaults
+from runnel.core.ids import NodeId
+from runnel.core.values import Json
+from runnel.core.workflow import Node, Workflow
+
+# fmt: off
+_OF_NODE = (
+    "condition", "run_when", "timeout_seconds", "soft_timeout_seconds", "resource_tag",
+    "concurrency_key", "concurrency_limit", "for_each", "queue", "cache",
+)
+_OF_WORKFLOW = (
+    "on_failure", "timeout_seconds", "sla_seconds", "max_concurrency", "labels", "rate_limits",
+    "input", "output",
+)
+# fmt: on
+
+
+def to_document(workflow: Workflow) -> dict[str, Json]:
+    """What equals a default, or is inferred, is left out."""
+    positions = positions_of(workflow.nodes)
+    return {
+        "name": workflow.name,
+        **_changed(workflow, _OF_WORKFLOW),
+        "nodes": [_node(node, positions) for node in workflow.nodes],
+    }
+
+
+def _node(node: Node, positions: Mapping[NodeId, int]) -> dict[str, Json]:
+    document: dict[str, Json] = {"id": node.id, "handler": node.handler}
+    child = {} if node.child is None else {"definition": to_document(node.child)}
+    if node.config or child:
+        document["config"] = {**node.config, **child}
+    if node.dependencies != infer_dependencies(node, positions):
+        document["dependencies"] = list(node.dependencies)
+    retry = _changed(node.retry, node.retry.__struct_fields__)
+    if retry:
+        document["retry"] = retry
+    return document | _changed(node, _OF_NODE)
+
+
+def _changed(value: msgspec.Struct, fields: tuple[str, ...]) -> dict[str, Json]:
+    """As JSON has it: no tuples, enums or structs."""
+    found = without_defaults(type(value), {name: getattr(value, name) for name in fields})
+    return {name: _plain(item) for name, item in found.items()}
+
+
+def _plain(value: Any) -> Json:
+    return list(value) if isinstance(value, tuple) else msgspec.to_builtins(value)

@@ -1,0 +1,360 @@
+"""Which tasks exist, who holds them, and what each worker last said."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Protocol
+
+import msgspec
+
+from runnel.core.commands import Command, TaskFailed, TaskLost
+from runnel.core.effects import Task
+from runnel.core.ids import Token
+from runnel.core.workflow import ErrorInfo
+from runnel.ports.workers import Orders, WorkerAbout, WorkerRecord
+
+# A trace of what runs that the next process can read, for a store that keeps one.
+
+NO_MARK = -1
+
+
+class Marks(Protocol):
+    """Those of one partition."""
+
+    def begin(self, token: Token) -> int:
+        """The mark of an attempt that begins; NO_MARK when none can be made."""
+
+    def end(self, mark: int) -> None: ...
+
+    def excuse(self) -> None:
+        """The process was told to end: should it die from now on, nothing that runs is to blame."""
+
+
+# Queued tasks, handed out in rotation over their queues; whoever waits is woken, none polls.
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A task that the board knows: queued until a worker claims it."""
+
+    task: Task
+    partition: int
+    worker: str | None = None
+    is_started: bool = False
+    mark: int = NO_MARK
+    beats_missed: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Waiter:
+    wanted: Collection[str] | None
+    event: asyncio.Event
+
+
+class ReadyQueues:
+    def __init__(self) -> None:
+        # Only queues that are not empty, in the order in which they are served.
+        self._queues: dict[str, OrderedDict[Token, Entry]] = {}
+        # A dict, because the order of a set of objects is another one in each run.
+        self._waiters: dict[Waiter, None] = {}
+
+    def push(self, entry: Entry) -> None:
+        name = entry.task.queue
+        queue = self._queues.get(name)
+        if queue is None:
+            queue = self._queues[name] = OrderedDict()
+        queue[entry.task.token] = entry
+        for waiter in self._waiters:
+            if waiter.wanted is None or name in waiter.wanted:
+                waiter.event.set()
+
+    def pop(self, wanted: Collection[str] | None, limit: int) -> list[Entry]:
+        """Up to `limit`, one of each queue in turn; a queue that was served goes to the end."""
+        taken: list[Entry] = []
+        while len(taken) < limit:
+            names = [name for name in self._queues if wanted is None or name in wanted]
+            if not names:
+                break
+            if len(names) == 1:
+                taken += self._pop_many(names[0], limit - len(taken))
+            else:
+                taken += [self._pop_one(name) for name in names[: limit - len(taken)]]
+        return taken
+
+    def discard(self, entry: Entry) -> None:
+        """Nobody gets it any more, whether or not anybody serves its queue."""
+        queue = self._queues.get(entry.task.queue)
+        if queue is not None:
+            queue.pop(entry.task.token, None)
+            if not queue:
+                del self._queues[entry.task.queue]
+
+    def names(self) -> list[str]:
+        """Of the queues in which something waits."""
+        return sorted(self._queues)
+
+    def waiting_in(self, queue: str) -> list[Entry]:
+        return list(self._queues.get(queue, {}).values())
+
+    def __len__(self) -> int:
+        return sum(map(len, self._queues.values()))
+
+    @contextmanager
+    def waiting(self, wanted: Collection[str] | None) -> Iterator[asyncio.Event]:
+        """An event that is set when a task for one of these queues arrives."""
+        waiter = Waiter(wanted, asyncio.Event())
+        self._waiters[waiter] = None
+        try:
+            yield waiter.event
+        finally:
+            del self._waiters[waiter]
+
+    def _pop_many(self, name: str, limit: int) -> list[Entry]:
+        """Of a queue that shares with no other."""
+        queue = self._queues[name]
+        taken = [queue.popitem(last=False)[1] for _ in range(min(limit, len(queue)))]
+        if not queue:
+            del self._queues[name]
+        return taken
+
+    def _pop_one(self, name: str) -> Entry:
+        queue = self._queues.pop(name)
+        _, entry = queue.popitem(last=False)
+        if queue:
+            self._queues[name] = queue
+        return entry
+
+
+BEATS_MISSED_MAX = 2
+DEAD_LISTED_MAX = 100
+
+Deliver = Callable[[int, Command], None]
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """`dropped` are the tokens it is still to be told of; True once a beat has not listed them.
+
+    It is listed once `is_known`: since its first claim that got something, or its first beat.
+    """
+
+    counter: int
+    is_known: bool = False
+    is_drained: bool = False
+    about: WorkerAbout | None = None
+    seen_at: float = 0.0
+    held: dict[Token, Entry] = field(default_factory=dict)
+    dropped: dict[Token, bool] = field(default_factory=dict)
+    told: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class TaskBoard:
+    """`deliver` puts a command into the inbox of a partition."""
+
+    def __init__(self, deliver: Deliver) -> None:
+        self.ready = ReadyQueues()
+        self._deliver = deliver
+        self._entries: dict[Token, Entry] = {}
+        self._workers: dict[str, Worker] = {}
+        self._dead: dict[str, WorkerRecord] = {}
+        self._marks: dict[int, Marks] = {}
+        # One counter for all: a worker that comes back never shows a number seen before.
+        self._signs = count(1)
+
+    def copy(self, deliver: Deliver) -> "TaskBoard":
+        """All that it knows, and nobody who waits: for a store that can be set back.
+
+        Not its marks: a store that keeps those outlives its process, and has a file.
+        """
+        board = TaskBoard(deliver)
+        board._signs = copy(self._signs)
+        for name, worker in self._workers.items():
+            dropped = dict(worker.dropped)
+            board._workers[name] = replace(worker, held={}, dropped=dropped, told=asyncio.Event())
+        board._dead.update(self._dead)
+        for token, entry in self._entries.items():
+            kept = board._entries[token] = replace(entry)
+            if kept.worker is None:
+                board.ready.push(kept)
+            else:
+                board.worker(kept.worker).held[token] = kept
+        return board
+
+    def adopt(self, partition: int, marks: Marks) -> None:
+        """From now on its tasks leave a mark while they run."""
+        self._marks[partition] = marks
+
+    def issue(self, partition: int, task: Task) -> None:
+        entry = Entry(task, partition)
+        self._entries[task.token] = entry
+        self.ready.push(entry)
+
+    def drop(self, token: Token) -> None:
+        entry = self._remove(token)
+        if entry is not None and entry.worker is not None:
+            worker = self.worker(entry.worker)
+            worker.dropped[token] = False
+            worker.told.set()
+
+    def drop_partition(self, partition: int) -> None:
+        """Its tasks are nobody's any more: whoever runs one is told to stop."""
+        self._marks.pop(partition, None)
+        gone = [token for token, entry in self._entries.items() if entry.partition == partition]
+        for token in gone:
+            self.drop(token)
+
+    def count(self) -> int:
+        return len(self._entries)
+
+    def knows(self, token: Token) -> bool:
+        return token in self._entries
+
+    def worker(self, name: str) -> Worker:
+        found = self._workers.get(name)
+        if found is None:
+            found = self._workers[name] = Worker(next(self._signs))
+        return found
+
+    def hand_over(self, name: str, entries: Iterable[Entry], *, starts: bool) -> list[Task]:
+        worker = self.worker(name)
+        tasks: list[Task] = []
+        for entry in entries:
+            entry.worker = name
+            entry.is_started = starts
+            worker.held[entry.task.token] = entry
+            tasks.append(entry.task)
+        worker.is_known = worker.is_known or bool(tasks)
+        return tasks
+
+    def start(self, name: str, token: Token) -> bool:
+        entry = self.held_by(name, token)
+        if entry is None:
+            return False
+        entry.is_started = True
+        return True
+
+    def begin(self, token: Token) -> None:
+        """Its code runs from now on: not at once after `start`, behind others that were claimed."""
+        entry = self._entries.get(token)
+        marks = None if entry is None else self._marks.get(entry.partition)
+        if entry is not None and marks is not None and entry.mark == NO_MARK:
+            entry.mark = marks.begin(token)
+
+    def held_by(self, name: str, token: Token) -> Entry | None:
+        entry = self._entries.get(token)
+        return entry if entry is not None and entry.worker == name else None
+
+    def end(self, entry: Entry, report: Command) -> None:
+        """The acknowledgement and the report are one step."""
+        self._remove(entry.task.token)
+        self._deliver(entry.partition, report)
+
+    def note(self, entry: Entry, report: Command) -> None:
+        """It goes on."""
+        self._deliver(entry.partition, report)
+
+    def beat(
+        self,
+        name: str,
+        holds: Sequence[Token],
+        *,
+        about: WorkerAbout | None = None,
+        now: float = 0.0,
+    ) -> Orders:
+        worker = self.worker(name)
+        worker.counter = next(self._signs)
+        worker.is_known = True
+        worker.about, worker.seen_at = about, now
+        if about is not None and about.is_draining:
+            for marks in self._marks.values():
+                marks.excuse()
+        self._dead.pop(name, None)
+        listed = set(holds)
+        self._lose_missing(worker, listed)
+        for token in [token for token in worker.dropped if token not in listed]:
+            if worker.dropped[token]:
+                del worker.dropped[token]
+            else:
+                worker.dropped[token] = True
+        stop = [token for token in holds if token not in worker.held]
+        return Orders(stop=stop, drains=worker.is_drained)
+
+    def drain(self, name: str) -> bool:
+        worker = self._workers.get(name)
+        if worker is None or not worker.is_known:
+            return False
+        worker.is_drained = True
+        return True
+
+    def lose_dead(self, judged: WorkerRecord) -> int:
+        worker = self._workers.get(judged.worker)
+        if worker is None or worker.counter != judged.counter:
+            return 0
+        self._dead[judged.worker] = msgspec.structs.replace(judged, is_dead=True, holds=0)
+        while len(self._dead) > DEAD_LISTED_MAX:
+            del self._dead[next(iter(self._dead))]
+        return self.lose_all(judged.worker, "its worker is dead", is_crash=judged.is_crash)
+
+    def lose_all(self, name: str, reason: str, *, is_crash: bool = True) -> int:
+        """Forgets the worker; each task it held becomes TaskLost.
+
+        Unless it `is_crash` none of them counts as started: an end in good order is no sign that
+        a task kills its workers.
+        """
+        worker = self._workers.pop(name, None)
+        if worker is None:
+            return 0
+        held = list(worker.held.values())
+        for entry in held:
+            self._lose(entry, reason, is_crash=is_crash)
+        worker.told.set()
+        return len(held)
+
+    def records(self, now: float, *, with_dead: bool = False) -> list[WorkerRecord]:
+        living = [
+            WorkerRecord(
+                worker=name,
+                counter=worker.counter,
+                holds=len(worker.held),
+                about=worker.about,
+                silent_s=now - worker.seen_at,
+            )
+            for name, worker in self._workers.items()
+            if worker.is_known
+        ]
+        return [*living, *self._dead.values()] if with_dead else living
+
+    def reject(self, queue: str, error: ErrorInfo, *, issued_before: float, limit: int) -> int:
+        """Fails tasks that nobody has claimed, the oldest first; returns how many."""
+        waiting = self.ready.waiting_in(queue)
+        old = [entry for entry in waiting if entry.task.issued_at <= issued_before][:limit]
+        for entry in old:
+            self.end(entry, TaskFailed(token=entry.task.token, error=error))
+        return len(old)
+
+    def _lose_missing(self, worker: Worker, listed: set[Token]) -> None:
+        for token, entry in list(worker.held.items()):
+            entry.beats_missed = 0 if token in listed else entry.beats_missed + 1
+            if entry.beats_missed >= BEATS_MISSED_MAX:
+                self._lose(entry, "its worker lives and does not hold it", is_crash=False)
+
+    def _lose(self, entry: Entry, reason: str, *, is_crash: bool = True) -> None:
+        was_started = is_crash and entry.is_started
+        self.end(entry, TaskLost(token=entry.task.token, reason=reason, was_started=was_started))
+
+    def _remove(self, token: Token) -> Entry | None:
+        entry = self._entries.pop(token, None)
+        if entry is None:
+            return None
+        if entry.worker is None:
+            self.ready.discard(entry)
+        if entry.mark != NO_MARK and (marks := self._marks.get(entry.partition)) is not None:
+            marks.end(entry.mark)
+        worker = None if entry.worker is None else self._workers.get(entry.worker)
+        if worker is not None:
+            worker.held.pop(token, None)
+        return entry

@@ -1,0 +1,42 @@
+"""A backend in the memory of one process: for tests, for trying things out, for simulation.
+
+Several orchestrators and workers may share it; everything ends with the process.
+"""
+
+from runnel.backends.blob_files import MemoryBlobs
+from runnel.backends.local.feed import LocalFeed
+from runnel.backends.local.tasks import LocalBuckets, LocalResults, LocalTasks, LocalWindows
+from runnel.backends.memory.archive import MemoryArchive, MemoryRecords
+from runnel.backends.memory.store import MemoryMailbox, MemoryState, MemoryStore
+from runnel.ports.archive import Archive
+from runnel.ports.clock import Clock, Ids
+from runnel.ports.feed import Feed
+from runnel.ports.records import BlobStore, Records, RequestWindows
+from runnel.ports.store import CommitLimits, Mailbox, Store, TaskQueue
+
+_LIMITS = CommitLimits(tasks_are_written=False)
+
+
+class MemoryBackend:
+    def __init__(
+        self, clock: Clock, ids: Ids, partitions: int = 1, limits: CommitLimits = _LIMITS
+    ) -> None:
+        self.state = MemoryState(partitions, life=repr(clock.now()))
+        self.store: Store = MemoryStore(self.state, clock=clock, ids=ids, limits=limits)
+        self.blobs: BlobStore = MemoryBlobs()
+        self.mailbox: Mailbox = MemoryMailbox(self.state, self.blobs)
+        self.tasks: TaskQueue = LocalTasks(
+            self.state.board, clock, LocalBuckets(clock).take, LocalResults(clock)
+        )
+        self.archive: Archive = MemoryArchive(self.state)
+        self.records: Records = MemoryRecords(self.state)
+        self.windows: RequestWindows = LocalWindows(clock)
+        self.feed: Feed = LocalFeed(self.state.changes, clock)
+
+    async def claim_home(self, owner: str) -> int:
+        """The lowest free partition, or 0: where an execution goes is decided by its id alone."""
+        free = (found.number for found in self.state.partitions if found.lease is None)
+        return next(free, 0)
+
+    async def close(self) -> None:
+        """Nothing to give back: the memory goes with the object."""

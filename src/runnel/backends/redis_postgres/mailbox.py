@@ -1,0 +1,127 @@
+"""What callers ask for is a row in PostgreSQL before they are told, and a message to its owner."""
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+
+from runnel.backends.matching import no_longer_stored
+from runnel.backends.postgres.ledger import PostgresLedger
+from runnel.backends.redis.keys import Layout
+from runnel.backends.redis.mailbox import Gathering, RedisMailbox, ServerTime
+from runnel.core.commands import Command, CreateExecution
+from runnel.core.ids import DefinitionHash
+from runnel.errors import ArchiveBehindError, StoreError
+from runnel.ports.clock import Clock
+from runnel.ports.journal import Journal
+from runnel.ports.store import NO_BLOBS
+
+# Whether there is room for new work: as much as the archive is behind, less is taken on.
+
+# New executions are refused at this share of what a journal may hold: those that run go on.
+SHARE = 0.8
+LOOK_AGAIN_S = 1.0
+
+
+class Room:
+    def __init__(self, journal: Journal, clock: Clock, *, journal_entries_max: int) -> None:
+        self._journal = journal
+        self._clock = clock
+        self._most = SHARE * journal_entries_max
+        self._found: dict[int, tuple[float, int]] = {}
+        self._turn = asyncio.Lock()
+
+    async def check(self, partition: int) -> None:
+        """Raises ArchiveBehindError; what it goes by may be a second old."""
+        if self._is_outdated(partition):
+            # One asks for all who come meanwhile: 2,000 submits at once asked 2,000 times.
+            async with self._turn:
+                if self._is_outdated(partition):
+                    length = await self._journal.length(partition)
+                    self._found[partition] = (self._clock.monotonic(), length)
+        found = self._found[partition][1]
+        if found >= self._most:
+            raise ArchiveBehindError(partition, found)
+
+    def _is_outdated(self, partition: int) -> bool:
+        found = self._found.get(partition)
+        return found is None or self._clock.monotonic() - found[0] > LOOK_AGAIN_S
+
+
+# A creation that reaches Redis later than this is left to the owner, who sends it again: by then
+# its execution may have ended and be forgotten. Far below `Archiver.keep_s`.
+SENT_WITHIN_S = 20.0
+
+
+class ArchivedMailbox:
+    """Callers that come while a transaction is under way share the next one.
+
+    An error means that nothing was asked, unless the answer to its transaction was lost. Once the
+    rows are there, a Redis that can't be reached is no error: the partition's owner sends again
+    what has had no effect.
+    """
+
+    def __init__(
+        self,
+        hot: RedisMailbox,
+        ledger: PostgresLedger,
+        layout: Layout,
+        *,
+        server_time: ServerTime,
+        room: Room,
+    ) -> None:
+        self._hot = hot
+        self._ledger = ledger
+        self._layout = layout
+        self._server_time = server_time
+        self._room = room
+        self._gathering = Gathering(self._send_all)
+        self._of_stored = Gathering(partial(self._send_all, of_stored=True))
+
+    async def send(
+        self,
+        commands: Sequence[Command],
+        *,
+        blobs: Mapping[str, bytes] = NO_BLOBS,
+        of_stored: bool = False,
+    ) -> None:
+        """Raises ArchiveBehindError for new executions while too much waits for the archive.
+
+        Those with blobs go by themselves: nobody else has to wait for so much. PostgreSQL says
+        which definitions are stored, in the statement that records the commands.
+        """
+        for command in commands:
+            if isinstance(command, CreateExecution):
+                await self._room.check(self._layout.route(command.execution_id))
+        if blobs:
+            refused = await self._send_all(commands, blobs, of_stored=of_stored)
+        else:
+            gathering = self._of_stored if of_stored else self._gathering
+            refused = await gathering.send(commands) or frozenset()
+        for command in commands:
+            if isinstance(command, CreateExecution) and command.definition in refused:
+                raise no_longer_stored(command)
+
+    async def close(self) -> None:
+        await self._gathering.close()
+        await self._of_stored.close()
+
+    async def _send_all(
+        self,
+        commands: Sequence[Command],
+        blobs: Mapping[str, bytes] = NO_BLOBS,
+        *,
+        of_stored: bool = False,
+    ) -> Collection[DefinitionHash]:
+        """The definitions that are not stored: nothing was made of them."""
+        before = await self._server_time.now() + SENT_WITHIN_S
+        rows = [(self._partition(each), each) for each in commands]
+        recorded = await self._ledger.record(rows, blobs=blobs, of_stored=of_stored)
+        with suppress(StoreError):
+            kept = NO_BLOBS if recorded.refused else blobs
+            if not await self._hot.deliver(recorded.commands, blobs=kept, before=before):
+                self._server_time.forget()
+        return recorded.refused
+
+    def _partition(self, command: Command) -> int:
+        return self._layout.route(command.aggregate_id)

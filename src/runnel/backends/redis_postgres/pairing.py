@@ -1,0 +1,210 @@
+"""An archive belongs to one Redis: another one that names it is refused, unless told to take it."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+
+from runnel.backends.postgres.archive import PostgresArchive
+from runnel.backends.postgres.database import (
+    Database,
+    Meta,
+    RedisSide,
+    add_place,
+    get_redis_side,
+    open_meta,
+    put_redis_side,
+)
+from runnel.backends.postgres.ledger import PostgresLedger
+from runnel.backends.postgres.records import PostgresBlobs
+from runnel.backends.redis.archive import RedisArchive
+from runnel.backends.redis.connection_pool import Lines
+from runnel.backends.redis.keys import (
+    PARTITIONS_DEFAULT,
+    Keys,
+    Layout,
+    adopt_layout,
+    find_identity,
+    find_layout,
+)
+from runnel.backends.redis.records import RedisBlobs
+from runnel.core.codec import decode_message
+from runnel.core.commands import Command, blobs_of
+from runnel.errors import InputError, NotFoundError, StoreError, UnreadableFormatError
+from runnel.ports.clock import Ids
+
+# What callers asked of a Redis before it had an archive, and nobody has begun.
+
+COMMANDS_AT_ONCE = 100
+NAMES_AT_ONCE = 100
+VERSIONS_MAX = 10_000
+
+
+class Unrecorded:
+    """It was acknowledged, so it becomes rows of the archive: the owners send it from there.
+
+    The inbox that it waits in may be that of a partition which the archive does not have.
+    """
+
+    def __init__(self, lines: Lines, keys: Keys, database: Database) -> None:
+        self._lines = lines
+        self._keys = keys
+        self._hot, self._cold = RedisArchive(lines, keys), PostgresArchive(database)
+        self._hot_blobs, self._cold_blobs = RedisBlobs(lines, keys), PostgresBlobs(database)
+        self._ledger = PostgresLedger(database)
+
+    async def record(self, layout: Layout) -> Mapping[int, str]:
+        """The last message of each inbox up to which all is recorded, for partitions of `layout`.
+
+        Raises InputError for a message that can't be read; then none of them is recorded.
+        """
+        count = int(await self._lines.call("HGET", self._keys.layout, "partitions") or 0)
+        for partition in range(count):
+            async for _ in self._pages(partition):
+                """All of them can be read."""
+        read: dict[int, str] = {}
+        for partition in range(count):
+            async for last, commands in self._pages(partition):
+                await self._record(commands, layout)
+                read[partition] = last
+        if read:
+            await self._copy_definitions()
+        return read
+
+    async def _pages(self, partition: int) -> AsyncIterator[tuple[str, Sequence[Command]]]:
+        """What an inbox holds, and where each page ends."""
+        key, start = f"{self._keys.inbox}{partition}", "-"
+        while page := await self._lines.call("XRANGE", key, start, "+", "COUNT", COMMANDS_AT_ONCE):
+            last = page[-1][0].decode()
+            yield last, [_readable(fields[1]) for _, fields in page]
+            start = f"({last}"
+
+    async def _record(self, commands: Sequence[Command], layout: Layout) -> None:
+        """Twice, if this was interrupted: commands are safe to receive twice."""
+        for key in blobs_of(commands):
+            with suppress(NotFoundError):  # whoever reads it says so
+                await self._cold_blobs.put(key, await self._hot_blobs.get(key))
+        await self._ledger.record([(layout.route(each.aggregate_id), each) for each in commands])
+
+    async def _copy_definitions(self) -> None:
+        """The oldest first, so that each keeps its version."""
+        after = ""
+        while page := await self._hot.list_workflows(after=after, limit=NAMES_AT_ONCE):
+            for newest in page:
+                versions = await self._hot.list_versions(newest.name, limit=VERSIONS_MAX)
+                for each in reversed(versions):
+                    await self._cold.put_definition(each.name, each.hash, each.document)
+            after = page[-1].name
+
+
+def _readable(body: bytes) -> Command:
+    try:
+        return decode_message(body)
+    except UnreadableFormatError as error:
+        raise InputError(
+            f"this Redis holds a message that can't be archived: {error}; name an empty Redis, or "
+            "another REDIS_PREFIX"
+        ) from error
+
+
+# How often what comes in meanwhile is recorded, too.
+LOOKS_MAX = 10
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+
+
+def place_of(address: str, prefix: str, host: str) -> str:
+    """How a Redis is named here; `host` is this machine, for an address that only it can use."""
+    is_local = address.startswith("/") or address.rpartition(":")[0] in LOOPBACK
+    machine = f" on {host}" if is_local and host else ""
+    return f"{address}{machine} with the prefix {prefix}"
+
+
+class Pairing:
+    """`place` is where this process finds its Redis, as `place_of` says it.
+
+    Redis has a name of its own, and the archive knows it. A Redis without one was wiped, or is
+    another one: it is the same if it is where the archive's was found before.
+    """
+
+    def __init__(
+        self, lines: Lines, keys: Keys, database: Database, *, place: str, ids: Ids
+    ) -> None:
+        self._lines = lines
+        self._keys = keys
+        self._database = database
+        self._place = place
+        self._ids = ids
+        self._unrecorded = Unrecorded(lines, keys, database)
+
+    async def open(self, partitions: int | None, *, takes_archive: bool) -> Layout:
+        """Raises InputError for two that do not belong together, or are divided otherwise.
+
+        While PostgreSQL can't be reached, a Redis that has an archive is taken at its word.
+        """
+        try:
+            meta = await self._open_meta(partitions)
+        except StoreError:
+            known = await find_layout(self._lines, self._keys)
+            if known is None or partitions not in (None, known.partitions):
+                raise
+            return known
+        layout = Layout(meta.partitions, meta.incarnation)
+        await self.confirm(layout, takes_archive=takes_archive)
+        return layout
+
+    async def confirm(self, layout: Layout, *, takes_archive: bool = False) -> None:
+        """That this Redis is the archive's, which an empty one becomes; raises InputError."""
+        incarnation, found = await find_identity(self._lines, self._keys)
+        side = await get_redis_side(self._database)
+        is_other = False
+        if incarnation in {None, layout.incarnation}:
+            is_other = side.is_other(found, self._place)
+            if is_other and not takes_archive:
+                raise _refused(side, self._place, self._database.schema)
+        wanted = self._ids.nonce() + self._ids.nonce()
+        if not is_other:
+            wanted = found or side.id or wanted
+        over = (found or "") if is_other else None
+        identity = await self._adopt(layout, identity=wanted, over=over)
+        await self._note(side, identity)
+
+    async def _adopt(self, layout: Layout, *, identity: str, over: str | None) -> str:
+        """What waits in a Redis that had no archive so far is recorded before.
+
+        Not of one that is refused: the archive would have it run a second time elsewhere.
+        """
+        recorded: Mapping[int, str] = {}
+        for _ in range(LOOKS_MAX):
+            name = await adopt_layout(
+                self._lines, self._keys, layout, identity=identity, over=over, recorded=recorded
+            )
+            if name is not None:
+                return name
+            recorded = await self._unrecorded.record(layout)
+        raise StoreError("Redis: somebody submits to it without naming PostgreSQL: end that first")
+
+    async def _note(self, side: RedisSide, identity: str) -> None:
+        """In the archive, last: a Redis that can't be had leaves no trace there."""
+        if side.id == identity:
+            if self._place not in side.places:
+                await add_place(self._database, self._place)
+            return
+        await put_redis_side(self._database, RedisSide(identity, (self._place,)), over=side.id)
+        now = await get_redis_side(self._database)
+        if now.id != identity:
+            raise _refused(now, self._place, self._database.schema)
+
+    async def _open_meta(self, partitions: int | None) -> Meta:
+        return await open_meta(
+            self._database,
+            incarnation=self._ids.nonce() + self._ids.nonce(),
+            partitions=partitions or PARTITIONS_DEFAULT,
+            is_fixed=partitions is not None,
+        )
+
+
+def _refused(side: RedisSide, place: str, schema: str) -> InputError:
+    known = side.places[-1] if side.places else "another address"
+    return InputError(
+        f"the archive in the schema '{schema}' belongs to the Redis at {known}, and not to the one "
+        f"at {place}: name that Redis, or another POSTGRES_SCHEMA; if it is gone for good, start "
+        "'runnel orchestrator --take-archive' once"
+    )

@@ -1,0 +1,424 @@
+"""What a workload is given: a client, and how to learn of the end of what it submits."""
+
+import asyncio
+import math
+import os
+import platform
+import sqlite3
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from statistics import median
+from typing import Any, Protocol, TypeAlias
+
+import asyncpg
+
+import runnel
+from runnel.app.stores import Look
+from runnel.authoring.context import Context
+from runnel.authoring.documents import read_document
+from runnel.authoring.registry import HandlerRegistry
+from runnel.backends.postgres.database import DRIVER_ERRORS
+from runnel.client.store_client import Client
+from runnel.core.ids import ExecutionId
+from runnel.core.states import EXECUTION_FINAL, ExecutionState
+from runnel.core.values import Json
+from runnel.core.workflow import Workflow
+from runnel.engine.clock import RealClock
+from runnel.errors import NotFoundError, RunnelError, StoreError
+from runnel.ports.clock import Clock
+from runnel.ports.feed import FeedPage
+
+
+class WrongEndError(RunnelError):
+    """What was measured did not do its work: how long that took is no figure."""
+
+    code = "wrong_end"
+
+    def __init__(self, execution_id: ExecutionId, state: ExecutionState) -> None:
+        super().__init__(f"execution {execution_id} ended as {state}: nothing was measured")
+
+
+class Ends(Protocol):
+    async def ended(self, execution_id: ExecutionId) -> float:
+        """When it was known to be completed, on the monotonic clock; waits for that.
+
+        Raises WrongEndError if it ended in another way.
+        """
+
+
+class Site(Protocol):
+    """A deployment that is ready, and that nobody else uses."""
+
+    client: Client
+    clock: Clock
+
+    def ends(self, *, rest_s: float = 0.0) -> AbstractAsyncContextManager[Ends]:
+        """Of what is submitted within the block; they may be told so much later."""
+
+    def pids(self) -> Mapping[str, Sequence[int]]:
+        """The processes of each part that is measured, this one among them if it is a part."""
+
+
+def check_completed(execution_id: ExecutionId, state: ExecutionState) -> None:
+    """Raises WrongEndError."""
+    if state is not ExecutionState.COMPLETED:
+        raise WrongEndError(execution_id, state)
+
+
+# What a measurement gives: numbers by name.
+
+Figures: TypeAlias = dict[str, float]
+
+
+def share(values: Sequence[float], part: float) -> float:
+    """The least of the values that at least this part of them does not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(part * len(ordered)) - 1)]
+
+
+def in_ms(name: str, seconds: Sequence[float]) -> Figures:
+    """`name_ms_p50` and `name_ms_p99`."""
+    return {
+        f"{name}_ms_p50": 1_000 * share(seconds, 0.5),
+        f"{name}_ms_p99": 1_000 * share(seconds, 0.99),
+    }
+
+
+def medians(runs: Sequence[Mapping[str, float]]) -> Figures:
+    """Of each figure; one that not every run has is left out."""
+    names = [name for name in runs[0] if all(name in run for run in runs)]
+    return {name: median(run[name] for run in runs) for name in names}
+
+
+def spreads(runs: Sequence[Mapping[str, float]]) -> dict[str, tuple[float, float]]:
+    """The least and the most of each figure."""
+    return {
+        name: (min(run[name] for run in runs), max(run[name] for run in runs))
+        for name in medians(runs)
+    }
+
+
+# Questions to PostgreSQL itself, beside the deployment that is measured.
+
+CALL_S = 30.0
+
+
+@asynccontextmanager
+async def asking(postgres_url: str) -> AsyncIterator[Any]:
+    """A connection of asyncpg; whatever goes wrong with it leaves as StoreError."""
+    try:
+        connection = await asyncpg.connect(postgres_url, timeout=CALL_S)
+        try:
+            yield connection
+        finally:
+            await connection.close(timeout=CALL_S)
+    except DRIVER_ERRORS as error:
+        raise StoreError(f"PostgreSQL: {str(error) or 'no answer in time'}") from error
+
+
+# The handlers of what is measured: `runnel worker --app runnel.bench.setup:handlers`.
+
+NAP_S = 0.05
+
+
+async def noop(_config: Json, _ctx: Context) -> None:
+    return None
+
+
+async def nap(_config: Json, _ctx: Context) -> None:
+    """Long enough to be at work when its worker is killed."""
+    await RealClock().wait(asyncio.Event(), NAP_S)
+
+
+handlers = HandlerRegistry()
+handlers.register("noop", noop)
+handlers.register("nap", nap)
+
+
+# The workflows that are measured: their nodes do nothing.
+
+CHAIN_NODES = 20
+FAN_WIDTH = 1_000
+# Forty layers of fifty nodes: each has three parents in the layer before it, a few have four.
+LAYERS, LAYER_NODES = 40, 50
+PARENTS: tuple[int, ...] = (0, 1, 7)
+FOURTH_PARENT, FOURTH_PARENTS = 13, 150
+
+_DIAMOND: Mapping[str, Sequence[str]] = {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]}
+
+
+@cache
+def diamond() -> Workflow:
+    """a, then b and c, then d."""
+    return _workflow("diamond", _DIAMOND)
+
+
+@cache
+def napping_diamond() -> Workflow:
+    """The same, of nodes that take a while: see `handlers.nap`."""
+    return _workflow("napping", _DIAMOND, handler="nap")
+
+
+@cache
+def chain() -> Workflow:
+    """One node after another."""
+    return _workflow("chain", {f"n{i}": [f"n{i - 1}"] if i else [] for i in range(CHAIN_NODES)})
+
+
+@cache
+def fan(width: int = FAN_WIDTH) -> Workflow:
+    """One node, `width` behind it, and one behind all of these."""
+    middle = [f"b{number}" for number in range(width)]
+    return _workflow("fan", {"a": [], **{each: ["a"] for each in middle}, "z": middle})
+
+
+@cache
+def graph() -> Workflow:
+    """2,000 nodes and 6,000 edges."""
+    edges: dict[str, Sequence[str]] = {}
+    for layer in range(LAYERS):
+        for number in range(LAYER_NODES):
+            offsets = PARENTS
+            if 0 < (layer * LAYER_NODES + number) - LAYER_NODES + 1 <= FOURTH_PARENTS:
+                offsets = (*PARENTS, FOURTH_PARENT)
+            parents = [f"n{layer - 1}_{(number + each) % LAYER_NODES}" for each in offsets]
+            edges[f"n{layer}_{number}"] = parents if layer else []
+    return _workflow("graph", edges)
+
+
+@cache
+def mapping() -> Workflow:
+    """One node for each of the `items` of the input."""
+    node: Json = {"id": "each", "handler": "noop", "for_each": "input.items"}
+    return read_document({"name": "map", "nodes": [node]}, source="map")
+
+
+@cache
+def waiting() -> Workflow:
+    """Waits for the signal `go`, then runs one node."""
+    nodes: Json = [
+        {"id": "ok", "handler": "wait_for_signal", "config": {"signal": "go"}, "dependencies": []},
+        {"id": "after", "handler": "noop", "dependencies": ["ok"]},
+    ]
+    return read_document({"name": "waiting", "nodes": nodes}, source="waiting")
+
+
+def _workflow(name: str, edges: Mapping[str, Sequence[str]], *, handler: str = "noop") -> Workflow:
+    nodes = [
+        {"id": node, "handler": handler, "dependencies": list(parents)}
+        for node, parents in edges.items()
+    ]
+    return read_document({"name": name, "nodes": nodes}, source=name)
+
+
+# Executions that are submitted at once, and waited for.
+
+# Of many at once, the last end may be known so much later: a hundredth of half a second.
+REST_S = 0.005
+
+
+async def run_all(site: Site, workflow: Workflow, count: int) -> float:
+    """Seconds from the first submit to the last end, with everything submitted at once."""
+    async with site.ends(rest_s=REST_S) as ends:
+        started = site.clock.monotonic()
+        ids = await asyncio.gather(*[site.client.submit(workflow) for _ in range(count)])
+        ended = await asyncio.gather(*map(ends.ended, ids))
+    return max(ended) - started
+
+
+async def run_one(site: Site, workflow: Workflow, input_: Json = None) -> float:
+    """Seconds from its submit to its end."""
+    async with site.ends() as ends:
+        started = site.clock.monotonic()
+        return await ends.ended(await site.client.submit(workflow, input_)) - started
+
+
+async def run_in_turn(site: Site, workflow: Workflow, count: int) -> list[float]:
+    """Seconds of each, one at a time."""
+    async with site.ends() as ends:
+        seconds = []
+        for _ in range(count):
+            started = site.clock.monotonic()
+            seconds.append(await ends.ended(await site.client.submit(workflow)) - started)
+    return seconds
+
+
+# How executions end that other processes run: told by the feed, as a follower of all of them is.
+#
+# One reader for all: a wait for each of 2,000 would be 4,000 looks at the store that is measured.
+
+PAGE = 1_000
+WAIT_S = 5.0
+LOOKS_AT_ONCE = 50
+
+
+class ToldEnds:
+    """With `rest_s`, a moment is let pass after each page, so that the next one is larger: with 4
+    slots, hearing of each commit by itself took 15 % of the processor time of a whole deployment.
+    """
+
+    def __init__(self, look: Look, rest_s: float) -> None:
+        self._look = look
+        self._rest_s = rest_s
+        self._found: dict[str, tuple[float, ExecutionState]] = {}
+        self._waiting: dict[str, asyncio.Future[tuple[float, ExecutionState]]] = {}
+
+    async def ended(self, execution_id: ExecutionId) -> float:
+        found = self._found.get(execution_id)
+        if found is None:
+            waiting = self._waiting.get(execution_id)
+            if waiting is None:
+                waiting = self._waiting[execution_id] = asyncio.get_running_loop().create_future()
+            found = await waiting
+        at, state = found
+        check_completed(execution_id, state)
+        return at
+
+    @asynccontextmanager
+    async def told(self) -> AsyncIterator["ToldEnds"]:
+        feed, clock = self._look.backend.feed, self._look.clock
+        position = await feed.end()
+
+        async def read() -> None:
+            after = position
+            while True:
+                page = await feed.read(after, limit=PAGE, wait_s=WAIT_S)
+                after = page.position
+                await self._hear(page)
+                if self._rest_s:
+                    await clock.sleep(self._rest_s)
+
+        async with asyncio.TaskGroup() as group:
+            reading = group.create_task(read())
+            try:
+                yield self
+            finally:
+                reading.cancel()
+
+    async def _hear(self, page: FeedPage) -> None:
+        """What was told while this reader was behind is looked up; what comes later is told."""
+        now = self._look.clock.monotonic()
+        for change in page.changes:
+            if change.state in EXECUTION_FINAL:
+                self._end(change.execution_id, now, change.state)
+        if page.has_gap:
+            ids = list(self._waiting)
+            for first in range(0, len(ids), LOOKS_AT_ONCE):
+                some = ids[first : first + LOOKS_AT_ONCE]
+                await asyncio.gather(*[self._look_at(ExecutionId(each)) for each in some])
+
+    def _end(self, execution_id: str, at: float, state: ExecutionState) -> None:
+        self._found[execution_id] = at, state
+        waiting = self._waiting.pop(execution_id, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result((at, state))
+
+    async def _look_at(self, execution_id: ExecutionId) -> None:
+        try:
+            header = await self._look.client.header(execution_id)
+        except NotFoundError:
+            return
+        if header.state in EXECUTION_FINAL:
+            self._end(execution_id, self._look.clock.monotonic(), header.state)
+
+
+# What a process uses, as the kernel counts it; nothing where there is no /proc.
+
+PROC = Path("/proc")
+
+
+def resident_mb(pid: int | str = "self") -> float | None:
+    """The memory that it has now."""
+    return _status_mb(pid, "VmRSS:")
+
+
+def peak_mb(pid: int | str = "self") -> float | None:
+    """The most that it ever had."""
+    return _status_mb(pid, "VmHWM:")
+
+
+def processor_s(pids: Iterable[int]) -> float:
+    """All that they have used up, of their own and of the system."""
+    return sum(map(_processor_s, pids))
+
+
+def _processor_s(pid: int) -> float:
+    try:
+        stat = (PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    fields = stat.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _status_mb(pid: int | str, name: str) -> float | None:
+    try:
+        lines = (PROC / str(pid) / "status").read_text(encoding="utf-8").splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return next((int(line.split()[1]) / 1_024 for line in lines if line.startswith(name)), None)
+
+
+# Where and with what was measured.
+
+PACKAGES = {"msgspec": "msgspec", "redis-py": "redis", "hiredis": "hiredis", "asyncpg": "asyncpg"}
+
+
+def described_machine() -> dict[str, str | int | float]:
+    """`load` is that of the last minute: figures of a busy machine are to be read with care."""
+    return {
+        "runnel": runnel.__version__,
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        **{name: found for name, package in PACKAGES.items() if (found := _version(package))},
+        "system": platform.platform(),
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else _cores(),
+        "load": round(os.getloadavg()[0], 2),
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def _cores() -> int:
+    return os.cpu_count() or 1
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return platform.processor()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
+
+
+# The same ways to run executions for both floors: all at once, or one at a time.
+
+
+class Floor(Protocol):
+    async def execute(self) -> None:
+        """Submits one execution and waits for its end."""
+
+
+async def at_once(floor: Floor, count: int, clock: Clock) -> float:
+    """Executions per second."""
+    started = clock.monotonic()
+    await asyncio.gather(*[floor.execute() for _ in range(count)])
+    return count / (clock.monotonic() - started)
+
+
+async def in_turn(floor: Floor, count: int, clock: Clock) -> float:
+    """Executions per second."""
+    started = clock.monotonic()
+    for _ in range(count):
+        await floor.execute()
+    return count / (clock.monotonic() - started)

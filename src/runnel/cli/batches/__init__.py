@@ -1,1 +1,0 @@
-"""Many executions of one workflow: one for each document of a file."""

@@ -1,0 +1,503 @@
+"""`runnel schedule add|list|show|pause|resume|remove|next`"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+from runnel.app.run import SOURCE_LABEL
+from runnel.cli import errors as exits
+from runnel.cli.commands.run import Assignments, InputFile, Labels
+from runnel.cli.errors import group, results
+from runnel.cli.options import (
+    AsJson,
+    DataDir,
+    Place,
+    RedisUrl,
+    Server,
+    complete_workflow,
+    parse_duration,
+    parse_moment,
+)
+from runnel.cli.render.text import (
+    Cell,
+    compact,
+    duration,
+    local_time,
+    pretty,
+    print_styled,
+    print_table,
+    short,
+    shown_labels,
+)
+from runnel.cli.session.inputs import (
+    check_functions,
+    folder_of,
+    load_graph,
+    make_importable,
+    read_input,
+    read_labels,
+)
+from runnel.cli.session.open_client import has_data, keeping_schedules, looking
+from runnel.core.wording import quoted
+from runnel.core.workflow import Workflow
+from runnel.engine.clock import RealClock
+from runnel.errors import InputError
+from runnel.settings.model import Settings
+from runnel.triggers.schedule import KeptSchedule, Overlap, Schedule
+from runnel.triggers.schedule_checks import check_schedule
+from runnel.triggers.schedule_store import coming, in_zone, schedule_document
+from runnel.triggers.ticks import UnknownZoneError, zone_of
+
+app = group(
+    "Schedules: workflows that are run by the clock.",
+    begin="runnel schedule add nightly report.yaml --cron '0 3 * * *'",
+)
+
+Name: TypeAlias = Annotated[
+    str, typer.Argument(metavar="NAME", help="The name of the schedule.", show_default=False)
+]
+OfWorkflow: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="WORKFLOW",
+        help="A workflow that was submitted, by its name; or a file, which is stored then.",
+        autocompletion=complete_workflow,
+        show_default=False,
+    ),
+]
+Cron: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FIELDS",
+        help="Minute hour day month weekday: '0 3 * * *'. Or @hourly, @daily, @weekly, …",
+        show_default=False,
+    ),
+]
+Every: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="DURATION", help="An interval: 90s, 10m, 1h30m.", show_default=False),
+]
+Timezone: TypeAlias = Annotated[str, typer.Option(metavar="ZONE", help="Such as Europe/Berlin.")]
+Version: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="This version of the workflow, instead of the newest.",
+        show_default=False,
+    ),
+]
+OnOverlap: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        metavar="allow|skip|cancel",
+        help="What a tick does while the last execution still runs: start another one, "
+        "nothing, or cancel that one first.",
+    ),
+]
+CatchUp: TypeAlias = Annotated[
+    int,
+    typer.Option(
+        metavar="N", help="How many ticks that were missed are made up for after an outage."
+    ),
+]
+StartsAt: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="The first tick is not before.", show_default=False),
+]
+EndsAt: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="The last tick is not after.", show_default=False),
+]
+Paused: TypeAlias = Annotated[bool, typer.Option("--paused", help="Fire nothing until resumed.")]
+
+
+def add_schedule(
+    name: Name,
+    workflow: OfWorkflow,
+    *,
+    cron: Cron = None,
+    every: Every = None,
+    timezone: Timezone = "UTC",
+    version: Version = None,
+    assignments: Assignments = None,
+    input_file: InputFile = None,
+    labels: Labels = None,
+    overlap: OnOverlap = "allow",
+    catch_up: CatchUp = 1,
+    starts_at: StartsAt = None,
+    ends_at: EndsAt = None,
+    is_paused: Paused = False,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    redis_url: RedisUrl = None,
+    server: Server = None,
+) -> int:
+    """Run a workflow by the clock.
+
+    A value of the input may hold the tick: [bold]--input 'day={{ tick.date }}'[/bold]; there are
+    tick.at, tick.local, tick.date, tick.time and tick.timestamp.
+
+    Each tick is run once, however many orchestrators there are.
+    """
+    import asyncio
+
+    from runnel.cli.options import configure
+
+    place = Place(data_dir, redis_url, server)
+    settings = configure(place)
+    wanted = Wanted(
+        name=name,
+        workflow=workflow,
+        version=version,
+        cron=cron,
+        every=every,
+        timezone=timezone,
+        assignments=assignments or [],
+        input_file=input_file,
+        labels=labels or [],
+        overlap=overlap,
+        catch_up=catch_up,
+        starts_at=starts_at,
+        ends_at=ends_at,
+        is_paused=is_paused,
+    )
+    kept, now = asyncio.run(add(settings, wanted))
+    print_added(kept, now, is_remote=settings.has_redis, as_json=as_json)
+    return exits.OK
+
+
+def list_schedules(
+    *,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 50,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    redis_url: RedisUrl = None,
+    server: Server = None,
+) -> int:
+    """List all schedules, by name."""
+    import asyncio
+
+    from runnel.cli.options import configure
+
+    page, now = asyncio.run(load_page(configure(Place(data_dir, redis_url, server)), limit))
+    print_page(page, now, limit, as_json=as_json)
+    return exits.OK
+
+
+def show_schedule(
+    name: Name,
+    *,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    redis_url: RedisUrl = None,
+    server: Server = None,
+) -> int:
+    """Show one schedule: what it runs, when next, and what became of the last tick."""
+    import asyncio
+
+    from runnel.cli.options import configure
+
+    kept, now = asyncio.run(load_one(configure(Place(data_dir, redis_url, server)), name))
+    print_one(kept, now, as_json=as_json)
+    return exits.OK
+
+
+def pause_schedule(
+    name: Name,
+    *,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    redis_url: RedisUrl = None,
+    server: Server = None,
+) -> int:
+    """Fire nothing until it is resumed; what runs goes on."""
+    return _pause(name, Place(data_dir, redis_url, server), is_paused=True, as_json=as_json)
+
+
+def resume_schedule(
+    name: Name,
+    *,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    redis_url: RedisUrl = None,
+    server: Server = None,
+) -> int:
+    """Go on with the next tick from now on: what fell into the pause is not made up for."""
+    return _pause(name, Place(data_dir, redis_url, server), is_paused=False, as_json=as_json)
+
+
+def remove_schedule(
+    name: Name, *, data_dir: DataDir = None, redis_url: RedisUrl = None, server: Server = None
+) -> int:
+    """Remove a schedule for good; what it has started stays, and goes on."""
+    import asyncio
+
+    from runnel.cli.options import configure
+
+    asyncio.run(remove(configure(Place(data_dir, redis_url, server)), name))
+    print(f"schedule '{name}' is removed")
+    return exits.OK
+
+
+def next_schedule(
+    name: Name,
+    *,
+    count: Annotated[int, typer.Option(min=1, max=1_000, help="How many ticks.")] = 10,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    redis_url: RedisUrl = None,
+    server: Server = None,
+) -> int:
+    """Print when a schedule fires next, in its time zone."""
+    import asyncio
+
+    from runnel.cli.options import configure
+
+    kept, now = asyncio.run(load_one(configure(Place(data_dir, redis_url, server)), name))
+    print_next(kept, now, count, as_json=as_json)
+    return exits.OK
+
+
+def _pause(name: str, place: Place, *, is_paused: bool, as_json: bool) -> int:
+    import asyncio
+
+    from runnel.cli.options import configure
+
+    kept, now = asyncio.run(pause(configure(place), name, is_paused=is_paused))
+    print_paused(kept, now, as_json=as_json)
+    return exits.OK
+
+
+for _command, _example in (
+    (add_schedule, "runnel schedule add nightly report.yaml --cron '0 3 * * *' --overlap skip"),
+    (list_schedules, "runnel schedule list"),
+    (show_schedule, "runnel schedule show nightly"),
+    (pause_schedule, "runnel schedule pause nightly"),
+    (resume_schedule, "runnel schedule resume nightly"),
+    (remove_schedule, "runnel schedule remove nightly"),
+    (next_schedule, "runnel schedule next nightly --count 3"),
+):
+    app.command(
+        _command.__name__.partition("_")[0],
+        epilog=f"Example:  [bold]{_example}[/bold]",
+    )(_command)
+
+
+# Schedules for the commands: made from what was typed, loaded, and shown.
+
+FILES = (".yaml", ".yml", ".json", ".py")
+ERROR_CHARS = 80
+Seen = tuple[KeptSchedule, float]
+"""A schedule, and when it was looked at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What the command line says about a new schedule."""
+
+    name: str
+    workflow: str
+    version: int | None
+    cron: str | None
+    every: str | None
+    timezone: str
+    assignments: Sequence[str]
+    input_file: str | None
+    labels: Sequence[str]
+    overlap: str
+    catch_up: int
+    starts_at: str | None
+    ends_at: str | None
+    is_paused: bool
+
+    def schedule(self, workflow: str, own_labels: dict[str, str]) -> Schedule:
+        """Raises InputError."""
+        if self.overlap not in list(Overlap):
+            raise InputError(
+                f"--overlap: expected allow, skip or cancel, got {quoted(self.overlap)}"
+            )
+        if (self.cron is None) == (self.every is None):
+            both = "not both" if self.cron is not None else "got neither"
+            raise InputError(f"give either --cron or --every, {both}")
+        try:
+            zone = zone_of(self.timezone)
+        except UnknownZoneError as error:
+            raise InputError(f"--timezone: {error}") from error
+        starts, ends = self.starts_at, self.ends_at
+        return Schedule(
+            id=self.name,
+            workflow=workflow,
+            version=self.version,
+            input=read_input(self.input_file, self.assignments),
+            labels=read_labels(self.labels),
+            cron=self.cron,
+            interval_s=None if self.every is None else parse_duration(self.every, "--every"),
+            timezone=self.timezone,
+            overlap=Overlap(self.overlap),
+            catch_up=self.catch_up,
+            is_paused=self.is_paused,
+            starts_at=None if starts is None else parse_moment(starts, "--starts-at", zone),
+            ends_at=None if ends is None else parse_moment(ends, "--ends-at", zone),
+            own_labels=own_labels,
+        )
+
+
+async def add(settings: Settings, wanted: Wanted) -> Seen:
+    """A workflow that is a file is stored, too; nothing is when something is wrong."""
+    file = Path(wanted.workflow)
+    workflow: Workflow | None = None
+    own_labels: dict[str, str] = {}
+    if wanted.workflow.partition(":")[0].endswith(FILES):
+        workflow, own_labels = _loaded(file, settings)
+    name = wanted.workflow if workflow is None else workflow.name
+    schedule = wanted.schedule(name, own_labels)
+    check_schedule(schedule, RealClock().now())
+    if workflow is not None:
+        async with looking(settings, is_made=True) as look:
+            await look.client.library.store(workflow)
+    async with keeping_schedules(settings) as (schedules, clock):
+        return await schedules.add(schedule), clock.now()
+
+
+async def load_page(settings: Settings, limit: int) -> tuple[Sequence[KeptSchedule], float]:
+    """Nothing where nothing was ever run."""
+    if not has_data(settings):
+        return (), 0.0
+    async with keeping_schedules(settings) as (schedules, clock):
+        return await schedules.list(limit=limit), clock.now()
+
+
+async def load_one(settings: Settings, name: str) -> Seen:
+    async with keeping_schedules(settings) as (schedules, clock):
+        return (await schedules.get(name)).kept, clock.now()
+
+
+async def pause(settings: Settings, name: str, *, is_paused: bool) -> Seen:
+    async with keeping_schedules(settings) as (schedules, clock):
+        return await schedules.pause(name, is_paused=is_paused), clock.now()
+
+
+async def remove(settings: Settings, name: str) -> None:
+    async with keeping_schedules(settings) as (schedules, _clock):
+        await schedules.remove(name)
+
+
+def print_added(kept: KeptSchedule, now: float, *, is_remote: bool, as_json: bool) -> None:
+    if as_json:
+        print(compact(schedule_document(kept, now)))
+        return
+    by = "an orchestrator" if is_remote else "'runnel dev'"
+    print(f"schedule '{kept.schedule.id}' runs '{kept.schedule.workflow}' {_when(kept.schedule)}")
+    _print_next_one(kept, now, f"while {by} is running")
+
+
+def print_paused(kept: KeptSchedule, now: float, *, as_json: bool) -> None:
+    if as_json:
+        print(compact(schedule_document(kept, now)))
+        return
+    what = "is paused" if kept.schedule.is_paused else "goes on"
+    print(f"schedule '{kept.schedule.id}' {what}")
+    _print_next_one(kept, now, "")
+
+
+def print_page(page: Sequence[KeptSchedule], now: float, limit: int, *, as_json: bool) -> None:
+    if as_json:
+        for kept in page:
+            print(compact(schedule_document(kept, now)))
+        return
+    if not page:
+        print("no schedules; make one with: runnel schedule add NAME WORKFLOW --cron '0 3 * * *'")
+        return
+    rows = [
+        [
+            Cell(kept.schedule.id, "bold"),
+            Cell(kept.schedule.workflow),
+            Cell(_when(kept.schedule)),
+            Cell(_state(kept, now)),
+            Cell(str(kept.progress.fired), "dim"),
+            Cell(short(kept.progress.last_error or "", ERROR_CHARS), "red"),
+        ]
+        for kept in page
+    ]
+    print_table(["NAME", "WORKFLOW", "WHEN", "NEXT", "FIRED", "PROBLEM"], rows)
+    if len(page) == limit:
+        print(f"(the first {limit}; --limit shows more)")
+
+
+def print_one(kept: KeptSchedule, now: float, *, as_json: bool) -> None:
+    if as_json:
+        print(compact(schedule_document(kept, now)))
+        return
+    print_styled([Cell(kept.schedule.id, "bold")])
+    for name, text in _facts(kept, now):
+        print_styled([Cell(f"  {name:<10}", "dim"), Cell(text)])
+    if kept.schedule.input:
+        print_styled([Cell("\ninput", "dim")])
+        print(pretty(kept.schedule.input))
+
+
+def print_next(kept: KeptSchedule, now: float, count: int, *, as_json: bool) -> None:
+    ticks = [in_zone(kept.schedule, tick) for tick in coming(kept, now, count)]
+    if as_json:
+        print(compact({"id": kept.schedule.id, "next_ticks": ticks}))
+    elif not ticks:
+        print(f"none: schedule '{kept.schedule.id}' {_state(kept, now)}")
+    for tick in ticks if not as_json else ():
+        print(tick)
+
+
+def _loaded(file: Path, settings: Settings) -> tuple[Workflow, dict[str, str]]:
+    """What `runnel run` would do with it; and where an embedded engine finds its functions."""
+    workflow = load_graph(file, settings).workflow
+    if settings.has_redis:
+        return workflow, {}
+    folder = folder_of(file)
+    make_importable([folder])
+    with results():
+        check_functions(workflow, file, settings)
+    return workflow, {SOURCE_LABEL: str(folder)}
+
+
+def _print_next_one(kept: KeptSchedule, now: float, where: str) -> None:
+    ticks = coming(kept, now, 1)
+    if ticks:
+        print(f"next: {in_zone(kept.schedule, ticks[0])} {where}".rstrip())
+
+
+def _when(schedule: Schedule) -> str:
+    if schedule.interval_s is not None:
+        return f"every {duration(schedule.interval_s)}"
+    zone = "" if schedule.timezone == "UTC" else f" {schedule.timezone}"
+    return f"at '{schedule.cron}'{zone}"
+
+
+def _state(kept: KeptSchedule, now: float) -> str:
+    if kept.schedule.is_paused:
+        return "is paused"
+    ticks = coming(kept, now, 1)
+    return in_zone(kept.schedule, ticks[0]) if ticks else "has ended"
+
+
+def _facts(kept: KeptSchedule, now: float) -> list[tuple[str, str]]:
+    schedule, progress = kept.schedule, kept.progress
+    version = "" if schedule.version is None else f", version {schedule.version}"
+    last = "" if progress.last_tick is None else local_time(progress.last_tick)
+    skipped = f"{progress.skipped:,} skipped" if progress.skipped else ""
+    missed = f"{progress.missed:,} missed" if progress.missed else ""
+    failed = f"{progress.failed:,} failed" if progress.failed else ""
+    counts = [f"{progress.fired:,} fired", skipped, missed, failed]
+    facts = [
+        ("workflow", schedule.workflow + version),
+        ("when", _when(schedule)),
+        ("overlap", f"{schedule.overlap}, catch-up {schedule.catch_up}"),
+        ("labels", shown_labels(schedule.labels)),
+        ("next", _state(kept, now)),
+        ("last", f"{last} {progress.last_execution or ''}".strip()),
+        ("ticks", ", ".join(text for text in counts if text)),
+        ("problem", progress.last_error or ""),
+    ]
+    return [(name, text) for name, text in facts if text]

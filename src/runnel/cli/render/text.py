@@ -1,0 +1,157 @@
+"""Numbers, times and texts as a person reads them."""
+
+import json
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from runnel.core.values import Json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+MINUTE_S = 60
+HOUR_S = 3_600
+DAY_S = 86_400
+RESERVED_LABELS = "runnel."
+
+
+def duration(seconds: float) -> str:
+    """`0.2 s`, `12 s`, `3m 20s`, `2h 05m`, `4d 3h`: never more than two units."""
+    seconds = max(0.0, seconds)
+    if seconds < 9.95:  # noqa: PLR2004  # rounds to 10.0, which has a digit too many
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < MINUTE_S:
+        return f"{whole} s"
+    if whole < HOUR_S:
+        return f"{whole // MINUTE_S}m {whole % MINUTE_S:02}s"
+    if whole < DAY_S:
+        return f"{whole // HOUR_S}h {whole % HOUR_S // MINUTE_S:02}m"
+    return f"{whole // DAY_S}d {whole % DAY_S // HOUR_S}h"
+
+
+def local_time(at: float) -> str:
+    """In the zone of the machine: people compare it with the clock on the wall."""
+    return datetime.fromtimestamp(at, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def clock_time(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
+
+
+def short(text: str, most: int) -> str:
+    """One line of at most `most` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def compact(value: Json) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
+
+
+def pretty(value: Json) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def count(number: int, noun: str, plural: str = "") -> str:
+    """`1 node`, `5 nodes`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def some(names: Sequence[str], most: int) -> str:
+    """The first names, and how many more there are."""
+    listed = ", ".join(names[:most])
+    return listed if len(names) <= most else f"{listed} and {len(names) - most:,} more"
+
+
+def shown_labels(labels: Mapping[str, str]) -> str:
+    """Those that the user gave: what Runnel notes for itself is of no interest."""
+    return " ".join(
+        f"{key}={value}" for key, value in labels.items() if not key.startswith(RESERVED_LABELS)
+    )
+
+
+# How each state looks: one glyph and one colour, the same in every command.
+
+
+class Look(NamedTuple):
+    glyph: str
+    style: str
+
+
+LOOKS: Mapping[str, Look] = {
+    "PENDING": Look("·", "dim"),
+    "QUEUED": Look("◌", "cyan"),
+    "RUNNING": Look("●", "bold blue"),
+    "WAITING": Look("◔", "yellow"),
+    "COMPLETED": Look("✓", "green"),
+    "FAILED": Look("✗", "bold red"),
+    "SKIPPED": Look("↷", "dim"),
+    "CANCELLED": Look("■", "magenta"),
+}
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+# For terminals and files that can't hold the glyphs above.
+ASCII = {"·": ".", "◌": "o", "●": "*", "◔": "~", "✓": "+", "✗": "x", "↷": ">", "■": "#"}
+
+
+# Columns that line up: in colour and cropped on a terminal, plain and whole in a pipe.
+
+GAP = "  "
+
+
+class Cell(NamedTuple):
+    text: str
+    style: str = ""
+
+
+def print_table(heads: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
+    """The last column is as long as it needs to be; on a terminal it is cut at the edge."""
+    table = [[Cell(head, "dim") for head in heads], *rows]
+    widths = [max(len(row[i].text) for row in table) for i in range(len(heads))]
+    widths[-1] = 0
+    if not is_styled():
+        for row in table:
+            print(
+                GAP.join(cell.text.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
+            )
+        return
+    room = shutil.get_terminal_size().columns
+    for row in table:
+        print_styled(_fit(row, widths, room))
+
+
+def print_styled(cells: Sequence[Cell]) -> None:
+    """One line of pieces; without styles when stdout is no terminal."""
+    if not is_styled():
+        print("".join(cell.text for cell in cells))
+        return
+    from rich.text import Text
+
+    _console().print(Text.assemble(*((cell.text, cell.style) for cell in cells)), soft_wrap=True)
+
+
+def is_styled() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+@cache
+def _console() -> "Console":
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+def _fit(row: Sequence[Cell], widths: Sequence[int], room: int) -> list[Cell]:
+    used = sum(widths) + len(GAP) * (len(widths) - 1)
+    cells = [
+        Cell(cell.text.ljust(width) + GAP, cell.style)
+        for cell, width in zip(row[:-1], widths[:-1], strict=True)
+    ]
+    last = row[-1].text
+    most = max(10, room - used)
+    return [*cells, Cell(last if len(last) <= most else last[: most - 1] + "…", row[-1].style)]

@@ -1,0 +1,196 @@
+"""Many executions of one workflow: one for each document of a file."""
+
+import csv
+import hashlib
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from runnel.authoring.documents.files import FILE_BYTES_MAX
+from runnel.authoring.input_schema import as_meant, value_problems
+from runnel.core.values import Json
+from runnel.core.wording import quoted, shown
+from runnel.core.workflow import Workflow
+from runnel.errors import InputError
+
+# The documents of a batch: one for each line of a JSONL or CSV file, each with a key.
+
+STDIN = "-"
+KEY_CHARS_MAX = 200
+PROBLEMS_MAX = 10
+LINE_BYTES_MAX = FILE_BYTES_MAX
+_KEY_BYTES = 12
+
+_canonical = msgspec.json.Encoder(order="deterministic").encode
+_RawLine = tuple[int, Json]
+
+
+class Document(msgspec.Struct, frozen=True):
+    """`key` is the same when the file is read again, wherever the line has moved to."""
+
+    line: int
+    key: str
+    data: bytes
+
+    @property
+    def input(self) -> Json:
+        return msgspec.json.decode(self.data)
+
+
+def read_documents(source: str, workflow: Workflow, *, id_field: str | None) -> list[Document]:
+    """All of them, judged before the first is submitted; raises InputError with the problems.
+
+    The key is the value at `id_field`, or else a hash of the content: equal lines are told apart
+    by their order.
+    """
+    _check_id_field(id_field)
+    lines = _lines(source, workflow.input)
+    problems: list[str] = []
+    found: dict[str, Document] = {}
+    repeated: Counter[str] = Counter()
+    for line, value in lines:
+        problems += _input_problems(line, value, workflow)
+        data = _canonical(value)
+        if id_field is None:
+            key = hashlib.blake2b(data, digest_size=_KEY_BYTES).hexdigest()
+            repeated[key] += 1
+            if repeated[key] > 1:
+                key = f"{key}#{repeated[key]}"
+        else:
+            key = _key(line, value, id_field, problems)
+            if key in found:
+                problems.append(
+                    f"line {line}: {id_field} is {quoted(key)}, as in line {found[key].line}"
+                )
+        found[key] = Document(line, key, data)
+    _refuse(source, problems)
+    if not found:
+        raise InputError(f"--inputs {source}: there is no document in it")
+    return list(found.values())
+
+
+def _check_id_field(path: str | None) -> None:
+    if path is not None and not all(path.split(".")):
+        raise InputError(f"--id-field: expected a name such as id or meta.number, got '{path}'")
+
+
+def _lines(source: str, schema: dict[str, Json] | None) -> Iterator[_RawLine]:
+    """The values in a file; raises InputError when it can't be read."""
+    is_csv = source.lower().endswith(".csv")
+    try:
+        with _opened(source) as file:
+            texts = _texts(file, source)
+            yield from _csv_lines(texts, source, schema) if is_csv else _json_lines(texts, source)
+    except OSError as error:
+        raise InputError(f"--inputs {source}: it can't be read: {error.strerror}") from error
+
+
+def _opened(source: str) -> AbstractContextManager[BinaryIO]:
+    return nullcontext(sys.stdin.buffer) if source == STDIN else Path(source).open("rb")
+
+
+def _texts(file: BinaryIO, source: str) -> Iterator[str]:
+    """One line after the other: a file may be without an end."""
+    number = 0
+    while line := file.readline(LINE_BYTES_MAX + 1):
+        number += 1
+        if len(line) > LINE_BYTES_MAX:
+            raise InputError(
+                f"--inputs {source}: line {number} is longer than {LINE_BYTES_MAX // 1_000_000} "
+                "MB; keep large data in files of its own, and pass their names"
+            )
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"--inputs {source}: line {number} is not UTF-8 text; save it as UTF-8"
+            ) from error
+
+
+def _json_lines(texts: Iterator[str], source: str) -> Iterator[_RawLine]:
+    """Empty lines are no documents."""
+    for number, line in enumerate(texts, start=1):
+        if line.strip():
+            try:
+                yield number, msgspec.json.decode(line)
+            except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
+                raise InputError(
+                    f"--inputs {source}: line {number} is not JSON: {error}; expected one JSON "
+                    "value per line, or a .csv file"
+                ) from error
+
+
+def _csv_lines(
+    texts: Iterator[str], source: str, schema: dict[str, Json] | None
+) -> Iterator[_RawLine]:
+    """Objects whose keys are the names in the first line, and whose values are texts.
+
+    Where the schema takes no text but a number, true or null, that is what they are.
+    """
+    reader = csv.reader(texts, strict=True)
+    try:
+        names = next(reader, [])
+        for name, count in Counter(names).items():
+            if count > 1:
+                raise InputError(
+                    f"--inputs {source}: two columns are named '{name}'; give each its own name"
+                )
+        for cells in reader:
+            if cells and len(cells) != len(names):
+                raise InputError(
+                    f"--inputs {source}: line {reader.line_num} has {len(cells)} columns, and the "
+                    f"first line {len(names)}; expected as many"
+                )
+            if cells:
+                row = zip(names, cells, strict=True)
+                yield reader.line_num, {name: _cell(schema, name, cell) for name, cell in row}
+    except csv.Error as error:
+        raise InputError(
+            f"--inputs {source}: line {reader.line_num} is not CSV: {error}; a cell with a comma "
+            "or a line break is put between double quotes"
+        ) from error
+
+
+def _cell(schema: dict[str, Json] | None, name: str, text: str) -> Json:
+    if schema is None:
+        return text
+    try:
+        return as_meant(schema, [name], [text, msgspec.json.decode(text)])
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return text
+
+
+def _input_problems(line: int, value: Json, workflow: Workflow) -> Sequence[str]:
+    if workflow.input is None:
+        return ()
+    found = value_problems(workflow.input, value, where="input")
+    return [f"line {line}: {problem}" for problem in found]
+
+
+def _key(line: int, value: Json, path: str, problems: list[str]) -> str:
+    found = value
+    for name in path.split("."):
+        found = found.get(name) if isinstance(found, dict) else None
+    if isinstance(found, int) and not isinstance(found, bool):
+        found = str(found)
+    if not isinstance(found, str) or not 0 < len(found) <= KEY_CHARS_MAX:
+        problems.append(
+            f"line {line}: expected {path} to be a text or a whole number, got {shown(found)}"
+        )
+        return f"line {line}"
+    return found
+
+
+def _refuse(source: str, problems: Sequence[str]) -> None:
+    if not problems:
+        return
+    listed = "".join(f"\n  - {problem}" for problem in problems[:PROBLEMS_MAX])
+    rest = len(problems) - PROBLEMS_MAX
+    more = f"\n  and {rest:,} more" if rest > 0 else ""
+    noun = "problem" if len(problems) == 1 else "problems"
+    raise InputError(f"--inputs {source}: {len(problems):,} {noun}{listed}{more}")

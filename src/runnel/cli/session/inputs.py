@@ -1,0 +1,197 @@
+"""Input and labels of an execution, as the command line gives them."""
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runnel.authoring.documents.files import FILE_BYTES_MAX, parse_data, read_data
+from runnel.authoring.input_schema import parse_assignments
+from runnel.cli.render.text import RESERVED_LABELS
+from runnel.core.graph import Graph
+from runnel.core.values import Json
+from runnel.core.workflow import CORE_HANDLERS, Node, Workflow
+from runnel.errors import InputError
+
+if TYPE_CHECKING:
+    from runnel.settings.model import Settings
+
+
+STDIN = "-"
+
+
+def read_input(
+    file: str | None, assignments: Sequence[str], schema: dict[str, Json] | None = None
+) -> Json:
+    """The file's value with the assignments laid over it; raises InputError."""
+    given = parse_assignments(assignments, schema=schema)
+    if file is None:
+        return given
+    value = read_value(file, "the input")
+    if not given:
+        return value
+    return lay_over(value, given, f"--input-file {file}")
+
+
+def read_value(file: str, what: str) -> Json:
+    """What a file or stdin holds; raises InputError, which says `what` was expected."""
+    return _read_stdin(what) if file == STDIN else _read_file(Path(file), what)
+
+
+def lay_over(value: Json, given: dict[str, Json], source: str) -> Json:
+    """Raises InputError when there is nothing that values could be added to."""
+    if not isinstance(value, dict):
+        raise InputError(
+            f"--input adds to an object, but {source} holds {_kind(value)}; give the whole input "
+            "by --input-file"
+        )
+    return _laid_over(value, given)
+
+
+def read_labels(words: Sequence[str], *, allows_reserved: bool = False) -> dict[str, str]:
+    labels: dict[str, str] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key.strip():
+            raise InputError(f"--label: expected KEY=VALUE, got '{word}'")
+        if key.startswith(RESERVED_LABELS) and not allows_reserved:
+            raise InputError(
+                f"--label: names that begin with '{RESERVED_LABELS}' are reserved, got '{key}'"
+            )
+        labels[key.strip()] = value
+    return labels
+
+
+def _read_file(path: Path, what: str) -> Json:
+    if path.is_file() and path.stat().st_size == 0:
+        raise InputError(f"{path}: it is empty; expected {what} as JSON or YAML")
+    return read_data(path)
+
+
+def _read_stdin(what: str) -> Json:
+    text = sys.stdin.read(FILE_BYTES_MAX + 1)
+    if not text.strip():
+        raise InputError(f"stdin is empty; expected {what} as JSON or YAML")
+    return parse_data(text, source="stdin")
+
+
+def _laid_over(below: dict[str, Json], above: dict[str, Json]) -> dict[str, Json]:
+    """Objects are merged, everything else is replaced."""
+    merged = dict(below)
+    for key, value in above.items():
+        known = merged.get(key)
+        if isinstance(known, dict) and isinstance(value, dict):
+            merged[key] = _laid_over(known, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _kind(value: Json) -> str:
+    kinds = {list: "a list", str: "a text", bool: "a boolean", int: "a number", float: "a number"}
+    return kinds.get(type(value), "nothing")
+
+
+# Workflow files for the commands: loaded, judged, and their neighbours made importable.
+
+
+def load_graph(path: Path, settings: "Settings") -> Graph:
+    """Raises InvalidWorkflowError with all problems, handlers that do not exist among them.
+
+    What a node's `retry` does not say is what the settings say now: that stays with it.
+    """
+    from runnel.core.validation import find_problems
+    from runnel.errors import InvalidWorkflowError
+
+    workflow = _load(path, settings)
+    problems = list(find_problems(workflow))
+    if not settings.is_remote:  # the workers of a server may have handlers of their own
+        problems += _handler_problems(workflow)
+    if problems:
+        raise InvalidWorkflowError(problems, source=str(path))
+    return Graph(workflow)
+
+
+def path_of(path: Path) -> Path:
+    """The file itself: of `flow.py:name` without the name of the workflow in it."""
+    from runnel.authoring.python_files import python_file
+
+    file = python_file(str(path))
+    return path if file is None else file.path
+
+
+def folder_of(path: Path) -> Path:
+    """Where the functions of a workflow are imported from."""
+    from runnel.authoring.python_files import python_file
+
+    file = python_file(str(path))
+    return path.parent.resolve() if file is None else file.folder
+
+
+def _load(path: Path, settings: "Settings") -> Workflow:
+    """A Python file is imported, and what it prints meanwhile is no result."""
+    from runnel.authoring.documents import load_file
+    from runnel.authoring.python_files import python_file
+    from runnel.cli.errors import results
+
+    file = python_file(str(path))
+    if file is None:
+        return load_file(path, retry=settings.retry)
+    from runnel.authoring.python_files import load_workflow
+
+    with results():
+        return load_workflow(file).to_workflow(retry=settings.retry)
+
+
+def check_functions(workflow: Workflow, source: Path, settings: "Settings") -> None:
+    """Raises InvalidWorkflowError for functions that can't be imported: found now, not after hours.
+
+    Those of `process` mode are left to their process: importing them may be what must not happen
+    here. Nothing is imported that the settings do not allow.
+    """
+    from runnel.app.wiring import local_functions
+    from runnel.authoring.functions import NotImportableError, locate
+    from runnel.errors import InvalidWorkflowError, NotAllowedError
+
+    allowed = local_functions(settings)
+    problems = []
+    for node in _nodes(workflow):
+        function = node.config.get("function")
+        is_python = node.handler == "python" and node.config.get("mode") != "process"
+        if is_python and isinstance(function, str) and "{{" not in function:
+            try:
+                allowed.check_name(function)
+                locate(function)
+            except (NotAllowedError, NotImportableError) as error:
+                problems.append(f"node '{node.id}': config.function: {error}")
+    if problems:
+        raise InvalidWorkflowError(problems, source=str(source))
+
+
+def make_importable(folders: Iterable[Path | str]) -> None:
+    """Puts each folder that exists, and the current one, where `import` looks first."""
+    wanted = [str(Path(folder).resolve()) for folder in folders if Path(folder).is_dir()]
+    for folder in reversed([*wanted, str(Path.cwd())]):
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+
+
+def _handler_problems(workflow: Workflow) -> Iterator[str]:
+    """Only built-in handlers can be reached from here: no worker would ever know another."""
+    from runnel.handlers import builtin_registry
+
+    known = {*builtin_registry().names(), *CORE_HANDLERS}
+    for node in _nodes(workflow):
+        if node.handler not in known:
+            yield (
+                f"node '{node.id}': no handler '{node.handler}'; there are: "
+                f"{', '.join(sorted(known))} (your own functions run by the handler 'python')"
+            )
+
+
+def _nodes(workflow: Workflow) -> Iterator[Node]:
+    pending = [workflow]
+    while pending:
+        current = pending.pop()
+        yield from current.nodes
+        pending += [node.child for node in current.nodes if node.child is not None]

@@ -1,0 +1,327 @@
+"""How far an execution has come, line by line, for whoever looks on."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from runnel.core import events as e
+from runnel.core.events import ExecutionCreated, ExecutionFinished, Wait
+from runnel.core.execution import Execution, NodeRun
+from runnel.core.ids import NO_ITEM, ExecutionId, root_of
+from runnel.core.states import EXECUTION_FINAL, NODE_FINAL, ExecutionState, NodeState
+from runnel.core.workflow import CLEAN_UP, Workflow
+from runnel.notify.hub import Happened
+from runnel.views.execution import waiting_items
+
+# What a person wants to see of a graph that is too large to be shown.
+ACTIVE = (NodeState.FAILED, NodeState.RUNNING, NodeState.WAITING)
+
+
+@dataclass(slots=True)
+class NodeLine:
+    """`note` is why it was skipped, failed or cancelled; `wait` and `detail` what it waits for.
+
+    A map has `detail` and `due` while all of its items wait.
+    """
+
+    node_id: str
+    parents: tuple[str, ...] = ()
+    state: NodeState = NodeState.PENDING
+    attempts: int = 0
+    started_at: float | None = None
+    finished_at: float | None = None
+    note: str = ""
+    wait: Wait | None = None
+    detail: str = ""
+    due: float | None = None
+    items: int | None = None
+    items_settled: int = 0
+    early_start: tuple[int, float] | None = None
+
+    @property
+    def is_final(self) -> bool:
+        return self.state in NODE_FINAL
+
+
+class Progress:
+    """Nodes in the order of the workflow; `counts` and `active` make a frame cost no walk.
+
+    `changed` gathers the lines that have moved, in order, until somebody clears it.
+    """
+
+    def __init__(self, execution_id: str, workflow: Workflow) -> None:
+        self.execution_id = execution_id
+        self.name = workflow.name
+        self.state = ExecutionState.PENDING
+        self.started_at: float | None = None
+        self.finished_at: float | None = None
+        self.error = ""
+        self.lines: dict[str, NodeLine] = {
+            node.id: NodeLine(node.id, node.dependencies) for node in workflow.nodes
+        }
+        self.clean_up = frozenset(n.id for n in workflow.nodes if n.run_when in CLEAN_UP)
+        self.counts: Counter[NodeState] = Counter({NodeState.PENDING: len(self.lines)})
+        self.active: dict[NodeState, dict[str, NodeLine]] = {state: {} for state in ACTIVE}
+        self.changed: list[NodeLine] = []
+
+    @classmethod
+    def of(cls, execution: Execution) -> "Progress":
+        """From where a stored execution stands."""
+        progress = cls(execution.id, execution.graph.workflow)
+        progress.catch_up(execution)
+        progress.changed.clear()
+        return progress
+
+    def catch_up(self, execution: Execution) -> None:
+        """To where the stored execution stands, whatever was told of it before."""
+        self.state = execution.state
+        self.started_at = execution.started_at
+        self.finished_at = execution.finished_at
+        self.error = str(execution.error or "")
+        for compiled, run in zip(execution.graph.nodes, execution.nodes, strict=True):
+            _copy(self, self.lines[compiled.node.id], run)
+        for index, found in execution.maps.items():
+            line = self.lines[execution.graph.nodes[index].node.id]
+            line.items, line.items_settled = found.count, found.settled
+            waiting = waiting_items(found)
+            if waiting is not None:
+                line.detail, line.due = waiting.text, waiting.due
+
+    @property
+    def is_final(self) -> bool:
+        return self.state in EXECUTION_FINAL
+
+    @property
+    def settled(self) -> int:
+        return sum(self.counts[state] for state in NODE_FINAL)
+
+    def waiting(self) -> list[NodeLine]:
+        """Nodes that wait, and maps all of whose items do."""
+        maps = (line for line in self.active[NodeState.RUNNING].values() if line.detail)
+        return [*self.active[NodeState.WAITING].values(), *maps]
+
+    def move(self, line: NodeLine, state: NodeState) -> None:
+        self.counts[line.state] -= 1
+        self.counts[state] += 1
+        if line.state in ACTIVE:
+            del self.active[line.state][line.node_id]
+        if state in ACTIVE:
+            self.active[state][line.node_id] = line
+        line.state = state
+        if state is not NodeState.WAITING:
+            line.wait, line.due, line.detail = None, None, ""
+
+    def settle(self, line: NodeLine, state: NodeState, at: float, *, note: str = "") -> None:
+        line.finished_at = at
+        line.note = note
+        self.move(line, state)
+        self.changed.append(line)
+
+    def start(self, node_id: str, attempt: int, at: float) -> None:
+        """User code begins. That may be told before the event that queued it: then it is kept
+        until that comes, so that nothing seems to begin before its parents have ended.
+        """
+        line = self.lines[node_id]
+        if line.state is NodeState.QUEUED and line.attempts == attempt:
+            line.started_at = at
+            self.move(line, NodeState.RUNNING)
+            self.changed.append(line)
+        elif attempt > line.attempts:
+            line.early_start = (attempt, at)
+
+    def queue(self, node_id: str, attempt: int) -> None:
+        line = self.lines[node_id]
+        line.attempts = attempt
+        line.started_at = None
+        self.move(line, NodeState.QUEUED)
+        early, line.early_start = line.early_start, None
+        if early is not None:
+            self.start(node_id, *early)
+
+
+def _copy(progress: Progress, line: NodeLine, run: NodeRun) -> None:
+    if line.state is not run.state:
+        progress.move(line, run.state)
+        progress.changed.append(line)
+    line.attempts = run.attempt
+    line.started_at, line.finished_at = run.started_at, run.finished_at
+    line.wait, line.detail, line.due = run.wait, run.detail or run.key, run.due
+    line.note = run.reason or ("" if run.error is None else str(run.error))
+
+
+# Events folded into a progress: what the live view and the plain lines are made from.
+
+
+def fold(progress: Progress, at: float, events: Sequence[e.AnyEvent]) -> None:
+    for event in events:
+        apply = _APPLY.get(type(event))
+        if apply is not None:
+            apply(progress, event, at)
+
+
+def _on_execution_started(progress: Progress, _event: e.ExecutionStarted, at: float) -> None:
+    progress.state, progress.started_at = ExecutionState.RUNNING, at
+
+
+def _on_taken(progress: Progress, event: e.NodesTaken, at: float) -> None:
+    """Nothing happens, so nothing is said: they are shown as they were."""
+    for taken in event.taken:
+        line = progress.lines[taken.node]
+        if taken.item == NO_ITEM:
+            line.finished_at, line.note = at, taken.detail or str(taken.skip or "")
+            is_done = taken.skip is None
+            progress.move(line, NodeState.COMPLETED if is_done else NodeState.SKIPPED)
+        else:
+            line.items_settled += 1
+
+
+def _on_finished(progress: Progress, event: e.ExecutionFinished, at: float) -> None:
+    progress.state, progress.finished_at = event.state, at
+    progress.error = str(event.error or "")
+
+
+def _on_closing(progress: Progress, event: e.ExecutionClosing, at: float) -> None:
+    reason = str(event.error or event.outcome)
+    for node_id, line in progress.lines.items():
+        is_spared = node_id in progress.clean_up and not event.is_abrupt
+        if line.state is NodeState.PENDING and not is_spared:
+            progress.settle(line, NodeState.CANCELLED, at, note=reason)
+
+
+def _on_queued(progress: Progress, event: e.NodeQueued, _at: float) -> None:
+    if event.item == NO_ITEM:
+        progress.queue(event.node, event.attempt)
+    else:
+        _end_wait_of_items(progress.lines[event.node])
+
+
+def _on_started(progress: Progress, event: e.NodeStarted, _at: float) -> None:
+    if event.item == NO_ITEM:
+        progress.start(event.node, progress.lines[event.node].attempts, event.started_at)
+
+
+def _on_completed(progress: Progress, event: e.NodeCompleted, at: float) -> None:
+    line = progress.lines[event.node]
+    if event.item != NO_ITEM:
+        _settle_item(progress, line)
+        return
+    line.started_at = event.started_at or line.started_at
+    progress.settle(line, NodeState.COMPLETED, at)
+
+
+def _on_failed(progress: Progress, event: e.NodeFailed, at: float) -> None:
+    line = progress.lines[event.node]
+    if event.item != NO_ITEM:
+        _settle_item(progress, line)
+        return
+    line.started_at = event.started_at or line.started_at
+    progress.settle(line, NodeState.FAILED, at, note=str(event.error))
+
+
+def _on_skipped(progress: Progress, event: e.NodeSkipped, at: float) -> None:
+    line = progress.lines[event.node]
+    if event.item != NO_ITEM:
+        _settle_item(progress, line)
+        return
+    progress.settle(line, NodeState.SKIPPED, at, note=event.detail or str(event.reason))
+
+
+def _on_cancelled(progress: Progress, event: e.NodeCancelled, at: float) -> None:
+    line = progress.lines[event.node]
+    if event.item != NO_ITEM:
+        _settle_item(progress, line)
+    elif not line.is_final:
+        progress.settle(line, NodeState.CANCELLED, at, note=event.reason)
+
+
+def _on_retry_planned(progress: Progress, event: e.RetryPlanned, _at: float) -> None:
+    if event.item == NO_ITEM:
+        line = progress.lines[event.node]
+        progress.move(line, NodeState.WAITING)
+        line.wait, line.due, line.note = e.Wait.RETRY, event.due, str(event.error)
+        progress.changed.append(line)
+
+
+def _on_waits(progress: Progress, event: e.NodeWaits, at: float) -> None:
+    if event.item != NO_ITEM:
+        return
+    line = progress.lines[event.node]
+    line.started_at = line.started_at or at
+    line.attempts = line.attempts if event.attempt is None else event.attempt
+    progress.move(line, NodeState.WAITING)
+    line.wait, line.due, line.detail = event.wait, event.due, event.detail
+    progress.changed.append(line)
+
+
+def _on_map_started(progress: Progress, event: e.MapStarted, at: float) -> None:
+    line = progress.lines[event.node]
+    line.attempts, line.started_at, line.items = 1, at, event.count
+    progress.move(line, NodeState.RUNNING)
+    progress.changed.append(line)
+
+
+def _end_wait_of_items(line: NodeLine) -> None:
+    line.detail, line.due = "", None
+
+
+def _settle_item(progress: Progress, line: NodeLine) -> None:
+    _end_wait_of_items(line)
+    line.items_settled += 1
+    progress.changed.append(line)
+
+
+# Any: each function takes the one event type that it is registered for.
+_APPLY: dict[type, Callable[[Progress, Any, float], None]] = {
+    e.NodesTaken: _on_taken,
+    e.ExecutionStarted: _on_execution_started,
+    e.ExecutionFinished: _on_finished,
+    e.ExecutionClosing: _on_closing,
+    e.NodeQueued: _on_queued,
+    e.NodeStarted: _on_started,
+    e.NodeCompleted: _on_completed,
+    e.NodeFailed: _on_failed,
+    e.NodeSkipped: _on_skipped,
+    e.NodeCancelled: _on_cancelled,
+    e.RetryPlanned: _on_retry_planned,
+    e.NodeWaits: _on_waits,
+    e.MapStarted: _on_map_started,
+}
+
+
+# Child executions that are not final: a tree is over when its root and all of these are.
+
+
+class Offspring:
+    """Known by what the engine of this process tells of them, and by `add`."""
+
+    def __init__(self) -> None:
+        self._unfinished: dict[ExecutionId, dict[ExecutionId, None]] = {}
+
+    def add(self, child: ExecutionId) -> None:
+        self._unfinished.setdefault(root_of(child), {})[child] = None
+
+    def end(self, child: ExecutionId) -> None:
+        root = root_of(child)
+        of_tree = self._unfinished.get(root, {})
+        of_tree.pop(child, None)
+        if not of_tree:
+            self._unfinished.pop(root, None)
+
+    def see(self, what: Happened) -> None:
+        execution_id = ExecutionId(what.execution_id)
+        if root_of(execution_id) == execution_id:
+            return
+        for event in what.events:
+            if isinstance(event, ExecutionCreated):
+                self.add(execution_id)
+            elif isinstance(event, ExecutionFinished):
+                self.end(execution_id)
+
+    def has(self, execution_id: ExecutionId) -> bool:
+        """Whether there are any `of` it."""
+        return root_of(execution_id) in self._unfinished
+
+    def of(self, execution_id: ExecutionId) -> Sequence[ExecutionId]:
+        """Those of the tree that this execution belongs to, oldest first."""
+        return list(self._unfinished.get(root_of(execution_id), ()))

@@ -1,0 +1,277 @@
+"""Dead letters by the names that people type, and how they are retried."""
+
+import base64
+import binascii
+import hashlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from math import inf, isfinite, nextafter
+
+import msgspec
+
+from runnel.client.operations import queue_name
+from runnel.client.reruns import Rerun
+from runnel.client.store_client import Client
+from runnel.core.effects import DeadLetter
+from runnel.core.execution import Execution
+from runnel.core.ids import NO_ITEM, ExecutionId, root_of
+from runnel.core.states import ExecutionState
+from runnel.core.values import Json
+from runnel.core.wording import listed, printable
+from runnel.errors import InputError, NotFoundError, WrongStateError
+from runnel.ports.archive import Archive, LetterFilter
+from runnel.views.execution import moment
+
+PAGE = 500
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+def name_of(letter: DeadLetter) -> str:
+    """`execution/node`, or `execution/node/item`: the same in every process, and no other's.
+
+    A command that could not be decided has no node: a short hash stands in its place.
+    """
+    token = letter.token
+    if not token.node_id:
+        return f"{token.execution_id}/~{digest_of(letter)}"
+    item = "" if token.item == NO_ITEM else f"/{token.item}"
+    return f"{token.execution_id}/{printable(token.node_id)}{item}"
+
+
+def digest_of(letter: DeadLetter) -> str:
+    """Tells it from all others of the same moment."""
+    return _digest(msgspec.json.encode(letter))
+
+
+def check_editable(letter: DeadLetter) -> None:
+    """Raises InputError for one that can't be retried with another config."""
+    if "." in letter.token.execution_id:
+        raise InputError(
+            f"dead letter {name_of(letter)} is of a child execution, whose config can't be "
+            "changed: change the workflow, and rerun its root with --newest"
+        )
+
+
+async def all_letters(archive: Archive, wanted: LetterFilter) -> AsyncIterator[DeadLetter]:
+    """Newest first, whatever the `limit`."""
+    wanted = msgspec.structs.replace(wanted, limit=PAGE)
+    while True:
+        page = await archive.list_dead_letters(wanted)
+        for letter in page:
+            yield letter
+        if len(page) < PAGE:
+            return
+        wanted = msgspec.structs.replace(wanted, after=page[-1])
+
+
+async def find_letter(archive: Archive, text: str) -> DeadLetter:
+    """By its name, of which the execution may be cut short; or by the execution alone.
+
+    Raises NotFoundError for one that does not exist or is not the only one.
+    """
+    execution, slash, rest = text.strip().partition("/")
+    found = [each async for each in _beginning_with(archive, execution)]
+    if slash:
+        found = [each for each in found if name_of(each).partition("/")[2] == rest]
+    exact = [each for each in found if each.token.execution_id == execution]
+    found = exact or found
+    if not found:
+        raise NotFoundError(
+            "dead letter", printable(text), hint="'runnel dlq list' shows those that exist"
+        )
+    if len(found) > 1:
+        names = listed([name_of(each) for each in found])
+        raise NotFoundError("single dead letter", printable(text), hint=f"there are: {names}")
+    return found[0]
+
+
+async def letters_of(archive: Archive, root: ExecutionId) -> list[DeadLetter]:
+    """Of an execution and of all its children: a rerun of it retries them together."""
+    found = all_letters(archive, LetterFilter(execution=root))
+    return [each async for each in found if root_of(each.token.execution_id) == root]
+
+
+async def retry_letters(
+    client: Client,
+    archive: Archive,
+    letters: Sequence[DeadLetter],
+    *,
+    configs: Mapping[str, Json] | None = None,
+) -> ExecutionId:
+    """A rerun of what failed in the execution of these letters, which are gone then.
+
+    Called again, because it was cut off or by two at once, it is the same rerun. `configs` replace
+    those of nodes; what an earlier retry has replaced stays so. Raises WrongStateError, InputError.
+    """
+    root = root_of(letters[0].token.execution_id)
+    await _check(archive, root, letters[0])
+    kept = _replaced(await client.load(root), letters)
+    wanted = Rerun(is_whole=False, configs={**kept, **(configs or {})})
+    key = f"dead letters {_digest(_encode(wanted.configs))}"
+    new_id = await client.rerun(root, wanted, idempotency_key=key)
+    await archive.delete_dead_letters(letters)
+    return new_id
+
+
+async def _beginning_with(archive: Archive, execution: str) -> AsyncIterator[DeadLetter]:
+    try:
+        execution.encode()
+    except UnicodeEncodeError:  # half a surrogate pair, which no store takes, is in no id
+        return
+    async for letter in all_letters(archive, LetterFilter(execution=execution)):
+        yield letter
+
+
+async def _check(archive: Archive, root: ExecutionId, letter: DeadLetter) -> None:
+    name = name_of(letter)
+    header = await archive.get_header(root) if root else None
+    if header is None:
+        why = "its execution was deleted" if root else "it is of no execution"
+        raise WrongStateError(
+            f"dead letter {name}: {why}, so it can't be retried; "
+            f"'runnel dlq purge {name}' removes it"
+        )
+    if header.state is ExecutionState.COMPLETED:
+        raise WrongStateError(
+            f"dead letter {name}: its execution completed all the same, by another attempt; "
+            f"'runnel dlq purge {name}' removes it"
+        )
+
+
+def _replaced(former: Execution, letters: Sequence[DeadLetter]) -> dict[str, Json]:
+    """Configs that are not those of the workflow, because its failed tasks had others."""
+    nodes = {node.id: node.config for node in former.graph.workflow.nodes}
+    found = {
+        letter.token.node_id: msgspec.json.decode(letter.config)
+        for letter in letters
+        if letter.token.execution_id == former.id and letter.token.node_id in nodes
+    }
+    return {node_id: config for node_id, config in found.items() if config != nodes[node_id]}
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=4).hexdigest()
+
+
+# Dead letters in pages and by the many: listed, retried and purged by what they have in common.
+
+
+class Retried(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the letters of one execution: a rerun, or why there is none."""
+
+    root: ExecutionId
+    letters: Sequence[DeadLetter]
+    execution_id: ExecutionId | None = None
+    error: InputError | None = None
+
+
+class _Place(msgspec.Struct, frozen=True, array_like=True):
+    """Where a page ended: the time of its last letter, and which of that time it was."""
+
+    at: float
+    digest: str
+
+
+def letter_document(letter: DeadLetter) -> dict[str, Json]:
+    token = letter.token
+    return {
+        "name": name_of(letter),
+        "execution_id": token.execution_id,
+        "workflow": letter.workflow,
+        "node": token.node_id,
+        "item": None if token.item == NO_ITEM else token.item,
+        "attempts": token.attempt,
+        "queue": queue_name(letter.queue),
+        "handler": letter.handler,
+        "reason": letter.reason,
+        "error": str(letter.error),
+        "traceback": letter.error.traceback,
+        "config": msgspec.json.decode(letter.config),
+        "rejected_at": moment(letter.rejected_at),
+    }
+
+
+async def letter_page(
+    archive: Archive, wanted: LetterFilter, *, after: str | None
+) -> tuple[Sequence[DeadLetter], str | None]:
+    """A page, newest first, and the text that the next one comes `after`; None behind the last.
+
+    Purges between two pages skip nothing. Raises InputError for a text that is none of ours.
+    """
+    if after is None:
+        found = await archive.list_dead_letters(wanted)
+    else:
+        found = await _page_behind(archive, wanted, _place_in(after))
+    return found, _text_of(found[-1]) if len(found) == wanted.limit else None
+
+
+async def letters_by_root(
+    archive: Archive, wanted: LetterFilter
+) -> Mapping[ExecutionId, Sequence[DeadLetter]]:
+    """For each execution that has a wanted letter all of its letters: a rerun retries them
+    together. The one with the oldest letter first.
+    """
+    roots: dict[ExecutionId, None] = {}
+    found = [each async for each in all_letters(archive, LetterFilter())]
+    trees: dict[ExecutionId, list[DeadLetter]] = {}
+    for letter in reversed(found):
+        trees.setdefault(root_of(letter.token.execution_id), []).append(letter)
+    chosen = [each async for each in all_letters(archive, wanted)]
+    for letter in reversed(chosen):
+        roots[root_of(letter.token.execution_id)] = None
+    return {root: trees[root] for root in roots if root in trees}
+
+
+async def retry_each(
+    client: Client,
+    archive: Archive,
+    trees: Mapping[ExecutionId, Sequence[DeadLetter]],
+    *,
+    configs: Mapping[str, Json] | None = None,
+) -> AsyncIterator[Retried]:
+    """One after the other; what can't be retried is told, and the others are."""
+    for root, letters in trees.items():
+        try:
+            new_id = await retry_letters(client, archive, letters, configs=configs)
+        except InputError as error:
+            yield Retried(root=root, letters=letters, error=error)
+        else:
+            yield Retried(root=root, letters=letters, execution_id=new_id)
+
+
+async def _page_behind(
+    archive: Archive, wanted: LetterFilter, place: _Place
+) -> Sequence[DeadLetter]:
+    """When its last letter is gone, those of the same moment come again rather than never."""
+    before = min(wanted.before, nextafter(place.at, inf))
+    rest = msgspec.structs.replace(wanted, before=before)
+    found: list[DeadLetter] = []
+    async for letter in all_letters(archive, rest):
+        if letter.rejected_at == place.at and digest_of(letter) == place.digest:
+            found.clear()
+            continue
+        if letter.rejected_at < place.at and len(found) >= wanted.limit:
+            break
+        found.append(letter)
+    return found[: wanted.limit]
+
+
+def _text_of(letter: DeadLetter) -> str:
+    place = _Place(letter.rejected_at, digest_of(letter))
+    return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
+
+
+def _place_in(text: str) -> _Place:
+    try:
+        data = base64.urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4))
+        place = msgspec.json.decode(data, type=_Place)
+    except (ValueError, binascii.Error, msgspec.MsgspecError) as error:
+        raise _odd(text) from error
+    if not isfinite(place.at):
+        raise _odd(text)
+    return place
+
+
+def _odd(text: str) -> InputError:
+    shown = text.encode(errors="backslashreplace").decode()[:40]
+    return InputError(f"after: expected `next` of the previous page, got '{shown}'")

@@ -1,0 +1,306 @@
+"""One node of an execution, in all detail: its attempts, what it got, what came out."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import msgspec
+
+from runnel.client.values import RESOLVE_ERRORS, Resolver
+from runnel.core import events as e
+from runnel.core.codec import decode_entry
+from runnel.core.execution import Execution, NodeRun
+from runnel.core.ids import NO_ITEM, ExecutionId, NodeId
+from runnel.core.states import NodeState
+from runnel.core.values import Json, Value
+from runnel.core.wording import name_hint, printable
+from runnel.core.workflow import ErrorInfo
+from runnel.errors import NotFoundError
+from runnel.ports import Backend
+from runnel.views.execution import moment, wait_text, waiting_items
+from runnel.views.node import Attempt, Happened, Outcome, attempts_of, events_of
+
+ITEMS = 50
+# A larger value is not loaded to be shown: its size is.
+SHOWN_BYTES_MAX = 1024 * 1024
+
+NO_ATTEMPT = Attempt(number=0, outcome=Outcome.QUEUED)
+
+_STATES = {
+    Outcome.QUEUED: NodeState.QUEUED,
+    Outcome.RUNNING: NodeState.RUNNING,
+    Outcome.WAITING: NodeState.WAITING,
+    Outcome.COMPLETED: NodeState.COMPLETED,
+    Outcome.SKIPPED: NodeState.SKIPPED,
+    Outcome.FAILED: NodeState.FAILED,
+    Outcome.CANCELLED: NodeState.CANCELLED,
+    Outcome.LOST: NodeState.WAITING,
+    Outcome.DEFERRED: NodeState.WAITING,
+}
+
+
+class ItemView(msgspec.Struct, frozen=True, kw_only=True):
+    """One item of a map; `attempts` is how many there were."""
+
+    item: int
+    state: NodeState
+    attempts: int
+    worker: str
+    started_at: float | None
+    finished_at: float | None
+    error: ErrorInfo | None
+    output: Json
+    child_id: str | None
+
+
+class ItemsPage(msgspec.Struct, frozen=True, kw_only=True):
+    """By their place in the list; `next` is the one to go on behind, None at the end."""
+
+    count: int
+    settled: int
+    items: Sequence[ItemView]
+    next: int | None
+
+
+class NodeDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """`config` is what the last attempt got, with secrets by name; `config_error` says why not.
+
+    `inputs` are the outputs of its parents. A value of more than SHOWN_BYTES_MAX is a sentence
+    that says how large it is. `items` is there for a map, unless an item of it was asked for.
+    """
+
+    execution_id: str
+    node_id: str
+    item: int | None
+    handler: str
+    state: NodeState
+    attempts: Sequence[Attempt]
+    config: Json
+    config_error: str | None
+    inputs: dict[str, Json]
+    output: Json
+    error: ErrorInfo | None
+    reason: str | None
+    waits_for: str | None
+    due: float | None
+    started_at: float | None
+    finished_at: float | None
+    dependencies: dict[str, NodeState]
+    child_id: str | None
+    is_cached: bool
+    items: ItemsPage | None
+
+
+class Nodes:
+    def __init__(
+        self, backend: Backend, load: Callable[[ExecutionId], Awaitable[Execution]]
+    ) -> None:
+        self._backend = backend
+        self._load = load
+
+    async def get(
+        self,
+        execution_id: ExecutionId,
+        node_id: str,
+        *,
+        item: int | None = None,
+        items_after: int = -1,
+        items_limit: int = ITEMS,
+    ) -> NodeDetail:
+        """Raises NotFoundError for an execution, a node or an item that there is not."""
+        execution = await self._load(execution_id)
+        index = execution.graph.index.get(NodeId(node_id))
+        if index is None:
+            hint = name_hint(node_id, execution.graph.index).strip(" ();")
+            raise NotFoundError("node", printable(node_id), hint=hint)
+        if item is not None:
+            _check_item(execution, index, item)
+        entries = await self._backend.archive.load(execution_id)
+        look = _Look(execution, index, entries, self._backend)
+        number = NO_ITEM if item is None else item
+        page = None
+        if item is None and index in execution.maps:
+            page = await look.items(items_after, items_limit)
+        return await look.detail(number, page)
+
+
+def _check_item(execution: Execution, index: int, item: int) -> None:
+    found = execution.maps.get(index)
+    if found is None or not 0 <= item < found.count:
+        there = "it is no map" if found is None else f"it has {found.count:,}"
+        name = f"{execution.graph.nodes[index].node.id}[{item}]"
+        raise NotFoundError("item", name, hint=there)
+
+
+class _Look:
+    def __init__(
+        self, execution: Execution, index: int, entries: Sequence[bytes], backend: Backend
+    ) -> None:
+        self._execution = execution
+        self._index = index
+        self._node = execution.graph.nodes[index]
+        self._blobs = backend.blobs
+        self._happened = list(events_of(entries, self._node.node.id))
+        self._taken = _taken_items(entries, self._node.node.id)
+
+    async def detail(self, item: int, page: ItemsPage | None) -> NodeDetail:
+        execution, node = self._execution, self._node
+        attempts = attempts_of(self._happened, item=item)
+        run = execution.nodes[self._index] if item == NO_ITEM else None
+        state = self._item_state(item, attempts) if run is None else run.state
+        last = attempts[-1] if attempts else NO_ATTEMPT
+        config, config_error = await self._config(item, has_begun=bool(attempts))
+        waits_for, due = self._waits(run, item)
+        error = last.error if run is None else run.error
+        return NodeDetail(
+            execution_id=execution.id,
+            node_id=node.node.id,
+            item=None if item == NO_ITEM else item,
+            handler=node.node.handler,
+            state=state,
+            attempts=attempts,
+            config=config,
+            config_error=config_error,
+            inputs=await self._inputs(),
+            output=await self._shown(self._output(item)),
+            error=None if state is NodeState.COMPLETED else error,
+            reason=self._reason(run, item, last),
+            waits_for=waits_for,
+            due=due,
+            started_at=run.started_at if run else last.started_at,
+            finished_at=run.finished_at if run else last.finished_at,
+            dependencies={
+                execution.graph.nodes[each].node.id: execution.nodes[each].state
+                for each in node.parents
+            },
+            child_id=last.child_id,
+            is_cached=last.is_cached,
+            items=page,
+        )
+
+    async def items(self, after: int, limit: int) -> ItemsPage:
+        found = self._execution.maps[self._index]
+        wanted = range(max(0, after + 1), min(found.count, max(0, after + 1) + limit))
+        by_item: dict[int, list[Happened]] = {item: [] for item in wanted}
+        for each in self._happened:
+            item = getattr(each.event, "item", NO_ITEM)
+            if item in by_item:
+                by_item[item].append(each)
+        views = [await self._item(item, by_item[item]) for item in wanted]
+        is_last = not wanted or wanted[-1] == found.count - 1
+        return ItemsPage(
+            count=found.count,
+            settled=found.settled,
+            items=views,
+            next=None if is_last else wanted[-1],
+        )
+
+    async def _item(self, item: int, happened: Sequence[Happened]) -> ItemView:
+        attempts = attempts_of(happened, item=item)
+        last = attempts[-1] if attempts else NO_ATTEMPT
+        return ItemView(
+            item=item,
+            state=self._item_state(item, attempts),
+            attempts=len(attempts),
+            worker=last.worker,
+            started_at=last.started_at,
+            finished_at=last.finished_at,
+            error=last.error,
+            output=await self._shown(_output_in(happened, item) or self._taken.get(item)),
+            child_id=last.child_id,
+        )
+
+    def _item_state(self, item: int, attempts: Sequence[Attempt]) -> NodeState:
+        if not attempts:
+            if item in self._taken:
+                return NodeState.COMPLETED
+            is_over = self._execution.nodes[self._index].is_final
+            return NodeState.CANCELLED if is_over else NodeState.PENDING
+        last = attempts[-1]
+        run = self._execution.run(self._index, item)
+        return _STATES[last.outcome] if run is None else run.state
+
+    async def _config(self, item: int, *, has_begun: bool) -> tuple[Json, str | None]:
+        if not has_begun:
+            return None, None
+        try:
+            return await Resolver(self._execution, self._blobs).config(self._index, item), None
+        except RESOLVE_ERRORS as error:
+            return None, str(error)
+
+    async def _inputs(self) -> dict[str, Json]:
+        nodes = self._execution.graph.nodes
+        runs = [(nodes[each].node.id, self._execution.nodes[each]) for each in self._node.parents]
+        return {name: await self._shown(run.output) for name, run in runs if run.output is not None}
+
+    def _output(self, item: int) -> Value | None:
+        if item == NO_ITEM:
+            return self._execution.nodes[self._index].output
+        return _output_in(self._happened, item) or self._taken.get(item)
+
+    def _reason(self, run: NodeRun | None, item: int, last: Attempt) -> str | None:
+        if run is not None:
+            return run.reason or None
+        if item in self._taken:
+            return f"taken over from {self._execution.rerun_of}"
+        return last.reason or None
+
+    def _waits(self, run: NodeRun | None, item: int) -> tuple[str | None, float | None]:
+        if run is None:
+            active = self._execution.run(self._index, item)
+            return (None, None) if active is None else (wait_text(active), active.due)
+        if run.state is NodeState.PENDING and not self._execution.is_final:
+            nodes, runs = self._execution.graph.nodes, self._execution.nodes
+            names = [nodes[each].node.id for each in self._node.parents if not runs[each].is_final]
+            return (f"nodes {', '.join(names)}" if names else None), None
+        found = self._execution.maps.get(self._index)
+        waiting = None if found is None else waiting_items(found)
+        if waiting is not None:
+            return waiting.text, waiting.due
+        return wait_text(run), run.due
+
+    async def _shown(self, value: Value | None) -> Json:
+        if value is None:
+            return None
+        if value.blob is None:
+            return value.decode()
+        if value.size > SHOWN_BYTES_MAX:
+            return f"({value.size:,} bytes, which is too large to be shown)"
+        return msgspec.json.decode(await self._blobs.get(value.blob))
+
+
+def _output_in(happened: Sequence[Happened], item: int) -> Value | None:
+    for each in happened:
+        if isinstance(each.event, e.NodeCompleted) and each.event.item == item:
+            return each.event.output
+    return None
+
+
+def _taken_items(entries: Sequence[bytes], node: NodeId) -> Mapping[int, Value]:
+    """Of a rerun: the items that the former execution had completed."""
+    return {
+        taken.item: taken.output
+        for data in entries
+        if b"NodesTaken" in data
+        for event in decode_entry(data).events
+        if isinstance(event, e.NodesTaken)
+        for taken in event.taken
+        if taken.node == node and taken.item != NO_ITEM and taken.output is not None
+    }
+
+
+def detail_document(detail: NodeDetail) -> dict[str, Json]:
+    """As programs get it, from `--json` and over HTTP: moments are ISO-8601 texts in UTC."""
+    document: dict[str, Json] = msgspec.to_builtins(detail)
+    parts = [document, *document["attempts"]]
+    if detail.items is not None:
+        parts += document["items"]["items"]
+    for part in parts:
+        for field in _MOMENTS & part.keys():
+            part[field] = moment(part[field])
+    for attempt in document["attempts"]:
+        attempt["logs"] = [
+            {"at": moment(at), "level": level, "text": text} for at, level, text in attempt["logs"]
+        ]
+    return document
+
+
+_MOMENTS = frozenset({"queued_at", "started_at", "finished_at", "next_at", "due"})

@@ -1,0 +1,184 @@
+"""The three ways in which a template goes wrong; each says where, in which template, and why."""
+
+import math
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from itertools import islice
+
+from runnel.core.values import Json
+from runnel.errors import RunnelError
+
+SHOWN_CHARS = 80
+SHOWN_NAMES = 10
+COMPARED_NAMES = 1000
+
+
+class TemplateError(RunnelError):
+    """The shape of the three: `problem` is the sentence, the place is added on the way out."""
+
+    code = "template"
+
+    def __init__(
+        self, problem: str, *, template: str | None = None, where: str | None = None
+    ) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.template = template
+        self.where = where
+
+    def placed(self, *, template: str | None = None, where: str | None = None) -> None:
+        """Fill in what is not known yet: the code that finds a problem can't see its place."""
+        self.template = self.template or template
+        self.where = self.where or where
+
+    def __str__(self) -> str:
+        shown = self.template and shorten(self.template)
+        return ": ".join(part for part in (self.where, shown, self.problem) if part)
+
+
+class TemplateSyntaxError(TemplateError):
+    """A template or condition that is not part of the language; found before anything runs."""
+
+    code = "template_syntax"
+
+
+class TemplateEvaluationError(TemplateError):
+    """All values are there, but they do not fit what the template does with them."""
+
+    code = "template_evaluation"
+
+
+class MissingValueError(TemplateError):
+    """A path that leads nowhere; the only error that `default(…)` and `is defined` forgive.
+
+    With `key` None, `path` itself is what is missing. `found` says what `path` is instead of an
+    object; `names` are those that do exist there.
+    """
+
+    code = "missing_value"
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        key: str | int | None = None,
+        found: str | None = None,
+        names: Iterable[str] = (),
+    ) -> None:
+        known = [str(name) for name in islice(names, COMPARED_NAMES)]
+        super().__init__(_sentence(path, key, found, known))
+        self.path = path
+        self.key = key
+        self.found = found
+        self.names = tuple(known[:SHOWN_NAMES])
+
+
+def _sentence(path: str, key: str | int | None, found: str | None, names: list[str]) -> str:
+    if key is None:
+        return f"there is no {_quote(path)}" + known_names(path, names, intro="there is")
+    if found is None:
+        head = f"{_quote(path)} has no {_quote(key)}"
+        return head + (known_names(str(key), names) or "; it is empty")
+    return f"{_quote(path)} is {found}, it has no {_quote(key)}" + _way_out(found, key)
+
+
+def _way_out(found: str, key: str | int) -> str:
+    if found == "null":
+        return "; add | default(…) if it may be missing"
+    if found.startswith("a list") and isinstance(key, str):
+        return "; take an item first, as in [0]"
+    return ""
+
+
+def known_names(
+    wanted: str, names: list[str], *, intro: str = "it has", most: int = SHOWN_NAMES
+) -> str:
+    """`; it has: a, b (did you mean 'a'?)`, or nothing when there are no names."""
+    if not names:
+        return ""
+    listed = ", ".join(shorten(name) for name in names[:most])
+    more = ", …" if len(names) > most else ""
+    close = get_close_matches(shorten(wanted), names, n=1)
+    hint = f" (did you mean {_quote(close[0])}?)" if close else ""
+    return f"; {intro}: {listed}{more}{hint}"
+
+
+def shorten(text: str) -> str:
+    return text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…"
+
+
+def _quote(name: str | int) -> str:
+    return f"'{shorten(name)}'" if isinstance(name, str) else f"[{name}]"
+
+
+# How large a template, its parts and its results may be.
+
+SOURCE_BYTES_MAX = 64 * 1024
+NODES_MAX = 500
+DEPTH_MAX = 50
+TREE_DEPTH_MAX = 100
+
+# Jinja's parser takes about 15 stack frames a bracket: 25 leave most of Python's 1,000 free.
+BRACKETS_MAX = 25
+# `not not x`, `- - x` and `a if b else c if d else e` cost it one frame each.
+CHAIN_MAX = 50
+
+TEXT_BYTES_MAX = 1024 * 1024
+ITEMS_MAX = 100_000
+INTEGER_MAX = 2**63 - 1
+DIGITS_MAX = 15
+
+# All that one evaluation (of a whole tree) may build, so that many large texts are refused as well.
+BUILT_BYTES_MAX = 16 * 1024 * 1024
+ITEM_BYTES = 8
+
+CACHED_SOURCES = 1024
+
+
+# What the language leaves out of Jinja's, and what to write instead.
+
+_ARITHMETIC = {
+    "Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "FloorDiv": "//", "Mod": "%", "Pow": "**",
+}  # fmt: skip
+_REASONS: Mapping[str, str] = {
+    "Call": "calls are not part of templates; filters are written value | name",
+    "Concat": "'~' is not part of templates; put the text around {{ … }}, or use | join",
+    "Pos": "a '+' before a value means nothing; remove it",
+    "Slice": "slices are not part of templates; take one item, as in [0] or [-1]",
+    "Tuple": "'( , )' is not part of templates; write a list: [a, b]",
+}
+
+
+def reason_against(construct: str) -> str:
+    """`construct` is the name of the class by which Jinja knows it."""
+    if construct in _ARITHMETIC:
+        return (
+            f"arithmetic ('{_ARITHMETIC[construct]}') is not part of templates; "
+            "compute it in a node and refer to its result"
+        )
+    return _REASONS.get(construct, f"'{construct}' is not part of templates")
+
+
+def checked_literal(value: Json) -> Json:
+    """The value itself; refuses what Jinja can read but JSON can't hold."""
+    if isinstance(value, int) and abs(value) > INTEGER_MAX:
+        raise TemplateSyntaxError("a whole number beyond 64 bits; pass it as a string")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise TemplateSyntaxError("a number too large for a float; pass it as a string")
+    if isinstance(value, str) and not value.isascii():
+        _check_characters(value)
+    return value
+
+
+def _check_characters(value: str) -> None:
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise TemplateSyntaxError("half of a surrogate pair is not a character") from error
+
+
+def check_count(name: str, found: int, *, least: int, most: int) -> None:
+    if least <= found <= most:
+        return
+    wanted = str(least) if least == most else f"{least} to {most}"
+    raise TemplateSyntaxError(f"'{name}' takes {wanted} arguments, got {found}")

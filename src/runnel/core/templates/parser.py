@@ -1,0 +1,199 @@
+"""From the source of one expression to its node: a plain path here, all else through Jinja."""
+
+import re
+from functools import lru_cache
+
+import msgspec
+
+from runnel.core.templates.errors import (
+    BRACKETS_MAX,
+    CACHED_SOURCES,
+    CHAIN_MAX,
+    SOURCE_BYTES_MAX,
+    TemplateSyntaxError,
+)
+from runnel.core.templates.filters import size_of
+from runnel.core.templates.nodes import Key, Node, Path, Reference, reference_to
+
+# Cuts a text into what is literal and what is between `{{` and `}}`, before anything parses it.
+#
+# Brackets are counted here because Jinja's parser is recursive: what passes can't exhaust the
+# stack.
+
+OPENING = re.compile(r"\{[{%#]")
+_CLOSES = {"(": ")", "[": "]", "{": "}"}
+_TOKEN = re.compile(
+    r"""
+      (?P<string> '[^'\\]*(?:\\.[^'\\]*)*' | "[^"\\]*(?:\\.[^"\\]*)*" )
+    | (?P<quote> ['"] )
+    | (?P<open> [(\[{] )
+    | (?P<close> [)\]}] )
+    | (?P<prefix> \bnot\b | [-+] )
+    | (?P<otherwise> \belse\b )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+# Python warns about any other escape, and that warning is an exception for who asks for it.
+_ESCAPE = re.compile(
+    r"""\\(?:['"\\abfnrtv] | x[0-9a-fA-F]{2} | u[0-9a-fA-F]{4} | (?P<unknown>.))""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+class Hole(msgspec.Struct, frozen=True):
+    """What stands between `{{` and `}}`, stripped."""
+
+    source: str
+
+
+def pieces_of(text: str) -> list[str | Hole]:
+    """Literal strings and Holes in order, no empty literal among them."""
+    check_size(text)
+    pieces: list[str | Hole] = []
+    start = 0
+    while opening := OPENING.search(text, start):
+        _check_opening(text, opening.start())
+        end = _end_of_hole(text, opening.end())
+        pieces += [text[start : opening.start()], Hole(text[opening.end() : end].strip())]
+        start = end + len("}}")
+    pieces.append(text[start:])
+    return [piece for piece in pieces if piece != ""]
+
+
+def check_size(source: str) -> None:
+    if len(source) > SOURCE_BYTES_MAX or size_of(source) > SOURCE_BYTES_MAX:
+        raise TemplateSyntaxError(
+            f"the template is longer than {SOURCE_BYTES_MAX:,} bytes; pass long text as input"
+        )
+
+
+def check_expression(source: str) -> None:
+    """Raises TemplateSyntaxError unless brackets match and nothing is nested too deeply."""
+    if _scan(source, 0) is not None:
+        raise TemplateSyntaxError("'}}' without '{{' before it")
+
+
+def _check_opening(text: str, start: int) -> None:
+    opening = text[start : start + 2]
+    if opening != "{{":
+        what = "statements" if opening == "{%" else "comments"
+        raise TemplateSyntaxError(
+            f"{what} ('{opening}') are not part of templates, only {{{{ … }}}} is; "
+            f"for these two characters as text write {{{{ '{opening}' }}}}"
+        )
+    if text[start + 2 : start + 3] in {"-", "+"}:
+        raise _no_trimming("{{" + text[start + 2])
+
+
+def _end_of_hole(text: str, start: int) -> int:
+    end = _scan(text, start)
+    if end is None:
+        raise TemplateSyntaxError(
+            "'{{' is never closed by '}}'; for these two characters as text write {{ '{{' }}"
+        )
+    if text[end - 1] == "-":
+        raise _no_trimming("-}}")
+    return end
+
+
+def _no_trimming(found: str) -> TemplateSyntaxError:
+    return TemplateSyntaxError(
+        f"'{found}' (white space control) is not part of templates; remove the sign, "
+        "or put a space before a number's"
+    )
+
+
+def _scan(text: str, start: int) -> int | None:
+    """Index of the first `}}` outside brackets and strings; None when there is none."""
+    brackets: list[str] = []
+    chain = alternatives = 0
+    chain_end = start
+    while token := _TOKEN.search(text, start):
+        start = token.end()
+        match token.lastgroup:
+            case "string":
+                _check_escapes(token[0])
+            case "quote":
+                raise TemplateSyntaxError(f"a string that begins with {token[0]} is never closed")
+            case "open":
+                brackets.append(token[0])
+            case "close":
+                if not brackets and text.startswith("}}", token.start()):
+                    return token.start()
+                if not brackets or _CLOSES[brackets.pop()] != token[0]:
+                    raise TemplateSyntaxError(f"'{token[0]}' closes nothing that is open")
+            case "prefix":
+                is_next = not text[chain_end : token.start()].strip()
+                chain = chain + 1 if is_next else 1
+                chain_end = token.end()
+            case _:
+                alternatives += 1
+        if len(brackets) > BRACKETS_MAX or max(chain, alternatives) > CHAIN_MAX:
+            raise too_deep()
+    if brackets:
+        raise TemplateSyntaxError(f"'{brackets[-1]}' is never closed")
+    return None
+
+
+def too_deep() -> TemplateSyntaxError:
+    return TemplateSyntaxError(
+        f"nested too deeply: at most {BRACKETS_MAX} brackets inside each other, "
+        f"{CHAIN_MAX} of 'not', '-' or 'else' in a row"
+    )
+
+
+def _check_escapes(literal: str) -> None:
+    for escape in _ESCAPE.finditer(literal):
+        if escape["unknown"]:
+            raise TemplateSyntaxError(
+                f"'{escape[0]}' is not an escape; write '\\\\' for a backslash "
+                "(known: \\n \\r \\t \\b \\f \\\\ \\' \\\" \\xHH \\uHHHH)"
+            )
+
+
+# Words with which a path can't begin: `not[0]` negates a list.
+NO_ROOTS = frozenset({"not", "true", "false", "none", "True", "False", "None"})
+
+_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+_INDEX = r"0|[1-9][0-9]{0,8}"
+_QUOTED = r"'[ !#-&(-\[\]-~]*'|\"[ !#-&(-\[\]-~]*\""
+_STEP = re.compile(rf"\.({_NAME})|\.({_INDEX})|\[(-?(?:{_INDEX}))\]|\[({_QUOTED})\]")
+_PATH = re.compile(rf"({_NAME})((?:{_STEP.pattern})*)")
+
+
+class Parsed(msgspec.Struct, frozen=True):
+    node: Node
+    references: frozenset[Reference]
+
+
+@lru_cache(maxsize=CACHED_SOURCES)
+def parse(source: str) -> Parsed:
+    """Raises TemplateSyntaxError for everything that is not one expression of the language."""
+    check_size(source)
+    plain = parse_path(source)
+    if plain is not None:
+        return plain
+    if not source.strip():
+        raise TemplateSyntaxError("it is empty; expected an expression such as fetch.result")
+    check_expression(source)
+    # Importing Jinja takes about 60 ms, more than the rest of a cold start: only who needs it pays.
+    from runnel.core.templates.jinja_syntax import parse_with_jinja
+
+    node, references = parse_with_jinja(source)
+    return Parsed(node=node, references=references)
+
+
+def parse_path(source: str) -> Parsed | None:
+    """The way of most templates, `fetch.result[0].name`; None leaves it to Jinja."""
+    found = _PATH.fullmatch(source)
+    if found is None or found[1] in NO_ROOTS:
+        return None
+    reference = reference_to(found[1], tuple(map(_key, _STEP.finditer(found[2]))))
+    return Parsed(node=Path(reference), references=frozenset({reference}))
+
+
+def _key(step: re.Match[str]) -> Key:
+    name, index, bracketed_index, quoted = step.groups()
+    if name is not None:
+        return str(name)
+    return str(quoted[1:-1]) if quoted is not None else int(index or bracketed_index)

@@ -1,0 +1,467 @@
+"""The settings of the handlers that come with Runnel: what `config` may and must hold for each.
+
+A handler that is not in the table is a user's own: nothing is known about its settings. None
+stands for a handler that takes any settings.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
+from urllib.parse import urlsplit
+
+import msgspec
+
+from runnel.core.validation.checks import (
+    ABOVE_ZERO,
+    BOOLEAN,
+    TEXT,
+    Check,
+    at_least,
+    is_number,
+    one_of,
+)
+from runnel.core.validation.checks import whole_number as whole
+from runnel.core.values import Json
+from runnel.core.wording import did_you_mean, quoted, shown
+from runnel.core.workflow import (
+    CHILD_WORKFLOW,
+    CORE_HANDLERS,
+    SLEEP,
+    TIMEOUT_S_DEFAULT,
+    WAIT_FOR_SIGNAL,
+    Node,
+)
+
+# What the config of the handlers that reach outside may hold: HTTP, language models, programs.
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+RESPONSE_KINDS = ("auto", "json", "text")
+PARSE_KINDS = ("text", "json", "lines")
+REDIRECTS_MAX = 20
+RESPONSE_BYTES_MAX = 64 * 1024 * 1024
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_CLASS = re.compile(r"[1-5]xx")
+_OF_CONNECTIONS = frozenset(
+    {"content-length", "transfer-encoding", "connection", "keep-alive", "upgrade", "te", "trailer"}
+)
+_MOCK_KEYS = {"delay", "response", "status"}
+
+
+def is_url(value: Json) -> bool:
+    """Of the web, with a host and without a password, which would end up in logs and proxies."""
+    if not isinstance(value, str) or not value.isprintable() or " " in value:
+        return False
+    try:
+        parts = urlsplit(value)
+        is_whole = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        return False
+    return parts.scheme in {"http", "https"} and is_whole and "@" not in parts.netloc
+
+
+def is_status(value: Json) -> bool:
+    if isinstance(value, str):
+        return _CLASS.fullmatch(value) is not None
+    return isinstance(value, int) and not isinstance(value, bool) and 100 <= value <= 599  # noqa: PLR2004
+
+
+def _is_plain(value: Json) -> bool:
+    return isinstance(value, str) or is_number(value)
+
+
+def _are_headers(value: Json) -> bool:
+    return isinstance(value, dict) and all(
+        _TOKEN.fullmatch(name) and _is_plain(each) and _is_header_text(str(each))
+        for name, each in value.items()
+    )
+
+
+def _is_header_text(text: str) -> bool:
+    return text.isascii() and text.isprintable()
+
+
+def _are_params(value: Json) -> bool:
+    def fits(each: Json) -> bool:
+        return isinstance(each, bool) or _is_plain(each)
+
+    return isinstance(value, dict) and all(
+        fits(each) or (isinstance(each, list) and all(map(fits, each))) for each in value.values()
+    )
+
+
+def _are_variables(value: Json) -> bool:
+    return isinstance(value, dict) and all(
+        _VARIABLE.fullmatch(name) and _is_plain(each) and "\0" not in str(each)
+        for name, each in value.items()
+    )
+
+
+def _is_auth(value: Json) -> bool:
+    return (
+        isinstance(value, dict)
+        and set(value) == {"username", "password"}
+        and all(isinstance(each, str) for each in value.values())
+    )
+
+
+def _is_delay(value: Json) -> bool:
+    if isinstance(value, list):
+        is_pair = len(value) == 2 and all(map(is_number, value))  # noqa: PLR2004
+        return is_pair and 0 <= value[0] <= value[1]
+    return is_number(value) and value >= 0
+
+
+def _is_mock(value: Json) -> bool:
+    if not isinstance(value, dict):
+        return isinstance(value, bool)
+    status = value.get("status", 200)
+    statuses = status if isinstance(status, list) else [status]
+    return (
+        set(value) <= _MOCK_KEYS
+        and _is_delay(value.get("delay", 0))
+        and bool(statuses)
+        and all(isinstance(each, int) and is_status(each) for each in statuses)
+    )
+
+
+def _are_statuses(value: Json) -> bool:
+    return isinstance(value, list) and all(map(is_status, value))
+
+
+def _are_messages(value: Json) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(_is_message, value))
+
+
+def _is_message(value: Json) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("role"), str)
+
+
+def _is_command(value: Json) -> bool:
+    if isinstance(value, str):
+        return bool(value.strip()) and "\0" not in value
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(_is_plain(each) and "\0" not in str(each) for each in value)
+        and bool(str(value[0]).strip())
+    )
+
+
+def _are_codes(value: Json) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(each, int) and not isinstance(each, bool) and 0 <= each <= 255  # noqa: PLR2004
+        for each in value
+    )
+
+
+def _up_to(most: int) -> Check:
+    def fits(value: Json) -> bool:
+        return whole(0).fits(value) and value <= most
+
+    schema = {"type": "integer", "minimum": 0, "maximum": most}
+    return Check(f"a whole number from 0 to {most:,}", fits, schema)
+
+
+# For editors: what is inside may be a template, so only the kind is said.
+_OBJECT = {"type": "object"}
+_LIST = {"type": "array"}
+_TEXT = {"type": "string"}
+
+ANYTHING = Check("any value", lambda _: True)
+OBJECT = Check("an object", lambda value: isinstance(value, dict), _OBJECT)
+STRING = Check("a text", lambda value: isinstance(value, str), _TEXT)
+URL = Check("a URL as https://host/path, without a user or password in it", is_url, _TEXT)
+HEADERS = Check("an object of header to text, in ASCII and on one line each", _are_headers, _OBJECT)
+STATUSES = Check("a list of statuses such as [404, '5xx']", _are_statuses, _LIST)
+BYTES = Check(
+    f"a whole number from 1 to {RESPONSE_BYTES_MAX:,}",
+    lambda value: whole(1).fits(value) and value <= RESPONSE_BYTES_MAX,
+    {"type": "integer", "minimum": 1, "maximum": RESPONSE_BYTES_MAX},
+)
+MOCK = Check(
+    "true, false, or an object of delay (seconds, or [least, most]), response and status",
+    _is_mock,
+    {"type": ["boolean", "object"]},
+)
+AUTH = Check("an object of username and password", _is_auth, _OBJECT)
+PARAMS = Check(
+    "an object of name to text, number, true or false, or a list of them", _are_params, _OBJECT
+)
+MESSAGES = Check("a list of objects with role and content", _are_messages, _LIST)
+COMMAND = Check(
+    "a program and its arguments as a list of texts", _is_command, {"type": ["array", "string"]}
+)
+VARIABLES = Check("an object of variable to text", _are_variables, _OBJECT)
+CODES = Check("a list of exit codes from 0 to 255", _are_codes, _LIST)
+
+HTTP: Mapping[str, Check] = {
+    "url": URL,
+    "method": one_of(METHODS),
+    "headers": HEADERS,
+    "params": PARAMS,
+    "json": ANYTHING,
+    "body": STRING,
+    "auth": AUTH,
+    "timeout_seconds": ABOVE_ZERO,
+    "connect_timeout_seconds": ABOVE_ZERO,
+    "ok_statuses": STATUSES,
+    "retry_statuses": STATUSES,
+    "max_redirects": _up_to(REDIRECTS_MAX),
+    "max_response_bytes": BYTES,
+    "response": one_of(RESPONSE_KINDS),
+    "mock": MOCK,
+}
+LLM: Mapping[str, Check] = {
+    "model": TEXT,
+    "prompt": STRING,
+    "system": STRING,
+    "messages": MESSAGES,
+    "temperature": Check(
+        "a number from 0 to 2",
+        lambda value: is_number(value) and 0 <= value <= 2,  # noqa: PLR2004
+        {"type": "number", "minimum": 0, "maximum": 2},
+    ),
+    "max_tokens": whole(1),
+    "response_format": OBJECT,
+    "extra": OBJECT,
+    "stream": BOOLEAN,
+    "base_url": URL,
+    "api_key": TEXT,
+    "headers": HEADERS,
+    "timeout_seconds": ABOVE_ZERO,
+    "connect_timeout_seconds": ABOVE_ZERO,
+    "max_response_bytes": BYTES,
+    "mock": MOCK,
+}
+SHELL: Mapping[str, Check] = {
+    "command": COMMAND,
+    "shell": BOOLEAN,
+    "env": VARIABLES,
+    "cwd": TEXT,
+    "stdin": STRING,
+    "timeout_seconds": ABOVE_ZERO,
+    "max_output_bytes": BYTES,
+    "parse": one_of(PARSE_KINDS),
+    "ok_exit_codes": CODES,
+    "no_retry_exit_codes": CODES,
+}
+
+Config = Mapping[str, Json]
+
+
+def http_rules(config: Config) -> Iterator[str]:
+    """What no setting shows by itself; each sentence begins with the one that is wrong."""
+    if "url" not in config and not config.get("mock"):
+        yield f"url: expected {URL.expected}; without one, say mock: true"
+    if "json" in config and "body" in config:
+        yield "body: expected either json or body, got both"
+    if config.get("method", "GET") in {"GET", "HEAD"} and config.keys() & {"json", "body"}:
+        yield "method: a request with json or body needs another one, such as POST"
+    yield from _framing(config)
+    if "auth" in config and any(name.lower() == "authorization" for name in _names(config)):
+        yield "auth: expected either auth or a header Authorization, got both"
+
+
+def llm_rules(config: Config) -> Iterator[str]:
+    yield from _framing(config)
+    if ("prompt" in config) == ("messages" in config):
+        got = "both" if "prompt" in config else "neither"
+        yield f"prompt: expected either prompt or messages, got {got}"
+    if "system" in config and "messages" in config:
+        yield "system: expected it with prompt only; put it into messages as role 'system'"
+    if "model" not in config and not config.get("mock"):
+        yield f"model: expected {TEXT.expected}; without one, say mock: true"
+    if config.get("mock") is not True and isinstance(config.get("extra"), dict):
+        own = sorted(set(config["extra"]) & {"model", "messages", "stream"})
+        if own:
+            yield f"extra: '{own[0]}' has a setting of its own; use that"
+
+
+def shell_rules(config: Config) -> Iterator[str]:
+    command, by_shell = config.get("command"), config.get("shell", False)
+    if isinstance(command, str) and by_shell is False:
+        yield (
+            "command: expected a list such as [git, log], got a text; only with shell: true does "
+            "a shell read it"
+        )
+    if isinstance(command, list) and by_shell is True:
+        yield "command: expected a text with shell: true, got a list; a list needs no shell"
+
+
+def _framing(config: Config) -> Iterator[str]:
+    """Said twice, and differently, a proxy and a server would each see other requests in one."""
+    for name in _names(config):
+        if name.lower() in _OF_CONNECTIONS:
+            yield f"headers: '{name}' follows from the request itself; leave it out"
+
+
+RULES: Mapping[str, Callable[[Config], Iterator[str]]] = {
+    "call_external_service": http_rules,
+    "external_service": http_rules,
+    "llm_service": llm_rules,
+    "shell": shell_rules,
+}
+
+
+def _names(config: Config) -> list[str]:
+    headers = config.get("headers")
+    return list(headers) if isinstance(headers, dict) else []
+
+
+_FUNCTION = re.compile(r"[\w.]+:[\w.]+")
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """A value with a template in it is judged when it is known, unless it must be literal."""
+
+    check: Check
+    is_required: bool = False
+    is_literal: bool = False
+
+
+def _is_function(value: Json) -> bool:
+    return isinstance(value, str) and _FUNCTION.fullmatch(value) is not None
+
+
+FUNCTION = Check(
+    "the path of a function as 'module:name'",
+    _is_function,
+    {"type": "string", "pattern": f"^{_FUNCTION.pattern}$"},
+)
+
+DATA_PROCESSOR = "data_processor"
+OPERATIONS: Mapping[str, tuple[str, ...]] = {
+    "pick": ("fields", "missing"),
+    "map": ("field", "fields", "set", "missing"),
+    "filter": ("field", "op", "value", "where", "match"),
+    "merge": ("deep",),
+    "aggregate": ("function", "field", "aggregates"),
+    "sort": ("by", "descending"),
+    "group": ("by", "aggregates"),
+}
+"""The settings of each operation of `data_processor`, besides `operation` and `data`."""
+
+_HTTP = {name: Setting(check) for name, check in HTTP.items()}
+SETTINGS: Mapping[str, Mapping[str, Setting] | None] = {
+    "input": None,
+    "output": None,
+    SLEEP: {"seconds": Setting(at_least(0), is_required=True)},
+    WAIT_FOR_SIGNAL: {
+        "signal": Setting(TEXT, is_required=True),
+        "timeout_seconds": Setting(at_least(0)),
+        "on_timeout": Setting(one_of(("fail", "complete")), is_literal=True),
+    },
+    CHILD_WORKFLOW: {"input": Setting(ANYTHING)},
+    "python": {
+        "function": Setting(FUNCTION, is_required=True),
+        "args": Setting(OBJECT),
+        "mode": Setting(one_of(("auto", "thread", "process", "loop"))),
+    },
+    DATA_PROCESSOR: {
+        "operation": Setting(one_of(tuple(OPERATIONS)), is_required=True),
+        "data": Setting(ANYTHING, is_required=True),
+        **dict.fromkeys(chain.from_iterable(OPERATIONS.values()), Setting(ANYTHING)),
+    },
+    "call_external_service": _HTTP,
+    "external_service": _HTTP,
+    "llm_service": {name: Setting(check) for name, check in LLM.items()},
+    "shell": {name: Setting(check, is_required=name == "command") for name, check in SHELL.items()},
+}
+_OF_OPERATIONS = frozenset(chain.from_iterable(OPERATIONS.values()))
+_TIMEOUT_INSTEAD = {
+    SLEEP: "remove it",
+    WAIT_FOR_SIGNAL: "put it into the config",
+    CHILD_WORKFLOW: "put it on the child workflow",
+}
+NO_MAP = frozenset({SLEEP, WAIT_FOR_SIGNAL})
+
+
+def setting_problems(node: Node) -> Iterator[str]:
+    """Without the name of the node, which the caller puts before them."""
+    settings = SETTINGS.get(node.handler)
+    if settings is not None:
+        yield from _against(node.handler, node.config, settings, is_resolved=False)
+    if node.handler == DATA_PROCESSOR:
+        yield from _of_other_operations(node)
+    if node.handler in NO_MAP and node.for_each is not None:
+        yield f"for_each: the handler '{node.handler}' waits once and takes no list; remove it"
+    if node.handler in CORE_HANDLERS:
+        yield from _without_effect(node)
+    if node.handler == CHILD_WORKFLOW and node.child is None:
+        yield "config: the handler 'workflow' needs a workflow to run: add definition or file"
+    if node.handler != CHILD_WORKFLOW and node.child is not None:
+        yield (
+            f"child: only the handler 'workflow' runs a child workflow, this node's is "
+            f"{quoted(node.handler)}"
+        )
+
+
+def config_problems(handler: str, config: Mapping[str, Json]) -> Iterator[str]:
+    """As `setting_problems`, for a config in which all templates are filled in."""
+    yield from _against(handler, config, SETTINGS.get(handler) or {}, is_resolved=True)
+
+
+def _without_effect(node: Node) -> Iterator[str]:
+    """The engine itself does these handlers: what limits workers would silently do nothing."""
+    for name in ("concurrency_key", "resource_tag", "queue", "soft_timeout_seconds"):
+        if getattr(node, name) is not None:
+            yield (
+                f"{name}: the handler '{node.handler}' is run by no worker, so it would have no "
+                "effect; remove it"
+            )
+    if node.timeout_seconds != TIMEOUT_S_DEFAULT:
+        instead = _TIMEOUT_INSTEAD[node.handler]
+        yield (
+            f"timeout_seconds: the handler '{node.handler}' is run by no worker, so it would have "
+            f"no effect; {instead}"
+        )
+
+
+def _against(
+    handler: str,
+    config: Mapping[str, Json],
+    settings: Mapping[str, Setting],
+    *,
+    is_resolved: bool,
+) -> Iterator[str]:
+    for name, value in config.items():
+        setting = settings.get(name)
+        if setting is None:
+            hint = did_you_mean(name, settings) or f"; it has: {', '.join(settings)}"
+            yield f"config.{name}: the handler '{handler}' has no such setting{hint}"
+        elif not setting.check.fits(value) and (
+            setting.is_literal or is_resolved or not _has_template(value)
+        ):
+            yield f"config.{name}: expected {setting.check.expected}, got {shown(value)}"
+    for name, setting in settings.items():
+        if setting.is_required and name not in config:
+            yield (
+                f"config.{name}: the handler '{handler}' needs it; expected "
+                f"{setting.check.expected}"
+            )
+    if handler in RULES:
+        for problem in RULES[handler](config):
+            setting = config.get(problem.partition(":")[0])
+            if is_resolved or not _has_template(setting):
+                yield f"config.{problem}"
+
+
+def _of_other_operations(node: Node) -> Iterator[str]:
+    operation = node.config.get("operation")
+    own = OPERATIONS.get(operation) if isinstance(operation, str) else None
+    if own is None:
+        return
+    for name in node.config:
+        if name in _OF_OPERATIONS and name not in own:
+            known = ", ".join(own)
+            yield f"config.{name}: the operation '{operation}' has no such setting; it has: {known}"
+
+
+def _has_template(value: Json) -> bool:
+    if isinstance(value, str):
+        return "{{" in value
+    if isinstance(value, dict):
+        return any(map(_has_template, value.values()))
+    return isinstance(value, list) and any(map(_has_template, value))

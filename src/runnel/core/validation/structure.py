@@ -1,0 +1,278 @@
+"""The graph of a workflow that may be wrong: what can be started in which order, and what can't."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from runnel.core.ids import NodeId
+from runnel.core.wording import listed, name_hint, quoted, shorten
+from runnel.core.workflow import Node, Workflow
+
+
+class Structure:
+    """Nodes by index; unknown, repeated and self dependencies are left out of the edges.
+
+    `order` has parents before children and leaves out every node on or behind a cycle.
+    """
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self.nodes = nodes
+        self.index: dict[NodeId, int] = {}
+        for at, node in enumerate(nodes):
+            self.index.setdefault(node.id, at)
+        self.parents = [self._parents(at, node) for at, node in enumerate(nodes)]
+        self.children: list[list[int]] = [[] for _ in nodes]
+        for at, parents in enumerate(self.parents):
+            for parent in parents:
+                self.children[parent].append(at)
+        self.order = self._order()
+
+    def id(self, at: int) -> str:
+        return self.nodes[at].id
+
+    def _parents(self, at: int, node: Node) -> list[int]:
+        known = (self.index.get(parent) for parent in dict.fromkeys(node.dependencies))
+        return [parent for parent in known if parent is not None and parent != at]
+
+    def _order(self) -> list[int]:
+        """Kahn's algorithm."""
+        missing = [len(parents) for parents in self.parents]
+        queue = deque(at for at, count in enumerate(missing) if not count)
+        order = []
+        while queue:
+            at = queue.popleft()
+            order.append(at)
+            for child in self.children[at]:
+                missing[child] -= 1
+                if not missing[child]:
+                    queue.append(child)
+        return order
+
+
+def dependency_problems(structure: Structure) -> Iterator[str]:
+    for node in structure.nodes:
+        seen: set[NodeId] = set()
+        for parent in node.dependencies:
+            if parent in seen:
+                problem = f"the dependency {quoted(parent)} is given twice; keep one"
+            elif parent == node.id:
+                problem = "it depends on itself; remove that dependency"
+            elif parent not in structure.index:
+                hint = name_hint(parent, structure.index)
+                problem = f"it depends on {quoted(parent)}, but there is no such node{hint}"
+            else:
+                problem = ""
+            seen.add(parent)
+            if problem:
+                yield f"node {quoted(node.id)}: {problem}"
+
+
+# All child workflows of a workflow, each once, and how much they are together.
+
+CHILD_DEPTH_MAX = 20
+
+
+class Nested(msgspec.Struct, frozen=True, kw_only=True):
+    """`workflows` with the words that lead to each; `nodes` counts a child each time it is used."""
+
+    workflows: list[tuple[str, Workflow]]
+    nodes: int
+    depth: int
+
+
+def unfold(root: Workflow) -> Nested:
+    """A child used twice is one object, so that 2^20 uses in 20 levels are counted, not walked.
+
+    What is nested deeper than allowed is counted as well, but not among the workflows.
+    """
+    extents: dict[int, tuple[int, int]] = {}
+    workflows = [("", root)]
+    seen = {id(root)}
+    work = [("", root, _children(root))]
+    while work:
+        path, workflow, children = work[-1]
+        step = next(children, None)
+        if step is None:
+            work.pop()
+            extents[id(workflow)] = _extent(workflow, extents)
+        elif id(step[1]) not in seen:
+            seen.add(id(step[1]))
+            if len(work) <= CHILD_DEPTH_MAX:
+                path += f"node {quoted(step[0])} → child: "
+                workflows.append((path, step[1]))
+            work.append((path, step[1], _children(step[1])))
+    nodes, depth = extents[id(root)]
+    return Nested(workflows=workflows, nodes=nodes, depth=depth)
+
+
+def _children(workflow: Workflow) -> Iterator[tuple[str, Workflow]]:
+    return ((node.id, node.child) for node in workflow.nodes if node.child is not None)
+
+
+def _extent(workflow: Workflow, extents: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    """Nodes and depth, from those of its children."""
+    nodes, depth = len(workflow.nodes), 0
+    for _, child in _children(workflow):
+        nodes += extents[id(child)][0]
+        depth = max(depth, extents[id(child)][1] + 1)
+    return nodes, depth
+
+
+# Answers, for many pairs at once, whether one node is upstream of another.
+
+# So many targets are followed at once, one bit each: 100,000 nodes take 25 MB at most.
+BATCH = 2_048
+
+
+def not_upstream(
+    structure: Structure, pairs: Iterable[tuple[int, int]]
+) -> Iterator[tuple[int, int]]:
+    """The pairs (node, target) whose target is not an ancestor of the node.
+
+    A node without a place in the order (on or behind a cycle) gets no answer. One pass over the
+    part of the order that matters serves a whole batch, so that even 100,000 nodes that each refer
+    to another distant one take seconds, where a search for each would take hours.
+    """
+    place = {at: position for position, at in enumerate(structure.order)}
+    asked: dict[int, list[int]] = {}
+    for node, target in pairs:
+        if node in place and target in place:
+            asked.setdefault(target, []).append(node)
+    targets = sorted(asked, key=place.__getitem__)
+    for start in range(0, len(targets), BATCH):
+        batch = targets[start : start + BATCH]
+        last = max(place[node] for target in batch for node in asked[target])
+        above = _targets_above(structure, batch, structure.order[place[batch[0]] : last + 1])
+        for bit, target in enumerate(batch):
+            for node in asked[target]:
+                if not above.get(node, 0) >> bit & 1:
+                    yield node, target
+
+
+def _targets_above(structure: Structure, batch: list[int], order: list[int]) -> dict[int, int]:
+    """For each node the bits of those targets that are upstream of it, or that it is itself."""
+    found = {target: 1 << bit for bit, target in enumerate(batch)}
+    for at in order:
+        bits = found.get(at, 0)
+        for parent in structure.parents[at]:
+            bits |= found.get(parent, 0)
+        if bits:
+            found[at] = bits
+    return found
+
+
+# Names the cycles of a workflow, node by node, and what can never start because of them.
+
+CYCLES_SHOWN = 10
+PATH_SHOWN = 12
+
+
+def cycle_problems(structure: Structure) -> Iterator[str]:
+    """One cycle for each knot (strongly connected part), then what waits behind them."""
+    if len(structure.order) == len(structure.nodes):
+        return
+    knots = sorted((knot for knot in _connected(structure) if len(knot) > 1), key=min)
+    for knot in knots[:CYCLES_SHOWN]:
+        yield _sentence(structure, _shortest_cycle(structure, knot))
+    if len(knots) > CYCLES_SHOWN:
+        yield f"cycle: {len(knots) - CYCLES_SHOWN:,} more besides these; remove these first"
+    if all(node.dependencies for node in structure.nodes):
+        yield (
+            "no root: every node waits for another one; expected at least one node without "
+            "dependencies, which starts first"
+        )
+    tied = {at for knot in knots for at in knot}.union(structure.order)
+    behind = [structure.id(at) for at in range(len(structure.nodes)) if at not in tied]
+    if behind:
+        are = "it is" if len(behind) == 1 else "they are"
+        yield f"unreachable: {listed(behind)} can never start, because {are} behind a cycle"
+
+
+def _sentence(structure: Structure, cycle: Sequence[int]) -> str:
+    names = [shorten(structure.id(at)) for at in (*cycle, cycle[0])]
+    if len(names) > PATH_SHOWN:
+        left_out = len(names) - PATH_SHOWN
+        half = PATH_SHOWN // 2
+        names = [*names[:half], f"… ({left_out:,} more) …", *names[-half:]]
+    return f"cycle: {' → '.join(names)}; remove one of these dependencies"
+
+
+def _shortest_cycle(structure: Structure, knot: Sequence[int]) -> list[int]:
+    """The shortest one through the knot's first node, in the order in which nodes would run.
+
+    There always is one: from each node of a knot a way leads to every other.
+    """
+    first = min(knot)
+    inside = set(knot)
+    came_from: dict[int, int] = {}
+    queue = deque([first])
+    while True:
+        at = queue.popleft()
+        for child in structure.children[at]:
+            if child == first:
+                return _walk_back(came_from, first=first, last=at)
+            if child in inside and child not in came_from:
+                came_from[child] = at
+                queue.append(child)
+
+
+def _walk_back(came_from: dict[int, int], *, first: int, last: int) -> list[int]:
+    path = [last]
+    while path[-1] != first:
+        path.append(came_from[path[-1]])
+    return path[::-1]
+
+
+def _connected(structure: Structure) -> Iterator[list[int]]:
+    """The strongly connected parts of what has no order."""
+    search = _Search(structure.children)
+    ordered = set(structure.order)
+    for start in range(len(structure.nodes)):
+        if start not in ordered and start not in search.number:
+            yield from search.parts_from(start)
+
+
+class _Search:
+    """Tarjan's algorithm, with a stack of its own: a cycle may be longer than Python's is deep."""
+
+    def __init__(self, children: Sequence[Sequence[int]]) -> None:
+        self.number: dict[int, int] = {}
+        self._children = children
+        self._low: dict[int, int] = {}
+        self._open: list[int] = []
+        self._is_open: set[int] = set()
+        self._work: list[tuple[int, Iterator[int]]] = []
+
+    def parts_from(self, start: int) -> Iterator[list[int]]:
+        self._enter(start)
+        while self._work:
+            at, children = self._work[-1]
+            child = next(children, None)
+            if child is None:
+                yield from self._leave(at)
+            elif child not in self.number:
+                self._enter(child)
+            elif child in self._is_open:
+                self._low[at] = min(self._low[at], self.number[child])
+
+    def _enter(self, at: int) -> None:
+        self.number[at] = self._low[at] = len(self.number)
+        self._open.append(at)
+        self._is_open.add(at)
+        self._work.append((at, iter(self._children[at])))
+
+    def _leave(self, at: int) -> Iterator[list[int]]:
+        self._work.pop()
+        if self._work:
+            parent = self._work[-1][0]
+            self._low[parent] = min(self._low[parent], self._low[at])
+        if self._low[at] == self.number[at]:
+            yield self._cut_at(at)
+
+    def _cut_at(self, at: int) -> list[int]:
+        part: list[int] = []
+        while not part or part[-1] != at:
+            part.append(self._open.pop())
+        self._is_open.difference_update(part)
+        return part

@@ -1,1 +1,0 @@
-"""Graphs for programs that draw them."""

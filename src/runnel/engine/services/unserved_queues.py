@@ -1,0 +1,125 @@
+"""Finds tasks that no worker will ever take, and fails them instead of letting them wait."""
+
+import asyncio
+from collections.abc import Sequence
+
+from runnel.core.workflow import ErrorInfo
+from runnel.errors import StoreError
+from runnel.ports import telemetry as names
+from runnel.ports.clock import Clock
+from runnel.ports.store import Store, TaskQueue
+from runnel.ports.telemetry import Telemetry
+from runnel.ports.workers import QueueRecord, WorkerRecord
+
+LOOKS_PER_TIMEOUT = 6
+REJECTED_AT_ONCE = 500
+FORGOTTEN_AFTER_S = 600.0
+
+
+class Unserved:
+    """A task fails when it has waited for `unserved_s`, and no worker served its queue meanwhile.
+
+    What other workers leave alone is mostly a name that is spelled wrong, or a deployment that
+    forgot something: a person has to look at it. While no worker lives at all, nothing is known
+    about names: then tasks wait, and an alarm is raised. Any number of these may run: a task fails
+    once. A queue that has been empty for `forgotten_after_s` is forgotten, so that names do not
+    gather.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        tasks: TaskQueue,
+        clock: Clock,
+        telemetry: Telemetry,
+        *,
+        unserved_s: float = 60.0,
+        forgotten_after_s: float = FORGOTTEN_AFTER_S,
+    ) -> None:
+        self._store = store
+        self._tasks = tasks
+        self._clock = clock
+        self._telemetry = telemetry
+        self._unserved_s = unserved_s
+        self._forgotten_after_s = forgotten_after_s
+        self._unserved_since: dict[str, float] = {}
+        self._alone_since: float | None = None
+        self._empty_since: dict[tuple[str, str], float] = {}
+
+    async def run(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            handled = 0
+            try:
+                handled = await self.tick()
+            except StoreError as error:
+                self._telemetry.event(names.STORE_FAILED, call="reject", error=str(error))
+            if not handled:
+                await self._clock.wait(stop, self._unserved_s / LOOKS_PER_TIMEOUT)
+
+    async def tick(self) -> int:
+        """Looks once; returns how many tasks have failed."""
+        queues = await self._tasks.queues()
+        workers = await self._tasks.workers()
+        self._look_for_workers(queues, workers)
+        rejected = 0
+        for record in self._overdue(queues, workers):
+            rejected += await self._reject(record.queue)
+        await self._forget_empty(queues)
+        return rejected
+
+    def _look_for_workers(
+        self, queues: Sequence[QueueRecord], workers: Sequence[WorkerRecord]
+    ) -> None:
+        waiting = sum(record.depth for record in queues)
+        if workers or not waiting:
+            self._alone_since = None
+            return
+        now = self._clock.monotonic()
+        self._alone_since = now if self._alone_since is None else self._alone_since
+        if now - self._alone_since >= self._unserved_s:
+            self._telemetry.event(names.WORKERS_MISSING, waiting=waiting)
+
+    def _overdue(
+        self, queues: Sequence[QueueRecord], workers: Sequence[WorkerRecord]
+    ) -> list[QueueRecord]:
+        """Queues with tasks that nobody has served for long enough, on this process's clock."""
+        now = self._clock.monotonic()
+        unserved = [
+            record
+            for record in queues
+            if record.depth and workers and not _is_served(record.queue, workers)
+        ]
+        self._unserved_since = {
+            record.queue: self._unserved_since.get(record.queue, now) for record in unserved
+        }
+        return [
+            record
+            for record in unserved
+            if now - self._unserved_since[record.queue] >= self._unserved_s
+        ]
+
+    async def _reject(self, queue: str) -> int:
+        message = (
+            f"no handler registered for '{queue}': "
+            f"no live worker has served this queue for {self._unserved_s:g} s"
+        )
+        error = ErrorInfo(type="HandlerNotFoundError", message=message, retryable=False)
+        count = await self._store.reject_tasks(
+            queue, error, waiting_s=self._unserved_s, limit=REJECTED_AT_ONCE
+        )
+        if count:
+            self._telemetry.event(names.TASKS_UNSERVED, queue=queue, rejected=count)
+        return count
+
+    async def _forget_empty(self, queues: Sequence[QueueRecord]) -> None:
+        now = self._clock.monotonic()
+        empty = {(record.queue, record.last): record for record in queues if not record.depth}
+        self._empty_since = {key: self._empty_since.get(key, now) for key in empty}
+        for key, record in empty.items():
+            if now - self._empty_since[key] >= self._forgotten_after_s:
+                await self._store.forget_queue(record)
+
+
+def _is_served(queue: str, workers: Sequence[WorkerRecord]) -> bool:
+    """One that has not said what it serves has just begun: it gets the benefit of the doubt."""
+    return any(record.about is None or record.about.serves(queue) for record in workers)

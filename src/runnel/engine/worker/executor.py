@@ -1,0 +1,297 @@
+"""Runs one call where its mode says, and answers with the result as JSON bytes."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context as Context_of_threads
+from contextvars import copy_context
+from functools import partial
+from inspect import iscoroutine
+from queue import SimpleQueue
+from typing import Any, TypeAlias
+
+from runnel.authoring.calls import Call, Mode
+from runnel.authoring.context import Context
+from runnel.core.workflow import ErrorInfo
+from runnel.engine.worker.child_process import (
+    Child,
+    Logged,
+    Measured,
+    ProcessCode,
+    Processes,
+    job_of,
+)
+from runnel.engine.worker.outputs import encode
+from runnel.engine.worker.task_run import Code, Run
+from runnel.engine.worker.task_values import Values
+from runnel.errors import BrokenInvariantError, Skip, SoftTimeoutError
+
+# Steps a coroutine of user code inside the slot's own asyncio task.
+#
+# A task of its own for each coroutine would cost 6 µs; a plain `await` could neither raise a soft
+# timeout at the place where the code waits, nor end code that swallows its cancellation. Standing
+# between the asyncio task and the coroutine, this does all three. The first step is made at once,
+# `asyncio.current_task()` is the same after each suspension (so `asyncio.timeout` and task groups
+# of the user's work), and context variables that the code sets do not reach the slot's next task.
+
+
+class Driver(Code):
+    """Takes over after the first step, in which the code has come to wait for `awaited`.
+
+    `enter` is the `run` of the contextvars.Context that the code sees.
+    """
+
+    __slots__ = ("_awaited", "_coroutine", "_enter", "_is_killed", "_soft")
+
+    def __init__(
+        self,
+        coroutine: Coroutine[Any, Any, Any],
+        awaited: Any,
+        runner: asyncio.Task[None],
+        enter: Callable[..., Any],
+    ) -> None:
+        super().__init__(runner)
+        self._coroutine = coroutine
+        self._awaited = awaited
+        self._enter = enter
+        self._soft: SoftTimeoutError | None = None
+        self._is_killed = False
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        enter, step, awaited = self._enter, self._coroutine.send, self._awaited
+        try:
+            while True:
+                try:
+                    yield awaited
+                except BaseException as error:  # noqa: BLE001  # handed on to the coroutine
+                    awaited = self._throw(error)
+                else:
+                    awaited = enter(step, None)
+        except StopIteration as stop:
+            return stop.value
+
+    def soften(self, error: SoftTimeoutError) -> None:
+        """Raises `error` where the code waits; the code may catch it and go on."""
+        self._soft = error
+        self.runner.cancel()
+
+    def cancel(self) -> None:
+        self._soft = None
+        self.runner.cancel()
+
+    def kill(self) -> None:
+        """The code's `finally` blocks run, up to their first await; nothing resumes it again."""
+        self._is_killed = True
+        self.runner.cancel()
+
+    def _throw(self, error: BaseException) -> Any:
+        if self._is_killed or isinstance(error, GeneratorExit):
+            self._enter(self._coroutine.close)
+            raise error
+        if self._soft is not None and isinstance(error, asyncio.CancelledError):
+            error, self._soft = self._soft, None
+            self.runner.uncancel()
+        return self._enter(self._coroutine.throw, error)
+
+
+# Threads for synchronous user code: reused, and never waited for when the process ends.
+#
+# They are daemons on purpose: a function that hangs must not keep a worker from shutting down, as
+# the threads of concurrent.futures do, which the interpreter joins on its way out. Their number
+# is bounded by the worker's slots: a function keeps its slot until it has returned.
+
+
+class ThreadJob:
+    """`outcome` is (result, None) or (None, error); `on_return` is called on the loop, always.
+
+    When `outcome` was cancelled the function goes on all the same, and its result is dropped.
+    """
+
+    __slots__ = ("_context", "_function", "_on_return", "has_returned", "outcome")
+
+    def __init__(self, function: Callable[[], Any], on_return: Callable[[], None]) -> None:
+        self._function = function
+        self._context: Context_of_threads = copy_context()
+        self._on_return = on_return
+        self.has_returned = False
+        self.outcome: asyncio.Future[tuple[Any, BaseException | None]] = (
+            asyncio.get_running_loop().create_future()
+        )
+
+    def execute(self) -> tuple[Any, BaseException | None]:
+        try:
+            return self._context.run(self._function), None
+        except BaseException as error:  # noqa: BLE001  # SystemExit too is the task's error
+            return None, error
+
+    def settle(self, outcome: tuple[Any, BaseException | None]) -> None:
+        self.has_returned = True
+        self._on_return()
+        if not self.outcome.done():
+            self.outcome.set_result(outcome)
+
+
+class Threads:
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._jobs: SimpleQueue[ThreadJob | None] = SimpleQueue()
+        self._started = 0
+        self._idle = 0
+
+    def start(self, function: Callable[[], Any], on_return: Callable[[], None]) -> ThreadJob:
+        """To be called on the event loop, which also gets the outcome."""
+        job = ThreadJob(function, on_return)
+        if self._idle:
+            self._idle -= 1
+        else:
+            self._started += 1
+            threading.Thread(
+                target=self._work,
+                args=(asyncio.get_running_loop(),),
+                name=f"{self._name}-{self._started}",
+                daemon=True,
+            ).start()
+        self._jobs.put(job)
+        return job
+
+    def close(self) -> None:
+        """Idle threads end; busy ones end when their function returns, if it ever does."""
+        for _ in range(self._started):
+            self._jobs.put(None)
+
+    def _work(self, loop: asyncio.AbstractEventLoop) -> None:
+        while (job := self._jobs.get()) is not None:
+            outcome = job.execute()
+            try:
+                loop.call_soon_threadsafe(self._done, job, outcome)
+            except RuntimeError:
+                return  # the loop is closed: nobody waits for this result any more
+            del job, outcome
+
+    def _done(self, job: ThreadJob, outcome: tuple[Any, BaseException | None]) -> None:
+        self._idle += 1
+        job.settle(outcome)
+
+
+AnyCoroutine: TypeAlias = Coroutine[Any, Any, Any]
+OnRun: TypeAlias = Callable[[Run], None]
+
+
+class ChildCodeError(Exception):
+    """User code in a child process raised; `info` is what is reported of it."""
+
+    def __init__(self, info: ErrorInfo) -> None:
+        super().__init__(str(info))
+        self.info = info
+
+
+class Executor:
+    """`on_suspend` is called for each run that does not end at once, before it waits.
+
+    `on_abandoned` is called when a run ends while its thread goes on, `on_returned` when that
+    thread has come back after all.
+    """
+
+    def __init__(
+        self,
+        threads: Threads,
+        processes: Processes,
+        *,
+        on_suspend: OnRun,
+        on_abandoned: OnRun,
+        on_returned: OnRun,
+    ) -> None:
+        self._threads = threads
+        self._processes = processes
+        self._on_suspend = on_suspend
+        self._on_abandoned = on_abandoned
+        self._on_returned = on_returned
+
+    async def run(self, run: Run, call: Call, context: Context, values: Values) -> bytes:
+        """Raises whatever the code raises, and CancelledError once the run was stopped."""
+        if call.mode is Mode.LOOP:
+            enter = copy_context().run
+            result = enter(call.invoke, context)
+            if iscoroutine(result):
+                result = await self._drive(run, result, enter)
+            return encode(result)
+        self._on_suspend(run)
+        if call.mode is Mode.THREAD:
+            return await self._in_thread(run, call, context)
+        return await self._in_process(run, call, context, values)
+
+    async def _drive(self, run: Run, coroutine: AnyCoroutine, enter: Callable[..., Any]) -> Any:
+        """Many handlers never wait: they have ended after this first step."""
+        try:
+            awaited = enter(coroutine.send, None)
+        except StopIteration as stop:
+            return stop.value
+        self._on_suspend(run)
+        waits = _code(run)
+        code = run.code = Driver(coroutine, awaited, waits.runner, enter)
+        try:
+            return await code
+        finally:
+            run.code = waits
+
+    async def _in_thread(self, run: Run, call: Call, context: Context) -> bytes:
+        job = self._threads.start(partial(_finish, call, context), partial(self._returned, run))
+        try:
+            result, error = await job.outcome
+        except asyncio.CancelledError:
+            if not job.has_returned:
+                run.keeps_slot = True
+                self._on_abandoned(run)
+            raise
+        if error is not None:
+            raise error
+        if iscoroutine(result):
+            return encode(await self._drive(run, result, copy_context().run))
+        return bytes(result)
+
+    def _returned(self, run: Run) -> None:
+        if run.keeps_slot:
+            self._on_returned(run)
+
+    async def _in_process(self, run: Run, call: Call, context: Context, values: Values) -> bytes:
+        waits = _code(run)
+
+        def started(child: Child) -> None:
+            run.code = ProcessCode(waits.runner, child)
+
+        def news(message: Logged | Measured) -> None:
+            _relay(message, context)
+
+        try:
+            answer = await self._processes.run(job_of(call, values.carried()), news, started)
+        finally:
+            run.code = waits  # the child may be another task's in a moment
+        if answer.error is not None:
+            raise ChildCodeError(answer.error)
+        if answer.skipped is not None:
+            raise Skip(answer.skipped)
+        if not answer.output:
+            raise BrokenInvariantError("a child process answered with neither result nor error")
+        return bytes(answer.output)
+
+
+def _finish(call: Call, context: Context) -> Any:
+    """In the thread, so that writing a large result as JSON does not hold up the loop.
+
+    A coroutine, such as a lambda around an async function returns, is left for the loop to run.
+    """
+    result = call.finish(context)
+    return result if iscoroutine(result) else encode(result)
+
+
+def _relay(message: Logged | Measured, context: Context) -> None:
+    if isinstance(message, Measured):
+        context.emit(message.measurement)
+    else:
+        context.relay_log(message.logger, message.level, message.message)
+
+
+def _code(run: Run) -> Code:
+    if run.code is None:
+        raise BrokenInvariantError(f"{run.token} runs without a slot")
+    return run.code

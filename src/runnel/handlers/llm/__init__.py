@@ -1,1 +1,0 @@
-"""Chat completions of any service that speaks OpenAI's API."""

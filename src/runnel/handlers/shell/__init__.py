@@ -1,1 +1,0 @@
-"""Programs as tasks: in a clean environment, with bounded output, ended as a whole group."""

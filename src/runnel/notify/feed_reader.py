@@ -1,0 +1,262 @@
+"""One reader of the store's feed for all in this process who want to know what changes."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TypeAlias
+
+import msgspec
+
+from runnel.core.ids import ExecutionId
+from runnel.core.states import EXECUTION_FINAL
+from runnel.engine.liveness import Patience
+from runnel.ports.clock import Clock
+from runnel.ports.feed import Feed, FeedPage, FeedPosition
+from runnel.ports.telemetry import Telemetry
+
+# All changes for one listener: handed on by a reader that many share, and bounded.
+
+HELD_MAX = 5_000
+READ_AT_ONCE = 1_000
+NOWHERE = FeedPosition("")
+
+
+class Subscription:
+    """Keeps up to 5,000 changes that were not taken: who is slower than that gets a gap.
+
+    `position` is behind the last page that `next` has given. A listener that has been away reads by
+    itself until it has reached the others.
+    """
+
+    def __init__(self, feed: Feed, clock: Clock, after: FeedPosition | None) -> None:
+        self._feed = feed
+        self._clock = clock
+        self._is_behind = after is not None
+        self.position = NOWHERE if after is None else after
+        self._joined: FeedPosition | None = None
+        self._pages: deque[FeedPage] = deque()
+        self._held = 0
+        self._arrived = asyncio.Event()
+        self._is_closed = False
+
+    def join(self, position: FeedPosition) -> None:
+        """The pages that are put begin there."""
+        self._joined = position
+        if not self._is_behind:
+            self.position = position
+        self._arrived.set()
+
+    async def joined(self) -> None:
+        """Until the reader knows where it is."""
+        while self._joined is None:
+            await self._arrived.wait()
+
+    def put(self, page: FeedPage) -> None:
+        """The first page of a reader says where it begins, and is no news to who waited for it."""
+        if self._joined is None:
+            self.join(page.position)
+            return
+        if self._held + len(page.changes) > HELD_MAX:
+            self._pages.clear()
+            self._held = 0
+            page = FeedPage(changes=(), position=page.position, has_gap=True)
+        self._pages.append(page)
+        self._held += len(page.changes)
+        self._arrived.set()
+
+    async def next(self, *, wait_s: float) -> FeedPage:
+        """What comes next, waiting at most `wait_s`; a page without changes when that is nothing.
+
+        Cancelling the call loses nothing. Once it is closed, nobody waits.
+        """
+        deadline = self._clock.monotonic() + wait_s
+        while True:
+            self._arrived.clear()
+            page = await self._read() if self._is_behind else self._take()
+            if page is not None:
+                self.position = page.position
+                return page
+            left_s = 0.0 if self._is_closed else deadline - self._clock.monotonic()
+            if not await self._clock.wait(self._arrived, left_s):
+                return FeedPage(changes=(), position=self.position)
+
+    def close(self) -> None:
+        """Nobody will wait for more: who does so now is not kept waiting."""
+        self._is_closed = True
+        self._arrived.set()
+
+    def take_all(self) -> Sequence[FeedPage]:
+        """What has come by now; nothing while a listener that has been away reads by itself."""
+        pages = [] if self._is_behind else list(self._pages)
+        if pages:
+            self._pages.clear()
+            self._held = 0
+            self.position = pages[-1].position
+        return pages
+
+    async def _read(self) -> FeedPage | None:
+        page = await self._feed.read(self.position, limit=READ_AT_ONCE, wait_s=0)
+        self._is_behind = not self._meets(page.position)
+        if page.changes or page.has_gap:
+            return page
+        return None if self._is_behind else self._take()
+
+    def _meets(self, position: FeedPosition) -> bool:
+        """Whether the pages go on behind it; those that are before it are dropped then."""
+        if position == self._joined:
+            return True
+        for number, page in enumerate(self._pages):
+            found = [each.position for each in page.changes]
+            if page.has_gap or position in found:
+                for _ in range(number):
+                    self._drop()
+                if not page.has_gap:
+                    self._drop()
+                    rest = page.changes[found.index(position) + 1 :]
+                    if rest:
+                        self._pages.appendleft(FeedPage(changes=rest, position=page.position))
+                        self._held += len(rest)
+                return True
+        return False
+
+    def _take(self) -> FeedPage | None:
+        return self._drop() if self._pages else None
+
+    def _drop(self) -> FeedPage:
+        page = self._pages.popleft()
+        self._held -= len(page.changes)
+        return page
+
+
+PAGE = 1_000
+WAIT_S = 30.0
+
+Ear: TypeAlias = Callable[[FeedPage], None]
+
+
+class Listener(msgspec.Struct, frozen=True, eq=False):
+    news: asyncio.Event
+    ends_only: bool
+
+
+class Newsroom:
+    """Reads only while somebody listens, and goes on when a store that was away is back.
+
+    Nobody misses what was stored after it began to listen. Whoever may have missed something is
+    told so: with a gap, or by being woken for nothing.
+    """
+
+    def __init__(self, feed: Feed, clock: Clock, telemetry: Telemetry) -> None:
+        self._feed = feed
+        self._clock = clock
+        self._patience = Patience(clock, telemetry, "newsroom")
+        self._listeners: dict[str, list[Listener]] = {}
+        self._ears: list[Ear] = []
+        self._users = 0
+        self._reader: asyncio.Task[None] | None = None
+        self._position: FeedPosition | None = None
+
+    @asynccontextmanager
+    async def listen(
+        self,
+        execution_id: ExecutionId,
+        news: asyncio.Event | None = None,
+        *,
+        ends_only: bool = False,
+    ) -> AsyncIterator[asyncio.Event]:
+        """The event is set whenever something of the execution may have changed.
+
+        With `ends_only`, whenever it may have become final. Look at the store after this has begun,
+        and after each time the event was set; clear it before the look.
+        """
+        listener = Listener(news or asyncio.Event(), ends_only)
+        self._listeners.setdefault(execution_id, []).append(listener)
+        try:
+            async with self._reading():
+                yield listener.news
+        finally:
+            left = [each for each in self._listeners[execution_id] if each is not listener]
+            if left:
+                self._listeners[execution_id] = left
+            else:
+                del self._listeners[execution_id]
+
+    @asynccontextmanager
+    async def listen_for_end(
+        self, execution_id: ExecutionId, news: asyncio.Event
+    ) -> AsyncIterator[None]:
+        async with self.listen(execution_id, news, ends_only=True):
+            yield
+
+    @asynccontextmanager
+    async def listen_all(self, *, after: FeedPosition | None = None) -> AsyncIterator[Subscription]:
+        """All changes from now on, or behind a position that somebody was told earlier."""
+        subscription = Subscription(self._feed, self._clock, after)
+        async with self.hear(subscription.put):
+            if self._position is not None:
+                subscription.join(self._position)
+            await subscription.joined()
+            yield subscription
+
+    @asynccontextmanager
+    async def hear(self, ear: Ear) -> AsyncIterator[None]:
+        """Calls `ear` with each page, on the loop; it must not block.
+
+        The first page of a reader that has just begun has a gap, and its position.
+        """
+        self._ears.append(ear)
+        try:
+            async with self._reading():
+                yield
+        finally:
+            self._ears.remove(ear)
+
+    @asynccontextmanager
+    async def _reading(self) -> AsyncIterator[None]:
+        self._users += 1
+        if self._reader is None or self._reader.done():
+            # Not in a group: it serves listeners of whom each may leave; the last one ends it.
+            self._reader = asyncio.get_running_loop().create_task(self._read())
+        try:
+            yield
+        except BaseException:
+            await self._leave()
+            raise
+        ended = await self._leave()
+        if ended is not None and not ended.cancelled():
+            ended.result()  # raises what has ended it, which nothing that a store does should
+
+    async def _leave(self) -> "asyncio.Task[None] | None":
+        """The reader, if nobody needs it any more: it has ended then."""
+        self._users -= 1
+        if self._users or self._reader is None:
+            return None
+        reader, self._reader, self._position = self._reader, None, None
+        reader.cancel()
+        await asyncio.wait([reader])
+        return reader
+
+    async def _read(self) -> None:
+        position = await self._patience.until_done(self._feed.end, "feed")
+        self._tell(FeedPage(changes=(), position=position, has_gap=True))
+        while True:
+            read = partial(self._feed.read, position, limit=PAGE, wait_s=WAIT_S)
+            page = await self._patience.until_done(read, "feed")
+            position = page.position
+            if page.changes or page.has_gap:
+                self._tell(page)
+
+    def _tell(self, page: FeedPage) -> None:
+        self._position = page.position
+        if page.has_gap:
+            for listeners in self._listeners.values():
+                for listener in listeners:
+                    listener.news.set()
+        for change in page.changes:
+            for listener in self._listeners.get(change.execution_id, ()):
+                if not listener.ends_only or change.state in EXECUTION_FINAL:
+                    listener.news.set()
+        for ear in tuple(self._ears):
+            ear(page)

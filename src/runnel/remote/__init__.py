@@ -1,1 +1,0 @@
-"""A Runnel server from outside: its workflows and executions, over HTTP."""

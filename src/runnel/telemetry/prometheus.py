@@ -1,0 +1,52 @@
+"""Numbers as the text that Prometheus reads."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.core import Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from runnel.telemetry.metrics import Family
+
+MEDIA_TYPE = CONTENT_TYPE_LATEST
+
+Source = Callable[[], Iterable[Family]]
+
+
+class Exposition:
+    """Of these sources, and of the process itself: memory, processor time, files, collections."""
+
+    def __init__(self, *sources: Source) -> None:
+        self._sources = list(sources)
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+        GCCollector(registry=self._registry)
+        self._registry.register(_Collector(self._sources))
+
+    def add(self, source: Source) -> None:
+        self._sources.append(source)
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)
+
+
+class _Collector:
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._sources = sources
+
+    def collect(self) -> Iterator[Metric]:
+        for source in self._sources:
+            yield from map(_metric, source())
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+
+def _metric(family: Family) -> Metric:
+    metric = Metric(family.name, family.about, family.kind)
+    suffix = "_total" if family.kind == "counter" else ""
+    for sample in family.samples:
+        name = family.name + (sample.suffix or suffix)
+        metric.add_sample(name, dict(sample.labels), sample.value)
+    return metric

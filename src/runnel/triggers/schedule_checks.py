@@ -1,0 +1,176 @@
+"""What is wrong with a schedule: found before it is stored, all of it at once."""
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from math import isfinite
+
+from runnel.authoring.payloads import (
+    NAME_CHARS_MAX,
+    RESERVED_LABELS,
+    check_labels,
+    check_text,
+    encode_payload,
+)
+from runnel.core.templates.errors import MissingValueError, TemplateError
+from runnel.core.templates.template import compile_tree
+from runnel.core.values import Json
+from runnel.core.wording import quoted, shown
+from runnel.errors import InvalidTriggerError, PayloadError
+from runnel.triggers.schedule import Schedule
+from runnel.triggers.ticks import (
+    CATCH_UP_MAX,
+    CronError,
+    UnknownZoneError,
+    check_cron,
+    next_ticks,
+    zone_of,
+)
+
+# What a workflow gets to know about the tick that started it.
+
+ROOTS = ("schedule", "tick")
+LABEL = "schedule"
+"""The id of the schedule that an execution was started by."""
+TICK_LABEL = RESERVED_LABELS + "tick"
+"""The moment of the tick, in UTC."""
+
+
+def input_of(schedule: Schedule, tick: float) -> Json:
+    """The input with its templates filled in; raises TemplateError, which names the place."""
+    values = {"schedule": {"id": schedule.id}, "tick": tick_document(schedule, tick)}
+    return compile_tree(schedule.input, where="input").resolve(RootScope(values))
+
+
+def labels_of(schedule: Schedule, tick: float) -> dict[str, str]:
+    marks = {LABEL: schedule.id, TICK_LABEL: _in_utc(tick)}
+    return {**schedule.labels, **schedule.own_labels, **marks}
+
+
+def tick_document(schedule: Schedule, tick: float) -> Json:
+    """The `tick` of templates: the moment in UTC, and how the clocks of its time zone show it."""
+    local = datetime.fromtimestamp(tick, zone_of(schedule.timezone))
+    return {
+        "at": _in_utc(tick),
+        "timestamp": tick,
+        "local": local.isoformat(),
+        "date": local.date().isoformat(),
+        "time": local.time().isoformat(timespec="seconds"),
+    }
+
+
+class RootScope:
+    """The values of templates by the names that they begin with."""
+
+    def __init__(self, values: dict[str, Json]) -> None:
+        self._values = values
+
+    def lookup(self, root: str) -> Json:
+        if root not in self._values:
+            raise MissingValueError(root, names=self._values)
+        return self._values[root]
+
+
+def _in_utc(tick: float) -> str:
+    return datetime.fromtimestamp(tick, UTC).isoformat().replace("+00:00", "Z")
+
+
+INTERVAL_S_MIN = 1.0
+INTERVAL_S_MAX = 10 * 366 * 86_400.0
+INPUT_BYTES_MAX = 256 * 1024
+# The year 9000: calendars end a little later.
+LATEST_MOMENT = 221_845_392_000.0
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def check_schedule(schedule: Schedule, now: float) -> None:
+    """Raises InvalidTriggerError; each problem begins with the name of its field."""
+    problems = [*_name_problems(schedule), *_time_problems(schedule), *_value_problems(schedule)]
+    if not problems and not next_ticks(schedule, now, 1):
+        problems.append(f"{_when(schedule)}: it has no tick that is still to come")
+    if problems:
+        raise InvalidTriggerError(problems, source=f"schedule {quoted(schedule.id)}")
+
+
+def name_problems(field: str, name: Json) -> Iterator[str]:
+    """A name that can be part of a URL."""
+    if not isinstance(name, str) or NAME.fullmatch(name) is None:
+        yield (
+            f"{field}: expected up to 100 letters, digits, '.', '_' and '-', beginning with a "
+            f"letter or digit, got {shown(name)}"
+        )
+
+
+def label_problems(labels: dict[str, str]) -> Iterator[str]:
+    try:
+        check_labels(labels)
+    except PayloadError as error:
+        yield f"labels: {error}"
+    for key in labels:
+        if key.startswith(RESERVED_LABELS):
+            yield f"labels: {quoted(key)} begins with '{RESERVED_LABELS}', as only Runnel's own do"
+
+
+def _name_problems(schedule: Schedule) -> Iterator[str]:
+    yield from name_problems("id", schedule.id)
+    try:
+        check_text(schedule.workflow, "workflow", chars_max=NAME_CHARS_MAX)
+    except PayloadError as error:
+        yield str(error)
+    if schedule.version is not None and schedule.version < 1:
+        yield f"version: expected at least 1, got {schedule.version}"
+
+
+def _time_problems(schedule: Schedule) -> Iterator[str]:
+    if (schedule.cron is None) == (schedule.interval_s is None):
+        yield "cron: give either cron or interval_s, " + (
+            "not both" if schedule.cron is not None else "got neither"
+        )
+    if schedule.cron is not None:
+        try:
+            check_cron(schedule.cron)
+        except CronError as error:
+            yield f"cron: {error}"
+    interval_s = schedule.interval_s
+    if interval_s is not None and not INTERVAL_S_MIN <= interval_s <= INTERVAL_S_MAX:
+        yield f"interval_s: expected 1 second to 10 years, got {shown(interval_s)}"
+    try:
+        zone_of(schedule.timezone)
+    except UnknownZoneError as error:
+        yield f"timezone: {error}"
+    if not 0 <= schedule.catch_up <= CATCH_UP_MAX:
+        yield f"catch_up: expected 0 to {CATCH_UP_MAX}, got {schedule.catch_up}"
+    yield from _span_problems(schedule)
+
+
+def _span_problems(schedule: Schedule) -> Iterator[str]:
+    starts_at, ends_at = schedule.starts_at, schedule.ends_at
+    for name, moment in (("starts_at", starts_at), ("ends_at", ends_at)):
+        if moment is not None and not is_moment(moment):
+            yield f"{name}: expected a time up to the year 9000, got {shown(moment)}"
+    if starts_at is not None and ends_at is not None and starts_at > ends_at:
+        yield "ends_at: it lies before starts_at"
+
+
+def is_moment(moment: float) -> bool:
+    return isfinite(moment) and 0 <= moment <= LATEST_MOMENT
+
+
+def _value_problems(schedule: Schedule) -> Iterator[str]:
+    yield from label_problems(schedule.labels)
+    if LABEL in schedule.labels:
+        yield f"labels: '{LABEL}' is set by the schedule itself, to its id"
+    try:
+        data = encode_payload(schedule.input, where="input")
+        if len(data) > INPUT_BYTES_MAX:
+            yield f"input: it has {len(data):,} bytes, at most {INPUT_BYTES_MAX:,} are allowed"
+        else:
+            input_of(schedule, 0.0)
+    except (PayloadError, TemplateError) as error:
+        yield str(error)
+    except UnknownZoneError:
+        return  # told already
+
+
+def _when(schedule: Schedule) -> str:
+    return "interval_s" if schedule.cron is None else "cron"

@@ -1,0 +1,117 @@
+"""Answers the calls of webhooks: refused, or an execution that is stored when this returns."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+import msgspec
+
+from runnel.client.store_client import Client
+from runnel.core.ids import ExecutionId
+from runnel.core.values import Json
+from runnel.core.wording import quoted
+from runnel.errors import KeyReusedError
+from runnel.ports.archive import Archive
+from runnel.ports.clock import Clock, Secrets
+from runnel.triggers.deliveries import (
+    Delivery,
+    content_of,
+    delivery_id,
+    delivery_key,
+    input_of,
+    verify,
+)
+from runnel.triggers.webhook import LABEL, Webhook, WebhookKind
+
+CheckRoom: TypeAlias = Callable[[], Awaitable[None]]
+
+BODY_LABEL = "runnel.body"
+"""The hash of the body that an execution was started by, if its delivery had a name."""
+
+
+class Received(msgspec.Struct, frozen=True, kw_only=True):
+    """Either the execution of this delivery, which `is_new` unless it came before; or the
+    `challenge` that Slack wants to be answered with, and nothing was started.
+    """
+
+    execution_id: ExecutionId | None = None
+    is_new: bool = False
+    challenge: str | None = None
+
+
+class Receiver:
+    """`check_room` raises what is to be told while nothing new can be taken on."""
+
+    def __init__(
+        self,
+        client: Client,
+        archive: Archive,
+        clock: Clock,
+        secrets: Secrets,
+        *,
+        check_room: CheckRoom | None = None,
+    ) -> None:
+        self._check_room = check_room
+        self._client = client
+        self._archive = archive
+        self._clock = clock
+        self._secrets = secrets
+
+    async def receive(self, webhook: Webhook, delivery: Delivery) -> Received:
+        """A delivery that came before is the same execution, and nothing is stored.
+
+        Raises WebhookRefusedError before it looks at the body; InvalidInputError for one that does
+        not fit; KeyReusedError for the name of an earlier one with another body; NotFoundError
+        when the workflow is gone.
+        """
+        secret = None if webhook.secret is None else self._secrets.get(webhook.secret)
+        verify(webhook, delivery, self._clock.now(), secret)
+        content = content_of(delivery)
+        challenge = challenge_of(webhook, content)
+        if challenge is not None:
+            return Received(challenge=challenge)
+        key = delivery_key(webhook, delivery, content)
+        if key is None:
+            return await self._start(webhook, delivery, content, None)
+        execution_id = delivery_id(webhook, key)
+        received = Received(execution_id=execution_id)
+        if not await self._is_known(execution_id, key, delivery):
+            received = await self._start(webhook, delivery, content, execution_id)
+            await self._is_known(execution_id, key, delivery)  # somebody else may have been faster
+        return received
+
+    async def _is_known(self, execution_id: ExecutionId, key: str, delivery: Delivery) -> bool:
+        header = await self._archive.get_header(execution_id)
+        if header is not None and header.labels.get(BODY_LABEL) != delivery.body_hash:
+            raise KeyReusedError(quoted(key.partition(":")[2]), execution_id, "another body")
+        return header is not None
+
+    async def _start(
+        self,
+        webhook: Webhook,
+        delivery: Delivery,
+        content: Json,
+        execution_id: ExecutionId | None,
+    ) -> Received:
+        found = await self._client.library.find(webhook.workflow, webhook.version)
+        if self._check_room is not None:
+            await self._check_room()
+        labels = {**webhook.labels, LABEL: webhook.kind.value}
+        if execution_id is not None:
+            labels[BODY_LABEL] = delivery.body_hash
+        begun = await self._client.begin(
+            found.graph.workflow,
+            input_of(webhook, delivery, content),
+            labels=labels,
+            execution_id=execution_id,
+            version=found.version,
+        )
+        return Received(execution_id=begun.execution_id, is_new=True)
+
+
+def challenge_of(webhook: Webhook, content: Json) -> str | None:
+    """What Slack asks a new address for, to see that it is the right one."""
+    if webhook.kind is not WebhookKind.SLACK or not isinstance(content, dict):
+        return None
+    challenge = content.get("challenge")
+    is_asked = content.get("type") == "url_verification" and isinstance(challenge, str)
+    return challenge if is_asked else None
