@@ -32,7 +32,6 @@ PRELOADED_ALONE = (
     "jsonschema",
     "hiredis",
     "runnel.app.wiring",
-    "runnel.app.wiring",
     "runnel.app.decorated",
     "uvicorn",
     "yaml",

@@ -250,7 +250,7 @@ async def test_a_checkpoint_that_fails_once_costs_nobody_a_commit(
         failed.set()
         raise sqlite3.OperationalError("unable to open database file")
 
-    monkeypatch.setattr("runnel.backends.sqlite.database.connect", fail)
+    monkeypatch.setattr("runnel.backends.sqlite.writer.connect", fail)
     checkpointer.start()
     checkpointer.note(ROWS_BETWEEN)
     await eventually(failed.is_set)

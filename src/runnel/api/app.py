@@ -20,14 +20,9 @@ from runnel.api.routes import (
     lookups,
     operations,
     tokens,
+    triggers,
     workflows,
 )
-from runnel.api.routes import executions as bulk
-from runnel.api.routes import executions as nodes
-from runnel.api.routes import operations as health
-from runnel.api.routes import operations as metrics
-from runnel.api.routes import triggers as schedules
-from runnel.api.routes import triggers as webhooks
 from runnel.api.security.gate import Gate
 from runnel.api.security.guard import LOOPBACK, Guard, Rules
 from runnel.api.security.tokens import Tokens
@@ -58,13 +53,25 @@ def build_app(site: Site, guard: Guard) -> FastAPI:
     app.state.site = site
     app.openapi = describe(app)  # type: ignore[method-assign]  # as FastAPI documents it
     routes = APIRouter()
-    work = (webhooks, workflows, bulk, lookups, executions, nodes, schedules, events)
-    for each in (*work, dead_letters, operations, tokens):
-        routes.include_router(each.router)
+    # The order decides: a path with a parameter also fits what a later router has.
+    for router in (
+        triggers.webhooks_router,
+        workflows.router,
+        executions.bulk_router,
+        lookups.router,
+        executions.router,
+        executions.nodes_router,
+        triggers.schedules_router,
+        events.router,
+        dead_letters.router,
+        operations.router,
+        tokens.router,
+    ):
+        routes.include_router(router)
     for prefix in PREFIXES:
         app.include_router(routes, prefix=prefix, include_in_schema=prefix == PREFIXES[0])
-    app.include_router(health.health_router)
-    app.include_router(metrics.metrics_router)
+    app.include_router(operations.health_router)
+    app.include_router(operations.metrics_router)
     app.add_exception_handler(RunnelError, on_runnel_error)
     app.add_exception_handler(HTTPException, on_http_error)
     app.add_exception_handler(ClientDisconnect, on_disconnect)

@@ -1,12 +1,10 @@
 """What requests and answers hold, as OpenAPI describes it."""
 
-from datetime import datetime
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Field
 
-from runnel.api.requests import Chosen
+from runnel.api.requests import VERSION_MAX, Asked, Chosen, Named, When
 from runnel.api.security.tokens import NAME_CHARS_MAX as TOKENS_NAME_CHARS_MAX
 from runnel.api.security.tokens import Scope
 from runnel.client.reruns import Rerun
@@ -21,33 +19,6 @@ from runnel.views.node import Outcome
 Moment: TypeAlias = Annotated[
     str, Field(json_schema_extra={"format": "date-time"}, examples=["2026-01-31T09:30:00.250Z"])
 ]
-
-
-# Bodies of requests: JSON is taken as it is, and nothing is made of it that it is not.
-
-T = TypeVar("T")
-
-
-class Asked(BaseModel):
-    """A 1 is no true, "5" is no number, and what is not known is refused."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-def _text(value: object) -> object:
-    """A number is no time: nobody knows whether seconds are meant, or milliseconds."""
-    if isinstance(value, datetime):  # of a model that was read before
-        return value
-    if not isinstance(value, str) or value.strip("+-.0123456789") == "":
-        raise PydanticCustomError("moment", "expected a time like 2026-01-31T09:30:00Z")
-    return value
-
-
-When: TypeAlias = Annotated[AwareDatetime, BeforeValidator(_text), Field(strict=False)]
-"""A time in a request, with its offset from UTC."""
-
-Named: TypeAlias = Annotated[T, Field(strict=False)]
-"""One of the names of an enumeration: JSON has them as texts."""
 
 
 # Executions as requests and answers have them.
@@ -252,8 +223,6 @@ class NodeDetailAnswer(BaseModel):
 
 
 # Workflows as requests and answers have them.
-
-VERSION_MAX = 2**31 - 1
 
 
 class Submitted(BaseModel):

@@ -1,14 +1,15 @@
 """Bodies of requests: JSON as strict as that of workflow files, and workflows in YAML too."""
 
 from collections.abc import Callable, Coroutine, Iterator
+from datetime import datetime
 from math import inf
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 from fastapi import Header, Path, Query, Request, Response
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
-from runnel.api.models import VERSION_MAX, Named, When
 from runnel.api.state import Site
 from runnel.authoring.documents import read_document
 from runnel.authoring.documents.files import parse_data, parse_json
@@ -100,6 +101,36 @@ def _names(data: Json) -> Iterator[str]:
             if NAME.fits(config.get("workflow")):
                 yield config["workflow"]
             yield from _names(config.get("definition"))
+
+
+VERSION_MAX = 2**31 - 1
+
+
+# Bodies of requests: JSON is taken as it is, and nothing is made of it that it is not.
+
+T = TypeVar("T")
+
+
+class Asked(BaseModel):
+    """A 1 is no true, "5" is no number, and what is not known is refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+def _moment_text(value: object) -> object:
+    """A number is no time: nobody knows whether seconds are meant, or milliseconds."""
+    if isinstance(value, datetime):  # of a model that was read before
+        return value
+    if not isinstance(value, str) or value.strip("+-.0123456789") == "":
+        raise PydanticCustomError("moment", "expected a time like 2026-01-31T09:30:00Z")
+    return value
+
+
+When: TypeAlias = Annotated[AwareDatetime, BeforeValidator(_moment_text), Field(strict=False)]
+"""A time in a request, with its offset from UTC."""
+
+Named: TypeAlias = Annotated[T, Field(strict=False)]
+"""One of the names of an enumeration: JSON has them as texts."""
 
 
 # Parameters that several routes share.
