@@ -319,6 +319,7 @@ async def on_servers(servers: Servers, layout: Layout) -> AsyncIterator[ServerSi
                     yield site
         finally:
             if not servers.is_private:
+                await look.backend.close()  # a submit that was given up may be under way still
                 await remove_traces(servers, look.clock)
 
 
