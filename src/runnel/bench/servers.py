@@ -141,25 +141,37 @@ LOG_LINES = 5
 FLEET_POLL_S = 0.5
 
 
-def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
+def clean_environment(
+    environ: Mapping[str, str], import_from: Sequence[Path] = ()
+) -> dict[str, str]:
     """That of this process without any setting of Runnel, and with these.
 
-    Another process that gets it runs the same code, wherever it runs.
+    Another process that gets it runs the same code, wherever it runs, and finds what is in the
+    folders `import_from`.
     """
     kept = {name: text for name, text in os.environ.items() if name not in VARIABLES}
-    source = str(Path(runnel.__file__).resolve().parents[1])
-    path = os.pathsep.join([source, *filter(None, [kept.get("PYTHONPATH")])])
+    source = Path(runnel.__file__).resolve().parents[1]
+    folders = [*map(str, (source, *import_from)), *filter(None, [kept.get("PYTHONPATH")])]
+    path = os.pathsep.join(folders)
     return {**kept, "PYTHONPATH": path, **environ}
 
 
 class Fleet:
-    """`modules` are the arguments of Python by the name of a place; each place has one process."""
+    """`modules` are the arguments of Python by the name of a place; each place has one process.
+
+    Modules that are not Runnel's are found in the folders `import_from`.
+    """
 
     def __init__(
-        self, modules: Mapping[str, Sequence[str]], environ: Mapping[str, str], folder: Path
+        self,
+        modules: Mapping[str, Sequence[str]],
+        environ: Mapping[str, str],
+        folder: Path,
+        *,
+        import_from: Sequence[Path] = (),
     ) -> None:
         self._modules = modules
-        self._environ = clean_environment(environ)
+        self._environ = clean_environment(environ, import_from)
         self._folder = folder
         self._processes: dict[str, ServerProcess] = {}
 

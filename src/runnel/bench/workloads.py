@@ -16,16 +16,13 @@ from runnel.bench.setup import (
     REST_S,
     Ends,
     Figures,
-    Floor,
     Site,
     asking,
-    at_once,
     chain,
     diamond,
     fan,
     graph,
     in_ms,
-    in_turn,
     mapping,
     napping_diamond,
     peak_mb,
@@ -397,22 +394,19 @@ async def _missing(servers: Servers, ids: Sequence[ExecutionId], clock: Clock) -
             await clock.sleep(BACKLOG_POLL_S)
 
 
-# The workloads by name: what each runs, how often, and whether a floor can do the same.
+# The workloads by name: what each runs, and how often.
 
 RunOnSite: TypeAlias = Callable[[Site, int], Awaitable[Figures]]
-RunFloor: TypeAlias = Callable[[Floor, int, Clock], Awaitable[float]]
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """`counted` says what `count` is; `workflow` and `floor` are there if there is a floor."""
+    """`counted` says what `count` is."""
 
     about: str
     run: RunOnSite
     count: int
     counted: str = "executions"
     repetitions: int = 1
-    workflow: Callable[[], Workflow] | None = None
-    floor: RunFloor = at_once
 
 
 KINDS: Mapping[str, Kind] = {
@@ -421,28 +415,21 @@ KINDS: Mapping[str, Kind] = {
         run=diamonds,
         count=2_000,
         repetitions=3,
-        workflow=diamond,
     ),
     "chain": Kind(
         about="20 nodes in a row, one execution at a time: the time of an edge",
         run=chains,
         count=100,
-        workflow=chain,
-        floor=in_turn,
     ),
     "fan": Kind(
         about="1 node, 1,000 behind it, 1 behind these, one execution at a time",
         run=fans,
         count=5,
-        workflow=fan,
-        floor=in_turn,
     ),
     "graph": Kind(
         about="2,000 nodes with 6,000 edges, one execution at a time",
         run=graphs,
         count=3,
-        workflow=graph,
-        floor=in_turn,
     ),
     "map": Kind(
         about="one node for each item of a list: what an item costs, against a list of 1,000",
