@@ -16,16 +16,17 @@ from bench.floors.measurement import (
 from bench.floors.workloads import WORKLOADS
 from bench.job import Job
 from bench.peer_jobs import peer_jobs
-from runnel.bench.runs import (
-    Storing,
-    cold_starts,
-    embedded,
-    measure_embedded,
+from runnel.bench.runs import Storing, cold_starts, embedded, measure_embedded
+from runnel.bench.server_workloads import (
+    archive_down,
+    backlog,
+    killed_workers,
     measure_on_servers,
+    takeovers,
 )
 from runnel.bench.servers import Layout, Servers, ServerSite, on_servers, servers
 from runnel.bench.setup import Figures
-from runnel.bench.workloads import KINDS, archive_down, backlog, killed_workers, takeovers
+from runnel.bench.workloads import KINDS
 from runnel.engine.clock import RealClock, RealIds
 
 EMBEDDED: dict[str, Storing] = {"memory": "memory", "sqlite": "process", "sqlite-power": "power"}

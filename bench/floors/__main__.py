@@ -21,8 +21,7 @@ from bench.floors.measurement import (
 from bench.floors.workloads import WORKLOADS
 from bench.numbers import positive
 from runnel.bench.report import Asked, Options, asked, number, title
-from runnel.bench.runs import settle
-from runnel.bench.servers import Layout, servers
+from runnel.bench.servers import Layout, servers, settle
 from runnel.engine.clock import RealIds
 from runnel.errors import InputError, RunnelError
 

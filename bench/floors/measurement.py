@@ -14,8 +14,8 @@ from bench.floors.redis import redis_floor
 from bench.floors.redis_connection import Plan
 from bench.floors.workloads import WORKLOADS, Floor
 from runnel.bench.report import warm_up
-from runnel.bench.runs import Storing, settle
-from runnel.bench.servers import Layout, Servers, remove_traces
+from runnel.bench.runs import Storing
+from runnel.bench.servers import Layout, Servers, remove_traces, settle
 from runnel.bench.setup import Figures, Site
 from runnel.bench.workloads import KINDS
 from runnel.engine.clock import RealClock

@@ -8,9 +8,10 @@ from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
 from runnel.authoring.documents import read_document
 from runnel.bench.runs import Storing, embedded, measure_embedded
+from runnel.bench.server_workloads import archive_down, backlog
 from runnel.bench.servers import Layout, Servers, on_servers
 from runnel.bench.setup import Figures, WrongEndError, run_all
-from runnel.bench.workloads import KINDS, archive_down, backlog, maps, waits
+from runnel.bench.workloads import KINDS, maps, waits
 from runnel.core.values import Json
 from runnel.core.workflow import Workflow
 

@@ -7,26 +7,17 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Literal, TypeAlias
 
 from runnel.app.engine import Engine, running
 from runnel.app.wiring import build_engine, build_memory_engine
-from runnel.bench.report import Asked, Measured, measure, summarised
-from runnel.bench.servers import (
-    Layout,
-    Servers,
-    clean_environment,
-    on_servers,
-    until_archived,
-)
-from runnel.bench.setup import Ends, Figures, check_completed, handlers
-from runnel.bench.workloads import Kind, archive_down, takeovers
+from runnel.bench.report import Measured, measure
+from runnel.bench.setup import Ends, Figures, check_completed, clean_environment, handlers
+from runnel.bench.workloads import Kind
 from runnel.client.store_client import Client
 from runnel.core.ids import ExecutionId
-from runnel.engine.clock import RealClock
 from runnel.errors import ServerFailedError
 from runnel.handlers import builtin_registry
 from runnel.ports.clock import Clock
@@ -125,39 +116,3 @@ async def _start(clock: Clock, file: Path, data_dir: Path) -> float:
     if process.returncode:
         raise ServerFailedError("run", f"ended with {process.returncode}", log=said.decode())
     return clock.monotonic() - started
-
-
-# A workload on servers.
-
-
-async def measure_on_servers(
-    kind: Kind, servers: Servers, layout: Layout, *, count: int, repetitions: int
-) -> Measured:
-    async with on_servers(servers, layout) as site:
-        return await measure(
-            kind,
-            site,
-            count=count,
-            repetitions=repetitions,
-            settle=partial(settle, servers),
-        )
-
-
-async def settle(*corners: Servers) -> None:
-    """Waits until the archive has all that was run in these corners of one server."""
-    postgres_url = corners[0].postgres_url
-    if postgres_url is not None:
-        await until_archived(postgres_url, [each.name for each in corners], RealClock())
-
-
-# What is not done by executions on one site: takeovers, and an archive that is down.
-
-
-async def measure_other(asked: Asked, servers: Servers) -> Measured:
-    if asked.workload == "takeover":
-        runs = [await takeovers(servers, asked.count) for _ in range(asked.repetitions)]
-        return summarised(runs)
-    layout = Layout(concurrency=asked.concurrency, workers=asked.workers)
-    async with on_servers(servers, layout) as site:
-        runs = [await archive_down(site, asked.count) for _ in range(asked.repetitions)]
-    return summarised(runs)

@@ -11,25 +11,23 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
-from typing import Any, Protocol, TypeAlias
-
-import asyncpg
+from typing import Protocol, TypeAlias
 
 import runnel
 from runnel.app.stores import Look
 from runnel.authoring.context import Context
 from runnel.authoring.documents import read_document
 from runnel.authoring.registry import HandlerRegistry
-from runnel.backends.postgres.database import DRIVER_ERRORS
 from runnel.client.store_client import Client
 from runnel.core.ids import ExecutionId
 from runnel.core.states import EXECUTION_FINAL, ExecutionState
 from runnel.core.values import Json
 from runnel.core.workflow import Workflow
 from runnel.engine.clock import RealClock
-from runnel.errors import NotFoundError, RunnelError, StoreError
+from runnel.errors import NotFoundError, RunnelError
 from runnel.ports.clock import Clock
 from runnel.ports.feed import FeedPage
+from runnel.settings.variables import VARIABLES
 
 
 class WrongEndError(RunnelError):
@@ -99,24 +97,6 @@ def spreads(runs: Sequence[Mapping[str, float]]) -> dict[str, tuple[float, float
         name: (min(run[name] for run in runs), max(run[name] for run in runs))
         for name in medians(runs)
     }
-
-
-# Questions to PostgreSQL itself, beside the deployment that is measured.
-
-CALL_S = 30.0
-
-
-@asynccontextmanager
-async def asking(postgres_url: str) -> AsyncIterator[Any]:
-    """A connection of asyncpg; whatever goes wrong with it leaves as StoreError."""
-    try:
-        connection = await asyncpg.connect(postgres_url, timeout=CALL_S)
-        try:
-            yield connection
-        finally:
-            await connection.close(timeout=CALL_S)
-    except DRIVER_ERRORS as error:
-        raise StoreError(f"PostgreSQL: {str(error) or 'no answer in time'}") from error
 
 
 # The handlers of what is measured: `runnel worker --app runnel.bench.setup:handlers`.
@@ -323,6 +303,24 @@ class ToldEnds:
             return
         if header.state in EXECUTION_FINAL:
             self._end(execution_id, self._look.clock.monotonic(), header.state)
+
+
+# Another process of Runnel, without the settings of this one.
+
+
+def clean_environment(
+    environ: Mapping[str, str], import_from: Sequence[Path] = ()
+) -> dict[str, str]:
+    """That of this process without any setting of Runnel, and with these.
+
+    Another process that gets it runs the same code, wherever it runs, and finds what is in the
+    folders `import_from`.
+    """
+    kept = {name: text for name, text in os.environ.items() if name not in VARIABLES}
+    source = Path(runnel.__file__).resolve().parents[1]
+    folders = [*map(str, (source, *import_from)), *filter(None, [kept.get("PYTHONPATH")])]
+    path = os.pathsep.join(folders)
+    return {**kept, "PYTHONPATH": path, **environ}
 
 
 # What a process uses, as the kernel counts it; nothing where there is no /proc.

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import runnel
-from runnel.bench.servers import Fleet, clean_environment
+from runnel.bench.servers import Fleet
+from runnel.bench.setup import clean_environment
 from runnel.engine.clock import RealClock
 from runnel.errors import ServerFailedError
 from tests.waiting import eventually

@@ -192,7 +192,7 @@ async def _measure_on_servers(wanted: "Asked") -> "Measured":
     from runnel.errors import MissingExtraError
 
     try:
-        from runnel.bench.runs import measure_on_servers, measure_other
+        from runnel.bench.server_workloads import measure_on_servers, measure_other
         from runnel.bench.servers import Layout, servers
     except ModuleNotFoundError as error:
         missing = error.name or "redis"
