@@ -6,13 +6,27 @@ from functools import partial
 from typing import Any
 
 from bench import api
+from bench.floors.measurement import (
+    embedded_floor_for,
+    measure_with_floor,
+    server_floor_for,
+    settle_both,
+    settle_nothing,
+)
+from bench.floors.workloads import WORKLOADS
 from bench.job import Job
 from bench.peer_jobs import peer_jobs
-from runnel.bench.report import Measured
-from runnel.bench.runs import Storing, cold_starts, measure_embedded, measure_on_servers
+from runnel.bench.runs import Storing, cold_starts, embedded, measure_embedded
+from runnel.bench.server_workloads import (
+    archive_down,
+    backlog,
+    killed_workers,
+    measure_on_servers,
+    takeovers,
+)
 from runnel.bench.servers import Layout, Servers, ServerSite, on_servers, servers
 from runnel.bench.setup import Figures
-from runnel.bench.workloads import KINDS, archive_down, backlog, killed_workers, takeovers
+from runnel.bench.workloads import KINDS
 from runnel.engine.clock import RealClock, RealIds
 
 EMBEDDED: dict[str, Storing] = {"memory": "memory", "sqlite": "process", "sqlite-power": "power"}
@@ -81,30 +95,42 @@ def _job(name: str, work: Callable[[], Coroutine[Any, Any, Figures]], **about: b
 
 
 def _kind_job(
-    kind: str, configuration: str, work: Callable[[], Coroutine[Any, Any, Measured]]
+    kind: str, configuration: str, work: Callable[[], Coroutine[Any, Any, Figures]]
 ) -> Job:
-    """The floor is one figure more."""
-
-    def run() -> Figures:
-        measured = asyncio.run(work())
-        floor = {} if measured.floor_per_s is None else {"floor_per_s": measured.floor_per_s}
-        return {**measured.figures, **floor}
-
-    name = f"{kind} {configuration}"
-    return Job(name=name, run=run, is_short=kind in SHORT, is_once=kind in ONCE)
+    about = {"is_short": kind in SHORT, "is_once": kind in ONCE}
+    return _job(f"{kind} {configuration}", work, **about)
 
 
-async def _measure_embedded(kind: str, label: str, slots: int) -> Measured:
-    found = KINDS[kind]
-    return await measure_embedded(
-        found, EMBEDDED[label], concurrency=slots, count=found.count, repetitions=1
-    )
+async def _measure_embedded(kind: str, label: str, slots: int) -> Figures:
+    """The floor, where there is one, is one figure more."""
+    found, storing = KINDS[kind], EMBEDDED[label]
+    if kind not in WORKLOADS:
+        measured = await measure_embedded(
+            found, storing, concurrency=slots, count=found.count, repetitions=1
+        )
+        return measured.figures
+    async with (
+        embedded(storing, slots) as site,
+        embedded_floor_for(kind, storing, slots) as floor,
+    ):
+        return await measure_with_floor(kind, site, floor, found.count, settle_nothing)
 
 
-async def _measure_on_servers(kind: str, layout: Layout) -> Measured:
+async def _measure_on_servers(kind: str, layout: Layout) -> Figures:
+    """The floor, where there is one, is one figure more."""
     found = KINDS[kind]
     with servers(nonce=RealIds().nonce()) as private:
-        return await measure_on_servers(found, private, layout, count=found.count, repetitions=1)
+        if kind not in WORKLOADS:
+            measured = await measure_on_servers(
+                found, private, layout, count=found.count, repetitions=1
+            )
+            return measured.figures
+        async with (
+            on_servers(private, layout) as site,
+            server_floor_for(kind, private, layout) as floor,
+        ):
+            settle = partial(settle_both, private)
+            return await measure_with_floor(kind, site, floor, found.count, settle)
 
 
 async def _on_site(work: OnSite, layout: Layout) -> Figures:

@@ -11,7 +11,8 @@ import msgspec
 from bench.floors.batch import creation, shape_of
 from bench.floors.embedded import tell
 from bench.floors.postgres import open_database, record
-from bench.floors.redis_connection import WORKFLOWS, FloorLine, Plan, open_line
+from bench.floors.redis_connection import FloorLine, Plan, open_line
+from bench.floors.workloads import WORKLOADS
 from runnel.backends.postgres.database import Database
 from runnel.backends.redis.connection import Arg
 from runnel.bench.servers import Fleet
@@ -22,6 +23,7 @@ from runnel.engine.clock import RealClock, RealIds
 from runnel.errors import ServerFailedError
 from runnel.ports.store import pending_header
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 WRITER = ("bench.floors.redis_writer",)
 WORKER = ("bench.floors.redis_worker",)
 BLOCK_MS = 1_000
@@ -38,7 +40,7 @@ class RedisFloor:
     def __init__(self, plan: Plan, database: Database | None) -> None:
         self._plan = plan
         self._database = database
-        self._shape = shape_of(WORKFLOWS[plan.workflow]())
+        self._shape = shape_of(WORKLOADS[plan.workload].workflow())
         self._clock = RealClock()
         self._ids = RealIds()
         self._submitted: list[tuple[CreateExecution, asyncio.Future[None]]] = []
@@ -102,7 +104,7 @@ async def redis_floor(plan: Plan, workers: int) -> AsyncIterator[RedisFloor]:
     try:
         with (
             tempfile.TemporaryDirectory(prefix="runnel-bench-") as folder,
-            Fleet(places, plan.environ(), Path(folder)) as fleet,
+            Fleet(places, plan.environ(), Path(folder), import_from=[REPOSITORY]) as fleet,
         ):
             async with fleet.watched(RealClock()), asyncio.TaskGroup() as group:
                 loops = [group.create_task(floor.send()), group.create_task(floor.hear())]

@@ -1,7 +1,7 @@
 """A connection to Redis for one loop of a floor: the engine's own, with nothing around it."""
 
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,6 @@ import hiredis
 import msgspec
 
 from runnel.backends.redis.connection import Arg, Line, LineError, pack, parse_address
-from runnel.bench.setup import chain, diamond, fan, graph
-from runnel.core.workflow import Workflow
 from runnel.errors import StoreError
 
 CALL_S = 60.0
@@ -64,12 +62,6 @@ def _checked(answer: Any) -> Any:
 # The keys of the floor on Redis, and what its processes are told: as little as they need.
 
 VARIABLE = "RUNNEL_BENCH_FLOOR"
-WORKFLOWS: Mapping[str, Callable[[], Workflow]] = {
-    "diamond": diamond,
-    "chain": chain,
-    "fan": fan,
-    "graph": graph,
-}
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +70,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     redis_url: str
     postgres_url: str | None
     name: str
-    workflow: str
+    workload: str
     slots: int
 
     def environ(self) -> dict[str, str]:

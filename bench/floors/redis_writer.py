@@ -9,7 +9,8 @@ import msgspec
 
 from bench.floors.batch import COMMANDS_MAX, VERSION, Batch, Runs, Shape, shape_of
 from bench.floors.postgres import archive
-from bench.floors.redis_connection import WORKFLOWS, FloorLine, Names, Plan, open_line, read_plan
+from bench.floors.redis_connection import FloorLine, Names, Plan, open_line, read_plan
+from bench.floors.workloads import WORKLOADS
 from runnel.backends.redis.connection import Arg
 from runnel.core.codec import decode_message
 from runnel.core.effects import Task
@@ -36,7 +37,7 @@ async def write(plan: Plan) -> None:
 
 
 async def _decide(plan: Plan, line: FloorLine, waiter: FloorLine) -> None:
-    shape = shape_of(WORKFLOWS[plan.workflow]())
+    shape = shape_of(WORKLOADS[plan.workload].workflow())
     names, clock, ids, runs = plan.names, RealClock(), RealIds(), Runs(shape)
     sha = await line.load("commit")
     keys = _keys(names)

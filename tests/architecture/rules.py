@@ -42,6 +42,8 @@ NAMES_REFUSED = frozenset(
 BROAD = frozenset(
     {"BaseException", "CancelledError", "Exception", "asyncio.CancelledError", "builtins.Exception"}
 )
+# Packages of the repository that are no part of the wheel.
+NOT_SHIPPED = frozenset({"bench", "examples", "simulation", "tests", "tools"})
 ASSERTING = ("assert", "check", "expect", "fail", "raises", "warns")
 
 AnyFunction = ast.FunctionDef | ast.AsyncFunctionDef
@@ -158,6 +160,20 @@ def imports_on_top(module: Module) -> Iterator[str]:
         for node in ast.walk(function) if has_any else ():
             if isinstance(node, ast.Import | ast.ImportFrom):
                 yield f"line {node.lineno}: an import inside {function.name} hides a cycle"
+
+
+def shipped(module: Module) -> Iterator[str]:
+    for node in module.nodes:
+        match node:
+            case ast.Import(names=names):
+                imported = [alias.name for alias in names]
+            case ast.ImportFrom(module=str(source), level=0):
+                imported = [source]
+            case _:
+                continue
+        for name in imported:
+            if name.partition(".")[0] in NOT_SHIPPED:
+                yield f"line {node.lineno}: {name} is no part of the wheel"
 
 
 def nothing_swallowed(module: Module) -> Iterator[str]:

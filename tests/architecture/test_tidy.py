@@ -26,6 +26,7 @@ IN_SOURCE: tuple[Rule, ...] = (
     rules.finished,
     rules.no_print,
     rules.imports_on_top,
+    rules.shipped,
 )
 IN_TESTS: tuple[Rule, ...] = (*EVERYWHERE, rules.no_sleep)
 

@@ -156,6 +156,8 @@ WITHOUT_EXTRAS = [
     ("doctor --redis-url redis://h", 1, "runnel[redis]"),
     ("worker", 2, "Redis needs the package 'hiredis', which is not installed: `pip install "),
     ("list --redis-url redis://h", 2, "runnel[redis]"),
+    ("bench --count 5", 0, "executions per second"),
+    ("bench --backend redis", 2, "runnel[postgres,redis]"),
 ]
 
 

@@ -2,22 +2,18 @@
 
 from collections.abc import Mapping
 
-import asyncpg
 import pytest
 
-from bench.floors.redis import WARMING, redis_floor
-from bench.floors.redis_connection import Plan
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
 from runnel.authoring.documents import read_document
-from runnel.bench.runs import Storing, embedded, floor_of, measure_embedded
-from runnel.bench.servers import Layout, Servers, on_servers, remove_traces
-from runnel.bench.setup import Figures, WrongEndError, at_once, run_all
-from runnel.bench.workloads import KINDS, archive_down, backlog, maps, waits
+from runnel.bench.runs import Storing, embedded, measure_embedded
+from runnel.bench.server_workloads import archive_down, backlog
+from runnel.bench.servers import Layout, Servers, on_servers
+from runnel.bench.setup import Figures, WrongEndError, run_all
+from runnel.bench.workloads import KINDS, maps, waits
 from runnel.core.values import Json
 from runnel.core.workflow import Workflow
-from runnel.engine.clock import RealClock
-from tests.waiting import eventually_found
 
 pytestmark = pytest.mark.slow
 
@@ -39,14 +35,12 @@ def on(redis_: RedisServer, postgres: PostgresServer | None, name: str) -> Serve
 
 
 @pytest.mark.parametrize("storing", ["memory", "process", "power"])
-async def test_a_workload_and_its_floor_run_embedded(storing: Storing) -> None:
+async def test_a_workload_runs_embedded(storing: Storing) -> None:
     found = await measure_embedded(
         KINDS["diamond"], storing, concurrency=4, count=20, repetitions=2
     )
 
     check(found.figures)
-    assert found.floor_ratio is not None
-    assert found.floor_ratio > 0
 
 
 @pytest.mark.parametrize("kind", FEW)
@@ -56,21 +50,6 @@ async def test_every_kind_runs_on_sqlite(kind: str) -> None:
     )
 
     check(found.figures)
-    assert (found.floor_per_s is None) == (KINDS[kind].workflow is None)
-
-
-@pytest.mark.parametrize("storing", ["process", "power"])
-async def test_a_floor_goes_on_while_its_log_is_made_to_begin_anew(
-    storing: Storing, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("runnel.backends.sqlite.writer.ROWS_BETWEEN", 50)
-    monkeypatch.setattr("runnel.backends.sqlite.writer.LOG_PAGES_MAX", 20)
-
-    async with floor_of(KINDS["diamond"], storing, 64) as floor:
-        assert floor is not None
-        rates = [await at_once(floor, 100, RealClock()) for _ in range(10)]
-
-    assert min(rates) > 0
 
 
 async def test_what_did_not_complete_is_no_figure_embedded() -> None:
@@ -109,28 +88,6 @@ async def test_a_steady_load_tells_how_long_executions_take() -> None:
     assert figures["sent_per_s"] == pytest.approx(0.7 * figures["maximum_per_s"], rel=0.05)
 
 
-async def test_a_floor_on_servers_archives_what_it_ran(
-    shared_redis: RedisServer, shared_postgres: PostgresServer
-) -> None:
-    servers = on(shared_redis, shared_postgres, "floor")
-    plan = Plan(
-        redis_url=servers.redis_url,
-        postgres_url=servers.postgres_url,
-        name=servers.name,
-        workflow="diamond",
-        slots=4,
-    )
-    try:
-        async with redis_floor(plan, 1) as floor:
-            await at_once(floor, 10, RealClock())
-            counts = await archived(shared_postgres, servers.name, completed=WARMING + 10)
-    finally:
-        removed = await remove_traces(servers, RealClock())
-
-    assert counts == {"nodes": 4 * (WARMING + 10), "entries": 4 * (WARMING + 10), "unapplied": 0}
-    assert removed > 0
-
-
 async def test_the_workloads_run_on_redis_alone(shared_redis: RedisServer) -> None:
     async with on_servers(on(shared_redis, None, "alone"), Layout(concurrency=64)) as site:
         woken = await waits(site, 20)
@@ -160,26 +117,3 @@ async def test_nothing_is_lost_while_the_archive_is_down(
     assert waited["backlog_per_s"] > 0
     assert figures["executions_per_s"] > 0
     assert figures["lost"] == 0
-
-
-async def archived(postgres: PostgresServer, schema: str, *, completed: int) -> dict[str, int]:
-    """Once so many executions are there as completed."""
-    connection = await asyncpg.connect(postgres.url, server_settings={"search_path": f'"{schema}"'})
-
-    async def look() -> bool | None:
-        question = "SELECT count(*) FROM executions WHERE state = 'COMPLETED'"
-        return await connection.fetchval(question) == completed or None
-
-    try:
-        await eventually_found(look, every_s=0.05, deadline_s=20.0)
-        return {
-            "nodes": await connection.fetchval(
-                "SELECT count(*) FROM node_executions WHERE state = 'COMPLETED'"
-            ),
-            "entries": await connection.fetchval("SELECT count(*) FROM audit_log"),
-            "unapplied": await connection.fetchval(
-                "SELECT count(*) FROM commands WHERE applied_at IS NULL"
-            ),
-        }
-    finally:
-        await connection.close()

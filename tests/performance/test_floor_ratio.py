@@ -8,27 +8,30 @@ time on the clock is compared as well, with more room, because a wait costs no p
 
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import pytest
 
+from bench.floors.measurement import (
+    Settle,
+    embedded_floor_for,
+    server_floor_for,
+    settle_both,
+    settle_nothing,
+)
+from bench.floors.workloads import Floor, execute_at_once
 from runnel.app.private_servers.guardian import children_of
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
-from runnel.bench.runs import Storing, embedded, settled
-from runnel.bench.runs import floor_of as embedded_floor_of
-from runnel.bench.runs import run_on_servers_floor_of as server_floor_of
+from runnel.bench.runs import Storing, embedded
 from runnel.bench.servers import Layout, Servers, on_servers
-from runnel.bench.setup import Floor, Site, processor_s
-from runnel.bench.workloads import KINDS
+from runnel.bench.setup import Site, processor_s
+from runnel.bench.workloads import diamonds
 
 pytestmark = pytest.mark.slow
 
-Settle: TypeAlias = Callable[[], Awaitable[None]]
-
-DIAMOND = KINDS["diamond"]
 TURNS = 3
 # A floor is several times as fast: it gets more to do, so that both see the same noise.
 MORE = 3
@@ -59,24 +62,19 @@ def all_processors_s() -> float:
     return time.process_time() + processor_s(family)
 
 
-async def nothing_is_left() -> None:
-    """Embedded, all is stored when an execution has ended."""
-
-
 async def check_ratio(
     site: Site,
-    floor: Floor | None,
+    floor: Floor,
     count: int,
     *,
     least: float,
-    settle: Settle = nothing_is_left,
+    settle: Settle = settle_nothing,
 ) -> None:
-    assert floor is not None
     await settle()
     engines, floors = [], []
     for _ in range(TURNS):
-        engines.append(await cost(DIAMOND.run(site, count), count, settle))
-        bare = DIAMOND.floor(floor, MORE * count, site.clock)
+        engines.append(await cost(diamonds(site, count), count, settle))
+        bare = execute_at_once(floor, MORE * count, site.clock)
         floors.append(await cost(bare, MORE * count, settle))
     of_processors, of_clock = (
         min(each[part] for each in floors) / min(each[part] for each in engines) for part in (0, 1)
@@ -93,7 +91,7 @@ async def check_ratio(
 async def test_an_embedded_engine_stays_within_reach_of_its_floor(
     storing: Storing, least: float
 ) -> None:
-    async with embedded(storing, 4) as site, embedded_floor_of(DIAMOND, storing, 4) as floor:
+    async with embedded(storing, 4) as site, embedded_floor_for("diamond", storing, 4) as floor:
         await check_ratio(site, floor, 250, least=least)
 
 
@@ -107,7 +105,7 @@ async def test_a_deployment_on_servers_stays_within_reach_of_its_floor(
 
     async with (
         on_servers(servers, layout) as site,
-        server_floor_of(DIAMOND, servers, layout) as floor,
+        server_floor_for("diamond", servers, layout) as floor,
     ):
         # Half of what it was on 2026-11-16, in four runs: 0.29 to 0.32.
-        await check_ratio(site, floor, 200, least=0.14, settle=partial(settled, DIAMOND, servers))
+        await check_ratio(site, floor, 200, least=0.14, settle=partial(settle_both, servers))

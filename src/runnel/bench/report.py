@@ -2,15 +2,12 @@
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
-from statistics import median
 from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
 from runnel.bench.setup import (
     Figures,
-    Floor,
     Site,
     described_machine,
     diamond,
@@ -165,79 +162,51 @@ def _check_urls(workload: str, backend: Backend, given: Options) -> None:
         raise InputError("'archive' stops PostgreSQL: it takes private servers only, give no URL")
 
 
-# Runs a workload on a site, in turn with its floor, as often as is wanted.
+# Runs a workload on a site, as often as is wanted.
 
 WARMING = 100
 PER_S = "executions_per_s"
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """The median of each figure, and its least and most; the floor is in executions per second.
-
-    None without a floor, and the ratio is that of the two medians.
-    """
+    """The median of each figure, and its least and most."""
 
     figures: Figures
     spread: dict[str, tuple[float, float]]
-    floor_per_s: float | None = None
-    floor_spread: tuple[float, float] | None = None
-
-    @property
-    def floor_ratio(self) -> float | None:
-        done = self.figures.get(PER_S)
-        if done is None or self.floor_per_s is None:
-            return None
-        return done / self.floor_per_s
 
 
-async def _at_once() -> None:
+async def _nothing_left() -> None:
     """Nothing is left to do when the last execution has ended."""
 
 
 async def measure(
     kind: Kind,
     site: Site,
-    floor: AbstractAsyncContextManager[Floor | None],
     *,
     count: int,
     repetitions: int,
-    settle: Callable[[], Awaitable[None]] = _at_once,
+    settle: Callable[[], Awaitable[None]] = _nothing_left,
 ) -> Measured:
-    """Both are warm: the engine has run 100 diamonds, the floor a tenth of what it will do.
-
-    `settle` waits for what goes on behind the last end: neither pays for what the other left.
-    """
+    """`settle` waits for what goes on behind the last end: no run pays for what another left."""
     runs: list[Figures] = []
-    floors: list[float] = []
-    async with floor as bare:
-        await run_all(site, diamond(), WARMING)
-        if bare is not None:
-            await kind.floor(bare, max(1, count // 10), site.clock)
-        for _ in range(repetitions):
-            await settle()
-            runs.append(await kind.run(site, count))
-            if bare is not None:
-                await settle()
-                floors.append(await kind.floor(bare, count, site.clock))
-    return Measured(
-        figures=medians(runs),
-        spread=spreads(runs),
-        floor_per_s=median(floors) if floors else None,
-        floor_spread=(min(floors), max(floors)) if floors else None,
-    )
+    await warm_up(site)
+    for _ in range(repetitions):
+        await settle()
+        runs.append(await kind.run(site, count))
+    return summarised(runs)
+
+
+async def warm_up(site: Site) -> None:
+    """Runs 100 diamonds."""
+    await run_all(site, diamond(), WARMING)
 
 
 def summarised(runs: list[Figures]) -> Measured:
-    """Of what no floor can do."""
     return Measured(figures=medians(runs), spread=spreads(runs))
 
 
 PRIVATE_REDIS = "private, on disk, appendfsync everysec"
 PRIVATE_POSTGRES = "private, on disk, fsync on"
-MEANING = (
-    "The floor is a bare loop on this machine that stores the same and does nothing else. "
-    "On a busy machine figures move together: compare ratios."
-)
 _UNITS = (
     (r"_per_s$", " per second"),
     (r"_ms_p(\d+)$", r", ms, p\1"),
@@ -256,11 +225,8 @@ def document(asked: Asked, measured: Measured) -> dict[str, Any]:
         "backend": asked.backend,
         "executions_per_s": measured.figures.get(PER_S),
         "nodes_per_s": measured.figures.get("nodes_per_s"),
-        "floor_per_s": measured.floor_per_s,
-        "floor_ratio": measured.floor_ratio,
         "figures": measured.figures,
         "spread": measured.spread,
-        "floor_spread": measured.floor_spread,
         "settings": settings_of(asked),
         "machine": described_machine(),
     }
@@ -297,13 +263,8 @@ def title(asked: Asked) -> str:
 
 
 def rows(measured: Measured) -> list[Sequence[str]]:
-    """Name, median, least and most of each figure, the floor at the end."""
-    found = [_row(label(name), each, measured.spread[name]) for name, each in ordered(measured)]
-    if measured.floor_per_s is not None and measured.floor_spread is not None:
-        found.append(_row("floor per second", measured.floor_per_s, measured.floor_spread))
-    if measured.floor_ratio is not None:
-        found.append(("of the floor", f"{measured.floor_ratio:.2f}", "", ""))
-    return found
+    """Name, median, least and most of each figure."""
+    return [_row(label(name), each, measured.spread[name]) for name, each in ordered(measured)]
 
 
 def ordered(measured: Measured) -> list[tuple[str, float]]:

@@ -7,33 +7,17 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Literal, TypeAlias
 
-from msgspec import structs
-
-from bench.floors.batch import shape_of
-from bench.floors.embedded import NoStorage, SqliteStorage, embedded_floor
-from bench.floors.redis import redis_floor
-from bench.floors.redis_connection import Plan
 from runnel.app.engine import Engine, running
 from runnel.app.wiring import build_engine, build_memory_engine
-from runnel.bench.report import Asked, Measured, measure, summarised
-from runnel.bench.servers import (
-    Layout,
-    Servers,
-    clean_environment,
-    on_servers,
-    remove_traces,
-    until_archived,
-)
-from runnel.bench.setup import Ends, Figures, Floor, check_completed, handlers
-from runnel.bench.workloads import Kind, archive_down, takeovers
+from runnel.bench.report import Measured, measure
+from runnel.bench.setup import Ends, Figures, check_completed, clean_environment, handlers
+from runnel.bench.workloads import Kind
 from runnel.client.store_client import Client
 from runnel.core.ids import ExecutionId
-from runnel.engine.clock import RealClock
 from runnel.errors import ServerFailedError
 from runnel.handlers import builtin_registry
 from runnel.ports.clock import Clock
@@ -88,35 +72,14 @@ async def embedded(storing: Storing, concurrency: int) -> AsyncIterator[Embedded
             yield EmbeddedSite(engine)
 
 
-# A workload on an engine in this process, in turn with the floor of that.
+# A workload on an engine in this process.
 
 
 async def measure_embedded(
     kind: Kind, storing: Storing, *, concurrency: int, count: int, repetitions: int
 ) -> Measured:
     async with embedded(storing, concurrency) as site:
-        floor = floor_of(kind, storing, concurrency)
-        return await measure(kind, site, floor, count=count, repetitions=repetitions)
-
-
-@asynccontextmanager
-async def floor_of(kind: Kind, storing: Storing, slots: int) -> AsyncIterator[Floor | None]:
-    """None when no floor can do this kind."""
-    if kind.workflow is None:
-        yield None
-        return
-    shape = shape_of(kind.workflow())
-    if storing == "memory":
-        async with embedded_floor(shape, NoStorage(), slots) as floor:
-            yield floor
-        return
-    with tempfile.TemporaryDirectory(prefix="runnel-bench-") as folder:
-        storage = SqliteStorage(Path(folder), storing)
-        try:
-            async with embedded_floor(shape, storage, slots) as floor:
-                yield floor
-        finally:
-            storage.close()
+        return await measure(kind, site, count=count, repetitions=repetitions)
 
 
 # How long `runnel run` of three nodes takes, from the shell to its exit.
@@ -153,70 +116,3 @@ async def _start(clock: Clock, file: Path, data_dir: Path) -> float:
     if process.returncode:
         raise ServerFailedError("run", f"ended with {process.returncode}", log=said.decode())
     return clock.monotonic() - started
-
-
-# A workload on servers, in turn with the floor of that.
-
-
-async def measure_on_servers(
-    kind: Kind, servers: Servers, layout: Layout, *, count: int, repetitions: int
-) -> Measured:
-    async with on_servers(servers, layout) as site:
-        floor = run_on_servers_floor_of(kind, servers, layout)
-        return await measure(
-            kind,
-            site,
-            floor,
-            count=count,
-            repetitions=repetitions,
-            settle=partial(settled, kind, servers),
-        )
-
-
-async def settled(kind: Kind, servers: Servers) -> None:
-    """Once all that was run, by the engine and by its floor, is in the archive."""
-    if servers.postgres_url is None:
-        return
-    names = [servers.name, *([floor_name(servers)] if kind.workflow is not None else [])]
-    await until_archived(servers.postgres_url, names, RealClock())
-
-
-def floor_name(servers: Servers) -> str:
-    return f"{servers.name}-floor"
-
-
-@asynccontextmanager
-async def run_on_servers_floor_of(
-    kind: Kind, servers: Servers, layout: Layout
-) -> AsyncIterator[Floor | None]:
-    """None when no floor can do this kind; on others' servers, nothing is left of it."""
-    if kind.workflow is None:
-        yield None
-        return
-    own = structs.replace(servers, name=floor_name(servers))
-    plan = Plan(
-        redis_url=own.redis_url,
-        postgres_url=own.postgres_url,
-        name=own.name,
-        workflow=kind.workflow().name,
-        slots=layout.concurrency,
-    )
-    try:
-        async with redis_floor(plan, layout.workers) as floor:
-            yield floor
-    finally:
-        if not own.is_private:
-            await remove_traces(own, RealClock())
-
-
-# What is not done by executions on one site: takeovers, and an archive that is down.
-
-
-async def measure_other(asked: Asked, servers: Servers) -> Measured:
-    if asked.workload == "takeover":
-        runs = [await takeovers(servers, asked.count) for _ in range(asked.repetitions)]
-        return summarised(runs)
-    layout = Layout(concurrency=asked.concurrency, workers=asked.workers)
-    async with on_servers(servers, layout) as site:
-        runs = [await archive_down(site, asked.count) for _ in range(asked.repetitions)]
-    return summarised(runs)

@@ -1,32 +1,32 @@
 """The two servers that a measurement uses: private ones, or a corner of those that are named."""
 
 import asyncio
-import os
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import Any, NoReturn, Self
 
+import asyncpg
 import msgspec
 
-import runnel
 from runnel.app.private_servers.guardian import children_of
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
 from runnel.app.private_servers.server import PrivateServer, ServerProcess
 from runnel.app.stores import Look, looking
+from runnel.backends.postgres.database import DRIVER_ERRORS
 from runnel.backends.postgres.migrations import quoted
 from runnel.backends.redis.connection_pool import Lines
-from runnel.bench.setup import Ends, ToldEnds, asking, diamond, run_all
+from runnel.bench.setup import Ends, ToldEnds, clean_environment, diamond, run_all
 from runnel.client.store_client import Client
 from runnel.core.states import EXECUTION_FINAL
+from runnel.engine.clock import RealClock
 from runnel.errors import ServerFailedError, StoreError
 from runnel.ports.clock import Clock
 from runnel.settings import read_settings
-from runnel.settings.variables import VARIABLES
 
 PREFIX = "runnel-bench-"
 
@@ -84,10 +84,27 @@ def _open(stack: ExitStack, server: PrivateServer) -> None:
     stack.enter_context(server)
 
 
+# Questions to PostgreSQL itself, beside the deployment that is measured.
+
+CALL_S = 30.0
+
+
+@asynccontextmanager
+async def asking(postgres_url: str) -> AsyncIterator[Any]:
+    """A connection of asyncpg; whatever goes wrong with it leaves as StoreError."""
+    try:
+        connection = await asyncpg.connect(postgres_url, timeout=CALL_S)
+        try:
+            yield connection
+        finally:
+            await connection.close(timeout=CALL_S)
+    except DRIVER_ERRORS as error:
+        raise StoreError(f"PostgreSQL: {str(error) or 'no answer in time'}") from error
+
+
 # Removes what a measurement has left on servers that are not its own.
 
 KEYS_AT_ONCE = 1_000
-CALL_S = 30.0
 
 
 async def remove_traces(servers: Servers, clock: Clock) -> int:
@@ -141,25 +158,22 @@ LOG_LINES = 5
 FLEET_POLL_S = 0.5
 
 
-def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """That of this process without any setting of Runnel, and with these.
-
-    Another process that gets it runs the same code, wherever it runs.
-    """
-    kept = {name: text for name, text in os.environ.items() if name not in VARIABLES}
-    source = str(Path(runnel.__file__).resolve().parents[1])
-    path = os.pathsep.join([source, *filter(None, [kept.get("PYTHONPATH")])])
-    return {**kept, "PYTHONPATH": path, **environ}
-
-
 class Fleet:
-    """`modules` are the arguments of Python by the name of a place; each place has one process."""
+    """`modules` are the arguments of Python by the name of a place; each place has one process.
+
+    Modules that are not Runnel's are found in the folders `import_from`.
+    """
 
     def __init__(
-        self, modules: Mapping[str, Sequence[str]], environ: Mapping[str, str], folder: Path
+        self,
+        modules: Mapping[str, Sequence[str]],
+        environ: Mapping[str, str],
+        folder: Path,
+        *,
+        import_from: Sequence[Path] = (),
     ) -> None:
         self._modules = modules
-        self._environ = clean_environment(environ)
+        self._environ = clean_environment(environ, import_from)
         self._folder = folder
         self._processes: dict[str, ServerProcess] = {}
 
@@ -319,6 +333,7 @@ async def on_servers(servers: Servers, layout: Layout) -> AsyncIterator[ServerSi
                     yield site
         finally:
             if not servers.is_private:
+                await look.backend.close()  # a submit that was given up may be under way still
                 await remove_traces(servers, look.clock)
 
 
@@ -339,6 +354,13 @@ def _environ(servers: Servers, layout: Layout) -> dict[str, str]:
 
 ARCHIVE_POLL_S = 0.05
 WITHIN_S = 120.0
+
+
+async def settle(*corners: Servers) -> None:
+    """Waits until the archive has all that was run in these corners of one server."""
+    postgres_url = corners[0].postgres_url
+    if postgres_url is not None:
+        await until_archived(postgres_url, [each.name for each in corners], RealClock())
 
 
 async def until_archived(postgres_url: str, schemas: Collection[str], clock: Clock) -> None:

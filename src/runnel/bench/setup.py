@@ -11,25 +11,23 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
-from typing import Any, Protocol, TypeAlias
-
-import asyncpg
+from typing import Protocol, TypeAlias
 
 import runnel
 from runnel.app.stores import Look
 from runnel.authoring.context import Context
 from runnel.authoring.documents import read_document
 from runnel.authoring.registry import HandlerRegistry
-from runnel.backends.postgres.database import DRIVER_ERRORS
 from runnel.client.store_client import Client
 from runnel.core.ids import ExecutionId
 from runnel.core.states import EXECUTION_FINAL, ExecutionState
 from runnel.core.values import Json
 from runnel.core.workflow import Workflow
 from runnel.engine.clock import RealClock
-from runnel.errors import NotFoundError, RunnelError, StoreError
+from runnel.errors import NotFoundError, RunnelError
 from runnel.ports.clock import Clock
 from runnel.ports.feed import FeedPage
+from runnel.settings.variables import VARIABLES
 
 
 class WrongEndError(RunnelError):
@@ -99,24 +97,6 @@ def spreads(runs: Sequence[Mapping[str, float]]) -> dict[str, tuple[float, float
         name: (min(run[name] for run in runs), max(run[name] for run in runs))
         for name in medians(runs)
     }
-
-
-# Questions to PostgreSQL itself, beside the deployment that is measured.
-
-CALL_S = 30.0
-
-
-@asynccontextmanager
-async def asking(postgres_url: str) -> AsyncIterator[Any]:
-    """A connection of asyncpg; whatever goes wrong with it leaves as StoreError."""
-    try:
-        connection = await asyncpg.connect(postgres_url, timeout=CALL_S)
-        try:
-            yield connection
-        finally:
-            await connection.close(timeout=CALL_S)
-    except DRIVER_ERRORS as error:
-        raise StoreError(f"PostgreSQL: {str(error) or 'no answer in time'}") from error
 
 
 # The handlers of what is measured: `runnel worker --app runnel.bench.setup:handlers`.
@@ -325,6 +305,24 @@ class ToldEnds:
             self._end(execution_id, self._look.clock.monotonic(), header.state)
 
 
+# Another process of Runnel, without the settings of this one.
+
+
+def clean_environment(
+    environ: Mapping[str, str], import_from: Sequence[Path] = ()
+) -> dict[str, str]:
+    """That of this process without any setting of Runnel, and with these.
+
+    Another process that gets it runs the same code, wherever it runs, and finds what is in the
+    folders `import_from`.
+    """
+    kept = {name: text for name, text in os.environ.items() if name not in VARIABLES}
+    source = Path(runnel.__file__).resolve().parents[1]
+    folders = [*map(str, (source, *import_from)), *filter(None, [kept.get("PYTHONPATH")])]
+    path = os.pathsep.join(folders)
+    return {**kept, "PYTHONPATH": path, **environ}
+
+
 # What a process uses, as the kernel counts it; nothing where there is no /proc.
 
 PROC = Path("/proc")
@@ -399,26 +397,3 @@ def _processor() -> str:
         return platform.processor()
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.machine())
-
-
-# The same ways to run executions for both floors: all at once, or one at a time.
-
-
-class Floor(Protocol):
-    async def execute(self) -> None:
-        """Submits one execution and waits for its end."""
-
-
-async def at_once(floor: Floor, count: int, clock: Clock) -> float:
-    """Executions per second."""
-    started = clock.monotonic()
-    await asyncio.gather(*[floor.execute() for _ in range(count)])
-    return count / (clock.monotonic() - started)
-
-
-async def in_turn(floor: Floor, count: int, clock: Clock) -> float:
-    """Executions per second."""
-    started = clock.monotonic()
-    for _ in range(count):
-        await floor.execute()
-    return count / (clock.monotonic() - started)

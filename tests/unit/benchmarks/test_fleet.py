@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import runnel
-from runnel.bench.servers import Fleet, clean_environment
+from runnel.bench.servers import Fleet
+from runnel.bench.setup import clean_environment
 from runnel.engine.clock import RealClock
 from runnel.errors import ServerFailedError
 from tests.waiting import eventually
@@ -30,9 +31,9 @@ def test_they_run_the_code_that_measures_wherever_they_run(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", "somewhere")
 
-    path = clean_environment({})["PYTHONPATH"].split(os.pathsep)
+    path = clean_environment({}, [Path("repository")])["PYTHONPATH"].split(os.pathsep)
 
-    assert path == [str(Path(runnel.__file__).parents[1]), "somewhere"]
+    assert path == [str(Path(runnel.__file__).parents[1]), "repository", "somewhere"]
 
 
 async def test_nobody_waits_for_ever_for_one_that_has_ended(tmp_path: Path) -> None:
@@ -44,6 +45,18 @@ async def test_nobody_waits_for_ever_for_one_that_has_ended(tmp_path: Path) -> N
             await asyncio.Event().wait()
 
     assert caught.group_contains(ServerFailedError, match="worker-0 server ended in the middle")
+
+
+async def test_modules_that_are_not_of_runnel_are_found_where_it_is_told(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "theirs.py").write_text("raise SystemExit('it was found')")
+    places = {"worker-0": ("theirs",)}
+
+    with Fleet(places, {}, tmp_path, import_from=[tmp_path / "elsewhere"]) as fleet:
+        await eventually(lambda: "worker-0" in fleet.ended())
+        said = fleet.ended()["worker-0"]
+
+    assert said == "it was found"
 
 
 async def test_one_that_has_ended_is_named_with_its_last_words(tmp_path: Path) -> None:

@@ -21,39 +21,32 @@ MEASURED = Measured(
         "executions_per_s": (450.0, 600.0),
         "nodes_per_s": (1_800.0, 2_400.0),
     },
-    floor_per_s=1_250.0,
-    floor_spread=(1_000.0, 1_300.0),
 )
 
 
-def test_programs_get_the_rate_the_floor_and_their_ratio() -> None:
+def test_programs_get_rates_settings_and_machine() -> None:
     found = document(asked("diamond", Options()), MEASURED)
 
     assert found["executions_per_s"] == 500.0
     assert found["nodes_per_s"] == 2_000.0
-    assert found["floor_per_s"] == 1_250.0
-    assert found["floor_ratio"] == 0.4
     assert found["settings"]["count"] == 2_000
     assert found["machine"]["cores"] >= 1
 
 
-def test_what_has_no_floor_says_so_by_null() -> None:
+def test_what_has_no_rate_says_so_by_null() -> None:
     measured = Measured(figures={"cold_start_s": 0.5}, spread={"cold_start_s": (0.5, 0.5)})
 
     found = document(asked("start", Options()), measured)
 
     assert found["executions_per_s"] is None
-    assert found["floor_per_s"] is None
-    assert found["floor_ratio"] is None
+    assert found["nodes_per_s"] is None
 
 
-def test_people_get_the_rate_first_and_the_floor_last() -> None:
+def test_people_get_the_rate_first() -> None:
     assert rows(MEASURED) == [
         ("executions per second", "500", "450", "600"),
         ("nodes per second", "2,000", "1,800", "2,400"),
         ("edge, ms, p50", "0.250", "", ""),
-        ("floor per second", "1,250", "1,000", "1,300"),
-        ("of the floor", "0.40", "", ""),
     ]
 
 

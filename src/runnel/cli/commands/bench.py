@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from runnel.bench.report import Asked, Measured
 
 
-# The floor is on both, whatever the deployment has.
+# Without URLs it starts both servers.
 EXTRAS = "postgres,redis"
 
 Workload: TypeAlias = Annotated[
@@ -114,9 +114,6 @@ def bench(
 ) -> int:
     """Measure how fast workflows go here, with nodes that do nothing.
 
-    Next to it runs a floor: a bare loop that stores the same and does nothing else. The ratio of
-    the two says what the engine costs, whatever the machine.
-
     Embedded, it works in a temporary folder. On servers it starts an orchestrator and workers of
     its own; on yours, all its keys and tables have a name of their own and are removed afterwards.
     """
@@ -195,7 +192,7 @@ async def _measure_on_servers(wanted: "Asked") -> "Measured":
     from runnel.errors import MissingExtraError
 
     try:
-        from runnel.bench.runs import measure_on_servers, measure_other
+        from runnel.bench.server_workloads import measure_on_servers, measure_other
         from runnel.bench.servers import Layout, servers
     except ModuleNotFoundError as error:
         missing = error.name or "redis"
@@ -221,7 +218,7 @@ def _url(variable: str, option: str, text: str | None) -> str | None:
 
 
 def _print(measured: "Measured") -> None:
-    from runnel.bench.report import MEANING, rows
+    from runnel.bench.report import rows
     from runnel.cli.render.text import Cell, print_table
 
     lines = [
@@ -229,5 +226,3 @@ def _print(measured: "Measured") -> None:
         for name, value, least, most in rows(measured)
     ]
     print_table(["", f"{'MEDIAN':>10}", f"{'LEAST':>10}", "MOST"], lines)
-    if measured.floor_per_s is not None:
-        print(f"\n{MEANING}")

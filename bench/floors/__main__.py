@@ -1,0 +1,109 @@
+"""Measures a floor by itself: how many executions per second this machine allows at most.
+
+`make bench` measures it in turn with the engine, and prints their ratio.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+from functools import partial
+from statistics import median
+from typing import Any, NoReturn
+
+from bench.floors.measurement import (
+    embedded_floor_for,
+    measure_floor,
+    name_floor,
+    server_floor_for,
+    settle_nothing,
+)
+from bench.floors.workloads import WORKLOADS
+from bench.numbers import positive
+from runnel.bench.report import Asked, Options, asked, number, title
+from runnel.bench.servers import Layout, servers, settle
+from runnel.engine.clock import RealIds
+from runnel.errors import InputError, RunnelError
+
+FAILED, WRONG_INPUT, INTERRUPTED = 1, 2, 130
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise InputError(message)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    try:
+        chosen = _parser().parse_args(arguments)
+        wanted = _check(chosen)
+        print(f"floor of {title(wanted)}", file=sys.stderr, flush=True)
+        rates = asyncio.run(_measure(wanted))
+    except InputError as error:
+        return _complain(error, WRONG_INPUT)
+    except RunnelError as error:
+        return _complain(error, FAILED)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    found: dict[str, Any] = {
+        "floor_per_s": median(rates),
+        "floor_spread": (min(rates), max(rates)),
+    }
+    print(json.dumps(found) if chosen.json else _describe(rates))
+    return 0
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="python -m bench.floors", description=__doc__)
+    parser.add_argument("workload", help=", ".join(WORKLOADS))
+    parser.add_argument("--backend", default="sqlite", help="memory, sqlite (default) or redis")
+    parser.add_argument("--durability", help="of SQLite: process (default) or power")
+    parser.add_argument("--concurrency", type=positive, help="slots of each worker (4)")
+    parser.add_argument("--workers", type=positive, help="worker processes on servers (1)")
+    parser.add_argument("--count", type=positive, help="executions (as many as `runnel bench`)")
+    parser.add_argument("--repetitions", type=positive, help="the median is shown")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+def _check(chosen: argparse.Namespace) -> Asked:
+    """Raises InputError."""
+    if chosen.workload not in WORKLOADS:
+        known = ", ".join(WORKLOADS)
+        raise InputError(f"expected a workload with a floor ({known}), got '{chosen.workload}'")
+    options = Options(
+        backend=chosen.backend,
+        durability=chosen.durability,
+        concurrency=chosen.concurrency,
+        workers=chosen.workers,
+        count=chosen.count,
+        repetitions=chosen.repetitions,
+    )
+    return asked(chosen.workload, options)
+
+
+async def _measure(wanted: Asked) -> list[float]:
+    workload, count, repetitions = wanted.workload, wanted.count, wanted.repetitions
+    if wanted.backend != "redis":
+        storing = "memory" if wanted.backend == "memory" else wanted.durability
+        async with embedded_floor_for(workload, storing, wanted.concurrency) as floor:
+            return await measure_floor(workload, floor, count, repetitions, settle_nothing)
+    layout = Layout(concurrency=wanted.concurrency, workers=wanted.workers)
+    with servers(nonce=RealIds().nonce()) as private:
+        async with server_floor_for(workload, private, layout) as floor:
+            settle_floor = partial(settle, name_floor(private))
+            return await measure_floor(workload, floor, count, repetitions, settle_floor)
+
+
+def _describe(rates: list[float]) -> str:
+    least, middle, most = (number(each) for each in (min(rates), median(rates), max(rates)))
+    return f"floor: {middle} executions per second ({least} to {most})"
+
+
+def _complain(error: RunnelError, code: int) -> int:
+    print(f"error: {error}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""Measures a floor, by itself or in turn with the engine that it is the floor of."""
+
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeAlias
+
+from msgspec import structs
+
+from bench.floors.batch import shape_of
+from bench.floors.embedded import NoStorage, SqliteStorage, embedded_floor
+from bench.floors.redis import redis_floor
+from bench.floors.redis_connection import Plan
+from bench.floors.workloads import WORKLOADS, Floor
+from runnel.bench.report import warm_up
+from runnel.bench.runs import Storing
+from runnel.bench.servers import Layout, Servers, remove_traces, settle
+from runnel.bench.setup import Figures, Site
+from runnel.bench.workloads import KINDS
+from runnel.engine.clock import RealClock
+
+Settle: TypeAlias = Callable[[], Awaitable[None]]
+
+
+async def measure_with_floor(
+    workload: str, site: Site, floor: Floor, count: int, settle: Settle
+) -> Figures:
+    """The engine's figures and `floor_per_s`; `settle` waits for what an engine or a floor left.
+
+    Both are warm: the engine has run 100 diamonds, the floor a tenth of what it will do.
+    """
+    await warm_up(site)
+    await warm_up_floor(workload, floor, count)
+    await settle()
+    figures = await KINDS[workload].run(site, count)
+    await settle()
+    floor_per_s = await WORKLOADS[workload].execute(floor, count, site.clock)
+    return {**figures, "floor_per_s": floor_per_s}
+
+
+async def measure_floor(
+    workload: str, floor: Floor, count: int, repetitions: int, settle: Settle
+) -> list[float]:
+    """Executions per second, each time; the floor is warm."""
+    await warm_up_floor(workload, floor, count)
+    rates = []
+    for _ in range(repetitions):
+        await settle()
+        rates.append(await WORKLOADS[workload].execute(floor, count, RealClock()))
+    return rates
+
+
+async def warm_up_floor(workload: str, floor: Floor, count: int) -> None:
+    await WORKLOADS[workload].execute(floor, max(1, count // 10), RealClock())
+
+
+# A floor that is ready: of an engine in this process, or of one on servers.
+
+
+@asynccontextmanager
+async def embedded_floor_for(workload: str, storing: Storing, slots: int) -> AsyncIterator[Floor]:
+    shape = shape_of(WORKLOADS[workload].workflow())
+    if storing == "memory":
+        async with embedded_floor(shape, NoStorage(), slots) as floor:
+            yield floor
+        return
+    with tempfile.TemporaryDirectory(prefix="runnel-bench-") as folder:
+        storage = SqliteStorage(Path(folder), storing)
+        try:
+            async with embedded_floor(shape, storage, slots) as floor:
+                yield floor
+        finally:
+            storage.close()
+
+
+@asynccontextmanager
+async def server_floor_for(workload: str, servers: Servers, layout: Layout) -> AsyncIterator[Floor]:
+    """On others' servers, nothing is left of it afterwards."""
+    own = name_floor(servers)
+    plan = Plan(
+        redis_url=own.redis_url,
+        postgres_url=own.postgres_url,
+        name=own.name,
+        workload=workload,
+        slots=layout.concurrency,
+    )
+    try:
+        async with redis_floor(plan, layout.workers) as floor:
+            yield floor
+    finally:
+        if not own.is_private:
+            await remove_traces(own, RealClock())
+
+
+def name_floor(servers: Servers) -> Servers:
+    """The corner of the floor, beside that of the engine."""
+    return structs.replace(servers, name=f"{servers.name}-floor")
+
+
+# What to wait for before the next turn begins.
+
+
+async def settle_nothing() -> None:
+    """Embedded, all is stored when an execution has ended."""
+
+
+async def settle_both(servers: Servers) -> None:
+    """Waits until the archive has all that the engine and its floor ran."""
+    await settle(servers, name_floor(servers))

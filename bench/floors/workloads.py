@@ -1,0 +1,47 @@
+"""The workloads that have a floor, and how a floor runs each of them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple, Protocol, TypeAlias
+
+from runnel.bench.setup import chain, diamond, fan, graph
+from runnel.core.workflow import Workflow
+from runnel.ports.clock import Clock
+
+
+class Floor(Protocol):
+    async def execute(self) -> None:
+        """Submits one execution and waits for its end."""
+
+
+async def execute_at_once(floor: Floor, count: int, clock: Clock) -> float:
+    """Executions per second."""
+    started = clock.monotonic()
+    await asyncio.gather(*[floor.execute() for _ in range(count)])
+    return count / (clock.monotonic() - started)
+
+
+async def execute_in_turn(floor: Floor, count: int, clock: Clock) -> float:
+    """Executions per second."""
+    started = clock.monotonic()
+    for _ in range(count):
+        await floor.execute()
+    return count / (clock.monotonic() - started)
+
+
+Execute: TypeAlias = Callable[[Floor, int, Clock], Awaitable[float]]
+
+
+class FloorWorkload(NamedTuple):
+    """`execute` does as the workload of the same name does with an engine."""
+
+    workflow: Callable[[], Workflow]
+    execute: Execute
+
+
+WORKLOADS: Mapping[str, FloorWorkload] = {
+    "diamond": FloorWorkload(diamond, execute_at_once),
+    "chain": FloorWorkload(chain, execute_in_turn),
+    "fan": FloorWorkload(fan, execute_in_turn),
+    "graph": FloorWorkload(graph, execute_in_turn),
+}

@@ -1,0 +1,140 @@
+"""Floors do what the engine that they are measured with does; and what is left of them."""
+
+from functools import partial
+
+import asyncpg
+import pytest
+
+from bench.floors.measurement import (
+    embedded_floor_for,
+    measure_with_floor,
+    name_floor,
+    server_floor_for,
+    settle_both,
+    settle_nothing,
+)
+from bench.floors.redis import WARMING, redis_floor
+from bench.floors.redis_connection import Plan
+from bench.floors.workloads import WORKLOADS, execute_at_once
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
+from runnel.bench.runs import Storing, embedded
+from runnel.bench.servers import Layout, Servers, on_servers, remove_traces
+from runnel.engine.clock import RealClock
+from tests.waiting import eventually_found
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("storing", ["memory", "process", "power"])
+async def test_an_embedded_engine_and_its_floor_are_measured_in_turn(storing: Storing) -> None:
+    async with (
+        embedded(storing, 4) as site,
+        embedded_floor_for("diamond", storing, 4) as floor,
+    ):
+        figures = await measure_with_floor("diamond", site, floor, 20, settle_nothing)
+
+    assert figures["executions_per_s"] > 0
+    assert figures["floor_per_s"] > 0
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+async def test_every_workload_that_has_a_floor_is_measured_with_it(workload: str) -> None:
+    async with (
+        embedded("memory", 64) as site,
+        embedded_floor_for(workload, "memory", 64) as floor,
+    ):
+        figures = await measure_with_floor(workload, site, floor, 1, settle_nothing)
+
+    assert figures["floor_per_s"] > 0
+
+
+async def test_an_engine_on_servers_and_its_floor_leave_them_as_they_were(
+    shared_redis: RedisServer, shared_postgres: PostgresServer
+) -> None:
+    servers = Servers(
+        redis_url=shared_redis.url, postgres_url=shared_postgres.url, name="runnel-bench-both"
+    )
+    layout = Layout(concurrency=16)
+
+    async with (
+        on_servers(servers, layout) as site,
+        server_floor_for("diamond", servers, layout) as floor,
+    ):
+        settle = partial(settle_both, servers)
+        figures = await measure_with_floor("diamond", site, floor, 20, settle)
+        schemas = await schemas_like(shared_postgres, servers.name)
+
+    assert figures["floor_per_s"] > 0
+    assert schemas == ["runnel-bench-both", "runnel-bench-both-floor"]
+    assert await schemas_like(shared_postgres, servers.name) == []
+    assert await remove_traces(name_floor(servers), RealClock()) == 0
+
+
+async def schemas_like(postgres: PostgresServer, name: str) -> list[str]:
+    connection = await asyncpg.connect(postgres.url)
+    try:
+        question = "SELECT nspname FROM pg_namespace WHERE starts_with(nspname, $1) ORDER BY 1"
+        return [row[0] for row in await connection.fetch(question, name)]
+    finally:
+        await connection.close()
+
+
+@pytest.mark.parametrize("storing", ["process", "power"])
+async def test_a_floor_goes_on_while_its_log_is_made_to_begin_anew(
+    storing: Storing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runnel.backends.sqlite.writer.ROWS_BETWEEN", 50)
+    monkeypatch.setattr("runnel.backends.sqlite.writer.LOG_PAGES_MAX", 20)
+
+    async with embedded_floor_for("diamond", storing, 64) as floor:
+        rates = [await execute_at_once(floor, 100, RealClock()) for _ in range(10)]
+
+    assert min(rates) > 0
+
+
+async def test_a_floor_on_servers_archives_what_it_ran(
+    shared_redis: RedisServer, shared_postgres: PostgresServer
+) -> None:
+    servers = Servers(
+        redis_url=shared_redis.url, postgres_url=shared_postgres.url, name="runnel-bench-floor"
+    )
+    plan = Plan(
+        redis_url=servers.redis_url,
+        postgres_url=servers.postgres_url,
+        name=servers.name,
+        workload="diamond",
+        slots=4,
+    )
+    try:
+        async with redis_floor(plan, 1) as floor:
+            await execute_at_once(floor, 10, RealClock())
+            counts = await archived(shared_postgres, servers.name, completed=WARMING + 10)
+    finally:
+        removed = await remove_traces(servers, RealClock())
+
+    assert counts == {"nodes": 4 * (WARMING + 10), "entries": 4 * (WARMING + 10), "unapplied": 0}
+    assert removed > 0
+
+
+async def archived(postgres: PostgresServer, schema: str, *, completed: int) -> dict[str, int]:
+    """Once so many executions are there as completed."""
+    connection = await asyncpg.connect(postgres.url, server_settings={"search_path": f'"{schema}"'})
+
+    async def look() -> bool | None:
+        question = "SELECT count(*) FROM executions WHERE state = 'COMPLETED'"
+        return await connection.fetchval(question) == completed or None
+
+    try:
+        await eventually_found(look, every_s=0.05, deadline_s=20.0)
+        return {
+            "nodes": await connection.fetchval(
+                "SELECT count(*) FROM node_executions WHERE state = 'COMPLETED'"
+            ),
+            "entries": await connection.fetchval("SELECT count(*) FROM audit_log"),
+            "unapplied": await connection.fetchval(
+                "SELECT count(*) FROM commands WHERE applied_at IS NULL"
+            ),
+        }
+    finally:
+        await connection.close()
