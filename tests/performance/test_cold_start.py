@@ -1,0 +1,139 @@
+"""A command loads what it needs and nothing else: a new import on its way fails here.
+
+Modules are counted in the process of the command itself. Time is processor time, compared with that
+of a process which only imports the packages that a command can't do without. Both run in turn, and
+the median counts. stdout is no terminal, as in a script: a terminal costs the import of rich.
+"""
+
+import json
+import resource
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+import pytest
+
+from tests.e2e.program import DEADLINE_S, clean_environment
+
+pytestmark = pytest.mark.slow
+
+TURNS = 3
+FLOOR = ("-c", "import asyncio, msgspec, sqlite3, typer")
+# Runs the command in its arguments, then writes the names of all modules to the file named first.
+COUNTING = """
+import sys
+from pathlib import Path
+file = Path(sys.argv.pop(1))
+from runnel.__main__ import main
+try:
+    main()
+finally:
+    file.write_text("\\n".join(sys.modules))
+"""
+# Without templates, and in JSON: nothing here needs jinja2 or yaml.
+THREE = {
+    "name": "three",
+    "nodes": [
+        {"id": "a", "handler": "input", "config": {"x": 1}},
+        {"id": "b", "handler": "input", "dependencies": ["a"], "config": {"x": 2}},
+        {"id": "c", "handler": "input", "dependencies": ["b"], "config": {"x": 3}},
+    ],
+}
+NEEDLESS = {"fastapi", "httpx", "jinja2", "jsonschema", "pydantic", "rich", "yaml"}
+
+
+class Bound(NamedTuple):
+    """`modules`: how many of runnel a command may load. `ratio`: its time by that of the floor."""
+
+    command: tuple[str, ...]
+    modules: int
+    ratio: float
+
+
+# They may only go down. On 2026-11-18 there were 19, 104, 269 and 171 modules, and the ratios were
+# 0.6 to 0.75, 1.2 to 1.5, 1.9 to 2.4 and 1.6 to 1.8 while other tests ran.
+BOUNDS = [
+    Bound(("--version",), modules=20, ratio=1.1),
+    Bound(("validate", "three.json"), modules=106, ratio=2.2),
+    Bound(("run", "three.json"), modules=272, ratio=3.5),
+    Bound(("list",), modules=174, ratio=2.7),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The working directory of all commands. It holds the workflow."""
+    folder = tmp_path_factory.mktemp("cold")
+    (folder / "three.json").write_text(json.dumps(THREE))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def loaded(folder: Path) -> dict[tuple[str, ...], set[str]]:
+    """The modules of each command. From then on they are compiled."""
+    return {bound.command: modules(folder, bound.command) for bound in BOUNDS}
+
+
+@pytest.mark.parametrize("bound", BOUNDS, ids=lambda bound: bound.command[0])
+def test_a_command_loads_no_more_modules_than_before(
+    bound: Bound, loaded: dict[tuple[str, ...], set[str]]
+) -> None:
+    names = loaded[bound.command]
+
+    ours = [name for name in names if name.partition(".")[0] == "runnel"]
+    assert len(ours) <= bound.modules
+    assert names & NEEDLESS == set()
+
+
+@pytest.mark.usefixtures("loaded")
+def test_a_command_starts_within_reach_of_its_floor(folder: Path) -> None:
+    started = {bound.command: ("-m", "runnel", *bound.command) for bound in BOUNDS}
+    taken_s: dict[tuple[str, ...], list[float]] = {command: [] for command in (FLOOR, *started)}
+    for _ in range(TURNS):
+        taken_s[FLOOR].append(start(folder, *FLOOR))
+        for command, arguments in started.items():
+            taken_s[command].append(start(folder, *arguments))
+    floor_s = median(taken_s[FLOOR])
+    ratios = {bound.command[0]: median(taken_s[bound.command]) / floor_s for bound in BOUNDS}
+
+    bounds = {bound.command[0]: bound.ratio for bound in BOUNDS}
+    assert [name for name in ratios if ratios[name] > bounds[name]] == [], ratios
+
+
+def test_a_needless_module_is_seen(folder: Path) -> None:
+    """A workflow in YAML needs yaml, and loads it late."""
+    (folder / "three.yaml").write_text(json.dumps(THREE))
+
+    assert modules(folder, ["validate", "three.yaml"]) & NEEDLESS == {"yaml"}
+
+
+def modules(folder: Path, command: Sequence[str]) -> set[str]:
+    """The names of all that a command has loaded when it ends."""
+    file = folder / "modules.txt"
+    start(folder, "-c", COUNTING, str(file), *command)
+    return set(file.read_text().splitlines())
+
+
+def start(folder: Path, *arguments: str) -> float:
+    """The processor time of a whole process of Python, in seconds."""
+    environment = clean_environment()
+    # In a container that says so, each process would compile all anew.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    before_s = children_s()
+    subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        timeout=DEADLINE_S,
+        check=True,
+    )
+    return children_s() - before_s
+
+
+def children_s() -> float:
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return spent.ru_utime + spent.ru_stime
