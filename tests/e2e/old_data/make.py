@@ -25,7 +25,8 @@ from typing import Any
 
 import httpx
 
-from runnel.runtime.servers import PostgresServer, RedisServer
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
 from tests.e2e.old_data import flows
 from tests.e2e.old_data.dumps import dump_postgres, dump_redis
 from tests.e2e.program import clean_environment

@@ -18,7 +18,8 @@ from typing import Any
 import httpx
 import pytest
 
-from runnel.runtime.servers import PostgresServer, RedisServer
+from runnel.app.private_servers.postgres import PostgresServer
+from runnel.app.private_servers.redis import RedisServer
 from tests.e2e.old_data import flows
 from tests.e2e.old_data.dumps import load_postgres, load_redis
 from tests.e2e.program import DEADLINE_S, Program
