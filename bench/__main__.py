@@ -13,29 +13,29 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.child import run_child
-from bench.job import Job
-from bench.jobs import jobs
-from bench.numbers import positive
-from bench.peer_jobs import described_peers
-from bench.results import Results
-from bench.tables import markdown
-from bench.targets import judged
+from bench.job import BenchmarkJob
+from bench.jobs import list_jobs
+from bench.numbers import parse_positive
+from bench.peer_jobs import describe_peers
+from bench.results import BenchmarkResults
+from bench.tables import format_markdown
+from bench.targets import judge_targets
 from runnel.app.private_servers.binaries import (
     POSTGRES,
     REDIS,
-    Product,
+    ServerProduct,
     find_binary,
-    user_instead_of_root,
+    get_unprivileged_user,
 )
-from runnel.bench.report import PRIVATE_POSTGRES, PRIVATE_REDIS, label, number
-from runnel.bench.setup import Figures, described_machine
+from runnel.bench.report import PRIVATE_POSTGRES, PRIVATE_REDIS, format_label, format_number
+from runnel.bench.setup import Figures, describe_machine
 from runnel.errors import NoServerBinaryError
 
 FOLDER = Path(__file__).parent
 REPETITIONS = 3
-JOB_LIMIT_S = 900.0
-MINUTES = 120
-INTERRUPTED = 130
+JOB_TIMEOUT_S = 900.0
+MINUTES_MAX = 120
+EXIT_INTERRUPTED = 130
 
 now = time.monotonic
 
@@ -45,14 +45,18 @@ class JobFailedError(Exception):
 
 
 def main(arguments: list[str] | None = None) -> None:
-    chosen = _parser().parse_args(arguments)
+    chosen = _build_parser().parse_args(arguments)
     if chosen.job is not None:
-        found = next((each for each in jobs() if each.name == chosen.job), None)
+        found = next((each for each in list_jobs() if each.name == chosen.job), None)
         if found is None:
             sys.exit(f"no job is called '{chosen.job}': see --list")
         print(json.dumps(found.run()))
         return
-    wanted = [job for job in jobs() if job.has(chosen.only) and (job.is_short or not chosen.quick)]
+    wanted = [
+        job
+        for job in list_jobs()
+        if job.has_words(chosen.only) and (job.is_short or not chosen.quick)
+    ]
     if not wanted:
         sys.exit(f"no job has all of these words: {' '.join(chosen.only)}")
     if chosen.list:
@@ -61,93 +65,105 @@ def main(arguments: list[str] | None = None) -> None:
     is_part = bool(chosen.only) or chosen.quick
     path = FOLDER / ("partial.json" if is_part else "results.json")
     repetitions = chosen.repetitions or (1 if chosen.quick else REPETITIONS)
-    results = Results(
-        machine=described_machine(), settings=_settings(repetitions), peers=described_peers()
+    results = BenchmarkResults(
+        machine=describe_machine(), settings=_describe_settings(repetitions), peers=describe_peers()
     )
     if not results.peers:
         print("peers are not measured: there is no bench/peers", file=sys.stderr)
     try:
-        _measure(wanted, results, path, repetitions=repetitions, minutes=chosen.minutes)
+        _measure_jobs(wanted, results, path, repetitions=repetitions, minutes=chosen.minutes)
     except KeyboardInterrupt:
         print("interrupted: what was found before is kept", file=sys.stderr)
-        sys.exit(INTERRUPTED)
+        sys.exit(EXIT_INTERRUPTED)
     print(path.with_suffix(".md").read_text(encoding="utf-8"))
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="diamonds, chains and fans, once")
     parser.add_argument("--only", nargs="+", default=[], help="jobs whose name has all these words")
-    parser.add_argument("--repetitions", type=positive, help=f"{REPETITIONS}, or 1 with --quick")
-    parser.add_argument("--minutes", type=positive, default=MINUTES, help="then no job is begun")
+    parser.add_argument(
+        "--repetitions", type=parse_positive, help=f"{REPETITIONS}, or 1 with --quick"
+    )
+    parser.add_argument(
+        "--minutes", type=parse_positive, default=MINUTES_MAX, help="then no job is begun"
+    )
     parser.add_argument("--list", action="store_true", help="name the jobs, and do nothing")
     parser.add_argument("--job", help="run this job once and print its figures as JSON")
     return parser
 
 
-def _measure(
-    wanted: list[Job], results: Results, path: Path, *, repetitions: int, minutes: int
+def _measure_jobs(
+    jobs_to_run: list[BenchmarkJob],
+    results: BenchmarkResults,
+    path: Path,
+    *,
+    repetitions: int,
+    minutes: int,
 ) -> None:
     """All jobs once, then all again: what disturbs the machine for a while disturbs each a bit."""
     end = now() + 60 * minutes
-    rounds = [job for turn in range(repetitions) for job in wanted if not (job.is_once and turn)]
+    rounds = [
+        job for turn in range(repetitions) for job in jobs_to_run if not (job.is_once and turn)
+    ]
     for number_, job in enumerate(rounds, start=1):
         print(f"[{number_}/{len(rounds)}] {job.name}", file=sys.stderr, flush=True)
         if now() > end:
             results.failed.setdefault(job.name, f"not begun: {minutes} minutes were over")
         else:
-            _measure_one(job, results)
+            _measure_job(job, results)
         results.is_complete = number_ == len(rounds)
-        _write(results, path)
+        _write_results(results, path)
 
 
-def _measure_one(job: Job, results: Results) -> None:
+def _measure_job(job: BenchmarkJob, results: BenchmarkResults) -> None:
     try:
-        found = _run(job)
+        found = _run_job(job)
     except JobFailedError as error:
         results.failed[job.name] = str(error)
         print(f"  failed: {error}", file=sys.stderr)
         return
     results.add(job.name, found)
     for name, value in found.items():
-        print(f"  {label(name):40} {number(value):>12}", file=sys.stderr)
+        print(f"  {format_label(name):40} {format_number(value):>12}", file=sys.stderr)
 
 
-def _run(job: Job) -> Figures:
+def _run_job(job: BenchmarkJob) -> Figures:
     """All that it started ends with it, also when it takes too long."""
     command = [sys.executable, "-m", "bench", "--job", job.name]
     try:
-        code, out, err = run_child(command, folder=FOLDER.parent, limit_s=JOB_LIMIT_S)
+        code, out, err = run_child(command, folder=FOLDER.parent, timeout_s=JOB_TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
-        raise JobFailedError(f"took more than {JOB_LIMIT_S:g} s") from error
+        raise JobFailedError(f"took more than {JOB_TIMEOUT_S:g} s") from error
     if code:
-        raise JobFailedError(last_words(err))
+        raise JobFailedError(find_last_line(err))
     found: Figures = json.loads(out.strip().splitlines()[-1])
     return found
 
 
-def last_words(text: str) -> str:
+def find_last_line(text: str) -> str:
     """The last line that has a word; that of a group of errors is a line of dashes."""
     lines = [line.strip(" |+-") for line in text.splitlines()]
     return next((line for line in reversed(lines) if line), "without a word")
 
 
-def _write(results: Results, path: Path) -> None:
-    targets = judged(results)
+def _write_results(results: BenchmarkResults, path: Path) -> None:
+    targets = judge_targets(results)
     results.write(path, targets)
-    path.with_suffix(".md").write_text(markdown(results, targets), encoding="utf-8")
+    path.with_suffix(".md").write_text(format_markdown(results, targets), encoding="utf-8")
 
 
-def _settings(repetitions: int) -> dict[str, str | int]:
+def _describe_settings(repetitions: int) -> dict[str, str | int]:
+    postgres = _describe_version(POSTGRES, user=get_unprivileged_user())
     return {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "repetitions": repetitions,
-        "redis": f"{_version(REDIS)}, {PRIVATE_REDIS}",
-        "postgres": f"{_version(POSTGRES, user=user_instead_of_root())}, {PRIVATE_POSTGRES}",
+        "redis": f"{_describe_version(REDIS)}, {PRIVATE_REDIS}",
+        "postgres": f"{postgres}, {PRIVATE_POSTGRES}",
     }
 
 
-def _version(product: Product, *, user: str | None = None) -> str:
+def _describe_version(product: ServerProduct, *, user: str | None = None) -> str:
     """Of the program that a private server runs."""
     try:
         found = find_binary(product, user=user)

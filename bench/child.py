@@ -6,10 +6,10 @@ import subprocess
 from pathlib import Path
 
 # To tidy up after Ctrl-C.
-END_LIMIT_S = 20.0
+TERMINATE_TIMEOUT_S = 20.0
 
 
-def run_child(command: list[str], *, folder: Path, limit_s: float) -> tuple[int, str, str]:
+def run_child(command: list[str], *, folder: Path, timeout_s: float) -> tuple[int, str, str]:
     """Exit code, stdout and stderr.
 
     Raises subprocess.TimeoutExpired. Then, as when this process is interrupted, it and all that it
@@ -24,17 +24,17 @@ def run_child(command: list[str], *, folder: Path, limit_s: float) -> tuple[int,
         start_new_session=True,
     )
     try:
-        out, err = child.communicate(timeout=limit_s)
+        out, err = child.communicate(timeout=timeout_s)
     except BaseException:
-        _end(child)
+        _terminate(child)
         raise
     return child.returncode, out, err
 
 
-def _end(child: subprocess.Popen[str]) -> None:
+def _terminate(child: subprocess.Popen[str]) -> None:
     os.killpg(child.pid, signal.SIGINT)
     try:
-        child.communicate(timeout=END_LIMIT_S)
+        child.communicate(timeout=TERMINATE_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         os.killpg(child.pid, signal.SIGKILL)
         child.communicate()

@@ -7,7 +7,7 @@ from runnel.bench.setup import Figures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class BenchmarkJob:
     """`name` is the workload and then the configuration.
 
     `is_short` ones are what `--quick` leaves; one that is a sample by itself runs `is_once`.
@@ -18,6 +18,6 @@ class Job:
     is_short: bool = False
     is_once: bool = False
 
-    def has(self, words: Collection[str]) -> bool:
+    def has_words(self, words: Collection[str]) -> bool:
         """All of them, in any order."""
         return set(words) <= set(self.name.split())

@@ -14,9 +14,14 @@ from bench.floors.measurement import (
     settle_nothing,
 )
 from bench.floors.workloads import WORKLOADS
-from bench.job import Job
-from bench.peer_jobs import peer_jobs
-from runnel.bench.runs import Storing, cold_starts, embedded, measure_embedded
+from bench.job import BenchmarkJob
+from bench.peer_jobs import list_peer_jobs
+from runnel.bench.runs import (
+    StorageMode,
+    measure_cold_starts,
+    measure_embedded,
+    open_embedded_deployment,
+)
 from runnel.bench.server_workloads import (
     archive_down,
     backlog,
@@ -24,121 +29,154 @@ from runnel.bench.server_workloads import (
     measure_on_servers,
     takeovers,
 )
-from runnel.bench.servers import Layout, Servers, ServerSite, on_servers, servers
+from runnel.bench.servers import (
+    BenchmarkServers,
+    DeploymentLayout,
+    ServerDeployment,
+    open_server_deployment,
+    open_servers,
+)
 from runnel.bench.setup import Figures
-from runnel.bench.workloads import KINDS
-from runnel.engine.clock import RealClock, RealIds
+from runnel.bench.workloads import STANDARD_WORKLOADS
+from runnel.engine.clock import RandomIdGenerator, RealClock
 
-EMBEDDED: dict[str, Storing] = {"memory": "memory", "sqlite": "process", "sqlite-power": "power"}
+STORAGE_MODES: dict[str, StorageMode] = {
+    "memory": "memory",
+    "sqlite": "process",
+    "sqlite-power": "power",
+}
 SLOTS = (4, 64)
 WORKERS = (1, 2)
-SHORT = frozenset({"diamond", "chain", "fan"})
+SHORT_WORKLOADS = frozenset({"diamond", "chain", "fan"})
 # A minute of load is a sample by itself.
-ONCE = frozenset({"load"})
-BACKLOG = 2_000
-KILLS, KILLED = 10, 100
-STARTS = 5
+SINGLE_RUN_WORKLOADS = frozenset({"load"})
+BACKLOG_EXECUTIONS = 2_000
+ORCHESTRATOR_KILLS, KILLED_WORKERS_EXECUTIONS = 10, 100
+COLD_STARTS = 5
 
-OnSite = Callable[[ServerSite, int], Awaitable[Figures]]
-OnServers = Callable[[Servers, int], Awaitable[Figures]]
-
-
-def jobs() -> list[Job]:
-    return [*_embedded(), *_on_servers(), *_alone(), *peer_jobs()]
+MeasureOnDeployment = Callable[[ServerDeployment, int], Awaitable[Figures]]
+MeasureOnServers = Callable[[BenchmarkServers, int], Awaitable[Figures]]
 
 
-def _embedded() -> Iterator[Job]:
-    for label in EMBEDDED:
+def list_jobs() -> list[BenchmarkJob]:
+    return [
+        *_list_embedded_jobs(),
+        *_list_server_jobs(),
+        *_list_standalone_jobs(),
+        *list_peer_jobs(),
+    ]
+
+
+def _list_embedded_jobs() -> Iterator[BenchmarkJob]:
+    for label in STORAGE_MODES:
         for slots in SLOTS:
-            yield _embedded_job("diamond", label, slots)
+            yield _make_embedded_job("diamond", label, slots)
         for kind in ("chain", "fan", "graph"):
-            yield _embedded_job(kind, label, 4)
+            yield _make_embedded_job(kind, label, 4)
     for kind in ("map", "waiting", "load"):
-        yield _embedded_job(kind, "sqlite", 4)
+        yield _make_embedded_job(kind, "sqlite", 4)
 
 
-def _embedded_job(kind: str, label: str, slots: int) -> Job:
-    return _kind_job(kind, f"{label} x{slots}", partial(_measure_embedded, kind, label, slots))
+def _make_embedded_job(kind: str, label: str, slots: int) -> BenchmarkJob:
+    return _make_workload_job(
+        kind, f"{label} x{slots}", partial(_measure_workload_embedded, kind, label, slots)
+    )
 
 
-def _on_servers() -> Iterator[Job]:
+def _list_server_jobs() -> Iterator[BenchmarkJob]:
     for workers in WORKERS:
         for slots in SLOTS:
-            yield _server_job("diamond", workers, slots)
+            yield _make_server_job("diamond", workers, slots)
     for slots in SLOTS:
-        yield _server_job("chain", 1, slots)
-        yield _server_job("fan", 1, slots)
+        yield _make_server_job("chain", 1, slots)
+        yield _make_server_job("fan", 1, slots)
     for kind in ("graph", "map", "waiting"):
-        yield _server_job(kind, 1, 64)
-    yield _server_job("load", 2, 64)
+        yield _make_server_job(kind, 1, 64)
+    yield _make_server_job("load", 2, 64)
     for slots in SLOTS:
-        layout = Layout(concurrency=slots)
-        yield _job(f"backlog servers 1w x{slots}", partial(_on_site, backlog, layout))
-        yield _job(f"archive-down servers 1w x{slots}", partial(_on_site, archive_down, layout))
-    yield _job("takeover servers", partial(_with_servers, takeovers, KILLS), is_once=True)
-    yield _job("killed-workers servers", partial(_with_servers, killed_workers, KILLED))
+        layout = DeploymentLayout(concurrency=slots)
+        yield _make_job(
+            f"backlog servers 1w x{slots}", partial(_measure_on_deployment, backlog, layout)
+        )
+        yield _make_job(
+            f"archive-down servers 1w x{slots}",
+            partial(_measure_on_deployment, archive_down, layout),
+        )
+    yield _make_job(
+        "takeover servers",
+        partial(_measure_with_servers, takeovers, ORCHESTRATOR_KILLS),
+        is_once=True,
+    )
+    yield _make_job(
+        "killed-workers servers",
+        partial(_measure_with_servers, killed_workers, KILLED_WORKERS_EXECUTIONS),
+    )
 
 
-def _server_job(kind: str, workers: int, slots: int) -> Job:
-    measured = partial(_measure_on_servers, kind, Layout(concurrency=slots, workers=workers))
-    return _kind_job(kind, f"servers {workers}w x{slots}", measured)
+def _make_server_job(kind: str, workers: int, slots: int) -> BenchmarkJob:
+    measured = partial(
+        _measure_workload_on_servers, kind, DeploymentLayout(concurrency=slots, workers=workers)
+    )
+    return _make_workload_job(kind, f"servers {workers}w x{slots}", measured)
 
 
-def _alone() -> Iterator[Job]:
-    yield _job("start cli", lambda: cold_starts(RealClock(), STARTS))
+def _list_standalone_jobs() -> Iterator[BenchmarkJob]:
+    yield _make_job("start cli", lambda: measure_cold_starts(RealClock(), COLD_STARTS))
     for kind in ("embedded", "servers"):
-        yield _job(f"api {kind}", partial(api.load, kind), is_once=True)
+        yield _make_job(f"api {kind}", partial(api.measure_load, kind), is_once=True)
 
 
-def _job(name: str, work: Callable[[], Coroutine[Any, Any, Figures]], **about: bool) -> Job:
-    return Job(name=name, run=lambda: asyncio.run(work()), **about)
+def _make_job(
+    name: str, work: Callable[[], Coroutine[Any, Any, Figures]], **about: bool
+) -> BenchmarkJob:
+    return BenchmarkJob(name=name, run=lambda: asyncio.run(work()), **about)
 
 
-def _kind_job(
+def _make_workload_job(
     kind: str, configuration: str, work: Callable[[], Coroutine[Any, Any, Figures]]
-) -> Job:
-    about = {"is_short": kind in SHORT, "is_once": kind in ONCE}
-    return _job(f"{kind} {configuration}", work, **about)
+) -> BenchmarkJob:
+    about = {"is_short": kind in SHORT_WORKLOADS, "is_once": kind in SINGLE_RUN_WORKLOADS}
+    return _make_job(f"{kind} {configuration}", work, **about)
 
 
-async def _measure_embedded(kind: str, label: str, slots: int) -> Figures:
+async def _measure_workload_embedded(kind: str, label: str, slots: int) -> Figures:
     """The floor, where there is one, is one figure more."""
-    found, storing = KINDS[kind], EMBEDDED[label]
+    found, storing = STANDARD_WORKLOADS[kind], STORAGE_MODES[label]
     if kind not in WORKLOADS:
         measured = await measure_embedded(
             found, storing, concurrency=slots, count=found.count, repetitions=1
         )
         return measured.figures
     async with (
-        embedded(storing, slots) as site,
+        open_embedded_deployment(storing, slots) as site,
         embedded_floor_for(kind, storing, slots) as floor,
     ):
         return await measure_with_floor(kind, site, floor, found.count, settle_nothing)
 
 
-async def _measure_on_servers(kind: str, layout: Layout) -> Figures:
+async def _measure_workload_on_servers(kind: str, layout: DeploymentLayout) -> Figures:
     """The floor, where there is one, is one figure more."""
-    found = KINDS[kind]
-    with servers(nonce=RealIds().nonce()) as private:
+    found = STANDARD_WORKLOADS[kind]
+    with open_servers(nonce=RandomIdGenerator().nonce()) as private:
         if kind not in WORKLOADS:
             measured = await measure_on_servers(
                 found, private, layout, count=found.count, repetitions=1
             )
             return measured.figures
         async with (
-            on_servers(private, layout) as site,
+            open_server_deployment(private, layout) as site,
             server_floor_for(kind, private, layout) as floor,
         ):
             settle = partial(settle_both, private)
             return await measure_with_floor(kind, site, floor, found.count, settle)
 
 
-async def _on_site(work: OnSite, layout: Layout) -> Figures:
-    with servers(nonce=RealIds().nonce()) as private:
-        async with on_servers(private, layout) as site:
-            return await work(site, BACKLOG)
+async def _measure_on_deployment(work: MeasureOnDeployment, layout: DeploymentLayout) -> Figures:
+    with open_servers(nonce=RandomIdGenerator().nonce()) as private:
+        async with open_server_deployment(private, layout) as site:
+            return await work(site, BACKLOG_EXECUTIONS)
 
 
-async def _with_servers(work: OnServers, count: int) -> Figures:
-    with servers(nonce=RealIds().nonce()) as private:
+async def _measure_with_servers(work: MeasureOnServers, count: int) -> Figures:
+    with open_servers(nonce=RandomIdGenerator().nonce()) as private:
         return await work(private, count)

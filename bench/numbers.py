@@ -3,7 +3,7 @@
 import argparse
 
 
-def positive(text: str) -> int:
+def parse_positive(text: str) -> int:
     """For argparse, which says it in one sentence."""
     try:
         value = int(text)

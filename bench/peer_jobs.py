@@ -5,32 +5,32 @@ from collections.abc import Iterator
 from functools import partial
 from types import ModuleType
 
-from bench.job import Job
+from bench.job import BenchmarkJob
 from runnel.bench.setup import Figures
 
-PREFIX = "peer"
+PEER_PREFIX = "peer"
 # The name of our workload, and that of the same one there.
-WORKLOADS = {"diamond": "diamonds", "chain": "chain", "fan": "fan"}
+PEER_WORKLOADS = {"diamond": "diamonds", "chain": "chain", "fan": "fan"}
 
 
-def peer_jobs() -> Iterator[Job]:
-    peers = _peers()
+def list_peer_jobs() -> Iterator[BenchmarkJob]:
+    peers = _import_peers()
     if peers is None:
         return
     for peer in peers.PEERS:
-        for ours, theirs in WORKLOADS.items():
-            run = partial(_measure, peer, theirs)
-            yield Job(name=f"{ours} {PREFIX} {peer}", run=run)
+        for ours, theirs in PEER_WORKLOADS.items():
+            run = partial(_measure_peer, peer, theirs)
+            yield BenchmarkJob(name=f"{ours} {PEER_PREFIX} {peer}", run=run)
 
 
-def described_peers() -> dict[str, dict[str, str]]:
-    peers = _peers()
-    return {} if peers is None else {peer: dict(peers.described(peer)) for peer in peers.PEERS}
+def describe_peers() -> dict[str, dict[str, str]]:
+    peers = _import_peers()
+    return {} if peers is None else {peer: dict(peers.describe_peer(peer)) for peer in peers.PEERS}
 
 
-def _measure(peer: str, workload: str) -> Figures:
+def _measure_peer(peer: str, workload: str) -> Figures:
     """With our names; raises what the peer's module raises, in one sentence."""
-    peers = _peers()
+    peers = _import_peers()
     if peers is None:
         raise RuntimeError("bench.peers is missing")
     figures: Figures = dict(peers.measure(peer, workload))
@@ -39,7 +39,7 @@ def _measure(peer: str, workload: str) -> Figures:
     return figures
 
 
-def _peers() -> ModuleType | None:
+def _import_peers() -> ModuleType | None:
     try:
         return importlib.import_module("bench.peers")
     except ModuleNotFoundError as error:

@@ -8,17 +8,17 @@ from typing import Any
 
 from runnel.bench.setup import Figures
 
-Values = dict[str, list[float]]
+FigureValues = dict[str, list[float]]
 
 
 @dataclass(slots=True, kw_only=True)
-class Results:
+class BenchmarkResults:
     """`figures` are the values of each repetition, by job and figure; `failed` is why, by job."""
 
     machine: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     peers: dict[str, dict[str, str]] = field(default_factory=dict)
-    figures: dict[str, Values] = field(default_factory=dict)
+    figures: dict[str, FigureValues] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     is_complete: bool = False
 
@@ -26,13 +26,15 @@ class Results:
         for name, value in figures.items():
             self.figures.setdefault(job, {}).setdefault(name, []).append(value)
 
-    def median(self, job: str, figure: str) -> float | None:
+    def compute_median(self, job: str, figure: str) -> float | None:
         values = self.figures.get(job, {}).get(figure)
         return median(values) if values else None
 
-    def ratio(self, job: str) -> float | None:
+    def compute_floor_ratio(self, job: str) -> float | None:
         """To the floor, of the medians."""
-        done, floor = (self.median(job, each) for each in ("executions_per_s", "floor_per_s"))
+        done, floor = (
+            self.compute_median(job, each) for each in ("executions_per_s", "floor_per_s")
+        )
         return None if done is None or floor is None else done / floor
 
     def write(self, path: Path, targets: list[dict[str, Any]]) -> None:

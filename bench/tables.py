@@ -3,36 +3,40 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from bench.comparison import times_best_peer
-from bench.peer_jobs import PREFIX
-from bench.results import Results
-from runnel.bench.report import label, number
+from bench.comparison import compare_with_best_peer
+from bench.peer_jobs import PEER_PREFIX
+from bench.results import BenchmarkResults
+from runnel.bench.report import format_label, format_number
 
-RATIO_OF = "executions_per_s"
+RATIO_FIGURE = "executions_per_s"
 
 
-def markdown(results: Results, targets: Sequence[dict[str, Any]]) -> str:
-    parts = [_head(results), "## Targets\n", _table(_TARGETS, _target_rows(targets))]
-    figures = _table(_FIGURES, _figure_rows(results))
+def format_markdown(results: BenchmarkResults, targets: Sequence[dict[str, Any]]) -> str:
+    parts = [
+        _format_head(results),
+        "## Targets\n",
+        _format_table(_TARGET_COLUMNS, _format_target_rows(targets)),
+    ]
+    figures = _format_table(_FIGURE_COLUMNS, _format_figure_rows(results))
     parts += ["## Figures\n", figures]
     if results.peers:
-        parts += ["## Peers\n", _table(_PEERS, _peer_rows(results))]
+        parts += ["## Peers\n", _format_table(_PEER_COLUMNS, _format_peer_rows(results))]
     if results.failed:
         rows = [(job, why.replace("|", "/")) for job, why in results.failed.items()]
-        parts += ["## Not measured, or not each time\n", _table(("job", "why"), rows)]
+        parts += ["## Not measured, or not each time\n", _format_table(("job", "why"), rows)]
     return "\n".join(parts)
 
 
-_TARGETS = ("target", "configuration", "wanted", "found", "")
-_FIGURES = (
+_TARGET_COLUMNS = ("target", "configuration", "wanted", "found", "")
+_FIGURE_COLUMNS = (
     *("job", "figure", "median", "least", "most", "of the floor"),
     "times the best durable peer",
 )
-_FOR = "settings for "
-_PEERS = ("peer", "versions", "durability", "joins", "layout", "settings")
+_WORKLOAD_SETTINGS_PREFIX = "settings for "
+_PEER_COLUMNS = ("peer", "versions", "durability", "joins", "layout", "settings")
 
 
-def _head(results: Results) -> str:
+def _format_head(results: BenchmarkResults) -> str:
     lines = [
         f"{name}: {'; '.join(f'{key} {value}' for key, value in about.items())}."
         for name, about in (("Settings", results.settings), ("Machine", results.machine))
@@ -42,46 +46,50 @@ def _head(results: Results) -> str:
     return "\n\n".join(["# Results", *lines, "Method: [README.md](README.md).\n"])
 
 
-def _target_rows(targets: Iterable[dict[str, Any]]) -> Iterator[Sequence[str]]:
+def _format_target_rows(targets: Iterable[dict[str, Any]]) -> Iterator[Sequence[str]]:
     for each in targets:
-        found = "" if each["found"] is None else number(each["found"])
+        found = "" if each["found"] is None else format_number(each["found"])
         verdict = each["verdict"]
         shown = f"**{verdict}**" if verdict == "missed" else verdict
         yield each["target"], each["configuration"], each["wanted"], found, shown
 
 
-def _figure_rows(results: Results) -> Iterator[Sequence[str]]:
+def _format_figure_rows(results: BenchmarkResults) -> Iterator[Sequence[str]]:
     for job, figures in results.figures.items():
         for name, values in figures.items():
-            ratio = results.ratio(job) if name == RATIO_OF else None
-            times = times_best_peer(results, job, name)
+            ratio = results.compute_floor_ratio(job) if name == RATIO_FIGURE else None
+            times = compare_with_best_peer(results, job, name)
             yield (
                 job,
-                label(name),
-                number(results.median(job, name) or 0.0),
-                number(min(values)),
-                number(max(values)),
+                format_label(name),
+                format_number(results.compute_median(job, name) or 0.0),
+                format_number(min(values)),
+                format_number(max(values)),
                 "" if ratio is None else f"{ratio:.2f}",
-                "" if times is None else number(times),
+                "" if times is None else format_number(times),
             )
 
 
-def _peer_rows(results: Results) -> Iterator[Sequence[str]]:
+def _format_peer_rows(results: BenchmarkResults) -> Iterator[Sequence[str]]:
     """Only of those that were measured."""
-    measured = {job.split()[-1] for job in results.figures if PREFIX in job.split()}
+    measured = {job.split()[-1] for job in results.figures if PEER_PREFIX in job.split()}
     for peer, about in results.peers.items():
         if peer in measured:
-            shown = {**about, "settings": _settings(about)}
-            yield (peer, *(shown.get(name, "").replace("|", "/") for name in _PEERS[1:]))
+            shown = {**about, "settings": _format_peer_settings(about)}
+            yield (peer, *(shown.get(name, "").replace("|", "/") for name in _PEER_COLUMNS[1:]))
 
 
-def _settings(about: dict[str, str]) -> str:
+def _format_peer_settings(description: dict[str, str]) -> str:
     """With what is different for some of the workloads, and how many executions each was."""
-    others = [f"{name.removeprefix(_FOR)}: {text}" for name, text in about.items() if _FOR in name]
-    counts = [f"executions: {about['counts']}"] if "counts" in about else []
-    return "; ".join([about.get("settings", ""), *others, *counts])
+    others = [
+        f"{name.removeprefix(_WORKLOAD_SETTINGS_PREFIX)}: {text}"
+        for name, text in description.items()
+        if _WORKLOAD_SETTINGS_PREFIX in name
+    ]
+    counts = [f"executions: {description['counts']}"] if "counts" in description else []
+    return "; ".join([description.get("settings", ""), *others, *counts])
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(each) + " |" for each in (heads, *rows)]
-    return "\n".join([lines[0], "|---" * len(heads) + "|", *lines[1:]]) + "\n"
+def _format_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(each) + " |" for each in (columns, *rows)]
+    return "\n".join([lines[0], "|---" * len(columns) + "|", *lines[1:]]) + "\n"

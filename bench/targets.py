@@ -4,51 +4,51 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from bench.peer_jobs import PREFIX
-from bench.results import Results
+from bench.peer_jobs import PEER_PREFIX
+from bench.results import BenchmarkResults
 
-Found = Callable[[Results], float | None]
+ReadFigure = Callable[[BenchmarkResults], float | None]
 
 EMBEDDED = ("sqlite x4", "sqlite x64", "sqlite-power x4", "sqlite-power x64")
 SERVERS = ("servers 1w x4", "servers 1w x64", "servers 2w x4", "servers 2w x64")
-RATE = "executions_per_s"
+RATE_FIGURE = "executions_per_s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    about: str
+class PerformanceTarget:
+    description: str
     configuration: str
     sign: Literal["≥", "≤"]
     bound: float
-    found: Found
+    read_figure: ReadFigure
 
-    def judged(self, results: Results) -> dict[str, Any]:
-        value = self.found(results)
+    def judge(self, results: BenchmarkResults) -> dict[str, Any]:
+        value = self.read_figure(results)
         return {
-            "target": self.about,
+            "target": self.description,
             "configuration": self.configuration,
             "wanted": f"{self.sign} {self.bound:g}",
             "found": value,
-            "verdict": self._verdict(value),
+            "verdict": self._decide_verdict(value),
         }
 
-    def _verdict(self, value: float | None) -> str:
+    def _decide_verdict(self, value: float | None) -> str:
         if value is None:
             return "not measured"
         is_reached = value >= self.bound if self.sign == "≥" else value <= self.bound
         return "reached" if is_reached else "missed"
 
 
-def judged(results: Results) -> list[dict[str, Any]]:
-    return [target.judged(results) for target in targets()]
+def judge_targets(results: BenchmarkResults) -> list[dict[str, Any]]:
+    return [target.judge(results) for target in list_targets()]
 
 
-def targets() -> Iterator[Target]:
-    yield from _rates()
-    yield from _edges()
-    yield from _fans_and_maps()
-    yield _most("W4 cold start, s", "cli", 0.6, "start cli", "cold_start_s")
-    yield _most(
+def list_targets() -> Iterator[PerformanceTarget]:
+    yield from _list_rate_targets()
+    yield from _list_edge_targets()
+    yield from _list_fan_and_map_targets()
+    yield _make_upper_bound("W4 cold start, s", "cli", 0.6, "start cli", "cold_start_s")
+    yield _make_upper_bound(
         "W5 10,000 waiting, MB above idle",
         "sqlite x4",
         100,
@@ -56,7 +56,7 @@ def targets() -> Iterator[Target]:
         "waiting_mb_engine",
     )
     for part in ("orchestrator", "worker"):
-        yield _most(
+        yield _make_upper_bound(
             f"W5 10,000 waiting, MB above idle, {part}",
             "servers 1w x64",
             150,
@@ -65,22 +65,22 @@ def targets() -> Iterator[Target]:
         )
 
 
-def _rates() -> Iterator[Target]:
+def _list_rate_targets() -> Iterator[PerformanceTarget]:
     for each in EMBEDDED:
         # As it comes, DBOS is as safe as our `power`; with WAL, as our default.
         is_as_safe = "power" in each
         about = "as it comes" if is_as_safe else "as it comes, which survives a power cut"
-        yield _times_peer(f"W1 times DBOS on SQLite, {about}", each, 100, "dbos-sqlite")
+        yield _make_peer_ratio(f"W1 times DBOS on SQLite, {about}", each, 100, "dbos-sqlite")
         if not is_as_safe:
             about = "with WAL, as safe as this"
-            yield _times_peer(f"W1 times DBOS on SQLite {about}", each, 100, "dbos-sqlite-wal")
-        yield _of_floor(each, 0.35)
+            yield _make_peer_ratio(f"W1 times DBOS on SQLite {about}", each, 100, "dbos-sqlite-wal")
+        yield _make_floor_ratio(each, 0.35)
     for each in SERVERS:
-        yield _times_peer("W1 times Celery", each, 25, "celery")
-        yield _of_floor(each, 0.45)
+        yield _make_peer_ratio("W1 times Celery", each, 25, "celery")
+        yield _make_floor_ratio(each, 0.45)
 
 
-def _edges() -> Iterator[Target]:
+def _list_edge_targets() -> Iterator[PerformanceTarget]:
     for figure, about in (
         ("edge", "W2 per edge, from outside"),
         ("hop", "W2 per edge, by commits"),
@@ -88,43 +88,67 @@ def _edges() -> Iterator[Target]:
         bounds = {"sqlite x4": (0.5, 3), "servers 1w x4": (1.2, 5), "servers 1w x64": (1.2, 5)}
         for configuration, (p50, p99) in bounds.items():
             job = f"chain {configuration}"
-            yield _most(f"{about}, p50, ms", configuration, p50, job, f"{figure}_ms_p50")
-            yield _most(f"{about}, p99, ms", configuration, p99, job, f"{figure}_ms_p99")
+            yield _make_upper_bound(
+                f"{about}, p50, ms", configuration, p50, job, f"{figure}_ms_p50"
+            )
+            yield _make_upper_bound(
+                f"{about}, p99, ms", configuration, p99, job, f"{figure}_ms_p99"
+            )
 
 
-def _fans_and_maps() -> Iterator[Target]:
+def _list_fan_and_map_targets() -> Iterator[PerformanceTarget]:
     for configuration, bound in (
         ("sqlite x4", 0.15),
         ("servers 1w x4", 0.4),
         ("servers 1w x64", 0.4),
     ):
         job = f"fan {configuration}"
-        yield _most("W3 1→1,000→1, s", configuration, bound, job, "fan_1000_s")
+        yield _make_upper_bound("W3 1→1,000→1, s", configuration, bound, job, "fan_1000_s")
     for configuration in ("sqlite x4", "servers 1w x64"):
         about = "W3 cost of an item of 100,000, times that of 1,000"
-        yield _most(about, configuration, 1.3, f"map {configuration}", "map_cost_ratio")
+        yield _make_upper_bound(about, configuration, 1.3, f"map {configuration}", "map_cost_ratio")
 
 
-def _most(about: str, configuration: str, bound: float, job: str, figure: str) -> Target:
-    def found(results: Results) -> float | None:
-        return results.median(job, figure)
+def _make_upper_bound(
+    description: str, configuration: str, bound: float, job: str, figure: str
+) -> PerformanceTarget:
+    def found(results: BenchmarkResults) -> float | None:
+        return results.compute_median(job, figure)
 
-    return Target(about=about, configuration=configuration, sign="≤", bound=bound, found=found)
-
-
-def _of_floor(configuration: str, bound: float) -> Target:
-    def found(results: Results) -> float | None:
-        return results.ratio(f"diamond {configuration}")
-
-    return Target(
-        about="W1 of the floor", configuration=configuration, sign="≥", bound=bound, found=found
+    return PerformanceTarget(
+        description=description,
+        configuration=configuration,
+        sign="≤",
+        bound=bound,
+        read_figure=found,
     )
 
 
-def _times_peer(about: str, configuration: str, bound: float, peer: str) -> Target:
-    def found(results: Results) -> float | None:
-        ours = results.median(f"diamond {configuration}", RATE)
-        theirs = results.median(f"diamond {PREFIX} {peer}", RATE)
+def _make_floor_ratio(configuration: str, bound: float) -> PerformanceTarget:
+    def found(results: BenchmarkResults) -> float | None:
+        return results.compute_floor_ratio(f"diamond {configuration}")
+
+    return PerformanceTarget(
+        description="W1 of the floor",
+        configuration=configuration,
+        sign="≥",
+        bound=bound,
+        read_figure=found,
+    )
+
+
+def _make_peer_ratio(
+    description: str, configuration: str, bound: float, peer: str
+) -> PerformanceTarget:
+    def found(results: BenchmarkResults) -> float | None:
+        ours = results.compute_median(f"diamond {configuration}", RATE_FIGURE)
+        theirs = results.compute_median(f"diamond {PEER_PREFIX} {peer}", RATE_FIGURE)
         return None if ours is None or theirs is None else ours / theirs
 
-    return Target(about=about, configuration=configuration, sign="≥", bound=bound, found=found)
+    return PerformanceTarget(
+        description=description,
+        configuration=configuration,
+        sign="≥",
+        bound=bound,
+        read_figure=found,
+    )

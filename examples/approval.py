@@ -11,8 +11,7 @@ $ runnel run examples/approval.py --input amount=20
 
 from typing import Any
 
-from runnel.app.decorated import workflow
-from runnel.authoring.decorators.task import default, task, wait_for_signal
+from runnel import default, task, wait_for_signal, workflow
 
 LITTLE = 100
 A_DAY_S = 24 * 3600

@@ -13,8 +13,7 @@ $ runnel history @last
 import time
 from typing import Any
 
-from runnel.app.decorated import workflow
-from runnel.authoring.decorators.task import task
+from runnel import task, workflow
 
 AN_HOUR = 3600.0
 

@@ -15,8 +15,7 @@ ID …  WORKFLOW  STATUS       CREATED              TOOK
 
 from typing import Any
 
-from runnel.app.decorated import workflow
-from runnel.authoring.decorators.task import task
+from runnel import task, workflow
 
 
 @task

@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from runnel.authoring.context import Context
+from runnel import Context
 
 
 async def read_orders() -> list[dict[str, float]]:

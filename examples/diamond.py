@@ -22,8 +22,7 @@ import asyncio
 import time
 from typing import Any
 
-from runnel.app.decorated import workflow
-from runnel.authoring.decorators.task import task
+from runnel import task, workflow
 
 
 @task

@@ -17,11 +17,7 @@ Its steps are functions, not names, so nothing is kept after it; documents.py is
 import asyncio
 from typing import Any
 
-from runnel.app.executor import WorkflowExecutor
-from runnel.app.rate_limiter import TokenBucketRateLimiter
-from runnel.authoring.builder import WorkflowDAG
-from runnel.authoring.context import StepContext
-from runnel.core.workflow import RetryPolicy
+from runnel import RetryPolicy, StepContext, TokenBucketRateLimiter, WorkflowDAG, WorkflowExecutor
 
 SURE = 0.8
 

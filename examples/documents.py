@@ -28,10 +28,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from runnel.app.decorated import workflow
-from runnel.authoring.context import Context
-from runnel.authoring.decorators.task import handler, task
-from runnel.core.workflow import RateLimit
+from runnel import Context, RateLimit, handler, task, workflow
 
 FOLDER = Path("extracted")
 SURE = 0.8

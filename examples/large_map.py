@@ -11,8 +11,7 @@ Killed in between, it goes on with `runnel resume`; what was done is not done ag
 
 from typing import Any
 
-from runnel.app.decorated import workflow
-from runnel.authoring.decorators.task import task
+from runnel import task, workflow
 
 
 @task

@@ -19,8 +19,7 @@ $ runnel show @last
 from pathlib import Path
 from typing import Any
 
-from runnel.app.decorated import workflow
-from runnel.authoring.decorators.task import task
+from runnel import task, workflow
 
 
 @task

@@ -13,10 +13,7 @@ parse: failed: ValueError: invalid literal for int() with base 10: 'seven'
 
 from typing import Any
 
-from runnel.app.decorated import workflow
-from runnel.authoring.context import Context
-from runnel.authoring.decorators.task import task
-from runnel.core.workflow import RetryPolicy
+from runnel import Context, RetryPolicy, task, workflow
 
 SOON = RetryPolicy(max_retries=4, initial_delay=0.2, exponential_base=2, jitter=False)
 

@@ -25,9 +25,7 @@ With `on_failure="continue"` what is under way comes to its end: it is known wha
 
 from typing import Any
 
-from runnel.app.decorated import workflow
-from runnel.authoring.decorators.task import task
-from runnel.errors import Skip
+from runnel import Skip, task, workflow
 
 
 @task

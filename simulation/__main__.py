@@ -5,44 +5,44 @@ import os
 import signal
 import sys
 
-from simulation.campaign import Outcome, run_many
+from simulation.campaign import CampaignResult, run_campaign
 
-PROGRESS_EVERY = 1_000
+PROGRESS_INTERVAL_SEEDS = 1_000
 
 
 def main() -> int:
-    options = _options()
+    options = _parse_options()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # its processes end with it
-    outcome = Outcome()
-    for part in run_many(options.seed, options.count, processes=options.processes):
+    outcome = CampaignResult()
+    for part in run_campaign(options.seed, options.count, processes=options.processes):
         for finding in part.findings:
             print(finding, flush=True)
-        for reason in part.idle_seeds:
+        for reason in part.inconclusive_seeds:
             print(reason, flush=True)
         outcome.add(part)
-        if outcome.seeds % PROGRESS_EVERY == 0 and outcome.seeds < options.count:
-            print(outcome.last_line(), flush=True)
+        if outcome.seeds % PROGRESS_INTERVAL_SEEDS == 0 and outcome.seeds < options.count:
+            print(outcome.format_summary(), flush=True)
     for name, count in outcome.tally.counts().items():
         print(f"  {name.replace('_', ' '):24} {count:>12,}")
     for happened in (outcome.tally.features, outcome.tally.faults):
         for what, count in sorted(happened.items()):
             print(f"  {what:24} {count:>12,}")
-    idle = outcome.idle()
+    idle = outcome.find_rare_features()
     for problem in idle:
         print(f"too little: {problem}")
-    print(outcome.last_line())
-    return 1 if outcome.findings or outcome.idle_seeds or idle else 0
+    print(outcome.format_summary())
+    return 1 if outcome.findings or outcome.inconclusive_seeds or idle else 0
 
 
-def _options() -> argparse.Namespace:
+def _parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m simulation")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
-    parser.add_argument("--count", type=_at_least_one, default=1_000, help="how many seeds")
-    parser.add_argument("--processes", type=_at_least_one, default=os.cpu_count() or 1)
+    parser.add_argument("--count", type=_parse_positive, default=1_000, help="how many seeds")
+    parser.add_argument("--processes", type=_parse_positive, default=os.cpu_count() or 1)
     return parser.parse_args()
 
 
-def _at_least_one(text: str) -> int:
+def _parse_positive(text: str) -> int:
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"expected at least 1, got {number}")

@@ -7,7 +7,7 @@ the store was set back, as callers of a real deployment have it from the table o
 import asyncio
 from collections.abc import Iterator
 
-from runnel.client.store_client import Client
+from runnel.client.store_client import StoreClient
 from runnel.core.commands import (
     CancelExecution,
     Command,
@@ -16,123 +16,125 @@ from runnel.core.commands import (
     StartExecution,
 )
 from runnel.core.ids import ExecutionId
-from runnel.core.values import inline
+from runnel.core.values import make_inline_value
 from runnel.core.workflow import hash_workflow
 from runnel.errors import NotFoundError, StoreError
-from runnel.notify.waiter import Ending
+from runnel.notify.waiter import Completion
 from runnel.testing.clock import FakeIds
 from simulation.backend import SimulatedBackend
-from simulation.plan import Order, payload_of
-from simulation.process import EPOCH, Process
-from simulation.workload import signals_of
+from simulation.plan import ExecutionOrder, make_signal_payload
+from simulation.process import EPOCH, SimulatedProcess
+from simulation.workload import list_signals
 
-AGAIN_S = 0.2
-REPEATED_AFTER_S = 0.7
+RETRY_DELAY_S = 0.2
+SIGNAL_REPEAT_DELAY_S = 0.7
 
 
-class Callers:
-    def __init__(self, process: Process, backend: SimulatedBackend) -> None:
+class SimulatedCallers:
+    def __init__(self, process: SimulatedProcess, backend: SimulatedBackend) -> None:
         self.process = process
-        self.finals: dict[ExecutionId, str] = {}
+        self.final_states: dict[ExecutionId, str] = {}
         """How each execution ended, as its caller was told."""
         self._backend = backend
-        self._client = Client(backend, process.clock, FakeIds("c"), ending_of=lambda _id: Ending())
-        self._letters: list[_Letters] = []
+        self._client = StoreClient(
+            backend, process.clock, FakeIds("c"), get_completion=lambda _id: Completion()
+        )
+        self._command_queues: list[_CommandQueue] = []
 
     @property
     def has_sent_all(self) -> bool:
-        return all(each.is_sent for each in self._letters)
+        return all(each.is_sent for each in self._command_queues)
 
-    async def run(self, orders: tuple[Order, ...]) -> None:
+    async def run(self, orders: tuple[ExecutionOrder, ...]) -> None:
         """Never ends by itself: what was stored may have to be sent again."""
-        self._letters = [_Letters(order) for order in orders]
+        self._command_queues = [_CommandQueue(order) for order in orders]
         async with asyncio.TaskGroup() as group:
-            for order, letters in zip(orders, self._letters, strict=True):
-                group.create_task(self._send(letters))
-                group.create_task(self._wait(order))
+            for order, letters in zip(orders, self._command_queues, strict=True):
+                group.create_task(self._send_commands(letters))
+                group.create_task(self._wait_for_end(order))
 
-    def send_again(self) -> None:
+    def resend_all(self) -> None:
         """All that the store had taken: whether it still knows of it is the store's to say."""
-        for letters in self._letters:
-            letters.begin_again()
+        for letters in self._command_queues:
+            letters.restart()
 
-    async def _send(self, letters: "_Letters") -> None:
+    async def _send_commands(self, queue: "_CommandQueue") -> None:
         """One after the other: nobody signals what is not known to exist."""
         clock = self.process.clock
         while True:
-            await letters.has_more.wait()
-            turn, (at, command) = letters.turn, letters.next
+            await queue.has_more.wait()
+            turn, (at, command) = queue.generation, queue.next_command
             await clock.sleep(at - clock.monotonic())
             try:
                 await self._backend.mailbox.send([command])
             except StoreError:
-                await clock.sleep(AGAIN_S)
+                await clock.sleep(RETRY_DELAY_S)
             else:
-                letters.sent(turn)
+                queue.mark_sent(turn)
 
-    async def _wait(self, order: Order) -> None:
+    async def _wait_for_end(self, order: ExecutionOrder) -> None:
         await self.process.clock.sleep(order.at)
-        while order.execution_id not in self.finals:
+        while order.execution_id not in self.final_states:
             try:
                 header = await self._client.wait(order.execution_id)
-                self.finals[order.execution_id] = str(header.state)
+                self.final_states[order.execution_id] = str(header.state)
             except (StoreError, NotFoundError):
-                await self.process.clock.sleep(AGAIN_S)
+                await self.process.clock.sleep(RETRY_DELAY_S)
 
 
-class _Letters:
+class _CommandQueue:
     """What is asked of one execution, in order, and how far that has got."""
 
-    def __init__(self, order: Order) -> None:
-        self._all = sorted(_commands(order), key=lambda each: each[0])
-        self._sent = 0
-        self.turn = 0
+    def __init__(self, order: ExecutionOrder) -> None:
+        self._commands = sorted(_build_commands(order), key=lambda each: each[0])
+        self._sent_count = 0
+        self.generation = 0
         self.has_more = asyncio.Event()
         self.has_more.set()
 
     @property
     def is_sent(self) -> bool:
-        return self._sent == len(self._all)
+        return self._sent_count == len(self._commands)
 
     @property
-    def next(self) -> tuple[float, Command]:
-        return self._all[self._sent]
+    def next_command(self) -> tuple[float, Command]:
+        return self._commands[self._sent_count]
 
-    def sent(self, turn: int) -> None:
+    def mark_sent(self, generation: int) -> None:
         """Counts only in the turn in which it was begun: the store may have forgotten it since."""
-        if turn == self.turn:
-            self._sent += 1
+        if generation == self.generation:
+            self._sent_count += 1
             if self.is_sent:
                 self.has_more.clear()
 
-    def begin_again(self) -> None:
-        self.turn += 1
-        self._sent = 0
+    def restart(self) -> None:
+        self.generation += 1
+        self._sent_count = 0
         self.has_more.set()
 
 
-def _commands(order: Order) -> Iterator[tuple[float, Command]]:
+def _build_commands(order: ExecutionOrder) -> Iterator[tuple[float, Command]]:
     id_ = order.execution_id
     created = CreateExecution(
         execution_id=id_,
         workflow=order.workflow.name,
         definition=hash_workflow(order.workflow),
         version=1,
-        input=inline(order.input),
+        input=make_inline_value(order.input),
         is_held=order.start_at is not None,
         created_at=EPOCH + order.at,
     )
     yield order.at, created
     if order.start_at is not None:
-        given = None if order.start_input is None else inline(order.start_input)
+        given = None if order.start_input is None else make_inline_value(order.start_input)
         yield order.start_at, StartExecution(execution_id=id_, input=given)
-    names = signals_of(order.workflow)
+    names = list_signals(order.workflow)
     for number, at in enumerate(order.signals_at):
         name = names[number % len(names)]
-        payload = inline(payload_of(id_, f"s{number}"))
+        payload = make_inline_value(make_signal_payload(id_, f"s{number}"))
         signal = SendSignal(execution_id=id_, name=name, payload=payload, signal_id=f"s{number}")
         yield at, signal
         if order.repeats_signals:
-            yield at + REPEATED_AFTER_S, signal
+            yield at + SIGNAL_REPEAT_DELAY_S, signal
     if order.cancel_at is not None:
         yield order.cancel_at, CancelExecution(execution_id=id_, is_forced=order.is_forced)

@@ -7,41 +7,41 @@ from multiprocessing import get_context
 from msgspec.structs import replace
 
 from runnel.core.workflow import Node, Workflow
-from simulation.faults import COUNTED, Fault, Feature, Tally
-from simulation.plan import Order, Plan, make_plan
-from simulation.world import Run, simulate
+from simulation.faults import COUNTER_NAMES, Fault, Feature, RunStatistics
+from simulation.plan import ExecutionOrder, SimulationPlan, make_plan
+from simulation.world import SimulationRun, simulate
 
 # The smallest plan that still breaks the same thing: what is left is what matters.
 
-RUNS_MAX = 150
+SHRINK_RUNS_MAX = 150
 
 
-def shrink(run: Run) -> Run:
+def shrink(run: SimulationRun) -> SimulationRun:
     """Leaves out one thing after the other, as long as the same check fails."""
-    left = RUNS_MAX
+    left = SHRINK_RUNS_MAX
     is_smaller = True
     while is_smaller:
         is_smaller = False
-        for plan in _smaller(run.plan):
+        for plan in _generate_smaller_plans(run.plan):
             if left <= 0:
                 return run
             left -= 1
             tried = simulate(plan)
-            if _is_same(tried, run):
+            if _is_same_violation(tried, run):
                 run, is_smaller = tried, True
                 break
     return run
 
 
-def _is_same(tried: Run, wanted: Run) -> bool:
+def _is_same_violation(tried: SimulationRun, original: SimulationRun) -> bool:
     return (
-        tried.broken is not None
-        and wanted.broken is not None
-        and tried.broken.check == wanted.broken.check
+        tried.violation is not None
+        and original.violation is not None
+        and tried.violation.check == original.violation.check
     )
 
 
-def _smaller(plan: Plan) -> Iterator[Plan]:
+def _generate_smaller_plans(plan: SimulationPlan) -> Iterator[SimulationPlan]:
     """Large pieces first."""
     if len(plan.orders) > 1:
         for order in plan.orders:
@@ -61,27 +61,27 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
 
 # A broken run in words: what was asked, what went wrong, and the last things that happened.
 
-LINES_MAX = 40
+TRACE_LINES_MAX = 40
 LINE_CHARS_MAX = 300
 
 
-def tell(run: Run, shrunk: Run) -> str:
+def describe_violation(run: SimulationRun, shrunk: SimulationRun) -> str:
     plan = shrunk.plan
     places = f"{plan.orchestrators} orchestrators, {plan.workers} workers"
     lines = [
-        f"seed {run.plan.seed} broke an invariant: {run.broken}",
+        f"seed {run.plan.seed} broke an invariant: {run.violation}",
         f"  the smallest run that breaks it so: {places}, {plan.partitions} partitions",
         f"  faults: {', '.join(sorted(plan.faults)) or 'none'}",
         *(f"    {act.at:7.2f} {act.fault} {act.target} {act.lasts_s:.2f} s" for act in plan.acts),
-        *(line for order in plan.orders for line in _order(order)),
-        f"  which ends so: {shrunk.broken}",
-        *(f"  {line[:LINE_CHARS_MAX]}" for line in _last(shrunk)),
+        *(line for order in plan.orders for line in _describe_order(order)),
+        f"  which ends so: {shrunk.violation}",
+        *(f"  {line[:LINE_CHARS_MAX]}" for line in _select_last_lines(shrunk)),
         f"  again: make sim SEED={run.plan.seed} COUNT=1",
     ]
     return "\n".join(lines)
 
 
-def _order(order: Order) -> list[str]:
+def _describe_order(order: ExecutionOrder) -> list[str]:
     signals = "".join(f", signal at {at:.2f}" for at in order.signals_at)
     more = {
         "started at": order.start_at,
@@ -91,10 +91,10 @@ def _order(order: Order) -> list[str]:
     force = " by force" if order.cancel_at is not None and order.is_forced else ""
     again = ", each signal twice" if order.signals_at and order.repeats_signals else ""
     head = f"  {order.execution_id} asked for at {order.at:.2f}{signals}{again}{said}{force}"
-    return [f"{head}, input {order.final_input}", *_workflow(order.workflow, "    ")]
+    return [f"{head}, input {order.final_input}", *_describe_workflow(order.workflow, "    ")]
 
 
-def _workflow(workflow: Workflow, indent: str) -> list[str]:
+def _describe_workflow(workflow: Workflow, indent: str) -> list[str]:
     limits = {
         "max_concurrency": workflow.max_concurrency,
         "timeout": workflow.timeout_seconds,
@@ -103,13 +103,13 @@ def _workflow(workflow: Workflow, indent: str) -> list[str]:
     said = "".join(f", {name} {value}" for name, value in limits.items() if value is not None)
     lines = [f"{indent}{workflow.name}: {workflow.on_failure}{said}"]
     for node in workflow.nodes:
-        lines.append(f"{indent}  {_node(node)}")
+        lines.append(f"{indent}  {_describe_node(node)}")
         if node.child is not None:
-            lines += _workflow(node.child, f"{indent}    ")
+            lines += _describe_workflow(node.child, f"{indent}    ")
     return lines
 
 
-def _node(node: Node) -> str:
+def _describe_node(node: Node) -> str:
     after = f" after {', '.join(node.dependencies)}" if node.dependencies else ""
     more = {
         "run_when": node.run_when if node.run_when != "default" else None,
@@ -123,20 +123,20 @@ def _node(node: Node) -> str:
     return f"{node.id}: {node.handler}{after}{said} {node.config or ''}"
 
 
-def _last(run: Run) -> list[str]:
+def _select_last_lines(run: SimulationRun) -> list[str]:
     """The execution that was broken is named in the finding: lines about others are left out."""
-    problem = "" if run.broken is None else run.broken.problem
+    problem = "" if run.violation is None else run.violation.problem
     named = [order.execution_id for order in run.plan.orders if order.execution_id in problem]
     others = {order.execution_id for order in run.plan.orders} - set(named) if named else set()
     told = [
         line
-        for line in run.story
+        for line in run.trace
         if not any(f" {other}/" in line or f"[{other} " in line for other in others)
     ]
-    return told[-LINES_MAX:]
+    return told[-TRACE_LINES_MAX:]
 
 
-SEEDS_AT_ONCE = 25
+SEEDS_PER_CHUNK = 25
 # One seed: enough happened to be worth judging.
 STEPS_MIN = 50
 COMMITS_MIN = 1
@@ -167,7 +167,7 @@ FEATURES_PER_HUNDRED_MIN: dict[Feature, float] = {
     Feature.FORCED_CANCEL: 3,
     Feature.TIMEOUT: 6,
     Feature.SLA: 3,
-    Feature.HELD: 10,
+    Feature.HELD_START: 10,
     Feature.SKIP: 40,
     Feature.SKIP_BY_ITSELF: 4,
     Feature.KEY_WAIT: 15,
@@ -175,14 +175,14 @@ FEATURES_PER_HUNDRED_MIN: dict[Feature, float] = {
     Feature.RATE_WAIT: 0.5,
     Feature.CRASH_LOOP: 1,
     Feature.DEAD_LETTER: 20,
-    Feature.LARGE: 50,
-    Feature.SHARED: 25,
-    Feature.CALM: 1,
+    Feature.OFFLOADED_VALUE: 50,
+    Feature.SHARED_VALUE: 25,
+    Feature.FAULT_FREE: 1,
 }
 # Whether these happen depends on what is there to be hit.
-MAY_FAIL = frozenset(
+OPTIONAL_FAULTS = frozenset(
     {
-        Fault.LOST_CLAIM,
+        Fault.CLAIM_ANSWER_LOST,
         Fault.CRASH,
         Fault.PAUSE,
         Fault.CUT_OFF,
@@ -195,30 +195,30 @@ MAY_FAIL = frozenset(
 HUNDRED = 100
 
 
-class Outcome:
+class CampaignResult:
     """What a number of seeds came to."""
 
     def __init__(self) -> None:
         self.seeds = 0
-        self.tally = Tally()
+        self.tally = RunStatistics()
         self.findings: list[str] = []
         """Broken invariants, each as its story."""
-        self.idle_seeds: list[str] = []
+        self.inconclusive_seeds: list[str] = []
         """Seeds that prove nothing, each with its reason."""
 
-    def add(self, other: "Outcome") -> None:
+    def add(self, other: "CampaignResult") -> None:
         self.seeds += other.seeds
         self.tally.add(other.tally)
         self.findings += other.findings
-        self.idle_seeds += other.idle_seeds
+        self.inconclusive_seeds += other.inconclusive_seeds
 
-    def idle(self) -> list[str]:
+    def find_rare_features(self) -> list[str]:
         """What happened too seldom to have proved anything; for at least a hundred seeds."""
         if self.seeds < HUNDRED:
             return []
         counts = self.tally.counts()
         wanted: list[tuple[str, int, float]] = [
-            (name, counts[name], PER_HUNDRED_MIN[name]) for name in COUNTED
+            (name, counts[name], PER_HUNDRED_MIN[name]) for name in COUNTER_NAMES
         ]
         wanted += [(fault, self.tally.faults[fault], FAULTS_PER_HUNDRED_MIN) for fault in Fault]
         wanted += [
@@ -231,40 +231,40 @@ class Outcome:
             if found < least * self.seeds // HUNDRED
         ]
 
-    def last_line(self) -> str:
+    def format_summary(self) -> str:
         faults, broken = self.tally.faults.total(), len(self.findings)
-        idle = f" ({len(self.idle_seeds)} prove nothing)" if self.idle_seeds else ""
+        idle = f" ({len(self.inconclusive_seeds)} prove nothing)" if self.inconclusive_seeds else ""
         return f"{self.seeds:,} seeds{idle}, {faults:,} faults, {broken} broken invariants"
 
 
-def run_seeds(seeds: Iterable[int]) -> Outcome:
-    outcome = Outcome()
+def run_seeds(seeds: Iterable[int]) -> CampaignResult:
+    outcome = CampaignResult()
     for seed in seeds:
         run = simulate(make_plan(seed))
         outcome.seeds += 1
         outcome.tally.add(run.tally)
-        if run.broken is not None:
-            outcome.findings.append(tell(run, shrink(run)))
+        if run.violation is not None:
+            outcome.findings.append(describe_violation(run, shrink(run)))
         else:
-            outcome.idle_seeds += _too_little(run)
+            outcome.inconclusive_seeds += _explain_inconclusive(run)
     return outcome
 
 
-def run_many(first: int, count: int, *, processes: int) -> Iterator[Outcome]:
+def run_campaign(first: int, count: int, *, processes: int) -> Iterator[CampaignResult]:
     """The outcomes of a few seeds at a time, in no order."""
     chunks = [
-        range(start, min(start + SEEDS_AT_ONCE, first + count))
-        for start in range(first, first + count, SEEDS_AT_ONCE)
+        range(start, min(start + SEEDS_PER_CHUNK, first + count))
+        for start in range(first, first + count, SEEDS_PER_CHUNK)
     ]
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         yield from pool.map(run_seeds, chunks)
 
 
-def _too_little(run: Run) -> list[str]:
+def _explain_inconclusive(run: SimulationRun) -> list[str]:
     """A seed has to inject what it planned, and to get some work done."""
     problems = [
         f"{fault} was planned and never happened"
-        for fault in sorted(run.plan.faults - MAY_FAIL)
+        for fault in sorted(run.plan.faults - OPTIONAL_FAULTS)
         if not run.tally.faults[fault]
     ]
     if run.tally.steps < STEPS_MIN or run.tally.commits < COMMITS_MIN:

@@ -8,8 +8,8 @@ class Fault(StrEnum):
     CRASH = "crash"
     PAUSE = "pause"
     DROP = "drop"
-    UNSEEN = "executed, answer lost"
-    LOST_CLAIM = "claim answer lost"
+    ANSWER_LOST = "executed, answer lost"
+    CLAIM_ANSWER_LOST = "claim answer lost"
     DUPLICATE = "duplicate"
     REORDER = "reorder"
     DELAY = "delay"
@@ -36,7 +36,7 @@ class Feature(StrEnum):
     FORCED_CANCEL = "forced cancels"
     TIMEOUT = "executions out of time"
     SLA = "SLAs missed"
-    HELD = "held executions started"
+    HELD_START = "held executions started"
     SKIP = "skips by a rule"
     SKIP_BY_ITSELF = "skips by code"
     KEY_WAIT = "keys waited for"
@@ -44,12 +44,12 @@ class Feature(StrEnum):
     RATE_WAIT = "tasks deferred by a rate"
     CRASH_LOOP = "crash loops"
     DEAD_LETTER = "dead letters"
-    LARGE = "large values put aside"
-    SHARED = "values put aside for maps"
-    CALM = "runs without a fault"
+    OFFLOADED_VALUE = "large values put aside"
+    SHARED_VALUE = "values put aside for maps"
+    FAULT_FREE = "runs without a fault"
 
 
-class Tally:
+class RunStatistics:
     """What one run did: a run that did nothing proves nothing."""
 
     def __init__(self) -> None:
@@ -67,17 +67,17 @@ class Tally:
         self.killed_workers = 0
         """Taken down by a task that they ran."""
 
-    def add(self, other: "Tally") -> None:
+    def add(self, other: "RunStatistics") -> None:
         self.faults.update(other.faults)
         self.features.update(other.features)
-        for name in COUNTED:
+        for name in COUNTER_NAMES:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def counts(self) -> dict[str, int]:
-        return {name: getattr(self, name) for name in COUNTED}
+        return {name: getattr(self, name) for name in COUNTER_NAMES}
 
 
-COUNTED = (
+COUNTER_NAMES = (
     "steps",
     "commits",
     "takeovers",
@@ -93,7 +93,7 @@ COUNTED = (
 # Something that must never happen, and did.
 
 
-class Broken(Exception):  # noqa: N818  # a finding, not a mistake of the caller
+class InvariantViolation(Exception):  # noqa: N818  # a finding, not a mistake of the caller
     """`check` is the name of the invariant; the message says who broke it and how."""
 
     def __init__(self, check: str, problem: str) -> None:

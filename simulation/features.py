@@ -26,16 +26,16 @@ from runnel.core.graph import CompiledNode
 from runnel.core.states import ExecutionState
 from runnel.core.workflow import WAIT_FOR_SIGNAL, SkipReason
 from simulation.checks.expected import CRASH_LOOP, TIMED_OUT
-from simulation.commit_log import Check, Step
+from simulation.commit_log import CommitStep, InvariantCheck
 from simulation.faults import Feature
 
 
-class Features(Check):
+class FeatureCounter(InvariantCheck):
     """Judges nothing; it counts what is committed, also if that is forgotten later."""
 
     name = "features"
 
-    def committed(self, step: Step) -> None:
+    def on_commit(self, step: CommitStep) -> None:
         used = self.truth.tally.features
         used[Feature.DEAD_LETTER] += len(step.commit.dead_letters)
         queued = {event.holder for _, event in step.events if isinstance(event, LimitQueued)}
@@ -45,22 +45,22 @@ class Features(Check):
             elif isinstance(event, ExecutionCreated):
                 used[Feature.CHILD] += event.parent is not None
             elif id_ in self.truth.executions:
-                self._count(used, self.truth.executions[id_], event)
+                self._count_event(used, self.truth.executions[id_], event)
 
-    def rated(self, tag: str, at: float, *, rate_per_second: float, burst: int) -> None:
+    def on_rate_token(self, tag: str, at: float, *, rate_per_second: float, burst: int) -> None:
         waits = at > self.truth.server.clock.monotonic()
         self.truth.tally.features[Feature.RATE_PARK] += waits
 
-    def ended(self) -> None:
-        self.truth.tally.features[Feature.CALM] += self.truth.plan.is_calm
+    def on_end(self) -> None:
+        self.truth.tally.features[Feature.FAULT_FREE] += self.truth.plan.is_fault_free
 
-    def _count(self, used: Counter[Feature], execution: Execution, event: AnyEvent) -> None:
+    def _count_event(self, used: Counter[Feature], execution: Execution, event: AnyEvent) -> None:
         match event:
             case ExecutionClosing():
                 _count_closing(used, event)
             case ExecutionStarted():
                 order = self.truth.orders.get(execution.id)
-                used[Feature.HELD] += order is not None and order.start_at is not None
+                used[Feature.HELD_START] += order is not None and order.start_at is not None
             case SlaMissed():
                 used[Feature.SLA] += 1
             case NodeSkipped():
@@ -70,7 +70,7 @@ class Features(Check):
                 used[Feature.SIGNAL] += 1
             case NodeQueued() | NodeWaits() | MapStarted() | RetryPlanned():
                 node = execution.graph.nodes[execution.graph.index[event.node]]
-                _count_begun(used, node, event)
+                _count_started(used, node, event)
             case NodeCompleted() | NodeFailed():
                 node = execution.graph.nodes[execution.graph.index[event.node]]
                 _count_settled(used, node, event)
@@ -82,11 +82,11 @@ def _count_closing(used: Counter[Feature], event: ExecutionClosing) -> None:
     used[Feature.TIMEOUT] += event.error is not None and event.error.type == TIMED_OUT
 
 
-def _count_begun(used: Counter[Feature], compiled: CompiledNode, event: Event) -> None:
+def _count_started(used: Counter[Feature], compiled: CompiledNode, event: Event) -> None:
     match event:
         case MapStarted():
             used[Feature.MAP] += 1
-            used[Feature.SHARED] += len(event.shared)
+            used[Feature.SHARED_VALUE] += len(event.shared)
             used[Feature.MAP_OF_CHILDREN] += compiled.node.child is not None
         case RetryPlanned():
             used[Feature.RETRY] += 1
@@ -102,7 +102,7 @@ def _count_settled(
     used: Counter[Feature], compiled: CompiledNode, event: NodeCompleted | NodeFailed
 ) -> None:
     if isinstance(event, NodeCompleted):
-        used[Feature.LARGE] += event.output.blob is not None
+        used[Feature.OFFLOADED_VALUE] += event.output.blob is not None
         has_none = bytes(event.output.data) == b"null"
         used[Feature.SIGNAL_TIMEOUT] += compiled.node.handler == WAIT_FOR_SIGNAL and has_none
         return

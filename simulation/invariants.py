@@ -2,7 +2,7 @@
 
 from runnel.core.events import Wait
 from runnel.core.execution import Execution
-from runnel.core.states import IN_FLIGHT, NODE_FINAL, ExecutionState, NodeState
+from runnel.core.states import FINAL_NODE_STATES, IN_FLIGHT_STATES, ExecutionState, NodeState
 from runnel.errors import BrokenInvariantError
 
 
@@ -17,8 +17,10 @@ def check_invariants(execution: Execution) -> None:
 
 
 def _check_counts(execution: Execution) -> None:
-    unsettled = sum(run.state not in NODE_FINAL for run in execution.nodes)
-    _require(execution.remaining == unsettled, f"remaining is {execution.remaining}")
+    unsettled = sum(run.state not in FINAL_NODE_STATES for run in execution.nodes)
+    _require(
+        execution.unsettled_count == unsettled, f"unsettled_count is {execution.unsettled_count}"
+    )
     holding = sum(
         run.holds_slot for i, run in enumerate(execution.nodes) if i not in execution.maps
     )
@@ -33,15 +35,16 @@ def _check_joins(execution: Execution) -> None:
         run = execution.nodes[compiled.index]
         open_parents = sum(not execution.nodes[parent].is_final for parent in compiled.parents)
         _require(
-            execution.unsettled[compiled.index] == open_parents,
-            f"'{compiled.node.id}' counts {execution.unsettled[compiled.index]} open parents",
+            execution.unsettled_parents[compiled.index] == open_parents,
+            f"'{compiled.node.id}' counts {execution.unsettled_parents[compiled.index]} open "
+            f"parents",
         )
         has_begun = run.state not in (NodeState.PENDING, NodeState.CANCELLED)
         _require(not (has_begun and open_parents), f"'{compiled.node.id}' did not wait for all")
 
 
 def _check_nothing_left(execution: Execution) -> None:
-    _require(execution.remaining == 0, "a final execution has unsettled nodes")
+    _require(execution.unsettled_count == 0, "a final execution has unsettled nodes")
     _require(execution.in_flight == 0, "a final execution has something in flight")
 
 
@@ -51,14 +54,16 @@ def _check_not_stuck(execution: Execution) -> None:
     in_line |= {index for index, _ in execution.awaited_blobs}
     for compiled in execution.graph.nodes:
         run = execution.nodes[compiled.index]
-        is_begun = run.state is not NodeState.PENDING or execution.unsettled[compiled.index]
+        is_begun = run.state is not NodeState.PENDING or execution.unsettled_parents[compiled.index]
         if not is_begun or run.wait is Wait.SLOT:
             _require(compiled.index in in_line, f"'{compiled.node.id}' is ready and in no line")
     for index, found in execution.maps.items():
         if not execution.nodes[index].is_final:
             is_moving = found.active or found.is_joining or index in in_line
             _require(is_moving, f"nothing moves the map '{execution.graph.nodes[index].node.id}'")
-    waits = any(run.state is NodeState.WAITING or run.state in IN_FLIGHT for run in execution.nodes)
+    waits = any(
+        run.state is NodeState.WAITING or run.state in IN_FLIGHT_STATES for run in execution.nodes
+    )
     _require(waits or in_line or execution.is_storing_output, "nothing is under way")
 
 

@@ -13,104 +13,109 @@ from runnel.core.ids import NO_ITEM
 from runnel.core.states import NodeState
 from runnel.core.values import Json
 from runnel.core.workflow import Node
-from simulation.faults import Broken
-from simulation.plan import Order, payload_of
-from simulation.workload import WORK, output_of, skips
+from simulation.faults import InvariantViolation
+from simulation.plan import ExecutionOrder, make_signal_payload
+from simulation.workload import WORK, compute_output, is_skipped
 
 Lookup = Callable[[str], Json]
 
 MISSING = object()
 """The output of a node that has none."""
 
-_TEXT = re.compile(r"\{\{ (.+) \}\}")
+_TEMPLATE = re.compile(r"\{\{ (.+) \}\}")
 _EXPRESSION = re.compile(r"(\w+)(?:\.(\w+))?(?: \| default\((.+)\))?")
 
 
-class Model:
+class ValueModel:
     """Is told which signal a node took, which child stands for a node or item, how a sleep was."""
 
-    def __init__(self, orders: Mapping[str, Order], executions: Mapping[str, Execution]) -> None:
+    def __init__(
+        self, orders: Mapping[str, ExecutionOrder], executions: Mapping[str, Execution]
+    ) -> None:
         self._orders = orders
         self._executions = executions
         self.signals: dict[tuple[str, str], str] = {}
         self.children: dict[tuple[str, str, int], str] = {}
         self.sleeps: dict[tuple[str, str], Json] = {}
-        self._settled: dict[tuple[str, str], Json] = {}
+        self._outputs: dict[tuple[str, str], Json] = {}
 
-    def input_of(self, execution: Execution) -> Json:
+    def compute_input(self, execution: Execution) -> Json:
         parent = execution.parent
         if parent is None:
             return self._orders[execution.id].final_input
         above = self._executions[parent.execution_id]
         node = above.graph.node(parent.node_id).node
-        return self.resolved(above, node, node.config.get("input", {}), parent.item)
+        return self.resolve_config(above, node, node.config.get("input", {}), parent.item)
 
-    def resolved(self, execution: Execution, node: Node, config: Json, item: int) -> Json:
+    def resolve_config(self, execution: Execution, node: Node, config: Json, item: int) -> Json:
         """`config` as a task of the node, or of one of its items, should get it."""
 
         def lookup(root: str) -> Json:
             if root == "item":
-                return self.items_of(execution, node)[item]
-            return self._lookup(execution, root)
+                return self.compute_items(execution, node)[item]
+            return self._look_up(execution, root)
 
         return resolve(config, lookup)
 
-    def items_of(self, execution: Execution, node: Node) -> list[Json]:
+    def compute_items(self, execution: Execution, node: Node) -> list[Json]:
         expression = node.for_each or "[]"
         if expression.startswith("["):
             found = json.loads(expression)
         else:
-            found = evaluate(expression, lambda root: self._lookup(execution, root))
+            found = evaluate(expression, lambda root: self._look_up(execution, root))
         return list(found)
 
-    def output_of(self, execution: Execution, node: Node) -> Json:
+    def compute_output(self, execution: Execution, node: Node) -> Json:
         """MISSING for a node that has not completed."""
         if execution.nodes[execution.graph.index[node.id]].state is not NodeState.COMPLETED:
             return MISSING
         key = (execution.id, node.id)
-        if key not in self._settled:
-            self._settled[key] = self._output(execution, node)
-        return self._settled[key]
+        if key not in self._outputs:
+            self._outputs[key] = self._compute_node_output(execution, node)
+        return self._outputs[key]
 
-    def result_of(self, execution: Execution) -> Json:
+    def compute_result(self, execution: Execution) -> Json:
         """Of an execution that has completed."""
         workflow = execution.graph.workflow
         if workflow.output is not None:
-            return resolve(workflow.output, lambda root: self._lookup(execution, root))
+            return resolve(workflow.output, lambda root: self._look_up(execution, root))
         above = {parent for node in workflow.nodes for parent in node.dependencies}
         last = [node for node in workflow.nodes if node.id not in above]
-        outputs = {node.id: self.output_of(execution, node) for node in last}
+        outputs = {node.id: self.compute_output(execution, node) for node in last}
         if len(last) == 1:
             alone = outputs[last[0].id]
             return None if alone is MISSING else alone
         return {node_id: found for node_id, found in outputs.items() if found is not MISSING}
 
-    def _lookup(self, execution: Execution, root: str) -> Json:
+    def _look_up(self, execution: Execution, root: str) -> Json:
         if root == "input":
-            return self.input_of(execution)
-        return self.output_of(execution, execution.graph.nodes[execution.graph.index[root]].node)  # type: ignore[index]  # ids are texts
+            return self.compute_input(execution)
+        index = execution.graph.index[root]  # type: ignore[index]  # ids are texts
+        return self.compute_output(execution, execution.graph.nodes[index].node)
 
-    def _output(self, execution: Execution, node: Node) -> Json:
+    def _compute_node_output(self, execution: Execution, node: Node) -> Json:
         if node.for_each is None:
-            return self._piece(execution, node, NO_ITEM)
-        count = len(self.items_of(execution, node))
-        return [self._piece(execution, node, item) for item in range(count)]
+            return self._compute_item_output(execution, node, NO_ITEM)
+        count = len(self.compute_items(execution, node))
+        return [self._compute_item_output(execution, node, item) for item in range(count)]
 
-    def _piece(self, execution: Execution, node: Node, item: int) -> Json:
+    def _compute_item_output(self, execution: Execution, node: Node, item: int) -> Json:
         if node.handler == WORK:
             place = None if item == NO_ITEM else item
-            if skips(node.config, place):
+            if is_skipped(node.config, place):
                 return None
-            of = self.resolved(execution, node, node.config.get("of"), item)
-            return output_of(node.config, of, node.id, place)
+            of = self.resolve_config(execution, node, node.config.get("of"), item)
+            return compute_output(node.config, of, node.id, place)
         if node.child is not None:
             child_id = self.children[execution.id, node.id, item]
             if child_id not in self._executions:
-                raise Broken("values", f"{execution.id}/{node.id} has {child_id}, never made")
-            return self.result_of(self._executions[child_id])
+                raise InvariantViolation(
+                    "values", f"{execution.id}/{node.id} has {child_id}, never made"
+                )
+            return self.compute_result(self._executions[child_id])
         if node.handler == "wait_for_signal":
             signal_id = self.signals.get((execution.id, node.id))
-            return None if signal_id is None else payload_of(execution.id, signal_id)
+            return None if signal_id is None else make_signal_payload(execution.id, signal_id)
         return self.sleeps[execution.id, node.id]
 
 
@@ -120,7 +125,7 @@ def resolve(config: Json, lookup: Lookup) -> Json:
         return {key: resolve(value, lookup) for key, value in config.items()}
     if isinstance(config, list):
         return [resolve(value, lookup) for value in config]
-    found = _TEXT.fullmatch(config) if isinstance(config, str) else None
+    found = _TEMPLATE.fullmatch(config) if isinstance(config, str) else None
     return config if found is None else evaluate(found[1], lookup)
 
 

@@ -7,35 +7,35 @@ from random import Random
 from typing import Any, TypeVar
 
 from runnel.errors import RunnelError, StoreError
-from simulation.faults import Fault, Tally
-from simulation.process import Process
-from simulation.server import Server
+from simulation.faults import Fault, RunStatistics
+from simulation.process import SimulatedProcess
+from simulation.server import SimulatedServer
 
 T = TypeVar("T")
 
 LATENCY_S = 0.0005
 JITTER_S = 0.05
-SPIKE_S = 3.0
+DELAY_S_MAX = 3.0
 # How long a caller waits for an answer that does not come.
 CALL_TIMEOUT_S = 1.0
 
 # From then on, a fault that is switched on and has not happened yet does.
-SURELY_AFTER_S = 2.0
+FORCED_AFTER_S = 2.0
 
 # Operations in which the store may wait for something; it executes all others at once.
-WAITING = frozenset({"claim", "read_after", "wait_dropped", "read"})
+BLOCKING_CALLS = frozenset({"claim", "read_after", "wait_dropped", "read"})
 
 # How likely a call meets each of these, while the fault is switched on.
-ODDS = {
+FAULT_ODDS = {
     Fault.DROP: 0.02,
-    Fault.UNSEEN: 0.02,
-    Fault.LOST_CLAIM: 0.15,
+    Fault.ANSWER_LOST: 0.02,
+    Fault.CLAIM_ANSWER_LOST: 0.15,
     Fault.DUPLICATE: 0.03,
     Fault.DELAY: 0.02,
 }
 # A verdict is rare, and proves something only if what it is about moves while it is on its way.
-VERDICT = "lose_tasks_of"
-VERDICT_ODDS = 0.9
+LOSS_VERDICT_CALL = "lose_worker_tasks"
+LOSS_VERDICT_DELAY_ODDS = 0.9
 
 
 class Network:
@@ -43,33 +43,35 @@ class Network:
 
     def __init__(
         self,
-        server: Server,
-        chance: Random,
+        server: SimulatedServer,
+        rng: Random,
         faults: frozenset[Fault],
-        tally: Tally,
+        tally: RunStatistics,
         *,
         latency_s: float = LATENCY_S,
     ) -> None:
         self._server = server
-        self._chance = chance
+        self._rng = rng
         self._faults = faults
         self._tally = tally
-        self._base_s = latency_s
-        self._latest: dict[str, float] = {}
+        self._base_latency_s = latency_s
+        self._latest_arrivals: dict[str, float] = {}
         self.is_healed = False
 
-    async def call(self, process: Process, name: str, operate: Callable[[], Awaitable[T]]) -> T:
+    async def call(
+        self, process: SimulatedProcess, name: str, operation: Callable[[], Awaitable[T]]
+    ) -> T:
         """Raises StoreError when no answer comes: whether it was executed is not known then."""
         process.check_alive()
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         # Drawn now: the calls of a process that is killed end in no particular order.
-        is_missed = self._chance.random() < 0.5
-        call = _Call(process, name, operate, answer, is_missed=is_missed)
+        is_missed = self._rng.random() < 0.5
+        call = _StoreCall(process, name, operation, answer, is_hangup_noticed=is_missed)
         self._send(call)
-        if self._has(Fault.DUPLICATE):
+        if self._should_inject(Fault.DUPLICATE):
             self._send(call)
         limit: asyncio.TimerHandle | None = None
-        if name not in WAITING and not self.is_healed:
+        if name not in BLOCKING_CALLS and not self.is_healed:
             loop = asyncio.get_running_loop()
             limit = loop.call_later(CALL_TIMEOUT_S, call.fail, "no answer in time")
         try:
@@ -81,32 +83,32 @@ class Network:
             if limit is not None:
                 limit.cancel()
 
-    def _send(self, call: "_Call") -> None:
-        if call.process.is_cut_off or self._has(Fault.DROP):
-            _after(self._chance.uniform(0, CALL_TIMEOUT_S), call.fail, "no answer")
+    def _send(self, call: "_StoreCall") -> None:
+        if call.process.is_cut_off or self._should_inject(Fault.DROP):
+            _call_after(self._rng.uniform(0, CALL_TIMEOUT_S), call.fail, "no answer")
         else:
-            latency_s = self._latency_s(call.name)
-            self._note_overtaking(call.process.name, latency_s)
-            _after(latency_s, self._arrive, call)
+            latency_s = self._choose_latency_s(call.name)
+            self._count_reordering(call.process.name, latency_s)
+            _call_after(latency_s, self._arrive, call)
 
-    def _arrive(self, call: "_Call") -> None:
+    def _arrive(self, call: "_StoreCall") -> None:
         """Not even the death of the caller stops what is on its way."""
         busy_s = self._server.slow_until - self._server.clock.monotonic()
         if busy_s > 0:
             self._tally.faults[Fault.SLOW] += 1
-            _after(busy_s, self._arrive, call)
+            _call_after(busy_s, self._arrive, call)
             return
-        if call.name in WAITING:
+        if call.name in BLOCKING_CALLS:
             lost = partial(call.fail, "connection lost")
-            call.serving.append(self._server.serve(self._execute(call), lost))
+            call.server_tasks.append(self._server.serve(self._execute(call), lost))
         else:
             _run_at_once(self._execute(call))
 
-    async def _execute(self, call: "_Call") -> None:
+    async def _execute(self, call: "_StoreCall") -> None:
         self._tally.steps += 1
         self._tally.late_calls += call.is_settled
         try:
-            result: Any = await call.operate()
+            result: Any = await call.operation()
         except RunnelError as error:
             self._reply(call, call.fail, error)
             return
@@ -116,41 +118,43 @@ class Network:
             return
         self._reply(call, call.succeed, result)
 
-    def _reply(self, call: "_Call", settle: Callable[[Any], None], outcome: object) -> None:
-        is_lost = call.process.is_cut_off or self._has(Fault.UNSEEN)
+    def _reply(self, call: "_StoreCall", settle: Callable[[Any], None], outcome: object) -> None:
+        is_lost = call.process.is_cut_off or self._should_inject(Fault.ANSWER_LOST)
         is_claim = call.name == "claim" and bool(outcome)
-        if is_lost or (is_claim and self._has(Fault.LOST_CLAIM)):
-            _after(self._chance.uniform(0, CALL_TIMEOUT_S), call.fail, "no answer")
+        if is_lost or (is_claim and self._should_inject(Fault.CLAIM_ANSWER_LOST)):
+            _call_after(self._rng.uniform(0, CALL_TIMEOUT_S), call.fail, "no answer")
         else:
-            _after(self._latency_s(), settle, outcome)
+            _call_after(self._choose_latency_s(), settle, outcome)
 
-    def _hang_up(self, call: "_Call") -> None:
+    def _hang_up(self, call: "_StoreCall") -> None:
         """The caller waits no more; the store may or may not notice that the line is dead."""
-        if call.is_missed:
-            for task in call.serving:
+        if call.is_hangup_noticed:
+            for task in call.server_tasks:
                 task.cancel()
 
-    def _latency_s(self, name: str = "") -> float:
-        if self._has(Fault.DELAY, odds=VERDICT_ODDS if name == VERDICT else None):
-            return self._chance.uniform(0, SPIKE_S)
+    def _choose_latency_s(self, name: str = "") -> float:
+        if self._should_inject(
+            Fault.DELAY, odds=LOSS_VERDICT_DELAY_ODDS if name == LOSS_VERDICT_CALL else None
+        ):
+            return self._rng.uniform(0, DELAY_S_MAX)
         if Fault.REORDER in self._faults and not self.is_healed:
-            return self._chance.uniform(0, JITTER_S)
-        return self._base_s
+            return self._rng.uniform(0, JITTER_S)
+        return self._base_latency_s
 
-    def _note_overtaking(self, process: str, latency_s: float) -> None:
+    def _count_reordering(self, process: str, latency_s: float) -> None:
         """Counts what really arrives before something that the same process sent earlier."""
         arrives = self._server.clock.monotonic() + latency_s
-        if arrives < self._latest.get(process, 0.0):
+        if arrives < self._latest_arrivals.get(process, 0.0):
             self._tally.faults[Fault.REORDER] += 1
         else:
-            self._latest[process] = arrives
+            self._latest_arrivals[process] = arrives
 
-    def _has(self, fault: Fault, *, odds: float | None = None) -> bool:
+    def _should_inject(self, fault: Fault, *, odds: float | None = None) -> bool:
         """By the odds; the first one at the first chance, so that no plan comes to nothing."""
         if self.is_healed or fault not in self._faults:
             return False
-        is_due = not self._tally.faults[fault] and self._server.clock.monotonic() > SURELY_AFTER_S
-        if not is_due and self._chance.random() >= (odds or ODDS[fault]):
+        is_due = not self._tally.faults[fault] and self._server.clock.monotonic() > FORCED_AFTER_S
+        if not is_due and self._rng.random() >= (odds or FAULT_ODDS[fault]):
             return False
         self._tally.faults[fault] += 1
         return True
@@ -165,32 +169,32 @@ def _run_at_once(work: Coroutine[Any, Any, None]) -> None:
     raise RuntimeError("an operation that may wait has to be named in WAITING")
 
 
-def _after(seconds: float, do: Callable[[Any], None], what: object) -> None:
+def _call_after(seconds: float, callback: Callable[[Any], None], argument: object) -> None:
     if seconds > 0:
-        asyncio.get_running_loop().call_later(seconds, do, what)
+        asyncio.get_running_loop().call_later(seconds, callback, argument)
     else:
-        do(what)
+        callback(argument)
 
 
-class _Call:
-    """`serving` are its executions in the store: none, one, or two of a duplicate.
+class _StoreCall:
+    """`server_tasks` are its executions in the store: none, one, or two of a duplicate.
 
     `is_missed`: should the caller hang up, the store notices.
     """
 
     def __init__(
         self,
-        process: Process,
+        process: SimulatedProcess,
         name: str,
-        operate: Callable[[], Awaitable[Any]],
+        operation: Callable[[], Awaitable[Any]],
         answer: "asyncio.Future[Any]",
         *,
-        is_missed: bool,
+        is_hangup_noticed: bool,
     ) -> None:
         self.name = name
-        self.operate = operate
-        self.is_missed = is_missed
-        self.serving: list[asyncio.Task[None]] = []
+        self.operation = operation
+        self.is_hangup_noticed = is_hangup_noticed
+        self.server_tasks: list[asyncio.Task[None]] = []
         self.process = process
         self._answer = answer
 
@@ -202,8 +206,8 @@ class _Call:
     def succeed(self, result: object) -> None:
         self.process.deliver(partial(self._settle, result, None))
 
-    def fail(self, why: "RunnelError | str") -> None:
-        error = StoreError(f"{self.name}: {why}") if isinstance(why, str) else why
+    def fail(self, reason: "RunnelError | str") -> None:
+        error = StoreError(f"{self.name}: {reason}") if isinstance(reason, str) else reason
         self.process.deliver(partial(self._settle, None, error))
 
     def _settle(self, result: object, error: RunnelError | None) -> None:

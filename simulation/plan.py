@@ -9,23 +9,23 @@ from runnel.core.ids import ExecutionId
 from runnel.core.values import Json
 from runnel.core.workflow import Workflow
 from simulation.faults import Fault
-from simulation.workload import Workload, signals_of, with_endless_node
+from simulation.workload import WorkflowGenerator, add_endless_node, list_signals
 
 # All faults happen in this time; after it everything is repaired, and has to come to its end.
-TROUBLE_S = 15.0
+FAULT_PHASE_S = 15.0
 SUBMIT_S_MAX = 9.0
 SKEW_S_MAX = 20.0
 # Of the seeds in which nothing is made to go wrong: there, whatever is in vain or late shows.
-CALM_SHARE = 0.08
+FAULT_FREE_SHARE = 0.08
 # Who is not heard of for so long is called dead.
-SILENCE_S = 3.0
+FAILURE_DETECTION_S = 3.0
 # So many tasks of one execution are out at once, whatever it allows.
 WINDOW = 3
 # So many workers may die of one task that none is given up, unless a plan says otherwise.
 LOSSES_MAX = 10_000
 
 
-class Act(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedFault(msgspec.Struct, frozen=True, kw_only=True):
     """A fault at a planned time: to process number `target`, for `lasts_s`."""
 
     at: float
@@ -34,7 +34,7 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
     lasts_s: float
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
+class ExecutionOrder(msgspec.Struct, frozen=True, kw_only=True):
     """An execution that is asked for, the signals that it will get, and when it is cancelled.
 
     With a `start_at` it is held until then, and may be given another input.
@@ -57,12 +57,12 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
         return self.input if self.start_input is None else self.start_input
 
 
-def payload_of(execution_id: str, signal_id: str) -> Json:
+def make_signal_payload(execution_id: str, signal_id: str) -> Json:
     """What a caller sends along with a signal: no two are the same."""
     return [execution_id, signal_id]
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class SimulationPlan(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     orchestrators: int
     workers: int
@@ -70,19 +70,21 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int
     cuts_commits: bool
     faults: frozenset[Fault]
-    acts: tuple[Act, ...]
-    orders: tuple[Order, ...]
+    acts: tuple[PlannedFault, ...]
+    orders: tuple[ExecutionOrder, ...]
     losses_max: int = LOSSES_MAX
     keeps_exhausted: bool = False
 
     @property
-    def is_calm(self) -> bool:
+    def is_fault_free(self) -> bool:
         """Nothing is made to go wrong, so nothing may be done in vain."""
-        return not self.faults and not any(_kills(order.workflow) for order in self.orders)
+        return not self.faults and not any(
+            _can_kill_workers(order.workflow) for order in self.orders
+        )
 
 
 # Faults that happen to processes and to the store, not to single calls: how often, how long.
-_ACTS: dict[Fault, tuple[int, float, float]] = {
+_TIMED_FAULTS: dict[Fault, tuple[int, float, float]] = {
     Fault.CRASH: (4, 0.1, 4.0),
     Fault.PAUSE: (3, 0.5, 9.0),
     Fault.CUT_OFF: (3, 0.5, 9.0),
@@ -93,16 +95,16 @@ _ACTS: dict[Fault, tuple[int, float, float]] = {
 }
 
 
-def make_plan(seed: int) -> Plan:
+def make_plan(seed: int) -> SimulationPlan:
     """Each seed switches on some of the faults: all of them together hide what few would show.
 
     One in twelve switches on none: then everything has to happen as if nothing ever failed.
     """
     chance = Random(f"plan {seed}")
-    is_calm = chance.random() < CALM_SHARE
+    is_calm = chance.random() < FAULT_FREE_SHARE
     faults = frozenset(fault for fault in Fault if chance.random() < 0.45 and not is_calm)
     orchestrators, workers = chance.randint(1, 3), chance.randint(1, 3)
-    return Plan(
+    return SimulationPlan(
         seed=seed,
         orchestrators=orchestrators,
         workers=workers,
@@ -110,70 +112,71 @@ def make_plan(seed: int) -> Plan:
         concurrency=chance.choice([1, 2, 4]),
         cuts_commits=chance.random() < 0.15,
         faults=faults,
-        acts=_acts(chance, faults, orchestrators + workers),
+        acts=_plan_faults(chance, faults, orchestrators + workers),
         orders=tuple(
-            _order(chance, number, is_calm=is_calm) for number in range(chance.randint(1, 4))
+            _plan_order(chance, number, is_fault_free=is_calm)
+            for number in range(chance.randint(1, 4))
         ),
         losses_max=chance.choice([LOSSES_MAX, LOSSES_MAX, 1, 1, 2]),
         keeps_exhausted=chance.random() < 0.3,
     )
 
 
-def _acts(chance: Random, faults: frozenset[Fault], processes: int) -> tuple[Act, ...]:
+def _plan_faults(rng: Random, faults: frozenset[Fault], processes: int) -> tuple[PlannedFault, ...]:
     acts = [
-        Act(
-            at=chance.uniform(0.3, TROUBLE_S - longest),
+        PlannedFault(
+            at=rng.uniform(0.3, FAULT_PHASE_S - longest),
             fault=fault,
-            target=chance.randrange(processes),
-            lasts_s=_lasts_s(chance, shortest, longest),
+            target=rng.randrange(processes),
+            lasts_s=_choose_duration_s(rng, shortest, longest),
         )
-        for fault, (most, shortest, longest) in _ACTS.items()
+        for fault, (most, shortest, longest) in _TIMED_FAULTS.items()
         if fault in faults
-        for _ in range(chance.randint(1, most))
+        for _ in range(rng.randint(1, most))
     ]
     return tuple(sorted(acts, key=lambda act: act.at))
 
 
-def _lasts_s(chance: Random, shortest: float, longest: float) -> float:
+def _choose_duration_s(rng: Random, shortest: float, longest: float) -> float:
     """Often just as long as silence is borne: the verdict crosses a sign of life then."""
-    if longest > SILENCE_S + 1.5 and chance.random() < 0.5:
-        return chance.uniform(SILENCE_S, SILENCE_S + 1.5)
-    return chance.uniform(shortest, longest)
+    if longest > FAILURE_DETECTION_S + 1.5 and rng.random() < 0.5:
+        return rng.uniform(FAILURE_DETECTION_S, FAILURE_DETECTION_S + 1.5)
+    return rng.uniform(shortest, longest)
 
 
-def _order(chance: Random, number: int, *, is_calm: bool) -> Order:
-    at = chance.uniform(0, SUBMIT_S_MAX)
-    workload = Workload(chance, may_kill=not is_calm)
-    workflow = workload.workflow(f"w{number}")
-    fate, in_child = chance.random(), chance.random() < 0.35
+def _plan_order(rng: Random, number: int, *, is_fault_free: bool) -> ExecutionOrder:
+    at = rng.uniform(0, SUBMIT_S_MAX)
+    workload = WorkflowGenerator(rng, may_kill=not is_fault_free)
+    workflow = workload.make_workflow(f"w{number}")
+    fate, in_child = rng.random(), rng.random() < 0.35
     if fate < 0.15:
-        workflow = with_endless_node(workflow, in_child=in_child)
+        workflow = add_endless_node(workflow, in_child=in_child)
     elif fate < 0.25:
         workflow = replace(
-            with_endless_node(workflow, in_child=in_child),
-            timeout_seconds=chance.choice([2.0, 2.0, 20.0]),
-            sla_seconds=chance.choice([None, 0.5, 4.0]),
+            add_endless_node(workflow, in_child=in_child),
+            timeout_seconds=rng.choice([2.0, 2.0, 20.0]),
+            sla_seconds=rng.choice([None, 0.5, 4.0]),
         )
-    signals = len(signals_of(workflow))
-    signals += bool(signals) and chance.random() < 0.5
-    is_held = chance.random() < 0.15
-    is_changed = is_held and chance.random() < 0.5
-    return Order(
+    signals = len(list_signals(workflow))
+    signals += bool(signals) and rng.random() < 0.5
+    is_held = rng.random() < 0.15
+    is_changed = is_held and rng.random() < 0.5
+    return ExecutionOrder(
         execution_id=ExecutionId(f"x{number}"),
         workflow=workflow,
         at=at,
-        signals_at=tuple(at + chance.uniform(0, 10.0) for _ in range(signals)),
-        cancel_at=at + chance.uniform(0, 8.0) if fate < 0.15 else None,
+        signals_at=tuple(at + rng.uniform(0, 10.0) for _ in range(signals)),
+        cancel_at=at + rng.uniform(0, 8.0) if fate < 0.15 else None,
         input={"n": -1} if is_changed else workload.input,
-        start_at=at + chance.uniform(0, 4.0) if is_held else None,
+        start_at=at + rng.uniform(0, 4.0) if is_held else None,
         start_input=workload.input if is_changed else None,
-        is_forced=chance.random() < 0.4,
-        repeats_signals=chance.random() < 0.4,
+        is_forced=rng.random() < 0.4,
+        repeats_signals=rng.random() < 0.4,
     )
 
 
-def _kills(workflow: Workflow) -> bool:
+def _can_kill_workers(workflow: Workflow) -> bool:
     return any(
-        "kills" in node.config or (node.child is not None and _kills(node.child))
+        "kills" in node.config or (node.child is not None and _can_kill_workers(node.child))
         for node in workflow.nodes
     )

@@ -13,7 +13,7 @@ T = TypeVar("T")
 EPOCH = 1_700_000_000.0
 
 
-class Process:
+class SimulatedProcess:
     """Everything that reaches its code, time and answers alike, comes through `deliver`.
 
     So one that is paused does nothing, and learns all that it missed at once when it goes on; one
@@ -49,18 +49,18 @@ class Process:
             return None
         return main.exception()
 
-    def deliver(self, what: Callable[[], None]) -> None:
+    def deliver(self, callback: Callable[[], None]) -> None:
         if self.is_dead:
             return
         if self.is_paused:
-            self._backlog.append(what)
+            self._backlog.append(callback)
         else:
-            what()
+            callback()
 
     def pause(self) -> None:
         self.is_paused = True
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self.is_paused = False
         backlog, self._backlog = self._backlog, []
         for what in backlog:
@@ -81,7 +81,7 @@ class Process:
 class ProcessClock(AlarmClock):
     """Virtual time as one process sees it: its wall clock may be wrong, the monotonic one not."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: SimulatedProcess) -> None:
         self._process = process
         self._numbers = count()
         self._alarms: dict[int, asyncio.TimerHandle] = {}
@@ -100,24 +100,24 @@ class ProcessClock(AlarmClock):
         self._process.check_alive()
         return await super().wait(event, seconds)
 
-    async def within(self, seconds: float, work: Awaitable[T]) -> T:
+    async def run_within(self, seconds: float, work: Awaitable[T]) -> T:
         if self._process.is_dead and iscoroutine(work):
             work.close()
         self._process.check_alive()
-        return await super().within(seconds, work)
+        return await super().run_within(seconds, work)
 
-    def alarm(self, seconds: float, ring: Callable[[], None]) -> int:
+    def set_alarm(self, seconds: float, callback: Callable[[], None]) -> int:
         self._process.check_alive()
         number = next(self._numbers)
 
         def due() -> None:
             if self._alarms.pop(number, None) is not None:
-                self._process.deliver(ring)
+                self._process.deliver(callback)
 
         self._alarms[number] = self._process.loop.call_later(max(0.0, seconds), due)
         return number
 
-    def silence(self, alarm: int) -> None:
+    def cancel_alarm(self, alarm: int) -> None:
         handle = self._alarms.pop(alarm, None)
         if handle is not None:
             handle.cancel()
@@ -133,7 +133,7 @@ class StandstillError(Exception):
     """Time does not move any more: somebody waits for nothing, or everybody for nobody."""
 
 
-class _Jump(selectors.BaseSelector):
+class _VirtualSelector(selectors.BaseSelector):
     """Instead of sleeping, tells the loop how long it would have slept.
 
     The loop's own wake-up pipe is the only file it is ever given, and nothing here writes to it.
@@ -170,8 +170,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     """Runs what is ready in order, then moves time on to the next timer: the same every time."""
 
     def __init__(self) -> None:
-        self._jump = _Jump()
-        super().__init__(self._jump)
+        self._virtual_selector = _VirtualSelector()
+        super().__init__(self._virtual_selector)
 
     def time(self) -> float:
-        return self._jump.now
+        return self._virtual_selector.now

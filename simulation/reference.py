@@ -1,34 +1,34 @@
 """What an execution should do, as simply as it can be said: everything is looked at every time."""
 
-from runnel.core.states import NODE_FINAL
+from runnel.core.states import FINAL_NODE_STATES
 from runnel.core.states import NodeState as S
-from runnel.core.workflow import CLEAN_UP, OnFailure, RunWhen, Workflow
+from runnel.core.workflow import CLEAN_UP_RULES, OnFailure, RunWhen, Workflow
 
 
-class Reference:
+class ReferenceExecution:
     """Nodes run as soon as they may; `settle` says how one ended. Retries are not visible here."""
 
     def __init__(self, workflow: Workflow, false_conditions: set[str]) -> None:
         self.workflow = workflow
-        self.false = false_conditions
+        self.false_conditions = false_conditions
         self.state: dict[str, S] = {node.id: S.PENDING for node in workflow.nodes}
         self.has_run: set[str] = set()
         self.blocked: set[str] = set()
         self.outcome: str | None = None
-        self._go_on()
+        self._advance()
 
     def settle(self, node_id: str, *, is_ok: bool) -> None:
         self.state[node_id] = S.COMPLETED if is_ok else S.FAILED
         is_first = not is_ok and self.outcome is None
         if is_first and self.workflow.on_failure is OnFailure.FAIL_FAST:
             self._close("FAILED")
-        self._go_on()
+        self._advance()
 
     def cancel(self, outcome: str = "CANCELLED") -> None:
         """From outside: by request, or (FAILED) because its time was up."""
         if self.outcome is None and self.result is None:
             self._close(outcome)
-            self._go_on()
+            self._advance()
 
     @property
     def running(self) -> list[str]:
@@ -36,7 +36,7 @@ class Reference:
 
     @property
     def result(self) -> str | None:
-        if any(state not in NODE_FINAL for state in self.state.values()):
+        if any(state not in FINAL_NODE_STATES for state in self.state.values()):
             return None
         is_failed = S.FAILED in self.state.values()
         return self.outcome or ("FAILED" if is_failed else "COMPLETED")
@@ -44,20 +44,20 @@ class Reference:
     def _close(self, outcome: str) -> None:
         self.outcome = outcome
         for node in self.workflow.nodes:
-            if node.run_when not in CLEAN_UP and self.state[node.id] not in NODE_FINAL:
+            if node.run_when not in CLEAN_UP_RULES and self.state[node.id] not in FINAL_NODE_STATES:
                 self.state[node.id] = S.CANCELLED
 
-    def _go_on(self) -> None:
+    def _advance(self) -> None:
         changed = True
         while changed:
             changed = False
             for node in self.workflow.nodes:
                 is_open = self.state[node.id] is S.PENDING
-                if is_open and all(self.state[p] in NODE_FINAL for p in node.dependencies):
-                    self.state[node.id] = self._begin(node.id, node.run_when, node.dependencies)
+                if is_open and all(self.state[p] in FINAL_NODE_STATES for p in node.dependencies):
+                    self.state[node.id] = self._start(node.id, node.run_when, node.dependencies)
                     changed = True
 
-    def _begin(self, node_id: str, rule: RunWhen, parents: tuple[str, ...]) -> S:
+    def _start(self, node_id: str, rule: RunWhen, parents: tuple[str, ...]) -> S:
         states = [self.state[parent] for parent in parents]
         cut_off = any(self.state[p] is S.CANCELLED and p in self.has_run for p in parents)
         has_failed = S.FAILED in states or cut_off
@@ -70,10 +70,10 @@ class Reference:
             RunWhen.DEFAULT: not is_bad and S.COMPLETED in states,
         }[rule]
         if parents and not runs:
-            if is_bad and rule not in CLEAN_UP:
+            if is_bad and rule not in CLEAN_UP_RULES:
                 self.blocked.add(node_id)
             return S.SKIPPED
-        if node_id in self.false:
+        if node_id in self.false_conditions:
             return S.SKIPPED
         self.has_run.add(node_id)
         return S.RUNNING

@@ -10,23 +10,28 @@ import msgspec
 
 from runnel.backends.blob_files import MemoryBlobs
 from runnel.backends.local.feed import LocalFeed
-from runnel.backends.local.inbox import VOLATILE, LocalInbox, LocalTimers
-from runnel.backends.local.tasks import LocalBuckets, LocalResults, LocalTasks, LocalWindows
+from runnel.backends.local.inbox import NO_ROW, LocalInbox, LocalTimers
+from runnel.backends.local.tasks import (
+    LocalRequestWindows,
+    LocalResultCache,
+    LocalTaskQueue,
+    LocalTokenBuckets,
+)
 from runnel.backends.memory.archive import MemoryArchive, MemoryRecords
 from runnel.backends.memory.store import MemoryMailbox, MemoryState, MemoryStore
 from runnel.core.codec import encode_message
 from runnel.core.commands import TASK_ENDINGS, Command
-from runnel.core.effects import Task
-from runnel.core.ids import Token
+from runnel.core.effects import TaskMessage
+from runnel.core.ids import TaskToken
 from runnel.errors import BrokenInvariantError, FencedError
-from runnel.ports.clock import Clock, Ids
-from runnel.ports.store import Commit, CommitLimits, InboxEntry, Lease, LeaseRecord, Position
+from runnel.ports.clock import Clock, IdGenerator
+from runnel.ports.store import Commit, CommitLimits, InboxEntry, InboxPosition, Lease, LeaseRecord
 from runnel.ports.workers import WorkerRecord
 
 # The inbox of a partition as a stream: positions only grow, and the reader keeps its own place.
 
 
-class Positions:
+class PositionCounter:
     """Shared by all copies of an inbox: a store that is set back does not reuse a position.
 
     Redis makes its stream ids of the time of day, to the same effect.
@@ -39,9 +44,9 @@ class Positions:
 class StreamInbox(LocalInbox):
     """Entries stay until a commit has consumed them; each lease reads them all from there."""
 
-    def __init__(self, positions: Positions | None = None) -> None:
+    def __init__(self, positions: PositionCounter | None = None) -> None:
         super().__init__()
-        self.positions = positions or Positions()
+        self.positions = positions or PositionCounter()
         self.entries: list[InboxEntry] = []
 
     def copy(self) -> "StreamInbox":
@@ -49,11 +54,11 @@ class StreamInbox(LocalInbox):
         inbox.entries = list(self.entries)
         return inbox
 
-    def after(self, position: Position | None, limit: int) -> Sequence[InboxEntry]:
+    def read_after(self, position: InboxPosition | None, limit: int) -> Sequence[InboxEntry]:
         start = -1 if position is None else int(position)
         return [entry for entry in self.entries if int(entry.position) > start][:limit]
 
-    def up_to(self, position: Position | None) -> list[InboxEntry]:
+    def read_up_to(self, position: InboxPosition | None) -> list[InboxEntry]:
         """What consuming `position` takes away."""
         end = -1 if position is None else int(position)
         return [entry for entry in self.entries if int(entry.position) <= end]
@@ -61,110 +66,122 @@ class StreamInbox(LocalInbox):
     def rewind(self) -> None:
         self.arrived.set()
 
-    def check(self, position: Position | None) -> None:
+    def check_read(self, position: InboxPosition | None) -> None:
         if position is not None and int(position) >= self.positions.next:
             raise BrokenInvariantError(f"inbox position {position} was never given")
 
-    def consume(self, position: Position | None) -> None:
-        gone = len(self.up_to(position))
+    def consume(self, position: InboxPosition | None) -> None:
+        gone = len(self.read_up_to(position))
         del self.entries[:gone]
 
-    def put(self, command: Command, row: int = VOLATILE) -> None:
+    def put(self, command: Command, row: int = NO_ROW) -> None:
         """Through the codec, as every message of a real store: what it does not keep is lost."""
         self.put_raw(encode_message(command), row)
 
-    def reported(self) -> set[Token]:
+    def list_reported_tokens(self) -> set[TaskToken]:
         return {
             entry.command.token for entry in self.entries if isinstance(entry.command, TASK_ENDINGS)
         }
 
-    def _next_position(self) -> Position:
-        return Position(str(self.positions.next))
+    def _next_position(self) -> InboxPosition:
+        return InboxPosition(str(self.positions.next))
 
-    def _append(self, entry: InboxEntry, row: int = VOLATILE) -> None:
+    def _append(self, entry: InboxEntry, row: int = NO_ROW) -> None:
         self.positions.next += 1
         self.entries.append(entry)
         self.arrived.set()
 
 
 _encode = msgspec.json.Encoder().encode
-_decode_task = msgspec.json.Decoder(Task).decode
+_decode_task = msgspec.json.Decoder(TaskMessage).decode
 
 
-class Watcher:
+class StoreObserver:
     """Is told what the store has done; what it raises ends the simulation."""
 
-    def acquired(self, lease: Lease, *, over: LeaseRecord | None) -> None: ...
+    def on_lease_acquired(self, lease: Lease, *, expected: LeaseRecord | None) -> None: ...
 
-    def committed(self, lease: Lease, commit: Commit, consumed: Sequence[InboxEntry]) -> None: ...
+    def on_commit(self, lease: Lease, commit: Commit, consumed: Sequence[InboxEntry]) -> None: ...
 
-    def refused(self, lease: Lease, commit: Commit) -> None: ...
+    def on_commit_refused(self, lease: Lease, commit: Commit) -> None: ...
 
-    def started(self, worker: str, token: Token) -> None: ...
+    def on_task_started(self, worker: str, token: TaskToken) -> None: ...
 
-    def reported(self, worker: str, report: Command, *, is_taken: bool) -> None: ...
+    def on_task_reported(self, worker: str, report: Command, *, is_accepted: bool) -> None: ...
 
-    def judged_dead(self, judged: WorkerRecord, *, sign: int, lost: int) -> None:
-        """`lost` tasks were taken from the worker, whose last sign of life is `sign`."""
+    def on_worker_declared_dead(
+        self, record: WorkerRecord, *, counter: int, lost_count: int
+    ) -> None:
+        """`lost` tasks were taken from the worker, whose last sign of life is `counter`."""
 
-    def rated(self, tag: str, at: float, *, rate_per_second: float, burst: int) -> None:
+    def on_rate_token(self, tag: str, at: float, *, rate_per_second: float, burst: int) -> None:
         """A rate token was given out, for a task that may begin at `at`."""
 
-    def restored(self) -> None: ...
+    def on_restored(self) -> None: ...
 
 
 class StreamStore(MemoryStore):
     """The memory store, read like a stream: the place up to which a reader has got is its own."""
 
     def __init__(
-        self, state: MemoryState, watcher: Watcher, *, clock: Clock, ids: Ids, limits: CommitLimits
+        self,
+        state: MemoryState,
+        observer: StoreObserver,
+        *,
+        clock: Clock,
+        ids: IdGenerator,
+        limits: CommitLimits,
     ) -> None:
         super().__init__(state, clock=clock, ids=ids, limits=limits)
-        self._watcher = watcher
+        self._observer = observer
 
     async def read_after(
-        self, lease: Lease, after: Position | None, *, limit: int, wait_s: float
+        self, lease: Lease, after: InboxPosition | None, *, limit: int, wait_s: float
     ) -> Sequence[InboxEntry]:
-        inbox = stream(self._state, self._owned(lease).number)
-        if wait_s > 0 and not inbox.after(after, 1):
+        inbox = get_stream_inbox(self._state, self._get_owned(lease).number)
+        if wait_s > 0 and not inbox.read_after(after, 1):
             inbox.arrived.clear()
             await self._clock.wait(inbox.arrived, wait_s)
-            self._owned(lease)
-        return inbox.after(after, limit)
+            self._get_owned(lease)
+        return inbox.read_after(after, limit)
 
     async def acquire(
-        self, partition: int, owner: str, *, over: LeaseRecord | None = None
+        self, partition: int, owner: str, *, expected: LeaseRecord | None = None
     ) -> Lease:
-        lease = await super().acquire(partition, owner, over=over)
-        self._watcher.acquired(lease, over=over)
+        lease = await super().acquire(partition, owner, expected=expected)
+        self._observer.on_lease_acquired(lease, expected=expected)
         return lease
 
-    async def lose_tasks_of(self, judged: WorkerRecord) -> int:
-        signs = {each.worker: each.counter for each in self._state.board.records(0.0)}
-        lost = await super().lose_tasks_of(judged)
-        self._watcher.judged_dead(judged, sign=signs.get(judged.worker, 0), lost=lost)
+    async def lose_worker_tasks(self, record: WorkerRecord) -> int:
+        signs = {each.worker: each.counter for each in self._state.board.list_workers(0.0)}
+        lost = await super().lose_worker_tasks(record)
+        self._observer.on_worker_declared_dead(
+            record, counter=signs.get(record.worker, 0), lost_count=lost
+        )
         return lost
 
     async def commit(self, lease: Lease, commit: Commit) -> None:
-        consumed = stream(self._state, lease.partition).up_to(commit.consumed)
+        consumed = get_stream_inbox(self._state, lease.partition).read_up_to(commit.consumed)
         try:
             await super().commit(lease, commit)
         except FencedError:
-            self._watcher.refused(lease, commit)
+            self._observer.on_commit_refused(lease, commit)
             raise
-        self._watcher.committed(lease, commit, consumed)
+        self._observer.on_commit(lease, commit, consumed)
 
 
-class WatchedTasks(LocalTasks):
+class ObservedTasks(LocalTaskQueue):
     """Tasks leave as bytes, as they do where workers are other processes."""
 
-    watcher: Watcher
+    observer: StoreObserver
 
-    async def start(self, worker: str, tokens: Sequence[Token], *, now: float) -> Sequence[bool]:
+    async def start(
+        self, worker: str, tokens: Sequence[TaskToken], *, now: float
+    ) -> Sequence[bool]:
         answers = await super().start(worker, tokens, now=now)
         for token, is_wanted in zip(tokens, answers, strict=True):
             if is_wanted:
-                self.watcher.started(worker, token)
+                self.observer.on_task_started(worker, token)
         return answers
 
     async def claim(
@@ -174,17 +191,19 @@ class WatchedTasks(LocalTasks):
         *,
         limit: int,
         wait_s: float,
-        starts: bool = False,
-    ) -> Sequence[Task]:
-        tasks = await super().claim(worker, queues, limit=limit, wait_s=wait_s, starts=starts)
-        for task in tasks if starts else ():
-            self.watcher.started(worker, task.token)
+        starts_tasks: bool = False,
+    ) -> Sequence[TaskMessage]:
+        tasks = await super().claim(
+            worker, queues, limit=limit, wait_s=wait_s, starts_tasks=starts_tasks
+        )
+        for task in tasks if starts_tasks else ():
+            self.observer.on_task_started(worker, task.token)
         return [_decode_task(_encode(task)) for task in tasks]
 
     async def report(self, worker: str, reports: Sequence[Command]) -> Sequence[bool]:
         answers = await super().report(worker, reports)
         for report, is_taken in zip(reports, answers, strict=True):
-            self.watcher.reported(worker, report, is_taken=is_taken)
+            self.observer.on_task_reported(worker, report, is_accepted=is_taken)
         return answers
 
     async def take_token(
@@ -195,43 +214,49 @@ class WatchedTasks(LocalTasks):
         )
         if wait_s <= wait_s_max:
             at = self._clock.monotonic() + wait_s
-            self.watcher.rated(tag, at, rate_per_second=rate_per_second, burst=burst)
+            self.observer.on_rate_token(tag, at, rate_per_second=rate_per_second, burst=burst)
         return wait_s
 
 
-class Machine:
+class StoreInstance:
     """The parts of the store over one state; another state means another machine."""
 
     def __init__(
         self,
         state: MemoryState,
         blobs: MemoryBlobs,
-        watcher: Watcher,
+        observer: StoreObserver,
         *,
         clock: Clock,
-        ids: Ids,
+        ids: IdGenerator,
         limits: CommitLimits,
     ) -> None:
         self.blobs = blobs
-        self.store = StreamStore(state, watcher, clock=clock, ids=ids, limits=limits)
+        self.store = StreamStore(state, observer, clock=clock, ids=ids, limits=limits)
         self.mailbox = MemoryMailbox(state, blobs)
-        buckets, results = LocalBuckets(clock), LocalResults(clock)
-        self.tasks = WatchedTasks(state.board, clock, buckets.take, results)
-        self.tasks.watcher = watcher
+        buckets, results = LocalTokenBuckets(clock), LocalResultCache(clock)
+        self.tasks = ObservedTasks(state.board, clock, buckets.take, results)
+        self.tasks.observer = observer
         self.archive = MemoryArchive(state)
         self.records = MemoryRecords(state)
-        self.windows = LocalWindows(clock)
-        self.feed = LocalFeed(state.changes, clock)
+        self.windows = LocalRequestWindows(clock)
+        self.feed = LocalFeed(state.change_log, clock)
 
 
-class Server:
+class SimulatedServer:
     """`blobs`, definitions and records are safe: only what is hot can be set back."""
 
     def __init__(
-        self, clock: Clock, ids: Ids, watcher: Watcher, *, partitions: int, limits: CommitLimits
+        self,
+        clock: Clock,
+        ids: IdGenerator,
+        observer: StoreObserver,
+        *,
+        partitions: int,
+        limits: CommitLimits,
     ) -> None:
         self.clock = clock
-        self.watcher = watcher
+        self.observer = observer
         self.limits = limits
         self.blobs = MemoryBlobs()
         self.slow_until = 0.0
@@ -240,13 +265,13 @@ class Server:
         self.state = MemoryState(partitions)
         for partition in self.state.partitions:
             partition.inbox = StreamInbox()
-        self.machine = self._machine()
+        self.instance = self._create_instance()
 
-    def _machine(self) -> Machine:
-        return Machine(
+    def _create_instance(self) -> StoreInstance:
+        return StoreInstance(
             self.state,
             self.blobs,
-            self.watcher,
+            self.observer,
             clock=self.clock,
             ids=self._ids,
             limits=self.limits,
@@ -266,11 +291,12 @@ class Server:
     def snapshot(self) -> MemoryState:
         return copy_state(self.state)
 
-    def has_moved_since(self, earlier: MemoryState) -> bool:
+    def has_changed_since(self, earlier: MemoryState) -> bool:
         """Whether going back to it would lose a commit or a message."""
         return any(
             now.sequence != then.sequence
-            or stream(self.state, now.number).entries != stream(earlier, now.number).entries
+            or get_stream_inbox(self.state, now.number).entries
+            != get_stream_inbox(earlier, now.number).entries
             for now, then in zip(self.state.partitions, earlier.partitions, strict=True)
         )
 
@@ -280,12 +306,12 @@ class Server:
         earlier.records, earlier.revision = self.state.records, self.state.revision
         self.void_leases(earlier)
         self.state = earlier
-        self.machine = self._machine()
+        self.instance = self._create_instance()
         serving, self._serving = self._serving, {}
         for task, on_lost in serving.items():
             task.cancel()
             on_lost()
-        self.watcher.restored()
+        self.observer.on_restored()
 
     def void_leases(self, state: MemoryState) -> None:
         """Nobody owns anything any more, though the records stay until they are judged dead."""
@@ -295,7 +321,7 @@ class Server:
                 partition.lease = msgspec.structs.replace(partition.lease, nonce=nobody)
 
 
-def stream(state: MemoryState, partition: int) -> StreamInbox:
+def get_stream_inbox(state: MemoryState, partition: int) -> StreamInbox:
     inbox = state.partitions[partition].inbox
     if not isinstance(inbox, StreamInbox):
         raise TypeError("a simulated store has stream inboxes")
@@ -306,14 +332,16 @@ def copy_state(state: MemoryState) -> MemoryState:
     copied = MemoryState(0)
     copied.partitions = [
         replace(
-            found, inbox=stream(state, found.number).copy(), timers=LocalTimers(found.timers.all())
+            found,
+            inbox=get_stream_inbox(state, found.number).copy(),
+            timers=LocalTimers(found.timers.all()),
         )
         for found in state.partitions
     ]
     copied.board = state.board.copy(copied.deliver)
     copied.histories = {id_: list(entries) for id_, entries in state.histories.items()}
     copied.headers = dict(state.headers)
-    copied.attendance = state.attendance.copy()
-    copied.changes = state.changes.copy()
+    copied.membership = state.membership.copy()
+    copied.change_log = state.change_log.copy()
     copied.dead_letters = list(state.dead_letters)
     return copied

@@ -10,149 +10,151 @@ from runnel.ports.archive import Definition
 from runnel.ports.store import CommitLimits
 from runnel.testing.clock import FakeIds
 from simulation.backend import SimulatedBackend
-from simulation.callers import Callers
-from simulation.checks import ALL
-from simulation.commit_log import Truth
-from simulation.deployment import Deployment
-from simulation.faults import Broken, Fault, Tally
-from simulation.features import Features
+from simulation.callers import SimulatedCallers
+from simulation.checks import ALL_CHECKS
+from simulation.commit_log import GroundTruth
+from simulation.deployment import SimulatedDeployment
+from simulation.faults import Fault, InvariantViolation, RunStatistics
+from simulation.features import FeatureCounter
 from simulation.network import Network
-from simulation.plan import SKEW_S_MAX, TROUBLE_S, Act, Plan
-from simulation.process import Process, StandstillError, VirtualLoop
-from simulation.server import Server
+from simulation.plan import FAULT_PHASE_S, SKEW_S_MAX, PlannedFault, SimulationPlan
+from simulation.process import SimulatedProcess, StandstillError, VirtualLoop
+from simulation.server import SimulatedServer
 
 # After the last fault: sleeps, retries, leases that run out, clocks that differ.
-REPAIRED_S = 400.0
+RECOVERY_S_MAX = 400.0
 # What may still be under way when the last execution has ended: a release, a stop, a beat.
-REST_S = 4.0
+QUIET_S = 4.0
 # Those who wait for an execution of another process look every few seconds.
-WAITERS_S = 10.0
-LOOK_S = 0.5
-LIMITS = CommitLimits()
+WAITERS_TIMEOUT_S = 10.0
+POLL_INTERVAL_S = 0.5
+DEFAULT_LIMITS = CommitLimits()
 # Small enough that single decisions have to be cut into several commits.
 SMALL_LIMITS = CommitLimits(commands=4, writes=6, size_bytes=4_000)
 
 
-class Run:
+class SimulationRun:
     """What came of a plan; `digest` is the same for every run of the same plan."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: SimulationPlan) -> None:
         self.plan = plan
-        self.tally = Tally()
-        self.story: list[str] = []
-        self.broken: Broken | None = None
+        self.tally = RunStatistics()
+        self.trace: list[str] = []
+        self.violation: InvariantViolation | None = None
         self.digest = ""
-        self.lasted_s = 0.0
+        self.duration_s = 0.0
 
 
-def simulate(plan: Plan) -> Run:
-    run = Run(plan)
-    world = _World(plan, run)
+def simulate(plan: SimulationPlan) -> SimulationRun:
+    run = SimulationRun(plan)
+    world = _Simulation(plan, run)
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         try:
             runner.run(world.run())
         except StandstillError as standstill:
-            run.broken = world.found or Broken("standstill", str(standstill))
+            run.violation = world.violation or InvariantViolation("standstill", str(standstill))
     return run
 
 
-class _World:
-    def __init__(self, plan: Plan, run: Run) -> None:
+class _Simulation:
+    def __init__(self, plan: SimulationPlan, run: SimulationRun) -> None:
         self._plan = plan
         self._run = run
         self._hash = hashlib.blake2b(digest_size=16)
 
     @property
-    def found(self) -> Broken | None:
-        return self._truth.broken
+    def violation(self) -> InvariantViolation | None:
+        return self._truth.violation
 
     async def run(self) -> None:
         self._build()
         try:
-            await self._live()
-            self._truth.end()
-            broken = self._truth.broken
-        except Broken as found:
-            broken = self._truth.broken or found
-        self._run.broken = broken
+            await self._run_phases()
+            self._truth.check_end()
+            broken = self._truth.violation
+        except InvariantViolation as found:
+            broken = self._truth.violation or found
+        self._run.violation = broken
         self._run.digest = self._hash.hexdigest()
-        self._run.lasted_s = asyncio.get_running_loop().time()
+        self._run.duration_s = asyncio.get_running_loop().time()
         await self._tear_down()
 
     def _build(self) -> None:
         plan, tally = self._plan, self._run.tally
         loop = asyncio.get_running_loop()
-        loop.set_exception_handler(self._on_own_error)
+        loop.set_exception_handler(self._on_simulator_error)
         tally.executions = len(plan.orders)
-        self._truth = Truth(
-            lambda truth: [Features(truth), *(check(truth) for check in ALL)],
+        self._truth = GroundTruth(
+            lambda truth: [FeatureCounter(truth), *(check(truth) for check in ALL_CHECKS)],
             plan,
             tally,
-            self._tell,
+            self._trace,
         )
-        self._server = Server(
-            Process("store", loop).clock,
+        self._server = SimulatedServer(
+            SimulatedProcess("store", loop).clock,
             FakeIds("s"),
             self._truth,
             partitions=plan.partitions,
-            limits=SMALL_LIMITS if plan.cuts_commits else LIMITS,
+            limits=SMALL_LIMITS if plan.cuts_commits else DEFAULT_LIMITS,
         )
         self._truth.server = self._server
         for order in plan.orders:
-            self._define(order.workflow)
+            self._store_definition(order.workflow)
         self._network = Network(self._server, Random(f"net {plan.seed}"), plan.faults, tally)
         self._skew = Random(f"skew {plan.seed}")
         skew = self._skew if Fault.SKEW in plan.faults else None
-        self._deployment = Deployment(plan, self._network, self._truth, skew)
-        process = Process("callers", loop)
+        self._deployment = SimulatedDeployment(plan, self._network, self._truth, skew)
+        process = SimulatedProcess("callers", loop)
         backend = SimulatedBackend(process, self._network, self._server)
-        self._callers = Callers(process, backend)
+        self._callers = SimulatedCallers(process, backend)
 
-    def _define(self, workflow: Workflow) -> None:
+    def _store_definition(self, workflow: Workflow) -> None:
         hash_ = hash_workflow(workflow)
         self._server.state.definitions[hash_] = Definition(
             hash=hash_, name=workflow.name, version=1, document=encode_workflow(workflow)
         )
         for node in workflow.nodes:
             if node.child is not None:
-                self._define(node.child)
+                self._store_definition(node.child)
 
-    async def _live(self) -> None:
-        for place in range(self._deployment.places):
+    async def _run_phases(self) -> None:
+        for place in range(self._deployment.process_count):
             self._deployment.start(place)
         self._callers.process.run(self._callers.run(self._plan.orders))
         for act in self._plan.acts:
-            asyncio.get_running_loop().call_later(act.at, self._act, act)
-        await self._until(TROUBLE_S)
+            asyncio.get_running_loop().call_later(act.at, self._inject_fault, act)
+        await self._run_until(FAULT_PHASE_S)
         self._repair()
-        deadline = TROUBLE_S + REPAIRED_S
-        while not self._is_over() and asyncio.get_running_loop().time() < deadline:
-            await self._until(asyncio.get_running_loop().time() + LOOK_S)
-        await self._until(asyncio.get_running_loop().time() + REST_S)
-        if self._is_over() and len(self._callers.finals) < len(self._plan.orders):
-            await self._until(asyncio.get_running_loop().time() + WAITERS_S)
-            if len(self._callers.finals) < len(self._plan.orders):
-                raise Broken("waiters", f"told of {self._callers.finals} only")
+        deadline = FAULT_PHASE_S + RECOVERY_S_MAX
+        while not self._is_finished() and asyncio.get_running_loop().time() < deadline:
+            await self._run_until(asyncio.get_running_loop().time() + POLL_INTERVAL_S)
+        await self._run_until(asyncio.get_running_loop().time() + QUIET_S)
+        if self._is_finished() and len(self._callers.final_states) < len(self._plan.orders):
+            await self._run_until(asyncio.get_running_loop().time() + WAITERS_TIMEOUT_S)
+            if len(self._callers.final_states) < len(self._plan.orders):
+                raise InvariantViolation("waiters", f"told of {self._callers.final_states} only")
         if Fault.ROLLBACK not in self._plan.faults:
-            self._check_told()
+            self._check_caller_states()
 
-    def _check_told(self) -> None:
+    def _check_caller_states(self) -> None:
         """What callers were told is what came of it, unless the store forgot that."""
-        for execution_id, told in self._callers.finals.items():
+        for execution_id, told in self._callers.final_states.items():
             found = self._truth.executions[execution_id].state
             if told != found:
-                raise Broken("waiters", f"{execution_id} is {found}, its caller was told {told}")
+                raise InvariantViolation(
+                    "waiters", f"{execution_id} is {found}, its caller was told {told}"
+                )
 
-    async def _until(self, end: float) -> None:
+    async def _run_until(self, end: float) -> None:
         """Looks now and then; raises Broken for what was found meanwhile."""
         loop = asyncio.get_running_loop()
         while (left_s := end - loop.time()) > 0:
-            await asyncio.sleep(min(LOOK_S, left_s))
-            self._deployment.check()
-            if self._truth.broken is not None:
-                raise self._truth.broken
+            await asyncio.sleep(min(POLL_INTERVAL_S, left_s))
+            self._deployment.check_processes()
+            if self._truth.violation is not None:
+                raise self._truth.violation
 
-    def _is_over(self) -> bool:
+    def _is_finished(self) -> bool:
         wanted = {order.execution_id for order in self._plan.orders}
         executions = self._truth.executions
         return (
@@ -163,63 +165,67 @@ class _World:
 
     # -- faults --------------------------------------------------------------------------------
 
-    def _act(self, act: Act) -> None:
+    def _inject_fault(self, fault: PlannedFault) -> None:
         loop = asyncio.get_running_loop()
-        self._tell(f"FAULT {act.fault} {act.target} for {act.lasts_s:.1f} s")
-        if act.fault is Fault.ROLLBACK:
+        self._trace(f"FAULT {fault.fault} {fault.target} for {fault.lasts_s:.1f} s")
+        if fault.fault is Fault.ROLLBACK:
             earlier = self._server.snapshot()
-            loop.call_later(act.lasts_s, self._set_back, earlier)
-        elif act.fault is Fault.SLOW:
-            self._server.slow_until = loop.time() + act.lasts_s
+            loop.call_later(fault.lasts_s, self._roll_back, earlier)
+        elif fault.fault is Fault.SLOW:
+            self._server.slow_until = loop.time() + fault.lasts_s
         else:
-            self._strike(act)
+            self._inject_process_fault(fault)
 
-    def _strike(self, act: Act) -> None:
+    def _inject_process_fault(self, fault: PlannedFault) -> None:
         """Counts if there is a process to be struck."""
         loop, deployment = asyncio.get_running_loop(), self._deployment
-        process = deployment.process(act.target)
-        self._run.tally.faults[act.fault] += process is not None and not process.has_ended
-        if act.fault is Fault.CRASH:
-            deployment.kill(act.target)
-            loop.call_later(act.lasts_s, deployment.revive, act.target)
-        elif act.fault is Fault.RESTART:
-            deployment.stop(act.target)
-            loop.call_later(act.lasts_s + 5.0, deployment.revive, act.target)
+        process = deployment.find_process(fault.target)
+        self._run.tally.faults[fault.fault] += process is not None and not process.has_ended
+        if fault.fault is Fault.CRASH:
+            deployment.kill(fault.target)
+            loop.call_later(fault.lasts_s, deployment.revive, fault.target)
+        elif fault.fault is Fault.RESTART:
+            deployment.stop(fault.target)
+            loop.call_later(fault.lasts_s + 5.0, deployment.revive, fault.target)
         elif process is not None:
-            if act.fault is Fault.SKEW:
+            if fault.fault is Fault.SKEW:
                 process.skew_s = self._skew.uniform(-SKEW_S_MAX, SKEW_S_MAX)
                 return
-            if act.fault is Fault.PAUSE:
+            if fault.fault is Fault.PAUSE:
                 process.pause()
-            elif act.fault is Fault.CUT_OFF:
+            elif fault.fault is Fault.CUT_OFF:
                 process.is_cut_off = True
             else:
-                raise ValueError(f"'{act.fault}' happens to calls, not to processes")
-            loop.call_later(act.lasts_s, deployment.revive, act.target)
+                raise ValueError(f"'{fault.fault}' happens to calls, not to processes")
+            loop.call_later(fault.lasts_s, deployment.revive, fault.target)
 
-    def _on_own_error(self, _loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+    def _on_simulator_error(
+        self, _loop: asyncio.AbstractEventLoop, context: dict[str, object]
+    ) -> None:
         """Whatever goes wrong in the simulator itself is a finding, or it would hide others."""
-        self._truth.found(Broken("simulator", f"{context.get('exception') or context}"))
+        self._truth.record_violation(
+            InvariantViolation("simulator", f"{context.get('exception') or context}")
+        )
 
-    def _set_back(self, earlier: MemoryState) -> None:
-        self._run.tally.faults[Fault.ROLLBACK] += self._server.has_moved_since(earlier)
+    def _roll_back(self, earlier: MemoryState) -> None:
+        self._run.tally.faults[Fault.ROLLBACK] += self._server.has_changed_since(earlier)
         self._server.restore(earlier)
-        self._callers.send_again()
+        self._callers.resend_all()
 
     def _repair(self) -> None:
-        self._tell("EVERYTHING IS REPAIRED")
+        self._trace("EVERYTHING IS REPAIRED")
         self._network.is_healed = True
-        for place in range(self._deployment.places):
+        for place in range(self._deployment.process_count):
             self._deployment.revive(place)
 
     async def _tear_down(self) -> None:
-        for place in range(self._deployment.places):
+        for place in range(self._deployment.process_count):
             self._deployment.kill(place)
         self._callers.process.kill()
         for _ in range(5):
             await asyncio.sleep(0)
 
-    def _tell(self, what: str) -> None:
-        line = f"{asyncio.get_running_loop().time():9.4f} {what}"
+    def _trace(self, text: str) -> None:
+        line = f"{asyncio.get_running_loop().time():9.4f} {text}"
         self._hash.update(line.encode())
-        self._run.story.append(line)
+        self._run.trace.append(line)

@@ -13,17 +13,17 @@ from fastapi import FastAPI
 from starlette.routing import BaseRoute
 
 from runnel.api.app import build_app
-from runnel.api.security.guard import Guard, Rules
-from runnel.api.security.tokens import NewToken, Scope, Tokens
-from runnel.api.state import Site
-from runnel.app.engine import World
-from runnel.client.store_client import Client
-from runnel.engine.clock import RealIds
+from runnel.api.security.guard import AccessRules, Guard
+from runnel.api.security.tokens import NewToken, Scope, TokenStore
+from runnel.api.state import AppState
+from runnel.app.engine import ClockAndIds
+from runnel.client.store_client import StoreClient
+from runnel.engine.clock import RandomIdGenerator
 from runnel.ports import Backend
 from runnel.ports.clock import Clock
 from runnel.settings.model import Settings
-from tests.archived import archived_engine
-from tests.engines import Work, empty_redis, open_engine
+from tests.archived import open_archived_engine
+from tests.engines import WorkHandler, flush_redis, open_engine
 
 KINDS = ("memory", "sqlite", "redis", "archived")
 BOTH = ("sqlite", "archived")
@@ -34,13 +34,13 @@ _numbers = count(1)
 
 
 @dataclass(kw_only=True)
-class Api:
+class ApiUnderTest:
     """`http` is a client without a token; `work` is what the handler `work` does."""
 
     http: httpx.AsyncClient
-    site: Site
-    work: Work
-    tokens: Tokens
+    site: AppState
+    work: WorkHandler
+    tokens: TokenStore
     app: FastAPI
     backend: Backend = field(init=False)
 
@@ -89,14 +89,14 @@ async def open_api(
     settings: Settings | None = None,
     hosts: Sequence[str] = (),
     origins: Sequence[str] = (),
-) -> AsyncIterator[Api]:
+) -> AsyncIterator[ApiUnderTest]:
     """With an engine that runs what is submitted."""
-    work, settings = Work(), settings or Settings()
+    work, settings = WorkHandler(), settings or Settings()
     async with AsyncExitStack() as stack:
-        client, backend, clock = await _engine(stack, kind, request, folder, work)
-        tokens = Tokens(backend.records, clock)
-        site = Site(client, backend, World(clock, RealIds()), settings, tokens)
-        rules = Rules(
+        client, backend, clock = await _open_engine(stack, kind, request, folder, work)
+        tokens = TokenStore(backend.records, clock)
+        site = AppState(client, backend, ClockAndIds(clock, RandomIdGenerator()), settings, tokens)
+        rules = AccessRules(
             is_open=is_open,
             hosts=hosts,
             origins=origins,
@@ -104,18 +104,18 @@ async def open_api(
             token_per_minute=settings.token_requests_per_minute,
         )
         app = build_app(site, Guard(tokens, backend.windows, rules))
-        app.router.routes = _first_routes(app)
+        app.router.routes = _reuse_routes(app)
         transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
         http = await stack.enter_async_context(
             httpx.AsyncClient(transport=transport, base_url=BASE)
         )
-        yield Api(http=http, site=site, work=work, tokens=tokens, app=app)
+        yield ApiUnderTest(http=http, site=site, work=work, tokens=tokens, app=app)
 
 
 _routes: list[BaseRoute] = []
 
 
-def _first_routes(app: FastAPI) -> list[BaseRoute]:
+def _reuse_routes(app: FastAPI) -> list[BaseRoute]:
     """Those of the first app: FastAPI makes each anew when it is first called, which takes as long
     as many a test, and they hold nothing of an app.
     """
@@ -123,14 +123,18 @@ def _first_routes(app: FastAPI) -> list[BaseRoute]:
     return _routes
 
 
-async def _engine(
-    stack: AsyncExitStack, kind: str, request: pytest.FixtureRequest, folder: Path, work: Work
-) -> tuple[Client, Backend, Clock]:
+async def _open_engine(
+    stack: AsyncExitStack,
+    kind: str,
+    request: pytest.FixtureRequest,
+    folder: Path,
+    work: WorkHandler,
+) -> tuple[StoreClient, Backend, Clock]:
     if kind == "archived":
         redis = request.getfixturevalue("shared_redis")
         postgres = request.getfixturevalue("shared_postgres")
-        running = await stack.enter_async_context(archived_engine(redis, postgres, work))
+        running = await stack.enter_async_context(open_archived_engine(redis, postgres, work))
         return running.client, running.backend, running.engine.clock
-    url = empty_redis(request) if kind == "redis" else None
+    url = flush_redis(request) if kind == "redis" else None
     engine = await stack.enter_async_context(open_engine(kind, folder, work, redis_url=url))
     return engine.client, engine.backend, engine.clock

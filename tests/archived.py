@@ -8,18 +8,18 @@ from typing import Any
 
 import asyncpg
 
-from runnel.app.engine import Engine, World, running
+from runnel.app.engine import ClockAndIds, Engine, run_engine
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
-from runnel.backends.redis_postgres.backend import ArchivedBackend
+from runnel.backends.redis_postgres.backend import RedisPostgresBackend
 from runnel.core.ids import ExecutionId
 from runnel.core.workflow import Workflow
-from runnel.engine.clock import RealClock, RealIds
+from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.engine.services.archiver import Archiver
-from runnel.ports.clock import Clock, Ids
+from runnel.ports.clock import Clock, IdGenerator
 from runnel.settings.model import Settings
-from tests.engines import DEADLINE_S, Work, registry
-from tests.redis_server import empty
+from tests.engines import DEADLINE_S, WorkHandler, build_registry
+from tests.redis_server import flush_server
 
 LEASE_S = 0.5
 PARTITIONS = 4
@@ -27,7 +27,7 @@ PARTITIONS = 4
 _numbers = count(1)
 
 
-def fresh_schema() -> str:
+def make_schema_name() -> str:
     """The servers are shared by the tests of a process: each has a schema of its own."""
     return f"test {next(_numbers)}"
 
@@ -47,36 +47,36 @@ async def empty_archive(postgres: PostgresServer, schema: str) -> None:
         await connection.close()
 
 
-async def open_archived(
+async def open_archived_backend(
     redis: RedisServer,
     postgres: PostgresServer,
     clock: Clock,
-    ids: Ids,
+    ids: IdGenerator,
     *,
     partitions: int | None = 1,
     schema: str | None = None,
     journal_entries_max: int = 1_000,
     archive_call_s: float = 10.0,
-) -> ArchivedBackend:
+) -> RedisPostgresBackend:
     """Without a schema it is a new archive, on a Redis that is emptied for it."""
     if schema is None:
-        empty(redis)
-    return await ArchivedBackend.open(
+        flush_server(redis)
+    return await RedisPostgresBackend.open(
         redis.url,
         postgres.url,
         clock=clock,
         ids=ids,
         partitions=partitions,
-        schema=schema or fresh_schema(),
+        schema=schema or make_schema_name(),
         journal_entries_max=journal_entries_max,
-        archive_call_s=archive_call_s,
+        archive_call_timeout_s=archive_call_s,
     )
 
 
 class ArchivedEngine:
     """An engine with an archiver, and what tests look at."""
 
-    def __init__(self, engine: Engine, backend: ArchivedBackend, archiver: Archiver) -> None:
+    def __init__(self, engine: Engine, backend: RedisPostgresBackend, archiver: Archiver) -> None:
         self.engine = engine
         self.client = engine.client
         self.backend = backend
@@ -102,10 +102,10 @@ class ArchivedEngine:
 
 
 @asynccontextmanager
-async def archived_engine(
+async def open_archived_engine(
     redis: RedisServer,
     postgres: PostgresServer,
-    work: Work,
+    work: WorkHandler,
     *,
     schema: str | None = None,
     keep_s: float = 60.0,
@@ -119,8 +119,8 @@ async def archived_engine(
 
     A lease is half a second.
     """
-    clock, ids = RealClock(), RealIds()
-    backend = await open_archived(
+    clock, ids = RealClock(), RandomIdGenerator()
+    backend = await open_archived_backend(
         redis,
         postgres,
         clock,
@@ -133,12 +133,12 @@ async def archived_engine(
     settings = Settings(
         lease_s=LEASE_S, worker_concurrency=16, shutdown_timeout_s=0.2, heartbeat_interval_s=0.3
     )
-    engine = Engine(backend, registry(work), World(clock, ids), settings)
+    engine = Engine(backend, build_registry(work), ClockAndIds(clock, ids), settings)
     archiver = Archiver(
         backend.journal,
         backend.ledger,
         clock,
-        engine.hub,
+        engine.event_bus,
         hot_blobs=backend.hot_blobs,
         cold_blobs=backend.cold_blobs,
         leases=engine.leases,
@@ -148,7 +148,7 @@ async def archived_engine(
         resend_s=resend_s,
     )
     stop = asyncio.Event()
-    async with running(engine, adopts=True), asyncio.TaskGroup() as group:
+    async with run_engine(engine, adopts=True), asyncio.TaskGroup() as group:
         group.create_task(archiver.run(stop))
         async with asyncio.timeout(DEADLINE_S):
             await engine.recovered.wait()
@@ -158,6 +158,8 @@ async def archived_engine(
             stop.set()
 
 
-async def rows(backend: ArchivedBackend, statement: str, *values: object) -> list[tuple[Any, ...]]:
+async def fetch_rows(
+    backend: RedisPostgresBackend, statement: str, *values: object
+) -> list[tuple[Any, ...]]:
     async with backend.database.transaction() as connection:
         return [tuple(row) for row in await connection.fetch(statement, *values)]

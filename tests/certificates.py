@@ -14,7 +14,7 @@ def openssl(missing_part: MissingPart) -> str:
     return shutil.which("openssl") or missing_part("openssl", "it makes the certificates")
 
 
-def certificate(openssl: str, folder: Path, *, host: str = "localhost", days: int = 2) -> Path:
+def make_certificate(openssl: str, folder: Path, *, host: str = "localhost", days: int = 2) -> Path:
     """Signed by itself, with its key in the same file."""
     path = folder / "certificate.pem"
     names = ["-subj", "/CN=test", "-addext", f"subjectAltName=DNS:{host}"]

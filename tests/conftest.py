@@ -11,8 +11,8 @@ import hypothesis
 import pytest
 
 from runnel.app.private_servers.redis import RedisServer
-from tests.forks import end_forks
-from tests.redis_server import empty
+from tests.forks import stop_fork_server
+from tests.redis_server import flush_server
 
 pytest.register_assert_rewrite("runnel.testing")
 pytest_plugins = ["tests.certificates", "tests.servers"]
@@ -49,7 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # only the process that sees every report keeps count
         factor = float(os.environ.get("RUNNEL_BUDGET_FACTOR", "1"))
         is_strict = os.environ.get("CI", "").lower() in {"1", "true"}
-        config.pluginmanager.register(Ledger(factor=factor, is_strict=is_strict), "ledger")
+        config.pluginmanager.register(TimeBudget(factor=factor, is_strict=is_strict), "ledger")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -66,13 +66,13 @@ def pytest_collection() -> Generator[None, object, object]:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {part: place for place, part in enumerate(BUDGET_S)}
-    items.sort(key=lambda item: places.get(part_of(item.nodeid), len(places)))
+    items.sort(key=lambda item: places.get(get_part(item.nodeid), len(places)))
 
 
 @pytest.fixture(scope="session", autouse=True)
 def no_forks_left() -> Iterator[None]:
     yield
-    end_forks()
+    stop_fork_server()
 
 
 @pytest.fixture(scope="session")
@@ -94,11 +94,11 @@ def redis_url(request: pytest.FixtureRequest) -> str | None:
     if request.node.callspec.params["kind"] != "redis":
         return None
     server: RedisServer = request.getfixturevalue("shared_redis")
-    empty(server)
+    flush_server(server)
     return server.url
 
 
-class Ledger:
+class TimeBudget:
     """Adds up the time of each part; a run that went far over its budget is a failure."""
 
     def __init__(self, *, factor: float, is_strict: bool) -> None:
@@ -108,7 +108,7 @@ class Ledger:
         self._missing: set[str] = set()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._spent_s[part_of(report.nodeid)] += report.duration  # type: ignore[assignment]  # Counter adds floats too
+        self._spent_s[get_part(report.nodeid)] += report.duration  # type: ignore[assignment]  # Counter adds floats too
         self._note_missing(report)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
@@ -153,6 +153,6 @@ class Ledger:
                 self._missing.add(reason)
 
 
-def part_of(nodeid: str) -> str:
+def get_part(nodeid: str) -> str:
     """The folder of tests/ that a test lives in."""
     return nodeid.removeprefix("tests/").partition("/")[0]

@@ -24,10 +24,10 @@ from runnel.core.commands import (
     TimerFired,
     ValuesShared,
 )
-from runnel.core.concurrency_key import Limit, decide_limit
+from runnel.core.concurrency_key import ConcurrencyLimit, decide_limit
 from runnel.core.decide import create, decide
-from runnel.core.decide.maps import hydrate
-from runnel.core.decide.turn import Moment
+from runnel.core.decide.decision_context import DecisionInputs
+from runnel.core.decide.maps import hydrate_maps
 from runnel.core.effects import (
     ClearTimer,
     DeadLetter,
@@ -37,22 +37,30 @@ from runnel.core.effects import (
     IssueTask,
     LoadBlob,
     PutDeadLetter,
+    SendCommand,
     SetTimer,
     ShareValues,
     StoreOutput,
-    Task,
-    Tell,
+    TaskMessage,
     TimerKey,
 )
 from runnel.core.evolve import replay
 from runnel.core.execution import Execution
 from runnel.core.graph import Graph
-from runnel.core.ids import NO_ITEM, DefinitionHash, ExecutionId, NodeId, Nonce, Ref, Token
-from runnel.core.rerun import take
+from runnel.core.ids import (
+    NO_ITEM,
+    DefinitionHash,
+    ExecutionId,
+    NodeId,
+    NodeRef,
+    Nonce,
+    TaskToken,
+)
+from runnel.core.rerun import select_reused_results
 from runnel.core.states import NodeState
 from runnel.core.validation import build_graph
-from runnel.core.values import Json, blob, inline
-from runnel.core.workflow import ErrorInfo, Node, Policy, Workflow
+from runnel.core.values import Json, make_blob_reference, make_inline_value
+from runnel.core.workflow import EnginePolicy, ErrorInfo, Node, Workflow
 from simulation.invariants import check_invariants
 
 ROOT = ExecutionId("e1")
@@ -60,22 +68,22 @@ TRANSIENT = ErrorInfo(type="ConnectionError", message="refused", types=("Connect
 PERMANENT = ErrorInfo(type="ValueError", message="bad", types=("ValueError",))
 
 
-class Driver:
+class CoreDriver:
     """`nonces` is what those of its batches begin with."""
 
     def __init__(
-        self, workflow: Workflow, *, policy: Policy | None = None, nonces: str = "n"
+        self, workflow: Workflow, *, policy: EnginePolicy | None = None, nonces: str = "n"
     ) -> None:
-        self.policy = policy or Policy()
+        self.policy = policy or EnginePolicy()
         self._nonces = nonces
         self.graph = build_graph(workflow)
-        self.graphs = dict(_graphs(workflow))
+        self.graphs = dict(_build_graphs(workflow))
         self.executions: dict[str, Execution] = {}
-        self.limits: dict[str, Limit] = {}
+        self.limits: dict[str, ConcurrencyLimit] = {}
         self.histories: dict[str, list[bytes]] = {}
-        self.tasks: dict[Token, Task] = {}
-        self.dropped: list[Token] = []
-        self.issued: list[Token] = []
+        self.tasks: dict[TaskToken, TaskMessage] = {}
+        self.dropped: list[TaskToken] = []
+        self.issued: list[TaskToken] = []
         self.timers: dict[TimerKey, SetTimer] = {}
         self.dead_letters: list[DeadLetter] = []
         self.blobs: dict[str, bytes] = {}
@@ -87,25 +95,27 @@ class Driver:
 
     # -- what a test does ----------------------------------------------------------------------
 
-    def start(self, input_: Json = None, *, is_held: bool = False) -> "Driver":
+    def start(self, input_: Json = None, *, is_held: bool = False) -> "CoreDriver":
         self.send(
             CreateExecution(
                 execution_id=ROOT,
                 workflow=self.graph.workflow.name,
                 definition=self.graph.hash,
                 version=1,
-                input=inline({} if input_ is None else input_),
+                input=make_inline_value({} if input_ is None else input_),
                 is_held=is_held,
                 created_at=self.now,
             )
         )
         return self
 
-    def rerun(self, former: Execution, *again: str, input_: Json = None) -> "Driver":
+    def rerun(self, former: Execution, *again: str, input_: Json = None) -> "CoreDriver":
         """Instead of `start`, as a client does it; `input_` replaces the former one."""
-        value = former.input if input_ is None else inline(input_)
+        value = former.input if input_ is None else make_inline_value(input_)
         nodes = [NodeId(name) for name in again]
-        taken = take(former, self.graph, again=nodes, is_same_input=input_ is None)
+        taken = select_reused_results(
+            former, self.graph, nodes_to_rerun=nodes, is_same_input=input_ is None
+        )
         self.send(
             CreateExecution(
                 execution_id=ROOT,
@@ -125,39 +135,41 @@ class Driver:
     def finish(self, node: str, output: Json = None, *, item: int = NO_ITEM) -> None:
         token = self.token(node, item)
         self.send(
-            TaskCompleted(token=token, output=inline(output), worker="w", started_at=self.now)
+            TaskCompleted(
+                token=token, output=make_inline_value(output), worker="w", started_at=self.now
+            )
         )
 
     def fail(self, node: str, error: ErrorInfo = PERMANENT, *, item: int = NO_ITEM) -> None:
         token = self.token(node, item)
         self.send(TaskFailed(token=token, error=error, worker="w", started_at=self.now))
 
-    def send_completed(self, token: Token, output: Json = None) -> None:
-        self.send(TaskCompleted(token=token, output=inline(output)))
+    def send_completed(self, token: TaskToken, output: Json = None) -> None:
+        self.send(TaskCompleted(token=token, output=make_inline_value(output)))
 
-    def send_failed(self, token: Token, error: ErrorInfo = PERMANENT) -> None:
+    def send_failed(self, token: TaskToken, error: ErrorInfo = PERMANENT) -> None:
         self.send(TaskFailed(token=token, error=error))
 
     def finish_with_blob(self, node: str, output: Json) -> None:
-        data = bytes(inline(output).data)
+        data = bytes(make_inline_value(output).data)
         self.blobs[f"blob-{node}"] = data
-        value = blob(f"blob-{node}", len(data))
+        value = make_blob_reference(f"blob-{node}", len(data))
         self.send(TaskCompleted(token=self.token(node), output=value))
 
     def trigger(self, input_: Json) -> None:
-        self.send(StartExecution(execution_id=ROOT, input=inline(input_)))
+        self.send(StartExecution(execution_id=ROOT, input=make_inline_value(input_)))
 
     def lose(self, node: str, *, item: int = NO_ITEM, was_started: bool = True) -> None:
         self.send(TaskLost(token=self.token(node, item), reason="gone", was_started=was_started))
 
-    def lose_token(self, token: Token, *, was_started: bool) -> None:
+    def lose_token(self, token: TaskToken, *, was_started: bool) -> None:
         self.send(TaskLost(token=token, reason="gone", was_started=was_started))
 
-    def complete_with_blob(self, token: Token, output: Json) -> None:
+    def complete_with_blob(self, token: TaskToken, output: Json) -> None:
         key = f"{token.execution_id}/{token.node_id}/{token.item}/{token.attempt}"
-        data = bytes(inline(output).data)
+        data = bytes(make_inline_value(output).data)
         self.blobs[key] = data
-        self.send(TaskCompleted(token=token, output=blob(key, len(data))))
+        self.send(TaskCompleted(token=token, output=make_blob_reference(key, len(data))))
 
     def start_task(self, node: str) -> None:
         token = self.token(node)
@@ -171,14 +183,21 @@ class Driver:
 
     def signal(self, name: str, payload: Json = None, *, signal_id: str = "s1") -> None:
         self.send(
-            SendSignal(execution_id=ROOT, name=name, payload=inline(payload), signal_id=signal_id)
+            SendSignal(
+                execution_id=ROOT,
+                name=name,
+                payload=make_inline_value(payload),
+                signal_id=signal_id,
+            )
         )
 
-    def finish_all(self, output: Callable[[Task], Json] = lambda _task: None) -> "Driver":
+    def finish_all(
+        self, output: Callable[[TaskMessage], Json] = lambda _task: None
+    ) -> "CoreDriver":
         """Completes tasks, oldest first, until none is left."""
         while self.tasks:
             token, task = next(iter(self.tasks.items()))
-            self.send(TaskCompleted(token=token, output=inline(output(task))))
+            self.send(TaskCompleted(token=token, output=make_inline_value(output(task))))
         return self
 
     def advance(self, seconds: float) -> None:
@@ -190,7 +209,7 @@ class Driver:
         ):
             timer = self.timers.pop(due[0].key)
             key = timer.key
-            ref = Ref(key.execution_id, key.node_id, key.item)
+            ref = NodeRef(key.execution_id, key.node_id, key.item)
             self.send(TimerFired(ref=ref, kind=key.kind, attempt=timer.attempt))
 
     def take_over(self, *, tasks_survive: bool = False) -> None:
@@ -205,7 +224,7 @@ class Driver:
             if execution_id.startswith("limit:"):
                 continue
             execution = self.execution(execution_id)
-            for token in execution.in_flight_tokens():
+            for token in execution.list_in_flight_tokens():
                 if token not in self.tasks:
                     self.send(TaskLost(token=token, reason="process ended"))
             self.send(ResumeExecution(execution_id=ExecutionId(execution_id)))
@@ -219,7 +238,7 @@ class Driver:
     def execution(self, execution_id: str) -> Execution:
         if execution_id not in self.executions:
             rebuilt = self.rebuilt(execution_id)
-            while (needed := hydrate(rebuilt, self)) is not None:
+            while (needed := hydrate_maps(rebuilt, self)) is not None:
                 self.loaded[needed] = self.blobs[needed]
             self.executions[execution_id] = rebuilt
         return self.executions[execution_id]
@@ -240,7 +259,7 @@ class Driver:
             compiled.node.id: self.root.nodes[compiled.index].state for compiled in self.graph.nodes
         }
 
-    def token(self, node: str, item: int = NO_ITEM) -> Token:
+    def token(self, node: str, item: int = NO_ITEM) -> TaskToken:
         for token in self.tasks:
             if token.node_id == node and token.item == item and token.execution_id == ROOT:
                 return token
@@ -269,10 +288,12 @@ class Driver:
                 self._apply(effect, following)
 
     def _decide(self, command: Command) -> Decision:
-        moment = Moment(self.now, Nonce(f"{self._nonces}{self._batches}"), self, self.policy)
+        moment = DecisionInputs(
+            self.now, Nonce(f"{self._nonces}{self._batches}"), self, self.policy
+        )
         aggregate_id = command.aggregate_id
         if isinstance(command, AcquireLimit | ReleaseLimit):
-            limit = self.limits.setdefault(aggregate_id, Limit(command.key))
+            limit = self.limits.setdefault(aggregate_id, ConcurrencyLimit(command.key))
             return self._stored(aggregate_id, decide_limit(limit, command))
         if aggregate_id in self.histories:
             execution = self.execution(aggregate_id)
@@ -306,7 +327,7 @@ class Driver:
                 self.timers[key] = effect
             case ClearTimer(key=key):
                 self.timers.pop(key, None)
-            case Tell(command=command):
+            case SendCommand(command=command):
                 following.append(command)
             case PutDeadLetter(letter=letter):
                 self.dead_letters.append(letter)
@@ -319,12 +340,15 @@ class Driver:
                     for part in parts
                 )
                 self.blobs[key] = data if ref.node_id == "" else b"[" + data + b"]"
-                stored = blob(key, len(self.blobs[key]))
+                stored = make_blob_reference(key, len(self.blobs[key]))
                 following.append(OutputStored(ref=ref, output=stored))
             case ShareValues(execution_id=execution_id, values=values):
-                shared = {name: blob(effect.key_of(name), values[name].size) for name in values}
+                shared = {
+                    name: make_blob_reference(effect.make_key(name), values[name].size)
+                    for name in values
+                }
                 self.blobs.update(
-                    {effect.key_of(name): bytes(values[name].data) for name in values}
+                    {effect.make_key(name): bytes(values[name].data) for name in values}
                 )
                 following.append(ValuesShared(execution_id=execution_id, values=shared))
 
@@ -333,18 +357,18 @@ class Driver:
         return self.loaded.get(key)
 
 
-def _graphs(workflow: Workflow) -> list[tuple[DefinitionHash, Graph]]:
+def _build_graphs(workflow: Workflow) -> list[tuple[DefinitionHash, Graph]]:
     found = [(graph.hash, graph) for graph in [Graph(workflow)]]
     for node in workflow.nodes:
         if node.child is not None:
-            found += _graphs(node.child)
+            found += _build_graphs(node.child)
     return found
 
 
-def node(id_: str, *parents: str, handler: str = "work", **fields: object) -> Node:
+def make_node(id_: str, *parents: str, handler: str = "work", **fields: object) -> Node:
     dependencies = tuple(NodeId(parent) for parent in parents)
     return Node(id=NodeId(id_), handler=handler, dependencies=dependencies, **fields)  # type: ignore[arg-type]
 
 
-def workflow(*nodes: Node, **fields: object) -> Workflow:
+def make_workflow(*nodes: Node, **fields: object) -> Workflow:
     return Workflow(name="test", nodes=nodes, **fields)  # type: ignore[arg-type]

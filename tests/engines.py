@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runnel.app.engine import Engine, World, running
+from runnel.app.engine import ClockAndIds, Engine, run_engine
 from runnel.app.private_servers.redis import RedisServer
 from runnel.app.wiring import build_engine, build_memory_engine
 from runnel.authoring.context import Context
@@ -18,20 +18,20 @@ from runnel.core.events import NodeCompleted
 from runnel.core.ids import ExecutionId
 from runnel.core.values import Json
 from runnel.core.workflow import Workflow
-from runnel.engine.clock import RealClock, RealIds
-from runnel.handlers import builtin_registry
-from runnel.handlers.permissions import Means
-from runnel.notify.hub import Happened, Started
+from runnel.engine.clock import RandomIdGenerator, RealClock
+from runnel.handlers import create_builtin_registry
+from runnel.handlers.permissions import HandlerEnvironment
+from runnel.notify.event_bus import CommittedEvents, StartedTask
 from runnel.settings.model import Settings
 from runnel.views.execution import ExecutionView
-from tests.redis_server import empty
+from tests.redis_server import flush_server
 
 # The largest map takes 13 s, and 55 s while coverage is measured.
 DEADLINE_S = 60.0 * float(os.environ.get("RUNNEL_BUDGET_FACTOR", "1"))
 REDIS_PARTITIONS = 4
 
 
-class Work:
+class WorkHandler:
     """What the handler `work` does: by node id, and counted; by default it returns its config."""
 
     def __init__(self) -> None:
@@ -68,8 +68,8 @@ class Work:
             self.running -= 1
 
 
-def registry(work: Work, means: Means | None = None) -> HandlerRegistry:
-    handlers = builtin_registry(means)
+def build_registry(work: WorkHandler, means: HandlerEnvironment | None = None) -> HandlerRegistry:
+    handlers = create_builtin_registry(means)
 
     async def call(config: Json, ctx: Context) -> Json:
         return await work(config, ctx)
@@ -82,14 +82,14 @@ def registry(work: Work, means: Means | None = None) -> HandlerRegistry:
 async def open_engine(
     kind: str,
     folder: Path,
-    work: Work,
+    work: WorkHandler,
     *,
     concurrency: int = 16,
     adopts: bool = False,
     cached_executions_max: int = 100,
     lease_s: float = 10.0,
     redis_url: str | None = None,
-    means: Means | None = None,
+    means: HandlerEnvironment | None = None,
     secrets: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Engine]:
     """An engine on Redis owns every partition of the server, unless somebody else does."""
@@ -101,27 +101,27 @@ async def open_engine(
         cached_executions_max=cached_executions_max,
         secrets=secrets or {},
     )
-    handlers = registry(work, means)
+    handlers = build_registry(work, means)
     if kind == "memory":
         engine = build_memory_engine(settings, handlers=handlers)
     elif kind == "redis":
-        engine = await _redis_engine(redis_url or "", settings, handlers)
+        engine = await _build_redis_engine(redis_url or "", settings, handlers)
         adopts = True
     else:
         engine = await build_engine(settings, handlers=handlers)
-    async with running(engine, adopts=adopts):
+    async with run_engine(engine, adopts=adopts):
         yield engine
 
 
-def empty_redis(request: pytest.FixtureRequest) -> str:
+def flush_redis(request: pytest.FixtureRequest) -> str:
     """The URL of the test run's server, without anything that an earlier test left there."""
     server: RedisServer = request.getfixturevalue("shared_redis")
-    empty(server)
+    flush_server(server)
     return server.url
 
 
-async def _redis_engine(url: str, settings: Settings, handlers: HandlerRegistry) -> Engine:
-    world = World(RealClock(), RealIds())
+async def _build_redis_engine(url: str, settings: Settings, handlers: HandlerRegistry) -> Engine:
+    world = ClockAndIds(RealClock(), RandomIdGenerator())
     backend = await RedisBackend.open(
         url, clock=world.clock, ids=world.ids, partitions=REDIS_PARTITIONS
     )
@@ -129,27 +129,27 @@ async def _redis_engine(url: str, settings: Settings, handlers: HandlerRegistry)
 
 
 async def run_to_end(engine: Engine, definition: Workflow, input_: Json = None) -> ExecutionView:
-    return await end_of(engine, await engine.client.submit(definition, input_))
+    return await wait_for_end(engine, await engine.client.submit(definition, input_))
 
 
-async def end_of(engine: Engine, execution_id: ExecutionId) -> ExecutionView:
+async def wait_for_end(engine: Engine, execution_id: ExecutionId) -> ExecutionView:
     await engine.client.wait(execution_id, timeout_s=DEADLINE_S)
     return await engine.client.get(execution_id)
 
 
-def completion_of(engine: Engine, node_id: str) -> asyncio.Event:
+def watch_completion(engine: Engine, node_id: str) -> asyncio.Event:
     """Set once a commit has made the node COMPLETED."""
     completed = asyncio.Event()
 
-    def look(happened: Happened | Started) -> None:
-        if isinstance(happened, Happened):
+    def look(happened: CommittedEvents | StartedTask) -> None:
+        if isinstance(happened, CommittedEvents):
             for event in happened.events:
                 if isinstance(event, NodeCompleted) and event.node == node_id:
                     completed.set()
 
-    engine.hub.watch(look)
+    engine.event_bus.watch(look)
     return completed
 
 
-def states(view: ExecutionView) -> dict[str, str]:
+def get_node_states(view: ExecutionView) -> dict[str, str]:
     return {node_id: str(node.state) for node_id, node in view.nodes.items()}

@@ -48,13 +48,13 @@ class Streams(NamedTuple):
     err: int
 
 
-class Done(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
     out: str
     err: str
 
 
-class Fork:
+class ForkedCommand:
     """One command that runs. Its exit code is minus the signal that ended it, as elsewhere."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -92,7 +92,7 @@ class Fork:
         self.send(signal.SIGKILL)
 
 
-class Forks:
+class ForkServer:
     """The process that is forked, as seen by a test."""
 
     def __init__(self) -> None:
@@ -114,13 +114,13 @@ class Forks:
 
     def begin(
         self, words: Sequence[str], folder: Path, environment: Mapping[str, str], streams: Streams
-    ) -> Fork:
+    ) -> ForkedCommand:
         order = {"words": words, "folder": str(folder), "environment": dict(environment)}
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             connection.connect(self._address)
             socket.send_fds(connection, [json.dumps(order).encode()], streams)
-            return Fork(connection)
+            return ForkedCommand(connection)
         except BaseException:
             connection.close()
             raise
@@ -132,7 +132,7 @@ class Forks:
         environment: Mapping[str, str],
         *,
         deadline_s: float,
-    ) -> Done:
+    ) -> CommandResult:
         """It has nothing to read. Raises TimeoutError, and then it has been killed."""
         out, err = os.pipe(), os.pipe()
         nothing = os.open(os.devnull, os.O_RDONLY)
@@ -142,25 +142,25 @@ class Forks:
             for number in (nothing, out[1], err[1]):
                 os.close(number)
         try:
-            said = _read((out[0], err[0]), deadline_s)
-            return Done(fork.wait(deadline_s), *said)
+            said = _read_pipes((out[0], err[0]), deadline_s)
+            return CommandResult(fork.wait(deadline_s), *said)
         finally:
             fork.kill()
 
 
 @cache
-def forks() -> Forks:
+def get_fork_server() -> ForkServer:
     """One for all tests of this process, started when it is first needed."""
-    return Forks()
+    return ForkServer()
 
 
-def end_forks() -> None:
-    if forks.cache_info().currsize:
-        forks().end()
-        forks.cache_clear()
+def stop_fork_server() -> None:
+    if get_fork_server.cache_info().currsize:
+        get_fork_server().end()
+        get_fork_server.cache_clear()
 
 
-def _read(pipes: Sequence[int], deadline_s: float) -> list[str]:
+def _read_pipes(pipes: Sequence[int], deadline_s: float) -> list[str]:
     """What comes out of each until all are closed at the other end; then they are closed here."""
     found = dict.fromkeys(pipes, b"")
     is_open = set(pipes)
@@ -186,38 +186,38 @@ def _read(pipes: Sequence[int], deadline_s: float) -> list[str]:
 
 def main(listener: socket.socket) -> None:
     """Until the end of its stdin, which is that of the tests."""
-    for name in (*PRELOADED_ALONE, *chain.from_iterable(map(modules_of, PRELOADED))):
+    for name in (*PRELOADED_ALONE, *chain.from_iterable(map(list_modules, PRELOADED))):
         importlib.import_module(name)
     gc.collect()
     gc.freeze()  # a fork need not look at it again
     while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
-        _reap()
+        _reap_children()
         connection, _ = listener.accept()
         with connection:
             if os.fork() == 0:
                 listener.close()
-                _attend(connection)
+                _serve_command(connection)
 
 
-def modules_of(package: str) -> Iterator[str]:
+def list_modules(package: str) -> Iterator[str]:
     path = importlib.import_module(package).__path__
     return (found.name for found in pkgutil.walk_packages(path, f"{package}."))
 
 
-def _reap() -> None:
-    """Those of `_attend` that have ended."""
+def _reap_children() -> None:
+    """Those of `_serve_command` that have ended."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             continue
 
 
-def _attend(connection: socket.socket) -> NoReturn:
+def _serve_command(connection: socket.socket) -> NoReturn:
     """One command, from its order to its exit code."""
     message, streams, _, _ = socket.recv_fds(connection, _ORDER_BYTES_MAX, len(Streams._fields))
     command = os.fork()
     if command == 0:
         connection.close()
-        _obey(json.loads(message), streams)
+        _run_command(json.loads(message), streams)
     for number in streams:
         os.close(number)
     connection.send(str(command).encode())
@@ -227,7 +227,7 @@ def _attend(connection: socket.socket) -> NoReturn:
     raise AssertionError("nothing survives that")
 
 
-def _obey(order: dict[str, Any], streams: Sequence[int]) -> NoReturn:
+def _run_command(order: dict[str, Any], streams: Sequence[int]) -> NoReturn:
     from runnel.cli.main import run_command
 
     # Whoever runs the tests by `nohup` ignores it, and so would all that they start.
@@ -243,10 +243,10 @@ def _obey(order: dict[str, Any], streams: Sequence[int]) -> NoReturn:
     sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
     sys.stderr = os.fdopen(2, "w", encoding="utf-8", closefd=False, buffering=1)
     sys.argv = ["runnel", *order["words"]]
-    _leave(run_command(order["words"]))
+    _exit(run_command(order["words"]))
 
 
-def _leave(code: int) -> NoReturn:
+def _exit(code: int) -> NoReturn:
     """As Python ends, but for tidying its memory: 65 of the 80 ms that a command takes here."""
     threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - it waits for threads
     atexit._run_exitfuncs()  # noqa: SLF001 - there is no other way to call them

@@ -20,7 +20,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ScriptedAnswer:
     """`is_last` closes the connection after it; `hangs` keeps it open and says nothing more."""
 
     data: bytes = b""
@@ -28,21 +28,21 @@ class Answer:
     hangs: bool = False
 
 
-def answer(status: int = 200, body: bytes = b"", **headers: str) -> Answer:
+def make_answer(status: int = 200, body: bytes = b"", **headers: str) -> ScriptedAnswer:
     """A proper one; `content_type` stands for the header Content-Type."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     lines = {"content-length": str(len(body)), **named}
     text = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
     head = f"HTTP/1.1 {status} {REASONS.get(status, 'Whatever')}\r\n{text}\r\n"
-    return Answer(head.encode() + body)
+    return ScriptedAnswer(head.encode() + body)
 
 
-def json_answer(body: bytes, status: int = 200, **headers: str) -> Answer:
-    return answer(status, body, content_type="application/json", **headers)
+def make_json_answer(body: bytes, status: int = 200, **headers: str) -> ScriptedAnswer:
+    return make_answer(status, body, content_type="application/json", **headers)
 
 
 @dataclass
-class OddServer:
+class ScriptedServer:
     """Each request for a path gets the next of its answers; the last one goes on for ever."""
 
     port: int = 0
@@ -50,12 +50,12 @@ class OddServer:
     connections: int = 0
     left: asyncio.Event = field(default_factory=asyncio.Event)
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
-    _answers: dict[str, list[Answer]] = field(default_factory=lambda: defaultdict(list))
+    _answers: dict[str, list[ScriptedAnswer]] = field(default_factory=lambda: defaultdict(list))
 
     def url(self, path: str = "/", *, host: str = LOOPBACK) -> str:
         return f"http://{host}:{self.port}{path}"
 
-    def says(self, path: str, *answers: Answer) -> str:
+    def says(self, path: str, *answers: ScriptedAnswer) -> str:
         """Returns the URL."""
         self._answers[path] = list(answers)
         return self.url(path)
@@ -70,7 +70,7 @@ class OddServer:
         number = self.connections
         self._writers.add(writer)
         try:
-            while (request := await _read(reader, number)) is not None:
+            while (request := await _read_request(reader, number)) is not None:
                 self.requests.append(request)
                 found = self._next(request.target.partition("?")[0])
                 writer.write(found.data)
@@ -86,14 +86,14 @@ class OddServer:
             self._writers.discard(writer)
             writer.close()
 
-    def _next(self, path: str) -> Answer:
-        answers = self._answers.get(path) or [answer(404, b"no such thing")]
+    def _next(self, path: str) -> ScriptedAnswer:
+        answers = self._answers.get(path) or [make_answer(404, b"no such thing")]
         return answers.pop(0) if len(answers) > 1 else answers[0]
 
 
 @asynccontextmanager
-async def odd_server() -> AsyncIterator[OddServer]:
-    odd = OddServer()
+async def open_scripted_server() -> AsyncIterator[ScriptedServer]:
+    odd = ScriptedServer()
     server = await asyncio.start_server(odd.serve, LOOPBACK, 0)
     odd.port = server.sockets[0].getsockname()[1]
     try:
@@ -102,7 +102,7 @@ async def odd_server() -> AsyncIterator[OddServer]:
         server.close()
 
 
-async def _read(reader: asyncio.StreamReader, connection: int) -> Request | None:
+async def _read_request(reader: asyncio.StreamReader, connection: int) -> Request | None:
     try:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     except asyncio.IncompleteReadError:

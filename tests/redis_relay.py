@@ -12,7 +12,7 @@ from runnel.app.private_servers.server import LOOPBACK
 PIECE_BYTES = 65_536
 
 
-class Relay:
+class RedisRelay:
     """`asked` is all that went to the server; answers pass as long as `is_clear` is set.
 
     Connections that are made lead to `server_port`.
@@ -78,11 +78,11 @@ class Relay:
 
 
 @asynccontextmanager
-async def relay(
+async def open_relay(
     server: RedisServer, *, path: Path | None = None, certificate: Path | None = None
-) -> AsyncIterator[Relay]:
+) -> AsyncIterator[RedisRelay]:
     """At a socket file with `path`, else at a port; over TLS with a `certificate`."""
-    found = Relay(server.port)
+    found = RedisRelay(server.port)
     if path is not None:
         listening = await asyncio.start_unix_server(found.serve, path)
     else:

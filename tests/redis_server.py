@@ -4,10 +4,10 @@ from runnel.app.private_servers import redis as redis_wire
 from runnel.app.private_servers.redis import RedisServer
 
 
-def password_of(server: RedisServer) -> str:
+def get_password(server: RedisServer) -> str:
     return server.url.split("@")[0].rpartition(":")[2]
 
 
-def empty(server: RedisServer) -> None:
-    if redis_wire.ask(server.port, password_of(server), "FLUSHALL") != "OK":
+def flush_server(server: RedisServer) -> None:
+    if redis_wire.send_command(server.port, get_password(server), "FLUSHALL") != "OK":
         raise AssertionError("the server was not emptied")

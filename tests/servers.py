@@ -10,7 +10,12 @@ from typing import TypeAlias
 
 import pytest
 
-from runnel.app.private_servers.binaries import POSTGRES, REDIS, find_binary, user_instead_of_root
+from runnel.app.private_servers.binaries import (
+    POSTGRES,
+    REDIS,
+    find_binary,
+    get_unprivileged_user,
+)
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
 from runnel.errors import NoServerBinaryError
@@ -22,44 +27,44 @@ AnyServer: TypeAlias = RedisServer | PostgresServer
 @pytest.fixture(scope="session")
 def shared_redis(missing_part: MissingPart) -> Iterator[RedisServer]:
     server = RedisServer()
-    with started(server, missing_part):
+    with start_or_skip(server, missing_part):
         yield server
 
 
 @pytest.fixture(scope="session")
 def shared_postgres(missing_part: MissingPart) -> Iterator[PostgresServer]:
     server = PostgresServer()
-    with started(server, missing_part):
+    with start_or_skip(server, missing_part):
         yield server
 
 
 @pytest.fixture
 def own_redis(missing_part: MissingPart) -> Iterator[RedisServer]:
     server = RedisServer()
-    with started(server, missing_part):
+    with start_or_skip(server, missing_part):
         yield server
 
 
 @pytest.fixture
 def own_postgres(missing_part: MissingPart) -> Iterator[PostgresServer]:
     server = PostgresServer()
-    with started(server, missing_part):
+    with start_or_skip(server, missing_part):
         yield server
 
 
-def need(kind: type[AnyServer], missing_part: MissingPart) -> None:
+def require_binary(kind: type[AnyServer], missing_part: MissingPart) -> None:
     """For tests whose server is started elsewhere, as in another process."""
     try:
         if kind is RedisServer:
             find_binary(REDIS)
         else:
-            find_binary(POSTGRES, user=user_instead_of_root())
+            find_binary(POSTGRES, user=get_unprivileged_user())
     except NoServerBinaryError as error:
         missing_part(kind.kind, str(error))
 
 
 @contextmanager
-def started(server: AnyServer, missing_part: MissingPart) -> Iterator[None]:
+def start_or_skip(server: AnyServer, missing_part: MissingPart) -> Iterator[None]:
     try:
         server.start()
     except NoServerBinaryError as error:

@@ -19,10 +19,16 @@ from bench.floors.measurement import (
     settle_nothing,
 )
 from bench.floors.workloads import WORKLOADS
-from bench.numbers import positive
-from runnel.bench.report import Asked, Options, asked, number, title
-from runnel.bench.servers import Layout, servers, settle
-from runnel.engine.clock import RealIds
+from bench.numbers import parse_positive
+from runnel.bench.report import (
+    BenchmarkOptions,
+    BenchmarkRequest,
+    build_request,
+    format_number,
+    format_title,
+)
+from runnel.bench.servers import DeploymentLayout, open_servers, settle
+from runnel.engine.clock import RandomIdGenerator
 from runnel.errors import InputError, RunnelError
 
 FAILED, WRONG_INPUT, INTERRUPTED = 1, 2, 130
@@ -37,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         chosen = _parser().parse_args(arguments)
         wanted = _check(chosen)
-        print(f"floor of {title(wanted)}", file=sys.stderr, flush=True)
+        print(f"floor of {format_title(wanted)}", file=sys.stderr, flush=True)
         rates = asyncio.run(_measure(wanted))
     except InputError as error:
         return _complain(error, WRONG_INPUT)
@@ -58,20 +64,22 @@ def _parser() -> Parser:
     parser.add_argument("workload", help=", ".join(WORKLOADS))
     parser.add_argument("--backend", default="sqlite", help="memory, sqlite (default) or redis")
     parser.add_argument("--durability", help="of SQLite: process (default) or power")
-    parser.add_argument("--concurrency", type=positive, help="slots of each worker (4)")
-    parser.add_argument("--workers", type=positive, help="worker processes on servers (1)")
-    parser.add_argument("--count", type=positive, help="executions (as many as `runnel bench`)")
-    parser.add_argument("--repetitions", type=positive, help="the median is shown")
+    parser.add_argument("--concurrency", type=parse_positive, help="slots of each worker (4)")
+    parser.add_argument("--workers", type=parse_positive, help="worker processes on servers (1)")
+    parser.add_argument(
+        "--count", type=parse_positive, help="executions (as many as `runnel bench`)"
+    )
+    parser.add_argument("--repetitions", type=parse_positive, help="the median is shown")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 
 
-def _check(chosen: argparse.Namespace) -> Asked:
+def _check(chosen: argparse.Namespace) -> BenchmarkRequest:
     """Raises InputError."""
     if chosen.workload not in WORKLOADS:
         known = ", ".join(WORKLOADS)
         raise InputError(f"expected a workload with a floor ({known}), got '{chosen.workload}'")
-    options = Options(
+    options = BenchmarkOptions(
         backend=chosen.backend,
         durability=chosen.durability,
         concurrency=chosen.concurrency,
@@ -79,24 +87,24 @@ def _check(chosen: argparse.Namespace) -> Asked:
         count=chosen.count,
         repetitions=chosen.repetitions,
     )
-    return asked(chosen.workload, options)
+    return build_request(chosen.workload, options)
 
 
-async def _measure(wanted: Asked) -> list[float]:
+async def _measure(wanted: BenchmarkRequest) -> list[float]:
     workload, count, repetitions = wanted.workload, wanted.count, wanted.repetitions
     if wanted.backend != "redis":
         storing = "memory" if wanted.backend == "memory" else wanted.durability
         async with embedded_floor_for(workload, storing, wanted.concurrency) as floor:
             return await measure_floor(workload, floor, count, repetitions, settle_nothing)
-    layout = Layout(concurrency=wanted.concurrency, workers=wanted.workers)
-    with servers(nonce=RealIds().nonce()) as private:
+    layout = DeploymentLayout(concurrency=wanted.concurrency, workers=wanted.workers)
+    with open_servers(nonce=RandomIdGenerator().nonce()) as private:
         async with server_floor_for(workload, private, layout) as floor:
             settle_floor = partial(settle, name_floor(private))
             return await measure_floor(workload, floor, count, repetitions, settle_floor)
 
 
 def _describe(rates: list[float]) -> str:
-    least, middle, most = (number(each) for each in (min(rates), median(rates), max(rates)))
+    least, middle, most = (format_number(each) for each in (min(rates), median(rates), max(rates)))
     return f"floor: {middle} executions per second ({least} to {most})"
 
 

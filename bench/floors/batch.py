@@ -13,7 +13,7 @@ from runnel.core.events import (
     NodeCompleted,
     NodeQueued,
 )
-from runnel.core.ids import NO_ITEM, DefinitionHash, ExecutionId, NodeId, Nonce, Token
+from runnel.core.ids import NO_ITEM, DefinitionHash, ExecutionId, NodeId, Nonce, TaskToken
 from runnel.core.states import ExecutionState
 from runnel.core.values import NULL
 from runnel.core.workflow import Workflow, hash_workflow
@@ -21,41 +21,41 @@ from runnel.core.workflow import Workflow, hash_workflow
 # A graph as a floor knows it: who follows, and how many must have ended before.
 
 
-class Shape(NamedTuple):
+class GraphShape(NamedTuple):
     workflow: str
     definition: DefinitionHash
     children: dict[NodeId, tuple[NodeId, ...]]
     parents: dict[NodeId, tuple[NodeId, ...]]
-    counts: dict[NodeId, int]
-    first: tuple[NodeId, ...]
+    parent_counts: dict[NodeId, int]
+    roots: tuple[NodeId, ...]
 
 
-def shape_of(workflow: Workflow) -> Shape:
+def build_shape(workflow: Workflow) -> GraphShape:
     children: dict[NodeId, list[NodeId]] = {node.id: [] for node in workflow.nodes}
     for node in workflow.nodes:
         for parent in node.dependencies:
             children[parent].append(node.id)
     parents = {node.id: node.dependencies for node in workflow.nodes}
-    return Shape(
+    return GraphShape(
         workflow=workflow.name,
         definition=hash_workflow(workflow),
         children={parent: tuple(each) for parent, each in children.items()},
         parents=parents,
-        counts={node: len(before) for node, before in parents.items()},
-        first=tuple(node for node, before in parents.items() if not before),
+        parent_counts={node: len(before) for node, before in parents.items()},
+        roots=tuple(node for node, before in parents.items() if not before),
     )
 
 
-class Run:
+class FloorExecution:
     """One execution: what each node still waits for, and how many have not ended."""
 
     __slots__ = ("left", "missing")
 
-    def __init__(self, shape: Shape) -> None:
-        self.missing = dict(shape.counts)
-        self.left = len(shape.counts)
+    def __init__(self, shape: GraphShape) -> None:
+        self.missing = dict(shape.parent_counts)
+        self.left = len(shape.parent_counts)
 
-    def settle(self, shape: Shape, node: NodeId) -> list[NodeId]:
+    def settle(self, shape: GraphShape, node: NodeId) -> list[NodeId]:
         """The nodes that may begin now."""
         ready = []
         missing = self.missing
@@ -75,25 +75,25 @@ _STARTED = ExecutionStarted()
 _FINISHED = ExecutionFinished(state=ExecutionState.COMPLETED, output=NULL)
 
 
-class Runs:
+class FloorExecutions:
     """All executions of a floor that have not ended, and when each was created and begun."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: GraphShape) -> None:
         self.shape = shape
-        self._runs: dict[ExecutionId, Run] = {}
+        self._executions: dict[ExecutionId, FloorExecution] = {}
         self._times: dict[ExecutionId, tuple[float, float]] = {}
 
-    def decide(self, commands: Iterable[Command], now: float, nonce: Nonce) -> "Batch":
-        batch = Batch(now)
-        touched = batch.touched
+    def decide(self, commands: Iterable[Command], now: float, nonce: Nonce) -> "FloorBatch":
+        batch = FloorBatch(now)
+        touched = batch.events
         for command in commands:
             if type(command) is CreateExecution:
                 id_ = command.execution_id
-                self._runs[id_] = Run(self.shape)
+                self._executions[id_] = FloorExecution(self.shape)
                 self._times[id_] = command.created_at, now
-                touched[id_] = [_created(command), _STARTED]
-                ready: Iterable[NodeId] = self.shape.first
-                batch.begun.append((id_, command.created_at))
+                touched[id_] = [_make_created_event(command), _STARTED]
+                ready: Iterable[NodeId] = self.shape.roots
+                batch.started.append((id_, command.created_at))
             elif type(command) is TaskCompleted:
                 token = command.token
                 id_ = token.execution_id
@@ -106,36 +106,36 @@ class Runs:
                         started_at=command.started_at,
                     )
                 )
-                run = self._runs[id_]
+                run = self._executions[id_]
                 ready = run.settle(self.shape, token.node_id)
                 if not run.left:
                     events.append(_FINISHED)
-                    del self._runs[id_]
+                    del self._executions[id_]
                     batch.ended.append((id_, *self._times.pop(id_)))
             else:
                 continue
             for node in ready:
                 touched[id_].append(NodeQueued(node=node, attempt=1, nonce=nonce))
-                batch.tasks.append(Token(id_, node, NO_ITEM, 1, nonce))
+                batch.tasks.append(TaskToken(id_, node, NO_ITEM, 1, nonce))
         return batch
 
 
-class Batch:
+class FloorBatch:
     def __init__(self, now: float) -> None:
         self.now = now
-        self.touched: dict[ExecutionId, list[AnyEvent]] = {}
-        self.tasks: list[Token] = []
-        self.begun: list[tuple[ExecutionId, float]] = []
+        self.events: dict[ExecutionId, list[AnyEvent]] = {}
+        self.tasks: list[TaskToken] = []
+        self.started: list[tuple[ExecutionId, float]] = []
         """Each with when it was created."""
         self.ended: list[tuple[ExecutionId, float, float]] = []
         """Each with when it was created and begun."""
 
-    def entries(self) -> list[tuple[ExecutionId, bytes]]:
+    def encode_entries(self) -> list[tuple[ExecutionId, bytes]]:
         """One for each execution, as its history has it."""
-        return [(id_, encode_entry(self.now, events)) for id_, events in self.touched.items()]
+        return [(id_, encode_entry(self.now, events)) for id_, events in self.events.items()]
 
 
-def creation(shape: Shape, execution_id: ExecutionId, now: float) -> CreateExecution:
+def make_creation(shape: GraphShape, execution_id: ExecutionId, now: float) -> CreateExecution:
     return CreateExecution(
         execution_id=execution_id,
         workflow=shape.workflow,
@@ -145,7 +145,7 @@ def creation(shape: Shape, execution_id: ExecutionId, now: float) -> CreateExecu
     )
 
 
-def _created(command: CreateExecution) -> ExecutionCreated:
+def _make_created_event(command: CreateExecution) -> ExecutionCreated:
     return ExecutionCreated(
         execution_id=command.execution_id,
         workflow=command.workflow,

@@ -14,63 +14,76 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Protocol
 
-from bench.floors.batch import COMMANDS_MAX, VERSION, Batch, Runs, Shape, creation
+from bench.floors.batch import (
+    COMMANDS_MAX,
+    VERSION,
+    FloorBatch,
+    FloorExecutions,
+    GraphShape,
+    make_creation,
+)
 from runnel.app.wiring import CLAIM_AHEAD
-from runnel.backends.sqlite.database import FILE_NAME, OPEN_BUSY_MS, SQL, Durability, prepare
+from runnel.backends.sqlite.database import (
+    FILE_NAME,
+    OPEN_BUSY_TIMEOUT_MS,
+    SQL,
+    Durability,
+    open_for_writing,
+)
 from runnel.backends.sqlite.writer import Checkpointer
 from runnel.bench.setup import noop
 from runnel.core.codec import encode_message
 from runnel.core.commands import Command, CreateExecution, TaskCompleted
-from runnel.core.ids import ExecutionId, Nonce, Token
+from runnel.core.ids import ExecutionId, Nonce, TaskToken
 from runnel.core.states import ExecutionState
 from runnel.core.values import NULL
-from runnel.engine.clock import RealClock, RealIds
+from runnel.engine.clock import RandomIdGenerator, RealClock
 
 # Word to the callers of a floor, who may have left: Ctrl-C ends them before it.
 
 
-def tell(waiting: asyncio.Future[None]) -> None:
+def resolve_future(future: asyncio.Future[None]) -> None:
     """Nothing, to one who has left."""
-    if not waiting.done():
-        waiting.set_result(None)
+    if not future.done():
+        future.set_result(None)
 
 
-WORKER = "floor-12345-0123456789ab"
+WORKER_NAME = "floor-12345-0123456789ab"
 # As the inbox of an embedded engine gathers: until nothing more has come for so many turns.
 GATHER_TURNS = 3
 
 
-class Storage(Protocol):
+class FloorStorage(Protocol):
     async def store(
-        self, shape: Shape, submitted: Sequence[CreateExecution], batch: Batch
+        self, shape: GraphShape, submitted: Sequence[CreateExecution], batch: FloorBatch
     ) -> None: ...
 
 
 class EmbeddedFloor:
     """`execute` submits one execution and waits for its end."""
 
-    def __init__(self, shape: Shape, storage: Storage, slots: int) -> None:
+    def __init__(self, shape: GraphShape, storage: FloorStorage, slots: int) -> None:
         self._shape = shape
         self._storage = storage
         self._claimed_max = slots + CLAIM_AHEAD
         self._clock = RealClock()
-        self._ids = RealIds()
-        self._runs = Runs(shape)
+        self._ids = RandomIdGenerator()
+        self._runs = FloorExecutions(shape)
         self._submitted: list[tuple[CreateExecution, asyncio.Future[None]]] = []
         self._inbox: deque[Command] = deque()
-        self._tasks: deque[Token] = deque()
+        self._tasks: deque[TaskToken] = deque()
         self._waiting: dict[ExecutionId, asyncio.Future[None]] = {}
-        self._has_news = asyncio.Event()
+        self._has_input = asyncio.Event()
         self._has_tasks = asyncio.Event()
 
     async def execute(self) -> None:
         loop = asyncio.get_running_loop()
         execution_id = ExecutionId(self._ids.execution_id())
-        command = creation(self._shape, execution_id, self._clock.now())
+        command = make_creation(self._shape, execution_id, self._clock.now())
         stored: asyncio.Future[None] = loop.create_future()
         ended = self._waiting[execution_id] = loop.create_future()
         self._submitted.append((command, stored))
-        self._has_news.set()
+        self._has_input.set()
         await stored
         await ended
 
@@ -87,17 +100,17 @@ class EmbeddedFloor:
                 started_at = self._clock.now()
                 await noop(None, None)  # type: ignore[arg-type]  # it looks at neither
                 report = TaskCompleted(
-                    token=token, output=NULL, worker=WORKER, started_at=started_at
+                    token=token, output=NULL, worker=WORKER_NAME, started_at=started_at
                 )
                 self._inbox.append(report)
-            self._has_news.set()
+            self._has_input.set()
             await asyncio.sleep(0)
 
     async def write(self) -> None:
         while True:
-            await self._has_news.wait()
+            await self._has_input.wait()
             await self._gather()
-            self._has_news.clear()
+            self._has_input.clear()
             submitted, self._submitted = self._submitted, []
             taken = min(len(self._inbox), COMMANDS_MAX)
             commands = [self._inbox.popleft() for _ in range(taken)]
@@ -105,15 +118,15 @@ class EmbeddedFloor:
             batch = self._runs.decide(commands, self._clock.now(), nonce)
             await self._storage.store(self._shape, [each for each, _ in submitted], batch)
             for command, stored in submitted:
-                tell(stored)
+                resolve_future(stored)
                 self._inbox.append(command)
             self._tasks.extend(batch.tasks)
             if batch.tasks:
                 self._has_tasks.set()
             for execution_id, *_ in batch.ended:
-                tell(self._waiting.pop(execution_id))
+                resolve_future(self._waiting.pop(execution_id))
             if self._inbox:
-                self._has_news.set()
+                self._has_input.set()
 
     async def _gather(self) -> None:
         quiet = 0
@@ -124,8 +137,8 @@ class EmbeddedFloor:
 
 
 @asynccontextmanager
-async def embedded_floor(
-    shape: Shape, storage: Storage, slots: int
+async def open_embedded_floor(
+    shape: GraphShape, storage: FloorStorage, slots: int
 ) -> AsyncIterator[EmbeddedFloor]:
     floor = EmbeddedFloor(shape, storage, slots)
     async with asyncio.TaskGroup() as group:
@@ -141,21 +154,23 @@ async def embedded_floor(
 
 PARTITION = 0
 # How long it keeps away at a time while its log is made to begin anew, as the engine's writer does.
-GIVE_WAY_S = 0.001
+CHECKPOINT_PAUSE_S = 0.001
 
 
-class NoStorage:
-    async def store(self, shape: Shape, submitted: Sequence[CreateExecution], batch: Batch) -> None:
+class NoFloorStorage:
+    async def store(
+        self, shape: GraphShape, submitted: Sequence[CreateExecution], batch: FloorBatch
+    ) -> None:
         """In memory, an entry is made too."""
-        batch.entries()
+        batch.encode_entries()
 
 
-class SqliteStorage:
+class SqliteFloorStorage:
     """With "power" on a thread, because a commit waits for the disk; else on the loop."""
 
     def __init__(self, folder: Path, durability: Durability) -> None:
-        self._db = prepare(folder, durability)
-        self._db.execute(f"PRAGMA busy_timeout = {OPEN_BUSY_MS}")
+        self._db = open_for_writing(folder, durability)
+        self._db.execute(f"PRAGMA busy_timeout = {OPEN_BUSY_TIMEOUT_MS}")
         self._clock = RealClock()
         self._checkpointer = Checkpointer(folder / FILE_NAME, durability)
         self._checkpointer.start()
@@ -165,38 +180,44 @@ class SqliteStorage:
         self._last_message = 0
         self._unread: deque[int] = deque()
 
-    async def store(self, shape: Shape, submitted: Sequence[CreateExecution], batch: Batch) -> None:
-        while self._checkpointer.is_cutting:
-            await self._clock.sleep(GIVE_WAY_S)
+    async def store(
+        self, shape: GraphShape, submitted: Sequence[CreateExecution], batch: FloorBatch
+    ) -> None:
+        while self._checkpointer.is_restarting_log:
+            await self._clock.sleep(CHECKPOINT_PAUSE_S)
         if self._thread is None:
             self._store(shape, submitted, batch)
         else:
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._thread, self._store, shape, submitted, batch)
 
-    def _store(self, shape: Shape, submitted: Sequence[CreateExecution], batch: Batch) -> None:
+    def _store(
+        self, shape: GraphShape, submitted: Sequence[CreateExecution], batch: FloorBatch
+    ) -> None:
         db = self._db
         db.execute("BEGIN IMMEDIATE")
         if submitted:
-            self._add(db, submitted)
-        if batch.begun:
-            for _ in batch.begun[1:]:
+            self._add_submitted(db, submitted)
+        if batch.started:
+            for _ in batch.started[1:]:
                 self._unread.popleft()
             db.execute(SQL["consume_messages"], (PARTITION, self._unread.popleft()))
-        if batch.touched:
+        if batch.events:
             self._sequence += 1
             rows = [
                 (id_, self._sequence, part, PARTITION, entry)
-                for part, (id_, entry) in enumerate(batch.entries())
+                for part, (id_, entry) in enumerate(batch.encode_entries())
             ]
             db.executemany(SQL["add_history"], rows)
         if batch.ended:
-            db.executemany(SQL["put_header"], [_ended(shape, batch, each) for each in batch.ended])
+            db.executemany(
+                SQL["put_header"], [_make_final_row(shape, batch, each) for each in batch.ended]
+            )
         db.execute("COMMIT")
-        self._checkpointer.note(db.total_changes)
+        self._checkpointer.record_rows(db.total_changes)
 
-    def _add(self, db: sqlite3.Connection, submitted: Sequence[CreateExecution]) -> None:
-        db.executemany(SQL["add_header"], [_header(command) for command in submitted])
+    def _add_submitted(self, db: sqlite3.Connection, submitted: Sequence[CreateExecution]) -> None:
+        db.executemany(SQL["add_header"], [_make_pending_row(command) for command in submitted])
         first = self._last_message + 1
         messages = [
             (number, PARTITION, encode_message(command))
@@ -213,15 +234,15 @@ class SqliteStorage:
         self._db.close()
 
 
-def _header(command: CreateExecution) -> tuple[object, ...]:
+def _make_pending_row(command: CreateExecution) -> tuple[object, ...]:
     return (
         *(command.execution_id, PARTITION, command.workflow, command.version, command.definition),
         *(ExecutionState.PENDING.value, command.created_at, None, None, None, "{}", None, None),
     )
 
 
-def _ended(
-    shape: Shape, batch: Batch, ended: tuple[ExecutionId, float, float]
+def _make_final_row(
+    shape: GraphShape, batch: FloorBatch, ended: tuple[ExecutionId, float, float]
 ) -> tuple[object, ...]:
     id_, created_at, started_at = ended
     return (

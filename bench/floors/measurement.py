@@ -8,23 +8,23 @@ from typing import TypeAlias
 
 from msgspec import structs
 
-from bench.floors.batch import shape_of
-from bench.floors.embedded import NoStorage, SqliteStorage, embedded_floor
-from bench.floors.redis import redis_floor
-from bench.floors.redis_connection import Plan
+from bench.floors.batch import build_shape
+from bench.floors.embedded import NoFloorStorage, SqliteFloorStorage, open_embedded_floor
+from bench.floors.redis import open_redis_floor
+from bench.floors.redis_connection import FloorConfig
 from bench.floors.workloads import WORKLOADS, Floor
 from runnel.bench.report import warm_up
-from runnel.bench.runs import Storing
-from runnel.bench.servers import Layout, Servers, remove_traces, settle
-from runnel.bench.setup import Figures, Site
-from runnel.bench.workloads import KINDS
+from runnel.bench.runs import StorageMode
+from runnel.bench.servers import BenchmarkServers, DeploymentLayout, remove_traces, settle
+from runnel.bench.setup import BenchmarkDeployment, Figures
+from runnel.bench.workloads import STANDARD_WORKLOADS
 from runnel.engine.clock import RealClock
 
 Settle: TypeAlias = Callable[[], Awaitable[None]]
 
 
 async def measure_with_floor(
-    workload: str, site: Site, floor: Floor, count: int, settle: Settle
+    workload: str, site: BenchmarkDeployment, floor: Floor, count: int, settle: Settle
 ) -> Figures:
     """The engine's figures and `floor_per_s`; `settle` waits for what an engine or a floor left.
 
@@ -33,7 +33,7 @@ async def measure_with_floor(
     await warm_up(site)
     await warm_up_floor(workload, floor, count)
     await settle()
-    figures = await KINDS[workload].run(site, count)
+    figures = await STANDARD_WORKLOADS[workload].run(site, count)
     await settle()
     floor_per_s = await WORKLOADS[workload].execute(floor, count, site.clock)
     return {**figures, "floor_per_s": floor_per_s}
@@ -59,26 +59,30 @@ async def warm_up_floor(workload: str, floor: Floor, count: int) -> None:
 
 
 @asynccontextmanager
-async def embedded_floor_for(workload: str, storing: Storing, slots: int) -> AsyncIterator[Floor]:
-    shape = shape_of(WORKLOADS[workload].workflow())
+async def embedded_floor_for(
+    workload: str, storing: StorageMode, slots: int
+) -> AsyncIterator[Floor]:
+    shape = build_shape(WORKLOADS[workload].workflow())
     if storing == "memory":
-        async with embedded_floor(shape, NoStorage(), slots) as floor:
+        async with open_embedded_floor(shape, NoFloorStorage(), slots) as floor:
             yield floor
         return
     with tempfile.TemporaryDirectory(prefix="runnel-bench-") as folder:
-        storage = SqliteStorage(Path(folder), storing)
+        storage = SqliteFloorStorage(Path(folder), storing)
         try:
-            async with embedded_floor(shape, storage, slots) as floor:
+            async with open_embedded_floor(shape, storage, slots) as floor:
                 yield floor
         finally:
             storage.close()
 
 
 @asynccontextmanager
-async def server_floor_for(workload: str, servers: Servers, layout: Layout) -> AsyncIterator[Floor]:
+async def server_floor_for(
+    workload: str, servers: BenchmarkServers, layout: DeploymentLayout
+) -> AsyncIterator[Floor]:
     """On others' servers, nothing is left of it afterwards."""
     own = name_floor(servers)
-    plan = Plan(
+    plan = FloorConfig(
         redis_url=own.redis_url,
         postgres_url=own.postgres_url,
         name=own.name,
@@ -86,14 +90,14 @@ async def server_floor_for(workload: str, servers: Servers, layout: Layout) -> A
         slots=layout.concurrency,
     )
     try:
-        async with redis_floor(plan, layout.workers) as floor:
+        async with open_redis_floor(plan, layout.workers) as floor:
             yield floor
     finally:
         if not own.is_private:
             await remove_traces(own, RealClock())
 
 
-def name_floor(servers: Servers) -> Servers:
+def name_floor(servers: BenchmarkServers) -> BenchmarkServers:
     """The corner of the floor, beside that of the engine."""
     return structs.replace(servers, name=f"{servers.name}-floor")
 
@@ -105,6 +109,6 @@ async def settle_nothing() -> None:
     """Embedded, all is stored when an execution has ended."""
 
 
-async def settle_both(servers: Servers) -> None:
+async def settle_both(servers: BenchmarkServers) -> None:
     """Waits until the archive has all that the engine and its floor ran."""
     await settle(servers, name_floor(servers))

@@ -5,38 +5,38 @@ from typing import Any
 
 import msgspec
 
-from bench.floors.redis_connection import FloorLine, Plan, open_line
-from runnel.backends.postgres.database import SQL, Database
-from runnel.backends.postgres.projection import header_row
+from bench.floors.redis_connection import FloorConfig, FloorConnection, open_connection
+from runnel.backends.postgres.database import SQL, PostgresDatabase
+from runnel.backends.postgres.projection import build_header_row
 from runnel.core.codec import decode_entry, encode_message
 from runnel.core.commands import CreateExecution
 from runnel.core.events import NodeCompleted, NodeQueued
 from runnel.core.ids import NO_ITEM
 from runnel.core.states import ExecutionState, NodeState
 from runnel.engine.clock import RealClock
-from runnel.ports.store import Header
+from runnel.ports.store import ExecutionHeader
 
 PARTITION = 0
 # As the archiver of an orchestrator does it.
 COMMITS_MAX = 100
 FLUSH_S = 0.5
-_LOG = ("partition", "sequence", "ordinal", "aggregate_id", "entry")
-_EXECUTION = (
+_LOG_COLUMNS = ("partition", "sequence", "ordinal", "aggregate_id", "entry")
+_EXECUTION_COLUMNS = (
     *("id", "partition", "is_root", "workflow", "version", "definition", "state", "created_at"),
     "labels",
 )
-_COMMAND = ("partition", "execution_id", "kind", "key", "body")
+_COMMAND_COLUMNS = ("partition", "execution_id", "kind", "key", "body")
 
-_headers = msgspec.json.Decoder(Header)
+_header_decoder = msgspec.json.Decoder(ExecutionHeader)
 
 
-async def open_database(plan: Plan) -> Database:
-    database = await Database.open(plan.postgres_url or "", schema=plan.name)
+async def open_database(config: FloorConfig) -> PostgresDatabase:
+    database = await PostgresDatabase.open(config.postgres_url or "", schema=config.name)
     await database.prepare()
     return database
 
 
-async def record(database: Database, commands: Sequence[CreateExecution]) -> None:
+async def record_commands(database: PostgresDatabase, commands: Sequence[CreateExecution]) -> None:
     """What a caller is told of only afterwards."""
     executions = [
         (
@@ -50,34 +50,40 @@ async def record(database: Database, commands: Sequence[CreateExecution]) -> Non
         for each in commands
     ]
     async with database.transaction() as connection:
-        await connection.copy_records_to_table("executions", records=executions, columns=_EXECUTION)
-        await connection.copy_records_to_table("commands", records=rows, columns=_COMMAND)
+        await connection.copy_records_to_table(
+            "executions", records=executions, columns=_EXECUTION_COLUMNS
+        )
+        await connection.copy_records_to_table("commands", records=rows, columns=_COMMAND_COLUMNS)
 
 
-async def archive(plan: Plan) -> None:
+async def run_archiver(config: FloorConfig) -> None:
     """Until it is cancelled."""
-    database = await open_database(plan)
-    async with open_line(plan.redis_url) as line:
-        await _archive(line, database, plan.names.journal)
+    database = await open_database(config)
+    async with open_connection(config.redis_url) as line:
+        await _archive_journal(line, database, config.keys.journal)
 
 
-async def _archive(line: FloorLine, database: Database, key: str) -> None:
+async def _archive_journal(
+    redis_connection: FloorConnection, database: PostgresDatabase, key: str
+) -> None:
     clock, after = RealClock(), 0
     while True:
-        commits = await line.call("XRANGE", key, f"{after + 1}-0", "+", "COUNT", COMMITS_MAX)
+        commits = await redis_connection.call(
+            "XRANGE", key, f"{after + 1}-0", "+", "COUNT", COMMITS_MAX
+        )
         if commits:
-            rows = _Rows()
+            rows = _ArchiveRows()
             for place, fields in commits:
                 after = int(place.partition(b"-")[0])
                 rows.add(after, fields)
             async with database.transaction() as connection:
                 await rows.write(connection)
-            await line.call("XTRIM", key, "MINID", "=", f"{after + 1}-0")
+            await redis_connection.call("XTRIM", key, "MINID", "=", f"{after + 1}-0")
         if len(commits) < COMMITS_MAX:
             await clock.sleep(FLUSH_S)
 
 
-class _Rows:
+class _ArchiveRows:
     def __init__(self) -> None:
         self._log: list[tuple[object, ...]] = []
         self._headers: list[tuple[object, ...]] = []
@@ -87,15 +93,15 @@ class _Rows:
     def add(self, sequence: int, fields: Sequence[bytes]) -> None:
         for ordinal, (name, value) in enumerate(zip(fields[::2], fields[1::2], strict=True)):
             if name == b"x":
-                header = _headers.decode(value)
-                self._headers.append(header_row(PARTITION, header))
+                header = _header_decoder.decode(value)
+                self._headers.append(build_header_row(PARTITION, header))
                 self._ended.append(header.execution_id)
             else:
                 id_ = name[1:].decode()
                 self._log.append((PARTITION, sequence, ordinal, id_, value))
-                self._follow(id_, value)
+                self._apply_entry(id_, value)
 
-    def _follow(self, execution_id: str, data: bytes) -> None:
+    def _apply_entry(self, execution_id: str, data: bytes) -> None:
         entry = decode_entry(data)
         for event in entry.events:
             if type(event) is NodeQueued:
@@ -109,7 +115,7 @@ class _Rows:
                 self._nodes[execution_id, event.node] = row
 
     async def write(self, connection: Any) -> None:
-        await connection.copy_records_to_table("audit_log", records=self._log, columns=_LOG)
+        await connection.copy_records_to_table("audit_log", records=self._log, columns=_LOG_COLUMNS)
         if self._headers:
             await connection.copy_records_to_table("staged_headers", records=self._headers)
             await connection.execute(SQL["put_headers"])

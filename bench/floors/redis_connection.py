@@ -9,32 +9,38 @@ from typing import Any
 import hiredis
 import msgspec
 
-from runnel.backends.redis.connection import Arg, Line, LineError, pack, parse_address
+from runnel.backends.redis.connection import (
+    Arg,
+    RedisConnection,
+    RedisConnectionError,
+    pack_command,
+    parse_address,
+)
 from runnel.errors import StoreError
 
-CALL_S = 60.0
+CALL_TIMEOUT_S = 60.0
 
 
-class FloorLine:
+class FloorConnection:
     """Raises StoreError for an answer that is an error."""
 
-    def __init__(self, line: Line) -> None:
-        self._line = line
+    def __init__(self, connection: RedisConnection) -> None:
+        self._connection = connection
 
     async def call(self, *words: Arg) -> Any:
-        return _checked(await self._line.ask(pack(words)))
+        return _raise_for_error(await self._connection.send_command(pack_command(words)))
 
-    async def calls(self, commands: Sequence[tuple[Arg, ...]]) -> list[Any]:
+    async def call_pipelined(self, commands: Sequence[tuple[Arg, ...]]) -> list[Any]:
         """All are sent before the first answer is waited for."""
-        answers = [self._line.ask(pack(each)) for each in commands]
-        return [_checked(await each) for each in answers]
+        answers = [self._connection.send_command(pack_command(each)) for each in commands]
+        return [_raise_for_error(await each) for each in answers]
 
-    async def listen(self, channel: str, told: Callable[[bytes, bytes], None]) -> None:
-        """From now on `told` hears what is published there; nothing else can be asked then."""
-        self._line.told = told
+    async def listen(self, channel: str, callback: Callable[[bytes, bytes], None]) -> None:
+        """From now on `callback` hears what is published there; nothing else can be asked then."""
+        self._connection.on_message = callback
         await self.call("SUBSCRIBE", channel)
 
-    async def load(self, name: str) -> str:
+    async def load_script(self, name: str) -> str:
         """A script of this folder, by the name that EVALSHA takes from then on."""
         text = Path(__file__).with_name(f"{name}.lua").read_text(encoding="utf-8")
         sha: bytes = await self.call("SCRIPT", "LOAD", text)
@@ -42,18 +48,18 @@ class FloorLine:
 
 
 @asynccontextmanager
-async def open_line(url: str) -> AsyncIterator[FloorLine]:
-    line = Line(CALL_S)
+async def open_connection(url: str) -> AsyncIterator[FloorConnection]:
+    line = RedisConnection(CALL_TIMEOUT_S)
     try:
-        await parse_address(url).connect(line, within_s=CALL_S)
-        yield FloorLine(line)
-    except LineError as error:
+        await parse_address(url).connect(line, timeout_s=CALL_TIMEOUT_S)
+        yield FloorConnection(line)
+    except RedisConnectionError as error:
         raise StoreError(f"Redis: a floor has lost its connection: {error}") from error
     finally:
         line.close()
 
 
-def _checked(answer: Any) -> Any:
+def _raise_for_error(answer: Any) -> Any:
     if isinstance(answer, hiredis.ReplyError):
         raise StoreError(f"Redis refused what a floor asked: {answer}")
     return answer
@@ -61,10 +67,10 @@ def _checked(answer: Any) -> Any:
 
 # The keys of the floor on Redis, and what its processes are told: as little as they need.
 
-VARIABLE = "RUNNEL_BENCH_FLOOR"
+CONFIG_VARIABLE = "RUNNEL_BENCH_FLOOR"
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class FloorConfig(msgspec.Struct, frozen=True, kw_only=True):
     """In the environment of the processes, because anybody may read their arguments."""
 
     redis_url: str
@@ -74,18 +80,18 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
 
     def environ(self) -> dict[str, str]:
-        return {VARIABLE: msgspec.json.encode(self).decode()}
+        return {CONFIG_VARIABLE: msgspec.json.encode(self).decode()}
 
     @property
-    def names(self) -> "Names":
-        return Names(self.name)
+    def keys(self) -> "FloorKeys":
+        return FloorKeys(self.name)
 
 
-def read_plan() -> Plan:
-    return msgspec.json.decode(os.environ[VARIABLE], type=Plan)
+def read_config() -> FloorConfig:
+    return msgspec.json.decode(os.environ[CONFIG_VARIABLE], type=FloorConfig)
 
 
-class Names:
+class FloorKeys:
     """Of one partition, as the engine has for each; `held`, `hand` and `history` are prefixes."""
 
     def __init__(self, prefix: str) -> None:

@@ -8,35 +8,45 @@ import asyncio
 
 import msgspec
 
-from bench.floors.redis_connection import FloorLine, Plan, open_line, read_plan
+from bench.floors.redis_connection import (
+    FloorConfig,
+    FloorConnection,
+    open_connection,
+    read_config,
+)
 from runnel.backends.redis.connection import Arg
 from runnel.backends.redis.keys import decode_task, decode_tasks
 from runnel.bench.setup import noop
 from runnel.core.codec import encode_message
 from runnel.core.commands import TaskCompleted
 from runnel.core.values import NULL
-from runnel.engine.clock import RealClock, RealIds
+from runnel.engine.clock import RandomIdGenerator, RealClock
 
 _encode = msgspec.json.Encoder().encode
 
 
-async def work(plan: Plan) -> None:
-    async with open_line(plan.redis_url) as line, open_line(plan.redis_url) as ear:
-        await _work(plan, line, ear)
+async def run_worker(config: FloorConfig) -> None:
+    async with open_connection(config.redis_url) as line, open_connection(config.redis_url) as ear:
+        await _run_claims(config, line, ear)
 
 
-async def _work(plan: Plan, line: FloorLine, ear: FloorLine) -> None:
-    names, clock = plan.names, RealClock()
-    worker = f"floor-12345-{RealIds().nonce()}"
+async def _run_claims(
+    config: FloorConfig, connection: FloorConnection, subscriber: FloorConnection
+) -> None:
+    names, clock = config.keys, RealClock()
+    worker = f"floor-12345-{RandomIdGenerator().nonce()}"
     handed: asyncio.Queue[bytes] = asyncio.Queue()
-    await ear.listen(names.hand + worker, lambda _channel, words: handed.put_nowait(words))
-    claim_sha, report_sha = await line.load("claim"), await line.load("report")
+    await subscriber.listen(names.hand + worker, lambda _channel, words: handed.put_nowait(words))
+    claim_sha, report_sha = (
+        await connection.load_script("claim"),
+        await connection.load_script("report"),
+    )
     held = names.held + worker
     keys = (names.tasks, names.out, held, names.waiting)
-    claim = ("EVALSHA", claim_sha, len(keys), *keys, worker, plan.slots)
+    claim = ("EVALSHA", claim_sha, len(keys), *keys, worker, config.slots)
     reports: list[tuple[Arg, ...]] = []
     while True:
-        *_, bodies = await line.calls([*reports, claim])
+        *_, bodies = await connection.call_pipelined([*reports, claim])
         tasks = [*map(decode_task, bodies)] or decode_tasks(await handed.get())
         args: list[Arg] = ["EVALSHA", report_sha, 3, held, names.out, names.inbox]
         for task in tasks:
@@ -50,4 +60,4 @@ async def _work(plan: Plan, line: FloorLine, ear: FloorLine) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(work(read_plan()))
+    asyncio.run(run_worker(read_config()))

@@ -7,19 +7,32 @@ import asyncio
 
 import msgspec
 
-from bench.floors.batch import COMMANDS_MAX, VERSION, Batch, Runs, Shape, shape_of
-from bench.floors.postgres import archive
-from bench.floors.redis_connection import FloorLine, Names, Plan, open_line, read_plan
+from bench.floors.batch import (
+    COMMANDS_MAX,
+    VERSION,
+    FloorBatch,
+    FloorExecutions,
+    GraphShape,
+    build_shape,
+)
+from bench.floors.postgres import run_archiver
+from bench.floors.redis_connection import (
+    FloorConfig,
+    FloorConnection,
+    FloorKeys,
+    open_connection,
+    read_config,
+)
 from bench.floors.workloads import WORKLOADS
 from runnel.backends.redis.connection import Arg
 from runnel.core.codec import decode_message
-from runnel.core.effects import Task
-from runnel.core.ids import ExecutionId, Nonce, Token
+from runnel.core.effects import TaskMessage
+from runnel.core.ids import ExecutionId, Nonce, TaskToken
 from runnel.core.states import ExecutionState
 from runnel.core.values import EMPTY_OBJECT, NULL
 from runnel.core.workflow import TIMEOUT_S_DEFAULT
-from runnel.engine.clock import RealClock, RealIds
-from runnel.ports.store import Header
+from runnel.engine.clock import RandomIdGenerator, RealClock
+from runnel.ports.store import ExecutionHeader
 
 BLOCK_MS = 1_000
 HANDLER, QUEUE = "noop", "tasks:noop"
@@ -28,22 +41,27 @@ CONFIG = msgspec.Raw(b"{}")
 _encode = msgspec.json.Encoder().encode
 
 
-async def write(plan: Plan) -> None:
+async def run_writer(config: FloorConfig) -> None:
     async with asyncio.TaskGroup() as group:
-        if plan.postgres_url is not None:
-            group.create_task(archive(plan))
-        async with open_line(plan.redis_url) as line, open_line(plan.redis_url) as waiter:
-            await _decide(plan, line, waiter)
+        if config.postgres_url is not None:
+            group.create_task(run_archiver(config))
+        async with (
+            open_connection(config.redis_url) as line,
+            open_connection(config.redis_url) as waiter,
+        ):
+            await _run_commits(config, line, waiter)
 
 
-async def _decide(plan: Plan, line: FloorLine, waiter: FloorLine) -> None:
-    shape = shape_of(WORKLOADS[plan.workload].workflow())
-    names, clock, ids, runs = plan.names, RealClock(), RealIds(), Runs(shape)
-    sha = await line.load("commit")
-    keys = _keys(names)
+async def _run_commits(
+    config: FloorConfig, connection: FloorConnection, blocking_connection: FloorConnection
+) -> None:
+    shape = build_shape(WORKLOADS[config.workload].workflow())
+    names, clock, ids, runs = config.keys, RealClock(), RandomIdGenerator(), FloorExecutions(shape)
+    sha = await connection.load_script("commit")
+    keys = _list_keys(names)
     sequence, position = 0, b"0-0"
     while True:
-        found = await waiter.call(
+        found = await blocking_connection.call(
             *("XREAD", "COUNT", COMMANDS_MAX, "BLOCK", BLOCK_MS, "STREAMS", names.inbox, position)
         )
         if not found:
@@ -53,43 +71,45 @@ async def _decide(plan: Plan, line: FloorLine, waiter: FloorLine) -> None:
         commands = [decode_message(fields[1]) for _, fields in entries]
         batch = runs.decide(commands, clock.now(), Nonce(ids.nonce()))
         sequence += 1
-        args: list[Arg] = [sequence, position, _behind(position)]
-        args += _args(shape, batch)
-        await line.call("EVALSHA", sha, len(keys), *keys, *args)
+        args: list[Arg] = [sequence, position, _compute_next_position(position)]
+        args += _build_args(shape, batch)
+        await connection.call("EVALSHA", sha, len(keys), *keys, *args)
 
 
-def _keys(names: Names) -> list[str]:
+def _list_keys(keys: FloorKeys) -> list[str]:
     return [
-        *(names.partition, names.inbox, names.running, names.ended, names.headers),
-        *(names.journal, names.tasks, names.out, names.ends, names.waiting),
-        *(names.history, names.held, names.hand),
+        *(keys.partition, keys.inbox, keys.running, keys.ended, keys.headers),
+        *(keys.journal, keys.tasks, keys.out, keys.ends, keys.waiting),
+        *(keys.history, keys.held, keys.hand),
     ]
 
 
-def _behind(position: bytes) -> str:
+def _compute_next_position(position: bytes) -> str:
     milliseconds, _, number = position.decode().partition("-")
     return f"{milliseconds}-{int(number) + 1}"
 
 
-def _args(shape: Shape, batch: Batch) -> list[Arg]:
-    entries = batch.entries()
+def _build_args(shape: GraphShape, batch: FloorBatch) -> list[Arg]:
+    entries = batch.encode_entries()
     args: list[Arg] = [len(entries)]
     for entry in entries:
         args += entry
-    args.append(len(batch.begun))
-    for id_, created_at in batch.begun:
+    args.append(len(batch.started))
+    for id_, created_at in batch.started:
         args += (repr(created_at), id_)
     args.append(len(batch.ended))
     for ended in batch.ended:
-        args += (ended[0], _encode(_header(shape, batch, ended)))
+        args += (ended[0], _encode(_make_header(shape, batch, ended)))
     args.append(len(batch.tasks))
     for token in batch.tasks:
-        args += (_encode(token), _encode(_task(shape, token, batch.now)))
+        args += (_encode(token), _encode(_make_task(shape, token, batch.now)))
     return args
 
 
-def _header(shape: Shape, batch: Batch, ended: tuple[ExecutionId, float, float]) -> Header:
-    return Header(
+def _make_header(
+    shape: GraphShape, batch: FloorBatch, ended: tuple[ExecutionId, float, float]
+) -> ExecutionHeader:
+    return ExecutionHeader(
         execution_id=ended[0],
         workflow=shape.workflow,
         version=VERSION,
@@ -101,9 +121,9 @@ def _header(shape: Shape, batch: Batch, ended: tuple[ExecutionId, float, float])
     )
 
 
-def _task(shape: Shape, token: Token, now: float) -> Task:
+def _make_task(shape: GraphShape, token: TaskToken, now: float) -> TaskMessage:
     parents = shape.parents[token.node_id]
-    return Task(
+    return TaskMessage(
         token=token,
         handler=HANDLER,
         queue=QUEUE,
@@ -120,4 +140,4 @@ def _task(shape: Shape, token: Token, now: float) -> Task:
 
 
 if __name__ == "__main__":
-    asyncio.run(write(read_plan()))
+    asyncio.run(run_writer(read_config()))

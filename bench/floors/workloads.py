@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple, Protocol, TypeAlias
 
-from runnel.bench.setup import chain, diamond, fan, graph
+from runnel.bench.setup import build_chain, build_diamond, build_fan, build_large_graph
 from runnel.core.workflow import Workflow
 from runnel.ports.clock import Clock
 
@@ -40,8 +40,8 @@ class FloorWorkload(NamedTuple):
 
 
 WORKLOADS: Mapping[str, FloorWorkload] = {
-    "diamond": FloorWorkload(diamond, execute_at_once),
-    "chain": FloorWorkload(chain, execute_in_turn),
-    "fan": FloorWorkload(fan, execute_in_turn),
-    "graph": FloorWorkload(graph, execute_in_turn),
+    "diamond": FloorWorkload(build_diamond, execute_at_once),
+    "chain": FloorWorkload(build_chain, execute_in_turn),
+    "fan": FloorWorkload(build_fan, execute_in_turn),
+    "graph": FloorWorkload(build_large_graph, execute_in_turn),
 }

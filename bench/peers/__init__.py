@@ -1,6 +1,6 @@
 """Other engines, measured as Runnel is: `python -m bench.peers`."""
 
 from bench.peers.errors import PeerError
-from bench.peers.measuring import PEERS, described, measure
+from bench.peers.measurement import PEERS, describe_peer, measure
 
-__all__ = ["PEERS", "PeerError", "described", "measure"]
+__all__ = ["PEERS", "PeerError", "describe_peer", "measure"]

@@ -6,22 +6,22 @@ import os
 import sys
 from typing import Any
 
-from bench.numbers import positive
+from bench.numbers import parse_positive
 from bench.peers.errors import PeerError, PeerMissingError
-from bench.peers.measuring import PEERS, described, measure
+from bench.peers.measurement import PEERS, describe_peer, measure
 from bench.peers.peer import WORKLOADS
 
 
 def main(arguments: list[str] | None = None) -> int:
     """1 if a peer has no figures that it was asked for."""
-    chosen = _parser().parse_args(arguments)
+    chosen = _build_parser().parse_args(arguments)
     peers = [chosen.peer] if chosen.peer else PEERS
     workloads = [chosen.workload] if chosen.workload else WORKLOADS
     tried = dict(chosen.set)
     results: dict[str, dict[str, Any]] = {}
     problems = []
     for peer in peers:
-        results[peer] = {"described": described(peer), "figures": {}}
+        results[peer] = {"described": describe_peer(peer), "figures": {}}
         for workload in workloads:
             try:
                 figures = measure(peer, workload, count=chosen.count, settings=tried)
@@ -32,13 +32,13 @@ def main(arguments: list[str] | None = None) -> int:
                     break
                 continue
             results[peer]["figures"] |= figures
-            _tell(peer, figures)
+            _print_figures(peer, figures)
     if chosen.json:
         print(json.dumps({"peers": results, "problems": problems, "tried": tried}, indent=1))
     return 1 if problems else 0
 
 
-def setting(text: str) -> tuple[str, Any]:
+def parse_setting(text: str) -> tuple[str, Any]:
     """`name=value`, where a value is JSON or else text."""
     name, is_there, value = text.partition("=")
     if not is_there:
@@ -49,16 +49,16 @@ def setting(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.peers", description=__doc__)
     parser.add_argument("--peer", choices=PEERS)
     parser.add_argument("--workload", choices=WORKLOADS)
     parser.add_argument(
-        "--count", type=positive, help="executions, instead of the peer's own number"
+        "--count", type=parse_positive, help="executions, instead of the peer's own number"
     )
     parser.add_argument(
         "--set",
-        type=setting,
+        type=parse_setting,
         action="append",
         default=[],
         metavar="NAME=VALUE",
@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _tell(peer: str, figures: dict[str, float]) -> None:
+def _print_figures(peer: str, figures: dict[str, float]) -> None:
     load = os.getloadavg()[0]
     for figure, value in figures.items():
         print(f"{peer:16} {figure:16} {value:10.2f}   (load {load:.1f})", file=sys.stderr)

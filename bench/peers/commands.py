@@ -2,21 +2,21 @@
 
 from collections.abc import Callable
 
-from bench.peers.peer import Command, Settings
+from bench.peers.peer import Command, PeerSettings
 from runnel.app.private_servers.server import LOOPBACK
 
 
-def program(module: str) -> Command:
+def build_program_command(module: str) -> Command:
     """One of ours, that submits and measures."""
     return ["-m", "programs", module]
 
 
-def workers(module: str, key: str) -> Callable[[Settings], list[Command]]:
+def build_worker_commands(module: str, key: str) -> Callable[[PeerSettings], list[Command]]:
     """As many of ours as the setting says."""
-    return lambda settings: [[*program(module), "worker"]] * settings[key]
+    return lambda settings: [[*build_program_command(module), "worker"]] * settings[key]
 
 
-def celery_workers(settings: Settings) -> list[Command]:
+def build_celery_commands(settings: PeerSettings) -> list[Command]:
     celery = ["-m", "celery", "--app", "programs.on_celery", "worker", "--loglevel", "WARNING"]
     # What a single worker has nobody to say to.
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
@@ -24,14 +24,14 @@ def celery_workers(settings: Settings) -> list[Command]:
     return [[*celery, *quiet, *slots]]
 
 
-def taskiq_workers(settings: Settings) -> list[Command]:
+def build_taskiq_commands(settings: PeerSettings) -> list[Command]:
     return [
-        _taskiq("nodes", settings["processes"], settings["concurrency"]),
-        _taskiq("coordinators", settings["coordinators"], settings["coordinated"]),
+        _build_taskiq_command("nodes", settings["processes"], settings["concurrency"]),
+        _build_taskiq_command("coordinators", settings["coordinators"], settings["coordinated"]),
     ]
 
 
-def temporal_server(port: int, settings: Settings) -> Command:
+def build_temporal_command(port: int, settings: PeerSettings) -> Command:
     command = ["temporal", "server", "start-dev", "--ip", LOOPBACK, "--port", str(port)]
     command += ["--headless", "--db-filename", "temporal.db", "--log-level", "error"]
     for pragma in settings["pragmas"]:
@@ -41,6 +41,6 @@ def temporal_server(port: int, settings: Settings) -> Command:
     return command
 
 
-def _taskiq(broker: str, processes: int, slots: int) -> Command:
+def _build_taskiq_command(broker: str, processes: int, slots: int) -> Command:
     taskiq = ["-m", "taskiq", "worker", f"programs.on_taskiq:{broker}", "--log-level", "WARNING"]
     return [*taskiq, "--workers", str(processes), "--max-async-tasks", str(slots)]

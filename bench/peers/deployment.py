@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from bench.peers.commands import temporal_server
+from bench.peers.commands import build_temporal_command
 from bench.peers.environment import FOLDER
-from bench.peers.peer import Command, Peer, Settings
+from bench.peers.peer import Command, Peer, PeerSettings
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
-from runnel.app.private_servers.server import LOOPBACK, ServerProcess, free_port
-from runnel.engine.clock import RealIds
+from runnel.app.private_servers.server import LOOPBACK, ServerProcess, find_free_port
+from runnel.engine.clock import RandomIdGenerator
 
-ORDER = "order.json"
+ORDER_FILE = "order.json"
 
 
-class Deployment:
+class PeerDeployment:
     """Processes that end with this one at the latest, even when it is killed with -9.
 
     They run in `folder`, which is removed with them.
@@ -31,7 +31,7 @@ class Deployment:
 
     def start(self, name: str, command: Command) -> ServerProcess:
         process = ServerProcess(
-            command_line(self._python, command),
+            build_command_line(self._python, command),
             folder=self.folder,
             log=self.folder / f"{name}.log",
             user=None,
@@ -40,37 +40,39 @@ class Deployment:
         self._running[name] = process
         return process
 
-    def ended(self) -> Command:
+    def find_ended(self) -> Command:
         return [name for name, process in self._running.items() if process.has_ended]
 
-    def log(self, name: str) -> str:
+    def read_log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(encoding="utf-8", errors="replace")
 
 
 @contextmanager
-def deployed(
-    peer: Peer, *, python: Path, settings: Settings, workload: str, count: int
-) -> Iterator[Deployment]:
+def deploy_peer(
+    peer: Peer, *, python: Path, settings: PeerSettings, workload: str, count: int
+) -> Iterator[PeerDeployment]:
     with ExitStack() as stack:
         # Some of the peers' processes write a last line while they are killed.
         folder = tempfile.TemporaryDirectory(prefix="runnel-peer-", ignore_cleanup_errors=True)
-        deployment = Deployment(stack, python=python, folder=Path(stack.enter_context(folder)))
-        url = _server(peer, stack, deployment, settings)
+        deployment = PeerDeployment(stack, python=python, folder=Path(stack.enter_context(folder)))
+        url = _start_server(peer, stack, deployment, settings)
         order = {"workload": workload, "count": count, "url": url, "settings": settings}
-        (deployment.folder / ORDER).write_text(json.dumps(order), encoding="utf-8")
+        (deployment.folder / ORDER_FILE).write_text(json.dumps(order), encoding="utf-8")
         for number, command in enumerate(peer.workers(settings)):
             deployment.start(f"worker-{number}", command)
         yield deployment
 
 
-def command_line(python: Path, command: Command) -> Command:
+def build_command_line(python: Path, command: Command) -> Command:
     """With the programs, and nothing of this project, on the path."""
     program, *arguments = command
     found = [str(python), program] if program.startswith("-") else [str(python.parent / program)]
     return ["/usr/bin/env", f"PYTHONPATH={FOLDER}", *found, *arguments]
 
 
-def _server(peer: Peer, stack: ExitStack, deployment: Deployment, settings: Settings) -> str:
+def _start_server(
+    peer: Peer, stack: ExitStack, deployment: PeerDeployment, settings: PeerSettings
+) -> str:
     """Its address. Private servers are those of Runnel's own measurements, in the same settings."""
     match peer.server:
         case "redis":
@@ -80,6 +82,6 @@ def _server(peer: Peer, stack: ExitStack, deployment: Deployment, settings: Sett
         case "sqlite":
             return f"sqlite:///{deployment.folder}/peer.sqlite"
         case "temporal":
-            port = free_port(RealIds())
-            deployment.start("server", temporal_server(port, settings))
+            port = find_free_port(RandomIdGenerator())
+            deployment.start("server", build_temporal_command(port, settings))
             return f"{LOOPBACK}:{port}"

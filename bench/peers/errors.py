@@ -1,6 +1,6 @@
 """What can go wrong with a peer, in one sentence each."""
 
-LINE_MAX = 300
+LINE_CHARS_MAX = 300
 
 
 class PeerError(Exception):
@@ -8,13 +8,15 @@ class PeerError(Exception):
 
 
 class PeerMissingError(PeerError):
-    def __init__(self, environment: str, *, why: str) -> None:
-        super().__init__(f"{environment} can't be installed and is left out: {last_line(why)}")
+    def __init__(self, environment: str, *, reason: str) -> None:
+        super().__init__(
+            f"{environment} can't be installed and is left out: {get_last_line(reason)}"
+        )
 
 
 class PeerFailedError(PeerError):
     def __init__(self, peer: str, workload: str, *, problem: str, log: str = "") -> None:
-        said = last_line(log)
+        said = get_last_line(log)
         super().__init__(f"{peer}, {workload}: {problem}" + (f": {said}" if said else ""))
 
 
@@ -23,7 +25,7 @@ class UnknownPeerError(PeerError):
         super().__init__(f"no {kind} is called {name!r}: choose one of {', '.join(known)}")
 
 
-def last_line(text: str) -> str:
+def get_last_line(text: str) -> str:
     """That is where pip and a traceback say what it was; cut, so that it stays a sentence."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:LINE_MAX] if lines else ""
+    return lines[-1][:LINE_CHARS_MAX] if lines else ""

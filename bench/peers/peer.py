@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 WORKLOADS = ("diamonds", "chain", "fan")
 
-Settings = Mapping[str, Any]
+PeerSettings = Mapping[str, Any]
 Command = list[str]
 
 
@@ -23,9 +23,9 @@ class Peer:
     joins: str
     layout: str
     counts: Mapping[str, int]
-    settings: Settings
-    best_for: Mapping[str, Settings]
-    workers: Callable[[Settings], list[Command]]
+    settings: PeerSettings
+    best_for: Mapping[str, PeerSettings]
+    workers: Callable[[PeerSettings], list[Command]]
 
-    def settings_for(self, workload: str) -> Settings:
+    def settings_for(self, workload: str) -> PeerSettings:
         return {**self.settings, **self.best_for.get(workload, {})}

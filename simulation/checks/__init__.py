@@ -1,47 +1,47 @@
 """What must never happen, one file each; all of them look after every step."""
 
-from simulation.checks.attempts import Attempts
-from simulation.checks.cancelled import Cancelled
-from simulation.checks.errors import Errors
-from simulation.checks.expected import Expected
-from simulation.checks.idle import Idle
-from simulation.checks.inbox import Inbox
-from simulation.checks.joins import Joins
-from simulation.checks.judged import Judged
-from simulation.checks.late import Late
-from simulation.checks.leftovers import Leftovers
-from simulation.checks.letters import Letters
-from simulation.checks.limits import Limits
-from simulation.checks.losses import Losses
-from simulation.checks.owners import Owners
-from simulation.checks.settled import Settled
-from simulation.checks.shares import Shares
-from simulation.checks.signals import Signals
-from simulation.checks.stuck import Stuck
-from simulation.checks.timers import Timers
-from simulation.checks.values import Values
-from simulation.checks.waste import Waste
+from simulation.checks.attempts import AttemptCheck
+from simulation.checks.cancelled import CancellationCheck
+from simulation.checks.dead_letters import DeadLetterCheck
+from simulation.checks.errors import ErrorMessageCheck
+from simulation.checks.expected import ReferenceCheck
+from simulation.checks.idle import IdleSlotCheck
+from simulation.checks.inbox import InboxCheck
+from simulation.checks.joins import JoinCheck
+from simulation.checks.late import LatenessCheck
+from simulation.checks.leftovers import LeftoverCheck
+from simulation.checks.limits import LimitCheck
+from simulation.checks.liveness import WorkerLivenessCheck
+from simulation.checks.losses import LostTaskCheck
+from simulation.checks.owners import OwnershipCheck
+from simulation.checks.settled import SettledStateCheck
+from simulation.checks.shares import PartitionShareCheck
+from simulation.checks.signals import SignalCheck
+from simulation.checks.stuck import StuckExecutionCheck
+from simulation.checks.timers import TimerCheck
+from simulation.checks.values import ComputedValueCheck
+from simulation.checks.waste import WastedWorkCheck
 
-ALL = (
-    Settled,
-    Joins,
-    Owners,
-    Inbox,
-    Attempts,
-    Losses,
-    Limits,
-    Idle,
-    Signals,
-    Timers,
-    Late,
-    Cancelled,
-    Judged,
-    Stuck,
-    Expected,
-    Values,
-    Errors,
-    Letters,
-    Waste,
-    Shares,
-    Leftovers,
+ALL_CHECKS = (
+    SettledStateCheck,
+    JoinCheck,
+    OwnershipCheck,
+    InboxCheck,
+    AttemptCheck,
+    LostTaskCheck,
+    LimitCheck,
+    IdleSlotCheck,
+    SignalCheck,
+    TimerCheck,
+    LatenessCheck,
+    CancellationCheck,
+    WorkerLivenessCheck,
+    StuckExecutionCheck,
+    ReferenceCheck,
+    ComputedValueCheck,
+    ErrorMessageCheck,
+    DeadLetterCheck,
+    WastedWorkCheck,
+    PartitionShareCheck,
+    LeftoverCheck,
 )

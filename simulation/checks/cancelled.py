@@ -11,21 +11,21 @@ from runnel.core.events import (
 )
 from runnel.core.execution import Execution
 from runnel.core.states import ExecutionState
-from simulation.commit_log import Check, Step, Truth
+from simulation.commit_log import CommitStep, GroundTruth, InvariantCheck
 
 
-class Cancelled(Check):
+class CancellationCheck(InvariantCheck):
     name = "cancelled"
 
-    def __init__(self, truth: Truth) -> None:
+    def __init__(self, truth: GroundTruth) -> None:
         super().__init__(truth)
-        self._asked: set[str] = set()
+        self._cancelled: set[str] = set()
         self._orphans: dict[str, bool] = {}
         """Children whose parent stopped waiting for them; whether that was forced."""
 
-    def happening(self, execution: Execution, event: Event, at: float) -> None:
+    def on_event(self, execution: Execution, event: Event, at: float) -> None:
         if isinstance(event, ExecutionClosing) and event.outcome is ExecutionState.CANCELLED:
-            self._asked.add(execution.id)
+            self._cancelled.add(execution.id)
             self._check_force(execution, event)
         if isinstance(event, NodeCancelled):
             self._note_child(execution, event)
@@ -33,12 +33,16 @@ class Cancelled(Check):
             return
         compiled = execution.graph.nodes[execution.graph.index[event.node]]
         if not compiled.is_clean_up or execution.is_abrupt:
-            raise self.broken(f"{execution.id}/{event.node} begins after {execution.outcome}")
+            raise self.make_violation(
+                f"{execution.id}/{event.node} begins after {execution.outcome}"
+            )
 
     def _check_force(self, execution: Execution, event: ExecutionClosing) -> None:
         order = self.truth.orders.get(execution.id)
         if order is not None and event.is_abrupt is not order.is_forced:
-            raise self.broken(f"{execution.id} is cancelled, is_abrupt is {event.is_abrupt}")
+            raise self.make_violation(
+                f"{execution.id} is cancelled, is_abrupt is {event.is_abrupt}"
+            )
 
     def _note_child(self, execution: Execution, event: NodeCancelled) -> None:
         run = execution.run(execution.graph.index[event.node], event.item)
@@ -46,7 +50,7 @@ class Cancelled(Check):
             return
         self._orphans[run.detail] = execution.is_abrupt
 
-    def committed(self, step: Step) -> None:
+    def on_commit(self, step: CommitStep) -> None:
         """A tree lives in one partition: a child learns of it in the same commit."""
         orphans, self._orphans = self._orphans, {}
         if self.truth.cuts_commits:
@@ -56,15 +60,17 @@ class Cancelled(Check):
             if child is None or child.is_final:
                 continue
             if child.outcome is None:
-                raise self.broken(f"{id_} is {child.state} though its parent has given it up")
+                raise self.make_violation(
+                    f"{id_} is {child.state} though its parent has given it up"
+                )
             if is_forced and not child.is_abrupt:
-                raise self.broken(f"{id_} cleans up though its parent was ended by force")
+                raise self.make_violation(f"{id_} cleans up though its parent was ended by force")
 
-    def ended(self) -> None:
-        for id_ in sorted(self._asked):
+    def on_end(self) -> None:
+        for id_ in sorted(self._cancelled):
             state = self.truth.executions[id_].state
             if state not in (ExecutionState.CANCELLED, ExecutionState.FAILED):
-                raise self.broken(f"{id_} was cancelled and is {state}")
-        running = [token for tokens in self.truth.code.values() for token in tokens]
+                raise self.make_violation(f"{id_} was cancelled and is {state}")
+        running = [token for tokens in self.truth.running_handlers.values() for token in tokens]
         if running:
-            raise self.broken(f"code still runs after everything has ended: {running}")
+            raise self.make_violation(f"code still runs after everything has ended: {running}")

@@ -4,17 +4,17 @@ from runnel.core.execution import Execution, NodeRun
 from runnel.core.states import ExecutionState, NodeState
 from runnel.core.workflow import Node
 from simulation.checks.expected import CRASH_LOOP, TIMED_OUT
-from simulation.commit_log import Check
-from simulation.workload import WORK, error_of
+from simulation.commit_log import InvariantCheck
+from simulation.workload import WORK, predict_error
 
 # Causes of causes are cut where they get too long.
 _SHOWN_CHARS = 100
 
 
-class Errors(Check):
+class ErrorMessageCheck(InvariantCheck):
     name = "errors"
 
-    def ended(self) -> None:
+    def on_end(self) -> None:
         for execution in self.truth.executions.values():
             for compiled in execution.graph.nodes:
                 run = execution.nodes[compiled.index]
@@ -24,17 +24,21 @@ class Errors(Check):
 
     def _check_node(self, execution: Execution, node: Node, run: NodeRun) -> None:
         if run.error is None:
-            raise self.broken(f"{execution.id}/{node.id} has failed without an error")
+            raise self.make_violation(f"{execution.id}/{node.id} has failed without an error")
         if node.handler == WORK and run.error.type != CRASH_LOOP:
-            type_, message = error_of(node)
+            type_, message = predict_error(node)
             if run.error.type != type_ or message not in run.error.message:
-                raise self.broken(f"{execution.id}/{node.id} is {run.error}, expected {type_}")
+                raise self.make_violation(
+                    f"{execution.id}/{node.id} is {run.error}, expected {type_}"
+                )
         is_child = node.child is not None and node.for_each is None
         child = self.truth.executions.get(run.detail) if is_child else None
         if child is not None and child.error is not None:
             cause = child.error.message[:_SHOWN_CHARS]
             if cause not in run.error.message:
-                raise self.broken(f"{execution.id}/{node.id} is {run.error}, expected {cause}")
+                raise self.make_violation(
+                    f"{execution.id}/{node.id} is {run.error}, expected {cause}"
+                )
 
     def _check_execution(self, execution: Execution) -> None:
         error = execution.error
@@ -47,7 +51,7 @@ class Errors(Check):
                 error.type == TIMED_OUT or _names_cause(execution, error.message)
             )
         if not is_right:
-            raise self.broken(f"{execution.id} is {execution.state} with the error {error}")
+            raise self.make_violation(f"{execution.id} is {execution.state} with the error {error}")
 
 
 def _names_cause(execution: Execution, message: str) -> bool:

@@ -17,55 +17,57 @@ from runnel.core.events import (
 )
 from runnel.core.execution import Execution, NodeRun
 from runnel.core.ids import NO_ITEM
-from runnel.core.states import NODE_FINAL, ExecutionState, NodeState
+from runnel.core.states import FINAL_NODE_STATES, ExecutionState, NodeState
 from runnel.core.workflow import WAIT_FOR_SIGNAL, Node, SkipReason, Workflow
-from simulation.commit_log import Check
-from simulation.reference import Reference
-from simulation.workload import WORK, state_of
+from simulation.commit_log import InvariantCheck
+from simulation.reference import ReferenceExecution
+from simulation.workload import WORK, predict_state
 
 # The reference, with what a single random graph is not tried with: skips, and force.
 
 
-class WholeReference(Reference):
+class FullReferenceExecution(ReferenceExecution):
     def skip(self, node_id: str) -> None:
         """Its own code found that there is nothing to do."""
         self.state[node_id] = NodeState.SKIPPED
-        self._go_on()
+        self._advance()
 
     def force(self) -> None:
         """A cancel after which not even clean-up runs."""
         self.outcome = self.outcome or "CANCELLED"
         for node_id, state in self.state.items():
-            if state not in NODE_FINAL:
+            if state not in FINAL_NODE_STATES:
                 self.state[node_id] = NodeState.CANCELLED
 
 
 TIMED_OUT = "ExecutionTimeout"
 CRASH_LOOP = "CrashLoop"
-_BY_SCRIPT = (NodeState.COMPLETED, NodeState.FAILED)
+_SCRIPTED_STATES = (NodeState.COMPLETED, NodeState.FAILED)
 
 
-class Expected(Check):
+class ReferenceCheck(InvariantCheck):
     name = "reference"
 
-    def ended(self) -> None:
+    def on_end(self) -> None:
         for execution in self.truth.executions.values():
             self._check_states(execution)
             self._check_scripts(execution)
 
     def _check_states(self, execution: Execution) -> None:
-        events = list(self._events(execution))
-        reference = WholeReference(execution.graph.workflow, _false(execution.graph.workflow))
+        events = list(self._read_events(execution))
+        reference = FullReferenceExecution(
+            execution.graph.workflow, _find_false_conditions(execution.graph.workflow)
+        )
         if not any(isinstance(event, ExecutionStarted) for event in events):
             reference.state = dict.fromkeys(reference.state, NodeState.PENDING)
             reference.force()  # cancelled while it was held: nothing has ever begun
         result: str | None = None
         begun: set[str] = set()
         for event in events:
-            if _begins(event):
+            if _is_node_start(event):
                 begun.add(event.node)
             reference.has_run = set(begun)  # what waited for a slot has not
-            if _settles(event):
+            if _is_node_end(event):
                 self._settle(execution, reference, event)
             elif isinstance(event, ExecutionClosing) and _is_from_outside(event):
                 # Also when only the output had still to be written.
@@ -79,70 +81,74 @@ class Expected(Check):
     def _settle(
         self,
         execution: Execution,
-        reference: WholeReference,
+        reference: FullReferenceExecution,
         event: NodeCompleted | NodeFailed | NodeSkipped,
     ) -> None:
         if reference.state[event.node] is not NodeState.RUNNING:
             found = reference.state[event.node]
-            raise self.broken(f"{execution.id}/{event.node} settles, expected {found}")
+            raise self.make_violation(f"{execution.id}/{event.node} settles, expected {found}")
         if isinstance(event, NodeSkipped):
             reference.skip(event.node)
         else:
             reference.settle(event.node, is_ok=isinstance(event, NodeCompleted))
 
-    def _compare(self, execution: Execution, reference: WholeReference, result: str | None) -> None:
+    def _compare(
+        self, execution: Execution, reference: FullReferenceExecution, result: str | None
+    ) -> None:
         for compiled in execution.graph.nodes:
             found, wanted = execution.nodes[compiled.index].state, reference.state[compiled.node.id]
             if found is not wanted:
                 name = f"{execution.id}/{compiled.node.id}"
-                raise self.broken(f"{name} is {found}, expected {wanted}")
+                raise self.make_violation(f"{name} is {found}, expected {wanted}")
         if execution.state != result:
-            raise self.broken(f"{execution.id} is {execution.state}, expected {result}")
+            raise self.make_violation(f"{execution.id} is {execution.state}, expected {result}")
 
     def _check_scripts(self, execution: Execution) -> None:
         for compiled in execution.graph.nodes:
             run, node = execution.nodes[compiled.index], compiled.node
             is_by_itself = run.skip is SkipReason.BY_ITSELF
-            if run.state not in _BY_SCRIPT and not is_by_itself:
+            if run.state not in _SCRIPTED_STATES and not is_by_itself:
                 continue
-            wanted = self._wanted(execution, node, run)
+            wanted = self._predict_state(execution, node, run)
             if run.state is not wanted:
                 name = f"{execution.id}/{node.id}"
-                raise self.broken(f"{name} is {run.state} ({run.error}), its script says {wanted}")
+                raise self.make_violation(
+                    f"{name} is {run.state} ({run.error}), its script says {wanted}"
+                )
 
-    def _wanted(self, execution: Execution, node: Node, run: NodeRun) -> NodeState:
+    def _predict_state(self, execution: Execution, node: Node, run: NodeRun) -> NodeState:
         """What depends on luck, as a task that is lost too often, is judged by other checks."""
         if node.handler == WAIT_FOR_SIGNAL:
-            return _without_signal(node, run)
+            return _predict_signal_wait(node, run)
         if node.handler != WORK or (run.error is not None and run.error.type == CRASH_LOOP):
             return run.state
         found = execution.maps.get(execution.graph.index[node.id])
-        return state_of(node, execution.id, items=None if found is None else found.count)
+        return predict_state(node, execution.id, items=None if found is None else found.count)
 
-    def _events(self, execution: Execution) -> Iterable[AnyEvent]:
+    def _read_events(self, execution: Execution) -> Iterable[AnyEvent]:
         for data in self.truth.server.state.histories[execution.id]:
             yield from decode_entry(data).events
 
 
-def _without_signal(node: Node, run: NodeRun) -> NodeState:
+def _predict_signal_wait(node: Node, run: NodeRun) -> NodeState:
     is_in_time = run.output is not None and run.output.decode() is not None
     if is_in_time or node.config.get("on_timeout") == "complete":
         return NodeState.COMPLETED
     return NodeState.FAILED
 
 
-def _false(workflow: Workflow) -> set[str]:
+def _find_false_conditions(workflow: Workflow) -> set[str]:
     return {node.id for node in workflow.nodes if node.condition in ("false", "input.off")}
 
 
-def _begins(event: AnyEvent) -> TypeGuard[NodeQueued | NodeWaits | MapStarted]:
+def _is_node_start(event: AnyEvent) -> TypeGuard[NodeQueued | NodeWaits | MapStarted]:
     """An attempt exists from then on: a task, a sleep, a child, a place in line for a key."""
     if isinstance(event, NodeWaits):
         return event.attempt is not None and event.item == NO_ITEM
     return isinstance(event, NodeQueued | MapStarted)
 
 
-def _settles(event: AnyEvent) -> TypeGuard[NodeCompleted | NodeFailed | NodeSkipped]:
+def _is_node_end(event: AnyEvent) -> TypeGuard[NodeCompleted | NodeFailed | NodeSkipped]:
     """By what the node did, not by the rules of its graph."""
     if isinstance(event, NodeSkipped) and event.reason is not SkipReason.BY_ITSELF:
         return False

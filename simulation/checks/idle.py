@@ -2,30 +2,32 @@
 
 from runnel.core.events import Wait
 from runnel.core.execution import Execution, NodeRun
-from runnel.core.states import IN_FLIGHT, ExecutionState, NodeState
-from simulation.commit_log import Check, Step, Truth
+from runnel.core.states import IN_FLIGHT_STATES, ExecutionState, NodeState
+from simulation.commit_log import CommitStep, GroundTruth, InvariantCheck
 from simulation.plan import WINDOW
 
 # A new owner first reads what has come, then finds out what could run; a call takes up to 1 s.
 IDLE_S_MAX = 5.0
 
 
-class Idle(Check):
+class IdleSlotCheck(InvariantCheck):
     name = "idle"
 
-    def __init__(self, truth: Truth) -> None:
+    def __init__(self, truth: GroundTruth) -> None:
         super().__init__(truth)
-        self._since: dict[tuple[str, str], float] = {}
+        self._idle_since: dict[tuple[str, str], float] = {}
 
-    def committed(self, step: Step) -> None:
+    def on_commit(self, step: CommitStep) -> None:
         """What stands in line is known in memory only: a state that lasts is a leak."""
         now = self.truth.server.clock.monotonic()
         for id_ in {id_ for id_, _ in step.events} & self.truth.executions.keys():
             key = (id_, step.lease.nonce)
             if not _is_idle(self.truth.executions[id_]):
-                self._since.pop(key, None)
-            elif now - self._since.setdefault(key, now) > IDLE_S_MAX:
-                raise self.broken(f"{id_} has had an empty slot for {now - self._since[key]:.1f} s")
+                self._idle_since.pop(key, None)
+            elif now - self._idle_since.setdefault(key, now) > IDLE_S_MAX:
+                raise self.make_violation(
+                    f"{id_} has had an empty slot for {now - self._idle_since[key]:.1f} s"
+                )
 
 
 def _is_idle(execution: Execution) -> bool:
@@ -35,16 +37,18 @@ def _is_idle(execution: Execution) -> bool:
     if any(run.output is not None and run.output.blob is not None for run in execution.nodes):
         return False
     most = min(execution.graph.workflow.max_concurrency or WINDOW, WINDOW)
-    return _used(execution) < most and _could_run(execution)
+    return _count_used_slots(execution) < most and _has_runnable_node(execution)
 
 
-def _used(execution: Execution) -> int:
+def _count_used_slots(execution: Execution) -> int:
     runs = [run for index, run in enumerate(execution.nodes) if index not in execution.maps]
     runs += [run for found in execution.maps.values() for run in found.active.values()]
-    return sum(run.state in IN_FLIGHT or run.wait in (Wait.CHILD, Wait.LIMIT) for run in runs)
+    return sum(
+        run.state in IN_FLIGHT_STATES or run.wait in (Wait.CHILD, Wait.LIMIT) for run in runs
+    )
 
 
-def _could_run(execution: Execution) -> bool:
+def _has_runnable_node(execution: Execution) -> bool:
     for compiled in execution.graph.nodes:
         run = execution.nodes[compiled.index]
         if run.is_final:
@@ -52,9 +56,9 @@ def _could_run(execution: Execution) -> bool:
         found = execution.maps.get(compiled.index)
         if found is not None:
             has_room = len(found.active) < min(WINDOW, found.count - found.settled)
-            if has_room or any(map(_has_no_slot, found.active.values())):
+            if has_room or any(map(_is_waiting_for_slot, found.active.values())):
                 return True
-        elif _has_no_slot(run):
+        elif _is_waiting_for_slot(run):
             return True
         elif run.state is NodeState.PENDING:
             parents = [execution.nodes[parent] for parent in compiled.parents]
@@ -63,5 +67,5 @@ def _could_run(execution: Execution) -> bool:
     return False
 
 
-def _has_no_slot(run: NodeRun) -> bool:
+def _is_waiting_for_slot(run: NodeRun) -> bool:
     return run.wait is Wait.SLOT and not run.is_final

@@ -2,42 +2,48 @@
 
 from runnel.core.events import Event, MapStarted, NodeQueued, NodeSkipped, NodeWaits, TaskWasLost
 from runnel.core.execution import Execution
-from runnel.core.states import IN_FLIGHT, NodeState
+from runnel.core.states import IN_FLIGHT_STATES, NodeState
 from runnel.core.workflow import RunWhen, SkipReason
-from simulation.commit_log import Check, Truth
+from simulation.commit_log import GroundTruth, InvariantCheck
 
-_BEGINS = (NodeQueued, NodeWaits, MapStarted)
-_BY_RULE = frozenset(SkipReason) - {SkipReason.CONDITION_FALSE, SkipReason.BY_ITSELF}
+_START_EVENTS = (NodeQueued, NodeWaits, MapStarted)
+_RULE_SKIPS = frozenset(SkipReason) - {SkipReason.CONDITION_FALSE, SkipReason.BY_ITSELF}
 
 
-class Joins(Check):
+class JoinCheck(InvariantCheck):
     name = "joins"
 
-    def __init__(self, truth: Truth) -> None:
+    def __init__(self, truth: GroundTruth) -> None:
         super().__init__(truth)
         self._lost: set[tuple[str, str, int, int]] = set()
 
-    def happening(self, execution: Execution, event: Event, at: float) -> None:
-        if isinstance(event, _BEGINS):
-            self._check_begins(execution, event)
-        elif isinstance(event, NodeSkipped) and event.reason in _BY_RULE:
+    def on_event(self, execution: Execution, event: Event, at: float) -> None:
+        if isinstance(event, _START_EVENTS):
+            self._check_start(execution, event)
+        elif isinstance(event, NodeSkipped) and event.reason in _RULE_SKIPS:
             node = execution.graph.nodes[execution.graph.index[event.node]].node
-            if _holds(execution, execution.graph.index[event.node]):
-                raise self.broken(f"{execution.id}/{node.id} is skipped though its rule holds")
+            if _is_rule_satisfied(execution, execution.graph.index[event.node]):
+                raise self.make_violation(
+                    f"{execution.id}/{node.id} is skipped though its rule holds"
+                )
         elif isinstance(event, TaskWasLost):
             run = execution.run(execution.graph.index[event.node], event.item)
             attempt = 0 if run is None else run.attempt
             self._lost.add((execution.id, event.node, event.item, attempt))
 
-    def _check_begins(self, execution: Execution, event: "NodeQueued|NodeWaits|MapStarted") -> None:
+    def _check_start(self, execution: Execution, event: "NodeQueued|NodeWaits|MapStarted") -> None:
         index = execution.graph.index[event.node]
         compiled = execution.graph.nodes[index]
         name = f"{execution.id}/{event.node}"
         states = [execution.nodes[parent].state for parent in compiled.parents]
         if not all(execution.nodes[parent].is_final for parent in compiled.parents):
-            raise self.broken(f"{name} begins while its parents are {states}")
-        if execution.nodes[index].state is NodeState.PENDING and not _holds(execution, index):
-            raise self.broken(f"{name} begins although {compiled.node.run_when} of {states}")
+            raise self.make_violation(f"{name} begins while its parents are {states}")
+        if execution.nodes[index].state is NodeState.PENDING and not _is_rule_satisfied(
+            execution, index
+        ):
+            raise self.make_violation(
+                f"{name} begins although {compiled.node.run_when} of {states}"
+            )
         if isinstance(event, NodeQueued):
             self._check_once(execution, index, event)
 
@@ -47,13 +53,15 @@ class Joins(Check):
             return
         name = f"{execution.id}/{event.node}[{event.item}]"
         if event.attempt < run.attempt:
-            raise self.broken(f"{name} goes back from attempt {run.attempt} to {event.attempt}")
+            raise self.make_violation(
+                f"{name} goes back from attempt {run.attempt} to {event.attempt}"
+            )
         is_lost = (execution.id, event.node, event.item, run.attempt) in self._lost
-        if run.state in IN_FLIGHT and not is_lost:
-            raise self.broken(f"{name} is issued again while attempt {run.attempt} is out")
+        if run.state in IN_FLIGHT_STATES and not is_lost:
+            raise self.make_violation(f"{name} is issued again while attempt {run.attempt} is out")
 
 
-def _holds(execution: Execution, index: int) -> bool:
+def _is_rule_satisfied(execution: Execution, index: int) -> bool:
     """The rule in its own words, not in those of the code that is judged here."""
     compiled = execution.graph.nodes[index]
     parents = [execution.nodes[parent] for parent in compiled.parents]

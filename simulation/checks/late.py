@@ -12,45 +12,47 @@ from runnel.core.events import (
     Wait,
 )
 from runnel.core.execution import Execution
-from runnel.core.ids import Token
-from simulation.commit_log import Check, Given, Truth
+from runnel.core.ids import TaskToken
+from simulation.commit_log import GroundTruth, HandlerInvocation, InvariantCheck
 from simulation.faults import Fault
 
-_TIMED = frozenset({Wait.RETRY, Wait.CRASH, Wait.RATE_LIMIT, Wait.SLEEP, Wait.SIGNAL})
+_TIMED_WAITS = frozenset({Wait.RETRY, Wait.CRASH, Wait.RATE_LIMIT, Wait.SLEEP, Wait.SIGNAL})
 # A few calls to the store; an owner that only looks now and then would take seconds.
 LATE_S_MAX = 0.5
 # What has taken two workers down comes back within 2 s, after three within 4 s, and so on.
 SUSPECT_LOSSES = 2
-SPREAD_S, SPREAD_S_MAX = 2.0, 60.0
+CRASH_DELAY_S, CRASH_DELAY_S_MAX = 2.0, 60.0
 # Times are sums of floats.
 ROUNDING_S = 1e-6
 
 
-class Late(Check):
+class LatenessCheck(InvariantCheck):
     name = "late"
 
-    def __init__(self, truth: Truth) -> None:
+    def __init__(self, truth: GroundTruth) -> None:
         super().__init__(truth)
         self._suspects: set[tuple[str, str, int]] = set()
         """What has taken workers down, and has not been made to wait for that."""
-        self._begun: dict[tuple[str, Token], float] = {}
+        self._started_at: dict[tuple[str, TaskToken], float] = {}
 
-    def happening(self, execution: Execution, event: Event, at: float) -> None:
+    def on_event(self, execution: Execution, event: Event, at: float) -> None:
         match event:
             case TaskWasLost():
                 self._note_loss(execution, event)
             case NodeWaits():
-                self._check_moment(execution, event, at)
-                self._check_begins(execution, event, at)
+                self._check_due_time(execution, event, at)
+                self._check_start(execution, event, at)
             case NodeQueued() | NodeCompleted() | NodeFailed():
-                self._check_begins(execution, event, at)
+                self._check_start(execution, event, at)
 
-    def code_begins(self, worker: str, token: Token, given: Given) -> None:
-        self._begun[worker, token] = self.truth.server.clock.monotonic()
+    def on_handler_started(
+        self, worker: str, token: TaskToken, invocation: HandlerInvocation
+    ) -> None:
+        self._started_at[worker, token] = self.truth.server.clock.monotonic()
 
-    def code_ends(self, worker: str, token: Token) -> None:
+    def on_handler_ended(self, worker: str, token: TaskToken) -> None:
         """Whoever is paused can't stop its code in time."""
-        began = self._begun.pop((worker, token), None)
+        began = self._started_at.pop((worker, token), None)
         if began is None or Fault.PAUSE in self.truth.plan.faults:
             return
         execution = self.truth.executions.get(token.execution_id)
@@ -59,7 +61,7 @@ class Late(Check):
         )
         lasted_s = self.truth.server.clock.monotonic() - began
         if lasted_s > most + LATE_S_MAX:
-            raise self.broken(
+            raise self.make_violation(
                 f"the code of {token} ran for {lasted_s:.3f} s, at most {most} may it"
             )
 
@@ -68,7 +70,7 @@ class Late(Check):
         if event.was_started and run is not None and run.losses + 1 >= SUSPECT_LOSSES:
             self._suspects.add((execution.id, event.node, event.item))
 
-    def _check_moment(self, execution: Execution, event: NodeWaits, at: float) -> None:
+    def _check_due_time(self, execution: Execution, event: NodeWaits, at: float) -> None:
         """By what was asked for: a longer wait breaks no other rule."""
         node = execution.graph.node(event.node).node
         wanted: float | None
@@ -77,26 +79,26 @@ class Late(Check):
         elif event.wait is Wait.SIGNAL:
             wanted = node.config.get("timeout_seconds")
         elif event.wait is Wait.CRASH:
-            self._check_spread(execution, event, at)
+            self._check_crash_delay(execution, event, at)
             return
         else:
             return
         found = None if event.due is None else event.due - at
         if found != wanted and abs((found or 0.0) - (wanted or 0.0)) > ROUNDING_S:
             name = f"{execution.id}/{event.node}"
-            raise self.broken(f"{name} waits for {found} s, asked for were {wanted}")
+            raise self.make_violation(f"{name} waits for {found} s, asked for were {wanted}")
 
-    def _check_spread(self, execution: Execution, event: NodeWaits, at: float) -> None:
+    def _check_crash_delay(self, execution: Execution, event: NodeWaits, at: float) -> None:
         self._suspects.discard((execution.id, event.node, event.item))
         run = execution.run(execution.graph.index[event.node], event.item)
         losses = 0 if run is None else run.losses
-        most = min(SPREAD_S_MAX, SPREAD_S * 2 ** (losses - SUSPECT_LOSSES))
+        most = min(CRASH_DELAY_S_MAX, CRASH_DELAY_S * 2 ** (losses - SUSPECT_LOSSES))
         found = (event.due or 0.0) - at
         if losses < SUSPECT_LOSSES or not 0 < found <= most + ROUNDING_S:
             name = f"{execution.id}/{event.node}"
-            raise self.broken(f"{name} waits for {found:.3f} s after {losses} losses")
+            raise self.make_violation(f"{name} waits for {found:.3f} s after {losses} losses")
 
-    def _check_begins(
+    def _check_start(
         self,
         execution: Execution,
         event: NodeQueued | NodeCompleted | NodeFailed | NodeWaits,
@@ -107,9 +109,14 @@ class Late(Check):
             isinstance(event, NodeQueued)
             and (execution.id, event.node, event.item) in self._suspects
         ):
-            raise self.broken(f"{name} begins at once after it has taken workers down")
+            raise self.make_violation(f"{name} begins at once after it has taken workers down")
         run = execution.run(execution.graph.index[event.node], event.item)
-        if not self.truth.plan.is_calm or run is None or run.due is None or run.wait not in _TIMED:
+        if (
+            not self.truth.plan.is_fault_free
+            or run is None
+            or run.due is None
+            or run.wait not in _TIMED_WAITS
+        ):
             return
         if at - run.due > LATE_S_MAX:
-            raise self.broken(f"{name} goes on {at - run.due:.3f} s late")
+            raise self.make_violation(f"{name} goes on {at - run.due:.3f} s late")

@@ -2,51 +2,53 @@
 
 from runnel.core.events import Event, ExecutionFinished, ExecutionStarted
 from runnel.core.execution import Execution
-from runnel.core.states import EXECUTION_FINAL
-from runnel.ports.store import Header
-from simulation.commit_log import Check, Truth
+from runnel.core.states import FINAL_EXECUTION_STATES
+from runnel.ports.store import ExecutionHeader
+from simulation.commit_log import GroundTruth, InvariantCheck
 
 
-class Leftovers(Check):
+class LeftoverCheck(InvariantCheck):
     name = "leftovers"
 
-    def __init__(self, truth: Truth) -> None:
+    def __init__(self, truth: GroundTruth) -> None:
         super().__init__(truth)
         self._times: dict[str, list[float]] = {}
         """When each execution was started, and when it ended."""
 
-    def happening(self, execution: Execution, event: Event, at: float) -> None:
+    def on_event(self, execution: Execution, event: Event, at: float) -> None:
         if isinstance(event, ExecutionStarted | ExecutionFinished):
             self._times.setdefault(execution.id, []).append(at)
 
-    def ended(self) -> None:
+    def on_end(self) -> None:
         state = self.truth.server.state
         tasks = state.board.count()
         if tasks:
-            raise self.broken(f"{tasks} tasks")
+            raise self.make_violation(f"{tasks} tasks")
         for partition in state.partitions:
             timers = partition.timers.all()
             if timers:
-                raise self.broken(f"timers {[timer.key for timer in timers]}")
-            unread = [entry.command for entry in self.truth.inbox(partition.number).entries]
+                raise self.make_violation(f"timers {[timer.key for timer in timers]}")
+            unread = [entry.command for entry in self.truth.get_inbox(partition.number).entries]
             if unread:
-                raise self.broken(f"messages {unread}")
+                raise self.make_violation(f"messages {unread}")
         if self.truth.limits:
-            raise self.broken(f"concurrency keys {sorted(self.truth.limits)}")
+            raise self.make_violation(f"concurrency keys {sorted(self.truth.limits)}")
         for header in state.headers.values():
-            if header.state not in EXECUTION_FINAL:
-                raise self.broken(f"{header.execution_id} is listed as {header.state}")
+            if header.state not in FINAL_EXECUTION_STATES:
+                raise self.make_violation(f"{header.execution_id} is listed as {header.state}")
             execution = self.truth.executions.get(header.execution_id)
             if execution is None:
-                raise self.broken(f"{header.execution_id} is listed and has no history")
-            if _listed(header) != _wanted(execution):
-                raise self.broken(f"{header.execution_id} is listed as {header}")
+                raise self.make_violation(f"{header.execution_id} is listed and has no history")
+            if _extract_header_fields(header) != _build_expected_fields(execution):
+                raise self.make_violation(f"{header.execution_id} is listed as {header}")
             listed = [at for at in (header.started_at, header.finished_at) if at is not None]
             if listed != self._times[header.execution_id]:
-                raise self.broken(f"{header.execution_id} is listed with the times {listed}")
+                raise self.make_violation(
+                    f"{header.execution_id} is listed with the times {listed}"
+                )
 
 
-def _listed(header: Header) -> list[object]:
+def _extract_header_fields(header: ExecutionHeader) -> list[object]:
     return [
         header.workflow,
         header.state,
@@ -58,7 +60,7 @@ def _listed(header: Header) -> list[object]:
     ]
 
 
-def _wanted(execution: Execution) -> list[object]:
+def _build_expected_fields(execution: Execution) -> list[object]:
     return [
         execution.graph.workflow.name,
         execution.state,

@@ -1,21 +1,21 @@
 """Only the current owner of a partition writes, and no task runs for a former owner's decision."""
 
-from runnel.core.ids import Token
-from runnel.core.states import IN_FLIGHT
-from simulation.commit_log import Check, Step, Truth
+from runnel.core.ids import TaskToken
+from runnel.core.states import IN_FLIGHT_STATES
+from simulation.commit_log import CommitStep, GroundTruth, InvariantCheck
 
 
-class Owners(Check):
+class OwnershipCheck(InvariantCheck):
     name = "owners"
 
-    def __init__(self, truth: Truth) -> None:
+    def __init__(self, truth: GroundTruth) -> None:
         super().__init__(truth)
         self._times: dict[str, float] = {}
 
-    def committed(self, step: Step) -> None:
+    def on_commit(self, step: CommitStep) -> None:
         current = self.truth.leases[step.lease.partition]
         if step.lease.nonce != current.nonce:
-            raise self.broken(
+            raise self.make_violation(
                 f"{step.lease.owner} (epoch {step.lease.epoch}) wrote partition "
                 f"{current.partition}, which {current.owner} (epoch {current.epoch}) owns"
             )
@@ -27,12 +27,12 @@ class Owners(Check):
         """Whatever its clock does, what one owner writes is never earlier than what it wrote."""
         before = self._times.get(nonce, at)
         if at < before:
-            raise self.broken(f"the time of an owner runs back by {before - at:.3f} s")
+            raise self.make_violation(f"the time of an owner runs back by {before - at:.3f} s")
         self._times[nonce] = at
 
-    def started(self, worker: str, token: Token) -> None:
-        run = self.truth.run_of(token)
-        is_out = run is not None and run.state in IN_FLIGHT
+    def on_task_started(self, worker: str, token: TaskToken) -> None:
+        run = self.truth.find_run(token)
+        is_out = run is not None and run.state in IN_FLIGHT_STATES
         if not (is_out and self.truth.is_current(token, run)):
             state = "unknown" if run is None else f"{run.state} #{run.attempt}"
-            raise self.broken(f"{worker} starts {token} while its node is {state}")
+            raise self.make_violation(f"{worker} starts {token} while its node is {state}")

@@ -3,33 +3,35 @@
 from runnel.core.events import Event, NodeCancelled, NodeCompleted, NodeFailed, NodeSkipped
 from runnel.core.execution import Execution
 from runnel.core.ids import NO_ITEM
-from simulation.commit_log import Check, Truth
+from simulation.commit_log import GroundTruth, InvariantCheck
 
-_SETTLES = (NodeCompleted, NodeFailed, NodeSkipped, NodeCancelled)
+_FINAL_EVENTS = (NodeCompleted, NodeFailed, NodeSkipped, NodeCancelled)
 
 
-class Settled(Check):
+class SettledStateCheck(InvariantCheck):
     name = "settled"
 
-    def __init__(self, truth: Truth) -> None:
+    def __init__(self, truth: GroundTruth) -> None:
         super().__init__(truth)
-        self._items: set[tuple[str, str, int]] = set()
+        self._settled_items: set[tuple[str, str, int]] = set()
 
-    def happening(self, execution: Execution, event: Event, at: float) -> None:
+    def on_event(self, execution: Execution, event: Event, at: float) -> None:
         what = type(event).__name__
         if execution.is_final:
-            raise self.broken(f"{what} after {execution.id} was {execution.state}")
+            raise self.make_violation(f"{what} after {execution.id} was {execution.state}")
         node = getattr(event, "node", None)
         if node is None:
             return
         item = getattr(event, "item", NO_ITEM)
         run = execution.nodes[execution.graph.index[node]]
         if run.is_final and what != "SignalConsumed":
-            raise self.broken(f"{what} after {execution.id}/{node} was {run.state}")
+            raise self.make_violation(f"{what} after {execution.id}/{node} was {run.state}")
         if item == NO_ITEM:
             return
         key = (execution.id, node, item)
-        if key in self._items:
-            raise self.broken(f"{what} after item {item} of {execution.id}/{node} was settled")
-        if isinstance(event, _SETTLES):
-            self._items.add(key)
+        if key in self._settled_items:
+            raise self.make_violation(
+                f"{what} after item {item} of {execution.id}/{node} was settled"
+            )
+        if isinstance(event, _FINAL_EVENTS):
+            self._settled_items.add(key)

@@ -4,48 +4,48 @@ from runnel.core.commands import SendSignal
 from runnel.core.events import Event, SignalConsumed, SignalReceived, Wait
 from runnel.core.execution import Execution
 from runnel.core.states import ExecutionState
-from simulation.commit_log import Check, Step, Truth
+from simulation.commit_log import CommitStep, GroundTruth, InvariantCheck
 
 
-class Signals(Check):
+class SignalCheck(InvariantCheck):
     name = "signals"
 
-    def __init__(self, truth: Truth) -> None:
+    def __init__(self, truth: GroundTruth) -> None:
         super().__init__(truth)
-        self._seen: set[tuple[str, str]] = set()
-        self._open: dict[str, dict[str, str]] = {}
+        self._received: set[tuple[str, str]] = set()
+        self._unconsumed: dict[str, dict[str, str]] = {}
         """Those that no node has taken: the name of each, the oldest first."""
 
-    def happening(self, execution: Execution, event: Event, at: float) -> None:
+    def on_event(self, execution: Execution, event: Event, at: float) -> None:
         if isinstance(event, SignalReceived):
-            if (execution.id, event.signal_id) in self._seen:
-                raise self.broken(f"{execution.id} gets {event.signal_id} twice")
-            self._seen.add((execution.id, event.signal_id))
-            self._open.setdefault(execution.id, {})[event.signal_id] = event.name
+            if (execution.id, event.signal_id) in self._received:
+                raise self.make_violation(f"{execution.id} gets {event.signal_id} twice")
+            self._received.add((execution.id, event.signal_id))
+            self._unconsumed.setdefault(execution.id, {})[event.signal_id] = event.name
         elif isinstance(event, SignalConsumed):
-            self._take(execution, event)
+            self._consume(execution, event)
 
-    def _take(self, execution: Execution, event: SignalConsumed) -> None:
+    def _consume(self, execution: Execution, event: SignalConsumed) -> None:
         wanted = execution.graph.node(event.node).node.config["signal"]
-        found = self._open.get(execution.id, {})
+        found = self._unconsumed.get(execution.id, {})
         oldest = next((id_ for id_, name in found.items() if name == wanted), None)
         if event.signal_id != oldest:
-            raise self.broken(
+            raise self.make_violation(
                 f"{execution.id}/{event.node} takes {event.signal_id}, the oldest is {oldest}"
             )
         del found[oldest]
 
-    def committed(self, step: Step) -> None:
+    def on_commit(self, step: CommitStep) -> None:
         if self.truth.cuts_commits:
             return  # the rest of the decision is on its way
         self._check_order(step)
-        for id_ in {id_ for id_, _ in step.events} & self._open.keys():
+        for id_ in {id_ for id_, _ in step.events} & self._unconsumed.keys():
             execution = self.truth.executions[id_]
-            names = set(self._open[id_].values())
+            names = set(self._unconsumed[id_].values())
             if execution.state is ExecutionState.RUNNING and names:
                 self._check_waiters(execution, names)
 
-    def _check_order(self, step: Step) -> None:
+    def _check_order(self, step: CommitStep) -> None:
         """As they came, so they are kept: the first is the oldest."""
         sent: list[tuple[str, str]] = [
             (entry.command.execution_id, entry.command.signal_id)
@@ -56,11 +56,11 @@ class Signals(Check):
         for execution_id in {id_ for id_, _ in kept}:
             left = iter(sent)
             if not all(each in left for each in kept if each[0] == execution_id):
-                raise self.broken(f"signals came as {sent} and are kept as {kept}")
+                raise self.make_violation(f"signals came as {sent} and are kept as {kept}")
 
     def _check_waiters(self, execution: Execution, names: set[str]) -> None:
         for compiled in execution.graph.nodes:
             run = execution.nodes[compiled.index]
             if run.wait is Wait.SIGNAL and not run.is_final and run.detail in names:
                 name = f"{execution.id}/{compiled.node.id}"
-                raise self.broken(f"{name} waits for '{run.detail}', which is there")
+                raise self.make_violation(f"{name} waits for '{run.detail}', which is there")

@@ -2,31 +2,31 @@
 
 from collections.abc import Iterable
 
-from runnel.core.commands import AcquireLimit, ChildSettled, LimitGranted, limit_id
+from runnel.core.commands import AcquireLimit, ChildSettled, LimitGranted, make_limit_id
 from runnel.core.effects import TimerKind
 from runnel.core.events import Wait
 from runnel.core.execution import Execution, NodeRun
-from runnel.core.ids import NO_ITEM, Token
-from runnel.core.states import IN_FLIGHT, ExecutionState, NodeState
-from simulation.commit_log import Check, Step
+from runnel.core.ids import NO_ITEM, TaskToken
+from runnel.core.states import IN_FLIGHT_STATES, ExecutionState, NodeState
+from simulation.commit_log import CommitStep, InvariantCheck
 
-_TIMED = frozenset({Wait.RETRY, Wait.CRASH, Wait.RATE_LIMIT, Wait.SLEEP})
+_TIMED_WAITS = frozenset({Wait.RETRY, Wait.CRASH, Wait.RATE_LIMIT, Wait.SLEEP})
 
 
-class Stuck(Check):
+class StuckExecutionCheck(InvariantCheck):
     name = "stuck"
 
-    def committed(self, step: Step) -> None:
+    def on_commit(self, step: CommitStep) -> None:
         if self.truth.cuts_commits:
             return  # between two parts of a decision the rest is on its way, in memory
         for id_ in {id_ for id_, _ in step.events}:
             execution = self.truth.executions.get(id_)
             if execution is not None and execution.state is ExecutionState.RUNNING:
-                self._check(execution)
+                self._check_execution(execution)
 
-    def ended(self) -> None:
+    def on_end(self) -> None:
         for id_ in self.truth.orders.keys() - self.truth.executions.keys():
-            raise self.broken(f"{id_} was asked for and has never begun")
+            raise self.make_violation(f"{id_} was asked for and has never begun")
         for execution in self.truth.executions.values():
             if not execution.is_final:
                 states = {
@@ -34,19 +34,21 @@ class Stuck(Check):
                     for each in execution.graph.nodes
                     if not (run := execution.nodes[each.index]).is_final
                 }
-                raise self.broken(f"{execution.id} is {execution.state} for ever: {states}")
+                raise self.make_violation(f"{execution.id} is {execution.state} for ever: {states}")
 
-    def _check(self, execution: Execution) -> None:
+    def _check_execution(self, execution: Execution) -> None:
         self._check_deadlines(execution)
-        for token, run in _unsettled(execution):
-            if run.state in IN_FLIGHT and not self._is_out(token):
-                raise self.broken(f"{token} is {run.state}, and nobody has it")
+        for token, run in _list_unsettled(execution):
+            if run.state in IN_FLIGHT_STATES and not self._is_in_flight(token):
+                raise self.make_violation(f"{token} is {run.state}, and nobody has it")
             if run.wait is Wait.SIGNAL and run.due is not None and not self._has_timer(token, run):
-                raise self.broken(
+                raise self.make_violation(
                     f"{token} waits for {run.detail} until {run.due}, without a timer"
                 )
-            if run.state is NodeState.WAITING and not self._is_awaited(token, run):
-                raise self.broken(f"{token} waits for {run.wait} ({run.detail}), which is gone")
+            if run.state is NodeState.WAITING and not self._is_wait_backed(token, run):
+                raise self.make_violation(
+                    f"{token} waits for {run.wait} ({run.detail}), which is gone"
+                )
 
     def _check_deadlines(self, execution: Execution) -> None:
         workflow, since = execution.graph.workflow, execution.started_at or 0.0
@@ -61,37 +63,37 @@ class Stuck(Check):
         timers = self.truth.server.state.partitions[number].timers.all()
         found = {(t.key.kind, t.due) for t in timers if t.key.execution_id == execution.id}
         if not wanted <= found:
-            raise self.broken(f"{execution.id} has timers {found}, expected {wanted}")
+            raise self.make_violation(f"{execution.id} has timers {found}, expected {wanted}")
 
-    def _is_out(self, token: Token) -> bool:
+    def _is_in_flight(self, token: TaskToken) -> bool:
         state = self.truth.server.state
-        return state.board.knows(token) or any(
-            token in partition.inbox.reported() for partition in state.partitions
+        return state.board.has_task(token) or any(
+            token in partition.inbox.list_reported_tokens() for partition in state.partitions
         )
 
-    def _is_awaited(self, token: Token, run: NodeRun) -> bool:
-        if run.wait in _TIMED:
+    def _is_wait_backed(self, token: TaskToken, run: NodeRun) -> bool:
+        if run.wait in _TIMED_WAITS:
             return self._has_timer(token, run)
         if run.wait is Wait.LIMIT:
-            return self._is_asked_for(token, run)
+            return self._is_limit_requested(token, run)
         if run.wait is Wait.CHILD:
             return self._is_child_alive(run)
         return True  # a signal comes when it comes, and the line for slots is in memory
 
-    def _has_timer(self, token: Token, run: NodeRun) -> bool:
+    def _has_timer(self, token: TaskToken, run: NodeRun) -> bool:
         """For the moment that it waits for, not for another one."""
         number = self.truth.server.state.route(token.execution_id)
         timers = self.truth.server.state.partitions[number].timers.all()
         wanted = (token.execution_id, token.node_id, token.item, run.due)
         return any((t.key.execution_id, t.key.node_id, t.key.item, t.due) == wanted for t in timers)
 
-    def _is_asked_for(self, token: Token, run: NodeRun) -> bool:
-        limit = self.truth.limits.get(limit_id(run.key))
+    def _is_limit_requested(self, token: TaskToken, run: NodeRun) -> bool:
+        limit = self.truth.limits.get(make_limit_id(run.key))
         if limit is not None and (token in limit.waiters or token in limit.holders):
             return True
         return any(
             isinstance(command, AcquireLimit | LimitGranted) and command.holder == token
-            for command in self._messages()
+            for command in self._list_messages()
         )
 
     def _is_child_alive(self, run: NodeRun) -> bool:
@@ -102,16 +104,16 @@ class Stuck(Check):
             return True
         return any(
             isinstance(command, ChildSettled) and command.child_id == run.detail
-            for command in self._messages()
+            for command in self._list_messages()
         )
 
-    def _messages(self) -> Iterable[object]:
+    def _list_messages(self) -> Iterable[object]:
         for partition in self.truth.server.state.partitions:
-            for entry in self.truth.inbox(partition.number).entries:
+            for entry in self.truth.get_inbox(partition.number).entries:
                 yield entry.command
 
 
-def _unsettled(execution: Execution) -> list[tuple[Token, NodeRun]]:
+def _list_unsettled(execution: Execution) -> list[tuple[TaskToken, NodeRun]]:
     """Nodes and items that have begun, a map by its items."""
     found = [
         (execution.token(index, NO_ITEM, run), run)

@@ -15,26 +15,26 @@ from runnel.core.events import (
 )
 from runnel.core.execution import Execution
 from simulation.checks.expected import TIMED_OUT
-from simulation.commit_log import Check, Step, Truth
+from simulation.commit_log import CommitStep, GroundTruth, InvariantCheck
 from simulation.faults import Fault
 
-_TIMED = frozenset({Wait.RETRY, Wait.CRASH, Wait.RATE_LIMIT, Wait.SLEEP})
+_TIMED_WAITS = frozenset({Wait.RETRY, Wait.CRASH, Wait.RATE_LIMIT, Wait.SLEEP})
 # Times are sums of floats.
 ROUNDING_S = 1e-6
 # A retry waits for up to half as long again, so that not all of them come at once.
-JITTER = 1.5
+JITTER_FACTOR = 1.5
 
 
-class Timers(Check):
+class TimerCheck(InvariantCheck):
     """By the clock of the owner that lets it happen: clocks differ, and none of them is right."""
 
     name = "timers"
 
-    def __init__(self, truth: Truth) -> None:
+    def __init__(self, truth: GroundTruth) -> None:
         super().__init__(truth)
-        self._signalled: set[tuple[str, str]] = set()
+        self._signalled_nodes: set[tuple[str, str]] = set()
 
-    def happening(self, execution: Execution, event: Event, at: float) -> None:
+    def on_event(self, execution: Execution, event: Event, at: float) -> None:
         match event:
             case NodeQueued() | NodeCompleted() | NodeFailed():
                 self._check_wait(execution, event, at)
@@ -42,21 +42,23 @@ class Timers(Check):
                 self._check_retry(execution, event, at)
             case NodeWaits(wait=Wait.RATE_LIMIT, detail="rate limit"):
                 if event.due is None or event.due <= at:
-                    raise self.broken(f"{execution.id}/{event.node} waits until it has waited")
+                    raise self.make_violation(
+                        f"{execution.id}/{event.node} waits until it has waited"
+                    )
             case SignalConsumed():
-                self._signalled.add((execution.id, event.node))
+                self._signalled_nodes.add((execution.id, event.node))
             case ExecutionClosing(error=error) if error is not None and error.type == TIMED_OUT:
-                self._check_limit(execution, execution.graph.workflow.timeout_seconds, at)
+                self._check_deadline(execution, execution.graph.workflow.timeout_seconds, at)
             case SlaMissed():
-                self._check_limit(execution, execution.graph.workflow.sla_seconds, at)
+                self._check_deadline(execution, execution.graph.workflow.sla_seconds, at)
 
-    def committed(self, step: Step) -> None:
+    def on_commit(self, step: CommitStep) -> None:
         """What is held is not started before somebody has asked for that."""
         now = self.truth.server.clock.monotonic()
         for id_, event in step.events:
             order = self.truth.orders.get(id_) if isinstance(event, ExecutionStarted) else None
             if order is not None and order.start_at is not None and now < order.start_at:
-                raise self.broken(f"{id_} starts {order.start_at - now:.3f} s too early")
+                raise self.make_violation(f"{id_} starts {order.start_at - now:.3f} s too early")
 
     def _check_wait(
         self, execution: Execution, event: NodeQueued | NodeCompleted | NodeFailed, at: float
@@ -64,15 +66,17 @@ class Timers(Check):
         run = execution.run(execution.graph.index[event.node], event.item)
         if run is None or run.due is None:
             return
-        if run.wait in _TIMED and at < run.due:
+        if run.wait in _TIMED_WAITS and at < run.due:
             early_s = run.due - at
-            raise self.broken(f"{execution.id}/{event.node} goes on {early_s:.3f} s too early")
-        is_unanswered = run.wait is Wait.SIGNAL and not self._is_taken(execution, event.node)
+            raise self.make_violation(
+                f"{execution.id}/{event.node} goes on {early_s:.3f} s too early"
+            )
+        is_unanswered = run.wait is Wait.SIGNAL and not self._has_signal(execution, event.node)
         if is_unanswered and at < run.due:
-            raise self.broken(f"{execution.id}/{event.node} gives up its signal too early")
+            raise self.make_violation(f"{execution.id}/{event.node} gives up its signal too early")
 
-    def _is_taken(self, execution: Execution, node_id: str) -> bool:
-        return (execution.id, node_id) in self._signalled
+    def _has_signal(self, execution: Execution, node_id: str) -> bool:
+        return (execution.id, node_id) in self._signalled_nodes
 
     def _check_retry(self, execution: Execution, event: RetryPlanned, at: float) -> None:
         index = execution.graph.index[event.node]
@@ -80,16 +84,18 @@ class Timers(Check):
         failures = 0 if run is None else run.failures
         delay_s = min(policy.max_delay, policy.initial_delay * policy.exponential_base**failures)
         found_s = event.due - at
-        if not delay_s - ROUNDING_S <= found_s <= JITTER * delay_s + ROUNDING_S:
+        if not delay_s - ROUNDING_S <= found_s <= JITTER_FACTOR * delay_s + ROUNDING_S:
             name = f"{execution.id}/{event.node}"
-            raise self.broken(f"{name} is tried again after {found_s:.3f} s, not {delay_s:.3f}")
+            raise self.make_violation(
+                f"{name} is tried again after {found_s:.3f} s, not {delay_s:.3f}"
+            )
 
-    def _check_limit(self, execution: Execution, limit_s: float | None, at: float) -> None:
+    def _check_deadline(self, execution: Execution, limit_s: float | None, at: float) -> None:
         due = (execution.started_at or 0.0) + (limit_s or 0.0)
         if limit_s is None or at < due - ROUNDING_S:
-            raise self.broken(f"{execution.id} is late at {at:.3f}, its limit is {due:.3f}")
+            raise self.make_violation(f"{execution.id} is late at {at:.3f}, its limit is {due:.3f}")
 
-    def ended(self) -> None:
+    def on_end(self) -> None:
         """Who takes too long has been found to be late, as far as clocks agree on it."""
         if Fault.SKEW in self.truth.plan.faults:
             return
@@ -99,4 +105,4 @@ class Timers(Check):
                 continue
             took_s = (execution.finished_at or 0.0) - execution.started_at
             if took_s > sla_s + ROUNDING_S:
-                raise self.broken(f"{execution.id} took {took_s:.1f} s and missed no SLA")
+                raise self.make_violation(f"{execution.id} took {took_s:.1f} s and missed no SLA")

@@ -21,16 +21,22 @@ one finds out that the first is dead, takes its leases over and has its tasks is
 the process has to go on by itself.
 """
 
-from simulation.crash_points.journal import Diary
-from simulation.crash_points.scenario import Caller, Scenario
-from simulation.crash_points.sweep import Means, Report, sweep, sweep_failed_calls, sweep_resume
+from simulation.crash_points.journal import RunJournal
+from simulation.crash_points.scenario import Scenario, ScenarioCaller
+from simulation.crash_points.sweep import (
+    SweepOptions,
+    SweepReport,
+    sweep,
+    sweep_failed_calls,
+    sweep_resume,
+)
 
 __all__ = [
-    "Caller",
-    "Diary",
-    "Means",
-    "Report",
+    "RunJournal",
     "Scenario",
+    "ScenarioCaller",
+    "SweepOptions",
+    "SweepReport",
     "sweep",
     "sweep_failed_calls",
     "sweep_resume",

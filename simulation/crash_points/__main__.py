@@ -12,47 +12,49 @@ from contextlib import ExitStack
 from functools import partial
 
 from runnel.app.private_servers.redis import RedisServer
-from runnel.authoring.functions import locate
+from runnel.authoring.functions import import_function
 from runnel.core.validation import build_graph
 from runnel.engine.clock import RealClock
 from simulation.crash_points.scenario import Scenario
-from simulation.crash_points.storage import DataDirs, Storage
+from simulation.crash_points.storage import CrashPointStorage, DataDirStorage
 from simulation.crash_points.sweep import (
     BAD_POINTS_MAX,
     DEADLINE_S,
-    Means,
-    Report,
+    SweepOptions,
+    SweepReport,
     sweep,
     sweep_failed_calls,
     sweep_resume,
 )
 
-ROW = "{:<36} {:>6} {:>7} {:>8}  {}\n"
+ROW_FORMAT = "{:<36} {:>6} {:>7} {:>8}  {}\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = _parser()
+    parser = _build_parser()
     parsed = parser.parse_intermixed_args(arguments)
     if parsed.failed_calls and not (parsed.redis or parsed.redis_url):
         parser.error("--failed-calls needs a store that can be out of reach: --redis")
-    scenarios: Sequence[Scenario] = locate(parsed.scenarios)()
+    scenarios: Sequence[Scenario] = import_function(parsed.scenarios)()
     wanted = [each for each in scenarios if not parsed.names or each.name in parsed.names]
     for scenario in wanted:
         build_graph(scenario.workflow)  # imports what templates need, once for all children
     with ExitStack() as stack:
-        means = Means(
-            storage=_storage(parsed, stack),
+        means = SweepOptions(
+            storage=_open_storage(parsed, stack),
             deadline_s=parsed.deadline,
             bad_points_max=parsed.bad_points,
-            every=parsed.every,
+            stride=parsed.every,
         )
         gc.freeze()  # the children share what is here, and need not look at it again
-        _say(ROW.format("scenario", "calls", "points", "seconds", "ends"))
-        outcomes = [_swept(partial(_run(parsed), means=means), each) for each in wanted]
+        _print(ROW_FORMAT.format("scenario", "calls", "points", "seconds", "ends"))
+        outcomes = [
+            _run_sweep(partial(_choose_sweep(parsed), options=means), each) for each in wanted
+        ]
     return 0 if outcomes and all(outcomes) else 1
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m simulation.crash_points")
     parser.add_argument("scenarios", metavar="module:function", help="returns the scenarios")
     parser.add_argument("names", metavar="NAME", nargs="*", help="only these of them")
@@ -97,37 +99,37 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _storage(parsed: argparse.Namespace, stack: ExitStack) -> Storage:
+def _open_storage(parsed: argparse.Namespace, stack: ExitStack) -> CrashPointStorage:
     """The private server, if it is to be one, ends with the stack."""
     url = parsed.redis_url
     if parsed.redis:
         url = stack.enter_context(RedisServer()).url
     if url is None:
-        return DataDirs()
-    from simulation.crash_points.redis import RedisKeys
+        return DataDirStorage()
+    from simulation.crash_points.redis import RedisKeyStorage
 
-    return RedisKeys(url)
+    return RedisKeyStorage(url)
 
 
-def _run(parsed: argparse.Namespace) -> Callable[..., Report]:
+def _choose_sweep(parsed: argparse.Namespace) -> Callable[..., SweepReport]:
     if parsed.failed_calls:
         return sweep_failed_calls
     return sweep if parsed.resume is None else partial(sweep_resume, after=parsed.resume)
 
 
-def _swept(run: Callable[[Scenario], Report], scenario: Scenario) -> bool:
+def _run_sweep(run: Callable[[Scenario], SweepReport], scenario: Scenario) -> bool:
     clock = RealClock()
     begun = clock.monotonic()
     report = run(scenario)
     seconds = f"{clock.monotonic() - begun:.1f}"
     ends = "all equal" if report.is_good else "NOT EQUAL"
-    _say(ROW.format(report.name, report.calls, report.points, seconds, ends))
+    _print(ROW_FORMAT.format(report.name, report.calls, report.points, seconds, ends))
     for problem in report.problems:
-        _say(f"  {problem}\n")
+        _print(f"  {problem}\n")
     return report.is_good
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     sys.stdout.write(text)
     sys.stdout.flush()
 

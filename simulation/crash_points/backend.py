@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from runnel.backends.redis.backend import CALL_S
-from runnel.backends.redis.connection import Arg, Line, Reply
-from runnel.backends.redis.connection_pool import Lines
+from runnel.backends.redis.backend import CALL_TIMEOUT_S
+from runnel.backends.redis.connection import Arg, RedisConnection, Reply
+from runnel.backends.redis.connection_pool import RedisConnectionPool
 from runnel.errors import StoreError
 from runnel.ports import Backend
 from runnel.ports.archive import Archive
@@ -17,28 +17,28 @@ from runnel.ports.clock import Clock
 from runnel.ports.feed import Feed
 from runnel.ports.records import BlobStore, Records, RequestWindows
 from runnel.ports.store import Mailbox, Store, TaskQueue
-from simulation.crash_points.journal import CUT, About, Diary
+from simulation.crash_points.journal import CUT_OFF_MESSAGE, JournalFile, RunJournal
 
 # The moments of a process at which something can happen to it: before each call, and after it if
 # it changes what is stored.
 
-CRASHED = 77
+CRASH_EXIT_CODE = 77
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Disturbance:
-    """At the moment `at` (1-based; None is never) the process ends, or only the call fails."""
+class InjectedFault:
+    """At the moment `point` (1-based; None is never) the process ends, or only the call fails."""
 
-    at: int | None = None
-    is_deadly: bool = True
-
-
-UNDISTURBED = Disturbance()
+    point: int | None = None
+    kills_process: bool = True
 
 
-class Moments:
+NO_FAULT = InjectedFault()
+
+
+class CrashPointCounter:
     """Counts, and disturbs at the moment that was asked for.
 
     A call has two moments: before it is made, and when it has had its effect but whoever waits
@@ -46,45 +46,45 @@ class Moments:
     one that only reads, because it leaves behind what was there before it.
     """
 
-    def __init__(self, diary: Diary, disturbance: Disturbance) -> None:
+    def __init__(self, journal: RunJournal, fault: InjectedFault) -> None:
         self.calls = 0
-        self.passed = 0
-        self._diary = diary
-        self._disturbance = disturbance
-        self._is_over = False
+        self.points = 0
+        self._journal = journal
+        self._fault = fault
+        self._is_disabled = False
 
-    async def around(
-        self, call: str, work: Callable[[], Awaitable[T]], *, only_reads: bool = False
+    async def run_call(
+        self, name: str, work: Callable[[], Awaitable[T]], *, only_reads: bool = False
     ) -> T:
         self.calls += 1
-        self._pass("before", call)
+        self._reach_point("before", name)
         if only_reads:
             return await work()
         try:
             answer = await work()
         except Exception:
-            self._pass("after", call)
+            self._reach_point("after", name)
             raise
-        self._pass("after", call)
+        self._reach_point("after", name)
         return answer
 
-    def end(self) -> None:
+    def disable(self) -> None:
         """Calls that fail from now on prove nothing: nobody is left to go on."""
-        self._is_over = not self._disturbance.is_deadly
+        self._is_disabled = not self._fault.kills_process
 
-    def _pass(self, when: str, call: str) -> None:
-        if self._is_over:
+    def _reach_point(self, when: str, name: str) -> None:
+        if self._is_disabled:
             return
-        self.passed += 1
-        if self.passed == self._disturbance.at:
-            self._diary.note(About.MOMENT, f"{when} {call}")
-            if self._disturbance.is_deadly:
-                os._exit(CRASHED)
-            raise StoreError(f"{CUT}: {when} {call}")
+        self.points += 1
+        if self.points == self._fault.point:
+            self._journal.append(JournalFile.POINTS, f"{when} {name}")
+            if self._fault.kills_process:
+                os._exit(CRASH_EXIT_CODE)
+            raise StoreError(f"{CUT_OFF_MESSAGE}: {when} {name}")
 
 
 # Not all that there are, but all of which a life has many.
-_READS = frozenset(
+_READ_ONLY_CALLS = frozenset(
     {
         "archive.get_definition",
         "archive.get_header",
@@ -93,7 +93,7 @@ _READS = frozenset(
         "feed.end",
         "feed.read",
         "store.due_timers",
-        "store.keys_of",
+        "store.list_concurrency_keys",
         "store.load",
         "store.next_due",
         "store.observe",
@@ -107,44 +107,50 @@ _READS = frozenset(
 class CrashingBackend:
     """Every asynchronous method of every port counts; all else passes through."""
 
-    def __init__(self, backend: Backend, moments: Moments) -> None:
-        self.store: Store = _Counted("store", backend.store, moments)
-        self.mailbox: Mailbox = _Counted("mailbox", backend.mailbox, moments)
-        self.tasks: TaskQueue = _Counted("tasks", backend.tasks, moments)
-        self.archive: Archive = _Counted("archive", backend.archive, moments)
-        self.blobs: BlobStore = _Counted("blobs", backend.blobs, moments)
-        self.records: Records = _Counted("records", backend.records, moments)
-        self.windows: RequestWindows = _Counted("windows", backend.windows, moments)
-        self.feed: Feed = _Counted("feed", backend.feed, moments)
+    def __init__(self, backend: Backend, points: CrashPointCounter) -> None:
+        self.store: Store = _CountedPort("store", backend.store, points)
+        self.mailbox: Mailbox = _CountedPort("mailbox", backend.mailbox, points)
+        self.tasks: TaskQueue = _CountedPort("tasks", backend.tasks, points)
+        self.archive: Archive = _CountedPort("archive", backend.archive, points)
+        self.blobs: BlobStore = _CountedPort("blobs", backend.blobs, points)
+        self.records: Records = _CountedPort("records", backend.records, points)
+        self.windows: RequestWindows = _CountedPort("windows", backend.windows, points)
+        self.feed: Feed = _CountedPort("feed", backend.feed, points)
         self._backend = backend
-        self._moments = moments
+        self._points = points
 
-    async def claim_home(self, owner: str) -> int:
-        return await self._moments.around("claim_home", lambda: self._backend.claim_home(owner))
+    async def claim_home_partition(self, owner: str) -> int:
+        return await self._points.run_call(
+            "claim_home_partition", lambda: self._backend.claim_home_partition(owner)
+        )
 
     async def close(self) -> None:
         await self._backend.close()
 
 
-class _Counted:
-    def __init__(self, name: str, part: object, moments: Moments) -> None:
+class _CountedPort:
+    def __init__(self, name: str, part: object, points: CrashPointCounter) -> None:
         self._name = name
         self._part = part
-        self._moments = moments
+        self._points = points
 
     # Any: it stands for whichever port it is asked to be.
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._part, name)
         if not inspect.iscoroutinefunction(found):
             return found
-        call = _counted(f"{self._name}.{name}", found, self._moments)
+        call = _count_method(f"{self._name}.{name}", found, self._points)
         setattr(self, name, call)
         return call
 
 
-def _counted(name: str, method: Callable[..., Any], moments: Moments) -> Callable[..., Any]:
+def _count_method(
+    name: str, method: Callable[..., Any], points: CrashPointCounter
+) -> Callable[..., Any]:
     async def call(*args: Any, **named: Any) -> Any:
-        return await moments.around(name, lambda: method(*args, **named), only_reads=name in _READS)
+        return await points.run_call(
+            name, lambda: method(*args, **named), only_reads=name in _READ_ONLY_CALLS
+        )
 
     return call
 
@@ -154,39 +160,49 @@ def _counted(name: str, method: Callable[..., Any], moments: Moments) -> Callabl
 # Finer than the ports: one call to a port may take several of them.
 
 
-class CrashingLines(Lines):
-    def __init__(self, url: str, clock: Clock, moments: Moments) -> None:
-        super().__init__(url, clock, call_s=CALL_S)
-        self._moments = moments
+class CrashingRedisConnectionPool(RedisConnectionPool):
+    def __init__(self, url: str, clock: Clock, points: CrashPointCounter) -> None:
+        super().__init__(url, clock, call_timeout_s=CALL_TIMEOUT_S)
+        self._points = points
 
-    async def call(self, *args: Arg, under: str | None = None, is_large: bool = False) -> Reply:
-        call = partial(super().call, *args, under=under, is_large=is_large)
-        return await self._moments.around(_name(args), call)
+    async def call(
+        self, *args: Arg, expected_run_id: str | None = None, is_large: bool = False
+    ) -> Reply:
+        call = partial(super().call, *args, expected_run_id=expected_run_id, is_large=is_large)
+        return await self._points.run_call(_format_command(args), call)
 
-    async def run(
+    async def run_script(
         self,
         name: str,
         keys: Sequence[str],
         args: Sequence[Arg],
         *,
-        under: str | None = None,
+        expected_run_id: str | None = None,
         is_large: bool = False,
     ) -> Reply:
-        run = partial(super().run, name, keys, args, under=under, is_large=is_large)
-        return await self._moments.around(name, run)
+        run = partial(
+            super().run_script, name, keys, args, expected_run_id=expected_run_id, is_large=is_large
+        )
+        return await self._points.run_call(name, run)
 
-    async def wait(self, *args: Arg, wait_s: float, under: str | None = None) -> Reply:
-        wait = partial(super().wait, *args, wait_s=wait_s, under=under)
-        return await self._moments.around(f"{_name(args)}, waiting", wait)
+    async def call_blocking(
+        self, *args: Arg, wait_s: float, expected_run_id: str | None = None
+    ) -> Reply:
+        wait = partial(super().call_blocking, *args, wait_s=wait_s, expected_run_id=expected_run_id)
+        return await self._points.run_call(f"{_format_command(args)}, waiting", wait)
 
-    async def listen(
-        self, channel: str, told: Callable[[bytes, bytes], None], *, line: Line | None
-    ) -> Line:
-        listen = partial(super().listen, channel, told, line=line)
-        return await self._moments.around("SUBSCRIBE", listen)
+    async def subscribe(
+        self,
+        channel: str,
+        on_message: Callable[[bytes, bytes], None],
+        *,
+        connection: RedisConnection | None,
+    ) -> RedisConnection:
+        listen = partial(super().subscribe, channel, on_message, connection=connection)
+        return await self._points.run_call("SUBSCRIBE", listen)
 
 
-def _name(args: Sequence[Arg]) -> str:
+def _format_command(args: Sequence[Arg]) -> str:
     """The command, and what kind of key it is about: `XREAD inbox`."""
     keys = [str(arg).split(":")[2] for arg in args if str(arg).count(":") > 1]
     return " ".join([str(args[0]), *keys[:1]])

@@ -9,27 +9,27 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import NoReturn
 
-from runnel.app.engine import Engine, running
-from runnel.app.process_signals import engine_name
-from runnel.client.store_client import Client
+from runnel.app.engine import Engine, run_engine
+from runnel.app.process_signals import build_engine_name
+from runnel.client.store_client import StoreClient
 from runnel.engine.clock import RealClock
-from runnel.engine.liveness import LOOKS_PER_TIMEOUT
+from runnel.engine.liveness import POLLS_PER_TIMEOUT
 from runnel.engine.services.reaper import Reaper
-from runnel.notify.waiter import Ending
+from runnel.notify.waiter import Completion
 from runnel.ports import Backend
 from runnel.ports.archive import ExecutionFilter
-from simulation.crash_points.backend import Disturbance, Moments
-from simulation.crash_points.journal import About, Diary, WarningNotes
-from simulation.crash_points.scenario import Caller, Scenario
-from simulation.crash_points.storage import Storage
-from simulation.crash_points.verdict import all_executions, keep_snapshot
+from simulation.crash_points.backend import CrashPointCounter, InjectedFault
+from simulation.crash_points.journal import JournalFile, RunJournal, WarningRecorder
+from simulation.crash_points.scenario import Scenario, ScenarioCaller
+from simulation.crash_points.storage import CrashPointStorage
+from simulation.crash_points.verdict import read_executions, save_snapshot
 
 # An engine as a process of a deployment has it: all partitions, and an eye on who is dead.
 
-LOOK_AGAIN_S = 0.005
+POLL_INTERVAL_S = 0.005
 
 
-class UnhurriedClock(RealClock):
+class StallTolerantClock(RealClock):
     """Time in which the process itself was held up counts as one step, however long it was.
 
     Times are so short here that a busy machine alone would make a living worker dead: observer
@@ -38,162 +38,171 @@ class UnhurriedClock(RealClock):
 
     def __init__(self, *, step_s_max: float) -> None:
         self._step_s_max = step_s_max
-        self._looked_at = super().monotonic()
+        self._last_read_at = super().monotonic()
         self._passed_s = 0.0
 
     def monotonic(self) -> float:
         now = super().monotonic()
-        self._passed_s += min(now - self._looked_at, self._step_s_max)
-        self._looked_at = now
+        self._passed_s += min(now - self._last_read_at, self._step_s_max)
+        self._last_read_at = now
         return self._passed_s
 
 
 @asynccontextmanager
-async def serving(engine: Engine, *, dead_after_s: float) -> AsyncIterator[None]:
+async def run_shared_engine(engine: Engine, *, dead_after_s: float) -> AsyncIterator[None]:
     """The engine works inside the block, and is drained and closed after it."""
     backend = engine.backend
-    clock = UnhurriedClock(step_s_max=dead_after_s / LOOKS_PER_TIMEOUT)
+    clock = StallTolerantClock(step_s_max=dead_after_s / POLLS_PER_TIMEOUT)
     # A life that ended had not beaten twice: its moments are the same each time.
     reaper = Reaper(
         backend.store,
         backend.tasks,
         clock,
-        engine.hub,
+        engine.event_bus,
         dead_after_s=dead_after_s,
-        heeds_beats=False,
+        allows_grace=False,
     )
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(engine.run(adopts=True))
-            group.create_task(reaper.run(engine.stops.gently))
+            group.create_task(reaper.run(engine.stops.drain))
             try:
                 yield
             finally:
-                engine.stops.gently.set()
+                engine.stops.drain.set()
     finally:
         await backend.close()
 
 
-async def until_alone(engine: Engine, plain: Backend) -> None:
+async def wait_until_sole_owner(engine: Engine, backend: Backend) -> None:
     """Until all that the dead have held is this engine's: what is left then, it has left."""
-    while not await _is_alone(engine, plain):
-        await engine.clock.sleep(LOOK_AGAIN_S)
+    while not await _is_sole_owner(engine, backend):
+        await engine.clock.sleep(POLL_INTERVAL_S)
 
 
-async def _is_alone(engine: Engine, plain: Backend) -> bool:
+async def _is_sole_owner(engine: Engine, backend: Backend) -> bool:
     owned = {lease.partition for lease in engine.leases()}
-    if owned != set(await plain.store.partitions()):
+    if owned != set(await backend.store.partitions()):
         return False
-    return {record.worker for record in await plain.tasks.workers()} <= {engine.name}
+    return {record.worker for record in await backend.tasks.workers()} <= {engine.name}
 
 
 SUBMITTED = "submitted"
 # Only who comes after a dead one has to be quick: the others would find nobody but themselves.
 DEAD_AFTER_S = 0.2
-DEAD_AFTER_S_USUAL = 9.0
+DEAD_AFTER_S_DEFAULT = 9.0
 
 
-async def begin(
-    scenario: Scenario, storage: Storage, diary: Diary, disturbance: Disturbance
+async def run_first_incarnation(
+    scenario: Scenario, storage: CrashPointStorage, journal: RunJournal, fault: InjectedFault
 ) -> None:
     """As `runnel run` does: a new execution, until it is final; then a snapshot of the end."""
-    await _live(scenario, storage, diary, disturbance, resumes=False)
+    await _run_incarnation(scenario, storage, journal, fault, resumes=False)
 
 
-async def resume(
-    scenario: Scenario, storage: Storage, diary: Diary, disturbance: Disturbance
+async def run_resuming_incarnation(
+    scenario: Scenario, storage: CrashPointStorage, journal: RunJournal, fault: InjectedFault
 ) -> None:
     """As `runnel resume` does: whatever is free is taken over, until it is final.
 
     A snapshot of what the crash left comes first, and one of the end after it.
     """
-    await _live(scenario, storage, diary, disturbance, resumes=True)
+    await _run_incarnation(scenario, storage, journal, fault, resumes=True)
 
 
-async def _live(
-    scenario: Scenario, storage: Storage, diary: Diary, disturbance: Disturbance, *, resumes: bool
+async def _run_incarnation(
+    scenario: Scenario,
+    storage: CrashPointStorage,
+    journal: RunJournal,
+    fault: InjectedFault,
+    *,
+    resumes: bool,
 ) -> None:
-    world = storage.world()
-    name = engine_name(world.ids.nonce())
-    logging.getLogger("runnel").addHandler(WarningNotes(diary, name))
-    moments = Moments(diary, disturbance)
-    opened = await storage.open(diary, world, scenario.limits, moments)
+    world = storage.make_world()
+    name = build_engine_name(world.ids.nonce())
+    logging.getLogger("runnel").addHandler(WarningRecorder(journal, name))
+    moments = CrashPointCounter(journal, fault)
+    opened = await storage.open(journal, world, scenario.limits, moments)
     if resumes:
-        keep_snapshot(diary, storage.remains(diary))
-    settings = storage.settings(diary, is_hasty=resumes or not disturbance.is_deadly)
-    engine = Engine(opened.counted, scenario.handlers(diary), world, settings, name=name)
-    caller = Caller(engine, diary)
-    async with _working(engine, storage, resumes=resumes):
+        save_snapshot(journal, storage.summarize(journal))
+    settings = storage.settings(journal, detects_failures_fast=resumes or not fault.kills_process)
+    engine = Engine(opened.instrumented, scenario.handlers(journal), world, settings, name=name)
+    caller = ScenarioCaller(engine, journal)
+    async with _run_engine(engine, storage, resumes=resumes):
         if resumes:
             await engine.recovered.wait()
-        await _play(scenario, caller)
+        await _play_scenario(scenario, caller)
         if storage.is_shared:
-            await until_alone(engine, opened.plain)
-        moments.end()
+            await wait_until_sole_owner(engine, opened.plain)
+        moments.disable()
         # By a client of its own: this is not the caller's, and no call of it is a crash point.
-        observer = Client(opened.plain, world.clock, world.ids, ending_of=lambda _id: Ending())
-        executions = await all_executions(observer)
+        observer = StoreClient(
+            opened.plain, world.clock, world.ids, get_completion=lambda _id: Completion()
+        )
+        executions = await read_executions(observer)
     await opened.plain.close()
-    diary.note(About.COUNT, f"{moments.calls} {moments.passed}")
-    keep_snapshot(diary, storage.remains(diary), executions)
+    journal.append(JournalFile.COUNTS, f"{moments.calls} {moments.points}")
+    save_snapshot(journal, storage.summarize(journal), executions)
 
 
-def _working(
-    engine: Engine, storage: Storage, *, resumes: bool
+def _run_engine(
+    engine: Engine, storage: CrashPointStorage, *, resumes: bool
 ) -> AbstractAsyncContextManager[object]:
     if storage.is_shared:
-        return serving(engine, dead_after_s=DEAD_AFTER_S if resumes else DEAD_AFTER_S_USUAL)
-    return running(engine, adopts=resumes)
+        return run_shared_engine(
+            engine, dead_after_s=DEAD_AFTER_S if resumes else DEAD_AFTER_S_DEFAULT
+        )
+    return run_engine(engine, adopts=resumes)
 
 
-async def _play(scenario: Scenario, caller: Caller) -> None:
-    await caller.insist(lambda: _find_or_submit(scenario, caller))
-    await scenario.acts(caller)
-    await caller.insist(lambda: caller.client.wait(caller.execution_id))
+async def _play_scenario(scenario: Scenario, caller: ScenarioCaller) -> None:
+    await caller.call_until_answered(lambda: _find_or_submit(scenario, caller))
+    await scenario.caller_actions(caller)
+    await caller.call_until_answered(lambda: caller.client.wait(caller.execution_id))
 
 
-async def _find_or_submit(scenario: Scenario, caller: Caller) -> None:
+async def _find_or_submit(scenario: Scenario, caller: ScenarioCaller) -> None:
     """Whoever got no answer, in this life or in the one before, looks whether it is there."""
     page = await caller.client.list_executions(ExecutionFilter(limit=2))
     found = page.headers
     assert len(found) <= 1, f"expected one execution, found {len(found)}"
-    assert found or not caller.was_told(SUBMITTED), "an execution was accepted and is gone"
+    assert found or not caller.has_answer(SUBMITTED), "an execution was accepted and is gone"
     if found:
         caller.execution_id = found[0].execution_id
         return
     caller.execution_id = await caller.client.submit(
         scenario.workflow, scenario.input, is_held=scenario.is_held
     )
-    caller.note_answer(SUBMITTED)
+    caller.record_answer(SUBMITTED)
 
 
 # A process for each life: forked, so that starting one costs milliseconds.
 #
 # Only from a process without threads and without an event loop: a fork copies neither.
 
-ENDED = 0
-BROKEN = 1
+EXIT_OK = 0
+EXIT_FAILED = 1
 
 
-def in_child(live: Callable[[], None], diary: Diary, *, deadline_s: float) -> int:
+def run_in_child(work: Callable[[], None], journal: RunJournal, *, deadline_s: float) -> int:
     """Its exit code: ENDED, BROKEN, what it chose; or minus the signal that ended it.
 
     After `deadline_s` that is SIGALRM. What it raised is noted as a warning.
     """
     pid = os.fork()
     if pid == 0:
-        _live_forked(live, diary, deadline_s)
+        _run_forked(work, journal, deadline_s)
     _, status = os.waitpid(pid, 0)
     return os.waitstatus_to_exitcode(status)
 
 
-def _live_forked(live: Callable[[], None], diary: Diary, deadline_s: float) -> NoReturn:
-    code = BROKEN
+def _run_forked(work: Callable[[], None], journal: RunJournal, deadline_s: float) -> NoReturn:
+    code = EXIT_FAILED
     try:
         signal.setitimer(signal.ITIMER_REAL, deadline_s)
-        live()
-        code = ENDED
+        work()
+        code = EXIT_OK
     except BaseException:  # noqa: BLE001 - the process ends here, whatever it was
-        diary.note(About.WARNINGS, traceback.format_exc())
+        journal.append(JournalFile.WARNINGS, traceback.format_exc())
     finally:
         os._exit(code)

@@ -5,71 +5,76 @@ from typing import Any
 
 from redis import Redis
 
-from runnel.app.engine import World
+from runnel.app.engine import ClockAndIds
 from runnel.backends.redis.backend import RedisBackend
-from runnel.backends.redis.keys import Keys, decode_header
+from runnel.backends.redis.keys import RedisKeyNames, decode_header
 from runnel.core.commands import LIMIT_PREFIX
-from runnel.core.states import EXECUTION_FINAL
-from runnel.engine.clock import RealClock, RealIds
+from runnel.core.states import FINAL_EXECUTION_STATES
+from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.ports.store import CommitLimits
 from runnel.settings.model import Settings
-from simulation.crash_points.backend import CrashingLines, Moments
-from simulation.crash_points.journal import Diary
-from simulation.crash_points.storage import SHUTDOWN_S, Opened, Remains, settled_in
+from simulation.crash_points.backend import CrashingRedisConnectionPool, CrashPointCounter
+from simulation.crash_points.journal import RunJournal
+from simulation.crash_points.storage import (
+    SHUTDOWN_S,
+    OpenedBackends,
+    StorageSummary,
+    find_settled_keys,
+)
 
 # What the keys of a crash point hold: what is settled, and what is left to do.
 
-SCANNED_AT_ONCE = 1_000
+SCAN_COUNT = 1_000
 
 
-def read_remains(client: Redis, keys: Keys) -> Remains:
-    return Remains(
-        settled=list(settled_in(_histories(client, keys))),
-        left_over={name: count for name, count in _left_over(client, keys) if count},
-        dead_letters=_length(client, keys.letters, "XLEN"),
+def read_storage_summary(client: Redis, keys: RedisKeyNames) -> StorageSummary:
+    return StorageSummary(
+        settled=list(find_settled_keys(_read_histories(client, keys))),
+        left_over={name: count for name, count in _count_left_over(client, keys) if count},
+        dead_letters=_count_entries(client, keys.letters, "XLEN"),
     )
 
 
-def found(client: Redis, prefix: str) -> list[bytes]:
+def find_keys(client: Redis, prefix: str) -> list[bytes]:
     """All keys that begin so."""
-    return list(client.scan_iter(match=f"{prefix}*", count=SCANNED_AT_ONCE))
+    return list(client.scan_iter(match=f"{prefix}*", count=SCAN_COUNT))
 
 
-def _histories(client: Redis, keys: Keys) -> Iterator[tuple[str, bytes]]:
-    for key in sorted(found(client, keys.history)):
-        for entry in _ask(client, "LRANGE", key, 0, -1):
+def _read_histories(client: Redis, keys: RedisKeyNames) -> Iterator[tuple[str, bytes]]:
+    for key in sorted(find_keys(client, keys.history)):
+        for entry in _execute(client, "LRANGE", key, 0, -1):
             yield key.decode().removeprefix(keys.history), entry
 
 
-def _left_over(client: Redis, keys: Keys) -> Iterator[tuple[str, int]]:
-    headers = map(decode_header, _ask(client, "HVALS", keys.headers))
-    yield "unfinished executions", sum(each.state not in EXECUTION_FINAL for each in headers)
-    yield "histories of limits", len(found(client, keys.history + LIMIT_PREFIX))
-    partitions = found(client, keys.partition)
-    owned = [_ask(client, "HEXISTS", partition, "owner") for partition in partitions]
+def _count_left_over(client: Redis, keys: RedisKeyNames) -> Iterator[tuple[str, int]]:
+    headers = map(decode_header, _execute(client, "HVALS", keys.headers))
+    yield "unfinished executions", sum(each.state not in FINAL_EXECUTION_STATES for each in headers)
+    yield "histories of limits", len(find_keys(client, keys.history + LIMIT_PREFIX))
+    partitions = find_keys(client, keys.partition)
+    owned = [_execute(client, "HEXISTS", partition, "owner") for partition in partitions]
     yield "partitions with an owner", sum(owned)
-    yield "unconsumed messages", _length(client, keys.inbox, "XLEN")
-    yield "timers", _length(client, keys.timers, "ZCARD")
-    yield "attempts of timers", _length(client, keys.attempts, "HLEN")
-    yield "running executions", _length(client, keys.running, "ZCARD")
-    yield "concurrency keys", _length(client, keys.limits, "SCARD")
-    yield "queued tasks", _length(client, keys.tasks, "XLEN")
-    yield "tasks that are out", _length(client, keys.out, "HLEN")
-    yield "held tasks", _length(client, keys.held, "HLEN")
-    yield "dropped tasks", _length(client, keys.dropped, "XLEN")
-    yield "workers", _length(client, keys.workers, "HLEN")
-    yield "descriptions of workers", _length(client, keys.about, "HLEN")
-    yield "orchestrators", _length(client, keys.orchestrators, "HLEN")
+    yield "unconsumed messages", _count_entries(client, keys.inbox, "XLEN")
+    yield "timers", _count_entries(client, keys.timers, "ZCARD")
+    yield "attempts of timers", _count_entries(client, keys.attempts, "HLEN")
+    yield "running executions", _count_entries(client, keys.running, "ZCARD")
+    yield "concurrency keys", _count_entries(client, keys.limits, "SCARD")
+    yield "queued tasks", _count_entries(client, keys.tasks, "XLEN")
+    yield "tasks that are out", _count_entries(client, keys.task_locations, "HLEN")
+    yield "held tasks", _count_entries(client, keys.held, "HLEN")
+    yield "dropped tasks", _count_entries(client, keys.dropped, "XLEN")
+    yield "workers", _count_entries(client, keys.workers, "HLEN")
+    yield "descriptions of workers", _count_entries(client, keys.about, "HLEN")
+    yield "orchestrators", _count_entries(client, keys.orchestrators, "HLEN")
 
 
-def _length(client: Redis, key: str, command: str) -> int:
+def _count_entries(client: Redis, key: str, command: str) -> int:
     """Of one key; of all that begin so, if it is a prefix."""
-    names = found(client, key) if key.endswith(":") else [key]
-    return sum(_ask(client, command, name) for name in names)
+    names = find_keys(client, key) if key.endswith(":") else [key]
+    return sum(_execute(client, command, name) for name in names)
 
 
 # Any: what Redis answers has the shape of the command.
-def _ask(client: Redis, *command: bytes | str | int) -> Any:
+def _execute(client: Redis, *command: bytes | str | int) -> Any:
     return client.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py's gap
 
 
@@ -78,17 +83,17 @@ PARTITIONS = 2
 EXECUTION_ID = "sweptexecution"
 # Only one process lives at a time, so nobody takes the lease of one that is held up for a while.
 LEASE_S = 0.1
-BEAT_S = 0.02
+HEARTBEAT_INTERVAL_S = 0.02
 
 
-class OneExecution(RealIds):
+class FixedExecutionIds(RandomIdGenerator):
     """The same id in every process, so that a point is the same moment each time."""
 
     def execution_id(self) -> str:
         return EXECUTION_ID
 
 
-class RedisKeys:
+class RedisKeyStorage:
     """One server for the whole sweep; a point leaves nothing there."""
 
     is_shared = True
@@ -96,39 +101,47 @@ class RedisKeys:
     def __init__(self, url: str) -> None:
         self._url = url
 
-    def world(self) -> World:
-        return World(RealClock(), OneExecution())
+    def make_world(self) -> ClockAndIds:
+        return ClockAndIds(RealClock(), FixedExecutionIds())
 
-    def settings(self, diary: Diary, *, is_hasty: bool) -> Settings:
+    def settings(self, journal: RunJournal, *, detects_failures_fast: bool) -> Settings:
         """Who is not hasty ends before its first beat: its moments are the same each time."""
-        if not is_hasty:
+        if not detects_failures_fast:
             return Settings(shutdown_timeout_s=SHUTDOWN_S)
-        return Settings(lease_s=LEASE_S, heartbeat_interval_s=BEAT_S, shutdown_timeout_s=SHUTDOWN_S)
+        return Settings(
+            lease_s=LEASE_S,
+            heartbeat_interval_s=HEARTBEAT_INTERVAL_S,
+            shutdown_timeout_s=SHUTDOWN_S,
+        )
 
     async def open(
-        self, diary: Diary, world: World, limits: CommitLimits, moments: Moments
-    ) -> Opened:
+        self,
+        journal: RunJournal,
+        world: ClockAndIds,
+        limits: CommitLimits,
+        points: CrashPointCounter,
+    ) -> OpenedBackends:
         clock, ids = world.clock, world.ids
         plain = await RedisBackend.open(
-            self._url, clock=clock, ids=ids, partitions=PARTITIONS, prefix=_prefix(diary)
+            self._url, clock=clock, ids=ids, partitions=PARTITIONS, prefix=_get_prefix(journal)
         )
-        lines = CrashingLines(self._url, clock, moments)
+        lines = CrashingRedisConnectionPool(self._url, clock, points)
         counted = RedisBackend(lines, plain.keys, plain.layout, clock=clock, ids=ids, limits=limits)
-        return Opened(counted, plain)
+        return OpenedBackends(counted, plain)
 
-    def remains(self, diary: Diary) -> Remains:
+    def summarize(self, journal: RunJournal) -> StorageSummary:
         with self._client() as client:
-            return read_remains(client, Keys(_prefix(diary)))
+            return read_storage_summary(client, RedisKeyNames(_get_prefix(journal)))
 
-    def copy(self, source: Diary, target: Diary) -> None:
-        old, new = _prefix(source).encode(), _prefix(target).encode()
+    def copy(self, source: RunJournal, target: RunJournal) -> None:
+        old, new = _get_prefix(source).encode(), _get_prefix(target).encode()
         with self._client() as client:
-            for key in found(client, _prefix(source)):
+            for key in find_keys(client, _get_prefix(source)):
                 client.copy(key, key.replace(old, new, 1))
 
-    def remove(self, diary: Diary) -> None:
+    def remove(self, journal: RunJournal) -> None:
         with self._client() as client:
-            keys = found(client, _prefix(diary))
+            keys = find_keys(client, _get_prefix(journal))
             if keys:
                 client.delete(*keys)
 
@@ -137,5 +150,5 @@ class RedisKeys:
         return Redis.from_url(self._url)
 
 
-def _prefix(diary: Diary) -> str:
-    return diary.folder.name
+def _get_prefix(journal: RunJournal) -> str:
+    return journal.folder.name

@@ -8,58 +8,58 @@ from dataclasses import dataclass
 
 from runnel.app.engine import Engine
 from runnel.authoring.registry import HandlerRegistry
-from runnel.client.store_client import Client
+from runnel.client.store_client import StoreClient
 from runnel.core.events import NodeCancelled, NodeCompleted, NodeFailed, NodeSkipped, NodeWaits
 from runnel.core.ids import ExecutionId
-from runnel.core.states import NODE_FINAL, NodeState
+from runnel.core.states import FINAL_NODE_STATES, NodeState
 from runnel.core.values import Json
 from runnel.core.workflow import Workflow
 from runnel.errors import StoreError, WrongStateError
-from runnel.notify.hub import Happened, Started
+from runnel.notify.event_bus import CommittedEvents, StartedTask
 from runnel.ports.store import CommitLimits
-from simulation.crash_points.journal import About, Diary
+from simulation.crash_points.journal import JournalFile, RunJournal
 
 # Whoever submitted the execution: comes back after a crash, repeats what got no answer.
 
-ASKED_AGAIN_S = 0.02
-LOOKED_AGAIN_S = 0.3
+RETRY_DELAY_S = 0.02
+POLL_INTERVAL_S = 0.3
 
-_REACHED = (NodeWaits, NodeCompleted, NodeFailed, NodeSkipped, NodeCancelled)
-_STANDS_STILL = NODE_FINAL | {NodeState.WAITING}
+_REACHED_EVENTS = (NodeWaits, NodeCompleted, NodeFailed, NodeSkipped, NodeCancelled)
+_REACHED_STATES = FINAL_NODE_STATES | {NodeState.WAITING}
 
 
-class Caller:
+class ScenarioCaller:
     """`execution_id` is that of the one execution of the scenario."""
 
-    def __init__(self, engine: Engine, diary: Diary) -> None:
-        self.client: Client = engine.client
+    def __init__(self, engine: Engine, journal: RunJournal) -> None:
+        self.client: StoreClient = engine.client
         self.execution_id = ExecutionId("")
         self._clock = engine.clock
-        self._diary = diary
-        self._answered = frozenset(diary.read(About.ANSWERS))
+        self._journal = journal
+        self._answered = frozenset(journal.read(JournalFile.ANSWERS))
         self._reached: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
-        engine.hub.watch(self._see)
+        engine.event_bus.watch(self._on_notification)
 
-    def was_told(self, what: str) -> bool:
+    def has_answer(self, name: str) -> bool:
         """Whether an earlier process had answered it: then it must be stored."""
-        return what in self._answered
+        return name in self._answered
 
-    async def once(self, what: str, call: Callable[[], Awaitable[object]]) -> None:
+    async def call_once(self, name: str, call: Callable[[], Awaitable[object]]) -> None:
         """Makes the call unless it was answered before; an execution that is over needs it no more.
 
         It may have had its effect all the same, when the process ended before the answer: it has
         to be one that can be repeated.
         """
-        if self.was_told(what):
+        if self.has_answer(name):
             return
         with suppress(WrongStateError):
-            await self.insist(call)
-        self.note_answer(what)
+            await self.call_until_answered(call)
+        self.record_answer(name)
 
-    def note_answer(self, what: str) -> None:
-        self._diary.note(About.ANSWERS, what)
+    def record_answer(self, name: str) -> None:
+        self._journal.append(JournalFile.ANSWERS, name)
 
-    async def insist(self, call: Callable[[], Awaitable[object]]) -> None:
+    async def call_until_answered(self, call: Callable[[], Awaitable[object]]) -> None:
         """Makes the call again, for as long as the store can't be reached."""
         while True:
             try:
@@ -68,40 +68,41 @@ class Caller:
             except StoreError as error:
                 if not error.retryable:
                     raise
-            await self._clock.sleep(ASKED_AGAIN_S)
+            await self._clock.sleep(RETRY_DELAY_S)
 
-    async def until_reached(self, node_id: str) -> None:
+    async def wait_until_reached(self, node_id: str) -> None:
         """Until the node's code runs here, or it waits, or it is settled."""
-        await self.insist(lambda: self._look_until_reached(node_id))
+        await self.call_until_answered(lambda: self._poll_until_reached(node_id))
 
-    async def _look_until_reached(self, node_id: str) -> None:
+    async def _poll_until_reached(self, node_id: str) -> None:
         """Nobody is told of a commit whose answer did not come: so it looks now and then."""
         while True:
             view = await self.client.get(self.execution_id)
-            if view.nodes[node_id].state in _STANDS_STILL:
+            if view.nodes[node_id].state in _REACHED_STATES:
                 return
-            if await self._clock.wait(self._reached[node_id], LOOKED_AGAIN_S):
+            if await self._clock.wait(self._reached[node_id], POLL_INTERVAL_S):
                 return
 
-    def _see(self, what: Happened | Started) -> None:
-        if isinstance(what, Started):
-            self._reached[what.token.node_id].set()
+    def _on_notification(self, notification: CommittedEvents | StartedTask) -> None:
+        if isinstance(notification, StartedTask):
+            self._reached[notification.token.node_id].set()
             return
-        for event in what.events:
-            if isinstance(event, _REACHED):
+        for event in notification.events:
+            if isinstance(event, _REACHED_EVENTS):
                 self._reached[event.node].set()
 
 
-_LIMITS = CommitLimits()
+_DEFAULT_LIMITS = CommitLimits()
 
 
-async def _only_waits(caller: Caller) -> None:
+async def _do_nothing(caller: ScenarioCaller) -> None:
     """Most workflows need nothing but to be submitted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """`acts` is called once the execution is submitted, and again in the process that resumes.
+    """`caller_actions` is called once the execution is submitted, and again in the process that
+    resumes.
 
     Its end must not depend on timing: two nodes that race give two ends. Small `limits` cut what
     is decided at once into several commits, with a crash point between them.
@@ -109,8 +110,8 @@ class Scenario:
 
     name: str
     workflow: Workflow
-    handlers: Callable[[Diary], HandlerRegistry]
+    handlers: Callable[[RunJournal], HandlerRegistry]
     input: Json = None
     is_held: bool = False
-    limits: CommitLimits = _LIMITS
-    acts: Callable[[Caller], Awaitable[None]] = _only_waits
+    limits: CommitLimits = _DEFAULT_LIMITS
+    caller_actions: Callable[[ScenarioCaller], Awaitable[None]] = _do_nothing

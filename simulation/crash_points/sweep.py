@@ -11,12 +11,17 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
-from simulation.crash_points.backend import CRASHED, UNDISTURBED, Disturbance
-from simulation.crash_points.incarnation import ENDED, begin, in_child, resume
-from simulation.crash_points.journal import About, Diary
+from simulation.crash_points.backend import CRASH_EXIT_CODE, NO_FAULT, InjectedFault
+from simulation.crash_points.incarnation import (
+    EXIT_OK,
+    run_first_incarnation,
+    run_in_child,
+    run_resuming_incarnation,
+)
+from simulation.crash_points.journal import JournalFile, RunJournal
 from simulation.crash_points.scenario import Scenario
-from simulation.crash_points.storage import DataDirs, Storage
-from simulation.crash_points.verdict import Snapshot, problems_of, read_snapshots
+from simulation.crash_points.storage import CrashPointStorage, DataDirStorage
+from simulation.crash_points.verdict import Snapshot, find_problems, read_snapshots
 
 DEADLINE_S = 20.0
 # A broken engine breaks everywhere: the first few places tell enough.
@@ -26,14 +31,18 @@ EARLY_ENDS_MAX = 3
 _SOCKETS = shutil.ignore_patterns("*.sock")
 
 
-class Life(Protocol):
+class Incarnation(Protocol):
     def __call__(
-        self, scenario: Scenario, storage: Storage, diary: Diary, disturbance: Disturbance
+        self,
+        scenario: Scenario,
+        storage: CrashPointStorage,
+        journal: RunJournal,
+        fault: InjectedFault,
     ) -> Coroutine[Any, Any, None]: ...
 
 
 @dataclass(slots=True, kw_only=True)
-class Report:
+class SweepReport:
     """`calls` to the store in an undisturbed life, and at how many `points` it was disturbed."""
 
     name: str
@@ -47,144 +56,160 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Means:
+class SweepOptions:
     """`deadline_s` is how long one process may take before it counts as hanging.
 
-    Only each `every`-th moment is tried: an even number would leave out one side of the calls.
+    Only each `stride`-th moment is tried: an even number would leave out one side of the calls.
     """
 
-    storage: Storage = field(default_factory=DataDirs)
+    storage: CrashPointStorage = field(default_factory=DataDirStorage)
     deadline_s: float = DEADLINE_S
     bad_points_max: int = BAD_POINTS_MAX
-    every: int = 1
+    stride: int = 1
 
 
-USUAL = Means()
+DEFAULT_OPTIONS = SweepOptions()
 
 
-def sweep(scenario: Scenario, means: Means = USUAL) -> Report:
+def sweep(scenario: Scenario, options: SweepOptions = DEFAULT_OPTIONS) -> SweepReport:
     """Ends the process that begins the execution at each of its moments."""
-    return _Sweep(scenario, means, begin).run()
+    return _PointSweep(scenario, options, run_first_incarnation).run()
 
 
-def sweep_failed_calls(scenario: Scenario, means: Means = USUAL) -> Report:
+def sweep_failed_calls(scenario: Scenario, options: SweepOptions = DEFAULT_OPTIONS) -> SweepReport:
     """Lets one call of the process fail instead, not made or made without an answer.
 
     It goes on by itself: no other one comes after it. Only for storage that can be out of reach.
     """
-    return _Sweep(scenario, means, begin, is_deadly=False).run()
+    return _PointSweep(scenario, options, run_first_incarnation, kills_process=False).run()
 
 
-def sweep_resume(scenario: Scenario, means: Means = USUAL, *, after: float) -> Report:
+def sweep_resume(
+    scenario: Scenario, options: SweepOptions = DEFAULT_OPTIONS, *, after: float
+) -> SweepReport:
     """The first process ends `after` this share of its moments, the second at each of its own."""
-    return _Sweep(scenario, means, resume).run(after=after)
+    return _PointSweep(scenario, options, run_resuming_incarnation).run(after=after)
 
 
-class _Sweep:
+class _PointSweep:
     def __init__(
-        self, scenario: Scenario, means: Means, life: Life, *, is_deadly: bool = True
+        self,
+        scenario: Scenario,
+        options: SweepOptions,
+        incarnation: Incarnation,
+        *,
+        kills_process: bool = True,
     ) -> None:
         self._scenario = scenario
-        self._means = means
-        self._life = life
-        self._is_deadly = is_deadly
-        self._report = Report(name=scenario.name)
+        self._options = options
+        self._incarnation = incarnation
+        self._kills_process = kills_process
+        self._report = SweepReport(name=scenario.name)
 
-    def run(self, *, after: float | None = None) -> Report:
-        measured = self._measure()
+    def run(self, *, after: float | None = None) -> SweepReport:
+        measured = self._run_undisturbed()
         if measured is not None:
             undisturbed, moments = measured
-            with self._place() as start:
-                if after is None or self._end_first(start, max(1, round(after * moments))):
-                    self._sweep(start, undisturbed)
+            with self._open_journal() as start:
+                if after is None or self._crash_first(start, max(1, round(after * moments))):
+                    self._run_points(start, undisturbed)
         return self._report
 
-    def _measure(self) -> tuple[Snapshot, int] | None:
+    def _run_undisturbed(self) -> tuple[Snapshot, int] | None:
         """The end of an undisturbed run, and how many moments it has; None when it goes wrong."""
-        with self._place() as diary:
-            code = self._live(begin, diary, UNDISTURBED)
-            self._report.problems += _failure(code, diary)
-            if code != ENDED:
+        with self._open_journal() as diary:
+            code = self._run_incarnation(run_first_incarnation, diary, NO_FAULT)
+            self._report.problems += _describe_failure(code, diary)
+            if code != EXIT_OK:
                 return None
             undisturbed = read_snapshots(diary)[-1]
-            _, moments = _counted(diary)
-        self._report.problems += problems_of(undisturbed, crashes=(), undisturbed=undisturbed)
+            _, moments = _read_counts(diary)
+        self._report.problems += find_problems(undisturbed, crashes=(), undisturbed=undisturbed)
         return undisturbed, moments
 
-    def _end_first(self, diary: Diary, at: int) -> bool:
+    def _crash_first(self, diary: RunJournal, at: int) -> bool:
         self._report.name += f", resumed after {at}"
-        is_ended = self._live(begin, diary, Disturbance(at=at)) == CRASHED
+        is_ended = (
+            self._run_incarnation(run_first_incarnation, diary, InjectedFault(point=at))
+            == CRASH_EXIT_CODE
+        )
         if not is_ended:
             self._report.problems.append(f"the first process never came to moment {at}")
         return is_ended
 
-    def _sweep(self, start: Diary, undisturbed: Snapshot) -> None:
+    def _run_points(self, start: RunJournal, undisturbed: Snapshot) -> None:
         """Lives in copies of `start`, until they end before the moment meant for them.
 
         Several in a row, because where timers are, a life may have a few moments less than the
         one before.
         """
         bad_points = early_ends = 0
-        for at in count(1, self._means.every):
-            with self._place() as diary:
+        for at in count(1, self._options.stride):
+            with self._open_journal() as diary:
                 shutil.copytree(start.folder, diary.folder, ignore=_SOCKETS, dirs_exist_ok=True)
-                self._means.storage.copy(start, diary)
-                is_reached, is_good = self._try(diary, at, undisturbed)
+                self._options.storage.copy(start, diary)
+                is_reached, is_good = self._run_point(diary, at, undisturbed)
             bad_points += not is_good
             early_ends = 0 if is_reached else early_ends + 1
-            if early_ends == EARLY_ENDS_MAX or bad_points >= self._means.bad_points_max:
+            if early_ends == EARLY_ENDS_MAX or bad_points >= self._options.bad_points_max:
                 return
 
-    def _try(self, diary: Diary, at: int, undisturbed: Snapshot) -> tuple[bool, bool]:
+    def _run_point(self, diary: RunJournal, at: int, undisturbed: Snapshot) -> tuple[bool, bool]:
         """Whether the life got as far as `at`, and whether all was well in the end."""
-        before = diary.read(About.MOMENT)
-        code = self._live(self._life, diary, Disturbance(at=at, is_deadly=self._is_deadly))
-        moments = diary.read(About.MOMENT)
+        before = diary.read(JournalFile.POINTS)
+        code = self._run_incarnation(
+            self._incarnation, diary, InjectedFault(point=at, kills_process=self._kills_process)
+        )
+        moments = diary.read(JournalFile.POINTS)
         is_reached = len(moments) > len(before)
         self._report.points += is_reached
-        if not is_reached and code == ENDED:
-            self._report.calls = max(self._report.calls, _counted(diary)[0])
-        problems = self._aftermath(diary, code, undisturbed)
+        if not is_reached and code == EXIT_OK:
+            self._report.calls = max(self._report.calls, _read_counts(diary)[0])
+        problems = self._check_recovery(diary, code, undisturbed)
         place = f"point {at}, {' then '.join(moments) or 'not reached'}"
         self._report.problems += [f"{place}: {problem}" for problem in problems]
         return is_reached, not problems
 
-    def _aftermath(self, diary: Diary, code: int, undisturbed: Snapshot) -> list[str]:
-        if code == CRASHED:
-            code = self._live(resume, diary, UNDISTURBED)
-        failure = _failure(code, diary)
-        if code != ENDED:
+    def _check_recovery(self, diary: RunJournal, code: int, undisturbed: Snapshot) -> list[str]:
+        if code == CRASH_EXIT_CODE:
+            code = self._run_incarnation(run_resuming_incarnation, diary, NO_FAULT)
+        failure = _describe_failure(code, diary)
+        if code != EXIT_OK:
             return failure
         *crashes, end = read_snapshots(diary)
-        return failure + problems_of(end, crashes=crashes, undisturbed=undisturbed)
+        return failure + find_problems(end, crashes=crashes, undisturbed=undisturbed)
 
-    def _live(self, life: Life, diary: Diary, disturbance: Disturbance) -> int:
-        return in_child(
-            lambda: asyncio.run(life(self._scenario, self._means.storage, diary, disturbance)),
+    def _run_incarnation(
+        self, incarnation: Incarnation, diary: RunJournal, disturbance: InjectedFault
+    ) -> int:
+        return run_in_child(
+            lambda: asyncio.run(
+                incarnation(self._scenario, self._options.storage, diary, disturbance)
+            ),
             diary,
-            deadline_s=self._means.deadline_s,
+            deadline_s=self._options.deadline_s,
         )
 
     @contextmanager
-    def _place(self) -> Iterator[Diary]:
+    def _open_journal(self) -> Iterator[RunJournal]:
         """For one point: what it leaves is removed."""
         with tempfile.TemporaryDirectory(prefix="runnel-") as folder:
-            diary = Diary(Path(folder))
+            diary = RunJournal(Path(folder))
             try:
                 yield diary
             finally:
-                self._means.storage.remove(diary)
+                self._options.storage.remove(diary)
 
 
-def _counted(diary: Diary) -> tuple[int, int]:
+def _read_counts(journal: RunJournal) -> tuple[int, int]:
     """Calls and moments of the last life that came to its end."""
-    calls, moments = diary.read(About.COUNT)[-1].split()
+    calls, moments = journal.read(JournalFile.COUNTS)[-1].split()
     return int(calls), int(moments)
 
 
-def _failure(code: int, diary: Diary) -> list[str]:
-    warnings = [f"warned: {line}" for line in diary.read(About.WARNINGS)]
-    if code == ENDED:
+def _describe_failure(code: int, journal: RunJournal) -> list[str]:
+    warnings = [f"warned: {line}" for line in journal.read(JournalFile.WARNINGS)]
+    if code == EXIT_OK:
         return warnings
     hangs = code == -signal.SIGALRM
     return ["a process hangs" if hangs else f"a process ended with {code}", *warnings]

@@ -6,133 +6,139 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from runnel.client.store_client import Client
-from runnel.core.ids import root_of
+from runnel.client.store_client import StoreClient
+from runnel.core.ids import get_root_id
 from runnel.core.values import Json
 from runnel.core.workflow import SLEEP, Workflow
 from runnel.ports.archive import ExecutionFilter
 from runnel.views.execution import ExecutionView
-from simulation.crash_points.journal import About, Diary
-from simulation.crash_points.storage import Remains
+from simulation.crash_points.journal import JournalFile, RunJournal
+from simulation.crash_points.storage import StorageSummary
 
 # What a crash point holds: how its executions stand, what is settled, and what is left to do.
 
 EXECUTIONS_MAX = 1_000
 TEXT_CHARS_MAX = 1_000
-ROOT = "ROOT"
+ROOT_PLACEHOLDER = "ROOT"
 
 
-class Snapshot(Remains, frozen=True, kw_only=True):
+class Snapshot(StorageSummary, frozen=True, kw_only=True):
     """`settled` names nodes and items by their idempotency key, as the lines of `runs` do."""
 
     executions: dict[str, Json]
     runs: list[str]
 
 
-def keep_snapshot(
-    diary: Diary, remains: Remains, executions: dict[str, Json] | None = None
+def save_snapshot(
+    journal: RunJournal, summary: StorageSummary, executions: dict[str, Json] | None = None
 ) -> None:
     """Added to the diary as the last one so far."""
     snapshot = Snapshot(
         executions=executions or {},
-        settled=remains.settled,
-        runs=diary.read(About.RUNS),
-        left_over=remains.left_over,
-        dead_letters=remains.dead_letters,
+        settled=summary.settled,
+        runs=journal.read(JournalFile.RUNS),
+        left_over=summary.left_over,
+        dead_letters=summary.dead_letters,
     )
-    diary.note(About.SNAPSHOTS, msgspec.json.encode(snapshot).decode())
+    journal.append(JournalFile.SNAPSHOTS, msgspec.json.encode(snapshot).decode())
 
 
-def read_snapshots(diary: Diary) -> list[Snapshot]:
-    return [msgspec.json.decode(line, type=Snapshot) for line in diary.read(About.SNAPSHOTS)]
+def read_snapshots(journal: RunJournal) -> list[Snapshot]:
+    return [
+        msgspec.json.decode(line, type=Snapshot) for line in journal.read(JournalFile.SNAPSHOTS)
+    ]
 
 
-async def all_executions(client: Client) -> dict[str, Json]:
+async def read_executions(client: StoreClient) -> dict[str, Json]:
     """All that a crash may not change of them: not the moments, and not the attempts it took."""
     wanted = ExecutionFilter(with_children=True, limit=EXECUTIONS_MAX)
     found: dict[str, Json] = {}
     for header in await client.list_executions(wanted):
         id_ = header.execution_id
-        root = root_of(id_)
+        root = get_root_id(id_)
         execution = await client.load(id_)
-        found[id_.replace(root, ROOT)] = _comparable(
+        found[id_.replace(root, ROOT_PLACEHOLDER)] = _make_comparable(
             await client.get(id_), execution.graph.workflow, root
         )
     return found
 
 
-def _comparable(view: ExecutionView, workflow: Workflow, root: str) -> Json:
+def _make_comparable(view: ExecutionView, workflow: Workflow, root: str) -> Json:
     sleeps = {str(node.id) for node in workflow.nodes if node.handler == SLEEP}
     nodes = {
         node_id: {
             "state": node.state,
             # How long it slept is no result, and differs each time.
-            "output": None if node_id in sleeps else _short(node.output, root),
-            "error": _short(node.error, root),
-            "reason": _short(node.reason, root),
+            "output": None if node_id in sleeps else _shorten(node.output, root),
+            "error": _shorten(node.error, root),
+            "reason": _shorten(node.reason, root),
             "items": [node.items_settled, node.items],
         }
         for node_id, node in view.nodes.items()
     }
     return {
         "state": view.status,
-        "input": _short(view.input, root),
-        "output": _short(view.output, root),
-        "error": _short(view.error, root),
+        "input": _shorten(view.input, root),
+        "output": _shorten(view.output, root),
+        "error": _shorten(view.error, root),
         "nodes": nodes,
     }
 
 
-def _short(value: Json, root: str) -> str:
+def _shorten(value: Json, root: str) -> str:
     """Large values by their hash; ids are new in every run."""
-    text = msgspec.json.encode(value, order="deterministic").decode().replace(root, ROOT)
+    text = (
+        msgspec.json.encode(value, order="deterministic").decode().replace(root, ROOT_PLACEHOLDER)
+    )
     if len(text) <= TEXT_CHARS_MAX:
         return text
     return f"{len(text)} characters, {hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def problems_of(end: Snapshot, *, crashes: Sequence[Snapshot], undisturbed: Snapshot) -> list[str]:
+def find_problems(
+    end: Snapshot, *, crashes: Sequence[Snapshot], undisturbed: Snapshot
+) -> list[str]:
     """One sentence each; `crashes` are what the data dir held when each process had ended."""
     return [
-        *_differences("executions", undisturbed.executions, end.executions),
-        *_differences("dead letters", undisturbed.dead_letters, end.dead_letters),
+        *_find_differences("executions", undisturbed.executions, end.executions),
+        *_find_differences("dead letters", undisturbed.dead_letters, end.dead_letters),
         *(f"left over: {count} {name}" for name, count in end.left_over.items()),
-        *_repeated_attempts(end.runs),
-        *(problem for crash in crashes for problem in _run_again(crash, end)),
-        *_wrong_counts(undisturbed, end, crashes=len(crashes)),
+        *_find_repeated_attempts(end.runs),
+        *(problem for crash in crashes for problem in _find_repeated_nodes(crash, end)),
+        *_find_wrong_counts(undisturbed, end, crashes=len(crashes)),
     ]
 
 
-def _differences(path: str, expected: Json, found: Json) -> Iterator[str]:
+def _find_differences(path: str, expected: Json, found: Json) -> Iterator[str]:
     if isinstance(expected, dict) and isinstance(found, dict):
         for key in sorted(expected.keys() | found.keys()):
-            yield from _differences(f"{path}.{key}", expected.get(key), found.get(key))
+            yield from _find_differences(f"{path}.{key}", expected.get(key), found.get(key))
     elif expected != found:
         yield f"{path}: expected {expected}, found {found}"
 
 
-def _repeated_attempts(runs: Sequence[str]) -> Iterator[str]:
+def _find_repeated_attempts(runs: Sequence[str]) -> Iterator[str]:
     for run, count in Counter(runs).items():
         if count > 1:
             yield f"one attempt ran {count} times: {run}"
 
 
-def _run_again(crash: Snapshot, end: Snapshot) -> Iterator[str]:
+def _find_repeated_nodes(crash: Snapshot, end: Snapshot) -> Iterator[str]:
     """What was settled in the store when the process ended is not run by its successor."""
-    before, after = _by_key(crash.runs), _by_key(end.runs)
+    before, after = _count_by_key(crash.runs), _count_by_key(end.runs)
     for key in crash.settled:
         if after[key] > before[key]:
             yield f"{key} was settled when the process ended, and ran again"
 
 
-def _wrong_counts(undisturbed: Snapshot, end: Snapshot, *, crashes: int) -> Iterator[str]:
+def _find_wrong_counts(undisturbed: Snapshot, end: Snapshot, *, crashes: int) -> Iterator[str]:
     """A crash costs each node that runs at all one more run at most; none is left out.
 
     Attempts that were issued and never began count too: a node that fails twice before it
     succeeds may run less often than in an undisturbed run.
     """
-    expected = _by_key(map(_without_root, undisturbed.runs))
-    found = _by_key(map(_without_root, end.runs))
+    expected = _count_by_key(map(_replace_root, undisturbed.runs))
+    found = _count_by_key(map(_replace_root, end.runs))
     for key in sorted(expected.keys() | found.keys()):
         runs_max = expected[key] + crashes if expected[key] else 0
         if found[key] > runs_max:
@@ -141,10 +147,10 @@ def _wrong_counts(undisturbed: Snapshot, end: Snapshot, *, crashes: int) -> Iter
             yield f"{key} never ran"
 
 
-def _without_root(run: str) -> str:
+def _replace_root(run: str) -> str:
     end_of_root = min(run.find(mark) for mark in "./" if mark in run)
-    return ROOT + run[end_of_root:]
+    return ROOT_PLACEHOLDER + run[end_of_root:]
 
 
-def _by_key(runs: Iterable[str]) -> Counter[str]:
+def _count_by_key(runs: Iterable[str]) -> Counter[str]:
     return Counter(run.rpartition(" ")[0] for run in runs)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     )
     from runnel.authoring.documents import load_file
     from runnel.authoring.registry import HandlerRegistry
-    from runnel.client.http_client import Client
+    from runnel.client.http_client import HttpClient as Client
     from runnel.client.sync_client import SyncClient
     from runnel.core.workflow import Cache, RateLimit, RetryPolicy
     from runnel.errors import (
@@ -112,13 +112,16 @@ _HOMES = {
     "workflow": "runnel.app.decorated",
 }
 
+# Classes whose public name differs from the one in their module.
+_CLASSES = {"Client": "HttpClient"}
+
 
 def __getattr__(name: str) -> Any:
     if name == "errors":
         return importlib.import_module("runnel.errors")
     if name not in _HOMES:
         raise AttributeError(f"module 'runnel' has no attribute '{name}'")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
+    value = getattr(importlib.import_module(_HOMES[name]), _CLASSES.get(name, name))
     globals()[name] = value
     return value
 

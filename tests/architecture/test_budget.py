@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.conftest import BUDGET_S, Ledger, part_of
+from tests.conftest import BUDGET_S, TimeBudget, get_part
 
 # Added up over all workers, of which there are three on two cores: eight and a half minutes, with
 # the half that it takes to collect the tests.
@@ -27,7 +27,7 @@ def test_all_budgets_together_stay_far_under_ten_minutes_on_two_cores() -> None:
 
 
 def test_a_part_is_the_folder_below_tests() -> None:
-    assert part_of("tests/unit/core/test_a.py::test_b[tests/e2e]") == "unit"
+    assert get_part("tests/unit/core/test_a.py::test_b[tests/e2e]") == "unit"
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_part_is_the_folder_below_tests() -> None:
 def test_a_part_that_takes_too_long_is_named(
     part: str, seconds: float, factor: float, expected: list[str]
 ) -> None:
-    ledger = Ledger(factor=factor, is_strict=False)
+    ledger = TimeBudget(factor=factor, is_strict=False)
 
     ledger.pytest_runtest_logreport(report(part, seconds=seconds / 2))
     ledger.pytest_runtest_logreport(report(part, seconds=seconds / 2))
@@ -52,7 +52,7 @@ def test_a_part_that_takes_too_long_is_named(
 
 @pytest.mark.parametrize(("seconds", "expected"), [(UNIT_S + 1, False), (2 * UNIT_S + 1, True)])
 def test_only_what_no_busy_machine_explains_fails_the_run(seconds: float, expected: bool) -> None:
-    ledger = Ledger(factor=1, is_strict=True)
+    ledger = TimeBudget(factor=1, is_strict=True)
 
     ledger.pytest_runtest_logreport(report("unit", seconds=seconds))
 
@@ -70,7 +70,7 @@ def test_only_what_no_busy_machine_explains_fails_the_run(seconds: float, expect
 def test_a_missing_part_fails_the_run_only_when_strict(
     is_strict: bool, reason: str, expected: bool
 ) -> None:
-    ledger = Ledger(factor=1, is_strict=is_strict)
+    ledger = TimeBudget(factor=1, is_strict=is_strict)
 
     ledger.pytest_runtest_logreport(report("unit", seconds=0, skipped=reason))
 

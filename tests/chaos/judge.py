@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterable
 
 from runnel.backends.redis.backend import RedisBackend
-from runnel.client.store_client import Client
-from runnel.core.states import EXECUTION_FINAL, ExecutionState
-from runnel.ports.archive import Cursor, ExecutionFilter
-from runnel.ports.store import Header
+from runnel.client.store_client import StoreClient
+from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
+from runnel.ports.archive import ExecutionFilter, PageCursor
+from runnel.ports.store import ExecutionHeader
 from runnel.views.execution import HistoryView
 from tests.chaos.mix import SHAPES
 
@@ -16,10 +16,10 @@ SETTLED = {"NodeCompleted", "NodeFailed", "NodeSkipped", "NodeCancelled"}
 _BY_NAME = {shape.workflow.name: shape for shape in SHAPES}
 
 
-async def all_headers(client: Client) -> list[Header]:
+async def all_headers(client: StoreClient) -> list[ExecutionHeader]:
     """Of every root, newest first."""
-    found: list[Header] = []
-    after: Cursor | None = None
+    found: list[ExecutionHeader] = []
+    after: PageCursor | None = None
     while True:
         page = await client.list_executions(ExecutionFilter(after=after, limit=PAGE))
         found += page
@@ -28,11 +28,11 @@ async def all_headers(client: Client) -> list[Header]:
             return found
 
 
-def unfinished(headers: Iterable[Header]) -> list[Header]:
-    return [header for header in headers if header.state not in EXECUTION_FINAL]
+def unfinished(headers: Iterable[ExecutionHeader]) -> list[ExecutionHeader]:
+    return [header for header in headers if header.state not in FINAL_EXECUTION_STATES]
 
 
-async def problems_of(client: Client, headers: Iterable[Header]) -> list[str]:
+async def problems_of(client: StoreClient, headers: Iterable[ExecutionHeader]) -> list[str]:
     """One sentence for each execution that did not end as it should."""
     found: list[str] = []
     for header in headers:
@@ -69,8 +69,8 @@ async def leftovers(backend: RedisBackend) -> list[str]:
     keys, found = backend.keys, list[str]()
 
     async def length(command: str, pattern: str) -> None:
-        for key in sorted(await backend.lines.call("KEYS", pattern)):
-            if count := await backend.lines.call(command, key):
+        for key in sorted(await backend.pool.call("KEYS", pattern)):
+            if count := await backend.pool.call(command, key):
                 found.append(f"{key.decode()} holds {count}")
 
     await length("XLEN", f"{keys.inbox}*")
@@ -79,8 +79,8 @@ async def leftovers(backend: RedisBackend) -> list[str]:
     await length("ZCARD", f"{keys.running}*")
     await length("SCARD", f"{keys.limits}*")
     await length("HLEN", f"{keys.held}*")
-    await length("HLEN", keys.out)
-    for key in sorted(await backend.lines.call("KEYS", f"{keys.partition}*")):
-        if owner := await backend.lines.call("HGET", key, "owner"):
+    await length("HLEN", keys.task_locations)
+    for key in sorted(await backend.pool.call("KEYS", f"{keys.partition}*")):
+        if owner := await backend.pool.call("HGET", key, "owner"):
             found.append(f"{key.decode()} is owned by {owner.decode()}")
     return found

@@ -12,11 +12,11 @@ import msgspec
 
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
-from runnel.app.stores import Look, looking
+from runnel.app.stores import StoreSession, open_store_session
 from runnel.backends.redis.backend import RedisBackend
-from runnel.client.store_client import Client
+from runnel.client.store_client import StoreClient
 from runnel.errors import StoreError
-from runnel.ports.store import Header
+from runnel.ports.store import ExecutionHeader
 from runnel.settings import read_settings
 from tests.chaos.fleet import Fleet
 from tests.chaos.judge import all_headers, leftovers, problems_of, unfinished
@@ -81,13 +81,13 @@ async def run(plan: Plan) -> Report:
             return await _run(plan, scene, look)
 
 
-async def _run(plan: Plan, scene: Scene, look: Look) -> Report:
+async def _run(plan: Plan, scene: Scene, look: StoreSession) -> Report:
     report, loop = Report(), asyncio.get_running_loop()
     began = loop.time()
     async with asyncio.TaskGroup() as group:
         group.create_task(_submit_all(plan, scene, look.client, report))
         group.create_task(_make_trouble(plan, scene))
-    headers: list[Header] = []
+    headers: list[ExecutionHeader] = []
     try:
         async with asyncio.timeout(plan.deadline_s):
             while len(headers) < report.submitted or unfinished(headers):
@@ -114,7 +114,7 @@ async def _run(plan: Plan, scene: Scene, look: Look) -> Report:
     return report
 
 
-async def _submit_all(plan: Plan, scene: Scene, client: Client, report: Report) -> None:
+async def _submit_all(plan: Plan, scene: Scene, client: StoreClient, report: Report) -> None:
     """As many before each trouble: all of them meet executions that are under way.
 
     A call that fails is made again: it may have been carried out, and is counted by nobody.
@@ -177,6 +177,6 @@ def _roles(plan: Plan) -> Mapping[str, tuple[str, ...]]:
 
 
 @asynccontextmanager
-async def _looking(environ: Mapping[str, str]) -> AsyncIterator[Look]:
-    async with looking(read_settings(environ)) as look:
+async def _looking(environ: Mapping[str, str]) -> AsyncIterator[StoreSession]:
+    async with open_store_session(read_settings(environ)) as look:
         yield look

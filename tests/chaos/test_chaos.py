@@ -8,15 +8,15 @@ from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
 from tests.chaos.run import Plan, run
 from tests.conftest import MissingPart
-from tests.servers import need
+from tests.servers import require_binary
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
 
 
 @pytest.fixture(autouse=True)
 def servers(missing_part: MissingPart) -> None:
-    need(RedisServer, missing_part)
-    need(PostgresServer, missing_part)
+    require_binary(RedisServer, missing_part)
+    require_binary(PostgresServer, missing_part)
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,13 @@ import pytest
 
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
-from runnel.notify.hub import Hub
+from runnel.notify.event_bus import EventBus
 from runnel.testing.clock import FakeClock, FakeIds
 from runnel.testing.conformance import StoreConformance
 from runnel.testing.harness import Harness
 from runnel.testing.server_harness import ArchivedHarness
-from tests.archived import empty_archive, open_archived
-from tests.redis_server import empty
+from tests.archived import empty_archive, open_archived_backend
+from tests.redis_server import flush_server
 
 SCHEMA = "conformance"
 
@@ -28,7 +28,9 @@ class TestArchived(StoreConformance):
         ids: FakeIds,
     ) -> AsyncIterator[Harness]:
         await empty_archive(shared_postgres, SCHEMA)
-        empty(shared_redis)
-        backend = await open_archived(shared_redis, shared_postgres, clock, ids, schema=SCHEMA)
-        yield ArchivedHarness(backend, clock, Hub())
+        flush_server(shared_redis)
+        backend = await open_archived_backend(
+            shared_redis, shared_postgres, clock, ids, schema=SCHEMA
+        )
+        yield ArchivedHarness(backend, clock, EventBus())
         await backend.close()

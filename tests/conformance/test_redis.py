@@ -10,7 +10,7 @@ from runnel.testing.clock import FakeClock, FakeIds
 from runnel.testing.conformance import StoreConformance
 from runnel.testing.harness import Harness
 from runnel.testing.server_harness import RedisHarness
-from tests.redis_server import empty
+from tests.redis_server import flush_server
 
 
 class TestRedis(StoreConformance):
@@ -18,7 +18,7 @@ class TestRedis(StoreConformance):
     async def harness(
         self, shared_redis: RedisServer, clock: FakeClock, ids: FakeIds
     ) -> AsyncIterator[Harness]:
-        empty(shared_redis)
+        flush_server(shared_redis)
         backend = await RedisBackend.open(shared_redis.url, clock=clock, ids=ids, partitions=1)
         yield RedisHarness(backend)
         await backend.close()

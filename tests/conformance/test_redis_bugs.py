@@ -8,14 +8,14 @@ import pytest
 
 from runnel.app.private_servers.redis import RedisServer
 from runnel.backends.redis.backend import RedisBackend
-from runnel.backends.redis.connection_pool import SCRIPTS, script_of
+from runnel.backends.redis.connection_pool import SCRIPTS, make_script
 from runnel.errors import FencedError, LeaseHeldError
 from runnel.testing.clock import FakeClock, FakeIds
 from runnel.testing.conformance import StoreConformance as Rules
-from runnel.testing.conformance.claims import ENDS
-from runnel.testing.conformance.suite import ROOT, Owner
+from runnel.testing.conformance.claims import FINAL_REPORTS
+from runnel.testing.conformance.suite import ROOT_ID, LeaseOwner
 from runnel.testing.server_harness import RedisHarness
-from tests.redis_server import empty
+from tests.redis_server import flush_server
 
 Rule = Callable[..., Any]
 
@@ -165,17 +165,17 @@ async def follow(rule: Rule, url: str) -> None:
     backend = await RedisBackend.open(url, clock=clock, ids=ids, partitions=1)
     try:
         store = backend.store
-        lease = await store.acquire(await store.route(ROOT), "one")
+        lease = await store.acquire(await store.route(ROOT_ID), "one")
         given = {
             "harness": RedisHarness(backend),
             "backend": backend,
             "store": store,
             "mailbox": backend.mailbox,
             "tasks": backend.tasks,
-            "owner": Owner(store, lease),
+            "owner": LeaseOwner(store, lease),
             "clock": clock,
             "feed": backend.feed,
-            "end": next(iter(ENDS)),
+            "end": next(iter(FINAL_REPORTS)),
         }
         wanted = {name: value for name, value in given.items() if name in _parameters(rule)}
         await rule(Rules(), **wanted)
@@ -193,13 +193,13 @@ async def test_a_bug_in_a_script_breaks_a_rule(
 ) -> None:
     bug = BUGS[name]
     text = SCRIPTS[bug.script].text
-    empty(shared_redis)
+    flush_server(shared_redis)
     await follow(bug.rule, shared_redis.url)
 
     assert text.count(bug.before) == 1
-    broken = script_of(bug.script, text.replace(bug.before, bug.after))
+    broken = make_script(bug.script, text.replace(bug.before, bug.after))
     monkeypatch.setitem(SCRIPTS, bug.script, broken)
-    empty(shared_redis)
+    flush_server(shared_redis)
 
     with pytest.raises(BROKEN):
         await follow(bug.rule, shared_redis.url)

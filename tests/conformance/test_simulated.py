@@ -12,35 +12,35 @@ from runnel.testing.clock import FakeClock, FakeIds
 from runnel.testing.conformance import StoreConformance
 from runnel.testing.harness import Harness
 from simulation.backend import SimulatedBackend
-from simulation.faults import Tally
+from simulation.faults import RunStatistics
 from simulation.network import Network
-from simulation.process import Process
-from simulation.server import Server, Watcher, stream
+from simulation.process import SimulatedProcess
+from simulation.server import SimulatedServer, StoreObserver, get_stream_inbox
 
 
 class SimulatedHarness:
-    def __init__(self, server: Server, clock: FakeClock) -> None:
+    def __init__(self, server: SimulatedServer, clock: FakeClock) -> None:
         self._clock = clock
-        network = Network(server, Random(0), frozenset(), Tally(), latency_s=0.0)
-        process = Process("test", asyncio.get_running_loop())
+        network = Network(server, Random(0), frozenset(), RunStatistics(), latency_s=0.0)
+        process = SimulatedProcess("test", asyncio.get_running_loop())
         self.backend: Backend = SimulatedBackend(process, network, server)
         self._server = server
 
-    async def abandon(self, lease: Lease) -> None:
+    async def abandon_lease(self, lease: Lease) -> None:
         """A lease in memory stays as it is: its counter does not move any more."""
 
     async def inject_message(self, partition: int, body: bytes) -> None:
-        stream(self._server.state, partition).put_raw(body)
+        get_stream_inbox(self._server.state, partition).put_raw(body)
 
-    async def pass_time(self, seconds: float) -> None:
+    async def advance_time(self, seconds: float) -> None:
         await self._clock.advance(seconds)
 
-    async def forget_changes(self) -> None:
-        self._server.state.changes.forget(ENTRIES_MAX)
+    async def trim_feed(self) -> None:
+        self._server.state.change_log.trim(ENTRIES_MAX)
 
 
 class TestSimulated(StoreConformance):
     @pytest.fixture
     async def harness(self, clock: FakeClock, ids: FakeIds) -> Harness:
-        server = Server(clock, ids, Watcher(), partitions=1, limits=CommitLimits())
+        server = SimulatedServer(clock, ids, StoreObserver(), partitions=1, limits=CommitLimits())
         return SimulatedHarness(server, clock)

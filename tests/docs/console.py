@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from tests.docs.forks import Forks
 from tests.e2e.program import DEADLINE_S, clean_environment
-from tests.forks import Done
+from tests.forks import CommandResult
 from tests.waiting import LOOK_EVERY_S
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -78,7 +78,7 @@ class Console:
                 f"$ {step.line}\n{shown(done)}\nis what it prints; the page shows:\n{step.printed}"
             )
 
-    def run(self, line: str) -> Done | None:
+    def run(self, line: str) -> CommandResult | None:
         """None for a command in the background; `wait` is what ends that."""
         if (found := _BACKGROUND.fullmatch(line)) is not None:
             self._begin(found[1], until=found[2])
@@ -93,7 +93,7 @@ class Console:
             return self._forks.run(words, self.folder, self._environment | given)
         return self._shell(line)
 
-    def _shell(self, line: str) -> Done:
+    def _shell(self, line: str) -> CommandResult:
         done = subprocess.run(
             ["bash", "-c", line],
             cwd=self.folder,
@@ -103,7 +103,7 @@ class Console:
             timeout=DEADLINE_S,
             check=False,
         )
-        return Done(done.returncode, done.stdout, done.stderr)
+        return CommandResult(done.returncode, done.stdout, done.stderr)
 
     def _begin(self, line: str, *, until: str | None) -> None:
         log = self.folder / ".background"
@@ -123,18 +123,20 @@ class Console:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._background.wait(LOOK_EVERY_S)
 
-    def _wait(self) -> Done:
+    def _wait(self) -> CommandResult:
         if self._background is None:
             raise AssertionError("nothing runs in the background")
         out, _ = self._background.communicate(timeout=DEADLINE_S)
-        return Done(self._background.returncode, out, (self.folder / ".background").read_text())
+        return CommandResult(
+            self._background.returncode, out, (self.folder / ".background").read_text()
+        )
 
-    def _kill(self) -> Done:
+    def _kill(self) -> CommandResult:
         if self._background is None:
             raise AssertionError("nothing runs in the background")
         self._background.kill()
         self._background.communicate()
-        return Done(0, "", "")
+        return CommandResult(0, "", "")
 
     def close(self) -> None:
         if self._background is not None and self._background.poll() is None:
@@ -157,7 +159,7 @@ def console(folder: Path, forks: Forks, **environment: str) -> Iterator[Console]
         opened.close()
 
 
-def shown(done: Done) -> str:
+def shown(done: CommandResult) -> str:
     return done.out if done.code == 0 else done.out + done.err
 
 

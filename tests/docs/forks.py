@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.e2e.program import DEADLINE_S, clean_environment
-from tests.forks import Done, forks
+from tests.forks import CommandResult, get_fork_server
 
 
 class Forks:
     def run(
         self, words: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None
-    ) -> Done:
+    ) -> CommandResult:
         given = environment or clean_environment()
-        return forks().run(words, folder, given, deadline_s=3 * DEADLINE_S)
+        return get_fork_server().run(words, folder, given, deadline_s=3 * DEADLINE_S)

@@ -11,12 +11,12 @@ import yaml
 
 from runnel.api.http_metrics import HttpMetrics
 from runnel.backends.memory import MemoryBackend
-from runnel.client.operations import Partitions, StoreGauges
-from runnel.engine.clock import RealClock, RealIds
+from runnel.client.operations import PartitionMonitor, StoreGauges
+from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.settings.model import Settings
-from runnel.telemetry.metrics import Family, Metrics
+from runnel.telemetry.metrics import MetricFamily, MetricsTelemetry
 from runnel.telemetry.prometheus import Exposition
-from tests.exposed import declared
+from tests.exposed import parse_metric_types
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -27,13 +27,17 @@ _BY = re.compile(r"\b(?:by|on) \(([^)]*)\)")
 _MATCHED = re.compile(r"\b([a-z_]+)(=~|!=|!~|=)\"")
 
 
-def families() -> list[Family]:
+def families() -> list[MetricFamily]:
     """All that processes of every role show."""
     clock, settings = RealClock(), Settings()
-    backend = MemoryBackend(clock, RealIds())
-    partitions = Partitions(backend.store, clock, lease_s=1.0)
+    backend = MemoryBackend(clock, RandomIdGenerator())
+    partitions = PartitionMonitor(backend.store, clock, lease_s=1.0)
     gauges = StoreGauges(backend, clock, settings, partitions)
-    return [*Metrics().families(), *gauges.families(), *HttpMetrics().families()]
+    return [
+        *MetricsTelemetry().collect_families(),
+        *gauges.collect_families(),
+        *HttpMetrics().collect_families(),
+    ]
 
 
 @cache
@@ -41,7 +45,7 @@ def known() -> dict[str, str]:
     """The kind of each, by the names that Prometheus has for it."""
     exposition = Exposition(families)
     names: dict[str, str] = {}
-    for name, kind in declared(exposition.text().decode()).items():
+    for name, kind in parse_metric_types(exposition.render().decode()).items():
         names[name] = kind
         if kind == "histogram":
             names |= dict.fromkeys((f"{name}_bucket", f"{name}_count", f"{name}_sum"), kind)

@@ -6,21 +6,26 @@ from pathlib import Path
 
 import pytest
 
-from runnel.app.engine import running
+from runnel.app.engine import run_engine
 from runnel.app.wiring import build_engine
 from runnel.authoring.documents import load_file
-from runnel.core.validation.handler_settings import HTTP, LLM, SETTINGS, SHELL
+from runnel.core.validation.handler_settings import (
+    HANDLER_SETTINGS,
+    HTTP_CHECKS,
+    LLM_CHECKS,
+    SHELL_CHECKS,
+)
 from runnel.core.values import Json
 from runnel.handlers import llm as asking
 from runnel.handlers.http import request as statuses
 from runnel.handlers.http import request as wanted
 from runnel.handlers.permissions import LLM_URL
-from runnel.handlers.shell import NO_USE, OUTPUT_BYTES, PASSED_ON
+from runnel.handlers.shell import INHERITED_VARIABLES, NOT_RUNNABLE_EXIT_CODES, OUTPUT_BYTES_MAX
 from runnel.settings import read_settings
 from runnel.settings.model import Settings
 from runnel.settings.variables import VARIABLES
 from tests.engines import run_to_end
-from tests.odd_server import json_answer, odd_server
+from tests.odd_server import make_json_answer, open_scripted_server
 
 PAGE = (Path(__file__).parents[2] / "docs/handlers.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```yaml\n# (\w+\.yaml)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
@@ -56,9 +61,9 @@ def rows(title: str) -> dict[str, str]:
 async def test_every_example_runs(tmp_path: Path) -> None:
     settings = read_settings({**ENVIRONMENT, "RUNNEL_DATA_DIR": str(tmp_path / "data")})
     outputs = {}
-    async with odd_server() as server, running(await build_engine(settings)) as engine:
-        server.says("/orders", json_answer(b'[{"total": 40}, {"total": 2}]'))
-        server.says("/v1/chat/completions", json_answer(SAID))
+    async with open_scripted_server() as server, run_engine(await build_engine(settings)) as engine:
+        server.says("/orders", make_json_answer(b'[{"total": 40}, {"total": 2}]'))
+        server.says("/v1/chat/completions", make_json_answer(SAID))
         for name, text in BLOCKS:
             (tmp_path / name).write_text(text.replace("https://api.example.com", server.url("")))
             view = await run_to_end(engine, load_file(tmp_path / name), RESULTS[name][0])
@@ -71,11 +76,15 @@ async def test_every_example_runs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("title", "settings"),
-    [("`call_external_service`", HTTP), ("`llm_service`", LLM), ("`shell`", SHELL)],
+    [
+        ("`call_external_service`", HTTP_CHECKS),
+        ("`llm_service`", LLM_CHECKS),
+        ("`shell`", SHELL_CHECKS),
+    ],
 )
 def test_every_setting_is_listed(title: str, settings: Mapping[str, object]) -> None:
     assert set(rows(title)) == set(settings)
-    assert set(SETTINGS[title.strip("`")] or ()) == set(settings)
+    assert set(HANDLER_SETTINGS[title.strip("`")] or ()) == set(settings)
 
 
 def test_the_defaults_are_those_of_the_code() -> None:
@@ -84,14 +93,14 @@ def test_the_defaults_are_those_of_the_code() -> None:
     )
 
     assert http["timeout_seconds"] == f"{wanted.TIMEOUT_S:g}"
-    assert http["connect_timeout_seconds"] == f"{wanted.CONNECT_S:g}"
-    assert http["max_redirects"] == str(wanted.REDIRECTS)
-    assert http["max_response_bytes"] == str(wanted.RESPONSE_BYTES)
-    assert http["ok_statuses"] == str(list(statuses.OK))
-    assert http["retry_statuses"] == str(list(statuses.RETRIED))
+    assert http["connect_timeout_seconds"] == f"{wanted.CONNECT_TIMEOUT_S:g}"
+    assert http["max_redirects"] == str(wanted.REDIRECTS_MAX)
+    assert http["max_response_bytes"] == str(wanted.RESPONSE_BYTES_MAX)
+    assert http["ok_statuses"] == str(list(statuses.OK_STATUSES))
+    assert http["retry_statuses"] == str(list(statuses.RETRIED_STATUSES))
     assert llm["timeout_seconds"] == f"{asking.TIMEOUT_S:g}"
-    assert shell["max_output_bytes"] == str(OUTPUT_BYTES)
-    assert shell["no_retry_exit_codes"] == str(list(NO_USE))
+    assert shell["max_output_bytes"] == str(OUTPUT_BYTES_MAX)
+    assert shell["no_retry_exit_codes"] == str(list(NOT_RUNNABLE_EXIT_CODES))
     assert Settings().llm_url == LLM_URL
 
 
@@ -104,4 +113,4 @@ def test_every_permission_is_listed() -> None:
 def test_every_variable_that_a_program_sees_is_named() -> None:
     cell = next(line for line in section("`shell`").splitlines() if line.startswith("| `env`"))
 
-    assert all(name in cell for name in PASSED_ON)
+    assert all(name in cell for name in INHERITED_VARIABLES)

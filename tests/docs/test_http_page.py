@@ -3,8 +3,8 @@
 import shutil
 from pathlib import Path
 
-from runnel.app.private_servers.server import free_port
-from runnel.engine.clock import RealIds
+from runnel.app.private_servers.server import find_free_port
+from runnel.engine.clock import RandomIdGenerator
 from tests.conftest import MissingPart
 from tests.docs.console import console, steps_of
 from tests.docs.forks import Forks
@@ -18,7 +18,7 @@ def test_the_page_does_what_it_shows(
 ) -> None:
     if shutil.which("curl") is None:
         missing_part("curl", "it is not on the PATH")
-    port = str(free_port(RealIds()))
+    port = str(find_free_port(RandomIdGenerator()))
     text = PAGE.read_text(encoding="utf-8")
     steps = steps_of(text.replace(f"localhost:{PORT}", f"localhost:{port}"))
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from simulation.checks import ALL
+from simulation.checks import ALL_CHECKS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
@@ -23,7 +23,7 @@ def test_a_named_test_exists(name: str) -> None:
 def test_every_check_of_the_simulation_is_a_promise() -> None:
     promises = re.findall(r"^\d+\. \*\*", PAGE, re.MULTILINE)
 
-    assert len(promises) == len(ALL)
+    assert len(promises) == len(ALL_CHECKS)
 
 
 def test_every_row_of_the_failure_matrix_says_how_it_is_shown() -> None:

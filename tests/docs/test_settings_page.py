@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runnel.settings import Reading, read, shown
+from runnel.settings import SourcedSettings, list_settings, read_sourced_settings
 from runnel.settings.model import ENVIRONMENTS
 from runnel.settings.variables import VARIABLES
 
@@ -27,7 +27,9 @@ def rows(section: str) -> list[list[str]]:
 def test_every_setting_is_listed_with_its_default_and_nothing_else_is() -> None:
     listed = {cells[0].strip("`"): cells[1] for cells in rows("Every setting")}
 
-    assert listed == {line.variable: line.value for line in shown(read({}))}
+    assert listed == {
+        line.variable: line.value for line in list_settings(read_sourced_settings({}))
+    }
 
 
 @pytest.mark.parametrize("variable", VARIABLES)
@@ -39,7 +41,9 @@ def test_every_setting_is_read(variable: str) -> None:
 
 def test_the_differences_between_environments_are_listed() -> None:
     names = ["dev", "test", "prod"]
-    values = {name: {line.variable: line.value for line in shown(_of(name))} for name in names}
+    values = {
+        name: {line.variable: line.value for line in list_settings(_of(name))} for name in names
+    }
     listed = {cells[0].strip("`"): cells[1:] for cells in rows("The environment")}
 
     by_field = {each.field: name for name, each in VARIABLES.items()}
@@ -49,5 +53,5 @@ def test_the_differences_between_environments_are_listed() -> None:
         assert listed[variable] == [values[name][variable] for name in names]
 
 
-def _of(environment: str) -> Reading:
-    return read({"RUNNEL_ENV": environment})
+def _of(environment: str) -> SourcedSettings:
+    return read_sourced_settings({"RUNNEL_ENV": environment})

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from runnel.core.templates.filters import FILTERS
-from runnel.core.validation.handler_settings import OPERATIONS, SETTINGS
+from runnel.core.validation.handler_settings import HANDLER_SETTINGS, OPERATION_SETTINGS
 
 PAGE = (Path(__file__).parents[2] / "docs/workflows.md").read_text(encoding="utf-8")
 
@@ -13,9 +13,9 @@ def test_every_handler_and_its_settings_are_listed() -> None:
     found = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| (.*?) \|", PAGE, re.MULTILINE)
     rows = {name: cell for names, cell in found for name in re.findall(r"\w+", names)}
 
-    assert set(rows) == set(SETTINGS)
-    own = set().union(*OPERATIONS.values())
-    for handler, settings in SETTINGS.items():
+    assert set(rows) == set(HANDLER_SETTINGS)
+    own = set().union(*OPERATION_SETTINGS.values())
+    for handler, settings in HANDLER_SETTINGS.items():
         if "handlers.md#" in rows[handler]:
             continue  # test_handlers_page.py looks at that page
         for name in set(settings or ()) - own:
@@ -29,5 +29,5 @@ def test_every_filter_is_listed() -> None:
 
 
 def test_every_operation_is_listed() -> None:
-    for name in OPERATIONS:
+    for name in OPERATION_SETTINGS:
         assert f"`{name}`" in PAGE, name

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from runnel.cli.main import run_command
-from runnel.settings.variables import without_password
+from runnel.settings.variables import hide_password
 
 # Over HTTP moments come to the millisecond; and what lasts still has gone on between two looks.
 _TIMES = re.compile(r"\b\d+(?:\.\d+)? (?:s|min|h|d)\b|\d\d:\d\d:\d\d ")
@@ -56,7 +56,7 @@ class BothPlaces:
 
     def _timeless(self, text: str) -> str:
         option, value = self._store
-        for place in (f"--server {self.url}", f"{option} {quote(without_password(value))}"):
+        for place in (f"--server {self.url}", f"{option} {quote(hide_password(value))}"):
             text = text.replace(place, "PLACE")
         text = _JSON_TIMES.sub(r"\1…", _TIMES.sub("…", text))
         return _BLANKS.sub(" ", text)

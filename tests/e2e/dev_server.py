@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.e2e.program import DEADLINE_S, Program
-from tests.forks import Fork, Streams
+from tests.forks import ForkedCommand, Streams
 
 SAYS = "Runnel answers on "
 
@@ -21,7 +21,7 @@ class DevServer:
 
     url: str
     program: Program
-    process: Fork
+    process: ForkedCommand
     lines: list[str] = field(default_factory=list)
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from runnel.settings.variables import VARIABLES
-from tests.forks import Fork, Streams, forks
+from tests.forks import ForkedCommand, Streams, get_fork_server
 
 DEADLINE_S = 20.0 * float(os.environ.get("RUNNEL_BUDGET_FACTOR", "1"))
 
@@ -130,7 +130,7 @@ class Program:
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         found = clean_environment(**environment)
-        done = forks().run(arguments, self.folder, found, deadline_s=DEADLINE_S)
+        done = get_fork_server().run(arguments, self.folder, found, deadline_s=DEADLINE_S)
         return subprocess.CompletedProcess(arguments, *done)
 
     def run_started(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -163,9 +163,11 @@ class Program:
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "runnel", *arguments]
 
-    def begin(self, *arguments: str, streams: Streams, **environment: str) -> Fork:
+    def begin(self, *arguments: str, streams: Streams, **environment: str) -> ForkedCommand:
         """In the background; to be ended by who began it."""
-        return forks().begin(arguments, self.folder, clean_environment(**environment), streams)
+        return get_fork_server().begin(
+            arguments, self.folder, clean_environment(**environment), streams
+        )
 
     @contextlib.asynccontextmanager
     async def running(self, *arguments: str, **environment: str) -> AsyncIterator["Running"]:
@@ -184,7 +186,9 @@ class Program:
 
 
 class Running:
-    def __init__(self, fork: Fork, out: asyncio.StreamReader, err: asyncio.StreamReader) -> None:
+    def __init__(
+        self, fork: ForkedCommand, out: asyncio.StreamReader, err: asyncio.StreamReader
+    ) -> None:
         self._fork = fork
         self._out = out
         self._err = err

@@ -12,11 +12,11 @@ from typing import Any
 import httpx
 import pytest
 
-from runnel.app.private_servers.guardian import children_of
+from runnel.app.private_servers.guardian import list_children
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
 from tests.e2e.program import DEADLINE_S, Program, Running
-from tests.waiting import eventually
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -167,12 +167,12 @@ async def test_several_processes_answer_and_one_that_dies_is_replaced(
         serving(program, "api", "--workers", "2", **servers) as (several, http),
     ):
         await deciding.says("process.started")
-        await eventually(lambda: len(children_of(several.pid)) == 2)
-        before = children_of(several.pid)
+        await wait_until(lambda: len(list_children(several.pid)) == 2)
+        before = list_children(several.pid)
         stored = await http.post("/v1/workflows", json=HELLO)
         os.kill(before[0], signal.SIGKILL)
-        await eventually(lambda: _is_replaced(several, before))
-        after = children_of(several.pid)
+        await wait_until(lambda: _is_replaced(several, before))
+        after = list_children(several.pid)
         answers = [(await _asked(http)).status_code for _ in range(20)]
         several.send(signal.SIGTERM)
         code, _, _ = await several.ends()
@@ -184,7 +184,7 @@ async def test_several_processes_answer_and_one_that_dies_is_replaced(
 
 
 def _is_replaced(several: Running, before: list[int]) -> bool:
-    found = children_of(several.pid)
+    found = list_children(several.pid)
     return len(found) == 2 and before[0] not in found
 
 

@@ -21,7 +21,7 @@ import pytest
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
 from tests.e2e.program import DEADLINE_S, Program, Running
-from tests.waiting import eventually, eventually_found
+from tests.waiting import wait_for_value, wait_until
 
 COUNT = int(os.environ.get("RUNNEL_API_KILLS", "60"))
 TICKS = 5 if COUNT < 500 else 20  # of each schedule, one a second
@@ -64,7 +64,7 @@ async def test_ticks_and_webhooks_are_executions_though_processes_are_killed(
         async with asyncio.TaskGroup() as group:
             for first in range(SENDERS):
                 group.create_task(send(running, range(first, COUNT, SENDERS), begin))
-            await eventually(lambda: len(running.answered) >= COUNT // 2, LIMIT_S)
+            await wait_until(lambda: len(running.answered) >= COUNT // 2, LIMIT_S)
             running.kill_one_of_each()
         called = await ended(running, "called")
         ticking = await ended(running, "ticking")
@@ -107,7 +107,7 @@ async def cluster(program: Program, servers: dict[str, str]) -> AsyncIterator[Cl
             client = httpx.AsyncClient(base_url=url, timeout=DEADLINE_S)
             apis.append(await stack.enter_async_context(client))
         running = Cluster(apis=apis, processes=processes)
-        await eventually_found(lambda: ready(running), every_s=0.1, deadline_s=DEADLINE_S)
+        await wait_for_value(lambda: ready(running), every_s=0.1, deadline_s=DEADLINE_S)
         yield running
 
 
@@ -142,7 +142,7 @@ async def schedule(running: Cluster) -> float:
 async def send(running: Cluster, numbers: range, begin: float) -> None:
     """Spread over the time of the ticks; what was not answered is sent again, under its own id."""
     for number in numbers:
-        await eventually(partial(is_past, begin + TICKS * number / COUNT), LIMIT_S)
+        await wait_until(partial(is_past, begin + TICKS * number / COUNT), LIMIT_S)
         for attempt in range(ATTEMPTS):
             api = running.apis[(number + attempt) % 2]
             if (found := await delivered(api, number)) is not None:
@@ -170,7 +170,7 @@ async def ended(running: Cluster, name: str) -> list[dict[str, Any]]:
         is_over = all(each["finished_at"] is not None for each in found)
         return found if len(found) >= COUNT and is_over else None
 
-    return await eventually_found(look, every_s=0.2, deadline_s=LIMIT_S)
+    return await wait_for_value(look, every_s=0.2, deadline_s=LIMIT_S)
 
 
 async def pages(running: Cluster, path: str, **wanted: str) -> list[dict[str, Any]]:

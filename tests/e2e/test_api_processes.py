@@ -9,10 +9,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from runnel.app.private_servers.guardian import children_of
+from runnel.app.private_servers.guardian import list_children
 from runnel.app.private_servers.redis import RedisServer
 from tests.e2e.program import DEADLINE_S, Program, Running
-from tests.waiting import eventually, eventually_found
+from tests.waiting import wait_for_value, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -26,14 +26,14 @@ async def two(folder: Path, redis: RedisServer) -> AsyncIterator[tuple[Running, 
     command = ("api", "--workers", "2", "--port", "0")
     async with Program(folder).running(*command, **servers) as running:
         url = (await running.says(ANSWERS)).removeprefix(ANSWERS)
-        await eventually(lambda: len(children_of(running.pid)) == 2)
+        await wait_until(lambda: len(list_children(running.pid)) == 2)
         async with httpx.AsyncClient(base_url=url) as http:
 
             async def live() -> bool | None:
                 return (await http.get("/health/live", timeout=DEADLINE_S)).is_success or None
 
-            await eventually_found(live, every_s=0.1, deadline_s=DEADLINE_S)
-        yield running, children_of(running.pid)
+            await wait_for_value(live, every_s=0.1, deadline_s=DEADLINE_S)
+        yield running, list_children(running.pid)
 
 
 def is_alive(pid: int) -> bool:
@@ -51,7 +51,7 @@ async def test_they_end_when_the_one_that_started_them_is_killed(
         running.send(signal.SIGKILL)
         await running.ends()
 
-        await eventually(lambda: not any(map(is_alive, children)), DEADLINE_S)
+        await wait_until(lambda: not any(map(is_alive, children)), DEADLINE_S)
 
     assert len(children) == 2
 

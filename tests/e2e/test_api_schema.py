@@ -22,8 +22,8 @@ from runnel.app.private_servers.redis import RedisServer
 from tests.e2e.dev_server import DevServer, dev_server
 from tests.e2e.program import DEADLINE_S
 from tests.e2e.schema_hooks import KNOWN
-from tests.redis_server import empty
-from tests.waiting import eventually
+from tests.redis_server import flush_server
+from tests.waiting import wait_until
 
 SEED = 6
 EXAMPLES = 4
@@ -59,7 +59,7 @@ def stores(request: pytest.FixtureRequest) -> dict[str, str]:
         return {}
     redis: RedisServer = request.getfixturevalue("shared_redis")
     postgres: PostgresServer = request.getfixturevalue("shared_postgres")
-    empty(redis)
+    flush_server(redis)
     return {
         "REDIS_URL": redis.url,
         "POSTGRES_URL": postgres.url,
@@ -85,7 +85,7 @@ def test_every_answer_fits_its_description(server: DevServer, token: str) -> Non
     with httpx.Client(base_url=server.url, headers=bearer, timeout=DEADLINE_S) as http:
         known = {**_seeded(http), "token_id": [token.split("_")[1]]}
         operations = _operations(http)
-        asyncio.run(eventually(lambda: _is_closed(server), DEADLINE_S))
+        asyncio.run(wait_until(lambda: _is_closed(server), DEADLINE_S))
         done = _schemathesis(server, token, known)
         still = http.get("/v1/executions").status_code
         without = httpx.get(f"{server.url}/v1/executions").status_code

@@ -11,7 +11,7 @@ import pytest
 
 from runnel.cli.session.batch_output import OutputFile
 from tests.e2e.program import DEADLINE_S, Program
-from tests.waiting import eventually
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -112,7 +112,7 @@ def test_a_file_of_results_has_one_writer(tmp_path: Path) -> None:
     program, mine = prepare(tmp_path, [1]), OutputFile(tmp_path / "results.jsonl")
 
     refused = program.run(*WITH_OUTPUT)
-    mine.keep()
+    mine.commit()
     done = program.run(*WITH_OUTPUT)
 
     assert (refused.returncode, done.returncode) == (2, 0)
@@ -190,7 +190,7 @@ async def test_a_killed_batch_goes_on_without_repeating_a_finished_document(
     numbers = list(range(60))
     program = prepare(tmp_path, numbers, nap=0.1)
     async with program.running(*WITH_OUTPUT) as first:
-        await eventually(lambda: len(runs(program)) >= 10, 3 * DEADLINE_S)
+        await wait_until(lambda: len(runs(program)) >= 10, 3 * DEADLINE_S)
         first.send(signal.SIGKILL)
         await first.ends()
     assert not (tmp_path / "results.jsonl").exists()
@@ -213,7 +213,7 @@ async def test_an_interrupted_batch_stops_gently_and_goes_on(tmp_path: Path) -> 
     numbers = list(range(48))
     program = prepare(tmp_path, numbers, nap=0.2)
     async with program.running(*WITH_OUTPUT) as first:
-        await eventually(lambda: len(runs(program)) >= 8, 3 * DEADLINE_S)
+        await wait_until(lambda: len(runs(program)) >= 8, 3 * DEADLINE_S)
         first.send(signal.SIGINT)
         code, out, err = await first.ends()
     so_far = lines_in(tmp_path / "results.jsonl.part")
@@ -240,7 +240,7 @@ async def test_two_processes_share_a_batch_and_one_goes_on_when_the_other_is_kil
     numbers = list(range(60))
     program = prepare(tmp_path, numbers, nap=0.2)
     async with program.running(*CALL) as first, program.running(*CALL, "--json") as second:
-        await eventually(lambda: len(runs(program)) >= 30, 3 * DEADLINE_S)
+        await wait_until(lambda: len(runs(program)) >= 30, 3 * DEADLINE_S)
         first.send(signal.SIGKILL)
         await first.ends()
         code, out, _ = await second.ends()

@@ -16,8 +16,8 @@ from runnel.cli.main import run_command
 from runnel.settings.variables import VARIABLES
 from tests.conftest import MissingPart
 from tests.e2e.program import Program
-from tests.servers import need
-from tests.waiting import eventually
+from tests.servers import require_binary
+from tests.waiting import wait_until
 
 # 120 warm it up before it begins to measure.
 WARM = 120
@@ -67,7 +67,7 @@ def test_private_servers_are_started_when_none_are_named(
     capsys: pytest.CaptureFixture[str], missing_part: MissingPart
 ) -> None:
     for kind in (RedisServer, PostgresServer):
-        need(kind, missing_part)
+        require_binary(kind, missing_part)
 
     found = measured(capsys, "--backend", "redis", "--count", "20", "--repetitions", "1")
 
@@ -109,7 +109,7 @@ async def test_named_servers_are_left_as_they_were_when_it_is_ended_in_the_middl
 
     with redis.Redis.from_url(own_redis.url) as client:
         async with program.running("bench", *urls, "--count", "20000") as running:
-            await eventually(lambda: is_in_the_middle(client), deadline_s=60)
+            await wait_until(lambda: is_in_the_middle(client), deadline_s=60)
             running.send(number)
             found, _, err = await running.ends()
         left = client.keys("*")
@@ -128,7 +128,7 @@ async def test_a_server_that_ends_in_the_middle_is_named_and_the_other_is_left_a
 
     with redis.Redis.from_url(own_redis.url) as client:
         async with program.running("bench", *urls, "--count", "20000") as running:
-            await eventually(lambda: is_in_the_middle(client), deadline_s=60)
+            await wait_until(lambda: is_in_the_middle(client), deadline_s=60)
             await asyncio.to_thread(ending.kill)
             code, _, err = await running.ends()
         left = await schemas_of(own_postgres) if ends == "redis" else client.keys("*")

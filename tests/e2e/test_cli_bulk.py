@@ -9,12 +9,12 @@ import pytest
 from runnel.app.wiring import build_engine
 from runnel.cli.main import run_command
 from runnel.settings.model import Settings
-from tests.driver import node, workflow
+from tests.driver import make_node, make_workflow
 from tests.e2e.program import Program
 
 pytestmark = pytest.mark.e2e
 
-WAITING = workflow(node("w", handler="wait_for_signal", config={"signal": "go"}))
+WAITING = make_workflow(make_node("w", handler="wait_for_signal", config={"signal": "go"}))
 FLOW = {
     "name": "reading",
     "nodes": [
@@ -62,7 +62,7 @@ async def leave_waiting(folder: Path) -> None:
     """Submitted by a process that ends before it runs anything."""
     engine = await build_engine(Settings(data_dir=folder / ".runnel"))
     try:
-        await engine.claim_home()
+        await engine.claim_home_partition()
         await engine.client.submit(WAITING)
     finally:
         await engine.backend.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.program import DEADLINE_S, Program, clean_environment
-from tests.forks import forks
+from tests.forks import get_fork_server
 
 pytestmark = pytest.mark.e2e
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.e2e
 def test_a_new_project_runs_and_its_tests_pass(tmp_path: Path) -> None:
     made = Program(tmp_path).run("init", "shop/first")
     project = tmp_path / "shop/first"
-    done = forks().run(
+    done = get_fork_server().run(
         ["run", "flow.py", "--input", "text=to be or not to be"],
         project,
         clean_environment(),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.program import DEADLINE_S, Program
-from tests.waiting import eventually
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -56,7 +56,7 @@ async def test_the_third_signal_ends_a_run_whose_loop_is_blocked(program: Progra
                 os.kill(running.pid, signal.SIGINT)
             return running.code is not None
 
-        await eventually(is_ended_by_signals, DEADLINE_S)
+        await wait_until(is_ended_by_signals, DEADLINE_S)
 
     assert running.code == 130
     assert program.documents("list")[0]["status"] == "RUNNING"

@@ -11,8 +11,8 @@ import pytest
 
 from runnel.app.private_servers.redis import RedisServer
 from tests.e2e.program import DEADLINE_S, Program, clean_environment
-from tests.redis_server import empty
-from tests.waiting import eventually
+from tests.redis_server import flush_server
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -135,7 +135,7 @@ def test_a_wrong_call_is_told_in_a_sentence(
 async def test_a_killed_run_of_a_python_file_is_resumed(program: Program) -> None:
     notes = program.folder / "notes"
     async with program.running("run", "flow.py:gated", "-i", "notes=notes") as running:
-        await eventually(lambda: "waiting" in lines(notes), DEADLINE_S)
+        await wait_until(lambda: "waiting" in lines(notes), DEADLINE_S)
         running.send(signal.SIGKILL)
         await running.ends()
     (program.folder / "gate").touch()
@@ -152,7 +152,7 @@ async def test_a_killed_script_goes_on_when_it_is_started_again(program: Program
     process = subprocess.Popen(
         [sys.executable, "flow.py"], cwd=program.folder, env=clean_environment()
     )
-    await eventually(lambda: "waiting" in lines(notes), DEADLINE_S)
+    await wait_until(lambda: "waiting" in lines(notes), DEADLINE_S)
     process.kill()
     await asyncio.to_thread(process.wait)
     (program.folder / "gate").touch()
@@ -166,7 +166,7 @@ async def test_a_killed_script_goes_on_when_it_is_started_again(program: Program
 async def test_the_workers_of_a_server_find_the_functions(
     program: Program, shared_redis: RedisServer
 ) -> None:
-    empty(shared_redis)
+    flush_server(shared_redis)
     (program.folder / "gate").touch()
     server = {"REDIS_URL": shared_redis.url}
     async with program.running("dev", "--app", "flow", "--port", "0", **server):

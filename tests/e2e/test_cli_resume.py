@@ -98,7 +98,7 @@ async def test_an_execution_whose_process_died_before_it_was_made_is_made(
     program: Program,
 ) -> None:
     engine = await build_engine(Settings(data_dir=program.folder / ".runnel"))
-    await engine.backend.claim_home(engine.name)
+    await engine.backend.claim_home_partition(engine.name)
     execution_id = await engine.client.submit(load_file(program.folder / "chain.json"))
     await engine.backend.close()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runnel.client.sync_client import SyncClient
+from runnel import SyncClient
 from runnel.settings.variables import VARIABLES
 from tests.e2e.both_places import BothPlaces
 from tests.e2e.dev_server import DevServer, dev_server

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from runnel import SyncClient
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
-from runnel.client.sync_client import SyncClient
 from runnel.settings.variables import VARIABLES
 from tests.e2e.both_places import BothPlaces
 from tests.e2e.dev_server import DevServer, dev_server
-from tests.redis_server import empty
+from tests.redis_server import flush_server
 
 pytestmark = pytest.mark.e2e
 
@@ -24,7 +24,7 @@ def server(
     shared_redis: RedisServer,
     shared_postgres: PostgresServer,
 ) -> Iterator[DevServer]:
-    empty(shared_redis)
+    flush_server(shared_redis)
     stores = {
         "REDIS_URL": shared_redis.url,
         "POSTGRES_URL": shared_postgres.url,
@@ -37,7 +37,7 @@ def server(
             client.wait(client.submit(folder / f"{name}.json"), timeout_s=30)
         client.submit(folder / "tidied.json")
         yield running
-    empty(shared_redis)
+    flush_server(shared_redis)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from runnel.cli.main import run_command
 from runnel.settings.variables import VARIABLES
 from tests.e2e.both_places import Said
 from tests.e2e.dev_server import dev_server
-from tests.odd_server import OddServer, answer, odd_server
+from tests.odd_server import ScriptedServer, make_answer, open_scripted_server
 
 pytestmark = pytest.mark.e2e
 
@@ -52,8 +52,8 @@ def desk(
 
 
 @pytest.fixture
-async def odd() -> AsyncIterator[OddServer]:
-    async with odd_server() as server:
+async def odd() -> AsyncIterator[ScriptedServer]:
+    async with open_scripted_server() as server:
         yield server
 
 
@@ -101,8 +101,8 @@ def test_what_needs_the_store_itself_says_so(
     assert not (tmp_path / ".runnel").exists()
 
 
-async def test_somebody_else_at_that_address_is_told(desk: Desk, odd: OddServer) -> None:
-    odd.says("/v1/server", answer(200, b"<html>hello</html>", content_type="text/html"))
+async def test_somebody_else_at_that_address_is_told(desk: Desk, odd: ScriptedServer) -> None:
+    odd.says("/v1/server", make_answer(200, b"<html>hello</html>", content_type="text/html"))
 
     said = await asyncio.to_thread(desk.ask, "list", "--server", odd.url())
 

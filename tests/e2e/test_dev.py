@@ -10,13 +10,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from runnel.app.private_servers.guardian import children_of
+from runnel.app.private_servers.guardian import list_children
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
 from tests.conftest import MissingPart
 from tests.e2e.program import Program
-from tests.servers import need
-from tests.waiting import eventually
+from tests.servers import require_binary
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -40,8 +40,8 @@ def answers(url: str) -> bool:
 async def test_the_demo_runs_on_private_servers_that_end_with_the_command(
     tmp_path: Path, missing_part: MissingPart
 ) -> None:
-    need(RedisServer, missing_part)
-    need(PostgresServer, missing_part)
+    require_binary(RedisServer, missing_part)
+    require_binary(PostgresServer, missing_part)
     program = Program(tmp_path)
     demo = (EXAMPLES / "demo_steps.py").read_text()
     (tmp_path / "demo_steps.py").write_text(demo)
@@ -49,7 +49,7 @@ async def test_the_demo_runs_on_private_servers_that_end_with_the_command(
         printed = (await dev.prints()).removeprefix("export ")
         servers_set = dict(word.split("=", 1) for word in printed.split())
         await dev.says("process.started")
-        servers = children_of(dev.pid)
+        servers = list_children(dev.pid)
         done = await asyncio.to_thread(
             program.run, "run", str(EXAMPLES / "demo.yaml"), **servers_set
         )
@@ -62,6 +62,6 @@ async def test_the_demo_runs_on_private_servers_that_end_with_the_command(
     assert '"dearest": "elderberry"' in done.stdout
     assert code == 0
     assert servers
-    await eventually(lambda: not any(map(is_alive, servers)))
+    await wait_until(lambda: not any(map(is_alive, servers)))
     assert not any(map(answers, servers_set.values()))
     assert not (tmp_path / ".runnel").exists()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runnel.app.stores import looking
+from runnel.app.stores import open_store_session
 from runnel.ports.archive import ExecutionFilter
 from runnel.settings.model import Settings
 from runnel.views.execution import ExecutionView
@@ -81,7 +81,7 @@ def all_views(folder: Path) -> dict[str, ExecutionView]:
 
 
 async def _views(settings: Settings) -> dict[str, ExecutionView]:
-    async with looking(settings) as look:
+    async with open_store_session(settings) as look:
         headers = await look.client.list_executions(ExecutionFilter(limit=100))
         return {
             header.execution_id: await look.client.get(header.execution_id) for header in headers

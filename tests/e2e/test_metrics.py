@@ -10,8 +10,8 @@ from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
 from tests.e2e.program import DEADLINE_S, Program, Running
 from tests.e2e.test_api import HELLO, serving
-from tests.exposed import Samples, samples
-from tests.waiting import eventually_found
+from tests.exposed import Samples, parse_samples
+from tests.waiting import wait_for_value
 
 pytestmark = pytest.mark.e2e
 
@@ -26,7 +26,7 @@ async def url_of(process: Running) -> str:
 
 async def scrape(url: str) -> Samples:
     async with httpx.AsyncClient(timeout=DEADLINE_S) as http:
-        return samples((await http.get(url)).raise_for_status().text)
+        return parse_samples((await http.get(url)).raise_for_status().text)
 
 
 async def test_every_process_on_servers_shows_its_own_metrics(
@@ -47,7 +47,7 @@ async def test_every_process_on_servers_shows_its_own_metrics(
             f"/v1/executions/{begun['execution_id']}/wait", params={"timeout": 20}
         )
         decided, worked = await scrape(deciding), await scrape(working)
-        answered = samples((await http.get("/metrics")).text)
+        answered = parse_samples((await http.get("/metrics")).text)
         aside = await scrape(await url_of(api))
 
         (name,) = [each["worker"] for each in (await http.get("/v1/workers")).json()["items"]]
@@ -57,7 +57,7 @@ async def test_every_process_on_servers_shows_its_own_metrics(
         async def gone() -> bool | None:
             return (await http.get("/v1/workers")).json()["items"] == [] or None
 
-        assert await eventually_found(gone, every_s=0.1, deadline_s=DEADLINE_S)
+        assert await wait_for_value(gone, every_s=0.1, deadline_s=DEADLINE_S)
         foreign = await _as_foreign(deciding)
 
     assert ended.json()["status"] == "COMPLETED"
@@ -85,7 +85,7 @@ async def test_dev_shows_what_it_decides_runs_and_answers_and_can_be_drained(
         await http.post("/v1/workflows", json=HELLO)
         begun = (await http.post("/v1/workflows/hello/run", json={"input": {"name": "Ada"}})).json()
         await http.get(f"/v1/executions/{begun['execution_id']}/wait", params={"timeout": 20})
-        seen = samples((await http.get("/metrics")).text)
+        seen = parse_samples((await http.get("/metrics")).text)
         (worker,) = (await http.get("/v1/workers")).json()["items"]
         await http.post(f"/v1/workers/{worker['worker']}/drain")
         code, _, _ = await dev.ends()

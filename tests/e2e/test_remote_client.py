@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from runnel.authoring.builder import WorkflowDAG
-from runnel.client.http_client import Client
-from runnel.client.idempotency import execution_id_of
-from runnel.client.reruns import Rerun
-from runnel.client.sync_client import SyncClient
+from runnel import Client, SyncClient, WorkflowDAG
+from runnel.client.idempotency import derive_execution_id
+from runnel.client.reruns import RerunSpec
 from runnel.errors import (
     InputError,
     InvalidInputError,
@@ -132,8 +130,8 @@ async def test_what_failed_is_an_error_and_can_be_rerun(server: DevServer) -> No
         with pytest.raises(WorkflowFailedError) as caught:
             await client.run(server.program.folder / "failing.json")
         failed = caught.value.execution_id
-        again = await client.rerun(failed, Rerun(is_whole=True), idempotency_key="again")
-        same = await client.rerun(failed, Rerun(is_whole=True), idempotency_key="again")
+        again = await client.rerun(failed, RerunSpec(is_whole=True), idempotency_key="again")
+        same = await client.rerun(failed, RerunSpec(is_whole=True), idempotency_key="again")
         rerun = await client.wait(again, timeout_s=20)
         listed = [each async for each in client.executions(states=["failed"], workflow="failing")]
         counts = await client.count_executions()
@@ -202,7 +200,7 @@ def test_code_without_a_loop_may_stop_to_listen(server: DevServer) -> None:
 
 
 async def test_pages_follow_each_other(server: DevServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runnel.client.http_client.PAGE", 2)
+    monkeypatch.setattr("runnel.client.http_client.PAGE_SIZE", 2)
     labels = {"batch": "pages"}
 
     async with Client(server.url) as client:
@@ -309,4 +307,4 @@ async def test_a_key_in_any_language_makes_the_id_that_it_makes_here(server: Dev
         first = await client.submit(chain, idempotency_key=key)
         second = await client.submit(chain, idempotency_key=key)
 
-    assert first == second == execution_id_of("chain", key)
+    assert first == second == derive_execution_id("chain", key)

@@ -5,21 +5,19 @@ from functools import partial
 
 import pytest
 
-from runnel.authoring.builder import WorkflowDAG
+from runnel import Client, SyncClient, WorkflowDAG
 from runnel.client.bulk import BulkStep
-from runnel.client.http_client import Client
 from runnel.client.http_resources import (
-    DeadLetters,
+    HttpBulk,
+    HttpDeadLetters,
+    HttpOperations,
+    HttpSchedules,
+    HttpWebhooks,
     LettersOf,
-    Many,
-    Operations,
-    RemoteSchedules,
-    RemoteWebhooks,
 )
 from runnel.client.sync_client import (
-    SyncClient,
+    SyncBulk,
     SyncDeadLetters,
-    SyncMany,
     SyncOperations,
     SyncSchedules,
     SyncWebhooks,
@@ -30,7 +28,7 @@ from runnel.ports.archive import ALL_EXECUTIONS, ExecutionFilter
 from runnel.triggers.schedule import Schedule
 from runnel.triggers.webhook import Webhook
 from tests.e2e.dev_server import DevServer, dev_server
-from tests.waiting import eventually_found
+from tests.waiting import wait_for_value
 
 pytestmark = pytest.mark.e2e
 
@@ -155,7 +153,7 @@ async def test_many_are_cancelled_and_rerun_by_a_filter(server: DevServer) -> No
         cancelled = ExecutionFilter(workflow="long", states=(ExecutionState.CANCELLED,))
         reruns = [each async for each in client.many.rerun(cancelled, key="once")]
         for each in _ids(reruns):  # one that is PENDING would be sent again
-            await eventually_found(partial(_begun, client, each), every_s=0.02, deadline_s=20)
+            await wait_for_value(partial(_begun, client, each), every_s=0.02, deadline_s=20)
         again = [each async for each in client.many.rerun(cancelled, key="once")]
         everything = [each async for each in client.many.cancel(ALL_EXECUTIONS)]
 
@@ -187,11 +185,11 @@ def test_the_parts_have_a_face_without_an_event_loop(server: DevServer) -> None:
 @pytest.mark.parametrize(
     ("part", "face"),
     [
-        (RemoteSchedules, SyncSchedules),
-        (RemoteWebhooks, SyncWebhooks),
-        (DeadLetters, SyncDeadLetters),
-        (Operations, SyncOperations),
-        (Many, SyncMany),
+        (HttpSchedules, SyncSchedules),
+        (HttpWebhooks, SyncWebhooks),
+        (HttpDeadLetters, SyncDeadLetters),
+        (HttpOperations, SyncOperations),
+        (HttpBulk, SyncBulk),
     ],
 )
 def test_the_face_of_a_part_has_every_method_of_it(part: type, face: type) -> None:

@@ -12,14 +12,14 @@ import pytest
 
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
-from runnel.app.stores import looking
+from runnel.app.stores import open_store_session
 from runnel.cli.main import run_command
 from runnel.core.states import ExecutionState
 from runnel.ports.archive import ExecutionFilter
-from runnel.ports.store import Header
+from runnel.ports.store import ExecutionHeader
 from runnel.settings import read_settings
 from tests.e2e.program import DEADLINE_S, Program
-from tests.waiting import eventually_found
+from tests.waiting import wait_for_value
 
 pytestmark = pytest.mark.e2e
 
@@ -97,26 +97,26 @@ async def call(*arguments: str) -> None:
     assert code == 0
 
 
-async def until(wanted: Callable[[Sequence[Header]], bool]) -> Sequence[Header]:
+async def until(wanted: Callable[[Sequence[ExecutionHeader]], bool]) -> Sequence[ExecutionHeader]:
     """All executions, once they are as they are wanted."""
-    async with looking(read_settings()) as look:
+    async with open_store_session(read_settings()) as look:
 
-        async def found() -> Sequence[Header] | None:
+        async def found() -> Sequence[ExecutionHeader] | None:
             headers = (await look.client.list_executions(ExecutionFilter(limit=1_000))).headers
             return headers if wanted(headers) else None
 
-        return await eventually_found(found, every_s=0.1, deadline_s=DEADLINE_S)
+        return await wait_for_value(found, every_s=0.1, deadline_s=DEADLINE_S)
 
 
-def each_fired(count: int) -> Callable[[Sequence[Header]], bool]:
-    def are_there(headers: Sequence[Header]) -> bool:
+def each_fired(count: int) -> Callable[[Sequence[ExecutionHeader]], bool]:
+    def are_there(headers: Sequence[ExecutionHeader]) -> bool:
         found = Counter(each.labels["schedule"] for each in headers)
         return all(found[name] >= count for name in NAMES)
 
     return are_there
 
 
-def all_completed(headers: Sequence[Header]) -> bool:
+def all_completed(headers: Sequence[ExecutionHeader]) -> bool:
     return all(each.state is ExecutionState.COMPLETED for each in headers)
 
 

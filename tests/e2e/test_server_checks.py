@@ -189,7 +189,7 @@ def test_the_doctor_finds_nothing_bad_in_a_data_directory(
 
 def configure(server: RedisServer, name: str, value: str) -> None:
     password = server.url.split("@")[0].rpartition(":")[2]
-    assert redis_wire.ask(server.port, password, f"CONFIG SET {name} {value}") == "OK"
+    assert redis_wire.send_command(server.port, password, f"CONFIG SET {name} {value}") == "OK"
 
 
 def doctor(server: RedisServer, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, str]]:

@@ -17,8 +17,8 @@ from runnel.cli.main import run_command
 from tests.e2e.program import DEADLINE_S, Program, Running
 from tests.e2e.test_cli_batch import CALL, prepare, runs
 from tests.forks import Streams
-from tests.redis_server import empty
-from tests.waiting import eventually
+from tests.redis_server import flush_server
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -71,7 +71,7 @@ def orchestrator_log(
     tmp_path_factory: pytest.TempPathFactory, shared_redis: RedisServer
 ) -> Iterator[Path]:
     """One orchestrator serves the tests of this file; what it logs is in the file."""
-    empty(shared_redis)
+    flush_server(shared_redis)
     folder = tmp_path_factory.mktemp("orchestrator")
     site = Site(folder, shared_redis.url)
     log = folder / "orchestrator.log"
@@ -131,7 +131,7 @@ async def test_a_run_is_handed_over_and_all_commands_see_it(
     assert {"chain", "failing"} <= {line.split()[0] for line in workflows.splitlines()}
     assert not (site.program.folder / ".runnel").exists()
     # Written after the commit that others have seen.
-    await eventually(lambda: lines[1].split()[1] in ended_in(orchestrator_log), DEADLINE_S)
+    await wait_until(lambda: lines[1].split()[1] in ended_in(orchestrator_log), DEADLINE_S)
 
 
 def ended_in(log: Path) -> list[str]:
@@ -163,7 +163,7 @@ async def test_a_killed_batch_goes_on_and_repeats_nothing(site: Site) -> None:
     call = (*CALL, "--in-flight", "8", "--json")
     async with site.process("worker"), site.process("worker"):
         async with site.process(*call) as first:
-            await eventually(lambda: len(runs(site.program)) >= 8, 3 * DEADLINE_S)
+            await wait_until(lambda: len(runs(site.program)) >= 8, 3 * DEADLINE_S)
             first.send(signal.SIGKILL)
             await first.ends()
         done = await site.run(*call)

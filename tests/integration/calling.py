@@ -5,8 +5,8 @@ from typing import Any
 from runnel.core.commands import TaskFailed
 from runnel.core.workflow import RetryPolicy
 from runnel.engine.clock import RealClock
-from runnel.handlers import builtin_registry
-from runnel.handlers.permissions import Addresses, Means
+from runnel.handlers import create_builtin_registry
+from runnel.handlers.permissions import AddressPermissions, HandlerEnvironment
 from tests.unit.engine.worker.stage import Stage
 
 HANDLER = "call_external_service"
@@ -15,8 +15,8 @@ HANDLER = "call_external_service"
 def staged(*allowed: str, clock: RealClock | None = None) -> Stage:
     """A worker that may reach these addresses besides public ones; its calls wait by `clock`."""
     stage = Stage(RealClock())
-    means = Means(addresses=Addresses(allowed), clock=clock or stage.clock)
-    stage.handlers = builtin_registry(means)
+    means = HandlerEnvironment(addresses=AddressPermissions(allowed), clock=clock or stage.clock)
+    stage.handlers = create_builtin_registry(means)
     return stage
 
 

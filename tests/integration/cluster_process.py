@@ -14,14 +14,14 @@ from runnel.authoring.context import Context
 from runnel.authoring.registry import HandlerRegistry
 from runnel.backends.redis.backend import RedisBackend
 from runnel.core.values import Json
-from runnel.engine.clock import RealClock, RealIds
-from runnel.engine.orchestrator import Parts
-from runnel.engine.orchestrator.partition_share import sharing_orchestrator
+from runnel.engine.clock import RandomIdGenerator, RealClock
+from runnel.engine.orchestrator import OrchestratorDependencies
+from runnel.engine.orchestrator.partition_share import make_sharing_orchestrator
 from runnel.engine.services.reaper import Reaper
-from runnel.engine.services.unserved_queues import Unserved
+from runnel.engine.services.unserved_queues import UnservedQueueService
 from runnel.engine.services.watchdog import Watchdog
 from runnel.engine.worker.worker import Worker
-from runnel.ports.workers import WorkerAbout
+from runnel.ports.workers import WorkerInfo
 
 LEASE_S = 3.0
 DEAD_AFTER_S = 3.0
@@ -55,7 +55,9 @@ class Told:
 async def main(role: str, url: str, name: str, *queues: str) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    backend = await RedisBackend.open(url, clock=RealClock(), ids=RealIds(), partitions=PARTITIONS)
+    backend = await RedisBackend.open(
+        url, clock=RealClock(), ids=RandomIdGenerator(), partitions=PARTITIONS
+    )
     if role == "orchestrator":
         await orchestrate(backend, name, stop)
     else:
@@ -66,17 +68,19 @@ async def main(role: str, url: str, name: str, *queues: str) -> None:
 
 async def orchestrate(backend: RedisBackend, name: str, stop: asyncio.Event) -> None:
     clock, told = RealClock(), Told()
-    parts = Parts(
+    parts = OrchestratorDependencies(
         store=backend.store,
         archive=backend.archive,
         blobs=backend.blobs,
         clock=clock,
-        ids=RealIds(),
+        ids=RandomIdGenerator(),
         telemetry=told,
     )
-    orchestrator = sharing_orchestrator(parts, name=name, lease_s=LEASE_S)
+    orchestrator = make_sharing_orchestrator(parts, name=name, lease_s=LEASE_S)
     reaper = Reaper(backend.store, backend.tasks, clock, told, dead_after_s=DEAD_AFTER_S)
-    unserved = Unserved(backend.store, backend.tasks, clock, told, unserved_s=UNSERVED_S)
+    unserved = UnservedQueueService(
+        backend.store, backend.tasks, clock, told, unserved_s=UNSERVED_S
+    )
     watchdog = Watchdog(parts, orchestrator, sweep_s=SWEEP_S, repair_after_s=REPAIR_AFTER_S)
     async with asyncio.TaskGroup() as group:
         for service in (orchestrator, reaper, unserved, watchdog):
@@ -94,7 +98,7 @@ async def work(
         Told(),
         name=name,
         queues=queues or None,
-        about=WorkerAbout(host="here", pid=os.getpid(), handlers=("work",)),
+        about=WorkerInfo(host="here", pid=os.getpid(), handlers=("work",)),
         beat_s=BEAT_S,
         shutdown_s=0.2,
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from runnel.authoring.context import Context
-from runnel.engine.worker.child_process import SOFT_TIMEOUT
+from runnel.engine.worker.child_process import SOFT_TIMEOUT_SIGNAL
 from runnel.errors import Skip, SoftTimeoutError
 
 
@@ -92,7 +92,7 @@ def soft() -> str:
 def soft_by_itself() -> str:
     """As `soft`, but without anybody to send the signal."""
     try:
-        os.kill(os.getpid(), SOFT_TIMEOUT)
+        os.kill(os.getpid(), SOFT_TIMEOUT_SIGNAL)
         return soft()
     except SoftTimeoutError as error:
         return str(error)

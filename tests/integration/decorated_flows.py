@@ -6,10 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import runnel
-from runnel.app.decorated import workflow
-from runnel.authoring.context import Context
-from runnel.authoring.decorators.task import task
-from runnel.core.workflow import Cache
+from runnel import Cache, Context, task, workflow
 
 
 def note(file: str, text: str) -> None:

@@ -1,9 +1,9 @@
 """A client without an engine, for tests of what it leaves in the store."""
 
 from runnel.backends.memory import MemoryBackend
-from runnel.client.store_client import Client
+from runnel.client.store_client import StoreClient
 from runnel.core.commands import Command
-from runnel.notify.waiter import Ending
+from runnel.notify.waiter import Completion
 from runnel.testing.clock import FakeClock, FakeIds
 
 
@@ -13,8 +13,8 @@ class Desk:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.backend = MemoryBackend(self.clock, FakeIds("store"))
-        self.client = Client(
-            self.backend, self.clock, FakeIds(), ending_of=lambda _execution_id: Ending()
+        self.client = StoreClient(
+            self.backend, self.clock, FakeIds(), get_completion=lambda _execution_id: Completion()
         )
 
     async def sent(self) -> list[Command | None]:

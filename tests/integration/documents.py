@@ -3,12 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from runnel.app.executor import WorkflowExecutor
+from runnel import RetryPolicy, StepContext, WorkflowDAG, WorkflowExecutor
 from runnel.app.live_execution import WorkflowResult
-from runnel.authoring.builder import WorkflowDAG
-from runnel.authoring.context import StepContext
 from runnel.core.states import NodeState
-from runnel.core.workflow import RetryPolicy
 
 AT_ONCE = RetryPolicy(initial_delay=0.0, jitter=False)
 COMPLETED, FAILED, SKIPPED = NodeState.COMPLETED, NodeState.FAILED, NodeState.SKIPPED

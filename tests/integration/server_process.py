@@ -5,7 +5,7 @@ It says which processes there are, and where the server's folder is.
 
 import sys
 
-from runnel.app.private_servers.guardian import children_of
+from runnel.app.private_servers.guardian import list_children
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
 
@@ -14,7 +14,7 @@ def main(kind: str, state: str) -> None:
     server = RedisServer() if kind == "redis" else PostgresServer()
     with server:
         pid = server.pid or 0
-        pids = [pid, *children_of(pid)]
+        pids = [pid, *list_children(pid)]
         if state == "paused":
             server.pause()
         say(" ".join(str(each) for each in pids))

@@ -15,7 +15,7 @@ from pathlib import Path
 from runnel.backends.sqlite.backend import SqliteBackend
 from runnel.engine.clock import RealClock
 from runnel.testing.clock import FakeClock, FakeIds
-from runnel.testing.conformance.suite import Owner, message
+from runnel.testing.conformance.suite import LeaseOwner, make_message
 
 
 class StillClock(FakeClock):
@@ -26,11 +26,11 @@ class StillClock(FakeClock):
 async def main(role: str, data_dir: str, name: str) -> None:
     backend = await SqliteBackend.open(Path(data_dir), clock=StillClock(), ids=FakeIds(name))
     if role == "send":
-        await backend.mailbox.send([message(name)])
+        await backend.mailbox.send([make_message(name)])
         await backend.close()
         return
-    home = await backend.claim_home(name)
-    owner = Owner(backend.store, await backend.store.acquire(home, name))
+    home = await backend.claim_home_partition(name)
+    owner = LeaseOwner(backend.store, await backend.store.acquire(home, name))
     say(f"owns {home}")
     if role == "fork" and os.fork() == 0:
         say(f"forked {os.getpid()}")

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from runnel.api.server import ApiRole, TimelyProtocol, listen
-from runnel.app.engine import Stops
-from tests.api import Api, open_api
+from runnel.api.server import ApiRole, RequestTimeoutProtocol, listen
+from runnel.app.engine import StopEvents
+from tests.api import ApiUnderTest, open_api
 
 DEADLINE_S = 20.0
 HEAD = (
@@ -25,20 +25,20 @@ LIVE = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
 @pytest.fixture
 async def api(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Api]:
-    monkeypatch.setattr(TimelyProtocol, "request_s", 0.3)
+) -> AsyncIterator[ApiUnderTest]:
+    monkeypatch.setattr(RequestTimeoutProtocol, "request_timeout_s", 0.3)
     async with open_api("memory", request, tmp_path) as api:
         yield api
 
 
 @asynccontextmanager
 async def connected(
-    api: Api,
+    api: ApiUnderTest,
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """To a server of its own, on a socket."""
     listening = listen("127.0.0.1", 0)
     role = ApiRole("api", api.app, api.site, listening)
-    stops = Stops(asyncio.Event(), asyncio.Event())
+    stops = StopEvents(asyncio.Event(), asyncio.Event())
     async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
         group.create_task(role.run(stops))
         reader, writer = await asyncio.open_connection(*listening.getsockname())
@@ -46,7 +46,7 @@ async def connected(
             yield reader, writer
         finally:
             writer.close()
-            stops.gently.set()
+            stops.drain.set()
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,9 @@ async def connected(
         LIVE + b"GET /health/live HTTP/1.1\r\n",
     ],
 )
-async def test_a_request_that_does_not_arrive_is_not_waited_for(api: Api, sent: bytes) -> None:
+async def test_a_request_that_does_not_arrive_is_not_waited_for(
+    api: ApiUnderTest, sent: bytes
+) -> None:
     async with connected(api) as (reader, writer):
         writer.write(sent)
         answered = await reader.read()
@@ -68,7 +70,7 @@ async def test_a_request_that_does_not_arrive_is_not_waited_for(api: Api, sent: 
     assert b"HTTP/1.1 5" not in answered
 
 
-async def test_an_answer_that_takes_longer_is_waited_for(api: Api) -> None:
+async def test_an_answer_that_takes_longer_is_waited_for(api: ApiUnderTest) -> None:
     node = {"id": "ask", "handler": "wait_for_signal", "config": {"signal": "go"}}
     held = await api.post("/v1/workflow", {"name": "held", "nodes": [node]})
     path = f"/v1/executions/{held['execution_id']}/wait?timeout=1"
@@ -93,7 +95,7 @@ def test_answers_are_sent_without_delay() -> None:
 @pytest.mark.parametrize(
     "sent", [b"hello\r\n\r\n", b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"]
 )
-async def test_what_is_no_request_is_refused_as_a_problem(api: Api, sent: bytes) -> None:
+async def test_what_is_no_request_is_refused_as_a_problem(api: ApiUnderTest, sent: bytes) -> None:
     async with connected(api) as (reader, writer):
         writer.write(sent)
         answer = await reader.read()
@@ -106,7 +108,7 @@ async def test_what_is_no_request_is_refused_as_a_problem(api: Api, sent: bytes)
 
 
 async def test_a_body_that_breaks_off_in_nonsense_is_refused_once(
-    api: Api, caplog: pytest.LogCaptureFixture
+    api: ApiUnderTest, caplog: pytest.LogCaptureFixture
 ) -> None:
     head = HEAD.replace(b"application/json", b"text/plain")
     async with connected(api) as (reader, writer):
@@ -119,7 +121,7 @@ async def test_a_body_that_breaks_off_in_nonsense_is_refused_once(
 
 
 async def test_nonsense_behind_an_answer_ends_the_connection_without_a_word(
-    api: Api, caplog: pytest.LogCaptureFixture
+    api: ApiUnderTest, caplog: pytest.LogCaptureFixture
 ) -> None:
     head = HEAD.replace(b"application/json", b"text/plain")
     async with connected(api) as (reader, writer):

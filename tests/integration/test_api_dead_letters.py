@@ -9,15 +9,15 @@ import pytest
 
 from runnel.api.security.tokens import Scope
 from runnel.backends.sqlite.backend import SqliteBackend
-from runnel.client.dead_letters import letter_page
+from runnel.client.dead_letters import read_letter_page
 from runnel.core.effects import DeadLetter
-from runnel.core.ids import ExecutionId, NodeId, Nonce, Token
+from runnel.core.ids import ExecutionId, NodeId, Nonce, TaskToken
 from runnel.core.workflow import ErrorInfo
-from runnel.engine.clock import RealClock, RealIds
-from runnel.ports.archive import LetterFilter
+from runnel.engine.clock import RandomIdGenerator, RealClock
+from runnel.ports.archive import DeadLetterFilter
 from runnel.ports.store import Commit
-from tests.api import BOTH, Api, open_api
-from tests.waiting import eventually_found
+from tests.api import BOTH, ApiUnderTest, open_api
+from tests.waiting import wait_for_value
 
 NONE: dict[str, Any] = {"items": [], "next": None}
 
@@ -28,18 +28,18 @@ def workflow(name: str, queue: str | None = None) -> dict[str, Any]:
 
 
 @pytest.fixture(params=BOTH)
-async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Api]:
+async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ApiUnderTest]:
     async with open_api(request.param, request, tmp_path) as opened:
         yield opened
 
 
 @pytest.fixture
-async def local(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Api]:
+async def local(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ApiUnderTest]:
     async with open_api("sqlite", request, tmp_path) as opened:
         yield opened
 
 
-async def failed(api: Api, document: dict[str, Any], times: int = 1) -> list[str]:
+async def failed(api: ApiUnderTest, document: dict[str, Any], times: int = 1) -> list[str]:
     """The ids of executions that have left a dead letter each, the oldest first."""
     await api.post("/v1/workflows", document)
     ids = []
@@ -53,11 +53,11 @@ async def failed(api: Api, document: dict[str, Any], times: int = 1) -> list[str
         names = [each["execution_id"] for each in (await api.get("/v1/dead-letters"))["items"]]
         return set(ids) <= set(names) or None
 
-    await eventually_found(listed, every_s=0.02, deadline_s=10.0)
+    await wait_for_value(listed, every_s=0.02, deadline_s=10.0)
     return ids
 
 
-async def test_a_dead_letter_is_listed_counted_and_read(api: Api) -> None:
+async def test_a_dead_letter_is_listed_counted_and_read(api: ApiUnderTest) -> None:
     (execution_id,) = await failed(api, workflow("bills"))
 
     page = await api.get("/v1/dead-letters")
@@ -74,7 +74,7 @@ async def test_a_dead_letter_is_listed_counted_and_read(api: Api) -> None:
     assert await api.get("/v1/dead-letters/count") == {"count": 1}
 
 
-async def test_dead_letters_come_in_pages_and_by_filter(api: Api) -> None:
+async def test_dead_letters_come_in_pages_and_by_filter(api: ApiUnderTest) -> None:
     bills = await failed(api, workflow("bills"), 3)
     (other,) = await failed(api, workflow("other"))
 
@@ -95,7 +95,7 @@ async def test_dead_letters_come_in_pages_and_by_filter(api: Api) -> None:
         assert counted == {"count": len(ids)}
 
 
-async def test_a_dead_letter_is_retried_with_another_config(api: Api) -> None:
+async def test_a_dead_letter_is_retried_with_another_config(api: ApiUnderTest) -> None:
     (execution_id,) = await failed(api, workflow("bills"))
 
     retried = await api.post(
@@ -110,7 +110,7 @@ async def test_a_dead_letter_is_retried_with_another_config(api: Api) -> None:
     assert await api.get("/v1/dead-letters") == NONE
 
 
-async def test_all_dead_letters_of_a_filter_are_retried(api: Api) -> None:
+async def test_all_dead_letters_of_a_filter_are_retried(api: ApiUnderTest) -> None:
     bills = await failed(api, workflow("bills"), 3)
     (other,) = await failed(api, workflow("other"))
 
@@ -126,7 +126,7 @@ async def test_all_dead_letters_of_a_filter_are_retried(api: Api) -> None:
     assert [each["execution_id"] for each in left] == [other]
 
 
-async def test_dead_letters_are_purged_one_by_one_or_by_filter(api: Api) -> None:
+async def test_dead_letters_are_purged_one_by_one_or_by_filter(api: ApiUnderTest) -> None:
     bills = await failed(api, workflow("bills"), 2)
     (other,) = await failed(api, workflow("other"))
 
@@ -141,7 +141,7 @@ async def test_dead_letters_are_purged_one_by_one_or_by_filter(api: Api) -> None
 
 
 async def test_one_of_several_that_can_not_be_retried_is_refused_and_the_others_are(
-    local: Api, tmp_path: Path
+    local: ApiUnderTest, tmp_path: Path
 ) -> None:
     (good,) = await failed(local, workflow("bills"))
     await put(tmp_path, [letter("gone", 1.0)])
@@ -154,13 +154,15 @@ async def test_one_of_several_that_can_not_be_retried_is_refused_and_the_others_
     assert retried["rerun_of"] == good
 
 
-async def test_no_page_misses_a_letter_of_the_same_moment(local: Api, tmp_path: Path) -> None:
+async def test_no_page_misses_a_letter_of_the_same_moment(
+    local: ApiUnderTest, tmp_path: Path
+) -> None:
     letters = [letter(f"e{number}", 5.0 + number // 3) for number in range(9)]
     await put(tmp_path, letters)
     archive, after, seen = local.backend.archive, None, []
 
     for _ in range(9):
-        page, after = await letter_page(archive, LetterFilter(limit=2), after=after)
+        page, after = await read_letter_page(archive, DeadLetterFilter(limit=2), after=after)
         seen += [each.token.execution_id for each in page]
         await archive.delete_dead_letters(page[:1])
         if after is None:
@@ -172,16 +174,16 @@ async def test_no_page_misses_a_letter_of_the_same_moment(local: Api, tmp_path: 
 
 
 async def test_when_the_last_letter_of_a_page_is_gone_those_of_its_moment_come_again(
-    local: Api, tmp_path: Path
+    local: ApiUnderTest, tmp_path: Path
 ) -> None:
     letters = [letter(name, 5.0) for name in "abc"] + [letter("old", 1.0)]
     await put(tmp_path, letters)
     archive = local.backend.archive
-    page, after = await letter_page(archive, LetterFilter(limit=2), after=None)
+    page, after = await read_letter_page(archive, DeadLetterFilter(limit=2), after=None)
 
     await archive.delete_dead_letters(page[1:])
 
-    rest, _ = await letter_page(archive, LetterFilter(limit=5), after=after)
+    rest, _ = await read_letter_page(archive, DeadLetterFilter(limit=5), after=after)
     assert {each.token.execution_id for each in rest} == {"a", "c", "old"}
 
 
@@ -204,7 +206,7 @@ async def test_when_the_last_letter_of_a_page_is_gone_those_of_its_moment_come_a
     ],
 )
 async def test_a_bad_request_changes_nothing(
-    local: Api, tmp_path: Path, request_: tuple[str, str], body: Any, status: int
+    local: ApiUnderTest, tmp_path: Path, request_: tuple[str, str], body: Any, status: int
 ) -> None:
     await put(tmp_path, [letter("a", 5.0)])
 
@@ -215,7 +217,9 @@ async def test_a_bad_request_changes_nothing(
     assert await local.get("/v1/dead-letters/count") == {"count": 1}
 
 
-async def test_the_config_of_a_child_can_not_be_changed(local: Api, tmp_path: Path) -> None:
+async def test_the_config_of_a_child_can_not_be_changed(
+    local: ApiUnderTest, tmp_path: Path
+) -> None:
     await put(tmp_path, [letter("root.child", 5.0)])
 
     answer = await local.http.post(
@@ -242,7 +246,7 @@ async def test_only_an_operator_may_retry_and_purge(
 
 
 def letter(execution_id: str, at: float) -> DeadLetter:
-    token = Token(ExecutionId(execution_id), NodeId("n"), -1, 1, Nonce("x"))
+    token = TaskToken(ExecutionId(execution_id), NodeId("n"), -1, 1, Nonce("x"))
     return DeadLetter(
         token=token,
         queue="tasks:work",
@@ -258,10 +262,12 @@ def letter(execution_id: str, at: float) -> DeadLetter:
 async def put(folder: Path, letters: list[DeadLetter]) -> None:
     """As another process that uses the data directory leaves them."""
     backend = await SqliteBackend.open(
-        folder, clock=RealClock(), ids=RealIds(), durability="process"
+        folder, clock=RealClock(), ids=RandomIdGenerator(), durability="process"
     )
     try:
-        lease = await backend.store.acquire(await backend.claim_home("another"), "another")
+        lease = await backend.store.acquire(
+            await backend.claim_home_partition("another"), "another"
+        )
         commit = Commit(sequence=lease.sequence + 1, dead_letters=letters)
         await backend.store.commit(lease, commit)
     finally:

@@ -11,10 +11,10 @@ import httpx
 import pytest
 import uvicorn
 
-from runnel.api.event_streams import Source, Stories
+from runnel.api.event_streams import HistoryCache, HistorySource
 from runnel.core.ids import ExecutionId
 from runnel.ports.archive import Archive
-from tests.api import KINDS, Api, open_api
+from tests.api import KINDS, ApiUnderTest, open_api
 
 WAITING = {
     "name": "waiting",
@@ -35,7 +35,7 @@ class Message(NamedTuple):
 class Stage:
     """An API behind a real socket: without one, a stream that has no end is never sent."""
 
-    def __init__(self, api: Api, http: httpx.AsyncClient) -> None:
+    def __init__(self, api: ApiUnderTest, http: httpx.AsyncClient) -> None:
         self.api = api
         self.http = http
 
@@ -80,7 +80,7 @@ async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 @asynccontextmanager
-async def serving(api: Api) -> AsyncIterator[httpx.AsyncClient]:
+async def serving(api: ApiUnderTest) -> AsyncIterator[httpx.AsyncClient]:
     config = uvicorn.Config(api.app, port=0, lifespan="off", log_config=None)
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve())
@@ -149,15 +149,15 @@ async def test_who_comes_back_at_the_end_does_not_have_the_history_read_again(
             loads += 1
             return await archive.load(of, after=after)
 
-    source = Source(
+    source = HistorySource(
         client=site.client,
         archive=cast("Archive", Counting()),
         clock=site.clock,
         stopping=site.stopping,
     )
-    stories = Stories(source)
-    at_once = await asyncio.gather(*(stories.length(execution_id) for _ in range(20)))
-    later = await stories.length(execution_id)
+    stories = HistoryCache(source)
+    at_once = await asyncio.gather(*(stories.count_messages(execution_id) for _ in range(20)))
+    later = await stories.count_messages(execution_id)
 
     history = (await stage.api.get(f"/v1/executions/{execution_id}/history"))["items"]
     assert {*at_once, later} == {len(history)}
@@ -212,11 +212,11 @@ async def test_an_execution_is_read_once_for_all_who_follow_it(
             reads = _counted_reads(api, monkeypatch)
             async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
                 following = [group.create_task(stage.all_of(execution_id)) for _ in range(50)]
-                while api.site.streams < len(following):
+                while api.site.stream_count < len(following):
                     await asyncio.wait(following, timeout=0.01)
                 await stage.let_go(execution_id)
             told = [each.result() for each in following]
-        left = api.site.streams
+        left = api.site.stream_count
 
     assert told[0][-1].data == {"status": "COMPLETED"}
     assert all(each == told[0] for each in told)
@@ -224,7 +224,7 @@ async def test_an_execution_is_read_once_for_all_who_follow_it(
     assert left == 0
 
 
-def _counted_reads(api: Api, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def _counted_reads(api: ApiUnderTest, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     archive = api.backend.archive
     load, found = archive.load, list[str]()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.api import KINDS, Api, open_api
+from tests.api import KINDS, ApiUnderTest, open_api
 
 HELLO: dict[str, Any] = {
     "name": "hello",
@@ -29,18 +29,18 @@ YAML = "name: written\nnodes:\n  one: {handler: output, config: {x: 1}}\n"
 
 
 @pytest.fixture(params=KINDS)
-async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Api]:
+async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ApiUnderTest]:
     async with open_api(request.param, request, tmp_path) as opened:
         yield opened
 
 
 @pytest.fixture
-async def local(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Api]:
+async def local(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ApiUnderTest]:
     async with open_api("sqlite", request, tmp_path) as opened:
         yield opened
 
 
-async def test_a_workflow_is_submitted_then_triggered_then_read(api: Api) -> None:
+async def test_a_workflow_is_submitted_then_triggered_then_read(api: ApiUnderTest) -> None:
     submitted = await api.post("/v1/workflow", HELLO)
     execution_id = submitted["execution_id"]
     held = await api.get(f"/v1/workflow/{execution_id}")
@@ -58,7 +58,7 @@ async def test_a_workflow_is_submitted_then_triggered_then_read(api: Api) -> Non
     assert ended["nodes"]["greet"]["output"] == {"text": "Hello Ada"}
 
 
-async def test_a_second_trigger_is_a_conflict_unless_it_has_the_same_key(api: Api) -> None:
+async def test_a_second_trigger_is_a_conflict_unless_it_has_the_same_key(api: ApiUnderTest) -> None:
     execution_id = (await api.post("/v1/workflow", HELLO))["execution_id"]
     path, body = f"/v1/workflow/trigger/{execution_id}", {"input_params": {"name": "Ada"}}
     key = {"Idempotency-Key": "once"}
@@ -71,7 +71,7 @@ async def test_a_second_trigger_is_a_conflict_unless_it_has_the_same_key(api: Ap
     assert other.json()["code"] == "wrong_state"
 
 
-async def test_both_steps_are_one_for_a_stored_workflow(api: Api) -> None:
+async def test_both_steps_are_one_for_a_stored_workflow(api: ApiUnderTest) -> None:
     stored = await api.post("/v1/workflows", HELLO)
 
     begun = await api.post(
@@ -84,7 +84,7 @@ async def test_both_steps_are_one_for_a_stored_workflow(api: Api) -> None:
     assert ended["labels"] == {"a": "b"}
 
 
-async def test_a_run_with_the_same_key_is_the_same_execution(api: Api) -> None:
+async def test_a_run_with_the_same_key_is_the_same_execution(api: ApiUnderTest) -> None:
     await api.post("/v1/workflows", HELLO)
     key = {"Idempotency-Key": "order 7"}
 
@@ -102,7 +102,9 @@ async def test_a_run_with_the_same_key_is_the_same_execution(api: Api) -> None:
     assert (other.status_code, other.json()["code"]) == (422, "key_reused")
 
 
-async def test_a_changed_workflow_is_its_next_version_and_both_can_be_run(api: Api) -> None:
+async def test_a_changed_workflow_is_its_next_version_and_both_can_be_run(
+    api: ApiUnderTest,
+) -> None:
     changed = {**HELLO, "nodes": [{**HELLO["nodes"][0], "config": {"text": "Bye"}}]}
     await api.post("/v1/workflows", HELLO)
     await api.post("/v1/workflows", HELLO)
@@ -120,7 +122,7 @@ async def test_a_changed_workflow_is_its_next_version_and_both_can_be_run(api: A
     assert (ended["version"], ended["output"]) == (1, {"said": "Hello Ada!"})
 
 
-async def test_executions_are_listed_in_pages(api: Api) -> None:
+async def test_executions_are_listed_in_pages(api: ApiUnderTest) -> None:
     await api.post("/v1/workflows", HELLO)
     ids = [
         (await api.post("/v1/workflows/hello/run", {"input": {"name": "Ada"}}))["execution_id"]
@@ -138,7 +140,7 @@ async def test_executions_are_listed_in_pages(api: Api) -> None:
     assert last["next"] is None
 
 
-async def test_an_execution_is_signalled_and_cancelled(api: Api) -> None:
+async def test_an_execution_is_signalled_and_cancelled(api: ApiUnderTest) -> None:
     await api.post("/v1/workflows", WAITING)
     told, ended = [(await api.post("/v1/workflows/waiting/run"))["execution_id"] for _ in range(2)]
 
@@ -153,7 +155,7 @@ async def test_an_execution_is_signalled_and_cancelled(api: Api) -> None:
     assert late.status_code == 409
 
 
-async def test_a_failed_execution_is_rerun_from_where_it_failed(api: Api) -> None:
+async def test_a_failed_execution_is_rerun_from_where_it_failed(api: ApiUnderTest) -> None:
     api.work.failures["shout"] = [ValueError("too loud")]
     once = {**HELLO["nodes"][1], "retry": {"max_retries": 0}}
     await api.post("/v1/workflows", {**HELLO, "nodes": [HELLO["nodes"][0], once]})
@@ -170,7 +172,7 @@ async def test_a_failed_execution_is_rerun_from_where_it_failed(api: Api) -> Non
     assert told["items"][0]["event"] == "ExecutionCreated"
 
 
-async def test_a_wait_ends_when_the_execution_does(api: Api) -> None:
+async def test_a_wait_ends_when_the_execution_does(api: ApiUnderTest) -> None:
     await api.post("/v1/workflows", WAITING)
     execution_id = (await api.post("/v1/workflows/waiting/run"))["execution_id"]
 
@@ -185,7 +187,7 @@ async def test_a_wait_ends_when_the_execution_does(api: Api) -> None:
     assert found["status"] == "COMPLETED"
 
 
-async def test_whoever_waits_is_answered_when_the_server_ends(local: Api) -> None:
+async def test_whoever_waits_is_answered_when_the_server_ends(local: ApiUnderTest) -> None:
     await local.post("/v1/workflows", WAITING)
     execution_id = (await local.post("/v1/workflows/waiting/run"))["execution_id"]
 
@@ -198,13 +200,13 @@ async def test_whoever_waits_is_answered_when_the_server_ends(local: Api) -> Non
     assert (await waiting)["status"] in {"PENDING", "RUNNING"}
 
 
-async def test_the_same_paths_answer_under_api(local: Api) -> None:
+async def test_the_same_paths_answer_under_api(local: ApiUnderTest) -> None:
     execution_id = (await local.post("/api/workflow", HELLO))["execution_id"]
 
     assert (await local.get(f"/api/workflow/{execution_id}"))["status"] == "PENDING"
 
 
-async def test_a_workflow_may_be_yaml(local: Api) -> None:
+async def test_a_workflow_may_be_yaml(local: ApiUnderTest) -> None:
     stored = await local.call(
         "POST", "/v1/workflows", content=YAML, headers={"Content-Type": "application/yaml"}
     )
@@ -212,7 +214,7 @@ async def test_a_workflow_may_be_yaml(local: Api) -> None:
     assert (stored["name"], stored["nodes"]) == ("written", 1)
 
 
-async def test_a_child_workflow_is_found_by_its_name(local: Api) -> None:
+async def test_a_child_workflow_is_found_by_its_name(local: ApiUnderTest) -> None:
     child = {
         "id": "child",
         "handler": "workflow",
@@ -231,7 +233,7 @@ async def test_a_child_workflow_is_found_by_its_name(local: Api) -> None:
     assert ended["output"] == {"said": "Hello Cy!"}
 
 
-async def test_a_graph_is_drawn_as_data_and_as_text(local: Api) -> None:
+async def test_a_graph_is_drawn_as_data_and_as_text(local: ApiUnderTest) -> None:
     await local.post("/v1/workflows", HELLO)
 
     data = await local.get("/v1/workflows/hello/graph")
@@ -242,7 +244,7 @@ async def test_a_graph_is_drawn_as_data_and_as_text(local: Api) -> None:
     assert text.text.startswith("flowchart TD")
 
 
-async def test_a_name_may_hold_a_slash(local: Api) -> None:
+async def test_a_name_may_hold_a_slash(local: ApiUnderTest) -> None:
     await local.post("/v1/workflows", {**HELLO, "name": "team/hello"})
 
     begun = await local.post("/v1/workflows/team%2Fhello/run", {"input": {"name": "Di"}})
@@ -251,7 +253,7 @@ async def test_a_name_may_hold_a_slash(local: Api) -> None:
     assert (await local.ended(begun["execution_id"]))["output"] == {"said": "Hello Di!"}
 
 
-async def test_every_problem_of_a_workflow_has_its_place(local: Api) -> None:
+async def test_every_problem_of_a_workflow_has_its_place(local: ApiUnderTest) -> None:
     wrong = {
         "name": "wrong",
         "nodes": [
@@ -271,7 +273,7 @@ async def test_every_problem_of_a_workflow_has_its_place(local: Api) -> None:
     ]
 
 
-async def test_an_input_is_judged_when_it_is_given(local: Api) -> None:
+async def test_an_input_is_judged_when_it_is_given(local: ApiUnderTest) -> None:
     await local.post("/v1/workflows", CHECKED)
 
     answer = await local.http.post("/v1/workflows/checked/run", json={"input": {}})

@@ -7,32 +7,40 @@ from pathlib import Path
 import pytest
 from starlette.types import Message
 
-from runnel.api.security.guard import Guard, Rules
-from runnel.api.security.tokens import LOOK_AGAIN_S, STALE_S_MAX, Scope, Tokens, new_token
+from runnel.api.security.guard import AccessRules, Guard
+from runnel.api.security.tokens import (
+    CACHE_AGE_S_MAX,
+    REFRESH_INTERVAL_S,
+    Scope,
+    TokenStore,
+    generate_token,
+)
 from runnel.backends.memory import MemoryBackend
 from runnel.errors import StoreError, TooManyRequestsError
 from runnel.ports.records import Record
 from runnel.settings.model import Settings
 from runnel.testing.clock import FakeClock, FakeIds
-from tests.api import Api, open_api
+from tests.api import ApiUnderTest, open_api
 
 LOCAL = {"host": "localhost"}
 
 
 @pytest.fixture
-async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Api]:
+async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ApiUnderTest]:
     async with open_api("memory", request, tmp_path) as api:
         yield api
 
 
 @pytest.mark.parametrize("origin", ["http://[::1", "httpx://localhost", "http://localhost/", ""])
-async def test_a_page_that_is_none_is_a_foreign_one(api: Api, origin: str) -> None:
+async def test_a_page_that_is_none_is_a_foreign_one(api: ApiUnderTest, origin: str) -> None:
     answer = await api.http.get("/v1/server", headers={"Origin": origin})
 
     assert (answer.status_code, answer.json()["code"]) == (403, "foreign_request")
 
 
-async def test_a_body_with_two_lengths_is_refused_and_its_connection_closed(api: Api) -> None:
+async def test_a_body_with_two_lengths_is_refused_and_its_connection_closed(
+    api: ApiUnderTest,
+) -> None:
     answer = await api.http.post(
         "/v1/workflows",
         content=b"{}",
@@ -43,7 +51,9 @@ async def test_a_body_with_two_lengths_is_refused_and_its_connection_closed(api:
     assert answer.headers["connection"] == "close"
 
 
-async def test_a_client_that_leaves_in_the_middle_is_no_error_of_the_server(api: Api) -> None:
+async def test_a_client_that_leaves_in_the_middle_is_no_error_of_the_server(
+    api: ApiUnderTest,
+) -> None:
     headers = {"host": "localhost", "content-type": "application/json", "content-length": "9"}
     scope = {
         "type": "http",
@@ -72,7 +82,7 @@ async def test_a_client_that_leaves_in_the_middle_is_no_error_of_the_server(api:
     assert sent[0]["status"] == 400
 
 
-async def test_a_path_with_a_slash_too_many_is_not_there(api: Api) -> None:
+async def test_a_path_with_a_slash_too_many_is_not_there(api: ApiUnderTest) -> None:
     """A redirect would lead to whatever Host the request has named."""
     answer = await api.http.get("/v1/server/")
 
@@ -111,7 +121,7 @@ async def test_all_doors_are_closed_while_too_much_waits(
         hook = "/v1/workflows/hello/triggers/webhook"
         await api.call("PUT", hook, json={"kind": "none"})
         api.site._depths = {"tasks:slow": 3}  # noqa: SLF001 - as if it had just looked
-        api.site._looked_at = api.site.clock.monotonic() + 1_000  # noqa: SLF001
+        api.site._depths_read_at = api.site.clock.monotonic() + 1_000  # noqa: SLF001
 
         answers = [
             await api.http.post(f"/v1/workflow/trigger/{held}"),
@@ -126,7 +136,7 @@ async def test_all_doors_are_closed_while_too_much_waits(
 async def test_a_stream_ends_when_its_token_is_revoked(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runnel.api.state.LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr("runnel.api.state.RECHECK_INTERVAL_S", 0.0)
     ended = asyncio.Event()
 
     async def beats() -> AsyncGenerator[bytes, None]:
@@ -139,7 +149,7 @@ async def test_a_stream_ends_when_its_token_is_revoked(
     async with open_api("memory", request, tmp_path, is_open=False) as api:
         token = await api.token(Scope.READ)
         token_id = token.split("_")[1]
-        told = aiter(api.site.stream(beats(), token_id=token_id).body_iterator)
+        told = aiter(api.site.make_stream_response(beats(), token_id=token_id).body_iterator)
         first = await anext(told)
         await api.tokens.revoke(token_id)
         rest = [each async for each in told]
@@ -184,8 +194,8 @@ class Door:
         self.clock = FakeClock(1_700_000_000.0)
         backend = MemoryBackend(self.clock, FakeIds())
         self.records = SlowRecords(backend)
-        self.tokens = Tokens(self.records, self.clock)
-        self.guard = Guard(self.tokens, backend.windows, Rules(is_open=is_open, per_minute=2))
+        self.tokens = TokenStore(self.records, self.clock)
+        self.guard = Guard(self.tokens, backend.windows, AccessRules(is_open=is_open, per_minute=2))
 
 
 async def test_whether_a_process_lives_is_told_while_its_store_does_not_answer() -> None:
@@ -199,11 +209,11 @@ async def test_whether_a_process_lives_is_told_while_its_store_does_not_answer()
 
 async def test_one_request_asks_a_store_that_is_away_and_the_others_go_on() -> None:
     door = Door(is_open=False)
-    token = await door.tokens.create(new_token("ci", (Scope.READ,)))
+    token = await door.tokens.create(generate_token("ci", (Scope.READ,)))
     headers = {**LOCAL, "authorization": f"Bearer {token}"}
     await door.guard.admit("/v1/server", headers, "127.0.0.1")
     door.records.is_away = True
-    await door.clock.advance(LOOK_AGAIN_S)
+    await door.clock.advance(REFRESH_INTERVAL_S)
     asked = door.records.asked
 
     first = asyncio.create_task(door.guard.admit("/v1/server", headers, "127.0.0.1"))
@@ -213,7 +223,7 @@ async def test_one_request_asks_a_store_that_is_away_and_the_others_go_on() -> N
 
     assert {each.name for each in (*others, await first)} == {"ci"}
     assert door.records.asked == asked + 1
-    await door.clock.advance(STALE_S_MAX + 1)
+    await door.clock.advance(CACHE_AGE_S_MAX + 1)
     with pytest.raises(StoreError):
         await door.guard.admit("/v1/server", headers, "127.0.0.1")
 

@@ -8,31 +8,31 @@ from typing import Any
 import pytest
 
 from runnel.api.security.tokens import Scope
-from tests.api import BOTH, Api, open_api
+from tests.api import BOTH, ApiUnderTest, open_api
 from tests.integration.test_api_executions import HELLO, WAITING
 
 LARGE = 300_000
 
 
 @pytest.fixture(params=BOTH)
-async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Api]:
+async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ApiUnderTest]:
     async with open_api(request.param, request, tmp_path) as opened:
         yield opened
 
 
 @pytest.fixture
-async def closed(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Api]:
+async def closed(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ApiUnderTest]:
     async with open_api("sqlite", request, tmp_path, is_open=False) as opened:
         yield opened
 
 
-async def begun(api: Api, document: dict[str, Any], given: Any = None) -> str:
+async def begun(api: ApiUnderTest, document: dict[str, Any], given: Any = None) -> str:
     await api.post("/v1/workflows", document)
     answer = await api.post(f"/v1/workflows/{document['name']}/run", {"input": given})
     return str(answer["execution_id"])
 
 
-async def test_executions_are_found_by_their_ids_and_by_how_these_begin(api: Api) -> None:
+async def test_executions_are_found_by_their_ids_and_by_how_these_begin(api: ApiUnderTest) -> None:
     one, two = await begun(api, WAITING), await begun(api, WAITING)
 
     both = await api.get("/v1/executions/lookup", params={"id": [one, "none", two]})
@@ -44,7 +44,7 @@ async def test_executions_are_found_by_their_ids_and_by_how_these_begin(api: Api
     assert nothing == {"items": []}
 
 
-async def test_the_content_of_an_execution_is_found_by_its_hash(api: Api) -> None:
+async def test_the_content_of_an_execution_is_found_by_its_hash(api: ApiUnderTest) -> None:
     execution_id = await begun(api, WAITING)
     (found,) = (await api.get("/v1/executions"))["items"]
 
@@ -57,7 +57,7 @@ async def test_the_content_of_an_execution_is_found_by_its_hash(api: Api) -> Non
     assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
 
 
-async def test_a_large_value_is_read_by_the_key_that_the_history_has(api: Api) -> None:
+async def test_a_large_value_is_read_by_the_key_that_the_history_has(api: ApiUnderTest) -> None:
     text = "x" * LARGE
     execution_id = await begun(api, HELLO, {"name": text})
     await api.ended(execution_id)
@@ -71,7 +71,7 @@ async def test_a_large_value_is_read_by_the_key_that_the_history_has(api: Api) -
     assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
 
 
-async def test_an_execution_is_decided_in_a_partition_that_somebody_owns(api: Api) -> None:
+async def test_an_execution_is_decided_in_a_partition_that_somebody_owns(api: ApiUnderTest) -> None:
     execution_id = await begun(api, WAITING)
 
     found = await api.get(f"/v1/executions/{execution_id}/partition")
@@ -81,7 +81,7 @@ async def test_an_execution_is_decided_in_a_partition_that_somebody_owns(api: Ap
     assert owners[found["partition"]] is not None
 
 
-async def test_lists_of_workflows_have_documents_if_asked_for(api: Api) -> None:
+async def test_lists_of_workflows_have_documents_if_asked_for(api: ApiUnderTest) -> None:
     await api.post("/v1/workflows", WAITING)
 
     plain = await api.get("/v1/workflows")
@@ -102,14 +102,14 @@ async def test_lists_of_workflows_have_documents_if_asked_for(api: Api) -> None:
         "/v1/definitions/%00",
     ],
 )
-async def test_a_text_that_no_store_takes_finds_nothing(api: Api, path: str) -> None:
+async def test_a_text_that_no_store_takes_finds_nothing(api: ApiUnderTest, path: str) -> None:
     answer = await api.http.get(path)
 
     assert answer.status_code in {200, 404, 422}, answer.text
     assert answer.json().get("items", []) == []
 
 
-async def test_the_server_says_what_it_is(closed: Api) -> None:
+async def test_the_server_says_what_it_is(closed: ApiUnderTest) -> None:
     token = await closed.token(Scope.READ)
 
     found = await closed.get("/v1/server", headers={"Authorization": f"Bearer {token}"})
@@ -118,7 +118,7 @@ async def test_the_server_says_what_it_is(closed: Api) -> None:
     assert found["version"].count(".") == 2
 
 
-async def test_a_token_is_made_listed_and_revoked_by_an_administrator(closed: Api) -> None:
+async def test_a_token_is_made_listed_and_revoked_by_an_administrator(closed: ApiUnderTest) -> None:
     boss = {"Authorization": f"Bearer {await closed.token(Scope.ADMIN)}"}
     wanted = {"name": "ci", "scopes": ["run"], "days": 90, "per_minute": 5}
 
@@ -157,7 +157,9 @@ async def test_a_token_is_made_listed_and_revoked_by_an_administrator(closed: Ap
         {"name": "x" * 101, "scopes": ["run"]},
     ],
 )
-async def test_a_token_that_makes_no_sense_is_refused(closed: Api, wanted: dict[str, Any]) -> None:
+async def test_a_token_that_makes_no_sense_is_refused(
+    closed: ApiUnderTest, wanted: dict[str, Any]
+) -> None:
     boss = {"Authorization": f"Bearer {await closed.token(Scope.ADMIN)}"}
 
     answer = await closed.http.post("/v1/tokens", json=wanted, headers=boss)

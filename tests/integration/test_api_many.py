@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.api import BOTH, Api, open_api
+from tests.api import BOTH, ApiUnderTest, open_api
 
 FLAKY: dict[str, Any] = {
     "name": "flaky",
@@ -34,19 +34,19 @@ MAPPED: dict[str, Any] = {
 
 
 @pytest.fixture(params=BOTH)
-async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Api]:
+async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ApiUnderTest]:
     async with open_api(request.param, request, tmp_path) as opened:
         for each in (FLAKY, WAITING, MAPPED):
             await opened.post("/v1/workflows", each)
         yield opened
 
 
-async def begin(api: Api, name: str, **body: Any) -> str:
+async def begin(api: ApiUnderTest, name: str, **body: Any) -> str:
     begun = await api.post(f"/v1/workflows/{name}/run", body)
     return str(begun["execution_id"])
 
 
-async def listed(api: Api, *, status: str, count: int) -> None:
+async def listed(api: ApiUnderTest, *, status: str, count: int) -> None:
     """An archive is told of what ended a moment later."""
     async with asyncio.timeout(20.0):
         while True:
@@ -55,7 +55,7 @@ async def listed(api: Api, *, status: str, count: int) -> None:
                 return
 
 
-async def test_a_node_is_shown_with_its_attempts(api: Api) -> None:
+async def test_a_node_is_shown_with_its_attempts(api: ApiUnderTest) -> None:
     api.work.failures["second"] = [ConnectionError("once")]
     execution_id = await begin(api, "flaky", input={"x": 7})
     await api.ended(execution_id)
@@ -72,7 +72,7 @@ async def test_a_node_is_shown_with_its_attempts(api: Api) -> None:
     assert "second" in nope.json()["detail"]
 
 
-async def test_items_of_a_map_come_in_pages(api: Api) -> None:
+async def test_items_of_a_map_come_in_pages(api: ApiUnderTest) -> None:
     execution_id = await begin(api, "mapped", input={"items": [5, 6, 7]})
     await api.ended(execution_id)
     path = f"/v1/executions/{execution_id}/nodes/each"
@@ -86,7 +86,7 @@ async def test_items_of_a_map_come_in_pages(api: Api) -> None:
     assert (one["item"], one["output"], one["config"]) == (1, {"n": 6}, {"n": 6})
 
 
-async def test_many_are_cancelled_by_a_filter(api: Api) -> None:
+async def test_many_are_cancelled_by_a_filter(api: ApiUnderTest) -> None:
     ids = [await begin(api, "waiting", labels={"batch": "7"}) for _ in range(3)]
     other = await begin(api, "waiting")
 
@@ -99,7 +99,7 @@ async def test_many_are_cancelled_by_a_filter(api: Api) -> None:
     assert (await api.get(f"/v1/executions/{other}"))["finished_at"] is None
 
 
-async def test_many_are_chosen_by_their_time(api: Api) -> None:
+async def test_many_are_chosen_by_their_time(api: ApiUnderTest) -> None:
     execution_id = await begin(api, "waiting")
     begun = (await api.get(f"/v1/executions/{execution_id}"))["created_at"]
 
@@ -109,7 +109,7 @@ async def test_many_are_chosen_by_their_time(api: Api) -> None:
     assert (before["ids"], since["ids"]) == ([], [execution_id])
 
 
-async def test_many_are_rerun_once(api: Api) -> None:
+async def test_many_are_rerun_once(api: ApiUnderTest) -> None:
     api.work.failures["second"] = [ValueError("no")] * 2
     ids = [await begin(api, "flaky", input={"x": n}) for n in range(2)]
     failed = [(await api.ended(each))["status"] for each in ids]
@@ -125,14 +125,14 @@ async def test_many_are_rerun_once(api: Api) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/executions/cancel", "/v1/executions/rerun"])
-async def test_everything_has_to_be_asked_for(api: Api, path: str) -> None:
+async def test_everything_has_to_be_asked_for(api: ApiUnderTest, path: str) -> None:
     answer = await api.http.post(path, json={})
 
     assert answer.status_code == 422
     assert "'every'" in answer.json()["detail"]
 
 
-async def test_a_workflow_is_deleted_when_nothing_runs_any_more(api: Api) -> None:
+async def test_a_workflow_is_deleted_when_nothing_runs_any_more(api: ApiUnderTest) -> None:
     execution_id = await begin(api, "waiting")
     refused = await api.http.delete("/v1/workflows/waiting")
     await api.post(f"/v1/executions/{execution_id}/signal", {"name": "go"})

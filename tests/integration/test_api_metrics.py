@@ -11,11 +11,11 @@ from runnel.api.security.tokens import Scope
 from runnel.client import operations as gauges
 from runnel.errors import StoreError
 from runnel.settings.model import Settings
-from tests.api import BOTH, Api, open_api
-from tests.exposed import Samples, declared, samples
-from tests.waiting import eventually_found
+from tests.api import BOTH, ApiUnderTest, open_api
+from tests.exposed import Samples, parse_metric_types, parse_samples
+from tests.waiting import wait_for_value
 
-found = partial(eventually_found, every_s=0.05, deadline_s=15.0)
+found = partial(wait_for_value, every_s=0.05, deadline_s=15.0)
 
 ONE: dict[str, Any] = {"name": "one", "nodes": [{"id": "a", "handler": "work", "config": {"n": 1}}]}
 
@@ -23,26 +23,28 @@ ONE: dict[str, Any] = {"name": "one", "nodes": [{"id": "a", "handler": "work", "
 @pytest.fixture(params=BOTH)
 async def api(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Api]:
-    monkeypatch.setattr(gauges, "KEPT_S", 0.0)
+) -> AsyncIterator[ApiUnderTest]:
+    monkeypatch.setattr(gauges, "GAUGES_CACHE_S", 0.0)
     async with open_api(request.param, request, tmp_path) as opened:
         yield opened
 
 
 @pytest.fixture
-async def local(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Api]:
+async def local(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ApiUnderTest]:
     async with open_api("memory", request, tmp_path) as opened:
         yield opened
 
 
-async def scrape(api: Api, **given: Any) -> Samples:
+async def scrape(api: ApiUnderTest, **given: Any) -> Samples:
     answer = await api.http.get("/metrics", **given)
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"].startswith("text/plain; version=")
-    return samples(answer.text)
+    return parse_samples(answer.text)
 
 
-async def test_queues_workers_partitions_and_letters_are_read_from_the_store(api: Api) -> None:
+async def test_queues_workers_partitions_and_letters_are_read_from_the_store(
+    api: ApiUnderTest,
+) -> None:
     gate = api.work.gate("a")
     many = {**ONE, "nodes": [{"id": "a", "handler": "work", "for_each": "{{ input.items }}"}]}
     await api.post("/v1/workflows", many)
@@ -68,7 +70,7 @@ async def test_queues_workers_partitions_and_letters_are_read_from_the_store(api
     assert seen["runnel_store_up"] == {("archive",): 1, ("store",): 1}
 
 
-async def test_a_dead_letter_is_seen(api: Api) -> None:
+async def test_a_dead_letter_is_seen(api: ApiUnderTest) -> None:
     api.work.failures["a"] = [ValueError("odd")]
     await api.post("/v1/workflows", ONE)
     begun = await api.post("/v1/workflows/one/run")
@@ -80,7 +82,7 @@ async def test_a_dead_letter_is_seen(api: Api) -> None:
     assert await found(letters)
 
 
-async def test_requests_are_counted_by_the_template_of_their_path(local: Api) -> None:
+async def test_requests_are_counted_by_the_template_of_their_path(local: ApiUnderTest) -> None:
     for path in ("/v1/executions/a", "/v1/executions/b", "/api/executions/c", "/nothing/here"):
         await local.http.get(path)
     await local.http.post("/v1/workflows", content=b"x", headers={"Content-Type": "text/odd"})
@@ -101,7 +103,7 @@ async def test_requests_are_counted_by_the_template_of_their_path(local: Api) ->
 
 
 async def test_the_store_is_asked_once_in_a_while(
-    local: Api, monkeypatch: pytest.MonkeyPatch
+    local: ApiUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
     tasks = local.backend.tasks
@@ -133,7 +135,7 @@ async def test_a_store_that_is_away_is_not_up_and_says_nothing(
 
     assert seen["runnel_store_up"] == {("archive",): 1, ("store",): 0}
     assert "runnel_workers" not in seen
-    assert declared(text)["runnel_workers"] == "gauge"
+    assert parse_metric_types(text)["runnel_workers"] == "gauge"
 
 
 async def test_with_tokens_metrics_need_one_and_are_not_limited(

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from runnel.api.security.tokens import Scope
-from tests.api import BOTH, Api, open_api
-from tests.waiting import eventually_found
+from tests.api import BOTH, ApiUnderTest, open_api
+from tests.waiting import wait_for_value
 
-found = partial(eventually_found, every_s=0.02, deadline_s=10.0)
+found = partial(wait_for_value, every_s=0.02, deadline_s=10.0)
 
 WORK: dict[str, Any] = {
     "name": "one",
@@ -32,24 +32,24 @@ KEYED: dict[str, Any] = {
 
 
 @pytest.fixture(params=BOTH)
-async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Api]:
+async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ApiUnderTest]:
     async with open_api(request.param, request, tmp_path) as opened:
         yield opened
 
 
 @pytest.fixture
-async def guarded(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Api]:
+async def guarded(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ApiUnderTest]:
     async with open_api("memory", request, tmp_path, is_open=False) as opened:
         yield opened
 
 
-async def run(api: Api, document: Any) -> str:
+async def run(api: ApiUnderTest, document: Any) -> str:
     await api.post("/v1/workflows", document)
     begun = await api.post(f"/v1/workflows/{document['name']}/run")
     return str(begun["execution_id"])
 
 
-async def test_a_worker_is_listed_with_what_it_runs_and_since_when(api: Api) -> None:
+async def test_a_worker_is_listed_with_what_it_runs_and_since_when(api: ApiUnderTest) -> None:
     gate = api.work.gate("a")
     execution_id = await run(api, WORK)
     await api.work.entered["a"].wait()
@@ -71,7 +71,7 @@ async def test_a_worker_is_listed_with_what_it_runs_and_since_when(api: Api) -> 
     assert (await api.ended(execution_id))["status"] == "COMPLETED"
 
 
-async def test_a_worker_that_is_drained_finishes_what_it_runs_and_leaves(api: Api) -> None:
+async def test_a_worker_that_is_drained_finishes_what_it_runs_and_leaves(api: ApiUnderTest) -> None:
     gate = api.work.gate("a")
     execution_id = await run(api, WORK)
     await api.work.entered["a"].wait()
@@ -91,7 +91,7 @@ async def test_a_worker_that_is_drained_finishes_what_it_runs_and_leaves(api: Ap
     assert nodes["a"]["state"] in {"COMPLETED", "QUEUED", "RUNNING"}
 
 
-async def test_a_queue_shows_what_waits_and_who_takes_it(api: Api) -> None:
+async def test_a_queue_shows_what_waits_and_who_takes_it(api: ApiUnderTest) -> None:
     gate = api.work.gate("a")
     many = {
         "name": "many",
@@ -113,7 +113,7 @@ async def test_a_queue_shows_what_waits_and_who_takes_it(api: Api) -> None:
     assert (await api.ended(begun["execution_id"]))["status"] == "COMPLETED"
 
 
-async def test_a_concurrency_key_shows_who_holds_it_and_who_waits(api: Api) -> None:
+async def test_a_concurrency_key_shows_who_holds_it_and_who_waits(api: ApiUnderTest) -> None:
     gates = [api.work.gate(each) for each in ("a", "b")]
     execution_id = await run(api, KEYED)
 
@@ -136,7 +136,7 @@ async def test_a_concurrency_key_shows_who_holds_it_and_who_waits(api: Api) -> N
     assert (await api.get("/v1/limits"))["items"] == []
 
 
-async def test_a_partition_shows_who_decides_for_it(api: Api) -> None:
+async def test_a_partition_shows_who_decides_for_it(api: ApiUnderTest) -> None:
     execution_id = await run(api, WORK)
     await api.ended(execution_id)
 
@@ -153,7 +153,9 @@ async def test_a_partition_shows_who_decides_for_it(api: Api) -> None:
     assert all(each["unread_s"] < 5 for each in seen)
 
 
-async def test_a_server_is_ready_while_somebody_decides_and_somebody_works(api: Api) -> None:
+async def test_a_server_is_ready_while_somebody_decides_and_somebody_works(
+    api: ApiUnderTest,
+) -> None:
     async def ready() -> Any:
         seen = await api.get("/health/ready")
         return seen if seen["status"] == "ready" else None
@@ -163,7 +165,7 @@ async def test_a_server_is_ready_while_somebody_decides_and_somebody_works(api: 
     assert seen["parts"] == dict.fromkeys(("store", "archive", "orchestrators", "workers"))
 
 
-async def test_a_server_without_workers_is_degraded_and_ready(api: Api) -> None:
+async def test_a_server_without_workers_is_degraded_and_ready(api: ApiUnderTest) -> None:
     (worker,) = (await api.get("/v1/workers"))["items"]
     await api.post(f"/v1/workers/{worker['worker']}/drain")
 
@@ -197,7 +199,7 @@ async def test_a_server_without_workers_is_degraded_and_ready(api: Api) -> None:
     ],
 )
 async def test_what_is_not_there_is_said_so(
-    guarded: Api, method: str, path: str, status: int
+    guarded: ApiUnderTest, method: str, path: str, status: int
 ) -> None:
     headers = {"Authorization": f"Bearer {await guarded.token(Scope.OPERATE)}"}
 
@@ -206,7 +208,7 @@ async def test_what_is_not_there_is_said_so(
     assert answer.status_code == status, answer.text
 
 
-async def test_only_an_operator_may_drain(guarded: Api) -> None:
+async def test_only_an_operator_may_drain(guarded: ApiUnderTest) -> None:
     headers = {"Authorization": f"Bearer {await guarded.token(Scope.RUN)}"}
     (worker,) = (await guarded.get("/v1/workers", headers=headers))["items"]
     path = f"/v1/workers/{worker['worker']}/drain"

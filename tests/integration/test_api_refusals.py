@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from runnel.ports.archive import ExecutionFilter
-from tests.api import Api, open_api
+from tests.api import ApiUnderTest, open_api
 from tests.integration.refusals.bodies import BODIES
 from tests.integration.refusals.documents import DOCUMENTS
 from tests.integration.refusals.executions import EXECUTIONS
@@ -36,7 +36,7 @@ DONE = {"name": "done", "nodes": [{"id": "one", "handler": "work", "config": {"x
 class Stage:
     """An API on a store that holds one execution of each kind."""
 
-    api: Api
+    api: ApiUnderTest
     ids: dict[str, str]
 
     async def stored(self) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.api import BOTH, Api, open_api
+from tests.api import BOTH, ApiUnderTest, open_api
 
 HELLO = {
     "name": "hello",
@@ -24,13 +24,13 @@ NIGHTLY: dict[str, Any] = {
 
 
 @pytest.fixture(params=BOTH)
-async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Api]:
+async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ApiUnderTest]:
     async with open_api(request.param, request, tmp_path) as opened:
         await opened.post("/v1/workflows", HELLO)
         yield opened
 
 
-async def test_a_schedule_is_added_paused_changed_and_removed(api: Api) -> None:
+async def test_a_schedule_is_added_paused_changed_and_removed(api: ApiUnderTest) -> None:
     added = await api.post("/v1/schedules", NIGHTLY)
     paused = await api.post("/v1/schedules/nightly/pause")
     resumed = await api.post("/v1/schedules/nightly/resume")
@@ -50,7 +50,7 @@ async def test_a_schedule_is_added_paused_changed_and_removed(api: Api) -> None:
     assert (removed.status_code, gone.status_code) == (204, 404)
 
 
-async def test_a_tick_is_dispatched_once(api: Api) -> None:
+async def test_a_tick_is_dispatched_once(api: ApiUnderTest) -> None:
     await api.post("/v1/schedules", NIGHTLY)
     now = {"now": "2040-01-01T02:30:00Z"}
 

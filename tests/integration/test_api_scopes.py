@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from runnel.api.app import PREFIXES
+from runnel.api.app import PATH_PREFIXES
 from runnel.api.security.tokens import Scope
 from runnel.settings.model import Settings
-from tests.api import Api, open_api
+from tests.api import ApiUnderTest, open_api
 
 UNLIMITED = Settings(requests_per_minute=0, token_requests_per_minute=0)
 # Whoever calls a webhook proves who it is to that webhook.
@@ -47,19 +47,19 @@ LOOKING = {"list_tokens": Scope.ADMIN}
 
 
 @pytest.fixture
-async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Api]:
+async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ApiUnderTest]:
     """Of a process that is about to end, so that no stream goes on for ever."""
     async with open_api("memory", request, tmp_path, is_open=False, settings=UNLIMITED) as api:
         api.site.stopping.set()
         yield api
 
 
-def operations(api: Api) -> list[tuple[str, str, str]]:
+def operations(api: ApiUnderTest) -> list[tuple[str, str, str]]:
     """Method, path and name of each, under every prefix."""
     found = []
     for path, methods in api.app.openapi()["paths"].items():
         filled = re.sub(r"\{[^}]*\}", "x", path)
-        first, others = PREFIXES[0], PREFIXES[1:]
+        first, others = PATH_PREFIXES[0], PATH_PREFIXES[1:]
         paths = [filled]
         if filled.startswith(first):
             paths += [each + filled.removeprefix(first) for each in others]
@@ -68,7 +68,7 @@ def operations(api: Api) -> list[tuple[str, str, str]]:
     return found
 
 
-async def status(api: Api, method: str, path: str, token: str | None) -> int:
+async def status(api: ApiUnderTest, method: str, path: str, token: str | None) -> int:
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     if method in {"POST", "PUT"}:
         return (await api.http.request(method, path, headers=headers, json={})).status_code
@@ -83,7 +83,7 @@ def expected(method: str, name: str) -> Scope:
 
 
 async def test_nothing_but_health_and_webhooks_is_there_for_callers_without_a_token(
-    api: Api,
+    api: ApiUnderTest,
 ) -> None:
     answered = {
         name
@@ -94,7 +94,7 @@ async def test_nothing_but_health_and_webhooks_is_there_for_callers_without_a_to
     assert answered == PUBLIC
 
 
-async def test_each_operation_needs_the_scope_of_the_table_and_no_more(api: Api) -> None:
+async def test_each_operation_needs_the_scope_of_the_table_and_no_more(api: ApiUnderTest) -> None:
     tokens = {scope: await api.token(scope) for scope in Scope}
     found, table = {}, {}
 
@@ -113,7 +113,7 @@ async def test_each_operation_needs_the_scope_of_the_table_and_no_more(api: Api)
     assert len(found) > 100
 
 
-async def test_only_an_operator_says_what_time_it_is(api: Api) -> None:
+async def test_only_an_operator_says_what_time_it_is(api: ApiUnderTest) -> None:
     running, operating = await api.token(Scope.RUN), await api.token(Scope.OPERATE)
     path, body = "/v1/triggers/cron/dispatch", {"now": "2040-01-01T00:00:00Z"}
 

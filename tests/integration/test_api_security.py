@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from runnel.api.security.tokens import KIND, Scope
+from runnel.api.security.tokens import RECORD_KIND, Scope
 from runnel.settings.model import Settings
-from tests.api import Api, open_api
+from tests.api import ApiUnderTest, open_api
 
 HELLO = {"name": "hello", "nodes": [{"id": "a", "handler": "output"}]}
 LIST, RUN = "/v1/executions", "/v1/workflows/hello/run"
@@ -18,13 +18,13 @@ FEW = Settings(requests_per_minute=3, token_requests_per_minute=5)
 
 
 @pytest.fixture
-async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Api]:
+async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ApiUnderTest]:
     async with open_api("memory", request, tmp_path) as api:
         yield api
 
 
 @pytest.fixture(params=["memory", "redis", "archived"])
-async def closed(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Api]:
+async def closed(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ApiUnderTest]:
     async with open_api(request.param, request, tmp_path, is_open=False, settings=FEW) as api:
         yield api
 
@@ -40,7 +40,7 @@ def told(answer: httpx.Response) -> tuple[int, str]:
 # -- tokens and scopes -------------------------------------------------------------------------
 
 
-async def test_a_token_allows_its_scope_and_those_below(closed: Api) -> None:
+async def test_a_token_allows_its_scope_and_those_below(closed: ApiUnderTest) -> None:
     reading, running = await closed.token(Scope.READ), await closed.token(Scope.RUN)
 
     answers = [
@@ -59,19 +59,19 @@ async def test_a_token_allows_its_scope_and_those_below(closed: Api) -> None:
     "given",
     ["Bearer rnl_00000000_nope", "Bearer nope", "Bearer", "Basic YTpi", "rnl_1_2", ""],
 )
-async def test_a_token_that_nobody_made_is_refused(closed: Api, given: str) -> None:
+async def test_a_token_that_nobody_made_is_refused(closed: ApiUnderTest, given: str) -> None:
     answer = await closed.http.get(LIST, headers={"Authorization": given})
 
     assert told(answer) == (401, "not_authenticated")
     assert answer.headers["www-authenticate"].startswith("Bearer")
 
 
-async def test_without_a_token_nothing_is_shown_but_health(closed: Api) -> None:
+async def test_without_a_token_nothing_is_shown_but_health(closed: ApiUnderTest) -> None:
     assert told(await closed.http.get(LIST)) == (401, "not_authenticated")
     assert (await closed.http.get("/health/live")).status_code == 200
 
 
-async def test_a_token_ends_with_its_time_and_when_it_is_revoked(closed: Api) -> None:
+async def test_a_token_ends_with_its_time_and_when_it_is_revoked(closed: ApiUnderTest) -> None:
     over = await closed.token(Scope.ADMIN, expires_at=1.0)
     revoked = await closed.token(Scope.ADMIN)
     before = await closed.http.get(LIST, headers=bearer(revoked))
@@ -83,16 +83,16 @@ async def test_a_token_ends_with_its_time_and_when_it_is_revoked(closed: Api) ->
     assert told(await closed.http.get(LIST, headers=bearer(revoked)))[0] == 401
 
 
-async def test_a_token_is_stored_as_a_hash_only(closed: Api) -> None:
+async def test_a_token_is_stored_as_a_hash_only(closed: ApiUnderTest) -> None:
     token = await closed.token(Scope.READ)
 
-    stored = b"".join(each.data for each in await closed.backend.records.list(KIND))
+    stored = b"".join(each.data for each in await closed.backend.records.list(RECORD_KIND))
 
     assert token.split("_")[1].encode() in stored
     assert token.split("_")[2].encode() not in stored
 
 
-async def test_the_first_token_closes_an_open_server_for_good(opened: Api) -> None:
+async def test_the_first_token_closes_an_open_server_for_good(opened: ApiUnderTest) -> None:
     before = await opened.http.get(LIST)
     token = await opened.token(Scope.READ)
     opened.tokens._read_at = None  # noqa: SLF001 - as if the seconds had passed
@@ -107,7 +107,7 @@ async def test_the_first_token_closes_an_open_server_for_good(opened: Api) -> No
 # -- how often ---------------------------------------------------------------------------------
 
 
-async def test_callers_without_a_token_are_few_a_minute(closed: Api) -> None:
+async def test_callers_without_a_token_are_few_a_minute(closed: ApiUnderTest) -> None:
     answers = [await closed.http.get(LIST) for _ in range(5)]
 
     assert [each.status_code for each in answers] == [401, 401, 401, 429, 429]
@@ -115,19 +115,19 @@ async def test_callers_without_a_token_are_few_a_minute(closed: Api) -> None:
     assert 1 <= int(answers[-1].headers["retry-after"]) <= 60
 
 
-async def test_a_wrong_token_counts_as_none(closed: Api) -> None:
+async def test_a_wrong_token_counts_as_none(closed: ApiUnderTest) -> None:
     answers = [await closed.http.get(LIST, headers=bearer("rnl_1_2")) for _ in range(4)]
 
     assert [each.status_code for each in answers] == [401, 401, 401, 429]
 
 
-async def test_health_is_asked_as_often_as_one_likes(closed: Api) -> None:
+async def test_health_is_asked_as_often_as_one_likes(closed: ApiUnderTest) -> None:
     answers = [await closed.http.get("/health/live") for _ in range(10)]
 
     assert {each.status_code for each in answers} == {200}
 
 
-async def test_each_token_has_a_limit_of_its_own(closed: Api) -> None:
+async def test_each_token_has_a_limit_of_its_own(closed: ApiUnderTest) -> None:
     usual, special = await closed.token(Scope.READ), await closed.token(Scope.READ, per_minute=2)
     free = await closed.token(Scope.READ, per_minute=0)
 
@@ -167,7 +167,7 @@ async def test_each_token_has_a_limit_of_its_own(closed: Api) -> None:
     ],
 )
 async def test_an_open_server_answers_only_to_itself(
-    opened: Api, headers: dict[str, str], status: int
+    opened: ApiUnderTest, headers: dict[str, str], status: int
 ) -> None:
     answer = await opened.http.get(LIST, headers=headers)
 
@@ -198,13 +198,13 @@ async def test_a_name_and_a_page_may_be_allowed(
     assert "access-control-allow-origin" not in foreign.headers
 
 
-async def test_no_page_may_read_answers_by_default(opened: Api) -> None:
+async def test_no_page_may_read_answers_by_default(opened: ApiUnderTest) -> None:
     answer = await opened.http.get(LIST, headers={"Origin": "http://localhost"})
 
     assert "access-control-allow-origin" not in answer.headers
 
 
-async def test_every_answer_has_the_headers_that_protect_its_reader(opened: Api) -> None:
+async def test_every_answer_has_the_headers_that_protect_its_reader(opened: ApiUnderTest) -> None:
     answers: list[Any] = [
         await opened.http.get("/health/live"),
         await opened.http.get("/nope"),
@@ -220,7 +220,7 @@ async def test_every_answer_has_the_headers_that_protect_its_reader(opened: Api)
 # -- how much ----------------------------------------------------------------------------------
 
 
-async def test_a_body_that_does_not_say_how_long_it_is_is_cut_off(opened: Api) -> None:
+async def test_a_body_that_does_not_say_how_long_it_is_is_cut_off(opened: ApiUnderTest) -> None:
     async def endless() -> AsyncIterator[bytes]:
         for _ in range(200):
             yield b"x" * 100_000
@@ -250,10 +250,10 @@ async def test_nothing_new_is_taken_on_while_too_much_waits(
     assert refused.headers["retry-after"] == "5"
 
 
-async def _until_refused(api: Api) -> httpx.Response:
+async def _until_refused(api: ApiUnderTest) -> httpx.Response:
     async with asyncio.timeout(20.0):
         while True:
-            api.site._looked_at = None  # noqa: SLF001 - as if a second had passed
+            api.site._depths_read_at = None  # noqa: SLF001 - as if a second had passed
             answer = await api.http.post(RUN, json={"input": {"items": []}})
             if answer.status_code != 201:
                 return answer

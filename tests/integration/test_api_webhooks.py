@@ -15,7 +15,7 @@ from runnel.authoring.documents import read_document
 from runnel.ports.archive import ExecutionFilter
 from runnel.settings.model import Settings
 from runnel.triggers.webhook import Webhook, WebhookKind
-from tests.api import BOTH, Api, open_api
+from tests.api import BOTH, ApiUnderTest, open_api
 
 SECRET = "a secret of the server"
 SETTINGS = Settings(secrets={"hook": SECRET})
@@ -29,20 +29,20 @@ BODY = {"repository": {"name": "runnel"}, "n": 3}
 
 
 @pytest.fixture(params=BOTH)
-async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Api]:
+async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ApiUnderTest]:
     async with open_api(request.param, request, tmp_path, settings=SETTINGS) as opened:
         await opened.post("/v1/workflows", HELLO)
         yield opened
 
 
 @pytest.fixture
-async def local(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Api]:
+async def local(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ApiUnderTest]:
     async with open_api("memory", request, tmp_path, settings=SETTINGS, is_open=False) as opened:
         await opened.site.client.library.store(read_document(HELLO))
         yield opened
 
 
-async def put(api: Api, **webhook: Any) -> None:
+async def put(api: ApiUnderTest, **webhook: Any) -> None:
     kind = WebhookKind(webhook.pop("kind", "token"))
     await api.site.webhooks.add(Webhook(workflow="hello", kind=kind, **webhook), replaces=True)
 
@@ -58,13 +58,15 @@ def slack(body: bytes, at: float, secret: str = SECRET) -> dict[str, str]:
     return {"X-Slack-Signature": f"v0={digest}", "X-Slack-Request-Timestamp": f"{at:.0f}"}
 
 
-async def deliver(api: Api, body: Any, headers: dict[str, str], **more: Any) -> httpx.Response:
+async def deliver(
+    api: ApiUnderTest, body: Any, headers: dict[str, str], **more: Any
+) -> httpx.Response:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     kind = {"Content-Type": "application/json"}
     return await api.http.post(PATH, content=raw, headers={**kind, **headers}, **more)
 
 
-async def test_a_call_is_an_execution_before_it_is_answered(api: Api) -> None:
+async def test_a_call_is_an_execution_before_it_is_answered(api: ApiUnderTest) -> None:
     mapping = {"repository": "{{ body.repository.name }}", "ref": "{{ query.ref }}"}
     await api.call("PUT", PATH, json={"secret": "hook", "mapping": mapping})
 
@@ -78,7 +80,7 @@ async def test_a_call_is_an_execution_before_it_is_answered(api: Api) -> None:
     assert ended["input"] == {"repository": "runnel", "ref": "main"}
 
 
-async def test_the_same_delivery_is_the_same_execution(api: Api) -> None:
+async def test_the_same_delivery_is_the_same_execution(api: ApiUnderTest) -> None:
     await api.call("PUT", PATH, json={"secret": "hook"})
     named = {**TOKEN, "X-Request-Id": "r1"}
 
@@ -90,7 +92,7 @@ async def test_the_same_delivery_is_the_same_execution(api: Api) -> None:
     assert len(listed["items"]) == 1
 
 
-async def test_a_webhook_is_read_listed_and_removed(api: Api) -> None:
+async def test_a_webhook_is_read_listed_and_removed(api: ApiUnderTest) -> None:
     await api.call("PUT", PATH, json={"kind": "github", "secret": "hook"})
 
     read = await api.get(PATH)
@@ -103,7 +105,7 @@ async def test_a_webhook_is_read_listed_and_removed(api: Api) -> None:
     assert (await deliver(api, BODY, TOKEN)).status_code == 404
 
 
-async def test_github_signs_the_body(local: Api) -> None:
+async def test_github_signs_the_body(local: ApiUnderTest) -> None:
     await put(local, kind="github", secret="hook")
     body = json.dumps(BODY).encode()
 
@@ -116,7 +118,7 @@ async def test_github_signs_the_body(local: Api) -> None:
     assert [each.status_code for each in (forged, foreign, unsigned)] == [401, 401, 401]
 
 
-async def test_slack_signs_time_and_body_and_asks_first(local: Api) -> None:
+async def test_slack_signs_time_and_body_and_asks_first(local: ApiUnderTest) -> None:
     await put(local, kind="slack", secret="hook")
     now = local.site.clock.now()
     asking = json.dumps({"type": "url_verification", "challenge": "abc"}).encode()
@@ -134,7 +136,7 @@ async def test_slack_signs_time_and_body_and_asks_first(local: Api) -> None:
     assert [replayed.status_code, ahead.status_code] == [401, 401]
 
 
-async def test_a_call_needs_no_token_of_the_api_but_managing_does(local: Api) -> None:
+async def test_a_call_needs_no_token_of_the_api_but_managing_does(local: ApiUnderTest) -> None:
     await put(local, secret="hook")
 
     called = await deliver(local, BODY, TOKEN)
@@ -156,7 +158,7 @@ async def test_a_call_needs_no_token_of_the_api_but_managing_does(local: Api) ->
     ],
 )
 async def test_a_call_that_does_not_fit_stores_nothing(
-    local: Api, headers: dict[str, str], body: Any, status: int
+    local: ApiUnderTest, headers: dict[str, str], body: Any, status: int
 ) -> None:
     await put(local, secret="hook", mapping={"name": "{{ body.repository.name }}"})
 
@@ -167,7 +169,7 @@ async def test_a_call_that_does_not_fit_stores_nothing(
     assert list(await local.backend.archive.list_headers(ExecutionFilter())) == []
 
 
-async def test_what_proves_the_caller_does_not_reach_the_workflow(local: Api) -> None:
+async def test_what_proves_the_caller_does_not_reach_the_workflow(local: ApiUnderTest) -> None:
     await put(local, secret="hook")
     seen = {**TOKEN, "Cookie": "a=b", "X-Kind": "push"}
 

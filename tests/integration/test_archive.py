@@ -11,46 +11,50 @@ from runnel.core.ids import NO_ITEM, ExecutionId
 from runnel.core.states import NodeState
 from runnel.core.workflow import OnFailure, RetryPolicy, Workflow
 from runnel.ports.archive import ExecutionFilter
-from tests.archived import ArchivedEngine, archived_engine, rows
-from tests.driver import node, workflow
-from tests.engines import Work
+from tests.archived import ArchivedEngine, fetch_rows, open_archived_engine
+from tests.driver import make_node, make_workflow
+from tests.engines import WorkHandler
 
 QUICK = RetryPolicy(max_retries=2, initial_delay=0.01, jitter=False)
-CHILD = workflow(node("x"), node("y", "x"))
+CHILD = make_workflow(make_node("x"), make_node("y", "x"))
 LARGE = "l" * 300_000
 
 MIXED: list[Workflow] = [
-    workflow(node("a"), node("b", "a"), node("c", "b")),
-    workflow(node("a"), node("b", "a"), node("c", "a"), node("d", "b", "c")),
-    workflow(node("a"), node("m", "a", for_each="input.items", config={"v": "{{ item }}"})),
-    workflow(node("a"), node("broken", "a"), node("c", "broken")),
-    workflow(
-        node("a"),
-        node("broken", "a"),
-        node("c", "a"),
+    make_workflow(make_node("a"), make_node("b", "a"), make_node("c", "b")),
+    make_workflow(
+        make_node("a"), make_node("b", "a"), make_node("c", "a"), make_node("d", "b", "c")
+    ),
+    make_workflow(
+        make_node("a"), make_node("m", "a", for_each="input.items", config={"v": "{{ item }}"})
+    ),
+    make_workflow(make_node("a"), make_node("broken", "a"), make_node("c", "broken")),
+    make_workflow(
+        make_node("a"),
+        make_node("broken", "a"),
+        make_node("c", "a"),
         on_failure=OnFailure.CONTINUE,
     ),
-    workflow(node("flaky", retry=QUICK), node("b", "flaky")),
-    workflow(node("a"), node("w", "a", handler="workflow", child=CHILD)),
-    workflow(node("k", concurrency_key="one", concurrency_limit=1)),
+    make_workflow(make_node("flaky", retry=QUICK), make_node("b", "flaky")),
+    make_workflow(make_node("a"), make_node("w", "a", handler="workflow", child=CHILD)),
+    make_workflow(make_node("k", concurrency_key="one", concurrency_limit=1)),
 ]
 
 
 @pytest.fixture
-def work() -> Work:
-    return Work()
+def work() -> WorkHandler:
+    return WorkHandler()
 
 
 @pytest.fixture
 async def running(
-    shared_redis: RedisServer, shared_postgres: PostgresServer, work: Work
+    shared_redis: RedisServer, shared_postgres: PostgresServer, work: WorkHandler
 ) -> AsyncIterator[ArchivedEngine]:
-    async with archived_engine(shared_redis, shared_postgres, work) as opened:
+    async with open_archived_engine(shared_redis, shared_postgres, work) as opened:
         yield opened
 
 
 async def test_the_archive_has_all_that_redis_has_and_each_commit_once(
-    running: ArchivedEngine, work: Work
+    running: ArchivedEngine, work: WorkHandler
 ) -> None:
     work.failures["broken"] = [ValueError("no")] * 60
     work.failures["flaky"] = [RuntimeError("again")] * 20
@@ -64,10 +68,10 @@ async def test_the_archive_has_all_that_redis_has_and_each_commit_once(
     await check_log(running)
     for execution_id in ids:
         await check_nodes(running, execution_id)
-    assert await rows(
+    assert await fetch_rows(
         running.backend, "SELECT count(*) FROM commands WHERE applied_at IS NULL"
     ) == [(0,)]
-    assert await rows(running.backend, "SELECT count(*) FROM limit_log") == [(0,)]
+    assert await fetch_rows(running.backend, "SELECT count(*) FROM limit_log") == [(0,)]
 
 
 async def check_headers(running: ArchivedEngine, *, count: int) -> None:
@@ -81,7 +85,7 @@ async def check_headers(running: ArchivedEngine, *, count: int) -> None:
 
 async def check_log(running: ArchivedEngine) -> None:
     """Every history as Redis has it, and no commit of a partition left out."""
-    found = await rows(
+    found = await fetch_rows(
         running.backend, "SELECT aggregate_id, entry FROM audit_log ORDER BY sequence, ordinal"
     )
     histories: dict[str, list[bytes]] = {}
@@ -93,7 +97,7 @@ async def check_log(running: ArchivedEngine) -> None:
         cursor = await running.backend.ledger.cursor(number)
         assert await running.backend.journal.length(number) == 0
         key = f"{running.backend.redis.keys.partition}{number}"
-        sequence = await running.backend.redis.lines.call("HGET", key, "sequence")
+        sequence = await running.backend.redis.pool.call("HGET", key, "sequence")
         assert cursor.sequence == int(sequence or 0)
 
 
@@ -102,7 +106,7 @@ async def check_nodes(running: ArchivedEngine, execution_id: ExecutionId) -> Non
     execution = await running.client.load(execution_id)
     archived = {
         (node_id, item): (state, attempts, started_at, finished_at, error)
-        for node_id, item, state, attempts, started_at, finished_at, error in await rows(
+        for node_id, item, state, attempts, started_at, finished_at, error in await fetch_rows(
             running.backend,
             "SELECT node_id, item, state, attempts, started_at, finished_at, error "
             "FROM node_executions WHERE execution_id = $1",

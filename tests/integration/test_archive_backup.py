@@ -9,17 +9,17 @@ import pytest
 from runnel.app.doctor import Verdict, examine
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
-from runnel.engine.clock import RealClock, RealIds
-from runnel.notify.hub import Hub
+from runnel.engine.clock import RandomIdGenerator, RealClock
+from runnel.notify.event_bus import EventBus
 from runnel.ports.telemetry import ARCHIVE_GAP
 from runnel.settings.model import Settings
-from tests.archived import archived_engine
-from tests.driver import node, workflow
-from tests.engines import DEADLINE_S, Work
-from tests.redis_server import empty
+from tests.archived import open_archived_engine
+from tests.driver import make_node, make_workflow
+from tests.engines import DEADLINE_S, WorkHandler
+from tests.redis_server import flush_server
 
 SCHEMA = "backed up"
-CHAIN = workflow(node("a"), node("b", "a"), node("c", "b"))
+CHAIN = make_workflow(make_node("a"), make_node("b", "a"), make_node("c", "b"))
 
 
 def copy(server: PostgresServer, to: Path) -> None:
@@ -48,19 +48,19 @@ async def test_a_restored_backup_is_found_out_and_redis_filled_from_it(
     told: list[str] = []
     gap = asyncio.Event()
 
-    def hear(_hub: Hub, name: str, **fields: object) -> None:
+    def hear(_hub: EventBus, name: str, **fields: object) -> None:
         if name == ARCHIVE_GAP:
             told.append(str(fields["error"]))
             gap.set()
 
-    monkeypatch.setattr(Hub, "event", hear)
+    monkeypatch.setattr(EventBus, "event", hear)
     settings = Settings(
         redis_url=own_redis.url, postgres_url=own_postgres.url, postgres_schema=SCHEMA
     )
-    work = Work()
+    work = WorkHandler()
     gate = work.gate("b")
     backup = tmp_path / "backup"
-    async with archived_engine(
+    async with open_archived_engine(
         own_redis, own_postgres, work, schema=SCHEMA, alarm_s=0.1
     ) as running:
         [waiting] = await running.submit_all([CHAIN])
@@ -76,14 +76,14 @@ async def test_a_restored_backup_is_found_out_and_redis_filled_from_it(
         since = await running.submit_all([CHAIN] * 8)
         async with asyncio.timeout(DEADLINE_S):
             await gap.wait()
-        found = await examine(settings, RealClock(), RealIds())
+        found = await examine(settings, RealClock(), RandomIdGenerator())
     assert "empty this Redis" in told[0]
     bad = [each.remedy for each in found if each.verdict is Verdict.BAD]
     assert bad == ["PostgreSQL was set back: stop everything, empty this Redis, start again"]
 
-    empty(own_redis)
+    flush_server(own_redis)
     work.calls.clear()
-    async with archived_engine(own_redis, own_postgres, work, schema=SCHEMA) as filled:
+    async with open_archived_engine(own_redis, own_postgres, work, schema=SCHEMA) as filled:
         assert set(await filled.ends([waiting, *since])) == {"COMPLETED"}
         await filled.archive_all()
     assert work.calls.count("b") == work.calls.count("a") + 1

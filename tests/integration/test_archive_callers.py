@@ -10,21 +10,26 @@ import pytest
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
 from runnel.backends.postgres.database import SQL
-from runnel.backends.postgres.ledger import PostgresLedger, record_values
-from runnel.backends.redis_postgres.backend import ArchivedBackend
-from runnel.client.store_client import Client
+from runnel.backends.postgres.ledger import PostgresLedger, build_record_values
+from runnel.backends.redis_postgres.backend import RedisPostgresBackend
+from runnel.client.store_client import StoreClient
 from runnel.core.commands import CancelExecution, CreateExecution, SendSignal
 from runnel.core.ids import DefinitionHash, ExecutionId
-from runnel.core.values import INLINE_BYTES_MAX, inline
-from runnel.engine.clock import RealClock, RealIds
+from runnel.core.values import INLINE_BYTES_MAX, make_inline_value
+from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.errors import ArchiveBehindError, StoreError
-from runnel.notify.waiter import Ending
+from runnel.notify.waiter import Completion
 from runnel.ports.store import Commit
-from runnel.testing.conformance.suite import message
-from tests.archived import archived_engine, fresh_schema, open_archived, rows
-from tests.driver import node, workflow
-from tests.engines import Work
-from tests.redis_server import empty
+from runnel.testing.conformance.suite import make_message
+from tests.archived import (
+    fetch_rows,
+    make_schema_name,
+    open_archived_backend,
+    open_archived_engine,
+)
+from tests.driver import make_node, make_workflow
+from tests.engines import WorkHandler
+from tests.redis_server import flush_server
 
 DEADLINE_S = 10.0
 # Those who wait for the end of another transaction, in a schema of this name.
@@ -39,16 +44,16 @@ WHERE NOT waiting.granted AND nspname = $1
 
 @pytest.fixture
 def schema() -> str:
-    return fresh_schema()
+    return make_schema_name()
 
 
 @pytest.fixture
 async def backend(
     shared_redis: RedisServer, shared_postgres: PostgresServer, schema: str
-) -> AsyncIterator[ArchivedBackend]:
-    empty(shared_redis)
-    opened = await open_archived(
-        shared_redis, shared_postgres, RealClock(), RealIds(), schema=schema
+) -> AsyncIterator[RedisPostgresBackend]:
+    flush_server(shared_redis)
+    opened = await open_archived_backend(
+        shared_redis, shared_postgres, RealClock(), RandomIdGenerator(), schema=schema
     )
     yield opened
     await opened.close()
@@ -87,18 +92,18 @@ class Turnstile:
 
 
 async def test_a_caller_that_gives_up_takes_nobody_with_it(
-    backend: ArchivedBackend, shared_postgres: PostgresServer, schema: str
+    backend: RedisPostgresBackend, shared_postgres: PostgresServer, schema: str
 ) -> None:
-    await backend.mailbox.send([message("before")])
+    await backend.mailbox.send([make_message("before")])
     first, second = Turnstile(shared_postgres, schema), Turnstile(shared_postgres, schema)
     await first.hold()
     async with asyncio.TaskGroup() as group:
-        group.create_task(backend.mailbox.send([message("first")]))
+        group.create_task(backend.mailbox.send([make_message("first")]))
         await first.until_in_line(1)
         holding = group.create_task(second.hold())
         await first.until_in_line(2)
-        hasty = group.create_task(backend.mailbox.send([message("hasty")]))
-        patient = group.create_task(backend.mailbox.send([message("patient")]))
+        hasty = group.create_task(backend.mailbox.send([make_message("hasty")]))
+        patient = group.create_task(backend.mailbox.send([make_message("patient")]))
         await first.release()
         await holding
         await second.until_in_line(1)
@@ -109,17 +114,17 @@ async def test_a_caller_that_gives_up_takes_nobody_with_it(
         await patient
 
     assert hasty.cancelled()
-    assert await rows(backend, "SELECT count(*) FROM commands") == [(4,)]
+    assert await fetch_rows(backend, "SELECT count(*) FROM commands") == [(4,)]
 
 
 async def test_a_call_that_nobody_waits_for_ends_with_its_backend(
-    backend: ArchivedBackend, shared_postgres: PostgresServer, schema: str
+    backend: RedisPostgresBackend, shared_postgres: PostgresServer, schema: str
 ) -> None:
-    await backend.mailbox.send([message("before")])
+    await backend.mailbox.send([make_message("before")])
     turnstile = Turnstile(shared_postgres, schema)
     await turnstile.hold()
     async with asyncio.TaskGroup() as group:
-        hasty = group.create_task(backend.mailbox.send([message("hasty")]))
+        hasty = group.create_task(backend.mailbox.send([make_message("hasty")]))
         await turnstile.until_in_line(1)
         hasty.cancel()
         await asyncio.wait([hasty])
@@ -133,18 +138,24 @@ async def test_a_call_that_nobody_waits_for_ends_with_its_backend(
 async def test_what_is_asked_after_the_end_is_neither_sent_again_nor_open_for_ever(
     shared_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
-    async with archived_engine(shared_redis, shared_postgres, Work(), resend_s=0.1) as running:
-        [ended] = await running.submit_all([workflow(node("a"))])
+    async with open_archived_engine(
+        shared_redis, shared_postgres, WorkHandler(), resend_s=0.1
+    ) as running:
+        [ended] = await running.submit_all([make_workflow(make_node("a"))])
         await running.ends([ended])
         await running.archive_all()
-        signal = SendSignal(execution_id=ended, name="go", payload=inline(1), signal_id="s1")
+        signal = SendSignal(
+            execution_id=ended, name="go", payload=make_inline_value(1), signal_id="s1"
+        )
 
         await running.backend.mailbox.send([CancelExecution(execution_id=ended), signal])
 
         async with asyncio.timeout(DEADLINE_S):
-            while await rows(running.backend, "SELECT 1 FROM commands WHERE applied_at IS NULL"):
+            while await fetch_rows(
+                running.backend, "SELECT 1 FROM commands WHERE applied_at IS NULL"
+            ):
                 pass
-        resent = await rows(
+        resent = await fetch_rows(
             running.backend,
             "SELECT kind FROM commands WHERE sent_at > recorded_at + interval '50 ms'",
         )
@@ -154,8 +165,8 @@ async def test_what_is_asked_after_the_end_is_neither_sent_again_nor_open_for_ev
 LARGE = {"text": "l" * (INLINE_BYTES_MAX + 1)}
 
 
-async def blobs_in_redis(backend: ArchivedBackend) -> list[bytes]:
-    call = backend.redis.lines.call
+async def blobs_in_redis(backend: RedisPostgresBackend) -> list[bytes]:
+    call = backend.redis.pool.call
     names: list[bytes] = await call("ZRANGE", backend.redis.keys.blobs, 0, -1)
     return [*names, *await call("KEYS", f"*{backend.redis.keys.blob}*")]
 
@@ -163,44 +174,53 @@ async def blobs_in_redis(backend: ArchivedBackend) -> list[bytes]:
 async def test_a_large_input_is_not_kept_of_a_submission_that_postgres_did_not_take(
     shared_redis: RedisServer, own_postgres: PostgresServer
 ) -> None:
-    empty(shared_redis)
-    backend = await open_archived(
-        shared_redis, own_postgres, RealClock(), RealIds(), schema="runnel", archive_call_s=1.0
+    flush_server(shared_redis)
+    backend = await open_archived_backend(
+        shared_redis,
+        own_postgres,
+        RealClock(),
+        RandomIdGenerator(),
+        schema="runnel",
+        archive_call_s=1.0,
     )
-    client = Client(backend, RealClock(), RealIds(), ending_of=lambda _id: Ending())
-    await client.submit(workflow(node("a")))
+    client = StoreClient(
+        backend, RealClock(), RandomIdGenerator(), get_completion=lambda _id: Completion()
+    )
+    await client.submit(make_workflow(make_node("a")))
     own_postgres.kill()
 
     with pytest.raises(StoreError, match="PostgreSQL"):
-        await client.submit(workflow(node("a")), LARGE)
+        await client.submit(make_workflow(make_node("a")), LARGE)
 
     assert await blobs_in_redis(backend) == []
     await backend.close()
 
 
 async def test_a_large_input_is_not_kept_of_a_submission_that_there_is_no_room_for(
-    backend: ArchivedBackend,
+    backend: RedisPostgresBackend,
 ) -> None:
-    client = Client(backend, RealClock(), RealIds(), ending_of=lambda _id: Ending())
+    client = StoreClient(
+        backend, RealClock(), RandomIdGenerator(), get_completion=lambda _id: Completion()
+    )
     lease = await backend.store.restore(await backend.store.acquire(0, "one"))
     for sequence in range(1, 801):
         await backend.store.commit(lease, Commit(sequence=sequence))
 
     with pytest.raises(ArchiveBehindError):
-        await client.submit(workflow(node("a")), LARGE)
+        await client.submit(make_workflow(make_node("a")), LARGE)
 
     assert await blobs_in_redis(backend) == []
-    assert await rows(backend, "SELECT key FROM blobs") == []
+    assert await fetch_rows(backend, "SELECT key FROM blobs") == []
 
 
 async def test_what_redis_has_can_be_read_without_postgres_and_nothing_can_be_asked(
     shared_redis: RedisServer, own_postgres: PostgresServer
 ) -> None:
-    work = Work()
+    work = WorkHandler()
     gate = work.gate("b")
-    signal = node("go", handler="wait_for_signal", config={"signal": "go"})
-    waits = workflow(node("a", config=LARGE), node("b", "a"), signal)
-    async with archived_engine(shared_redis, own_postgres, work) as running:
+    signal = make_node("go", handler="wait_for_signal", config={"signal": "go"})
+    waits = make_workflow(make_node("a", config=LARGE), make_node("b", "a"), signal)
+    async with open_archived_engine(shared_redis, own_postgres, work) as running:
         [id_] = await running.submit_all([waits])
         held = await running.client.submit(waits, is_held=True)
         await work.entered["b"].wait()
@@ -224,12 +244,19 @@ async def test_what_redis_has_can_be_read_without_postgres_and_nothing_can_be_as
 async def test_an_execution_that_its_owner_has_not_seen_can_be_read_without_postgres(
     shared_redis: RedisServer, own_postgres: PostgresServer
 ) -> None:
-    empty(shared_redis)
-    backend = await open_archived(
-        shared_redis, own_postgres, RealClock(), RealIds(), schema="runnel", archive_call_s=1.0
+    flush_server(shared_redis)
+    backend = await open_archived_backend(
+        shared_redis,
+        own_postgres,
+        RealClock(),
+        RandomIdGenerator(),
+        schema="runnel",
+        archive_call_s=1.0,
     )
-    client = Client(backend, RealClock(), RealIds(), ending_of=lambda _id: Ending())
-    id_ = await client.submit(workflow(node("a")))
+    client = StoreClient(
+        backend, RealClock(), RandomIdGenerator(), get_completion=lambda _id: Completion()
+    )
+    id_ = await client.submit(make_workflow(make_node("a")))
     await asyncio.to_thread(own_postgres.kill)
 
     view = await client.get(await client.find(id_))
@@ -241,7 +268,7 @@ async def test_an_execution_that_its_owner_has_not_seen_can_be_read_without_post
 
 
 async def test_two_who_make_the_same_executions_in_another_order_do_not_block_each_other(
-    backend: ArchivedBackend, shared_postgres: PostgresServer, schema: str
+    backend: RedisPostgresBackend, shared_postgres: PostgresServer, schema: str
 ) -> None:
     """The third holds both in the middle, when each has made another of them."""
     ledger, looking = PostgresLedger(backend.database), await asyncpg.connect(shared_postgres.url)
@@ -258,11 +285,11 @@ async def test_two_who_make_the_same_executions_in_another_order_do_not_block_ea
         asyncio.TaskGroup() as group,
         backend.database.transaction() as connection,
     ):
-        await connection.execute(SQL["record"], *record_values([(0, create)]))
+        await connection.execute(SQL["record"], *build_record_values([(0, create)]))
         for number, commands in enumerate([asked, asked[::-1]], start=1):
             group.create_task(ledger.record(commands))
             while await looking.fetchval(WAITING, schema) < number:
                 """It waits for the third, or for the first."""
 
     await looking.close()
-    assert await rows(backend, "SELECT count(*) FROM commands") == [(7,)]
+    assert await fetch_rows(backend, "SELECT count(*) FROM commands") == [(7,)]

@@ -20,9 +20,9 @@ from runnel.core.events import (
 )
 from runnel.core.ids import ExecutionId
 from runnel.errors import StoreError
-from tests.archived import ArchivedEngine, archived_engine, fresh_schema, rows
-from tests.driver import node, workflow
-from tests.engines import Work
+from tests.archived import ArchivedEngine, fetch_rows, make_schema_name, open_archived_engine
+from tests.driver import make_node, make_workflow
+from tests.engines import WorkHandler
 from tests.integration.test_archive import MIXED
 
 # RUNNEL_CHAOS="seed rounds" for a longer one.
@@ -30,7 +30,9 @@ SEED, ROUNDS = map(int, os.environ.get("RUNNEL_CHAOS", "1 6").split())
 EXECUTIONS = 12
 ENDS = (ExecutionFinished, NodeCompleted, NodeFailed, NodeSkipped, NodeCancelled)
 # Its outputs are written aside, and read by whoever comes next.
-LARGE = workflow(node("a", config={"text": "l" * 300_000}), node("b", "a"), node("c", "b"))
+LARGE = make_workflow(
+    make_node("a", config={"text": "l" * 300_000}), make_node("b", "a"), make_node("c", "b")
+)
 
 
 class Accidents:
@@ -76,15 +78,15 @@ async def test_everything_ends_once_whatever_happens_to_the_servers(
     own_redis: RedisServer, own_postgres: PostgresServer
 ) -> None:
     chance = Random(SEED)
-    work = Work()
+    work = WorkHandler()
     work.failures["broken"] = [ValueError("no")] * 10_000
     ids: list[ExecutionId] = []
     happened: list[str] = []
-    schema = fresh_schema()
+    schema = make_schema_name()
     async with AsyncExitStack() as stack:
         engines = [
             await stack.enter_async_context(
-                archived_engine(own_redis, own_postgres, work, schema=schema, keep_s=0.5)
+                open_archived_engine(own_redis, own_postgres, work, schema=schema, keep_s=0.5)
             )
             for _ in range(2)
         ]
@@ -120,7 +122,7 @@ async def ends_of(running: ArchivedEngine, ids: list[ExecutionId]) -> dict[str, 
     final: dict[str, str] = {}
     async with asyncio.timeout(120):
         while len(final) < len(ids):
-            found = await rows(
+            found = await fetch_rows(
                 running.backend,
                 "SELECT id, state FROM executions WHERE finished_at IS NOT NULL AND id = ANY ($1)",
                 ids,
@@ -131,7 +133,7 @@ async def ends_of(running: ArchivedEngine, ids: list[ExecutionId]) -> dict[str, 
 
 async def settlements(running: ArchivedEngine) -> Counter[tuple[object, ...]]:
     """How often each execution, node and item ended, by the audit log."""
-    found = await rows(running.backend, "SELECT aggregate_id, entry FROM audit_log")
+    found = await fetch_rows(running.backend, "SELECT aggregate_id, entry FROM audit_log")
     return Counter(
         (id_, getattr(event, "node", ""), getattr(event, "item", None))
         for id_, entry in found

@@ -7,16 +7,16 @@ import pytest
 from runnel.app.private_servers import redis as redis_wire
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
-from runnel.backends.redis_postgres.backend import ArchivedBackend
-from runnel.backends.redis_postgres.pairing import place_of
-from runnel.engine.clock import RealClock, RealIds
+from runnel.backends.redis_postgres.backend import RedisPostgresBackend
+from runnel.backends.redis_postgres.pairing import format_redis_location
+from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.errors import InputError, PartitionUnavailableError
-from tests.archived import archived_engine, fresh_schema, rows
-from tests.driver import node, workflow
-from tests.engines import Work
-from tests.redis_server import empty, password_of
+from tests.archived import fetch_rows, make_schema_name, open_archived_engine
+from tests.driver import make_node, make_workflow
+from tests.engines import WorkHandler
+from tests.redis_server import flush_server, get_password
 
-CHAIN = workflow(node("a"), node("b", "a"))
+CHAIN = make_workflow(make_node("a"), make_node("b", "a"))
 
 
 async def open_pair(
@@ -26,12 +26,12 @@ async def open_pair(
     *,
     prefix: str = "runnel",
     takes_archive: bool = False,
-) -> ArchivedBackend:
-    return await ArchivedBackend.open(
+) -> RedisPostgresBackend:
+    return await RedisPostgresBackend.open(
         redis.url,
         postgres.url,
         clock=RealClock(),
-        ids=RealIds(),
+        ids=RandomIdGenerator(),
         partitions=1,
         prefix=prefix,
         schema=schema,
@@ -43,8 +43,8 @@ async def open_pair(
 async def test_another_prefix_that_names_the_same_archive_is_refused(
     shared_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
-    empty(shared_redis)
-    schema = fresh_schema()
+    flush_server(shared_redis)
+    schema = make_schema_name()
     first = await open_pair(shared_redis, shared_postgres, schema)
 
     place = f"127.0.0.1:{shared_redis.port}/0 on here"
@@ -55,9 +55,9 @@ async def test_another_prefix_that_names_the_same_archive_is_refused(
     with pytest.raises(InputError, match=sentence):
         await open_pair(shared_redis, shared_postgres, schema, prefix="b")
 
-    assert redis_wire.ask(shared_redis.port, password_of(shared_redis), "KEYS b*") == "*0"
+    assert redis_wire.send_command(shared_redis.port, get_password(shared_redis), "KEYS b*") == "*0"
     again = await open_pair(shared_redis, shared_postgres, schema)
-    other = await open_pair(shared_redis, shared_postgres, fresh_schema(), prefix="b")
+    other = await open_pair(shared_redis, shared_postgres, make_schema_name(), prefix="b")
     for backend in (first, again, other):
         await backend.close()
 
@@ -65,33 +65,33 @@ async def test_another_prefix_that_names_the_same_archive_is_refused(
 async def test_an_empty_redis_elsewhere_takes_an_archive_only_when_it_is_told_to(
     own_redis: RedisServer, shared_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
-    empty(shared_redis)
-    schema = fresh_schema()
-    work = Work()
+    flush_server(shared_redis)
+    schema = make_schema_name()
+    work = WorkHandler()
     gate = work.gate("b")
-    async with archived_engine(own_redis, shared_postgres, work, schema=schema) as running:
+    async with open_archived_engine(own_redis, shared_postgres, work, schema=schema) as running:
         ids = await running.submit_all([CHAIN] * 5)
         await work.entered["b"].wait()
         await running.archive_all()
     await asyncio.to_thread(own_redis.kill)
 
     with pytest.raises(InputError, match="belongs to the Redis at"):
-        async with archived_engine(shared_redis, shared_postgres, work, schema=schema):
+        async with open_archived_engine(shared_redis, shared_postgres, work, schema=schema):
             raise AssertionError
-    taken = await ArchivedBackend.open(
+    taken = await RedisPostgresBackend.open(
         shared_redis.url,
         shared_postgres.url,
         clock=RealClock(),
-        ids=RealIds(),
+        ids=RandomIdGenerator(),
         schema=schema,
         takes_archive=True,
     )
     gate.set()
-    async with archived_engine(shared_redis, shared_postgres, work, schema=schema) as running:
+    async with open_archived_engine(shared_redis, shared_postgres, work, schema=schema) as running:
         assert set(await running.ends(ids)) == {"COMPLETED"}
         await asyncio.to_thread(own_redis.start)
         with pytest.raises(InputError, match="belongs to the Redis at"):
-            async with archived_engine(own_redis, shared_postgres, work, schema=schema):
+            async with open_archived_engine(own_redis, shared_postgres, work, schema=schema):
                 raise AssertionError
     await taken.close()
 
@@ -99,8 +99,8 @@ async def test_an_empty_redis_elsewhere_takes_an_archive_only_when_it_is_told_to
 async def test_a_redis_whose_archive_was_taken_decides_nothing_after_its_restart(
     own_redis: RedisServer, shared_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
-    empty(shared_redis)
-    schema = fresh_schema()
+    flush_server(shared_redis)
+    schema = make_schema_name()
     former = await open_pair(own_redis, shared_postgres, schema)
     taken = await open_pair(shared_redis, shared_postgres, schema, takes_archive=True)
 
@@ -118,12 +118,12 @@ async def test_a_redis_whose_archive_was_taken_decides_nothing_after_its_restart
 async def test_a_redis_that_is_known_by_two_names_comes_back_by_either(
     own_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
-    schema = fresh_schema()
+    schema = make_schema_name()
 
-    async def open_as(host: str) -> ArchivedBackend:
+    async def open_as(host: str) -> RedisPostgresBackend:
         url = own_redis.url.replace("127.0.0.1", host)
-        return await ArchivedBackend.open(
-            url, shared_postgres.url, clock=RealClock(), ids=RealIds(), schema=schema
+        return await RedisPostgresBackend.open(
+            url, shared_postgres.url, clock=RealClock(), ids=RandomIdGenerator(), schema=schema
         )
 
     for host in ("127.0.0.1", "localhost"):
@@ -132,7 +132,7 @@ async def test_a_redis_that_is_known_by_two_names_comes_back_by_either(
 
     backend = await open_as("127.0.0.1")
 
-    [(places,)] = await rows(backend, "SELECT redis_places FROM meta")
+    [(places,)] = await fetch_rows(backend, "SELECT redis_places FROM meta")
     assert [each.partition(":")[0] for each in places] == ["127.0.0.1", "localhost"]
     await backend.close()
 
@@ -149,4 +149,4 @@ async def test_a_redis_that_is_known_by_two_names_comes_back_by_either(
 def test_an_address_that_only_one_machine_can_use_is_of_that_machine(
     address: str, expected: str
 ) -> None:
-    assert place_of(address, "p", "here") == expected
+    assert format_redis_location(address, "p", "here") == expected

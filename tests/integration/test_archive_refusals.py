@@ -8,32 +8,32 @@ import pytest
 
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
-from runnel.backends.postgres.health import archive_facts
-from runnel.backends.postgres.quarantine import digest_of
-from runnel.backends.redis_postgres.backend import ArchivedBackend
+from runnel.backends.postgres.health import read_archive_facts
+from runnel.backends.postgres.quarantine import compute_digest
+from runnel.backends.redis_postgres.backend import RedisPostgresBackend
 from runnel.core.codec import encode_entry
-from runnel.core.commands import limit_id
+from runnel.core.commands import make_limit_id
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.engine.clock import RealClock
 from runnel.engine.services.archiver import Archiver
-from runnel.notify.hub import Hub
+from runnel.notify.event_bus import EventBus
 from runnel.ports import telemetry as names
 from runnel.ports.archive import ExecutionFilter
-from runnel.ports.store import Commit, History, Lease
+from runnel.ports.store import Commit, HistoryRecord, Lease
 from runnel.testing.clock import FakeClock, FakeIds
-from runnel.testing.conformance.suite import header
-from tests.archived import ArchivedEngine, archived_engine, open_archived, rows
-from tests.driver import node, workflow
-from tests.engines import DEADLINE_S, Work
+from runnel.testing.conformance.suite import make_header
+from tests.archived import ArchivedEngine, fetch_rows, open_archived_backend, open_archived_engine
+from tests.driver import make_node, make_workflow
+from tests.engines import DEADLINE_S, WorkHandler
 
-CHAIN = workflow(node("a"), node("bad", "a"), node("c", "bad"))
-FINE = workflow(node("a"), node("c", "a"))
+CHAIN = make_workflow(make_node("a"), make_node("bad", "a"), make_node("c", "bad"))
+FINE = make_workflow(make_node("a"), make_node("c", "a"))
 # No index takes a text of more than 2,704 bytes that can't be compressed.
 LONG = "x2." + "".join(random.Random(1).choices(string.ascii_letters + string.digits, k=6_000))
 
 
-class Told(Hub):
+class Told(EventBus):
     def __init__(self) -> None:
         super().__init__()
         self.told: list[tuple[str, dict[str, object]]] = []
@@ -43,7 +43,7 @@ class Told(Hub):
         super().event(name, **fields)
 
 
-def archiver_of(backend: ArchivedBackend, lease: Lease, told: Told) -> Archiver:
+def archiver_of(backend: RedisPostgresBackend, lease: Lease, told: Told) -> Archiver:
     return Archiver(
         backend.journal,
         backend.ledger,
@@ -59,19 +59,19 @@ def commit_of(sequence: int, *ids: str) -> Commit:
     entry = encode_entry(float(sequence), [])
     return Commit(
         sequence=sequence,
-        headers=[header(id_) for id_ in ids],
-        histories=[History(aggregate_id=id_, entry=entry) for id_ in ids],
+        headers=[make_header(id_) for id_ in ids],
+        histories=[HistoryRecord(aggregate_id=id_, entry=entry) for id_ in ids],
     )
 
 
-async def own(backend: ArchivedBackend) -> Lease:
+async def own(backend: RedisPostgresBackend) -> Lease:
     return await backend.store.restore(await backend.store.acquire(0, "one"))
 
 
 async def test_one_execution_that_is_refused_does_not_stop_the_archive(
     own_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
-    backend = await open_archived(own_redis, shared_postgres, RealClock(), FakeIds())
+    backend = await open_archived_backend(own_redis, shared_postgres, RealClock(), FakeIds())
     lease, told = await own(backend), Told()
     for number, ids in enumerate((["x1"], ["x1", LONG, "x2"], ["x2", LONG], ["x1"]), start=1):
         await backend.store.commit(lease, commit_of(number, *ids))
@@ -86,7 +86,7 @@ async def test_one_execution_that_is_refused_does_not_stop_the_archive(
     assert (name, fields["execution_id"]) == (names.ARCHIVE_SET_ASIDE, LONG)
     assert "exceeds" in str(fields["reason"])
     assert (await backend.ledger.cursor(0)).sequence == 4
-    archived = await rows(
+    archived = await fetch_rows(
         backend, "SELECT aggregate_id, sequence FROM audit_log ORDER BY sequence, ordinal"
     )
     assert archived == [("x1", 1), ("x1", 2), ("x2", 2), ("x2", 3), ("x1", 4)]
@@ -103,7 +103,7 @@ async def test_one_execution_that_is_refused_does_not_stop_the_archive(
 async def test_what_is_set_aside_can_be_read_after_redis_has_forgotten_it(
     own_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
-    backend = await open_archived(own_redis, shared_postgres, RealClock(), FakeIds())
+    backend = await open_archived_backend(own_redis, shared_postgres, RealClock(), FakeIds())
     lease = await own(backend)
     await backend.store.commit(lease, commit_of(1, LONG))
     await archiver_of(backend, lease, Told()).tick()
@@ -111,11 +111,11 @@ async def test_what_is_set_aside_can_be_read_after_redis_has_forgotten_it(
     await asyncio.to_thread(own_redis.wipe)
 
     found = await backend.archive.get_header(ExecutionId(LONG))
-    facts = await archive_facts(
-        shared_postgres.url, RealClock(), schema=backend.database.schema, call_s=10.0
+    facts = await read_archive_facts(
+        shared_postgres.url, RealClock(), schema=backend.database.schema, call_timeout_s=10.0
     )
-    assert (facts.set_aside, facts.unreadable) == (1, 0)
-    assert found == header(LONG)
+    assert (facts.quarantined, facts.unreadable) == (1, 0)
+    assert found == make_header(LONG)
     assert list(await backend.archive.load(ExecutionId(LONG))) == [encode_entry(1.0, [])]
     await backend.close()
 
@@ -123,13 +123,13 @@ async def test_what_is_set_aside_can_be_read_after_redis_has_forgotten_it(
 async def test_a_history_that_is_partly_set_aside_is_read_on_behind_what_was_read(
     own_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
-    backend = await open_archived(own_redis, shared_postgres, RealClock(), FakeIds())
+    backend = await open_archived_backend(own_redis, shared_postgres, RealClock(), FakeIds())
     lease = await own(backend)
     for sequence in (1, 2):
         await backend.store.commit(lease, commit_of(sequence, "x1"))
     await archiver_of(backend, lease, Told()).tick()
     await backend.database.run(
-        "add_set_aside", 0, 3, "history", 0, digest_of("x1"), b"x1", b"third", "refused"
+        "add_set_aside", 0, 3, "history", 0, compute_digest("x1"), b"x1", b"third", "refused"
     )
     await asyncio.to_thread(own_redis.wipe)
 
@@ -144,7 +144,7 @@ async def test_a_history_that_is_partly_set_aside_is_read_on_behind_what_was_rea
 async def test_a_batch_that_takes_longer_than_a_call_may_is_archived_in_parts(
     shared_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
-    backend = await open_archived(
+    backend = await open_archived_backend(
         shared_redis, shared_postgres, RealClock(), FakeIds(), archive_call_s=0.5
     )
     lease = await own(backend)
@@ -162,7 +162,7 @@ async def test_a_batch_that_takes_longer_than_a_call_may_is_archived_in_parts(
         while await backend.journal.length(0):
             await archiver.tick()
 
-    archived = await rows(backend, "SELECT sequence FROM audit_log ORDER BY sequence")
+    archived = await fetch_rows(backend, "SELECT sequence FROM audit_log ORDER BY sequence")
     assert archived == [(sequence,) for sequence in range(1, 61)]
     await backend.close()
 
@@ -176,9 +176,9 @@ async def refuse(running: ArchivedEngine) -> None:
 async def test_an_execution_that_was_set_aside_goes_on_after_a_wipe(
     own_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
-    work = Work()
+    work = WorkHandler()
     gate = work.gate("bad")
-    async with archived_engine(own_redis, shared_postgres, work) as running:
+    async with open_archived_engine(own_redis, shared_postgres, work) as running:
         await refuse(running)
         ids = await running.submit_all([CHAIN, FINE] * 3)
         await work.entered["bad"].wait()
@@ -192,27 +192,29 @@ async def test_an_execution_that_was_set_aside_goes_on_after_a_wipe(
         assert set(ends) == {"COMPLETED"}
         listed = await running.backend.archive.list_headers(ExecutionFilter())
         assert {str(each.state) for each in listed} == {"COMPLETED"}
-        settled = await rows(
+        settled = await fetch_rows(
             running.backend,
             "SELECT digest, count(*) FROM set_aside WHERE kind = 'history' "
             "AND position('ExecutionFinished'::bytea IN body) > 0 GROUP BY 1",
         )
         assert [count for _, count in settled] == [1, 1, 1]
-        assert await rows(
+        assert await fetch_rows(
             running.backend, "SELECT count(*) FROM commands WHERE applied_at IS NULL"
         ) == [(0,)]
         state = ExecutionState.COMPLETED
         assert await running.backend.retention.delete_finished(state, before=1e10, limit=9) == 6
-        assert await rows(running.backend, "SELECT count(*) FROM set_aside") == [(0,)]
+        assert await fetch_rows(running.backend, "SELECT count(*) FROM set_aside") == [(0,)]
 
 
 @pytest.mark.parametrize("body", [b"[1,{]", b'[99,{"type":"Later"}]'])
 async def test_a_command_that_can_not_be_read_does_not_keep_others_from_being_sent(
     own_redis: RedisServer, shared_postgres: PostgresServer, body: bytes
 ) -> None:
-    async with archived_engine(own_redis, shared_postgres, Work(), resend_s=0.1) as running:
+    async with open_archived_engine(
+        own_redis, shared_postgres, WorkHandler(), resend_s=0.1
+    ) as running:
         for partition in await running.backend.store.partitions():
-            await rows(
+            await fetch_rows(
                 running.backend,
                 "INSERT INTO commands (partition, execution_id, kind, key, body, sent_at) "
                 "VALUES ($1, 'x', 'Later', '', $2, now() - interval '1 hour')",
@@ -231,11 +233,11 @@ async def test_a_command_that_can_not_be_read_does_not_keep_others_from_being_se
         async def look() -> None:
             query = "SELECT count(*) FROM commands WHERE problem IS NOT NULL"
             while found != [0 if is_newer else 4]:
-                found[:] = [(await rows(running.backend, query))[0][0]]
+                found[:] = [(await fetch_rows(running.backend, query))[0][0]]
 
         async with asyncio.timeout(DEADLINE_S):
             await look()
-        assert await rows(
+        assert await fetch_rows(
             running.backend, "SELECT count(*) FROM commands WHERE kind = 'Later'"
         ) == [(4,)]
 
@@ -243,16 +245,16 @@ async def test_a_command_that_can_not_be_read_does_not_keep_others_from_being_se
 async def test_a_key_that_was_set_aside_is_free_after_a_wipe_once_nobody_holds_it(
     own_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
-    backend = await open_archived(own_redis, shared_postgres, RealClock(), FakeIds())
-    lease, key = await own(backend), limit_id("k")
+    backend = await open_archived_backend(own_redis, shared_postgres, RealClock(), FakeIds())
+    lease, key = await own(backend), make_limit_id("k")
     archiver = archiver_of(backend, lease, Told())
-    held = History(aggregate_id=key, entry=encode_entry(1.0, []))
+    held = HistoryRecord(aggregate_id=key, entry=encode_entry(1.0, []))
     await backend.store.commit(lease, Commit(sequence=1, histories=[held]))
     await archiver.tick()
-    await rows(backend, "ALTER TABLE limit_log ADD CHECK (sequence < 2)")
+    await fetch_rows(backend, "ALTER TABLE limit_log ADD CHECK (sequence < 2)")
     await backend.store.commit(lease, Commit(sequence=2, histories=[held]))
     await archiver.tick()
-    before = await rows(backend, "SELECT count(*) FROM set_aside")
+    before = await fetch_rows(backend, "SELECT count(*) FROM set_aside")
 
     await backend.store.commit(lease, Commit(sequence=3, closed=[key]))
     await archiver.tick()

@@ -7,11 +7,11 @@ import pytest
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
 from runnel.authoring.documents import read_document
-from runnel.bench.runs import Storing, embedded, measure_embedded
+from runnel.bench.runs import StorageMode, measure_embedded, open_embedded_deployment
 from runnel.bench.server_workloads import archive_down, backlog
-from runnel.bench.servers import Layout, Servers, on_servers
+from runnel.bench.servers import BenchmarkServers, DeploymentLayout, open_server_deployment
 from runnel.bench.setup import Figures, WrongEndError, run_all
-from runnel.bench.workloads import KINDS, maps, waits
+from runnel.bench.workloads import STANDARD_WORKLOADS, measure_maps, measure_signal_waits
 from runnel.core.values import Json
 from runnel.core.workflow import Workflow
 
@@ -28,16 +28,16 @@ def check(figures: Figures) -> None:
     assert figures.get("nodes_per_s", 1.0) > 0
 
 
-def on(redis_: RedisServer, postgres: PostgresServer | None, name: str) -> Servers:
+def on(redis_: RedisServer, postgres: PostgresServer | None, name: str) -> BenchmarkServers:
     """As somebody else's servers: nothing may be left on them."""
     url = None if postgres is None else postgres.url
-    return Servers(redis_url=redis_.url, postgres_url=url, name=f"runnel-bench-{name}")
+    return BenchmarkServers(redis_url=redis_.url, postgres_url=url, name=f"runnel-bench-{name}")
 
 
 @pytest.mark.parametrize("storing", ["memory", "process", "power"])
-async def test_a_workload_runs_embedded(storing: Storing) -> None:
+async def test_a_workload_runs_embedded(storing: StorageMode) -> None:
     found = await measure_embedded(
-        KINDS["diamond"], storing, concurrency=4, count=20, repetitions=2
+        STANDARD_WORKLOADS["diamond"], storing, concurrency=4, count=20, repetitions=2
     )
 
     check(found.figures)
@@ -46,20 +46,22 @@ async def test_a_workload_runs_embedded(storing: Storing) -> None:
 @pytest.mark.parametrize("kind", FEW)
 async def test_every_kind_runs_on_sqlite(kind: str) -> None:
     found = await measure_embedded(
-        KINDS[kind], "process", concurrency=64, count=FEW[kind], repetitions=1
+        STANDARD_WORKLOADS[kind], "process", concurrency=64, count=FEW[kind], repetitions=1
     )
 
     check(found.figures)
 
 
 async def test_what_did_not_complete_is_no_figure_embedded() -> None:
-    async with embedded("memory", 4) as site:
+    async with open_embedded_deployment("memory", 4) as site:
         with pytest.raises(WrongEndError, match="ended as FAILED: nothing was measured"):
             await run_all(site, failing(), 1)
 
 
 async def test_what_did_not_complete_is_no_figure_on_servers(shared_redis: RedisServer) -> None:
-    async with on_servers(on(shared_redis, None, "failing"), Layout()) as site:
+    async with open_server_deployment(
+        on(shared_redis, None, "failing"), DeploymentLayout()
+    ) as site:
         with pytest.raises(ExceptionGroup) as caught:
             await run_all(site, failing(), 1)
 
@@ -72,16 +74,16 @@ def failing() -> Workflow:
 
 
 async def test_executions_that_wait_are_all_woken() -> None:
-    async with embedded("process", 4) as site:
-        figures = await waits(site, 30)
+    async with open_embedded_deployment("process", 4) as site:
+        figures = await measure_signal_waits(site, 30)
 
     check(figures)
     assert figures["wake_s"] >= figures["signal_s"] > 0
 
 
 async def test_a_steady_load_tells_how_long_executions_take() -> None:
-    async with embedded("memory", 64) as site:
-        figures = await KINDS["load"].run(site, 1)
+    async with open_embedded_deployment("memory", 64) as site:
+        figures = await STANDARD_WORKLOADS["load"].run(site, 1)
 
     check(figures)
     assert figures["latency_ms_p50"] <= figures["latency_ms_p99"] <= figures["latency_ms_p999"]
@@ -89,9 +91,11 @@ async def test_a_steady_load_tells_how_long_executions_take() -> None:
 
 
 async def test_the_workloads_run_on_redis_alone(shared_redis: RedisServer) -> None:
-    async with on_servers(on(shared_redis, None, "alone"), Layout(concurrency=64)) as site:
-        woken = await waits(site, 20)
-        mapped = await maps(site, 1_200)
+    async with open_server_deployment(
+        on(shared_redis, None, "alone"), DeploymentLayout(concurrency=64)
+    ) as site:
+        woken = await measure_signal_waits(site, 20)
+        mapped = await measure_maps(site, 1_200)
 
     check(woken)
     check(mapped)
@@ -102,7 +106,7 @@ async def test_the_workloads_run_on_redis_alone(shared_redis: RedisServer) -> No
 async def test_nothing_is_lost_while_the_archive_is_down(
     own_redis: RedisServer, own_postgres: PostgresServer
 ) -> None:
-    servers = Servers(
+    servers = BenchmarkServers(
         redis_url=own_redis.url,
         postgres_url=own_postgres.url,
         name="runnel-bench-down",
@@ -110,7 +114,7 @@ async def test_nothing_is_lost_while_the_archive_is_down(
         postgres=own_postgres,
     )
 
-    async with on_servers(servers, Layout(concurrency=16)) as site:
+    async with open_server_deployment(servers, DeploymentLayout(concurrency=16)) as site:
         waited = await backlog(site, 30)
         figures = await archive_down(site, 50)
 

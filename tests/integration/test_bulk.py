@@ -8,31 +8,31 @@ from msgspec import structs
 
 from runnel.app.engine import Engine
 from runnel.client.bulk import BulkStep, cancel_many, rerun_many
-from runnel.client.reruns import Rerun
+from runnel.client.reruns import RerunSpec
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.core.workflow import Workflow
 from runnel.errors import InputError
 from runnel.ports.archive import ExecutionFilter
-from tests.driver import node, workflow
-from tests.engines import Work, empty_redis, end_of, open_engine
+from tests.driver import make_node, make_workflow
+from tests.engines import WorkHandler, flush_redis, open_engine, wait_for_end
 
 S = ExecutionState
-FLOW = workflow(node("a"), node("b", "a"))
-OTHER = Workflow(name="other", nodes=(node("a"),))
+FLOW = make_workflow(make_node("a"), make_node("b", "a"))
+OTHER = Workflow(name="other", nodes=(make_node("a"),))
 ALL = ExecutionFilter()
 
 
 @pytest.fixture
-def work() -> Work:
-    return Work()
+def work() -> WorkHandler:
+    return WorkHandler()
 
 
 @pytest.fixture(params=["memory", "sqlite", "redis"])
 async def engine(
-    request: pytest.FixtureRequest, tmp_path: Path, work: Work
+    request: pytest.FixtureRequest, tmp_path: Path, work: WorkHandler
 ) -> AsyncIterator[Engine]:
-    url = empty_redis(request) if request.param == "redis" else None
+    url = flush_redis(request) if request.param == "redis" else None
     async with open_engine(request.param, tmp_path, work, redis_url=url) as opened:
         yield opened
 
@@ -43,24 +43,24 @@ async def cancel(engine: Engine, wanted: ExecutionFilter, *, limit: int = 500) -
 
 
 async def rerun(
-    engine: Engine, wanted: ExecutionFilter, kind: Rerun | None = None, **how: object
+    engine: Engine, wanted: ExecutionFilter, kind: RerunSpec | None = None, **how: object
 ) -> BulkStep:
     return await rerun_many(engine.client, engine.backend.archive, wanted, kind, **how)  # type: ignore[arg-type]  # what a test names
 
 
-async def failed(engine: Engine, work: Work, count: int) -> list[ExecutionId]:
+async def failed(engine: Engine, work: WorkHandler, count: int) -> list[ExecutionId]:
     """Executions of FLOW that ended so, the oldest first."""
     work.failures["b"] = [ValueError("bad") for _ in range(count)]
     ids = []
     for number in range(count):
         id_ = await engine.client.submit(FLOW, labels={"n": str(number), "half": str(number % 2)})
-        await end_of(engine, id_)
+        await wait_for_end(engine, id_)
         ids.append(id_)
     return ids
 
 
 async def test_all_that_run_and_are_wanted_are_cancelled_step_by_step(
-    engine: Engine, work: Work
+    engine: Engine, work: WorkHandler
 ) -> None:
     gate = work.gate("a")
     ids = [await engine.client.submit(FLOW, labels={"team": "red"}) for _ in range(5)]
@@ -69,7 +69,7 @@ async def test_all_that_run_and_are_wanted_are_cancelled_step_by_step(
 
     first = await cancel(engine, wanted, limit=3)
     second = await cancel(engine, structs.replace(wanted, after=first.next), limit=3)
-    views = [await end_of(engine, each) for each in ids]
+    views = [await wait_for_end(engine, each) for each in ids]
     again = await cancel(engine, wanted)
     gate.set()
 
@@ -78,20 +78,20 @@ async def test_all_that_run_and_are_wanted_are_cancelled_step_by_step(
     assert {view.status for view in views} == {"CANCELLED"}
     assert "all of them" in str(views[0].error)
     assert (list(again.ids), again.next) == ([], None)
-    assert (await end_of(engine, spared)).status == "COMPLETED"
+    assert (await wait_for_end(engine, spared)).status == "COMPLETED"
 
 
 async def test_what_failed_is_rerun_once_however_often_it_is_asked_for(
-    engine: Engine, work: Work
+    engine: Engine, work: WorkHandler
 ) -> None:
     ids = await failed(engine, work, 4)
 
     first = await rerun(engine, ALL, limit=3)
     at_once = await rerun(engine, ALL, limit=3)
-    views = [await end_of(engine, each) for each in first.ids]
+    views = [await wait_for_end(engine, each) for each in first.ids]
     repeated = await rerun(engine, ALL, limit=3)
     rest = await rerun(engine, structs.replace(ALL, after=first.next), limit=3)
-    views += [await end_of(engine, each) for each in rest.ids]
+    views += [await wait_for_end(engine, each) for each in rest.ids]
     all_over = await rerun(engine, ALL)
 
     assert (len(first.ids), first.known, first.failed) == (3, 0, 0)
@@ -105,15 +105,15 @@ async def test_what_failed_is_rerun_once_however_often_it_is_asked_for(
 
 
 async def test_a_rerun_that_fails_again_is_rerun_by_the_next_call(
-    engine: Engine, work: Work
+    engine: Engine, work: WorkHandler
 ) -> None:
     [former] = await failed(engine, work, 1)
     work.failures["b"] = [ValueError("still bad")]
     [first] = (await rerun(engine, ALL)).ids
-    await end_of(engine, first)
+    await wait_for_end(engine, first)
 
     second = await rerun(engine, ALL)
-    view = await end_of(engine, second.ids[0])
+    view = await wait_for_end(engine, second.ids[0])
 
     assert (second.known, len(second.ids)) == (1, 1)
     assert (view.rerun_of, view.status) == (first, "COMPLETED")
@@ -121,34 +121,36 @@ async def test_a_rerun_that_fails_again_is_rerun_by_the_next_call(
 
 
 async def test_another_kind_of_rerun_or_another_key_is_another_rerun(
-    engine: Engine, work: Work
+    engine: Engine, work: WorkHandler
 ) -> None:
     await failed(engine, work, 2)
     wanted = ExecutionFilter(labels={"half": "1"})
 
     new = []
-    for kind, key in ((None, ""), (Rerun(is_whole=True), ""), (None, "again"), (None, "again")):
+    for kind, key in ((None, ""), (RerunSpec(is_whole=True), ""), (None, "again"), (None, "again")):
         step = await rerun(engine, wanted, kind, key=key)
         new.append(len(step.ids))
         for id_ in step.ids:
-            assert (await end_of(engine, id_)).status == "COMPLETED"
+            assert (await wait_for_end(engine, id_)).status == "COMPLETED"
 
     assert new == [1, 1, 1, 0]
 
 
-async def test_what_can_not_be_rerun_is_told_and_the_others_are(engine: Engine, work: Work) -> None:
+async def test_what_can_not_be_rerun_is_told_and_the_others_are(
+    engine: Engine, work: WorkHandler
+) -> None:
     work.failures["a"] = [ValueError("bad")]
     other = await engine.client.submit(OTHER)
-    await end_of(engine, other)
+    await wait_for_end(engine, other)
     await failed(engine, work, 2)
 
-    step = await rerun(engine, ALL, Rerun(again=["b"]))
+    step = await rerun(engine, ALL, RerunSpec(again=["b"]))
 
     assert (len(step.ids), step.failed) == (2, 1)
     assert step.failures[0].execution_id == other
     assert "has no node 'b'" in step.failures[0].error
     for each in step.ids:
-        await end_of(engine, each)
+        await wait_for_end(engine, each)
 
 
 async def test_filters_that_make_no_sense_are_refused(engine: Engine) -> None:

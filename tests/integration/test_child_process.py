@@ -15,15 +15,15 @@ import pytest
 from runnel.authoring.calls import ContextPlace
 from runnel.engine.worker.child_main import EXIT_PARENT_GONE
 from runnel.engine.worker.child_process import (
-    HEADER,
-    SOFT_TIMEOUT,
-    Answer,
-    Done,
-    Job,
-    Logged,
-    Measured,
-    decode_answer,
-    frame,
+    FRAME_HEADER,
+    SOFT_TIMEOUT_SIGNAL,
+    ChildJob,
+    ChildMessage,
+    JobResult,
+    LogMessage,
+    MetricMessage,
+    decode_child_message,
+    encode_frame,
 )
 from runnel.testing.clock import FakeClock
 from tests.unit.engine.worker.stage import Stage
@@ -47,11 +47,11 @@ class Conversation:
         self._link.settimeout(ENDS_S)
         self._stream = self._link.makefile("rb")
 
-    def ask(self, function: str, *positional: Any, **fields: Any) -> Done:
+    def ask(self, function: str, *positional: Any, **fields: Any) -> JobResult:
         """What the child answers; what it says before that is dropped."""
         return self.listen(function, *positional, **fields)[-1]  # type: ignore[return-value]
 
-    def listen(self, function: str, *positional: Any, **fields: Any) -> list[Answer]:
+    def listen(self, function: str, *positional: Any, **fields: Any) -> list[ChildMessage]:
         """All that the child says, up to and with its answer."""
         settings: dict[str, Any] = {
             "main": None,
@@ -59,16 +59,16 @@ class Conversation:
             "task": Stage(FakeClock()).task("crunch", soft_timeout_s=1.5),
             **fields,
         }
-        job = Job(
+        job = ChildJob(
             function=function,
             positional=[msgspec.Raw(msgspec.json.encode(value)) for value in positional],
             named={},
             log_level=logging.INFO,
             **settings,
         )
-        self._link.sendall(frame(job))
+        self._link.sendall(encode_frame(job))
         heard = [self._receive()]
-        while not isinstance(heard[-1], Done):
+        while not isinstance(heard[-1], JobResult):
             heard.append(self._receive())
         return heard
 
@@ -78,9 +78,9 @@ class Conversation:
         self._link.close()
         return self.process.wait(ENDS_S)
 
-    def _receive(self) -> Answer:
-        (size,) = HEADER.unpack(self._stream.read(HEADER.size))
-        return decode_answer(self._stream.read(size))
+    def _receive(self) -> ChildMessage:
+        (size,) = FRAME_HEADER.unpack(self._stream.read(FRAME_HEADER.size))
+        return decode_child_message(self._stream.read(size))
 
 
 @pytest.fixture
@@ -105,16 +105,16 @@ def test_a_child_answers_one_job_after_another_and_ends_with_its_link(child: Con
 def test_a_child_passes_on_what_the_code_logs_and_measures(child: Conversation) -> None:
     measured, logged, done = child.listen(f"{HERE}:inputs", place=ContextPlace.NAMED)
 
-    assert isinstance(measured, Measured)
+    assert isinstance(measured, MetricMessage)
     assert (measured.measurement.name, measured.measurement.value) == ("depth", 2.5)
-    assert isinstance(logged, Logged)
+    assert isinstance(logged, LogMessage)
     assert (logged.level, logged.message) == (logging.WARNING, "from the child")
-    assert isinstance(done, Done)
+    assert isinstance(done, JobResult)
 
 
 def test_a_soft_timeout_reaches_running_code_and_no_other(child: Conversation) -> None:
     child.ask(f"{HERE}:square", 1)
-    child.process.send_signal(SOFT_TIMEOUT)
+    child.process.send_signal(SOFT_TIMEOUT_SIGNAL)
     untouched = child.ask(f"{HERE}:square", 2)
     told = child.ask(f"{HERE}:soft_by_itself")
 

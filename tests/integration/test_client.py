@@ -21,13 +21,13 @@ from runnel.errors import (
     PayloadError,
     WrongStateError,
 )
-from runnel.ports.store import Commit, Header
-from tests.driver import node, workflow
-from tests.engines import Work, end_of, open_engine
+from runnel.ports.store import Commit, ExecutionHeader
+from tests.driver import make_node, make_workflow
+from tests.engines import WorkHandler, open_engine, wait_for_end
 from tests.integration.desk import Desk
 
 SCHEMA = {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}
-WITH_SCHEMA = workflow(node("a", config={"v": "{{ input.n }}"}), input=SCHEMA)
+WITH_SCHEMA = make_workflow(make_node("a", config={"v": "{{ input.n }}"}), input=SCHEMA)
 LARGE = "x" * (INLINE_BYTES_MAX + 1)
 UNKNOWN = ExecutionId("nope")
 
@@ -68,14 +68,14 @@ async def test_a_config_that_is_not_json_is_refused_with_a_sentence(
     desk: Desk, value: Any, sentence: str
 ) -> None:
     with pytest.raises(InvalidWorkflowError, match=sentence):
-        await desk.client.submit(workflow(node("a", config={"v": value})))
+        await desk.client.submit(make_workflow(make_node("a", config={"v": value})))
 
 
 async def test_a_workflow_is_not_taken_for_a_known_one_that_is_stored_alike(desk: Desk) -> None:
-    await desk.client.submit(workflow(node("a", config={"v": None})))
+    await desk.client.submit(make_workflow(make_node("a", config={"v": None})))
 
     with pytest.raises(InvalidWorkflowError, match="JSON has no number nan"):
-        await desk.client.submit(workflow(node("a", config={"v": nan})))
+        await desk.client.submit(make_workflow(make_node("a", config={"v": nan})))
 
 
 @pytest.mark.parametrize("field", ["name", "child", "input"])
@@ -83,9 +83,11 @@ async def test_a_workflow_that_is_not_text_anywhere_is_refused_with_a_sentence(
     desk: Desk, field: str
 ) -> None:
     wrong: dict[str, Workflow] = {
-        "name": Workflow(name="\ud800", nodes=(node("a"),)),
-        "child": workflow(node("a", handler="workflow", child=workflow(node("\ud800")))),
-        "input": workflow(node("a"), input={"title": "\ud800"}),
+        "name": Workflow(name="\ud800", nodes=(make_node("a"),)),
+        "child": make_workflow(
+            make_node("a", handler="workflow", child=make_workflow(make_node("\ud800")))
+        ),
+        "input": make_workflow(make_node("a"), input={"title": "\ud800"}),
     }
 
     with pytest.raises(InvalidWorkflowError):
@@ -103,10 +105,12 @@ async def test_a_workflow_is_validated_once_however_often_it_is_submitted(
         return real(wanted, **options)
 
     monkeypatch.setattr(validation, "find_problems", counted)
-    definition = workflow(node("a", config={"v": 1}))
+    definition = make_workflow(make_node("a", config={"v": 1}))
     for _ in range(3):
         await desk.client.submit(definition)
-        await desk.client.submit(workflow(Node(id=definition.nodes[0].id, **_fields(definition))))
+        await desk.client.submit(
+            make_workflow(Node(id=definition.nodes[0].id, **_fields(definition)))
+        )
 
     assert validated == ["test"]
 
@@ -127,7 +131,9 @@ def _fields(definition: Workflow) -> dict[str, Any]:
     ],
     ids=["cyclic", "surrogate", "nan"],
 )
-@pytest.mark.parametrize("definition", [workflow(node("a")), WITH_SCHEMA], ids=["any", "schema"])
+@pytest.mark.parametrize(
+    "definition", [make_workflow(make_node("a")), WITH_SCHEMA], ids=["any", "schema"]
+)
 async def test_an_input_that_is_not_json_is_refused_with_a_sentence(
     desk: Desk, definition: Workflow, value: Any, sentence: str
 ) -> None:
@@ -137,7 +143,7 @@ async def test_an_input_that_is_not_json_is_refused_with_a_sentence(
 
 
 async def test_a_payload_that_is_not_json_is_refused(desk: Desk) -> None:
-    execution_id = await desk.client.submit(workflow(node("a")))
+    execution_id = await desk.client.submit(make_workflow(make_node("a")))
 
     with pytest.raises(PayloadError, match=r"payload\.v: JSON has no NaN"):
         await desk.client.signal(execution_id, "go", {"v": nan})
@@ -146,8 +152,8 @@ async def test_a_payload_that_is_not_json_is_refused(desk: Desk) -> None:
 async def test_large_payloads_of_one_signal_sent_twice_do_not_overwrite_each_other(
     desk: Desk,
 ) -> None:
-    wait = node("a", handler="wait_for_signal", config={"signal": "go"})
-    execution_id = await desk.client.submit(workflow(wait))
+    wait = make_node("a", handler="wait_for_signal", config={"signal": "go"})
+    execution_id = await desk.client.submit(make_workflow(wait))
 
     for letter in "xy":
         await desk.client.signal(execution_id, "go", letter + LARGE, signal_id="same")
@@ -162,35 +168,35 @@ async def test_large_payloads_of_one_signal_sent_twice_do_not_overwrite_each_oth
 
 async def test_labels_out_of_bounds_are_refused_before_anything_is_stored(desk: Desk) -> None:
     with pytest.raises(PayloadError, match="label 'k': expected 0 to 1,000 characters, got 1,001"):
-        await desk.client.submit(workflow(node("a")), labels={"k": "v" * 1_001})
+        await desk.client.submit(make_workflow(make_node("a")), labels={"k": "v" * 1_001})
     assert await desk.sent() == []
 
 
 async def test_labels_within_bounds_are_kept(desk: Desk) -> None:
     labels = {f"k{i}": "v" * 1_000 for i in range(63)} | {"runnel.source": "/" * 4_096}
 
-    execution_id = await desk.client.submit(workflow(node("a")), labels=labels)
+    execution_id = await desk.client.submit(make_workflow(make_node("a")), labels=labels)
 
     assert (await desk.client.get(execution_id)).labels == labels
 
 
 @pytest.mark.parametrize("name", ["", "n" * 501])
 async def test_the_name_of_a_signal_has_bounds(desk: Desk, name: str) -> None:
-    execution_id = await desk.client.submit(workflow(node("a")))
+    execution_id = await desk.client.submit(make_workflow(make_node("a")))
 
     with pytest.raises(PayloadError, match="the name of a signal: expected 1 to 500 characters"):
         await desk.client.signal(execution_id, name)
 
 
 async def test_the_id_of_a_signal_has_bounds(desk: Desk) -> None:
-    execution_id = await desk.client.submit(workflow(node("a")))
+    execution_id = await desk.client.submit(make_workflow(make_node("a")))
 
     with pytest.raises(PayloadError, match="signal_id: expected 1 to 500 characters"):
         await desk.client.signal(execution_id, "go", signal_id="i" * 501)
 
 
 async def test_a_long_reason_to_cancel_is_cut(desk: Desk) -> None:
-    execution_id = await desk.client.submit(workflow(node("a")))
+    execution_id = await desk.client.submit(make_workflow(make_node("a")))
 
     await desk.client.cancel(execution_id, reason="y" * 1_500_000)
 
@@ -198,7 +204,7 @@ async def test_a_long_reason_to_cancel_is_cut(desk: Desk) -> None:
 
 
 async def test_a_cancel_can_be_forced(desk: Desk) -> None:
-    execution_id = await desk.client.submit(workflow(node("a")))
+    execution_id = await desk.client.submit(make_workflow(make_node("a")))
 
     await desk.client.cancel(execution_id, is_forced=True)
 
@@ -218,7 +224,7 @@ async def test_an_id_that_is_not_text_names_no_execution(
     kind: str, call: str, tmp_path: Path
 ) -> None:
     rest = ["go"] if call == "signal" else []
-    async with open_engine(kind, tmp_path, Work()) as engine:
+    async with open_engine(kind, tmp_path, WorkHandler()) as engine:
         with pytest.raises(NotFoundError, match=r"no execution '\\ud800'"):
             await getattr(engine.client, call)("\ud800", *rest)
 
@@ -234,13 +240,13 @@ async def test_waiting_for_an_unknown_execution_is_refused_at_once(
 async def test_waiting_for_an_unknown_execution_is_refused_by_a_running_engine(
     tmp_path: Path,
 ) -> None:
-    async with open_engine("memory", tmp_path, Work()) as engine:
+    async with open_engine("memory", tmp_path, WorkHandler()) as engine:
         with pytest.raises(NotFoundError, match="no execution 'nope'"):
             await engine.client.wait(UNKNOWN)
 
 
 async def test_waiting_for_what_another_process_will_run_goes_on(desk: Desk) -> None:
-    execution_id = await desk.client.submit(workflow(node("a")))
+    execution_id = await desk.client.submit(make_workflow(make_node("a")))
 
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(desk.client.wait(execution_id))
@@ -252,7 +258,7 @@ async def test_waiting_for_what_another_process_will_run_goes_on(desk: Desk) -> 
 
 
 async def test_an_execution_that_could_not_be_made_is_shown_as_failed(desk: Desk) -> None:
-    execution_id = await desk.client.submit(workflow(node("a")), is_held=True)
+    execution_id = await desk.client.submit(make_workflow(make_node("a")), is_held=True)
 
     await _fail(desk, execution_id)
 
@@ -268,7 +274,7 @@ async def _fail(desk: Desk, execution_id: ExecutionId) -> None:
     found = await desk.backend.archive.get_header(execution_id)
     if found is None:
         raise AssertionError("no header")
-    header = Header(
+    header = ExecutionHeader(
         execution_id=execution_id,
         workflow=found.workflow,
         version=found.version,
@@ -285,19 +291,19 @@ async def _fail(desk: Desk, execution_id: ExecutionId) -> None:
 
 
 async def test_a_signal_that_no_node_waits_for_is_refused(tmp_path: Path) -> None:
-    wait = node("ok", handler="wait_for_signal", config={"signal": "approve"})
-    any_name = node("any", handler="wait_for_signal", config={"signal": "{{ input.name }}"})
-    async with open_engine("sqlite", tmp_path, Work()) as engine:
-        execution_id = await engine.client.submit(workflow(wait))
+    wait = make_node("ok", handler="wait_for_signal", config={"signal": "approve"})
+    any_name = make_node("any", handler="wait_for_signal", config={"signal": "{{ input.name }}"})
+    async with open_engine("sqlite", tmp_path, WorkHandler()) as engine:
+        execution_id = await engine.client.submit(make_workflow(wait))
         with pytest.raises(InputError, match="did you mean 'approve'"):
             await engine.client.signal(execution_id, "aprove")
 
         deaf = await engine.client.submit(
-            workflow(node("nap", handler="sleep", config={"seconds": 9}))
+            make_workflow(make_node("nap", handler="sleep", config={"seconds": 9}))
         )
         with pytest.raises(InputError, match="has no node that waits for a signal"):
             await engine.client.signal(deaf, "approve")
 
-        other = await engine.client.submit(workflow(any_name), {"name": "x"})
+        other = await engine.client.submit(make_workflow(any_name), {"name": "x"})
         await engine.client.signal(other, "x")
-        assert (await end_of(engine, other)).status == "COMPLETED"
+        assert (await wait_for_end(engine, other)).status == "COMPLETED"

@@ -8,45 +8,57 @@ import pytest
 from runnel.app.engine import Engine
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
-from runnel.client.dead_letters import all_letters, find_letter, letters_of, name_of, retry_letters
+from runnel.client.dead_letters import (
+    find_letter,
+    format_letter_name,
+    iter_letters,
+    list_execution_letters,
+    retry_letters,
+)
 from runnel.core.effects import DeadLetter
 from runnel.core.ids import ExecutionId, NodeId
 from runnel.core.states import ExecutionState
 from runnel.core.workflow import OnFailure, Workflow
 from runnel.errors import InputError, NotFoundError, WrongStateError
-from runnel.ports.archive import ALL_LETTERS, ExecutionFilter
-from runnel.testing.conformance.suite import letter
-from tests.archived import archived_engine
-from tests.driver import node, workflow
-from tests.engines import DEADLINE_S, Work, end_of
+from runnel.ports.archive import ALL_DEAD_LETTERS, ExecutionFilter
+from runnel.testing.conformance.suite import make_dead_letter
+from tests.archived import open_archived_engine
+from tests.driver import make_node, make_workflow
+from tests.engines import DEADLINE_S, WorkHandler, wait_for_end
 from tests.integration.test_scenarios import engine, work
 
 __all__ = ["engine", "work"]
 
-PIPELINE = workflow(
-    node("read", handler="input"),
-    node("parse", "read", config={"text": "{{ read.text }}"}),
-    node("tell", "parse", config={"text": "{{ parse.text }}"}),
+PIPELINE = make_workflow(
+    make_node("read", handler="input"),
+    make_node("parse", "read", config={"text": "{{ read.text }}"}),
+    make_node("tell", "parse", config={"text": "{{ parse.text }}"}),
 )
-TWO = workflow(node("a"), node("b"), node("c", "a"), on_failure=OnFailure.CONTINUE)
-MAP = workflow(node("each", for_each="{{ input.items }}", config={"v": "{{ item }}"}))
-PARENT = workflow(
-    node("first"),
-    node("sub", "first", handler="workflow", child=Workflow(name="child", nodes=(node("c"),))),
+TWO = make_workflow(
+    make_node("a"), make_node("b"), make_node("c", "a"), on_failure=OnFailure.CONTINUE
+)
+MAP = make_workflow(make_node("each", for_each="{{ input.items }}", config={"v": "{{ item }}"}))
+PARENT = make_workflow(
+    make_node("first"),
+    make_node(
+        "sub", "first", handler="workflow", child=Workflow(name="child", nodes=(make_node("c"),))
+    ),
 )
 
 
 async def failed(
-    engine: Engine, work: Work, *failing: str, definition: Workflow = PIPELINE
+    engine: Engine, work: WorkHandler, *failing: str, definition: Workflow = PIPELINE
 ) -> tuple[ExecutionId, list[DeadLetter]]:
     """An execution, and the letters there are: an archive may lag behind what has happened."""
     for name in failing:
         work.failures[name] = [ValueError("broken")]
     execution_id = await engine.client.submit(definition, {"text": "t", "items": [1, 2, 3]})
-    assert (await end_of(engine, execution_id)).status == "FAILED"
+    assert (await wait_for_end(engine, execution_id)).status == "FAILED"
     work.calls.clear()
     await until_there(engine, len(failing))
-    return execution_id, [each async for each in all_letters(engine.backend.archive, ALL_LETTERS)]
+    return execution_id, [
+        each async for each in iter_letters(engine.backend.archive, ALL_DEAD_LETTERS)
+    ]
 
 
 async def until_there(engine: Engine, number: int) -> None:
@@ -55,14 +67,14 @@ async def until_there(engine: Engine, number: int) -> None:
             await engine.clock.wait(asyncio.Event(), 0.01)
 
 
-async def test_a_letter_has_a_name_by_which_it_is_found(engine: Engine, work: Work) -> None:
+async def test_a_letter_has_a_name_by_which_it_is_found(engine: Engine, work: WorkHandler) -> None:
     execution_id, (only,) = await failed(engine, work, "parse")
     archive = engine.backend.archive
 
     names = [f"{execution_id}/parse", execution_id, f"{execution_id[:6]}/parse", execution_id[:4]]
     found = [await find_letter(archive, name) for name in names]
 
-    assert name_of(only) == f"{execution_id}/parse"
+    assert format_letter_name(only) == f"{execution_id}/parse"
     assert found == [only] * 4
     assert (only.workflow, only.error.type, only.token.attempt) == ("test", "ValueError", 1)
     for unknown in ("nope", f"{execution_id}/read", f"{execution_id}/parse/1", "\ud800", "x/"):
@@ -70,7 +82,7 @@ async def test_a_letter_has_a_name_by_which_it_is_found(engine: Engine, work: Wo
             await find_letter(archive, unknown)
 
 
-async def test_a_name_that_several_have_is_not_guessed(engine: Engine, work: Work) -> None:
+async def test_a_name_that_several_have_is_not_guessed(engine: Engine, work: WorkHandler) -> None:
     execution_id, both = await failed(engine, work, "a", "b", definition=TWO)
 
     with pytest.raises(NotFoundError, match=f"no single.*'{execution_id}/[ab]', '{execution_id}/"):
@@ -80,29 +92,31 @@ async def test_a_name_that_several_have_is_not_guessed(engine: Engine, work: Wor
     assert found == next(each for each in both if each.token.node_id == "b")
 
 
-async def test_what_failed_is_retried_and_the_letter_is_gone(engine: Engine, work: Work) -> None:
+async def test_what_failed_is_retried_and_the_letter_is_gone(
+    engine: Engine, work: WorkHandler
+) -> None:
     execution_id, found = await failed(engine, work, "parse")
 
     again = await retry_letters(engine.client, engine.backend.archive, found)
 
-    view = await end_of(engine, again)
+    view = await wait_for_end(engine, again)
     assert (view.status, view.output, view.rerun_of) == ("COMPLETED", {"text": "t"}, execution_id)
     assert work.calls == ["parse", "tell"]
     assert await engine.backend.archive.count_dead_letters() == 0
 
 
 async def test_letters_of_one_execution_are_retried_by_one_rerun_however_often_asked(
-    engine: Engine, work: Work
+    engine: Engine, work: WorkHandler
 ) -> None:
     execution_id, _ = await failed(engine, work, "a", "b", definition=TWO)
     archive = engine.backend.archive
-    both = await letters_of(archive, execution_id)
+    both = await list_execution_letters(archive, execution_id)
 
     ids = {*await asyncio.gather(*(retry_letters(engine.client, archive, both) for _ in range(4)))}
     late = await retry_letters(engine.client, archive, both)
     (only,) = ids
 
-    assert (await end_of(engine, only)).status == "COMPLETED"
+    assert (await wait_for_end(engine, only)).status == "COMPLETED"
     assert late == only
     assert sorted(work.calls) == ["a", "b", "c"]
     listed = await engine.client.list_executions(ExecutionFilter())
@@ -110,7 +124,7 @@ async def test_letters_of_one_execution_are_retried_by_one_rerun_however_often_a
 
 
 async def test_a_changed_config_is_used_and_stays_for_the_next_retry(
-    engine: Engine, work: Work
+    engine: Engine, work: WorkHandler
 ) -> None:
     _, found = await failed(engine, work, "parse")
     work.failures["parse"] = [ValueError("broken again")]
@@ -119,47 +133,55 @@ async def test_a_changed_config_is_used_and_stays_for_the_next_retry(
     first = await retry_letters(
         engine.client, archive, found, configs={"parse": {"text": "edited"}}
     )
-    assert (await end_of(engine, first)).status == "FAILED"
+    assert (await wait_for_end(engine, first)).status == "FAILED"
     await until_there(engine, 1)
-    rest = await letters_of(archive, first)
-    second = await end_of(engine, await retry_letters(engine.client, archive, rest))
+    rest = await list_execution_letters(archive, first)
+    second = await wait_for_end(engine, await retry_letters(engine.client, archive, rest))
 
     assert msgspec.json.decode(rest[0].config) == {"text": "edited"}
     assert (second.status, second.output) == ("COMPLETED", {"text": "edited"})
 
 
-async def test_of_a_map_only_what_had_not_completed_is_retried(engine: Engine, work: Work) -> None:
+async def test_of_a_map_only_what_had_not_completed_is_retried(
+    engine: Engine, work: WorkHandler
+) -> None:
     work.failures["each"] = [None, None, ValueError("broken")]
     execution_id = await engine.client.submit(MAP, {"items": [1, 2, 3]})
-    assert (await end_of(engine, execution_id)).status == "FAILED"
+    assert (await wait_for_end(engine, execution_id)).status == "FAILED"
     await until_there(engine, 1)
-    found = await letters_of(engine.backend.archive, execution_id)
+    found = await list_execution_letters(engine.backend.archive, execution_id)
     work.calls.clear()
 
-    again = await end_of(engine, await retry_letters(engine.client, engine.backend.archive, found))
+    again = await wait_for_end(
+        engine, await retry_letters(engine.client, engine.backend.archive, found)
+    )
 
-    assert name_of(found[0]).startswith(f"{execution_id}/each/")
+    assert format_letter_name(found[0]).startswith(f"{execution_id}/each/")
     assert (again.status, again.output) == ("COMPLETED", [{"v": 1}, {"v": 2}, {"v": 3}])
     assert len(work.calls) < 3
 
 
-async def test_a_letter_of_a_child_is_retried_by_its_root(engine: Engine, work: Work) -> None:
+async def test_a_letter_of_a_child_is_retried_by_its_root(
+    engine: Engine, work: WorkHandler
+) -> None:
     execution_id, found = await failed(engine, work, "c", definition=PARENT)
 
-    again = await end_of(engine, await retry_letters(engine.client, engine.backend.archive, found))
+    again = await wait_for_end(
+        engine, await retry_letters(engine.client, engine.backend.archive, found)
+    )
 
     assert found[0].token.execution_id.startswith(f"{execution_id}.sub.")
     assert (again.status, again.rerun_of) == ("COMPLETED", execution_id)
     assert work.calls == ["c"]
 
 
-async def test_a_letter_that_can_not_be_retried_says_why(engine: Engine, work: Work) -> None:
+async def test_a_letter_that_can_not_be_retried_says_why(engine: Engine, work: WorkHandler) -> None:
     client, archive = engine.client, engine.backend.archive
     execution_id, (only,) = await failed(engine, work, "parse")
-    done = await client.submit(workflow(node("x")))
+    done = await client.submit(make_workflow(make_node("x")))
     await client.wait(done)
     gate = work.gate("slow")
-    running = await client.submit(workflow(node("slow")))
+    running = await client.submit(make_workflow(make_node("slow")))
     await asyncio.wait_for(work.entered["slow"].wait(), DEADLINE_S)
 
     def of(execution: str) -> DeadLetter:
@@ -182,21 +204,22 @@ async def test_a_letter_that_can_not_be_retried_says_why(engine: Engine, work: W
 
 
 def test_a_command_without_a_node_has_a_name_of_its_own() -> None:
-    one, other = letter(""), letter("", rejected_at=2.0)
+    one, other = make_dead_letter(""), make_dead_letter("", rejected_at=2.0)
     item = msgspec.structs.replace(
-        letter("a"), token=msgspec.structs.replace(letter("a").token, item=7, node_id=NodeId("a b"))
+        make_dead_letter("a"),
+        token=msgspec.structs.replace(make_dead_letter("a").token, item=7, node_id=NodeId("a b")),
     )
 
-    assert name_of(one) == name_of(letter(""))
-    assert name_of(one) != name_of(other)
-    assert name_of(one).startswith("x1/~")
-    assert name_of(item) == "x1/a b/7"
+    assert format_letter_name(one) == format_letter_name(make_dead_letter(""))
+    assert format_letter_name(one) != format_letter_name(other)
+    assert format_letter_name(one).startswith("x1/~")
+    assert format_letter_name(item) == "x1/a b/7"
 
 
 async def test_redis_and_postgresql_both_forget_a_letter_that_was_retried(
-    shared_redis: RedisServer, shared_postgres: PostgresServer, work: Work
+    shared_redis: RedisServer, shared_postgres: PostgresServer, work: WorkHandler
 ) -> None:
-    async with archived_engine(shared_redis, shared_postgres, work) as archived:
+    async with open_archived_engine(shared_redis, shared_postgres, work) as archived:
         _, found = await failed(archived.engine, work, "parse")
         hot = archived.backend.redis.archive
         before = await hot.count_dead_letters()

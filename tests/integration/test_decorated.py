@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 import runnel
+from runnel import WorkflowDAG, WorkflowFailedError
 from runnel.app.run import SOURCE_LABEL
-from runnel.app.stores import looking
-from runnel.authoring.builder import WorkflowDAG
+from runnel.app.stores import open_store_session
 from runnel.client.idempotency import KEY_LABEL
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
-from runnel.errors import InputError, InvalidInputError, WorkflowFailedError
+from runnel.errors import InputError, InvalidInputError
 from runnel.ports.archive import ExecutionFilter
-from runnel.ports.store import Header
+from runnel.ports.store import ExecutionHeader
 from runnel.settings import read_settings
 from tests.integration import decorated_flows as flows
-from tests.waiting import eventually
+from tests.waiting import wait_until
 
 ANSWER = [2, ["A?", "B?"]]
 
@@ -32,8 +32,8 @@ def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "data"
 
 
-async def headers() -> list[Header]:
-    async with looking(read_settings()) as look:
+async def headers() -> list[ExecutionHeader]:
+    async with open_store_session(read_settings()) as look:
         return list(await look.client.list_executions(ExecutionFilter()))
 
 
@@ -135,14 +135,14 @@ async def test_what_was_cancelled_goes_on_by_its_key(tmp_path: Path) -> None:
     flow = flows.approved.run_options(key="monday")
     async with asyncio.TaskGroup() as group:
         first = group.create_task(runnel.run(flow, str(notes)))
-        await eventually(notes.exists)
+        await wait_until(notes.exists)
         first.cancel()
     (header,) = await headers()
     assert header.state is ExecutionState.RUNNING
 
     async with asyncio.TaskGroup() as group:
         second = group.create_task(runnel.run(flow, str(notes)))
-        async with looking(read_settings()) as look:
+        async with open_store_session(read_settings()) as look:
             await look.client.signal(header.execution_id, "approve", {"by": "ada"})
 
     assert second.result() == ["ada", "after"]
@@ -154,7 +154,7 @@ async def test_who_is_cancelled_does_not_wait_for_tasks(tmp_path: Path) -> None:
     loop = asyncio.get_running_loop()
     async with asyncio.TaskGroup() as group:
         hanging = group.create_task(runnel.run(flows.hanging, str(notes)))
-        await eventually(notes.exists)
+        await wait_until(notes.exists)
         began = loop.time()
         hanging.cancel()
 

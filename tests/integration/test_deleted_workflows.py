@@ -10,38 +10,38 @@ import pytest
 from runnel.app.engine import Engine
 from runnel.backends.memory import MemoryBackend
 from runnel.client.definitions import VERSION_KNOWN_S
-from runnel.client.reruns import Rerun
-from runnel.client.store_client import Client
+from runnel.client.reruns import RerunSpec
+from runnel.client.store_client import StoreClient
 from runnel.core.commands import Command
 from runnel.core.ids import ExecutionId
 from runnel.core.workflow import Workflow
 from runnel.errors import NotFoundError, WrongStateError
-from runnel.notify.waiter import Ending
+from runnel.notify.waiter import Completion
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.store import NO_BLOBS
 from runnel.testing.clock import FakeClock, FakeIds
-from tests.driver import node
-from tests.engines import Work, empty_redis, end_of, open_engine, run_to_end
+from tests.driver import make_node
+from tests.engines import WorkHandler, flush_redis, open_engine, run_to_end, wait_for_end
 
-FLOW = Workflow(name="flow", nodes=(node("a", handler="work", config={"n": 1}),))
-CHANGED = Workflow(name="flow", nodes=(node("a", handler="work", config={"n": 2}),))
+FLOW = Workflow(name="flow", nodes=(make_node("a", handler="work", config={"n": 1}),))
+CHANGED = Workflow(name="flow", nodes=(make_node("a", handler="work", config={"n": 2}),))
 
 
 @pytest.fixture
-def work() -> Work:
-    return Work()
+def work() -> WorkHandler:
+    return WorkHandler()
 
 
 @pytest.fixture(params=["memory", "sqlite", "redis"])
 async def engine(
-    request: pytest.FixtureRequest, tmp_path: Path, work: Work
+    request: pytest.FixtureRequest, tmp_path: Path, work: WorkHandler
 ) -> AsyncIterator[Engine]:
-    url = empty_redis(request) if request.param == "redis" else None
+    url = flush_redis(request) if request.param == "redis" else None
     async with open_engine(request.param, tmp_path, work, redis_url=url) as opened:
         yield opened
 
 
-async def versions(client: Client, name: str = "flow") -> list[int]:
+async def versions(client: StoreClient, name: str = "flow") -> list[int]:
     try:
         return [each.version for each in await client.library.versions(name)]
     except NotFoundError:
@@ -61,7 +61,7 @@ async def test_a_deleted_workflow_is_not_found_and_its_executions_are(engine: En
     with pytest.raises(NotFoundError):
         await engine.client.library.delete("flow")
     with pytest.raises(NotFoundError):
-        await engine.client.rerun(ExecutionId(first.execution_id), Rerun(is_newest=True))
+        await engine.client.rerun(ExecutionId(first.execution_id), RerunSpec(is_newest=True))
 
 
 async def test_the_same_content_is_the_next_version_after_a_deletion(engine: Engine) -> None:
@@ -75,7 +75,9 @@ async def test_the_same_content_is_the_next_version_after_a_deletion(engine: Eng
     assert await versions(engine.client) == [3, 2]
 
 
-async def test_it_is_refused_while_executions_are_not_final(engine: Engine, work: Work) -> None:
+async def test_it_is_refused_while_executions_are_not_final(
+    engine: Engine, work: WorkHandler
+) -> None:
     gate = work.gate("a")
     ids = [await engine.client.submit(FLOW) for _ in range(2)]
     held = await engine.client.submit(CHANGED, is_held=True)
@@ -86,11 +88,11 @@ async def test_it_is_refused_while_executions_are_not_final(engine: Engine, work
     assert await versions(engine.client) == [2, 1]
     gate.set()
     for each in ids:
-        await end_of(engine, each)
+        await wait_for_end(engine, each)
     with pytest.raises(WrongStateError, match="1 execution of it is not final"):
         await engine.client.library.delete("flow")
     await engine.client.cancel(held)
-    await end_of(engine, held)
+    await wait_for_end(engine, held)
     assert await engine.client.library.delete("flow") == 2
 
 
@@ -110,10 +112,10 @@ class Store(MemoryBackend):
         commands: Sequence[Command],
         *,
         blobs: Mapping[str, bytes] = NO_BLOBS,
-        of_stored: bool = False,
+        requires_definition: bool = False,
     ) -> None:
         await self._others()
-        await self._send(commands, blobs=blobs, of_stored=of_stored)
+        await self._send(commands, blobs=blobs, requires_definition=requires_definition)
 
     async def delete(self, name: str) -> int:
         await self._others()
@@ -125,11 +127,13 @@ class Store(MemoryBackend):
             await before()
 
 
-def client_of(store: Store, clock: FakeClock, ids: str) -> Client:
-    return Client(store, clock, FakeIds(ids), ending_of=lambda _execution_id: Ending())
+def client_of(store: Store, clock: FakeClock, ids: str) -> StoreClient:
+    return StoreClient(
+        store, clock, FakeIds(ids), get_completion=lambda _execution_id: Completion()
+    )
 
 
-async def check_readable(client: Client, execution_id: ExecutionId, flow: Workflow) -> None:
+async def check_readable(client: StoreClient, execution_id: ExecutionId, flow: Workflow) -> None:
     execution = await client.load(execution_id)
     assert (execution.id, execution.graph.workflow) == (execution_id, flow)
 
@@ -156,7 +160,7 @@ async def test_a_run_by_name_does_not_bring_back_what_is_deleted_meanwhile() -> 
     store.before = lambda: client.library.delete("flow")
 
     with pytest.raises(NotFoundError, match="no version 1 of workflow 'flow'"):
-        await client.begin(found.graph.workflow, version=found.version)
+        await client.create_execution(found.graph.workflow, version=found.version)
 
     assert await versions(client) == []
     assert not (await client.list_executions(ExecutionFilter())).headers
@@ -209,7 +213,7 @@ async def test_of_runs_by_name_and_deletions_at_once_each_counts_as_a_whole(
     async def run() -> ExecutionId | None:
         try:
             found = await client.library.find("flow")
-            begun = await client.begin(found.graph.workflow, version=found.version)
+            begun = await client.create_execution(found.graph.workflow, version=found.version)
         except NotFoundError:
             return None
         return begun.execution_id
@@ -225,7 +229,7 @@ async def test_of_runs_by_name_and_deletions_at_once_each_counts_as_a_whole(
 
     begun = {each.result() for each in runs} - {None}
     for each in begun:
-        assert (await end_of(engine, ExecutionId(str(each)))).status == "COMPLETED"
+        assert (await wait_for_end(engine, ExecutionId(str(each)))).status == "COMPLETED"
     listed = await client.list_executions(ExecutionFilter())
     assert {each.execution_id for each in listed} == begun
 
@@ -245,9 +249,9 @@ async def test_submits_and_deletions_at_once_lose_nothing(engine: Engine) -> Non
         tasks = [group.create_task(submit()) for _ in range(30)]
         deletions = [group.create_task(delete()) for _ in range(3)]
 
-    views = [await end_of(engine, task.result()) for task in tasks]
+    views = [await wait_for_end(engine, task.result()) for task in tasks]
     assert {view.status for view in views} == {"COMPLETED"}
     assert all(deletion.done() for deletion in deletions)
     last = await engine.client.submit(FLOW)
-    await end_of(engine, last)
+    await wait_for_end(engine, last)
     assert len(await versions(engine.client)) == 1

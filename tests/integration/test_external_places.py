@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from tests.integration.calling import called, failure, is_retried, staged
-from tests.odd_server import OddServer, answer, json_answer, odd_server
+from tests.odd_server import ScriptedServer, make_answer, make_json_answer, open_scripted_server
 from tests.unit.engine.worker.stage import Stage
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[OddServer]:
-    async with odd_server() as server:
+async def server() -> AsyncIterator[ScriptedServer]:
+    async with open_scripted_server() as server:
         yield server
 
 
@@ -22,9 +22,9 @@ def stage() -> Stage:
     return staged("127.0.0.1", "localhost")
 
 
-async def test_a_redirect_is_followed(stage: Stage, server: OddServer) -> None:
-    server.says("/b", json_answer(b"[1]"))
-    url = server.says("/a", answer(302, location="/b?x=1"))
+async def test_a_redirect_is_followed(stage: Stage, server: ScriptedServer) -> None:
+    server.says("/b", make_json_answer(b"[1]"))
+    url = server.says("/a", make_answer(302, location="/b?x=1"))
 
     output = await called(stage, url=url, method="POST", json={}, headers={"X-Key": "geheim"})
 
@@ -36,9 +36,9 @@ async def test_a_redirect_is_followed(stage: Stage, server: OddServer) -> None:
     assert first.method == "POST"
 
 
-async def test_another_host_is_told_no_credentials(stage: Stage, server: OddServer) -> None:
-    server.says("/b", answer(body=b"hello"))
-    url = server.says("/a", answer(302, location=server.url("/b", host="localhost")))
+async def test_another_host_is_told_no_credentials(stage: Stage, server: ScriptedServer) -> None:
+    server.says("/b", make_answer(body=b"hello"))
+    url = server.says("/a", make_answer(302, location=server.url("/b", host="localhost")))
     headers = {"Authorization": "Bearer geheim", "X-Api-Key": "geheim", "Accept": "text/plain"}
 
     output = await called(stage, url=url, headers=headers)
@@ -66,16 +66,16 @@ REDIRECTS = [
 
 @pytest.mark.parametrize(("location", "sentence"), REDIRECTS)
 async def test_a_redirect_to_a_bad_place_is_refused(
-    stage: Stage, server: OddServer, location: str, sentence: str
+    stage: Stage, server: ScriptedServer, location: str, sentence: str
 ) -> None:
-    failed = await failure(stage, url=server.says("/a", answer(302, location=location)))
+    failed = await failure(stage, url=server.says("/a", make_answer(302, location=location)))
 
     assert sentence in failed.error.message
     assert not is_retried(failed)
 
 
-async def test_a_body_is_not_sent_on_to_another_host(stage: Stage, server: OddServer) -> None:
-    url = server.says("/a", answer(307, location=server.url("/b", host="localhost")))
+async def test_a_body_is_not_sent_on_to_another_host(stage: Stage, server: ScriptedServer) -> None:
+    url = server.says("/a", make_answer(307, location=server.url("/b", host="localhost")))
 
     failed = await failure(stage, url=url, method="POST", json={"password": "geheim"})
 
@@ -83,9 +83,9 @@ async def test_a_body_is_not_sent_on_to_another_host(stage: Stage, server: OddSe
     assert len(server.requests) == 1
 
 
-async def test_redirects_may_be_forbidden(stage: Stage, server: OddServer) -> None:
+async def test_redirects_may_be_forbidden(stage: Stage, server: ScriptedServer) -> None:
     failed = await failure(
-        stage, url=server.says("/a", answer(302, location="/b")), max_redirects=0
+        stage, url=server.says("/a", make_answer(302, location="/b")), max_redirects=0
     )
 
     assert "answered 302" in failed.error.message
@@ -94,7 +94,9 @@ async def test_redirects_may_be_forbidden(stage: Stage, server: OddServer) -> No
 @pytest.mark.parametrize(
     "host", ["127.0.0.1", "localhost", "127.1", "2130706433", "0x7f000001", "[::ffff:127.0.0.1]"]
 )
-async def test_private_addresses_are_refused_unless_allowed(server: OddServer, host: str) -> None:
+async def test_private_addresses_are_refused_unless_allowed(
+    server: ScriptedServer, host: str
+) -> None:
     failed = await failure(staged(), url=server.url("/a", host=host))
 
     assert "is not a public address: who runs the worker has to allow it, with" in str(failed.error)
@@ -102,7 +104,7 @@ async def test_private_addresses_are_refused_unless_allowed(server: OddServer, h
 
 
 async def test_the_checked_address_is_the_one_that_is_connected_to(
-    server: OddServer, monkeypatch: pytest.MonkeyPatch
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A name that is public at the first look and private at the second (DNS rebinding)."""
     loop = asyncio.get_running_loop()
@@ -113,7 +115,7 @@ async def test_the_checked_address_is_the_one_that_is_connected_to(
         return [(2, 1, 6, "", ("10.0.0.1" if len(looks) > 1 else "127.0.0.1", port))]
 
     monkeypatch.setattr(loop, "getaddrinfo", resolve)
-    url = server.says("/a", answer(body=b"x"))
+    url = server.says("/a", make_answer(body=b"x"))
 
     output = await called(staged("127.0.0.1"), url=url.replace("127.0.0.1", "rebinding.example"))
 

@@ -10,14 +10,20 @@ from runnel.core.commands import TaskFailed
 from runnel.engine.clock import RealClock
 from runnel.engine.worker.worker import Worker
 from tests.integration.calling import HANDLER, called, failure, is_retried, staged
-from tests.odd_server import Answer, OddServer, answer, json_answer, odd_server
+from tests.odd_server import (
+    ScriptedAnswer,
+    ScriptedServer,
+    make_answer,
+    make_json_answer,
+    open_scripted_server,
+)
 from tests.unit.engine.worker.stage import Stage
-from tests.waiting import eventually
+from tests.waiting import wait_until
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[OddServer]:
-    async with odd_server() as server:
+async def server() -> AsyncIterator[ScriptedServer]:
+    async with open_scripted_server() as server:
         yield server
 
 
@@ -27,9 +33,9 @@ def stage() -> Stage:
 
 
 async def test_json_is_read_and_headers_are_told_without_cookies(
-    stage: Stage, server: OddServer
+    stage: Stage, server: ScriptedServer
 ) -> None:
-    url = server.says("/a", json_answer(b'{"x": [1]}', set_cookie="session=geheim", etag="1"))
+    url = server.says("/a", make_json_answer(b'{"x": [1]}', set_cookie="session=geheim", etag="1"))
 
     output = await called(stage, url=url)
 
@@ -37,8 +43,8 @@ async def test_json_is_read_and_headers_are_told_without_cookies(
     assert "set-cookie" not in output["headers"]
 
 
-async def test_a_request_is_sent_as_the_config_says(stage: Stage, server: OddServer) -> None:
-    url = server.says("/a", answer(201, b"made"))
+async def test_a_request_is_sent_as_the_config_says(stage: Stage, server: ScriptedServer) -> None:
+    url = server.says("/a", make_answer(201, b"made"))
 
     output = await called(
         stage,
@@ -61,9 +67,9 @@ async def test_a_request_is_sent_as_the_config_says(stage: Stage, server: OddSer
 
 
 async def test_a_safe_request_needs_no_key_and_a_given_one_is_kept(
-    stage: Stage, server: OddServer
+    stage: Stage, server: ScriptedServer
 ) -> None:
-    url = server.says("/a", answer())
+    url = server.says("/a", make_answer())
     tasks = [
         stage.task(HANDLER, {"url": url}),
         stage.task(
@@ -84,9 +90,9 @@ async def test_a_safe_request_needs_no_key_and_a_given_one_is_kept(
 
 
 async def test_connections_are_used_again_and_closed_with_the_worker(
-    stage: Stage, server: OddServer
+    stage: Stage, server: ScriptedServer
 ) -> None:
-    url = server.says("/a", answer(body=b"1"))
+    url = server.says("/a", make_answer(body=b"1"))
 
     async with stage.working():
         for number in range(1, 4):
@@ -97,15 +103,15 @@ async def test_connections_are_used_again_and_closed_with_the_worker(
 
 
 async def test_a_request_under_way_survives_the_end_of_another_worker(
-    stage: Stage, server: OddServer
+    stage: Stage, server: ScriptedServer
 ) -> None:
     """Both share a registry, as those of one process may."""
-    half = Answer(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nha")
+    half = ScriptedAnswer(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nha")
     url = server.says("/a", half)
 
     async with stage.working():
         await stage.issue(stage.task(HANDLER, {"url": url}))
-        await eventually(lambda: bool(server.requests))
+        await wait_until(lambda: bool(server.requests))
         await stage.handlers.close()
         server.goes_on(b"lf")
         [done] = await stage.results()
@@ -117,9 +123,9 @@ async def test_a_request_under_way_survives_the_end_of_another_worker(
     ("status", "retried"), [(400, False), (404, False), (408, True), (425, True), (503, True)]
 )
 async def test_a_status_decides_whether_it_is_tried_again(
-    stage: Stage, server: OddServer, status: int, retried: bool
+    stage: Stage, server: ScriptedServer, status: int, retried: bool
 ) -> None:
-    url = server.says("/a", answer(status, b"no\nsuch thing"))
+    url = server.says("/a", make_answer(status, b"no\nsuch thing"))
 
     failed = await failure(stage, url=f"{url}?key=geheim")
 
@@ -127,8 +133,8 @@ async def test_a_status_decides_whether_it_is_tried_again(
     assert is_retried(failed) is retried
 
 
-async def test_a_long_explanation_is_cut(stage: Stage, server: OddServer) -> None:
-    url = server.says("/a", answer(500, b"word " * 100_000))
+async def test_a_long_explanation_is_cut(stage: Stage, server: ScriptedServer) -> None:
+    url = server.says("/a", make_answer(500, b"word " * 100_000))
 
     failed = await failure(stage, url=url)
 
@@ -137,16 +143,18 @@ async def test_a_long_explanation_is_cut(stage: Stage, server: OddServer) -> Non
     assert len(failed.error.message) < 600
 
 
-async def test_the_config_may_judge_a_status_otherwise(stage: Stage, server: OddServer) -> None:
-    url = server.says("/a", answer(404, b"gone"))
+async def test_the_config_may_judge_a_status_otherwise(
+    stage: Stage, server: ScriptedServer
+) -> None:
+    url = server.says("/a", make_answer(404, b"gone"))
 
     output = await called(stage, url=url, ok_statuses=["2xx", 404])
 
     assert (output["status"], output["body"]) == (404, "gone")
 
 
-async def test_the_config_may_retry_other_statuses(stage: Stage, server: OddServer) -> None:
-    failed = await failure(stage, url=server.says("/a", answer(409)), retry_statuses=["4xx"])
+async def test_the_config_may_retry_other_statuses(stage: Stage, server: ScriptedServer) -> None:
+    failed = await failure(stage, url=server.says("/a", make_answer(409)), retry_statuses=["4xx"])
 
     assert is_retried(failed)
 
@@ -156,21 +164,23 @@ async def test_the_config_may_retry_other_statuses(stage: Stage, server: OddServ
     [("7", 7.0), ("99999", 3600.0), ("Fri, 01 Jan 2021 00:00:00 GMT", 0.0), ("soon", None)],
 )
 async def test_retry_after_travels_with_the_error(
-    stage: Stage, server: OddServer, header: str, least: float | None
+    stage: Stage, server: ScriptedServer, header: str, least: float | None
 ) -> None:
-    failed = await failure(stage, url=server.says("/a", answer(429, retry_after=header)))
+    failed = await failure(stage, url=server.says("/a", make_answer(429, retry_after=header)))
 
     assert (failed.error.type, failed.error.retry_after_s) == ("ServiceBusyError", least)
 
 
-async def test_a_silent_server_is_given_up_after_the_time_limit(server: OddServer) -> None:
-    url = server.says("/a", Answer(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nslow", hangs=True))
+async def test_a_silent_server_is_given_up_after_the_time_limit(server: ScriptedServer) -> None:
+    url = server.says(
+        "/a", ScriptedAnswer(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nslow", hangs=True)
+    )
     clock = Hurried()
     stage = staged("127.0.0.1", clock=clock)
 
     async with stage.working():
         await stage.issue(stage.task(HANDLER, {"url": url, "timeout_seconds": 7}))
-        await eventually(lambda: bool(server.requests))
+        await wait_until(lambda: bool(server.requests))
         clock.time_is_up()
         [failed] = await stage.results()
         await server.left.wait()
@@ -195,9 +205,9 @@ class Hurried(RealClock):
 
 
 async def test_a_node_that_is_over_its_time_ends_the_request(
-    stage: Stage, server: OddServer
+    stage: Stage, server: ScriptedServer
 ) -> None:
-    url = server.says("/a", Answer(hangs=True))
+    url = server.says("/a", ScriptedAnswer(hangs=True))
 
     failed = await stage.error(stage.task(HANDLER, {"url": url}, timeout_s=1.0))
     await server.left.wait()
@@ -205,22 +215,22 @@ async def test_a_node_that_is_over_its_time_ends_the_request(
     assert failed.error.type == "TaskTimeoutError"
 
 
-async def test_a_cancelled_node_ends_the_request(stage: Stage, server: OddServer) -> None:
-    task = stage.task(HANDLER, {"url": server.says("/a", Answer(hangs=True))})
+async def test_a_cancelled_node_ends_the_request(stage: Stage, server: ScriptedServer) -> None:
+    task = stage.task(HANDLER, {"url": server.says("/a", ScriptedAnswer(hangs=True))})
 
     async with stage.working() as worker:
         await stage.issue(task)
-        await eventually(lambda: bool(server.requests))
+        await wait_until(lambda: bool(server.requests))
         await stage.drop(task.token)
         await server.left.wait()
-        await eventually(lambda: not worker.holds)
+        await wait_until(lambda: not worker.holds)
 
     assert isinstance(worker, Worker)
     assert not stage.ended()
 
 
 async def test_a_refused_connection_is_tried_again(stage: Stage) -> None:
-    async with odd_server() as gone:
+    async with open_scripted_server() as gone:
         url = gone.url("/a")
 
     failed = await failure(stage, url=url)
@@ -242,7 +252,7 @@ async def test_a_host_that_does_not_exist_is_named(stage: Stage) -> None:
     assert failed.error.message.startswith("there is no host 'no-such-host.invalid'")
 
 
-async def test_a_mock_answers_without_calling_anybody(stage: Stage, server: OddServer) -> None:
+async def test_a_mock_answers_without_calling_anybody(stage: Stage, server: ScriptedServer) -> None:
     mock = {"delay": 0, "response": {"ok": True}}
 
     given = await called(stage, url=server.url("/a"), mock=mock)

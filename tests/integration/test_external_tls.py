@@ -8,35 +8,35 @@ from pathlib import Path
 
 import pytest
 
-from tests.certificates import certificate
+from tests.certificates import make_certificate
 from tests.integration.calling import called, failure, is_retried, staged
-from tests.odd_server import LOOPBACK, OddServer, answer
+from tests.odd_server import LOOPBACK, ScriptedServer, make_answer
 
 HEADERS = {"Authorization": "Bearer geheim"}
 
 
 @asynccontextmanager
-async def tls_server(path: Path) -> AsyncIterator[OddServer]:
+async def tls_server(path: Path) -> AsyncIterator[ScriptedServer]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(path)
-    odd = OddServer()
+    odd = ScriptedServer()
     server = await asyncio.start_server(odd.serve, LOOPBACK, 0, ssl=context)
     odd.port = server.sockets[0].getsockname()[1]
-    odd.says("/a", answer(body=b"hello"))
+    odd.says("/a", make_answer(body=b"hello"))
     try:
         yield odd
     finally:
         server.close()
 
 
-def url_of(server: OddServer) -> str:
+def url_of(server: ScriptedServer) -> str:
     return server.url("/a", host="localhost").replace("http:", "https:")
 
 
 async def test_a_certificate_of_an_authority_that_the_operator_names_is_trusted(
     openssl: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = certificate(openssl, tmp_path)
+    path = make_certificate(openssl, tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(path))
 
     async with tls_server(path) as server:
@@ -57,7 +57,7 @@ async def test_any_other_is_refused_before_anything_is_sent(
     openssl: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     host, days = WRONG[why]
-    path = certificate(openssl, tmp_path, host=host, days=days)
+    path = make_certificate(openssl, tmp_path, host=host, days=days)
     if why != "self-signed certificate":
         monkeypatch.setenv("SSL_CERT_FILE", str(path))
 

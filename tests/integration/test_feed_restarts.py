@@ -8,48 +8,50 @@ from pathlib import Path
 
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
-from runnel.backends.feed_log import ENTRIES_AT_ONCE, ENTRIES_MAX
+from runnel.backends.feed_log import ENTRIES_MAX, PAGE_ENTRIES_MAX
 from runnel.backends.memory import MemoryBackend
 from runnel.backends.redis.backend import RedisBackend
-from runnel.backends.redis_postgres.backend import ArchivedBackend
+from runnel.backends.redis_postgres.backend import RedisPostgresBackend
 from runnel.backends.sqlite.backend import SqliteBackend
 from runnel.backends.sqlite.database import FILE_NAME
 from runnel.core.states import ExecutionState
-from runnel.engine.clock import RealClock, RealIds
+from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.engine.services.archiver import Archiver
 from runnel.errors import StoreError
-from runnel.notify.hub import Hub
+from runnel.notify.event_bus import EventBus
 from runnel.ports import Backend
 from runnel.ports.feed import FeedPage, FeedPosition
 from runnel.testing.clock import FakeClock, FakeIds
-from runnel.testing.conformance.feed import changing, creation, told
-from runnel.testing.conformance.suite import ALL, Owner, header
-from tests.archived import fresh_schema, open_archived
-from tests.redis_server import empty
+from runnel.testing.conformance.feed import make_changes, make_creation, read_states
+from runnel.testing.conformance.suite import READ_LIMIT, LeaseOwner, make_header
+from tests.archived import make_schema_name, open_archived_backend
+from tests.redis_server import flush_server
 
 OVERFULL = ENTRIES_MAX + 2_000
 # So many commits later, every store has looked at how much it keeps.
 OFTEN = 500
 
 
-async def owner_of(backend: Backend) -> Owner:
-    partition = await backend.claim_home("one")
+async def owner_of(backend: Backend) -> LeaseOwner:
+    partition = await backend.claim_home_partition("one")
     held = await backend.store.observe(partition)
-    lease = await backend.store.acquire(partition, "one", over=held)
-    return Owner(backend.store, await backend.store.restore(lease))
+    lease = await backend.store.acquire(partition, "one", expected=held)
+    return LeaseOwner(backend.store, await backend.store.restore(lease))
 
 
 async def read_once_it_answers(backend: Backend, after: FeedPosition) -> FeedPage:
     while True:
         try:
-            return await backend.feed.read(after, limit=ALL, wait_s=0)
+            return await backend.feed.read(after, limit=READ_LIMIT, wait_s=0)
         except StoreError:
             continue
 
 
 @asynccontextmanager
 async def opened_redis(server: RedisServer) -> AsyncIterator[RedisBackend]:
-    backend = await RedisBackend.open(server.url, clock=RealClock(), ids=RealIds(), partitions=1)
+    backend = await RedisBackend.open(
+        server.url, clock=RealClock(), ids=RandomIdGenerator(), partitions=1
+    )
     try:
         yield backend
     finally:
@@ -62,28 +64,28 @@ async def opened_redis(server: RedisServer) -> AsyncIterator[RedisBackend]:
 async def test_a_position_in_a_data_dir_outlives_its_process(tmp_path: Path) -> None:
     first = await SqliteBackend.open(tmp_path, clock=FakeClock(), ids=FakeIds("a"))
     owner = await owner_of(first)
-    await owner.commit(changing("x1"))
+    await owner.commit(make_changes("x1"))
     end = await first.feed.end()
-    await owner.commit(changing("x2"))
+    await owner.commit(make_changes("x2"))
     await first.close()
 
     second = await SqliteBackend.open(tmp_path, clock=FakeClock(), ids=FakeIds("b"))
 
-    assert await told(second.feed, end) == [("x2", None)]
+    assert await read_states(second.feed, end) == [("x2", None)]
     await second.close()
 
 
 async def test_what_another_process_writes_into_a_data_dir_is_told(tmp_path: Path) -> None:
     clock = RealClock()
-    writing = await SqliteBackend.open(tmp_path, clock=clock, ids=RealIds())
-    reading = await SqliteBackend.open(tmp_path, clock=clock, ids=RealIds())
+    writing = await SqliteBackend.open(tmp_path, clock=clock, ids=RandomIdGenerator())
+    reading = await SqliteBackend.open(tmp_path, clock=clock, ids=RandomIdGenerator())
     end = await reading.feed.end()
     owner = await owner_of(writing)
 
     async with asyncio.TaskGroup() as group:
-        found = group.create_task(told(reading.feed, end, wait_s=60))
+        found = group.create_task(read_states(reading.feed, end, wait_s=60))
         await asyncio.sleep(0)
-        await owner.commit(changing("x1"))
+        await owner.commit(make_changes("x1"))
 
     assert found.result() == [("x1", None)]
     await reading.close()
@@ -96,7 +98,7 @@ async def test_a_position_of_a_data_dir_that_was_made_anew_is_a_gap(tmp_path: Pa
     await former.close()
     backend = await SqliteBackend.open(tmp_path / "new", clock=FakeClock(), ids=FakeIds())
 
-    page = await backend.feed.read(end, limit=ALL, wait_s=0)
+    page = await backend.feed.read(end, limit=READ_LIMIT, wait_s=0)
 
     assert page.has_gap
     assert page.position == await backend.feed.end()
@@ -106,9 +108,9 @@ async def test_a_position_of_a_data_dir_that_was_made_anew_is_a_gap(tmp_path: Pa
 async def test_a_position_outlives_a_server_that_restarts(own_redis: RedisServer) -> None:
     async with opened_redis(own_redis) as backend:
         owner = await owner_of(backend)
-        await owner.commit(changing("x1"))
+        await owner.commit(make_changes("x1"))
         end = await backend.feed.end()
-        await owner.commit(changing("x2"))
+        await owner.commit(make_changes("x2"))
         own_redis.restart()
 
         page = await read_once_it_answers(backend, end)
@@ -121,7 +123,7 @@ async def test_a_reader_that_waits_while_the_server_dies_is_told_so(own_redis: R
     async with opened_redis(own_redis) as backend:
         end = await backend.feed.end()
         reading = asyncio.gather(
-            backend.feed.read(end, limit=ALL, wait_s=60), return_exceptions=True
+            backend.feed.read(end, limit=READ_LIMIT, wait_s=60), return_exceptions=True
         )
         await asyncio.sleep(0)
         await asyncio.to_thread(own_redis.kill)
@@ -133,25 +135,25 @@ async def test_a_reader_that_waits_while_the_server_dies_is_told_so(own_redis: R
 
 async def test_a_server_that_was_wiped_has_a_gap(own_redis: RedisServer) -> None:
     async with opened_redis(own_redis) as backend:
-        await (await owner_of(backend)).commit(changing("x1"))
+        await (await owner_of(backend)).commit(make_changes("x1"))
         end = await backend.feed.end()
-        empty(own_redis)
+        flush_server(own_redis)
 
-        page = await backend.feed.read(end, limit=ALL, wait_s=60)
+        page = await backend.feed.read(end, limit=READ_LIMIT, wait_s=60)
         assert page.has_gap
 
-        await backend.mailbox.send([creation("x1")])
-        assert await told(backend.feed, page.position) == [("x1", ExecutionState.PENDING)]
+        await backend.mailbox.send([make_creation("x1")])
+        assert await read_states(backend.feed, page.position) == [("x1", ExecutionState.PENDING)]
 
 
 async def test_a_server_that_is_wiped_under_a_reader_has_a_gap(own_redis: RedisServer) -> None:
     async with opened_redis(own_redis) as backend:
         end = await backend.feed.end()
         async with asyncio.TaskGroup() as group:
-            reading = group.create_task(backend.feed.read(end, limit=ALL, wait_s=60))
+            reading = group.create_task(backend.feed.read(end, limit=READ_LIMIT, wait_s=60))
             await asyncio.sleep(0)
-            empty(own_redis)
-            await backend.mailbox.send([creation("x1")])
+            flush_server(own_redis)
+            await backend.mailbox.send([make_creation("x1")])
 
     assert reading.result().has_gap
 
@@ -162,20 +164,22 @@ async def test_a_server_that_is_wiped_under_a_reader_has_a_gap(own_redis: RedisS
 @asynccontextmanager
 async def opened_archived(
     redis: RedisServer, postgres: PostgresServer, schema: str
-) -> AsyncIterator[ArchivedBackend]:
-    backend = await open_archived(redis, postgres, RealClock(), RealIds(), schema=schema)
+) -> AsyncIterator[RedisPostgresBackend]:
+    backend = await open_archived_backend(
+        redis, postgres, RealClock(), RandomIdGenerator(), schema=schema
+    )
     try:
         yield backend
     finally:
         await backend.close()
 
 
-async def archive_all(backend: ArchivedBackend, owner: Owner) -> None:
+async def archive_all(backend: RedisPostgresBackend, owner: LeaseOwner) -> None:
     archiver = Archiver(
         backend.journal,
         backend.ledger,
         RealClock(),
-        Hub(),
+        EventBus(),
         hot_blobs=backend.hot_blobs,
         cold_blobs=backend.cold_blobs,
         leases=lambda: [owner.lease],
@@ -186,19 +190,21 @@ async def archive_all(backend: ArchivedBackend, owner: Owner) -> None:
 async def test_what_a_redis_gets_back_from_its_archive_is_a_gap_to_those_who_have_not_seen_it(
     own_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
-    schema = fresh_schema()
+    schema = make_schema_name()
     async with opened_archived(own_redis, shared_postgres, schema) as backend:
         owner = await owner_of(backend)
-        await owner.commit(changing("x1", headers=[header("x1")]))
+        await owner.commit(make_changes("x1", headers=[make_header("x1")]))
         end = await backend.feed.end()
         earlier = await asyncio.to_thread(own_redis.save_aof)
-        await owner.commit(changing("x1", headers=[header("x1", state=ExecutionState.FAILED)]))
+        await owner.commit(
+            make_changes("x1", headers=[make_header("x1", state=ExecutionState.FAILED)])
+        )
         await archive_all(backend, owner)
         await asyncio.to_thread(own_redis.restore_aof, earlier)
 
         before = await read_once_it_answers(backend, end)
         await owner_of(backend)
-        after = await backend.feed.read(end, limit=ALL, wait_s=0)
+        after = await backend.feed.read(end, limit=READ_LIMIT, wait_s=0)
 
     assert (before.has_gap, list(before.changes)) == (False, [])
     assert after.has_gap
@@ -207,19 +213,19 @@ async def test_what_a_redis_gets_back_from_its_archive_is_a_gap_to_those_who_hav
 async def test_a_restart_that_loses_nothing_is_no_gap(
     own_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
-    schema = fresh_schema()
+    schema = make_schema_name()
     async with opened_archived(own_redis, shared_postgres, schema) as backend:
         owner = await owner_of(backend)
-        await owner.commit(changing("x1", headers=[header("x1")]))
+        await owner.commit(make_changes("x1", headers=[make_header("x1")]))
         await archive_all(backend, owner)
         end = await backend.feed.end()
         await asyncio.to_thread(own_redis.restart)
         await read_once_it_answers(backend, end)
 
         owner = await owner_of(backend)
-        await owner.commit(changing("x1"))
+        await owner.commit(make_changes("x1"))
 
-        assert await told(backend.feed, end) == [("x1", None)]
+        assert await read_states(backend.feed, end) == [("x1", None)]
 
 
 # -- bounds ------------------------------------------------------------------------------------
@@ -228,15 +234,15 @@ async def test_a_restart_that_loses_nothing_is_no_gap(
 async def test_a_feed_in_memory_is_bounded() -> None:
     backend = MemoryBackend(FakeClock(), FakeIds())
     start = await backend.feed.end()
-    backend.state.changes.add(["-x1"] * OVERFULL)
+    backend.state.change_log.add(["-x1"] * OVERFULL)
     end = await backend.feed.end()
     owner = await owner_of(backend)
 
     for _ in range(OFTEN):
-        await owner.commit(changing("x1"))
+        await owner.commit(make_changes("x1"))
 
     assert (await backend.feed.read(start, limit=1, wait_s=0)).has_gap
-    assert len(await told(backend.feed, end)) == min(OFTEN, ENTRIES_AT_ONCE - 1)
+    assert len(await read_states(backend.feed, end)) == min(OFTEN, PAGE_ENTRIES_MAX - 1)
 
 
 async def test_a_feed_in_a_data_dir_is_bounded(tmp_path: Path) -> None:
@@ -251,7 +257,7 @@ async def test_a_feed_in_a_data_dir_is_bounded(tmp_path: Path) -> None:
         owner = await owner_of(backend)
 
         for _ in range(OFTEN):
-            await owner.commit(changing("x1"))
+            await owner.commit(make_changes("x1"))
 
         (kept,) = db.execute("SELECT count(*) FROM feed").fetchone()
     assert ENTRIES_MAX <= kept <= ENTRIES_MAX + OFTEN
@@ -260,14 +266,14 @@ async def test_a_feed_in_a_data_dir_is_bounded(tmp_path: Path) -> None:
 
 
 async def test_a_feed_on_a_server_is_bounded(shared_redis: RedisServer) -> None:
-    empty(shared_redis)
+    flush_server(shared_redis)
     async with opened_redis(shared_redis) as backend:
         start, key = await backend.feed.end(), backend.keys.feed
         fill = "for _ = 1, ARGV[1] do redis.call('XADD', KEYS[1], '*', 'c', '-x1') end"
-        await backend.lines.call("EVAL", fill, 1, key, OVERFULL)
+        await backend.pool.call("EVAL", fill, 1, key, OVERFULL)
 
-        await (await owner_of(backend)).commit(changing("x1"))
+        await (await owner_of(backend)).commit(make_changes("x1"))
 
-        kept = await backend.lines.call("XLEN", key)
+        kept = await backend.pool.call("XLEN", key)
         assert (await backend.feed.read(start, limit=1, wait_s=0)).has_gap
     assert ENTRIES_MAX <= kept <= ENTRIES_MAX + OFTEN

@@ -13,23 +13,28 @@ from bench.floors.measurement import (
     settle_both,
     settle_nothing,
 )
-from bench.floors.redis import WARMING, redis_floor
-from bench.floors.redis_connection import Plan
+from bench.floors.redis import WARMUP_EXECUTIONS, open_redis_floor
+from bench.floors.redis_connection import FloorConfig
 from bench.floors.workloads import WORKLOADS, execute_at_once
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
-from runnel.bench.runs import Storing, embedded
-from runnel.bench.servers import Layout, Servers, on_servers, remove_traces
+from runnel.bench.runs import StorageMode, open_embedded_deployment
+from runnel.bench.servers import (
+    BenchmarkServers,
+    DeploymentLayout,
+    open_server_deployment,
+    remove_traces,
+)
 from runnel.engine.clock import RealClock
-from tests.waiting import eventually_found
+from tests.waiting import wait_for_value
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("storing", ["memory", "process", "power"])
-async def test_an_embedded_engine_and_its_floor_are_measured_in_turn(storing: Storing) -> None:
+async def test_an_embedded_engine_and_its_floor_are_measured_in_turn(storing: StorageMode) -> None:
     async with (
-        embedded(storing, 4) as site,
+        open_embedded_deployment(storing, 4) as site,
         embedded_floor_for("diamond", storing, 4) as floor,
     ):
         figures = await measure_with_floor("diamond", site, floor, 20, settle_nothing)
@@ -41,7 +46,7 @@ async def test_an_embedded_engine_and_its_floor_are_measured_in_turn(storing: St
 @pytest.mark.parametrize("workload", WORKLOADS)
 async def test_every_workload_that_has_a_floor_is_measured_with_it(workload: str) -> None:
     async with (
-        embedded("memory", 64) as site,
+        open_embedded_deployment("memory", 64) as site,
         embedded_floor_for(workload, "memory", 64) as floor,
     ):
         figures = await measure_with_floor(workload, site, floor, 1, settle_nothing)
@@ -52,13 +57,13 @@ async def test_every_workload_that_has_a_floor_is_measured_with_it(workload: str
 async def test_an_engine_on_servers_and_its_floor_leave_them_as_they_were(
     shared_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
-    servers = Servers(
+    servers = BenchmarkServers(
         redis_url=shared_redis.url, postgres_url=shared_postgres.url, name="runnel-bench-both"
     )
-    layout = Layout(concurrency=16)
+    layout = DeploymentLayout(concurrency=16)
 
     async with (
-        on_servers(servers, layout) as site,
+        open_server_deployment(servers, layout) as site,
         server_floor_for("diamond", servers, layout) as floor,
     ):
         settle = partial(settle_both, servers)
@@ -82,10 +87,10 @@ async def schemas_like(postgres: PostgresServer, name: str) -> list[str]:
 
 @pytest.mark.parametrize("storing", ["process", "power"])
 async def test_a_floor_goes_on_while_its_log_is_made_to_begin_anew(
-    storing: Storing, monkeypatch: pytest.MonkeyPatch
+    storing: StorageMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runnel.backends.sqlite.writer.ROWS_BETWEEN", 50)
-    monkeypatch.setattr("runnel.backends.sqlite.writer.LOG_PAGES_MAX", 20)
+    monkeypatch.setattr("runnel.backends.sqlite.writer.CHECKPOINT_ROWS", 50)
+    monkeypatch.setattr("runnel.backends.sqlite.writer.WAL_PAGES_MAX", 20)
 
     async with embedded_floor_for("diamond", storing, 64) as floor:
         rates = [await execute_at_once(floor, 100, RealClock()) for _ in range(10)]
@@ -96,10 +101,10 @@ async def test_a_floor_goes_on_while_its_log_is_made_to_begin_anew(
 async def test_a_floor_on_servers_archives_what_it_ran(
     shared_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
-    servers = Servers(
+    servers = BenchmarkServers(
         redis_url=shared_redis.url, postgres_url=shared_postgres.url, name="runnel-bench-floor"
     )
-    plan = Plan(
+    plan = FloorConfig(
         redis_url=servers.redis_url,
         postgres_url=servers.postgres_url,
         name=servers.name,
@@ -107,13 +112,17 @@ async def test_a_floor_on_servers_archives_what_it_ran(
         slots=4,
     )
     try:
-        async with redis_floor(plan, 1) as floor:
+        async with open_redis_floor(plan, 1) as floor:
             await execute_at_once(floor, 10, RealClock())
-            counts = await archived(shared_postgres, servers.name, completed=WARMING + 10)
+            counts = await archived(shared_postgres, servers.name, completed=WARMUP_EXECUTIONS + 10)
     finally:
         removed = await remove_traces(servers, RealClock())
 
-    assert counts == {"nodes": 4 * (WARMING + 10), "entries": 4 * (WARMING + 10), "unapplied": 0}
+    assert counts == {
+        "nodes": 4 * (WARMUP_EXECUTIONS + 10),
+        "entries": 4 * (WARMUP_EXECUTIONS + 10),
+        "unapplied": 0,
+    }
     assert removed > 0
 
 
@@ -126,7 +135,7 @@ async def archived(postgres: PostgresServer, schema: str, *, completed: int) -> 
         return await connection.fetchval(question) == completed or None
 
     try:
-        await eventually_found(look, every_s=0.05, deadline_s=20.0)
+        await wait_for_value(look, every_s=0.05, deadline_s=20.0)
         return {
             "nodes": await connection.fetchval(
                 "SELECT count(*) FROM node_executions WHERE state = 'COMPLETED'"

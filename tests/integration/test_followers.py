@@ -7,31 +7,30 @@ from typing import Any
 
 import pytest
 
-from runnel.app.engine import Engine, World, running
-from runnel.app.executor import WorkflowExecutor
+from runnel import WorkflowDAG, WorkflowExecutor
+from runnel.app.engine import ClockAndIds, Engine, run_engine
 from runnel.app.wiring import build_engine
-from runnel.authoring.builder import WorkflowDAG
 from runnel.backends.memory import MemoryBackend
 from runnel.backends.sqlite.store import SqliteStore
 from runnel.cli.main import run_command
 from runnel.cli.session import follow as attending
-from runnel.cli.session.follow import Attendance
-from runnel.cli.session.progress import Progress
+from runnel.cli.session.follow import FollowSession
+from runnel.cli.session.progress import ExecutionProgress
 from runnel.core.commands import CancelExecution, StartExecution
 from runnel.core.ids import ExecutionId
-from runnel.core.states import EXECUTION_FINAL, ExecutionState, NodeState
-from runnel.engine.clock import RealClock, RealIds
+from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState, NodeState
+from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.errors import LeaseHeldError, StoreError
 from runnel.ports.store import Commit, CommitLimits, Lease, LeaseRecord
 from runnel.settings.model import Settings
 from runnel.testing.clock import settle
-from tests.driver import node, workflow
-from tests.engines import Work, open_engine, registry
-from tests.waiting import eventually
+from tests.driver import make_node, make_workflow
+from tests.engines import WorkHandler, build_registry, open_engine
+from tests.waiting import wait_until
 
 DEADLINE_S = 30.0
-HELD = workflow(node("held"))
-NAP = workflow(node("nap", handler="sleep", config={"seconds": 99}))
+HELD = make_workflow(make_node("held"))
+NAP = make_workflow(make_node("nap", handler="sleep", config={"seconds": 99}))
 
 
 class Gap:
@@ -58,11 +57,11 @@ class Gap:
 
     def _acquire(self, real: Callable[..., Any]) -> Callable[..., Any]:
         async def acquire(
-            store: SqliteStore, partition: int, owner: str, *, over: LeaseRecord | None = None
+            store: SqliteStore, partition: int, owner: str, *, expected: LeaseRecord | None = None
         ) -> Any:
             if self._lost == (owner, partition):
                 raise LeaseHeldError(partition, "somebody else")
-            return await real(store, partition, owner, over=over)
+            return await real(store, partition, owner, expected=expected)
 
         return acquire
 
@@ -83,19 +82,19 @@ def _real(name: str) -> Callable[..., Any]:
 class Silence:
     """A view that shows nothing."""
 
-    def add(self, progress: Progress) -> None: ...
+    def add(self, progress: ExecutionProgress) -> None: ...
 
-    def changed(self, progress: Progress) -> None:
+    def show_changes(self, progress: ExecutionProgress) -> None:
         progress.changed.clear()
 
     def refresh(self) -> None: ...
 
-    def say(self, text: str) -> None: ...
+    def print_message(self, text: str) -> None: ...
 
-    def end(self) -> None: ...
+    def close(self) -> None: ...
 
 
-async def attend(attendance: Attendance, *, adopts: bool = False) -> None:
+async def attend(attendance: FollowSession, *, adopts: bool = False) -> None:
     async with asyncio.timeout(DEADLINE_S):
         await attendance.run(adopts=adopts)
 
@@ -119,7 +118,7 @@ def gap(monkeypatch: pytest.MonkeyPatch) -> Gap:
 async def test_a_resume_ends_when_another_process_ended_the_execution(
     tmp_path: Path, gap: Gap
 ) -> None:
-    work = Work()
+    work = WorkHandler()
     may_end = work.gate("held")
     async with open_engine("sqlite", tmp_path, work) as former:
         execution_id = await former.client.submit(HELD)
@@ -127,11 +126,11 @@ async def test_a_resume_ends_when_another_process_ended_the_execution(
     work.entered["held"].clear()
 
     engine = await build_engine(
-        Settings(data_dir=tmp_path, shutdown_timeout_s=0.1), handlers=registry(work)
+        Settings(data_dir=tmp_path, shutdown_timeout_s=0.1), handlers=build_registry(work)
     )
     try:
-        progress = Progress.of(await engine.client.load(execution_id))
-        attendance = Attendance(engine, Silence(), farewell="stopping")
+        progress = ExecutionProgress.from_execution(await engine.client.load(execution_id))
+        attendance = FollowSession(engine, Silence(), stop_message="stopping")
         attendance.follow(progress)
         async with asyncio.TaskGroup() as group:
             group.create_task(attend(attendance, adopts=True))
@@ -148,7 +147,7 @@ async def test_a_resume_ends_when_another_process_ended_the_execution(
 
 
 def ends_one(commit: Commit) -> bool:
-    return any(header.state in EXECUTION_FINAL for header in commit.headers)
+    return any(header.state in FINAL_EXECUTION_STATES for header in commit.headers)
 
 
 async def test_execute_has_the_outputs_of_a_commit_whose_answer_was_lost(
@@ -170,10 +169,10 @@ async def test_execute_has_the_outputs_of_a_commit_whose_answer_was_lost(
 
 
 async def test_a_run_ends_when_only_a_part_of_its_last_batch_was_stored() -> None:
-    world = World(RealClock(), RealIds())
+    world = ClockAndIds(RealClock(), RandomIdGenerator())
     backend = MemoryBackend(world.clock, world.ids, limits=CommitLimits(writes=8))
     settings = Settings(shutdown_timeout_s=0.1, lease_s=3_600)
-    engine = Engine(backend, registry(Work()), world, settings)
+    engine = Engine(backend, build_registry(WorkHandler()), world, settings)
     real = backend.store.commit
 
     async def commit(lease: Lease, commit: Commit) -> None:
@@ -182,15 +181,15 @@ async def test_a_run_ends_when_only_a_part_of_its_last_batch_was_stored() -> Non
         await real(lease, commit)
 
     backend.store.commit = commit  # type: ignore[method-assign]  # a fault
-    await engine.claim_home()
-    progress = Progress(await engine.client.submit(NAP), NAP)
-    attendance = Attendance(engine, Silence(), farewell="stopping")
+    await engine.claim_home_partition()
+    progress = ExecutionProgress(await engine.client.submit(NAP), NAP)
+    attendance = FollowSession(engine, Silence(), stop_message="stopping")
     attendance.follow(progress)
-    large = workflow(*(node(f"n{number}") for number in range(20)))
+    large = make_workflow(*(make_node(f"n{number}") for number in range(20)))
     other = await engine.client.submit(large, is_held=True)
     async with asyncio.TaskGroup() as group:
         group.create_task(attend(attendance))
-        await eventually(lambda: progress.counts[NodeState.WAITING] == 1)
+        await wait_until(lambda: progress.counts[NodeState.WAITING] == 1)
         await backend.mailbox.send(
             [
                 CancelExecution(execution_id=ExecutionId(progress.execution_id)),
@@ -207,13 +206,13 @@ async def test_a_waiter_looks_again_when_a_partition_can_not_be_given_back(
     async def refused(_store: SqliteStore, _lease: Lease) -> None:
         raise StoreError("the disk is full")
 
-    work = Work()
+    work = WorkHandler()
     work.gate("held")
     engine = await build_engine(
-        Settings(data_dir=tmp_path, shutdown_timeout_s=0.1), handlers=registry(work)
+        Settings(data_dir=tmp_path, shutdown_timeout_s=0.1), handlers=build_registry(work)
     )
     monkeypatch.setattr(SqliteStore, "release", refused)
-    async with asyncio.TaskGroup() as group, running(engine):
+    async with asyncio.TaskGroup() as group, run_engine(engine):
         execution_id = await engine.client.submit(HELD)
         await work.entered["held"].wait()
         waiting = group.create_task(_wait_in_vain(engine, execution_id))

@@ -10,50 +10,54 @@ from runnel.app.engine import Engine
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
 from runnel.backends.sqlite.backend import SqliteBackend
-from runnel.client.idempotency import KEY_LABEL, execution_id_of, labels_of
-from runnel.client.reruns import Rerun
-from runnel.client.store_client import Client
+from runnel.client.idempotency import KEY_LABEL, build_key_labels, derive_execution_id
+from runnel.client.reruns import RerunSpec
+from runnel.client.store_client import StoreClient
 from runnel.core.commands import CreateExecution
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.values import EMPTY_OBJECT
 from runnel.core.workflow import RetryPolicy
-from runnel.engine.clock import RealClock, RealIds
+from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.errors import KeyReusedError, PayloadError
-from runnel.notify.waiter import Ending
+from runnel.notify.waiter import Completion
 from runnel.ports.archive import ExecutionFilter
 from runnel.testing.clock import FakeClock, FakeIds
-from tests.archived import archived_engine, rows
-from tests.driver import node, workflow
-from tests.engines import DEADLINE_S, Work, end_of
+from tests.archived import fetch_rows, open_archived_engine
+from tests.driver import make_node, make_workflow
+from tests.engines import DEADLINE_S, WorkHandler, wait_for_end
 from tests.integration.test_scenarios import engine, work
 
 __all__ = ["engine", "work"]
 
-ONE = workflow(node("a", config={"n": "{{ input.n }}"}))
-FRAGILE = workflow(node("a", handler="input"), node("b", "a", retry=RetryPolicy(max_retries=0)))
+ONE = make_workflow(make_node("a", config={"n": "{{ input.n }}"}))
+FRAGILE = make_workflow(
+    make_node("a", handler="input"), make_node("b", "a", retry=RetryPolicy(max_retries=0))
+)
 
 
 async def test_a_second_submit_with_the_same_key_is_the_first_execution(
-    engine: Engine, work: Work
+    engine: Engine, work: WorkHandler
 ) -> None:
     first = await engine.client.submit(ONE, {"n": 1}, idempotency_key="order 7")
     under_way = await engine.client.submit(ONE, {"n": 1}, idempotency_key="order 7")
-    view = await end_of(engine, first)
+    view = await wait_for_end(engine, first)
     ended = await engine.client.submit(ONE, {"n": 1}, idempotency_key="order 7")
-    again = await end_of(engine, ended)
+    again = await wait_for_end(engine, ended)
 
-    assert first == under_way == ended == execution_id_of(ONE.name, "order 7")
+    assert first == under_way == ended == derive_execution_id(ONE.name, "order 7")
     assert (view.output, again.finished_at) == ({"n": 1}, view.finished_at)
     assert work.calls == ["a"]
 
 
-async def test_many_at_once_with_one_key_make_one_execution(engine: Engine, work: Work) -> None:
+async def test_many_at_once_with_one_key_make_one_execution(
+    engine: Engine, work: WorkHandler
+) -> None:
     submits = [engine.client.submit(ONE, {"n": 1}, idempotency_key="k") for _ in range(20)]
 
     ids = set(await asyncio.gather(*submits))
 
     (only,) = ids
-    assert (await end_of(engine, only)).status == "COMPLETED"
+    assert (await wait_for_end(engine, only)).status == "COMPLETED"
     assert work.calls == ["a"]
     listed = await engine.client.list_executions(ExecutionFilter())
     assert [each.execution_id for each in listed] == [only]
@@ -80,13 +84,13 @@ async def test_a_key_is_of_one_workflow(engine: Engine) -> None:
 
 async def test_another_input_or_definition_with_a_used_key_is_refused(engine: Engine) -> None:
     used = await engine.client.submit(ONE, {"n": 1}, idempotency_key="k")
-    changed = workflow(node("a", config={"n": "{{ input.n }}", "m": 1}))
+    changed = make_workflow(make_node("a", config={"n": "{{ input.n }}", "m": 1}))
 
     with pytest.raises(KeyReusedError, match=f"'k' belongs to execution {used}.*another input"):
         await engine.client.submit(ONE, {"n": 2}, idempotency_key="k")
     with pytest.raises(KeyReusedError, match="with version 1 of the workflow; give another key"):
         await engine.client.submit(changed, {"n": 1}, idempotency_key="k")
-    await end_of(engine, used)
+    await wait_for_end(engine, used)
     with pytest.raises(KeyReusedError, match="another input"):
         await engine.client.submit(ONE, {"n": 2}, idempotency_key="k")
 
@@ -97,17 +101,17 @@ async def test_a_key_that_is_none_is_refused(engine: Engine, key: str) -> None:
         await engine.client.submit(ONE, {"n": 1}, idempotency_key=key)
 
 
-async def test_an_execution_is_rerun_once_for_a_key(engine: Engine, work: Work) -> None:
+async def test_an_execution_is_rerun_once_for_a_key(engine: Engine, work: WorkHandler) -> None:
     work.failures["b"] = [ValueError("no"), ValueError("no")]
     former = await engine.client.submit(FRAGILE, {"n": 1}, idempotency_key="k")
-    assert (await end_of(engine, former)).status == "FAILED"
+    assert (await wait_for_end(engine, former)).status == "FAILED"
 
     reruns = [engine.client.rerun(former, idempotency_key="retry") for _ in range(5)]
     (first,) = set(await asyncio.gather(*reruns))
-    failed = await end_of(engine, first)
+    failed = await wait_for_end(engine, first)
     known = await engine.client.rerun(former, idempotency_key="retry")
     other = await engine.client.rerun(former, idempotency_key="retry 2")
-    completed = await end_of(engine, other)
+    completed = await wait_for_end(engine, other)
 
     assert (failed.status, completed.status) == ("FAILED", "COMPLETED")
     assert (known, len({former, first, other})) == (first, 3)
@@ -118,7 +122,7 @@ async def test_an_execution_is_rerun_once_for_a_key(engine: Engine, work: Work) 
 async def test_a_key_is_of_one_rerun(engine: Engine) -> None:
     former = await engine.client.submit(FRAGILE, {"n": 1})
     await engine.client.wait(former)
-    whole = Rerun(is_whole=True)
+    whole = RerunSpec(is_whole=True)
     used = await engine.client.rerun(former, whole, input_={"n": 2}, idempotency_key="k")
 
     same = await engine.client.rerun(former, whole, input_={"n": 2}, idempotency_key="k")
@@ -128,18 +132,18 @@ async def test_a_key_is_of_one_rerun(engine: Engine) -> None:
     with pytest.raises(KeyReusedError, match=problem):
         await engine.client.rerun(former, whole, input_={"n": 3}, idempotency_key="k")
     with pytest.raises(KeyReusedError, match=problem):
-        await engine.client.rerun(former, Rerun(again=["b"]), idempotency_key="k")
+        await engine.client.rerun(former, RerunSpec(again=["b"]), idempotency_key="k")
 
 
 async def test_a_rerun_that_was_cut_off_is_made_good_by_the_next_one(
-    engine: Engine, work: Work
+    engine: Engine, work: WorkHandler
 ) -> None:
     """As if the caller had died behind the first message, and there was a new version since."""
-    wanted = Rerun(is_newest=True)
+    wanted = RerunSpec(is_newest=True)
     work.failures["b"] = [ValueError("no")]
-    former = await engine.client.submit(workflow(node("a"), *FRAGILE.nodes[1:]))
+    former = await engine.client.submit(make_workflow(make_node("a"), *FRAGILE.nodes[1:]))
     header = await engine.client.wait(former)
-    rest = execution_id_of(former, "retry")
+    rest = derive_execution_id(former, "retry")
     command = CreateExecution(
         execution_id=rest,
         workflow=header.workflow,
@@ -149,15 +153,15 @@ async def test_a_rerun_that_was_cut_off_is_made_good_by_the_next_one(
         rerun_of=former,
         is_held=True,
         created_at=1.0,
-        labels=labels_of("retry", msgspec.json.encode([wanted, None])),
+        labels=build_key_labels("retry", msgspec.json.encode([wanted, None])),
     )
     await engine.backend.mailbox.send([command])
-    await engine.client.submit(workflow(node("c")), is_held=True)
+    await engine.client.submit(make_workflow(make_node("c")), is_held=True)
 
     again = await engine.client.rerun(former, wanted, idempotency_key="retry")
 
     assert again == rest
-    assert (await end_of(engine, again)).status == "COMPLETED"
+    assert (await wait_for_end(engine, again)).status == "COMPLETED"
     assert work.calls == ["a", "b", "b"]
 
 
@@ -165,9 +169,12 @@ async def test_two_processes_that_make_the_same_execution_leave_it_to_one(tmp_pa
     """Both have looked, and seen nothing: the second finds the first one's when it writes."""
     clock = FakeClock()
     opened = [await SqliteBackend.open(tmp_path, clock=clock, ids=FakeIds(name)) for name in "ab"]
-    homes = [await backend.claim_home(f"process {at}") for at, backend in enumerate(opened)]
+    homes = [
+        await backend.claim_home_partition(f"process {at}") for at, backend in enumerate(opened)
+    ]
     clients = [
-        Client(backend, clock, FakeIds(), ending_of=lambda _id: Ending()) for backend in opened
+        StoreClient(backend, clock, FakeIds(), get_completion=lambda _id: Completion())
+        for backend in opened
     ]
     late = clients[1]
     real = opened[1].archive.get_header
@@ -201,10 +208,12 @@ async def test_a_caller_that_was_stopped_for_minutes_does_not_run_it_again(
     shared_redis: RedisServer, shared_postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It had asked for the key before the other one came, and goes on when Redis has forgotten."""
-    work, stopped, gone_on = Work(), asyncio.Event(), asyncio.Event()
-    async with archived_engine(shared_redis, shared_postgres, work, keep_s=0.1) as archived:
+    work, stopped, gone_on = WorkHandler(), asyncio.Event(), asyncio.Event()
+    async with open_archived_engine(shared_redis, shared_postgres, work, keep_s=0.1) as archived:
         backend = archived.backend
-        late = Client(backend, RealClock(), RealIds(), ending_of=lambda _id: Ending())
+        late = StoreClient(
+            backend, RealClock(), RandomIdGenerator(), get_completion=lambda _id: Completion()
+        )
         put = backend.archive.put_definition
 
         async def put_later(name: str, hash_: DefinitionHash, document: bytes) -> int:
@@ -225,5 +234,5 @@ async def test_a_caller_that_was_stopped_for_minutes_does_not_run_it_again(
 
         assert await asked == first
         assert await backend.redis.archive.get_header(first) is None
-        assert await rows(backend, "SELECT count(*) FROM commands") == [(1,)]
+        assert await fetch_rows(backend, "SELECT count(*) FROM commands") == [(1,)]
         assert work.calls == ["a"]

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.driver import node, workflow
-from tests.engines import Work, open_engine, run_to_end
+from tests.driver import make_node, make_workflow
+from tests.engines import WorkHandler, open_engine, run_to_end
 
 ITEMS = 100_000
 
@@ -14,11 +14,13 @@ ITEMS = 100_000
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("kind", ["sqlite", "redis"])
 async def test_a_map_over_100_000_items(kind: str, redis_url: str | None, tmp_path: Path) -> None:
-    definition = workflow(
-        node("each", for_each="input.items", config={"n": "{{ item }}"}), output="{{ each }}"
+    definition = make_workflow(
+        make_node("each", for_each="input.items", config={"n": "{{ item }}"}), output="{{ each }}"
     )
 
-    async with open_engine(kind, tmp_path, Work(), concurrency=64, redis_url=redis_url) as engine:
+    async with open_engine(
+        kind, tmp_path, WorkHandler(), concurrency=64, redis_url=redis_url
+    ) as engine:
         view = await run_to_end(engine, definition, {"items": list(range(ITEMS))})
 
     assert view.status == "COMPLETED"
@@ -28,10 +30,14 @@ async def test_a_map_over_100_000_items(kind: str, redis_url: str | None, tmp_pa
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "redis"])
 async def test_one_to_a_thousand_to_one(kind: str, redis_url: str | None, tmp_path: Path) -> None:
-    middle = [node(f"m{i}", "a", config={"n": i}) for i in range(1_000)]
-    definition = workflow(node("a"), *middle, node("z", *[each.id for each in middle]))
+    middle = [make_node(f"m{i}", "a", config={"n": i}) for i in range(1_000)]
+    definition = make_workflow(
+        make_node("a"), *middle, make_node("z", *[each.id for each in middle])
+    )
 
-    async with open_engine(kind, tmp_path, Work(), concurrency=64, redis_url=redis_url) as engine:
+    async with open_engine(
+        kind, tmp_path, WorkHandler(), concurrency=64, redis_url=redis_url
+    ) as engine:
         view = await run_to_end(engine, definition)
 
     assert view.status == "COMPLETED"

@@ -10,10 +10,16 @@ from runnel.app.secrets import KnownSecrets
 from runnel.core.commands import TaskFailed
 from runnel.core.workflow import RetryPolicy
 from runnel.engine.clock import RealClock
-from runnel.handlers import builtin_registry
-from runnel.handlers.permissions import Addresses, Means
+from runnel.handlers import create_builtin_registry
+from runnel.handlers.permissions import AddressPermissions, HandlerEnvironment
 from runnel.ports.telemetry import HANDLER_METRIC
-from tests.odd_server import Answer, OddServer, answer, json_answer, odd_server
+from tests.odd_server import (
+    ScriptedAnswer,
+    ScriptedServer,
+    make_answer,
+    make_json_answer,
+    open_scripted_server,
+)
 from tests.unit.engine.worker.stage import Stage
 
 HANDLER = "llm_service"
@@ -22,19 +28,19 @@ USAGE = {"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12}
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[OddServer]:
-    async with odd_server() as server:
+async def server() -> AsyncIterator[ScriptedServer]:
+    async with open_scripted_server() as server:
         yield server
 
 
 @pytest.fixture
-def stage(server: OddServer) -> Stage:
+def stage(server: ScriptedServer) -> Stage:
     """The operator's service is the server, by the name localhost, with a key."""
     clock = RealClock()
     stage = Stage(clock)
-    stage.handlers = builtin_registry(
-        Means(
-            addresses=Addresses(("127.0.0.1", "localhost")),
+    stage.handlers = create_builtin_registry(
+        HandlerEnvironment(
+            addresses=AddressPermissions(("127.0.0.1", "localhost")),
             llm_url=server.url("/v1", host="localhost"),
             llm_api_key="sk-operator",
             clock=clock,
@@ -52,9 +58,9 @@ def completion(text: str | None = "Hello", **message: Any) -> bytes:
     return json.dumps({"model": "m-1", "choices": [choice], "usage": USAGE}).encode()
 
 
-def streamed(*pieces: Any, end: str = "data: [DONE]\n\n") -> Answer:
+def streamed(*pieces: Any, end: str = "data: [DONE]\n\n") -> ScriptedAnswer:
     lines = "".join(f"data: {json.dumps(piece)}\n\n" for piece in pieces)
-    return answer(body=(": ping\n\n" + lines + end).encode(), content_type="text/event-stream")
+    return make_answer(body=(": ping\n\n" + lines + end).encode(), content_type="text/event-stream")
 
 
 def piece(**delta: Any) -> dict[str, Any]:
@@ -74,9 +80,9 @@ def is_retried(failed: TaskFailed) -> bool:
 
 
 async def test_a_prompt_becomes_a_completion_with_its_usage(
-    stage: Stage, server: OddServer
+    stage: Stage, server: ScriptedServer
 ) -> None:
-    server.says(PATH, json_answer(completion()))
+    server.says(PATH, make_json_answer(completion()))
 
     output = await asked(
         stage, prompt="Hi", system="Be brief", temperature=0.2, max_tokens=9, extra={"seed": 1}
@@ -104,8 +110,8 @@ async def test_a_prompt_becomes_a_completion_with_its_usage(
     assert request.headers["idempotency-key"] == "x1/node"
 
 
-async def test_tokens_are_measured(stage: Stage, server: OddServer) -> None:
-    server.says(PATH, json_answer(completion()))
+async def test_tokens_are_measured(stage: Stage, server: ScriptedServer) -> None:
+    server.says(PATH, make_json_answer(completion()))
 
     await asked(stage, messages=[{"role": "user", "content": "Hi"}])
 
@@ -120,9 +126,9 @@ async def test_tokens_are_measured(stage: Stage, server: OddServer) -> None:
 
 
 async def test_the_operators_key_goes_to_the_operators_service_only(
-    stage: Stage, server: OddServer
+    stage: Stage, server: ScriptedServer
 ) -> None:
-    server.says(PATH, json_answer(completion()))
+    server.says(PATH, make_json_answer(completion()))
     elsewhere = server.url("/v1/")
     tasks = [
         stage.task(HANDLER, {"model": "m", "prompt": "Hi", "base_url": elsewhere}, node="a"),
@@ -144,9 +150,9 @@ async def test_the_operators_key_goes_to_the_operators_service_only(
     assert keys == {"x1/a": None, "x1/b": "Bearer sk-own"}
 
 
-async def test_the_operators_key_is_not_in_the_output(stage: Stage, server: OddServer) -> None:
+async def test_the_operators_key_is_not_in_the_output(stage: Stage, server: ScriptedServer) -> None:
     """No config names it, and a service may well repeat what it was sent."""
-    server.says(PATH, json_answer(completion("your key is sk-operator")))
+    server.says(PATH, make_json_answer(completion("your key is sk-operator")))
 
     task = stage.task(HANDLER, {"model": "m", "prompt": "Hi"})
     output = await stage.output(task, secrets=KnownSecrets({}, others=["sk-operator"]))
@@ -154,26 +160,28 @@ async def test_the_operators_key_is_not_in_the_output(stage: Stage, server: OddS
     assert output["text"] == "your key is ***"
 
 
-async def test_a_password_in_the_operators_url_is_not_told(server: OddServer) -> None:
+async def test_a_password_in_the_operators_url_is_not_told(server: ScriptedServer) -> None:
     stage = Stage(RealClock())
     url = server.url("/v1").replace("://", "://ada:geheim@")
-    stage.handlers = builtin_registry(Means(addresses=Addresses(("127.0.0.1",)), llm_url=url))
-    server.says(PATH, answer(500, b"broken"))
+    stage.handlers = create_builtin_registry(
+        HandlerEnvironment(addresses=AddressPermissions(("127.0.0.1",)), llm_url=url)
+    )
+    server.says(PATH, make_answer(500, b"broken"))
 
     failed = await failure(stage)
 
     assert failed.error.message == f"{server.url(PATH)} answered 500: broken"
 
 
-async def test_json_is_read_where_it_was_asked_for(stage: Stage, server: OddServer) -> None:
-    server.says(PATH, json_answer(completion('{"a": 1}')))
+async def test_json_is_read_where_it_was_asked_for(stage: Stage, server: ScriptedServer) -> None:
+    server.says(PATH, make_json_answer(completion('{"a": 1}')))
 
     output = await asked(stage, prompt="Hi", response_format={"type": "json_object"})
 
     assert (output["json"], output["text"]) == ({"a": 1}, '{"a": 1}')
 
 
-async def test_a_stream_is_one_output(stage: Stage, server: OddServer) -> None:
+async def test_a_stream_is_one_output(stage: Stage, server: ScriptedServer) -> None:
     call = {"index": 0, "id": "c1", "function": {"name": "look", "arguments": '{"a"'}}
     rest = {"index": 0, "function": {"arguments": ": 1}"}}
     last = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
@@ -200,30 +208,34 @@ async def test_a_stream_is_one_output(stage: Stage, server: OddServer) -> None:
 
 
 async def test_a_service_that_does_not_stream_is_understood_too(
-    stage: Stage, server: OddServer
+    stage: Stage, server: ScriptedServer
 ) -> None:
-    server.says(PATH, json_answer(completion()))
+    server.says(PATH, make_json_answer(completion()))
 
     assert (await asked(stage, prompt="Hi", stream=True))["text"] == "Hello"
 
 
-BROKEN: dict[str, tuple[Answer, dict[str, Any], str]] = {
-    "no choices": (json_answer(b'{"choices": []}'), {}, "no chat completion: it has no choices"),
+BROKEN: dict[str, tuple[ScriptedAnswer, dict[str, Any], str]] = {
+    "no choices": (
+        make_json_answer(b'{"choices": []}'),
+        {},
+        "no chat completion: it has no choices",
+    ),
     "an error that looks like success": (
-        json_answer(b'{"error": {"message": "the model is loading"}}'),
+        make_json_answer(b'{"error": {"message": "the model is loading"}}'),
         {},
         'answered with an error: {"message":"the model is loading"}',
     ),
-    "a list": (json_answer(b"[1]"), {}, "no chat completion"),
-    "no message": (json_answer(b'{"choices": [{}]}'), {}, "its first choice has no message"),
+    "a list": (make_json_answer(b"[1]"), {}, "no chat completion"),
+    "no message": (make_json_answer(b'{"choices": [{}]}'), {}, "its first choice has no message"),
     "content of parts": (
-        json_answer(b'{"choices": [{"message": {"content": [1]}}]}'),
+        make_json_answer(b'{"choices": [{"message": {"content": [1]}}]}'),
         {},
         "is no text",
     ),
-    "no JSON at all": (answer(body=b"<html>"), {}, "JSON that can't be read"),
+    "no JSON at all": (make_answer(body=b"<html>"), {}, "JSON that can't be read"),
     "not the JSON asked for": (
-        json_answer(completion("Sure! {")),
+        make_json_answer(completion("Sure! {")),
         {"response_format": {"type": "json_object"}},
         "was asked for JSON and wrote what is none",
     ),
@@ -238,12 +250,12 @@ BROKEN: dict[str, tuple[Answer, dict[str, Any], str]] = {
         "overloaded",
     ),
     "a stream of garbage": (
-        answer(body=b"data: {half\n\n", content_type="text/event-stream"),
+        make_answer(body=b"data: {half\n\n", content_type="text/event-stream"),
         {"stream": True},
         "sent a piece that is no JSON",
     ),
     "a stream of bytes": (
-        answer(body=b"data: \xff\xfe\n\n", content_type="text/event-stream"),
+        make_answer(body=b"data: \xff\xfe\n\n", content_type="text/event-stream"),
         {"stream": True},
         "answered what is no text",
     ),
@@ -258,7 +270,7 @@ BROKEN: dict[str, tuple[Answer, dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("name", BROKEN)
 async def test_an_answer_that_is_no_completion_is_tried_again(
-    stage: Stage, server: OddServer, name: str
+    stage: Stage, server: ScriptedServer, name: str
 ) -> None:
     said, config, sentence = BROKEN[name]
     server.says(PATH, said)
@@ -269,7 +281,7 @@ async def test_an_answer_that_is_no_completion_is_tried_again(
     assert (failed.error.type, is_retried(failed)) == ("ServiceError", True)
 
 
-async def test_a_stream_is_bounded_too(stage: Stage, server: OddServer) -> None:
+async def test_a_stream_is_bounded_too(stage: Stage, server: ScriptedServer) -> None:
     server.says(PATH, streamed(*[piece(content="x" * 500)] * 10))
 
     failed = await failure(stage, stream=True, max_response_bytes=1_000)
@@ -278,8 +290,8 @@ async def test_a_stream_is_bounded_too(stage: Stage, server: OddServer) -> None:
     assert not is_retried(failed)
 
 
-async def test_a_busy_service_names_its_time(stage: Stage, server: OddServer) -> None:
-    server.says(PATH, answer(429, b'{"error": {"code": "rate_limit"}}', retry_after="20"))
+async def test_a_busy_service_names_its_time(stage: Stage, server: ScriptedServer) -> None:
+    server.says(PATH, make_answer(429, b'{"error": {"code": "rate_limit"}}', retry_after="20"))
 
     failed = await failure(stage)
 
@@ -290,9 +302,9 @@ async def test_a_busy_service_names_its_time(stage: Stage, server: OddServer) ->
     ("status", "body"), [(401, b"bad key"), (429, b'{"error": {"code": "insufficient_quota"}}')]
 )
 async def test_what_no_waiting_helps_is_not_tried_again(
-    stage: Stage, server: OddServer, status: int, body: bytes
+    stage: Stage, server: ScriptedServer, status: int, body: bytes
 ) -> None:
-    server.says(PATH, answer(status, body))
+    server.says(PATH, make_answer(status, body))
 
     failed = await failure(stage)
 
@@ -301,9 +313,9 @@ async def test_what_no_waiting_helps_is_not_tried_again(
 
 
 async def test_no_credit_is_final_also_where_the_status_says_success(
-    stage: Stage, server: OddServer
+    stage: Stage, server: ScriptedServer
 ) -> None:
-    server.says(PATH, json_answer(b'{"error": {"code": "insufficient_quota"}}'))
+    server.says(PATH, make_json_answer(b'{"error": {"code": "insufficient_quota"}}'))
 
     failed = await failure(stage)
 
@@ -311,17 +323,17 @@ async def test_no_credit_is_final_also_where_the_status_says_success(
 
 
 async def test_the_key_of_a_node_in_any_language_is_sent_in_ascii(
-    stage: Stage, server: OddServer
+    stage: Stage, server: ScriptedServer
 ) -> None:
-    server.says(PATH, json_answer(completion()))
+    server.says(PATH, make_json_answer(completion()))
 
     await stage.output(stage.task(HANDLER, {"model": "m", "prompt": "Hi"}, node="prüfen"))
 
     assert "pr%C3%BCfen" in server.requests[-1].headers["idempotency-key"]
 
 
-async def test_a_redirect_is_not_followed_with_a_key(stage: Stage, server: OddServer) -> None:
-    server.says(PATH, answer(307, location="https://evil.example/v1/chat/completions"))
+async def test_a_redirect_is_not_followed_with_a_key(stage: Stage, server: ScriptedServer) -> None:
+    server.says(PATH, make_answer(307, location="https://evil.example/v1/chat/completions"))
 
     failed = await failure(stage)
 
@@ -330,7 +342,7 @@ async def test_a_redirect_is_not_followed_with_a_key(stage: Stage, server: OddSe
 
 
 async def test_a_mock_writes_a_completion_without_calling_anybody(
-    stage: Stage, server: OddServer
+    stage: Stage, server: ScriptedServer
 ) -> None:
     task = stage.task(HANDLER, {"prompt": "Summarise this", "mock": {"delay": 0}})
 

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from runnel.app.engine import running
+from runnel.app.engine import run_engine
 from runnel.app.wiring import build_memory_engine
 from runnel.authoring.context import Context
 from runnel.authoring.documents import read_document
 from runnel.core.workflow import Workflow
 from runnel.settings.model import Settings
-from runnel.telemetry.metrics import Metrics
+from runnel.telemetry.metrics import MetricsTelemetry
 from runnel.telemetry.prometheus import Exposition
-from tests.engines import Work, end_of, registry
-from tests.exposed import Samples, samples
-from tests.waiting import eventually
+from tests.engines import WorkHandler, build_registry, wait_for_end
+from tests.exposed import Samples, parse_samples
+from tests.waiting import wait_until
 
 
 def document(**fields: Any) -> Workflow:
@@ -26,9 +26,9 @@ def document(**fields: Any) -> Workflow:
 
 class Bench:
     def __init__(self) -> None:
-        self.work = Work()
-        self.metrics = Metrics()
-        handlers = registry(self.work)
+        self.work = WorkHandler()
+        self.metrics = MetricsTelemetry()
+        handlers = build_registry(self.work)
 
         async def measure(config: Any, ctx: Context) -> None:
             ctx.metrics.count("pages", 3, kind="pdf")
@@ -36,10 +36,10 @@ class Bench:
 
         handlers.register("measure", measure)
         self.engine = build_memory_engine(Settings(shutdown_timeout_s=0.2), handlers=handlers)
-        self.engine.hub.count_by(self.metrics)
+        self.engine.event_bus.add_sink(self.metrics)
 
     def read(self) -> Samples:
-        return samples(Exposition(self.metrics.families).text().decode())
+        return parse_samples(Exposition(self.metrics.collect_families).render().decode())
 
 
 async def test_an_execution_is_counted_from_its_start_to_its_end() -> None:
@@ -52,9 +52,9 @@ async def test_an_execution_is_counted_from_its_start_to_its_end() -> None:
             {"id": "own", "handler": "measure", "dependencies": ["m"]},
         ]
     )
-    async with running(bench.engine):
+    async with run_engine(bench.engine):
         execution_id = await bench.engine.client.submit(flow, {"items": [1, 2, 3]})
-        view = await end_of(bench.engine, execution_id)
+        view = await wait_for_end(bench.engine, execution_id)
 
     found = bench.read()
     assert view.status == "COMPLETED"
@@ -83,8 +83,8 @@ async def test_retries_failures_and_dead_letters_are_counted() -> None:
         ConnectionError("later"),
         ValueError("no"),
     ]
-    async with running(bench.engine):
-        view = await end_of(bench.engine, await bench.engine.client.submit(flow))
+    async with run_engine(bench.engine):
+        view = await wait_for_end(bench.engine, await bench.engine.client.submit(flow))
 
     found = bench.read()
     assert view.status == "FAILED"
@@ -98,11 +98,11 @@ async def test_a_missed_sla_is_counted_when_it_is_missed() -> None:
     bench = Bench()
     gate = bench.work.gate("a")
     flow = document(sla_seconds=0.05, nodes=[{"id": "a", "handler": "work"}])
-    async with running(bench.engine):
+    async with run_engine(bench.engine):
         execution_id = await bench.engine.client.submit(flow)
-        await eventually(lambda: bench.read().get("runnel_sla_misses_total") == {("bills",): 1})
+        await wait_until(lambda: bench.read().get("runnel_sla_misses_total") == {("bills",): 1})
         gate.set()
-        view = await end_of(bench.engine, execution_id)
+        view = await wait_for_end(bench.engine, execution_id)
 
     assert view.status == "COMPLETED"
     assert bench.read()["runnel_sla_misses_total"] == {("bills",): 1}

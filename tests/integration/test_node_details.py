@@ -8,21 +8,21 @@ import pytest
 
 from runnel.app.engine import Engine
 from runnel.authoring.context import Context
-from runnel.client.nodes import SHOWN_BYTES_MAX, detail_document
+from runnel.client.nodes import SHOWN_BYTES_MAX, build_node_document
 from runnel.core.ids import ExecutionId
 from runnel.core.states import NodeState
 from runnel.core.values import INLINE_BYTES_MAX, LOG_LINE_CHARS_MAX, LOG_LINES_MAX, Json
 from runnel.core.workflow import Cache, RetryPolicy
 from runnel.errors import NotFoundError
-from runnel.views.node import Outcome
-from tests.driver import node, workflow
-from tests.engines import Work, empty_redis, end_of, open_engine, run_to_end
+from runnel.views.node import AttemptOutcome
+from tests.driver import make_node, make_workflow
+from tests.engines import WorkHandler, flush_redis, open_engine, run_to_end, wait_for_end
 
 SECRET = "s3cret-value"
 NO_DELAY = RetryPolicy(max_retries=2, initial_delay=0.0, jitter=False)
 
 
-class Chatty(Work):
+class Chatty(WorkHandler):
     """Logs what its config says before it does anything."""
 
     async def __call__(self, config: Json, ctx: Context) -> Json:
@@ -32,15 +32,15 @@ class Chatty(Work):
 
 
 @pytest.fixture
-def work() -> Work:
+def work() -> WorkHandler:
     return Chatty()
 
 
 @pytest.fixture(params=["memory", "sqlite", "redis"])
 async def engine(
-    request: pytest.FixtureRequest, tmp_path: Path, work: Work
+    request: pytest.FixtureRequest, tmp_path: Path, work: WorkHandler
 ) -> AsyncIterator[Engine]:
-    url = empty_redis(request) if request.param == "redis" else None
+    url = flush_redis(request) if request.param == "redis" else None
     async with open_engine(
         request.param, tmp_path, work, redis_url=url, secrets={"token": SECRET}
     ) as opened:
@@ -48,18 +48,20 @@ async def engine(
 
 
 async def test_attempts_config_inputs_and_log_lines_of_a_node_are_shown(
-    engine: Engine, work: Work
+    engine: Engine, work: WorkHandler
 ) -> None:
     config = {"n": "{{ a.n }}", "key": "{{ secrets.token }}", "say": ["{{ secrets.token }} used"]}
     work.failures["b"] = [ConnectionError("away"), None]
-    flow = workflow(node("a", config={"n": 7}), node("b", "a", config=config, retry=NO_DELAY))
+    flow = make_workflow(
+        make_node("a", config={"n": 7}), make_node("b", "a", config=config, retry=NO_DELAY)
+    )
     view = await run_to_end(engine, flow)
 
     detail = await engine.client.nodes.get(ExecutionId(view.execution_id), "b")
 
     first, second = detail.attempts
-    assert (first.number, first.outcome, second.number) == (1, Outcome.FAILED, 2)
-    assert second.outcome is Outcome.COMPLETED
+    assert (first.number, first.outcome, second.number) == (1, AttemptOutcome.FAILED, 2)
+    assert second.outcome is AttemptOutcome.COMPLETED
     assert first.error is not None
     assert str(first.error) == "ConnectionError: away"
     assert "raise error" in (first.error.traceback or "")
@@ -88,7 +90,7 @@ async def test_only_the_last_lines_of_an_attempt_are_kept_and_none_of_a_silent_o
     engine: Engine,
 ) -> None:
     lines = [f"line {number}" for number in range(100)] + ["x" * 5_000]
-    flow = workflow(node("loud", config={"say": lines}), node("silent", config={}))
+    flow = make_workflow(make_node("loud", config={"say": lines}), make_node("silent", config={}))
     view = await run_to_end(engine, flow)
     id_ = ExecutionId(view.execution_id)
 
@@ -104,10 +106,12 @@ async def test_only_the_last_lines_of_an_attempt_are_kept_and_none_of_a_silent_o
     assert [each.fields["node"] for each in history if each.fields.get("logs")] == ["loud"]
 
 
-async def test_items_of_a_map_come_in_pages_and_one_by_one(engine: Engine, work: Work) -> None:
-    flow = workflow(
-        node("list", config={"all": list(range(7))}),
-        node("each", "list", for_each="list.all", config={"v": "{{ item }}"}),
+async def test_items_of_a_map_come_in_pages_and_one_by_one(
+    engine: Engine, work: WorkHandler
+) -> None:
+    flow = make_workflow(
+        make_node("list", config={"all": list(range(7))}),
+        make_node("each", "list", for_each="list.all", config={"v": "{{ item }}"}),
     )
     view = await run_to_end(engine, flow)
     id_ = ExecutionId(view.execution_id)
@@ -126,16 +130,18 @@ async def test_items_of_a_map_come_in_pages_and_one_by_one(engine: Engine, work:
     assert {each.state for each in first.items.items} == {NodeState.COMPLETED}
     assert rest.items.next is None
     assert (one.item, one.config, one.output, one.items) == (5, {"v": 5}, {"v": 5}, None)
-    assert [(each.number, each.outcome) for each in one.attempts] == [(1, Outcome.COMPLETED)]
+    assert [(each.number, each.outcome) for each in one.attempts] == [(1, AttemptOutcome.COMPLETED)]
 
 
 async def test_an_item_that_fails_shows_its_error_and_the_others_what_became_of_them(
-    engine: Engine, work: Work
+    engine: Engine, work: WorkHandler
 ) -> None:
     work.failures["each"] = [None, ValueError("bad item")]
-    flow = workflow(
-        node("list", config={"all": list(range(4))}),
-        node("each", "list", for_each="list.all", config={"v": "{{ item }}", "say": ["hello"]}),
+    flow = make_workflow(
+        make_node("list", config={"all": list(range(4))}),
+        make_node(
+            "each", "list", for_each="list.all", config={"v": "{{ item }}", "say": ["hello"]}
+        ),
         max_concurrency=1,
     )
     view = await run_to_end(engine, flow)
@@ -157,13 +163,18 @@ async def test_an_item_that_fails_shows_its_error_and_the_others_what_became_of_
 
 
 async def test_a_child_a_wait_and_what_has_not_begun_say_what_they_wait_for(
-    engine: Engine, work: Work
+    engine: Engine, work: WorkHandler
 ) -> None:
     gate = work.gate("inner")
-    flow = workflow(
-        node("child", handler="workflow", child=workflow(node("inner")), config={"input": {}}),
-        node("ok", handler="wait_for_signal", config={"signal": "go"}),
-        node("last", "child", "ok"),
+    flow = make_workflow(
+        make_node(
+            "child",
+            handler="workflow",
+            child=make_workflow(make_node("inner")),
+            config={"input": {}},
+        ),
+        make_node("ok", handler="wait_for_signal", config={"signal": "go"}),
+        make_node("last", "child", "ok"),
     )
     id_ = await engine.client.submit(flow)
     await work.entered["inner"].wait()
@@ -171,7 +182,7 @@ async def test_a_child_a_wait_and_what_has_not_begun_say_what_they_wait_for(
     child, ok, last = [await engine.client.nodes.get(id_, each) for each in ("child", "ok", "last")]
     gate.set()
     await engine.client.signal(id_, "go", {"by": "me"})
-    await end_of(engine, id_)
+    await wait_for_end(engine, id_)
     ended = await engine.client.nodes.get(id_, "child")
 
     assert child.child_id is not None
@@ -182,16 +193,21 @@ async def test_a_child_a_wait_and_what_has_not_begun_say_what_they_wait_for(
         {"signal": "go"},
     )
     assert (last.waits_for, last.attempts, last.config) == ("nodes child, ok", [], None)
-    assert (ended.child_id, ended.attempts[-1].outcome) == (child.child_id, Outcome.COMPLETED)
+    assert (ended.child_id, ended.attempts[-1].outcome) == (
+        child.child_id,
+        AttemptOutcome.COMPLETED,
+    )
     assert (await engine.client.get(ExecutionId(child.child_id))).status == "COMPLETED"
 
 
 async def test_a_cached_result_and_a_large_value_are_told(engine: Engine) -> None:
     large, largest = "x" * (INLINE_BYTES_MAX + 1), "y" * (SHOWN_BYTES_MAX + 1)
-    flow = workflow(
-        node("a", config={"large": "{{ input.large }}"}),
-        node("b", config={"largest": "{{ input.largest }}"}),
-        node("c", "a", "b", config={"size": "{{ a.large | length }}"}, cache=Cache(ttl_seconds=60)),
+    flow = make_workflow(
+        make_node("a", config={"large": "{{ input.large }}"}),
+        make_node("b", config={"largest": "{{ input.largest }}"}),
+        make_node(
+            "c", "a", "b", config={"size": "{{ a.large | length }}"}, cache=Cache(ttl_seconds=60)
+        ),
     )
     values = {"large": large, "largest": largest}
     await run_to_end(engine, flow, values)
@@ -206,7 +222,9 @@ async def test_a_cached_result_and_a_large_value_are_told(engine: Engine) -> Non
 
 
 async def test_a_config_that_can_not_be_resolved_says_why(engine: Engine) -> None:
-    flow = workflow(node("a", config={}), node("b", "a", config={"x": "{{ a.nothing }}"}))
+    flow = make_workflow(
+        make_node("a", config={}), make_node("b", "a", config={"x": "{{ a.nothing }}"})
+    )
     view = await run_to_end(engine, flow)
 
     detail = await engine.client.nodes.get(ExecutionId(view.execution_id), "b")
@@ -217,7 +235,7 @@ async def test_a_config_that_can_not_be_resolved_says_why(engine: Engine) -> Non
 
 
 async def test_a_node_or_an_item_that_there_is_not_is_named(engine: Engine) -> None:
-    view = await run_to_end(engine, workflow(node("alpha")))
+    view = await run_to_end(engine, make_workflow(make_node("alpha")))
     id_ = ExecutionId(view.execution_id)
 
     with pytest.raises(NotFoundError, match=r"no node 'alpa'.*alpha"):
@@ -229,9 +247,11 @@ async def test_a_node_or_an_item_that_there_is_not_is_named(engine: Engine) -> N
 
 
 async def test_the_document_of_a_node_has_moments_as_texts(engine: Engine) -> None:
-    view = await run_to_end(engine, workflow(node("a", config={"say": ["hello"]})))
+    view = await run_to_end(engine, make_workflow(make_node("a", config={"say": ["hello"]})))
 
-    document = detail_document(await engine.client.nodes.get(ExecutionId(view.execution_id), "a"))
+    document = build_node_document(
+        await engine.client.nodes.get(ExecutionId(view.execution_id), "a")
+    )
 
     [attempt] = document["attempts"]
     assert document["started_at"].endswith("Z")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runnel.app.engine import Engine, World, running
+from runnel.app.engine import ClockAndIds, Engine, run_engine
 from runnel.backends.blob_files import FileBlobs
 from runnel.backends.memory import MemoryBackend
 from runnel.core.commands import Command, CreateExecution, TaskCompleted
@@ -16,14 +16,22 @@ from runnel.core.decide import decide as real_decide
 from runnel.core.ids import ExecutionId
 from runnel.core.workflow import encode_workflow, hash_workflow
 from runnel.engine import blob_cache
-from runnel.engine.clock import RealClock, RealIds
+from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.engine.orchestrator import partition_owner as owner
 from runnel.errors import StoreError
-from runnel.handlers import builtin_registry
+from runnel.handlers import create_builtin_registry
 from runnel.ports.store import CommitLimits
 from runnel.settings.model import Settings
-from tests.driver import node, workflow
-from tests.engines import Work, completion_of, end_of, open_engine, registry, run_to_end, states
+from tests.driver import make_node, make_workflow
+from tests.engines import (
+    WorkHandler,
+    build_registry,
+    get_node_states,
+    open_engine,
+    run_to_end,
+    wait_for_end,
+    watch_completion,
+)
 
 
 def raising_once_for(kind: type) -> Callable[..., Any]:
@@ -43,9 +51,9 @@ async def test_a_command_that_can_not_be_decided_ends_its_execution_and_no_other
     kind: str, redis_url: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owner, "decide", raising_once_for(TaskCompleted))
-    async with open_engine(kind, tmp_path, Work(), redis_url=redis_url) as engine:
-        poisoned = await run_to_end(engine, workflow(node("a"), node("b", "a")))
-        other = await run_to_end(engine, workflow(node("a"), node("b", "a")))
+    async with open_engine(kind, tmp_path, WorkHandler(), redis_url=redis_url) as engine:
+        poisoned = await run_to_end(engine, make_workflow(make_node("a"), make_node("b", "a")))
+        other = await run_to_end(engine, make_workflow(make_node("a"), make_node("b", "a")))
         letters = await engine.backend.archive.list_dead_letters()
 
     assert poisoned.status == "FAILED"
@@ -56,14 +64,14 @@ async def test_a_command_that_can_not_be_decided_ends_its_execution_and_no_other
 
 
 async def test_a_message_that_can_not_be_read_is_set_aside(tmp_path: Path) -> None:
-    async with open_engine("sqlite", tmp_path, Work()) as engine:
-        await run_to_end(engine, workflow(node("a")))
+    async with open_engine("sqlite", tmp_path, WorkHandler()) as engine:
+        await run_to_end(engine, make_workflow(make_node("a")))
     with sqlite3.connect(tmp_path / "runnel.db") as db:
         db.execute("INSERT INTO messages (partition, body) VALUES (0, ?)", (b"\x00 nonsense",))
     db.close()
 
-    async with open_engine("sqlite", tmp_path, Work(), adopts=True) as engine:
-        view = await run_to_end(engine, workflow(node("a")))
+    async with open_engine("sqlite", tmp_path, WorkHandler(), adopts=True) as engine:
+        view = await run_to_end(engine, make_workflow(make_node("a")))
         letters = await engine.backend.archive.list_dead_letters()
 
     assert view.status == "COMPLETED"
@@ -71,15 +79,15 @@ async def test_a_message_that_can_not_be_read_is_set_aside(tmp_path: Path) -> No
 
 
 async def test_a_blob_that_is_gone_fails_the_execution_that_needs_it(tmp_path: Path) -> None:
-    work = Work()
+    work = WorkHandler()
     gate = work.gate("slow")
-    definition = workflow(
-        node("big", config={"text": "x" * 300_000}),
-        node("slow"),
-        node("look", "big", "slow", condition="big.text | length > 1"),
+    definition = make_workflow(
+        make_node("big", config={"text": "x" * 300_000}),
+        make_node("slow"),
+        make_node("look", "big", "slow", condition="big.text | length > 1"),
     )
     async with open_engine("sqlite", tmp_path, work) as engine:
-        big_is_done = completion_of(engine, "big")
+        big_is_done = watch_completion(engine, "big")
         execution_id = await engine.client.submit(definition)
         await work.entered["slow"].wait()
         await big_is_done.wait()
@@ -94,10 +102,10 @@ async def test_a_blob_that_is_gone_fails_the_execution_that_needs_it(tmp_path: P
 async def test_a_blob_that_can_not_be_read_for_a_moment_fails_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work = Work()
+    work = WorkHandler()
     gate = work.gate("each")
-    each = node("each", "list", for_each="list.items")
-    definition = workflow(node("list", config={"items": ["x" * 100_000] * 4}), each)
+    each = make_node("each", "list", for_each="list.items")
+    definition = make_workflow(make_node("list", config={"items": ["x" * 100_000] * 4}), each)
     async with open_engine("sqlite", tmp_path, work) as engine:
         execution_id = await engine.client.submit(definition)
         await work.entered["each"].wait()
@@ -112,48 +120,53 @@ async def test_a_blob_that_can_not_be_read_for_a_moment_fails_nothing(
 
 @pytest.mark.parametrize("writes", [10, 50])
 async def test_a_decision_larger_than_a_commit_is_cut_and_nothing_is_lost(writes: int) -> None:
-    world = World(RealClock(), RealIds())
+    world = ClockAndIds(RealClock(), RandomIdGenerator())
     limits = CommitLimits(commands=8, writes=writes, size_bytes=40_000)
     backend = MemoryBackend(world.clock, world.ids, limits=limits)
     engine = Engine(
-        backend, registry(Work()), world, Settings(worker_concurrency=16, shutdown_timeout_s=0.1)
+        backend,
+        build_registry(WorkHandler()),
+        world,
+        Settings(worker_concurrency=16, shutdown_timeout_s=0.1),
     )
-    fan = [node(f"n{i}", "a") for i in range(200)]
+    fan = [make_node(f"n{i}", "a") for i in range(200)]
 
-    async with running(engine):
-        view = await run_to_end(engine, workflow(node("a"), *fan, node("z", *[n.id for n in fan])))
+    async with run_engine(engine):
+        view = await run_to_end(
+            engine, make_workflow(make_node("a"), *fan, make_node("z", *[n.id for n in fan]))
+        )
 
     assert view.status == "COMPLETED"
-    assert set(states(view).values()) == {"COMPLETED"}
+    assert set(get_node_states(view).values()) == {"COMPLETED"}
 
 
 async def test_idle_executions_leave_the_memory_and_come_back(tmp_path: Path) -> None:
-    work = Work()
-    wait = node("ok", "a", handler="wait_for_signal", config={"signal": "go"})
+    work = WorkHandler()
+    wait = make_node("ok", "a", handler="wait_for_signal", config={"signal": "go"})
     async with open_engine("sqlite", tmp_path, work, cached_executions_max=5) as engine:
-        ids = [await engine.client.submit(workflow(node("a"), wait)) for _ in range(40)]
+        ids = [await engine.client.submit(make_workflow(make_node("a"), wait)) for _ in range(40)]
         for execution_id in ids:
             await engine.client.signal(execution_id, "go", execution_id)
-        views = [await end_of(engine, execution_id) for execution_id in ids]
+        views = [await wait_for_end(engine, execution_id) for execution_id in ids]
 
     assert [view.output for view in views] == ids
 
 
 def test_the_built_in_handlers_are_registered() -> None:
-    assert {"input", "output", "data_processor", "python"} <= set(builtin_registry().names())
+    assert {"input", "output", "data_processor", "python"} <= set(create_builtin_registry().names())
 
 
 async def _bystander_completes(engine: Engine) -> bool:
-    return (await run_to_end(engine, workflow(node("a")))).status == "COMPLETED"
+    return (await run_to_end(engine, make_workflow(make_node("a")))).status == "COMPLETED"
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "redis"])
 async def test_a_step_too_large_to_store_ends_its_execution_and_no_other(
     kind: str, redis_url: str | None, tmp_path: Path
 ) -> None:
-    large = workflow(node("a", config={"text": "x" * 1_200_000}))
+    large = make_workflow(make_node("a", config={"text": "x" * 1_200_000}))
     hash_ = hash_workflow(large)
-    async with open_engine(kind, tmp_path, Work(), redis_url=redis_url) as engine:
+    async with open_engine(kind, tmp_path, WorkHandler(), redis_url=redis_url) as engine:
         await engine.backend.archive.put_definition("l", hash_, encode_workflow(large))
         command = CreateExecution(
             execution_id=ExecutionId("large"),
@@ -174,15 +187,15 @@ async def test_a_step_too_large_to_store_ends_its_execution_and_no_other(
 async def test_an_execution_that_can_not_be_loaded_does_not_keep_the_others_from_resuming(
     tmp_path: Path,
 ) -> None:
-    work = Work()
+    work = WorkHandler()
     work.gate("each")
-    each = node("each", "list", for_each="list.items")
-    definition = workflow(node("list", config={"items": ["x" * 100_000] * 4}), each)
+    each = make_node("each", "list", for_each="list.items")
+    definition = make_workflow(make_node("list", config={"items": ["x" * 100_000] * 4}), each)
     async with open_engine("sqlite", tmp_path, work) as engine:
         broken = await engine.client.submit(definition)
         await work.entered["each"].wait()
-        wait = node("ok", handler="wait_for_signal", config={"signal": "go"})
-        other = await engine.client.submit(workflow(wait))
+        wait = make_node("ok", handler="wait_for_signal", config={"signal": "go"})
+        other = await engine.client.submit(make_workflow(wait))
         await engine.backend.blobs.delete(broken)
 
     async with open_engine("sqlite", tmp_path, work, adopts=True) as engine:
@@ -197,10 +210,10 @@ async def test_an_execution_that_can_not_be_loaded_does_not_keep_the_others_from
 async def test_two_large_outputs_at_once_do_not_keep_deciding_busy_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blob_cache, "BYTES_MAX", 1_000_000)
-    big = [node(f"n{i}", config={"text": "{{ input.text }}"}) for i in range(3)]
-    async with open_engine("sqlite", tmp_path, Work()) as engine:
-        view = await run_to_end(engine, workflow(*big), {"text": "x" * 600_000})
+    monkeypatch.setattr(blob_cache, "CACHE_BYTES_MAX", 1_000_000)
+    big = [make_node(f"n{i}", config={"text": "{{ input.text }}"}) for i in range(3)]
+    async with open_engine("sqlite", tmp_path, WorkHandler()) as engine:
+        view = await run_to_end(engine, make_workflow(*big), {"text": "x" * 600_000})
 
     assert view.status == "COMPLETED"
     assert sorted(view.output) == ["n0", "n1", "n2"]
@@ -209,11 +222,11 @@ async def test_two_large_outputs_at_once_do_not_keep_deciding_busy_for_ever(
 async def test_more_large_outputs_than_memory_takes_fail_with_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blob_cache, "BYTES_MAX", 1_000_000)
-    monkeypatch.setattr(blob_cache, "KEPT_MIN", 1)
-    big = [node(f"n{i}", config={"text": "{{ input.text }}"}) for i in range(3)]
-    async with open_engine("sqlite", tmp_path, Work()) as engine:
-        view = await run_to_end(engine, workflow(*big), {"text": "x" * 600_000})
+    monkeypatch.setattr(blob_cache, "CACHE_BYTES_MAX", 1_000_000)
+    monkeypatch.setattr(blob_cache, "CACHED_BLOBS_MIN", 1)
+    big = [make_node(f"n{i}", config={"text": "{{ input.text }}"}) for i in range(3)]
+    async with open_engine("sqlite", tmp_path, WorkHandler()) as engine:
+        view = await run_to_end(engine, make_workflow(*big), {"text": "x" * 600_000})
 
     assert view.status == "FAILED"
     assert "more large outputs at once" in (view.error or "")
@@ -222,14 +235,14 @@ async def test_more_large_outputs_than_memory_takes_fail_with_a_sentence(
 async def test_a_store_that_fails_for_a_while_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with open_engine("sqlite", tmp_path, Work(), lease_s=0.3) as engine:
+    async with open_engine("sqlite", tmp_path, WorkHandler(), lease_s=0.3) as engine:
         store = engine.backend.store
         failing = ["renew", "release", "acquire"]
         for name in failing:
             monkeypatch.setattr(store, name, failing_once(getattr(store, name)))
         monkeypatch.setattr(store, "commit", failing_once(store.commit))
 
-        view = await run_to_end(engine, workflow(node("a")))
+        view = await run_to_end(engine, make_workflow(make_node("a")))
 
     assert view.status == "COMPLETED"
 
@@ -255,9 +268,9 @@ async def test_a_child_that_can_not_be_made_fails_its_parents_node(
         return real_create(command, *rest)
 
     monkeypatch.setattr(owner, "create", create)
-    parent = node("sub", handler="workflow", child=workflow(node("c")))
-    async with open_engine("sqlite", tmp_path, Work()) as engine:
-        view = await run_to_end(engine, workflow(parent))
+    parent = make_node("sub", handler="workflow", child=make_workflow(make_node("c")))
+    async with open_engine("sqlite", tmp_path, WorkHandler()) as engine:
+        view = await run_to_end(engine, make_workflow(parent))
 
         assert view.status == "FAILED"
         assert "child execution" in (view.nodes["sub"].error or "")

@@ -8,17 +8,17 @@ import asyncpg
 import pytest
 
 from runnel.app.private_servers.postgres import PostgresServer
-from runnel.backends.postgres.database import SQL, Database
-from runnel.backends.postgres.health import archive_facts
-from runnel.backends.postgres.ledger import record_values
-from runnel.backends.postgres.migrations import migrate, migrations
+from runnel.backends.postgres.database import SQL, PostgresDatabase
+from runnel.backends.postgres.health import read_archive_facts
+from runnel.backends.postgres.ledger import build_record_values
+from runnel.backends.postgres.migrations import load_migrations, migrate
 from runnel.backends.postgres.records import PostgresRetention
 from runnel.core.commands import CreateExecution
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.engine.clock import RealClock
 from runnel.errors import InputError, StoreError
-from tests.archived import fresh_schema
+from tests.archived import make_schema_name
 
 EXECUTIONS = 3_000
 NODES = 4
@@ -74,7 +74,7 @@ GIVEN: dict[str, tuple[object, ...]] = {
     "apply_all_commands": (IDS,),
     "apply_late_commands": (3,),
     "close_limits": (["limit:w1x000001"],),
-    "record": tuple(record_values([(3, CREATE)] * 50)),
+    "record": tuple(build_record_values([(3, CREATE)] * 50)),
     "take_unapplied": (3, 0.0, 500, 7),
     "close_set_aside": (["d000007", "d000008"],),
     "load_set_aside": ("d000007",),
@@ -158,7 +158,7 @@ async def connection(shared_postgres: PostgresServer) -> AsyncIterator[Any]:
 
 
 async def test_the_migrations_lead_to_the_schema_of_a_new_database(connection: Any) -> None:
-    stepwise, fresh = fresh_schema(), fresh_schema()
+    stepwise, fresh = make_schema_name(), make_schema_name()
 
     versions = [
         await migrate(connection, stepwise, is_stepwise=True),
@@ -171,19 +171,19 @@ async def test_the_migrations_lead_to_the_schema_of_a_new_database(connection: A
         rows = await connection.fetch(SHAPE, f'"{schema}"')
         shapes.append([tuple(row) for row in rows])
 
-    assert set(versions) == {max(migrations())}
+    assert set(versions) == {max(load_migrations())}
     assert shapes[0] == shapes[1]
     assert len(shapes[0]) > 80
 
 
 async def test_migrations_are_numbered_without_a_gap() -> None:
-    assert list(migrations()) == list(range(1, len(migrations()) + 1))
+    assert list(load_migrations()) == list(range(1, len(load_migrations()) + 1))
 
 
 async def test_a_schema_of_a_later_version_is_refused(
     connection: Any, shared_postgres: PostgresServer
 ) -> None:
-    schema = fresh_schema()
+    schema = make_schema_name()
     await migrate(connection, schema)
     await connection.execute(f'INSERT INTO "{schema}".versions VALUES (999)')
 
@@ -202,13 +202,13 @@ async def test_a_database_in_which_not_every_text_can_be_written_is_refused(
 
     with pytest.raises(InputError, match="encoded in LATIN1, expected UTF8: make one with"):
         await prepared(url)
-    facts = await archive_facts(url, RealClock(), schema="runnel", call_s=10.0)
+    facts = await read_archive_facts(url, RealClock(), schema="runnel", call_timeout_s=10.0)
 
     assert (facts.encoding, facts.schema_version) == ("LATIN1", None)
 
 
-async def prepared(url: str, schema: str = "runnel") -> Database:
-    database = await Database.open(url, schema=schema)
+async def prepared(url: str, schema: str = "runnel") -> PostgresDatabase:
+    database = await PostgresDatabase.open(url, schema=schema)
     try:
         await database.prepare()
     except BaseException:
@@ -218,7 +218,7 @@ async def prepared(url: str, schema: str = "runnel") -> Database:
 
 
 async def test_every_statement_finds_its_rows_by_an_index(connection: Any) -> None:
-    schema = fresh_schema()
+    schema = make_schema_name()
     await migrate(connection, schema)
     await connection.execute(f'SET search_path TO "{schema}"')
     await connection.execute(FILL)
@@ -238,7 +238,7 @@ async def test_every_statement_finds_its_rows_by_an_index(connection: Any) -> No
 async def test_a_batch_of_what_ended_long_ago_is_deleted_with_all_that_belongs_to_it(
     connection: Any, shared_postgres: PostgresServer
 ) -> None:
-    schema = fresh_schema()
+    schema = make_schema_name()
     database = await prepared(shared_postgres.url, schema)
     await connection.execute(f'SET search_path TO "{schema}"')
     await connection.execute(FILL)

@@ -10,13 +10,13 @@ from msgspec import structs
 
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.backends.postgres.archive import PostgresArchive
-from runnel.backends.postgres.database import SQL, Database
+from runnel.backends.postgres.database import SQL, PostgresDatabase
 from runnel.backends.postgres.migrations import migrate
-from runnel.client.listing import newest_headers
+from runnel.client.listing import list_newest_headers
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
-from runnel.ports.archive import LOOKED_MAX, ExecutionFilter
-from tests.archived import fresh_schema
+from runnel.ports.archive import SCANNED_EXECUTIONS_MAX, ExecutionFilter
+from tests.archived import make_schema_name
 
 EXECUTIONS = 60_000
 S = ExecutionState
@@ -41,16 +41,16 @@ GIVEN: dict[str, tuple[object, ...]] = {
     "list_headers_of": (*ALL, *PLACE, 1_000, "w7"),
     "list_reruns": ("x000001", *PLACE, 1_000),
     "list_children": ("x000001", *PLACE, 1_000),
-    "list_labelled": ('{"kind":"rare"}', *PLACE, 1_000, LOOKED_MAX + 1, *ALL, None),
-    "count_headers": (*ALL, 1e9, 0.0, LOOKED_MAX),
-    "count_headers_of": (*ALL, 1e9, 0.0, LOOKED_MAX, "w7"),
+    "list_labelled": ('{"kind":"rare"}', *PLACE, 1_000, SCANNED_EXECUTIONS_MAX + 1, *ALL, None),
+    "count_headers": (*ALL, 1e9, 0.0, SCANNED_EXECUTIONS_MAX),
+    "count_headers_of": (*ALL, 1e9, 0.0, SCANNED_EXECUTIONS_MAX, "w7"),
 }
 
 
 @pytest.fixture(scope="module")
 def schema(shared_postgres: PostgresServer) -> str:
     """Filled once: the tests only look."""
-    name = fresh_schema()
+    name = make_schema_name()
     asyncio.run(fill(shared_postgres.url, name))
     return name
 
@@ -65,7 +65,7 @@ async def fill(url: str, schema: str) -> None:
 
 @pytest.fixture
 async def archive(shared_postgres: PostgresServer, schema: str) -> AsyncIterator[PostgresArchive]:
-    database = await Database.open(shared_postgres.url, schema=schema)
+    database = await PostgresDatabase.open(shared_postgres.url, schema=schema)
     yield PostgresArchive(database)
     await database.close()
 
@@ -119,7 +119,7 @@ async def test_a_label_that_many_had_long_ago_is_found_in_bounded_steps(
     ended = ExecutionFilter(labels={"kind": "ended"}, limit=2)
 
     first = await archive.list_headers(ended)
-    found = await newest_headers(archive, ended)
+    found = await list_newest_headers(archive, ended)
 
     assert (list(first), first.next is None) == ([], False)
     assert [each.created_at for each in found] == [14_999.0, 14_998.0]
@@ -129,7 +129,7 @@ async def test_a_text_that_few_have_is_found_in_bounded_steps(archive: PostgresA
     wanted = ExecutionFilter(text="NUMBER 31", states=(S.FAILED,), limit=500)
 
     first = await archive.list_headers(wanted)
-    found = await newest_headers(archive, wanted)
+    found = await list_newest_headers(archive, wanted)
 
     assert first.next is not None
     assert len(first.headers) < len(found)
@@ -154,7 +154,10 @@ async def test_counting_ends_at_a_bound_and_says_so(archive: PostgresArchive) ->
     rare = await archive.count_headers(ExecutionFilter(labels={"kind": "rare"}))
     ended = await archive.count_headers(ExecutionFilter(labels={"kind": "ended"}))
 
-    assert (everything[S.COMPLETED].number, everything[S.COMPLETED].is_least) == (LOOKED_MAX, True)
+    assert (everything[S.COMPLETED].number, everything[S.COMPLETED].is_least) == (
+        SCANNED_EXECUTIONS_MAX,
+        True,
+    )
     assert (everything[S.PENDING].number, everything[S.PENDING].is_least) == (0, False)
     assert (some[S.FAILED].number, some[S.FAILED].is_least) == (400, False)
     assert sum(each.number for each in rare.values()) == 20

@@ -7,21 +7,21 @@ import pytest
 
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
-from runnel.backends.postgres.database import Database
+from runnel.backends.postgres.database import PostgresDatabase
 from runnel.backends.postgres.records import PostgresRecords
 from runnel.backends.sqlite.backend import SqliteBackend
-from runnel.engine.clock import RealClock, RealIds
+from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.errors import ConflictError, StoreError
 from runnel.ports.records import Records
-from tests.archived import fresh_schema, open_archived
-from tests.redis_server import empty
+from tests.archived import make_schema_name, open_archived_backend
+from tests.redis_server import flush_server
 
 NOBODY = "postgresql://127.0.0.1:1/nobody"
 CHANGES = 20
 
 
 async def open_sqlite(folder: Path) -> SqliteBackend:
-    return await SqliteBackend.open(folder, clock=RealClock(), ids=RealIds())
+    return await SqliteBackend.open(folder, clock=RealClock(), ids=RandomIdGenerator())
 
 
 async def count_up(records: Records) -> None:
@@ -70,15 +70,15 @@ async def test_records_and_their_revisions_outlive_the_process(tmp_path: Path) -
 async def test_with_an_archive_records_outlive_a_redis_that_was_wiped(
     shared_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
-    schema = fresh_schema()
-    empty(shared_redis)
-    clock, ids = RealClock(), RealIds()
-    backend = await open_archived(shared_redis, shared_postgres, clock, ids, schema=schema)
+    schema = make_schema_name()
+    flush_server(shared_redis)
+    clock, ids = RealClock(), RandomIdGenerator()
+    backend = await open_archived_backend(shared_redis, shared_postgres, clock, ids, schema=schema)
     await backend.records.put("one", "k", b"1", revision=0)
     await backend.close()
 
-    empty(shared_redis)
-    again = await open_archived(shared_redis, shared_postgres, clock, ids, schema=schema)
+    flush_server(shared_redis)
+    again = await open_archived_backend(shared_redis, shared_postgres, clock, ids, schema=schema)
     found = await again.records.get("one", "k")
     await again.close()
 
@@ -87,7 +87,7 @@ async def test_with_an_archive_records_outlive_a_redis_that_was_wiped(
 
 
 async def test_while_postgresql_is_away_nothing_is_guessed() -> None:
-    database = await Database.open(NOBODY, call_s=5.0)
+    database = await PostgresDatabase.open(NOBODY, call_timeout_s=5.0)
     records = PostgresRecords(database)
 
     for call in (

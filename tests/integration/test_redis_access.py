@@ -8,17 +8,17 @@ import pytest
 
 from runnel.app.private_servers.redis import RedisServer
 from runnel.backends.redis.backend import RedisBackend
-from runnel.engine.clock import RealClock, RealIds
+from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.errors import StoreError
-from runnel.ports.store import Commit, History
-from runnel.testing.conformance.suite import ROOT, task
+from runnel.ports.store import Commit, HistoryRecord
+from runnel.testing.conformance.suite import ROOT_ID, make_task
 from tests.odd_server import LOOPBACK
-from tests.waiting import eventually_found
+from tests.waiting import wait_for_value
 
 
 @asynccontextmanager
 async def opened(url: str) -> AsyncIterator[RedisBackend]:
-    found = await RedisBackend.open(url, clock=RealClock(), ids=RealIds(), partitions=1)
+    found = await RedisBackend.open(url, clock=RealClock(), ids=RandomIdGenerator(), partitions=1)
     try:
         yield found
     finally:
@@ -30,7 +30,7 @@ async def without_channels(
     backend: RedisBackend, server: RedisServer
 ) -> AsyncIterator[RedisBackend]:
     rights = ("on", ">word", "~runnel:*", "resetchannels", "+@all")
-    await backend.lines.call("ACL", "SETUSER", "deaf", *rights)
+    await backend.pool.call("ACL", "SETUSER", "deaf", *rights)
     async with opened(f"redis://deaf:word@{LOOPBACK}:{server.port}/0") as found:
         yield found
 
@@ -44,10 +44,10 @@ async def test_a_worker_that_may_not_hear_is_told_so_and_leaves_no_connection(
                 await deaf.tasks.claim("w", None, limit=1, wait_s=60)
 
         async def look() -> bool | None:
-            found = await backend.lines.call("CLIENT", "LIST")
+            found = await backend.pool.call("CLIENT", "LIST")
             return found.count(b" user=deaf ") == 1 or None
 
-        await eventually_found(look, every_s=0.01, deadline_s=20)
+        await wait_for_value(look, every_s=0.01, deadline_s=20)
 
 
 async def test_a_commit_of_one_who_may_not_tell_is_written_as_a_whole(
@@ -56,18 +56,20 @@ async def test_a_commit_of_one_who_may_not_tell_is_written_as_a_whole(
     async with opened(own_redis.url) as backend, without_channels(backend, own_redis) as mute:
         lease = await mute.store.acquire(0, "one")
         claiming = asyncio.ensure_future(
-            backend.tasks.claim("w", None, limit=4, wait_s=60, starts=True)
+            backend.tasks.claim("w", None, limit=4, wait_s=60, starts_tasks=True)
         )
 
         async def look() -> bool | None:
-            return await backend.lines.call("HLEN", backend.keys.waiting) == 1 or None
+            return await backend.pool.call("HLEN", backend.keys.waiting) == 1 or None
 
-        await eventually_found(look, every_s=0.01, deadline_s=20)
-        histories = [History(aggregate_id=ROOT, entry=b"[]")]
-        await mute.store.commit(lease, Commit(sequence=1, histories=histories, tasks=[task("a")]))
+        await wait_for_value(look, every_s=0.01, deadline_s=20)
+        histories = [HistoryRecord(aggregate_id=ROOT_ID, entry=b"[]")]
+        await mute.store.commit(
+            lease, Commit(sequence=1, histories=histories, tasks=[make_task("a")])
+        )
         claiming.cancel()
         await asyncio.wait([claiming])
 
         [found] = await backend.tasks.claim("w", None, limit=4, wait_s=0)
         assert found.token.node_id == "a"
-        assert await backend.lines.call("LLEN", backend.keys.history + ROOT) == 1
+        assert await backend.pool.call("LLEN", backend.keys.history + ROOT_ID) == 1

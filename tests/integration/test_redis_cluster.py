@@ -12,14 +12,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 
 from runnel.backends.redis.backend import RedisBackend
-from runnel.client.store_client import Client
+from runnel.client.store_client import StoreClient
 from runnel.core.ids import ExecutionId
-from runnel.core.states import EXECUTION_FINAL
+from runnel.core.states import FINAL_EXECUTION_STATES
 from runnel.core.workflow import Workflow
-from runnel.engine.clock import RealClock, RealIds
-from runnel.notify.hub import Hub
-from tests.driver import node, workflow
-from tests.engines import empty_redis
+from runnel.engine.clock import RandomIdGenerator, RealClock
+from runnel.notify.event_bus import EventBus
+from tests.driver import make_node, make_workflow
+from tests.engines import flush_redis
 from tests.integration.cluster_process import DEAD_AFTER_S, LEASE_S, PARTITIONS
 
 FACTOR = float(os.environ.get("RUNNEL_BUDGET_FACTOR", "1"))
@@ -75,7 +75,9 @@ class Member:
 class Cluster:
     def __init__(self, url: str, backend: RedisBackend, stack: AsyncExitStack) -> None:
         self.backend = backend
-        self.client = Client(backend, RealClock(), RealIds(), ending_of=Hub().ending)
+        self.client = StoreClient(
+            backend, RealClock(), RandomIdGenerator(), get_completion=EventBus().get_completion
+        )
         self._url = url
         self._stack = stack
 
@@ -121,13 +123,13 @@ class Cluster:
             while True:
                 headers = [await self.backend.archive.get_header(each) for each in ids]
                 states = [header.state for header in headers if header is not None]
-                if all(state in EXECUTION_FINAL for state in states):
+                if all(state in FINAL_EXECUTION_STATES for state in states):
                     return Counter(map(str, states))
                 await clock.sleep(0.01)
 
     async def state(self) -> dict[bytes, bytes]:
         """All that is stored of executions and tasks."""
-        call = self.backend.lines.call
+        call = self.backend.pool.call
         keys = [
             key
             for key in sorted(await call("KEYS", "*"))
@@ -154,8 +156,10 @@ async def _started(*args: str) -> AsyncIterator[Member]:
 
 @pytest.fixture
 async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
-    url = empty_redis(request)
-    backend = await RedisBackend.open(url, clock=RealClock(), ids=RealIds(), partitions=PARTITIONS)
+    url = flush_redis(request)
+    backend = await RedisBackend.open(
+        url, clock=RealClock(), ids=RandomIdGenerator(), partitions=PARTITIONS
+    )
     async with AsyncExitStack() as stack:
         yield Cluster(url, backend, stack)
     await backend.close()
@@ -199,7 +203,7 @@ async def test_an_orchestrator_that_ends_gives_its_partitions_back_at_once(
 async def test_a_paused_orchestrator_that_comes_back_writes_no_byte_of_state(
     cluster: Cluster,
 ) -> None:
-    nap = workflow(node("nap", handler="sleep", config={"seconds": 3}))
+    nap = make_workflow(make_node("nap", handler="sleep", config={"seconds": 3}))
     one = await cluster.start("orchestrator", "one")
     await cluster.until_owned(lambda owners: owners == {"one": PARTITIONS})
     await cluster.start("orchestrator", "two")
@@ -222,7 +226,7 @@ async def test_a_paused_orchestrator_that_comes_back_writes_no_byte_of_state(
 
 
 async def test_what_a_killed_worker_ran_begins_again_within_the_timeout(cluster: Cluster) -> None:
-    long = workflow(node("long", handler="work", config={"seconds": 2}))
+    long = make_workflow(make_node("long", handler="work", config={"seconds": 2}))
     await cluster.start("orchestrator", "one")
     first = await cluster.start("worker", "first")
     second = await cluster.start("worker", "second")
@@ -247,7 +251,7 @@ async def test_what_a_killed_worker_ran_begins_again_within_the_timeout(cluster:
 async def test_a_task_that_no_worker_serves_is_set_aside_and_its_node_fails(
     cluster: Cluster,
 ) -> None:
-    lonely = workflow(node("a", handler="work", queue="gpu", config={"seconds": 0}))
+    lonely = make_workflow(make_node("a", handler="work", queue="gpu", config={"seconds": 0}))
     await cluster.start("orchestrator", "one")
     await cluster.start("worker", "w", "tasks:work")
 
@@ -265,13 +269,13 @@ async def test_a_task_that_is_gone_from_the_server_is_found_and_issued_again(
     cluster: Cluster,
 ) -> None:
     one = await cluster.start("orchestrator", "one")
-    ids = await cluster.submit(workflow(node("a", config={"seconds": 0})), 1)
-    keys, call = cluster.backend.keys, cluster.backend.lines.call
+    ids = await cluster.submit(make_workflow(make_node("a", config={"seconds": 0})), 1)
+    keys, call = cluster.backend.keys, cluster.backend.pool.call
     async with asyncio.timeout(DEADLINE_S):
-        while not await call("HLEN", keys.out):
+        while not await call("HLEN", keys.task_locations):
             await RealClock().sleep(0.01)
 
-    await call("DEL", keys.out, f"{keys.tasks}tasks:work")
+    await call("DEL", keys.task_locations, f"{keys.tasks}tasks:work")
     await one.said("execution.repaired")
     await cluster.start("worker", "w")
 
@@ -300,7 +304,9 @@ async def test_nothing_is_left_of_those_who_took_part(cluster: Cluster) -> None:
     worker = await cluster.start("worker", "w")
     gone = await cluster.start("worker", "gone")
     await cluster.until_workers({"w": "alive", "gone": "alive"})
-    quick = workflow(node("a", config={"seconds": 0}), node("b", "a", config={"seconds": 0}))
+    quick = make_workflow(
+        make_node("a", config={"seconds": 0}), make_node("b", "a", config={"seconds": 0})
+    )
     ended = await cluster.ends(await cluster.submit(quick, 20))
     await gone.kill()
     await one.said("worker.dead gone")
@@ -315,17 +321,17 @@ async def test_nothing_is_left_of_those_who_took_part(cluster: Cluster) -> None:
     # Of the tasks only if one was ever queued: those that somebody waited for were not.
     assert left | {"tasks"} == LASTS | {"dead", "inbox", "queues", "tasks"}
     assert {await cluster.backend.store.unread_s(number) for number in range(PARTITIONS)} == {0.0}
-    assert await cluster.backend.lines.call("KEYS", "*:orchestrators") == []
+    assert await cluster.backend.pool.call("KEYS", "*:orchestrators") == []
     assert {each.depth for each in await cluster.backend.tasks.queues()} == {0}
 
 
 async def test_killed_workers_leave_nothing_unfinished(cluster: Cluster) -> None:
     config = {"seconds": 0.02}
-    diamond = workflow(
-        node("a", config=config),
-        node("b", "a", config=config),
-        node("c", "a", config=config),
-        node("d", "b", "c", config=config),
+    diamond = make_workflow(
+        make_node("a", config=config),
+        make_node("b", "a", config=config),
+        make_node("c", "a", config=config),
+        make_node("d", "b", "c", config=config),
     )
     await cluster.start("orchestrator", "one")
     first = [await cluster.start("worker", f"first{number}") for number in range(2)]
@@ -342,7 +348,7 @@ async def test_killed_workers_leave_nothing_unfinished(cluster: Cluster) -> None
 
 
 async def test_what_runs_for_longer_than_the_timeout_is_executed_once(cluster: Cluster) -> None:
-    long = workflow(node("long", config={"seconds": 1.5 * DEAD_AFTER_S}))
+    long = make_workflow(make_node("long", config={"seconds": 1.5 * DEAD_AFTER_S}))
     await cluster.start("orchestrator", "one")
     workers = [await cluster.start("worker", name) for name in ("w1", "w2")]
 

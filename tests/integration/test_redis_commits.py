@@ -8,13 +8,21 @@ import pytest
 from runnel.app.private_servers.redis import RedisServer
 from runnel.backends.redis import connection_pool as scripts
 from runnel.backends.redis.backend import RedisBackend
-from runnel.backends.redis.connection_pool import Script
-from runnel.engine.clock import RealClock, RealIds
+from runnel.backends.redis.connection_pool import LuaScript
+from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.errors import BrokenInvariantError, FencedError
-from runnel.ports.archive import LetterFilter
-from runnel.ports.store import Commit, History, Lease, Position
-from runnel.testing.conformance.suite import ROOT, letter, message, task, timer, timer_key, token
-from tests.redis_server import empty
+from runnel.ports.archive import DeadLetterFilter
+from runnel.ports.store import Commit, HistoryRecord, InboxPosition, Lease
+from runnel.testing.conformance.suite import (
+    ROOT_ID,
+    make_dead_letter,
+    make_message,
+    make_task,
+    make_timer,
+    make_timer_key,
+    make_token,
+)
+from tests.redis_server import flush_server
 
 # A check of commit.lua, and a commit that only this check keeps out.
 CHECKS = {
@@ -27,9 +35,9 @@ MANY = 1_999
 
 @pytest.fixture
 async def backend(shared_redis: RedisServer) -> AsyncIterator[RedisBackend]:
-    empty(shared_redis)
+    flush_server(shared_redis)
     opened = await RedisBackend.open(
-        shared_redis.url, clock=RealClock(), ids=RealIds(), partitions=1
+        shared_redis.url, clock=RealClock(), ids=RandomIdGenerator(), partitions=1
     )
     yield opened
     await opened.close()
@@ -52,7 +60,7 @@ async def test_a_commit_that_fails_one_check_is_refused(backend: RedisBackend, c
     with pytest.raises(FencedError):
         await backend.store.commit(lease, writes(sequence))
 
-    assert list(await backend.store.load(ROOT)) == []
+    assert list(await backend.store.load(ROOT_ID)) == []
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -66,7 +74,7 @@ async def test_without_a_check_its_commit_would_be_written(
 
     await backend.store.commit(lease, writes(sequence))
 
-    assert list(await backend.store.load(ROOT)) == [b"x"]
+    assert list(await backend.store.load(ROOT_ID)) == [b"x"]
 
 
 async def test_a_commit_of_as_many_tasks_as_it_may_have_is_claimed_and_dropped(
@@ -74,28 +82,30 @@ async def test_a_commit_of_as_many_tasks_as_it_may_have_is_claimed_and_dropped(
 ) -> None:
     lease = await backend.store.acquire(0, "one")
     names = [f"t{number}" for number in range(MANY)]
-    await backend.store.commit(lease, Commit(sequence=1, tasks=[task(name) for name in names]))
+    await backend.store.commit(lease, Commit(sequence=1, tasks=[make_task(name) for name in names]))
     claimed = await backend.tasks.claim("w", None, limit=MANY, wait_s=0)
     started = await backend.tasks.start("w", [each.token for each in claimed], now=1.0)
 
-    await backend.store.commit(lease, Commit(sequence=2, dropped=[token(name) for name in names]))
+    await backend.store.commit(
+        lease, Commit(sequence=2, dropped=[make_token(name) for name in names])
+    )
 
     assert [each.token.node_id for each in claimed] == names
     assert all(started)
-    orders = await backend.tasks.beat("w", [token(name) for name in names])
+    orders = await backend.tasks.beat("w", [make_token(name) for name in names])
     assert len(orders.stop) == MANY
-    assert await backend.lines.call("HLEN", backend.keys.out) == 0
+    assert await backend.pool.call("HLEN", backend.keys.task_locations) == 0
 
 
 async def test_a_commit_of_as_many_timers_as_it_may_have_is_set_and_cleared(
     backend: RedisBackend,
 ) -> None:
     lease = await backend.store.acquire(0, "one")
-    timers = [timer(f"t{number:04}", due=float(number)) for number in range(MANY)]
+    timers = [make_timer(f"t{number:04}", due=float(number)) for number in range(MANY)]
     await backend.store.commit(lease, Commit(sequence=1, timers_set=timers))
     found = await backend.store.due_timers(lease, float(MANY), limit=MANY)
 
-    keys = [timer_key(f"t{number:04}") for number in range(MANY)]
+    keys = [make_timer_key(f"t{number:04}") for number in range(MANY)]
     await backend.store.commit(lease, Commit(sequence=2, timers_cleared=keys))
 
     assert list(found) == timers
@@ -103,11 +113,11 @@ async def test_a_commit_of_as_many_timers_as_it_may_have_is_set_and_cleared(
 
 
 async def test_a_former_lease_of_the_same_client_can_not_consume(backend: RedisBackend) -> None:
-    await backend.mailbox.send([message("a")])
+    await backend.mailbox.send([make_message("a")])
     former = await backend.store.acquire(0, "one")
     (entry,) = await backend.store.read_inbox(former, limit=9, wait_s=0)
     over = await backend.store.observe(0)
-    await backend.store.acquire(0, "one", over=over)
+    await backend.store.acquire(0, "one", expected=over)
 
     with pytest.raises(FencedError):
         await backend.store.commit(former, Commit(sequence=1, consumed=entry.position))
@@ -117,28 +127,28 @@ async def test_a_position_that_nobody_has_read_is_not_consumed(backend: RedisBac
     lease = await backend.store.acquire(0, "one")
 
     with pytest.raises(BrokenInvariantError):
-        await backend.store.commit(lease, Commit(sequence=1, consumed=Position("1-1")))
+        await backend.store.commit(lease, Commit(sequence=1, consumed=InboxPosition("1-1")))
 
 
 async def test_nothing_stays_behind_of_what_was_consumed_and_reported(
     backend: RedisBackend,
 ) -> None:
     lease = await backend.store.acquire(0, "one")
-    await backend.mailbox.send([message(str(number)) for number in range(300)])
+    await backend.mailbox.send([make_message(str(number)) for number in range(300)])
     entries = await backend.store.read_inbox(lease, limit=300, wait_s=0)
 
     commit = Commit(sequence=1, consumed=entries[-1].position)
     await backend.store.commit(lease, commit)
 
-    assert await backend.lines.call("XLEN", f"{backend.keys.inbox}0") == 0
+    assert await backend.pool.call("XLEN", f"{backend.keys.inbox}0") == 0
 
 
 def writes(sequence: int) -> Commit:
-    return Commit(sequence=sequence, histories=[History(aggregate_id=ROOT, entry=b"x")])
+    return Commit(sequence=sequence, histories=[HistoryRecord(aggregate_id=ROOT_ID, entry=b"x")])
 
 
-def changed(text: str) -> Script:
-    return scripts.script_of("commit", text)
+def changed(text: str) -> LuaScript:
+    return scripts.make_script("commit", text)
 
 
 async def test_a_dead_letter_has_the_fields_of_its_task_and_what_was_wrong(
@@ -146,9 +156,9 @@ async def test_a_dead_letter_has_the_fields_of_its_task_and_what_was_wrong(
 ) -> None:
     lease = await backend.store.acquire(0, "one")
 
-    await backend.store.commit(lease, Commit(sequence=1, dead_letters=[letter("a")]))
+    await backend.store.commit(lease, Commit(sequence=1, dead_letters=[make_dead_letter("a")]))
 
-    [[_, fields]] = await backend.lines.call("XRANGE", f"{backend.keys.letters}default", "-", "+")
+    [[_, fields]] = await backend.pool.call("XRANGE", f"{backend.keys.letters}default", "-", "+")
     found = dict(zip(fields[::2], fields[1::2], strict=True))
     assert found.pop(b"letter")
     assert found == {
@@ -169,15 +179,15 @@ async def test_the_dead_letters_of_a_queue_are_bounded_and_the_newest_are_kept(
     backend: RedisBackend, shared_redis: RedisServer
 ) -> None:
     few = await RedisBackend.open(
-        shared_redis.url, clock=RealClock(), ids=RealIds(), letters_max=100
+        shared_redis.url, clock=RealClock(), ids=RandomIdGenerator(), letters_max=100
     )
     lease = await few.store.acquire(0, "one")
-    letters = [letter(f"n{number}", rejected_at=float(number)) for number in range(1_000)]
+    letters = [make_dead_letter(f"n{number}", rejected_at=float(number)) for number in range(1_000)]
 
     await few.store.commit(lease, Commit(sequence=1, dead_letters=letters))
 
     await few.close()
-    found = await backend.archive.list_dead_letters(LetterFilter(limit=1_000))
+    found = await backend.archive.list_dead_letters(DeadLetterFilter(limit=1_000))
     assert 100 <= len(found) <= 200
     assert found[0].token.node_id == "n999"
 
@@ -186,14 +196,14 @@ async def test_an_inbox_tells_for_how_long_its_first_entry_is_unread(
     backend: RedisBackend,
 ) -> None:
     key = f"{backend.keys.inbox}0"
-    seconds, _ = await backend.lines.call("TIME")
-    await backend.lines.call("XADD", key, f"{(int(seconds) - 100) * 1_000}-0", "m", b"old")
-    await backend.lines.call("XADD", key, "*", "m", b"new")
+    seconds, _ = await backend.pool.call("TIME")
+    await backend.pool.call("XADD", key, f"{(int(seconds) - 100) * 1_000}-0", "m", b"old")
+    await backend.pool.call("XADD", key, "*", "m", b"new")
 
     with_old = await backend.store.unread_s(0)
-    await backend.lines.call("XTRIM", key, "MAXLEN", 1)
+    await backend.pool.call("XTRIM", key, "MAXLEN", 1)
     with_new = await backend.store.unread_s(0)
-    await backend.lines.call("XTRIM", key, "MAXLEN", 0)
+    await backend.pool.call("XTRIM", key, "MAXLEN", 0)
 
     assert 100 <= with_old < 110
     assert 0 <= with_new < 10

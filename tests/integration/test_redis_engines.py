@@ -10,17 +10,19 @@ from runnel.app.engine import Engine
 from runnel.app.private_servers.redis import RedisServer
 from runnel.backends.redis.backend import RedisBackend
 from runnel.core.ids import ExecutionId
-from runnel.engine.clock import RealClock, RealIds
-from tests.driver import node, workflow
-from tests.engines import Work, empty_redis, end_of, open_engine
+from runnel.engine.clock import RandomIdGenerator, RealClock
+from tests.driver import make_node, make_workflow
+from tests.engines import WorkHandler, flush_redis, open_engine, wait_for_end
 
-DIAMOND = workflow(node("a"), node("b", "a"), node("c", "a"), node("d", "b", "c"))
+DIAMOND = make_workflow(
+    make_node("a"), make_node("b", "a"), make_node("c", "a"), make_node("d", "b", "c")
+)
 LEASE_S = 0.5
 
 
 @pytest.fixture
 def url(request: pytest.FixtureRequest) -> str:
-    return empty_redis(request)
+    return flush_redis(request)
 
 
 async def submit_many(engine: Engine, count: int) -> list[ExecutionId]:
@@ -28,7 +30,7 @@ async def submit_many(engine: Engine, count: int) -> list[ExecutionId]:
 
 
 async def test_engines_share_the_tasks_of_one_store(url: str, tmp_path: Path) -> None:
-    works = [Work(), Work(), Work()]
+    works = [WorkHandler(), WorkHandler(), WorkHandler()]
     gates = [work.gate("a") for work in works]
     async with AsyncExitStack() as stack:
         engines = [
@@ -42,7 +44,7 @@ async def test_engines_share_the_tasks_of_one_store(url: str, tmp_path: Path) ->
             await work.entered["a"].wait()
         for gate in gates:
             gate.set()
-        views = await asyncio.gather(*[end_of(engines[-1], each) for each in ids])
+        views = await asyncio.gather(*[wait_for_end(engines[-1], each) for each in ids])
 
     assert {str(view.status) for view in views} == {"COMPLETED"}
     assert sum(len(work.calls) for work in works) == 4 * len(ids)
@@ -50,7 +52,7 @@ async def test_engines_share_the_tasks_of_one_store(url: str, tmp_path: Path) ->
 
 
 async def test_what_an_engine_leaves_behind_another_one_ends(url: str, tmp_path: Path) -> None:
-    first_work, second_work = Work(), Work()
+    first_work, second_work = WorkHandler(), WorkHandler()
     first_work.gate("b")
     async with open_engine(
         "redis", tmp_path, second_work, redis_url=url, lease_s=LEASE_S
@@ -58,7 +60,7 @@ async def test_what_an_engine_leaves_behind_another_one_ends(url: str, tmp_path:
         async with open_engine("redis", tmp_path, first_work, redis_url=url) as first:
             ids = await submit_many(first, 20)
             await first_work.entered["b"].wait()
-        views = await asyncio.gather(*[end_of(second, each) for each in ids])
+        views = await asyncio.gather(*[wait_for_end(second, each) for each in ids])
 
     assert {str(view.status) for view in views} == {"COMPLETED"}
     assert second_work.calls
@@ -67,24 +69,24 @@ async def test_what_an_engine_leaves_behind_another_one_ends(url: str, tmp_path:
 async def test_an_engine_goes_on_after_the_server_has_restarted(
     url: str, tmp_path: Path, shared_redis: RedisServer
 ) -> None:
-    work = Work()
+    work = WorkHandler()
     gate = work.gate("b")
     async with open_engine("redis", tmp_path, work, redis_url=url, lease_s=LEASE_S) as engine:
         ids = await submit_many(engine, 5)
         await work.entered["b"].wait()
         await asyncio.to_thread(shared_redis.restart)
         gate.set()
-        views = await asyncio.gather(*[end_of(engine, each) for each in ids])
+        views = await asyncio.gather(*[wait_for_end(engine, each) for each in ids])
 
     assert {str(view.status) for view in views} == {"COMPLETED"}
 
 
 async def test_nothing_is_left_on_the_server_when_all_has_ended(url: str, tmp_path: Path) -> None:
-    async with open_engine("redis", tmp_path, Work(), redis_url=url) as engine:
+    async with open_engine("redis", tmp_path, WorkHandler(), redis_url=url) as engine:
         ids = await submit_many(engine, 30)
-        await asyncio.gather(*[end_of(engine, each) for each in ids])
+        await asyncio.gather(*[wait_for_end(engine, each) for each in ids])
 
-    backend = await RedisBackend.open(url, clock=RealClock(), ids=RealIds())
+    backend = await RedisBackend.open(url, clock=RealClock(), ids=RandomIdGenerator())
     keys = backend.keys
     of_partitions = [
         (command, f"{prefix}{number}")
@@ -95,8 +97,12 @@ async def test_nothing_is_left_on_the_server_when_all_has_ended(url: str, tmp_pa
         )
         for number in await backend.store.partitions()
     ]
-    of_tasks = [("HLEN", keys.out), ("HLEN", keys.workers), ("XLEN", f"{keys.tasks}default")]
-    left = [await backend.lines.call(*asked) for asked in (*of_partitions, *of_tasks)]
+    of_tasks = [
+        ("HLEN", keys.task_locations),
+        ("HLEN", keys.workers),
+        ("XLEN", f"{keys.tasks}default"),
+    ]
+    left = [await backend.pool.call(*asked) for asked in (*of_partitions, *of_tasks)]
     records = [await backend.store.observe(number) for number in await backend.store.partitions()]
     await backend.close()
 

@@ -8,15 +8,15 @@ import pytest
 from runnel.app.private_servers.redis import RedisServer
 from runnel.backends.redis.backend import RedisBackend
 from runnel.core.commands import TaskLost
-from runnel.core.effects import Task
-from runnel.engine.clock import RealClock, RealIds
+from runnel.core.effects import TaskMessage
+from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.errors import StoreError
 from runnel.ports.store import Commit, Lease
-from runnel.ports.workers import WorkerAbout
-from runnel.testing.conformance.suite import done, task, token
-from tests.redis_relay import Relay, relay
-from tests.redis_server import empty, password_of
-from tests.waiting import eventually, eventually_found
+from runnel.ports.workers import WorkerInfo
+from runnel.testing.conformance.suite import make_completion, make_task, make_token
+from tests.redis_relay import RedisRelay, open_relay
+from tests.redis_server import flush_server, get_password
+from tests.waiting import wait_for_value, wait_until
 
 LONG_S = 60.0
 
@@ -31,12 +31,14 @@ class LateClock(RealClock):
 
 
 async def opened(url: str, clock: RealClock | None = None) -> RedisBackend:
-    return await RedisBackend.open(url, clock=clock or RealClock(), ids=RealIds(), partitions=1)
+    return await RedisBackend.open(
+        url, clock=clock or RealClock(), ids=RandomIdGenerator(), partitions=1
+    )
 
 
 @pytest.fixture
 async def backend(shared_redis: RedisServer) -> AsyncIterator[RedisBackend]:
-    empty(shared_redis)
+    flush_server(shared_redis)
     found = await opened(shared_redis.url)
     yield found
     await found.close()
@@ -51,14 +53,14 @@ async def until_waiting(backend: RedisBackend, *workers: str) -> None:
     """Until exactly these wait for tasks."""
 
     async def look() -> bool | None:
-        found = await backend.lines.call("HKEYS", backend.keys.waiting)
+        found = await backend.pool.call("HKEYS", backend.keys.waiting)
         return {each.decode() for each in found} == set(workers) or None
 
-    await eventually_found(look, every_s=0.01, deadline_s=20)
+    await wait_for_value(look, every_s=0.01, deadline_s=20)
 
 
 async def issue(backend: RedisBackend, lease: Lease, *names: str, sequence: int = 1) -> None:
-    tasks = [task(name) for name in names]
+    tasks = [make_task(name) for name in names]
     await backend.store.commit(lease, Commit(sequence=sequence, tasks=tasks))
 
 
@@ -66,13 +68,15 @@ def waiting(
     group: asyncio.TaskGroup, backend: RedisBackend, worker: str, limit: int = 4
 ) -> asyncio.Task[list[str]]:
     async def claim() -> list[str]:
-        found = await backend.tasks.claim(worker, None, limit=limit, wait_s=LONG_S, starts=True)
+        found = await backend.tasks.claim(
+            worker, None, limit=limit, wait_s=LONG_S, starts_tasks=True
+        )
         return names_of(found)
 
     return group.create_task(claim())
 
 
-def names_of(tasks: Iterable[Task]) -> list[str]:
+def names_of(tasks: Iterable[TaskMessage]) -> list[str]:
     return [each.token.node_id for each in tasks]
 
 
@@ -89,9 +93,9 @@ async def test_who_waits_is_handed_a_task_that_was_never_queued(
         await issue(backend, lease, "a")
 
     assert claimed.result() == ["a"]
-    assert await backend.lines.call("EXISTS", backend.keys.tasks + "default") == 0
-    assert list(await backend.tasks.report("w", [done("a")])) == [True]
-    assert list(await backend.store.unknown_tasks(0, [token("a")])) == []
+    assert await backend.pool.call("EXISTS", backend.keys.tasks + "default") == 0
+    assert list(await backend.tasks.report("w", [make_completion("a")])) == [True]
+    assert list(await backend.store.unknown_tasks(0, [make_token("a")])) == []
 
 
 async def test_those_who_wait_share_what_comes(backend: RedisBackend, lease: Lease) -> None:
@@ -111,11 +115,11 @@ async def test_one_is_found_among_many_who_wait_for_something_else(
         claimed = waiting(group, backend, "w")
         await until_waiting(backend, "w")
         others = [part for number in range(99) for part in (f"v{number}", "4 1\nother\n")]
-        await backend.lines.call("HSET", backend.keys.waiting, *others)
+        await backend.pool.call("HSET", backend.keys.waiting, *others)
         await issue(backend, lease, "a")
 
     assert claimed.result() == ["a"]
-    assert await backend.lines.call("HLEN", backend.keys.waiting) == 99
+    assert await backend.pool.call("HLEN", backend.keys.waiting) == 99
 
 
 async def test_many_who_wait_share_what_comes(backend: RedisBackend, lease: Lease) -> None:
@@ -176,13 +180,13 @@ async def test_a_worker_whose_connections_are_gone_is_handed_nothing(
 
 async def until_heard(backend: RedisBackend, *workers: str) -> None:
     """Until exactly these have somebody who hears what is handed to them."""
-    prefix = backend.keys.hand
+    prefix = backend.keys.push_channel
 
     async def look() -> bool | None:
-        found = await backend.lines.call("PUBSUB", "CHANNELS", "*")
+        found = await backend.pool.call("PUBSUB", "CHANNELS", "*")
         return {each.decode() for each in found} == {prefix + each for each in workers} or None
 
-    await eventually_found(look, every_s=0.01, deadline_s=20)
+    await wait_for_value(look, every_s=0.01, deadline_s=20)
 
 
 async def test_what_comes_for_one_who_gave_up_is_there_when_it_asks_again(
@@ -209,7 +213,7 @@ async def test_what_is_lost_by_then_is_not_there(backend: RedisBackend, lease: L
         claimed.cancel()
     await issue(backend, lease, "a", "b")
     for _ in range(2):
-        await backend.tasks.beat("w", [token("b")])
+        await backend.tasks.beat("w", [make_token("b")])
 
     async with asyncio.TaskGroup() as group:
         claimed = waiting(group, backend, "w")
@@ -217,7 +221,7 @@ async def test_what_is_lost_by_then_is_not_there(backend: RedisBackend, lease: L
     assert claimed.result() == ["b"]
     entries = await backend.store.read_inbox(lease, limit=9, wait_s=0)
     assert [each.command.token for each in entries if isinstance(each.command, TaskLost)] == [
-        token("a")
+        make_token("a")
     ]
 
 
@@ -243,7 +247,7 @@ async def test_one_who_drains_is_handed_nothing_more(backend: RedisBackend, leas
         claimed = waiting(group, backend, "w")
         await until_waiting(backend, "w")
         claimed.cancel()
-    await backend.tasks.beat("w", [], about=WorkerAbout(is_draining=True))
+    await backend.tasks.beat("w", [], about=WorkerInfo(is_draining=True))
     await issue(backend, lease, "a")
 
     assert names_of(await backend.tasks.claim("v", None, limit=4, wait_s=0)) == ["a"]
@@ -252,12 +256,12 @@ async def test_one_who_drains_is_handed_nothing_more(backend: RedisBackend, leas
 async def test_one_who_waits_goes_on_when_its_connection_is_cut(
     shared_redis: RedisServer, backend: RedisBackend, lease: Lease
 ) -> None:
-    async with relay(shared_redis) as way:
+    async with open_relay(shared_redis) as way:
         far = await opened(url_over(way, shared_redis))
         async with asyncio.TaskGroup() as group:
             claimed = waiting(group, far, "w")
             await until_waiting(backend, "w")
-            await far.lines.call("PING")  # so the answer to its claim is here too
+            await far.pool.call("PING")  # so the answer to its claim is here too
             way.cut()
             await until_asked_twice(way)
             await until_waiting(backend, "w")
@@ -272,12 +276,12 @@ async def test_what_was_long_on_its_way_is_run_only_if_it_was_not_lost_meanwhile
 ) -> None:
     """As for a worker that was stopped while it waited: others have its tasks by then."""
     clock = LateClock()
-    async with relay(shared_redis) as way:
+    async with open_relay(shared_redis) as way:
         far = await opened(url_over(way, shared_redis), clock)
         async with asyncio.TaskGroup() as group:
             claimed = waiting(group, far, "w")
             await until_waiting(backend, "w")
-            await far.lines.call("PING")  # so the answer to its claim is here too
+            await far.pool.call("PING")  # so the answer to its claim is here too
             way.is_clear.clear()
             await issue(backend, lease, "a")
             await backend.tasks.leave("w")
@@ -294,12 +298,12 @@ async def test_what_comes_from_an_earlier_wait_ends_the_later_one(
     shared_redis: RedisServer, backend: RedisBackend, lease: Lease
 ) -> None:
     """Else it would be handed tasks again while it runs these."""
-    async with relay(shared_redis) as way:
+    async with open_relay(shared_redis) as way:
         far = await opened(url_over(way, shared_redis))
         async with asyncio.TaskGroup() as group:
             claimed = waiting(group, far, "w")
             await until_waiting(backend, "w")
-            await far.lines.call("PING")
+            await far.pool.call("PING")
             claimed.cancel()
         way.is_clear.clear()
         await issue(backend, lease, "a")
@@ -318,17 +322,17 @@ async def test_one_whose_calls_go_to_another_server_is_handed_tasks_there(
 ) -> None:
     """What is said on a replica is said to those whom its server does not count as hearing."""
     there = await opened(own_redis.url)
-    async with relay(shared_redis) as way:
-        word = password_of(own_redis)
-        await backend.lines.call("ACL", "SETUSER", "both", "on", f">{word}", "~*", "&*", "+@all")
-        await there.lines.call("ACL", "SETUSER", "both", "on", f">{word}", "~*", "&*", "+@all")
+    async with open_relay(shared_redis) as way:
+        word = get_password(own_redis)
+        await backend.pool.call("ACL", "SETUSER", "both", "on", f">{word}", "~*", "&*", "+@all")
+        await there.pool.call("ACL", "SETUSER", "both", "on", f">{word}", "~*", "&*", "+@all")
         far = await opened(f"redis://both:{word}@localhost:{way.port}/0")
         async with asyncio.TaskGroup() as group:
             claimed = waiting(group, far, "w")
             await until_waiting(backend, "w")
             claimed.cancel()
         way.server_port = own_redis.port
-        await backend.lines.call("CLIENT", "KILL", "USER", "both", "TYPE", "normal")
+        await backend.pool.call("CLIENT", "KILL", "USER", "both", "TYPE", "normal")
         await until_called(far)
         async with asyncio.TaskGroup() as group:
             claimed = waiting(group, far, "w")
@@ -338,7 +342,7 @@ async def test_one_whose_calls_go_to_another_server_is_handed_tasks_there(
             await issue(there, lease, "a")
         await far.close()
     await there.close()
-    await backend.lines.call("ACL", "DELUSER", "both")
+    await backend.pool.call("ACL", "DELUSER", "both")
 
     assert claimed.result() == ["a"]
 
@@ -348,20 +352,20 @@ async def until_called(backend: RedisBackend) -> None:
 
     async def look() -> bytes | None:
         try:
-            found: bytes = await backend.lines.call("PING")
+            found: bytes = await backend.pool.call("PING")
         except StoreError:
             return None
         return found
 
-    await eventually_found(look, every_s=0.01, deadline_s=20)
+    await wait_for_value(look, every_s=0.01, deadline_s=20)
 
 
-def url_over(way: Relay, server: RedisServer) -> str:
-    return f"redis://:{password_of(server)}@localhost:{way.port}/0"
+def url_over(way: RedisRelay, server: RedisServer) -> str:
+    return f"redis://:{get_password(server)}@localhost:{way.port}/0"
 
 
-async def until_asked_twice(way: Relay) -> None:
-    await eventually(lambda: way.asked.count(b"SUBSCRIBE") == 2)
+async def until_asked_twice(way: RedisRelay) -> None:
+    await wait_until(lambda: way.asked.count(b"SUBSCRIBE") == 2)
 
 
 async def test_a_task_that_is_dropped_by_the_commit_that_issues_it_is_handed_to_nobody(
@@ -370,7 +374,7 @@ async def test_a_task_that_is_dropped_by_the_commit_that_issues_it_is_handed_to_
     async with asyncio.TaskGroup() as group:
         claimed = waiting(group, backend, "w")
         await until_waiting(backend, "w")
-        both = Commit(sequence=1, tasks=[task("a"), task("b")], dropped=[token("a")])
+        both = Commit(sequence=1, tasks=[make_task("a"), make_task("b")], dropped=[make_token("a")])
         await backend.store.commit(lease, both)
 
     assert claimed.result() == ["b"]

@@ -6,19 +6,19 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from runnel.app.engine import Stops, World
+from runnel.app.engine import ClockAndIds, StopEvents
 from runnel.app.private_servers.redis import RedisServer
 from runnel.app.wiring import build_worker
 from runnel.backends.redis.backend import RedisBackend
-from runnel.client.operations import state_of
-from runnel.engine.clock import RealClock, RealIds
+from runnel.client.operations import get_worker_state
+from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.engine.services.reaper import Reaper
-from runnel.handlers import builtin_registry
-from runnel.notify.hub import Hub
+from runnel.handlers import create_builtin_registry
+from runnel.notify.event_bus import EventBus
 from runnel.ports.workers import WorkerRecord
 from runnel.settings.model import Settings
 from runnel.testing.clock import FakeClock
-from tests.redis_server import empty
+from tests.redis_server import flush_server
 
 SLOW = Settings(heartbeat_interval_s=30.0, heartbeat_timeout_s=135.0)
 USUAL = Settings()
@@ -27,9 +27,9 @@ DEADLINE_S = 10.0
 
 @pytest.fixture
 async def backend(shared_redis: RedisServer) -> AsyncIterator[RedisBackend]:
-    empty(shared_redis)
+    flush_server(shared_redis)
     opened = await RedisBackend.open(
-        shared_redis.url, clock=RealClock(), ids=RealIds(), partitions=1
+        shared_redis.url, clock=RealClock(), ids=RandomIdGenerator(), partitions=1
     )
     yield opened
     await opened.close()
@@ -39,16 +39,20 @@ async def backend(shared_redis: RedisServer) -> AsyncIterator[RedisBackend]:
 async def slow(backend: RedisBackend) -> AsyncIterator[WorkerRecord]:
     """A worker that has beaten once, and will do so again in half a minute."""
     role = build_worker(
-        SLOW, backend, World(RealClock(), RealIds()), Hub(), handlers=builtin_registry()
+        SLOW,
+        backend,
+        ClockAndIds(RealClock(), RandomIdGenerator()),
+        EventBus(),
+        handlers=create_builtin_registry(),
     )
-    stops = Stops(asyncio.Event(), asyncio.Event())
+    stops = StopEvents(asyncio.Event(), asyncio.Event())
     async with asyncio.TaskGroup() as group:
         group.create_task(role.run(stops))
         async with asyncio.timeout(DEADLINE_S):
             while not (records := await backend.tasks.workers()) or records[0].about is None:
                 pass
         yield records[0]
-        stops.gently.set()
+        stops.drain.set()
 
 
 async def test_a_worker_is_not_dead_before_three_and_a_half_of_its_own_beats(
@@ -56,7 +60,7 @@ async def test_a_worker_is_not_dead_before_three_and_a_half_of_its_own_beats(
 ) -> None:
     clock = FakeClock()
     reaper = Reaper(
-        backend.store, backend.tasks, clock, Hub(), dead_after_s=USUAL.heartbeat_timeout_s
+        backend.store, backend.tasks, clock, EventBus(), dead_after_s=USUAL.heartbeat_timeout_s
     )
     found = [await reaper.tick()]
     for seconds in (USUAL.heartbeat_timeout_s, 95.0, 1.0):
@@ -72,4 +76,4 @@ async def test_a_worker_is_not_silent_before_three_and_a_half_of_its_own_beats(
 ) -> None:
     record = msgspec.structs.replace(slow, silent_s=silent_s)
 
-    assert state_of(record, USUAL) == state
+    assert get_worker_state(record, USUAL) == state

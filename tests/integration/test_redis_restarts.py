@@ -7,10 +7,10 @@ import pytest
 
 from runnel.app.private_servers.redis import RedisServer
 from runnel.backends.redis.backend import RedisBackend
-from runnel.engine.clock import RealClock, RealIds
+from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.errors import FencedError, InputError, StoreError
 from runnel.ports.store import Commit, Lease, Store
-from runnel.testing.conformance.suite import ROOT, message, task, token
+from runnel.testing.conformance.suite import ROOT_ID, make_message, make_task, make_token
 
 CALLS: dict[str, Callable[[Store, Lease], Awaitable[object]]] = {
     "renew": lambda store, lease: store.renew(lease),
@@ -31,7 +31,7 @@ async def backend(own_redis: RedisServer) -> AsyncIterator[RedisBackend]:
 
 async def open_backend(own_redis: RedisServer, partitions: int | None = 1) -> RedisBackend:
     return await RedisBackend.open(
-        own_redis.url, clock=RealClock(), ids=RealIds(), partitions=partitions
+        own_redis.url, clock=RealClock(), ids=RandomIdGenerator(), partitions=partitions
     )
 
 
@@ -63,7 +63,7 @@ async def test_a_lease_of_before_a_restart_is_refused(
 async def test_a_lease_of_before_a_restart_can_be_given_back_and_taken_anew(
     own_redis: RedisServer, backend: RedisBackend
 ) -> None:
-    await backend.mailbox.send([message("a")])
+    await backend.mailbox.send([make_message("a")])
     lease = await backend.store.acquire(0, "one")
     own_redis.restart()
     await until_it_answers(backend)
@@ -72,7 +72,7 @@ async def test_a_lease_of_before_a_restart_can_be_given_back_and_taken_anew(
     current = await backend.store.acquire(0, "two")
 
     entries = await backend.store.read_inbox(current, limit=9, wait_s=1)
-    assert [entry.command for entry in entries] == [message("a")]
+    assert [entry.command for entry in entries] == [make_message("a")]
     await backend.store.commit(current, Commit(sequence=1, consumed=entries[0].position))
 
 
@@ -84,11 +84,11 @@ async def test_every_call_to_a_server_that_is_gone_is_a_store_error(
 
     calls = [call(backend.store, lease) for call in CALLS.values()]
     calls += [
-        backend.mailbox.send([message("a")]),
+        backend.mailbox.send([make_message("a")]),
         backend.tasks.claim("w", None, limit=1, wait_s=1),
         backend.tasks.wait_dropped("w", wait_s=1),
         backend.blobs.get("x"),
-        backend.archive.get_header(ROOT),
+        backend.archive.get_header(ROOT_ID),
     ]
     answers = await asyncio.gather(*calls, return_exceptions=True)
 
@@ -99,16 +99,16 @@ async def test_scripts_that_the_server_has_forgotten_are_loaded_again(
     backend: RedisBackend,
 ) -> None:
     lease = await backend.store.acquire(0, "one")
-    await backend.lines.call("SCRIPT", "FLUSH")
+    await backend.pool.call("SCRIPT", "FLUSH")
 
-    await backend.store.commit(lease, Commit(sequence=1, tasks=[task("a")]))
+    await backend.store.commit(lease, Commit(sequence=1, tasks=[make_task("a")]))
 
     assert len(await backend.tasks.claim("w", None, limit=1, wait_s=0)) == 1
 
 
 async def test_a_partition_that_was_wiped_belongs_to_nobody(backend: RedisBackend) -> None:
     lease = await backend.store.acquire(0, "one")
-    await backend.lines.call("FLUSHALL")
+    await backend.pool.call("FLUSHALL")
 
     with pytest.raises(FencedError):
         await backend.store.commit(lease, Commit(sequence=1))
@@ -124,7 +124,7 @@ async def test_an_answer_that_nobody_waits_for_is_not_taken_for_another(
     for turns in range(12):
         async with asyncio.TaskGroup() as group:
             given_up = [
-                group.create_task(backend.store.load(ROOT)),
+                group.create_task(backend.store.load(ROOT_ID)),
                 group.create_task(backend.store.read_inbox(lease, limit=1, wait_s=5)),
                 group.create_task(backend.tasks.claim("w", None, limit=1, wait_s=5)),
             ]
@@ -135,9 +135,9 @@ async def test_an_answer_that_nobody_waits_for_is_not_taken_for_another(
         record = await backend.store.observe(0)
         assert record is not None
         assert record.owner == "one"
-        assert list(await backend.store.load(ROOT)) == []
+        assert list(await backend.store.load(ROOT_ID)) == []
 
-    await backend.mailbox.send([message("a")])
+    await backend.mailbox.send([make_message("a")])
     assert len(await backend.store.read_inbox(lease, limit=9, wait_s=5)) == 1
 
 
@@ -149,7 +149,7 @@ async def test_many_who_wait_do_not_keep_a_call_waiting(backend: RedisBackend) -
             group.create_task(backend.tasks.claim(f"w{number}", None, limit=1, wait_s=30))
             for number in range(40)
         ]
-        tasks = [task(f"t{number}") for number in range(40)]
+        tasks = [make_task(f"t{number}") for number in range(40)]
         await backend.store.commit(lease, Commit(sequence=1, tasks=tasks))
 
     claimed = sorted(each.token.node_id for claim in waiting for each in claim.result())
@@ -160,7 +160,7 @@ async def test_a_claim_whose_answer_is_lost_is_given_up_after_two_beats(
     backend: RedisBackend,
 ) -> None:
     lease = await backend.store.acquire(0, "one")
-    await backend.store.commit(lease, Commit(sequence=1, tasks=[task("a")]))
+    await backend.store.commit(lease, Commit(sequence=1, tasks=[make_task("a")]))
     await backend.tasks.claim("w", None, limit=1, wait_s=0)
 
     for _ in range(2):
@@ -168,7 +168,7 @@ async def test_a_claim_whose_answer_is_lost_is_given_up_after_two_beats(
 
     entries = await backend.store.read_inbox(lease, limit=9, wait_s=0)
     assert [type(entry.command).__name__ for entry in entries] == ["TaskLost"]
-    assert list(await backend.store.unknown_tasks(0, [token("a")])) == []
+    assert list(await backend.store.unknown_tasks(0, [make_token("a")])) == []
 
 
 async def test_the_number_of_partitions_is_fixed(
@@ -185,4 +185,4 @@ async def test_the_number_of_partitions_is_fixed(
 @pytest.mark.parametrize("url", ["localhost", "http://localhost", "redis://host:x"])
 async def test_a_url_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(InputError, match="expected the URL"):
-        await RedisBackend.open(url, clock=RealClock(), ids=RealIds())
+        await RedisBackend.open(url, clock=RealClock(), ids=RandomIdGenerator())

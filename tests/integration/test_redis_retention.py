@@ -13,21 +13,21 @@ from runnel.backends.redis.backend import RedisBackend
 from runnel.backends.redis.retention import RedisRetention
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
-from runnel.engine.clock import RealClock, RealIds
+from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.errors import NotFoundError
 from runnel.ports.archive import ExecutionFilter
-from runnel.ports.store import Commit, Header, History, Lease
-from runnel.testing.conformance.suite import header
-from tests.redis_server import empty
+from runnel.ports.store import Commit, ExecutionHeader, HistoryRecord, Lease
+from runnel.testing.conformance.suite import make_header
+from tests.redis_server import flush_server
 
 S = ExecutionState
 
 
 @pytest.fixture
 async def backend(shared_redis: RedisServer) -> AsyncIterator[RedisBackend]:
-    empty(shared_redis)
+    flush_server(shared_redis)
     opened = await RedisBackend.open(
-        shared_redis.url, clock=RealClock(), ids=RealIds(), partitions=2
+        shared_redis.url, clock=RealClock(), ids=RandomIdGenerator(), partitions=2
     )
     yield opened
     await opened.close()
@@ -41,13 +41,13 @@ class Kept:
         self._leases: dict[int, Lease] = {}
         self._sequences: dict[int, int] = {}
 
-    async def write(self, *headers: Header) -> None:
+    async def write(self, *headers: ExecutionHeader) -> None:
         for each in headers:
             number = await self.backend.store.route(each.execution_id)
             if number not in self._leases:
                 self._leases[number] = await self.backend.store.acquire(number, "one")
             self._sequences[number] = self._sequences.get(number, 0) + 1
-            history = History(aggregate_id=each.execution_id, entry=b"entry")
+            history = HistoryRecord(aggregate_id=each.execution_id, entry=b"entry")
             await self.backend.store.commit(
                 self._leases[number],
                 Commit(
@@ -65,8 +65,8 @@ class Kept:
 
 def ended(
     id_: str, *, at: float = 10.0, state: ExecutionState = S.COMPLETED, parent: str | None = None
-) -> Header:
-    return structs.replace(header(id_, state=state, parent=parent), finished_at=at)
+) -> ExecutionHeader:
+    return structs.replace(make_header(id_, state=state, parent=parent), finished_at=at)
 
 
 @pytest.fixture
@@ -76,14 +76,18 @@ def kept(backend: RedisBackend) -> Kept:
 
 @pytest.fixture
 def retention(backend: RedisBackend) -> RedisRetention:
-    return RedisRetention(backend.lines, backend.keys, backend.layout)
+    return RedisRetention(backend.pool, backend.keys, backend.layout)
 
 
 async def test_what_ended_so_and_long_enough_ago_is_deleted(
     kept: Kept, retention: RedisRetention
 ) -> None:
     await kept.write(
-        ended("x1"), ended("x2", at=99.0), ended("x3", state=S.FAILED), header("x4"), ended("x10")
+        ended("x1"),
+        ended("x2", at=99.0),
+        ended("x3", state=S.FAILED),
+        make_header("x4"),
+        ended("x10"),
     )
 
     deleted = await retention.delete_finished(S.COMPLETED, before=50.0, limit=9)
@@ -111,7 +115,7 @@ async def test_a_tree_is_deleted_whole_and_not_while_a_part_of_it_runs(
     kept: Kept, retention: RedisRetention
 ) -> None:
     await kept.write(ended("x1"), ended("x1.a.1", parent="x1"))
-    await kept.write(ended("x2"), header("x2.a.1", parent="x2"), ended("x20"))
+    await kept.write(ended("x2"), make_header("x2.a.1", parent="x2"), ended("x20"))
 
     deleted = await retention.delete_finished(S.COMPLETED, before=50.0, limit=9)
 
@@ -122,8 +126,8 @@ async def test_a_tree_is_deleted_whole_and_not_while_a_part_of_it_runs(
 async def test_those_that_stay_do_not_hide_others_behind_them(
     kept: Kept, retention: RedisRetention, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "PAGE", 3)
-    old = [header(f"x{number}", created_at=1.0) for number in range(10, 20)]
+    monkeypatch.setattr(module, "PAGE_SIZE", 3)
+    old = [make_header(f"x{number}", created_at=1.0) for number in range(10, 20)]
     tree = [ended(f"x3.{number}", parent="x3") for number in range(8)]
     await kept.write(*old, ended("x3"), *tree, ended("x4"))
 
@@ -137,14 +141,14 @@ async def test_one_that_changed_since_it_was_looked_at_stays(
     kept: Kept, retention: RedisRetention, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await kept.write(ended("x1"))
-    run = kept.backend.lines.run
+    run = kept.backend.pool.run_script
 
     async def after_a_change(*args: object, **named: object) -> object:
         monkeypatch.undo()
-        await kept.write(header("x1"))
+        await kept.write(make_header("x1"))
         return await run(*args, **named)  # type: ignore[arg-type]  # handed on as they came
 
-    monkeypatch.setattr(kept.backend.lines, "run", after_a_change)
+    monkeypatch.setattr(kept.backend.pool, "run_script", after_a_change)
     deleted = await retention.delete_finished(S.COMPLETED, before=50.0, limit=9)
 
     assert deleted == 0
@@ -154,12 +158,12 @@ async def test_one_that_changed_since_it_was_looked_at_stays(
 async def test_blobs_of_no_execution_are_deleted_once_nobody_has_touched_them_for_long(
     kept: Kept, retention: RedisRetention, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "PAGE", 2)
-    await kept.write(header("x1"), header("x3"))
+    monkeypatch.setattr(module, "PAGE_SIZE", 2)
+    await kept.write(make_header("x1"), make_header("x3"))
     for key in ("x0/a", "x1.a/b.1/out", "x2/a", "x2.b/a", "x30/a"):
         await kept.backend.blobs.put(key, b"large")
 
-    counts = [await retention.delete_ownerless(idle_s=each) for each in (3_600, 0, 0)]
+    counts = [await retention.delete_orphaned_blobs(idle_s=each) for each in (3_600, 0, 0)]
 
     assert counts == [0, 4, 0]
     assert await kept.backend.blobs.delete("") == 3
@@ -169,17 +173,17 @@ async def test_a_list_goes_on_while_what_is_on_it_is_deleted(
     kept: Kept, retention: RedisRetention, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await kept.write(ended("x1"), ended("x2", state=S.FAILED), ended("x3"))
-    monkeypatch.setattr(archive, "PAGE", 1)
-    run = kept.backend.lines.run
+    monkeypatch.setattr(archive, "PAGE_SIZE", 1)
+    run = kept.backend.pool.run_script
 
     async def delete_after_the_first(*args: Any, **how: Any) -> Any:
         found = await run(*args, **how)
         if args[0] == "list_headers":
-            monkeypatch.setattr(kept.backend.lines, "run", run)
+            monkeypatch.setattr(kept.backend.pool, "run_script", run)
             await retention.delete_finished(S.COMPLETED, before=1e10, limit=9)
         return found
 
-    monkeypatch.setattr(kept.backend.lines, "run", delete_after_the_first)
+    monkeypatch.setattr(kept.backend.pool, "run_script", delete_after_the_first)
 
     assert await kept.left() == ["x2", "x3"]
     assert await kept.left() == ["x2"]

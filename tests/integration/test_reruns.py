@@ -14,49 +14,49 @@ from runnel.app.private_servers.redis import RedisServer
 from runnel.backends.redis.mailbox import RedisMailbox
 from runnel.backends.sqlite.backend import SqliteBackend
 from runnel.client import reruns
-from runnel.client.reruns import PART_BYTES, Rerun
+from runnel.client.reruns import PART_BYTES_MAX, RerunSpec
 from runnel.core.commands import Command
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.core.workflow import RetryPolicy, Workflow
 from runnel.errors import InputError, NotFoundError, StoreError, WrongStateError
 from runnel.ports.archive import ExecutionFilter
-from tests.archived import archived_engine
-from tests.driver import node, workflow
-from tests.engines import DEADLINE_S, Work, end_of, open_engine, run_to_end
+from tests.archived import open_archived_engine
+from tests.driver import make_node, make_workflow
+from tests.engines import DEADLINE_S, WorkHandler, open_engine, run_to_end, wait_for_end
 from tests.integration.test_scenarios import engine, work
 
 __all__ = ["engine", "work"]
 
 ONCE = RetryPolicy(max_retries=0)
 LARGE = "l" * 300_000
-PIPELINE = workflow(
-    node("fetch", handler="input"),
-    node("parse", "fetch", config={"text": "{{ fetch.text }}"}),
-    node("store", "parse", config={"size": "{{ parse.text | length }}"}, retry=ONCE),
-    node("tell", "store"),
+PIPELINE = make_workflow(
+    make_node("fetch", handler="input"),
+    make_node("parse", "fetch", config={"text": "{{ fetch.text }}"}),
+    make_node("store", "parse", config={"size": "{{ parse.text | length }}"}, retry=ONCE),
+    make_node("tell", "store"),
 )
 
 
 async def failed(
-    engine: Engine, work: Work, definition: Workflow = PIPELINE, *, text: str = "some"
+    engine: Engine, work: WorkHandler, definition: Workflow = PIPELINE, *, text: str = "some"
 ) -> ExecutionId:
     work.failures["store"] = [ValueError("the disk is full")]
     execution_id = await engine.client.submit(definition, {"text": text}, labels={"team": "x"})
-    assert (await end_of(engine, execution_id)).status == "FAILED"
+    assert (await wait_for_end(engine, execution_id)).status == "FAILED"
     work.calls.clear()
     return execution_id
 
 
 @pytest.mark.parametrize("text", ["some", LARGE], ids=["small", "large"])
 async def test_a_rerun_runs_what_failed_and_what_is_behind_it(
-    engine: Engine, work: Work, text: str
+    engine: Engine, work: WorkHandler, text: str
 ) -> None:
     former = await failed(engine, work, text=text)
 
     again = await engine.client.rerun(former)
 
-    view = await end_of(engine, again)
+    view = await wait_for_end(engine, again)
     assert (view.status, view.output) == ("COMPLETED", {"store": {"size": len(text)}})
     assert work.calls == ["store", "tell"]
     assert (view.rerun_of, view.labels["team"]) == (former, "x")
@@ -67,108 +67,120 @@ async def test_a_rerun_runs_what_failed_and_what_is_behind_it(
 
 
 async def test_a_completed_execution_is_run_whole_or_from_a_node(
-    engine: Engine, work: Work
+    engine: Engine, work: WorkHandler
 ) -> None:
     first = await run_to_end(engine, PIPELINE, {"text": "some"})
     former = ExecutionId(first.execution_id)
     work.calls.clear()
 
-    whole = await end_of(engine, await engine.client.rerun(former))
+    whole = await wait_for_end(engine, await engine.client.rerun(former))
     calls, work.calls = work.calls, []
-    part = await end_of(engine, await engine.client.rerun(former, Rerun(again=["store"])))
+    part = await wait_for_end(engine, await engine.client.rerun(former, RerunSpec(again=["store"])))
 
     assert (calls, work.calls) == (["parse", "store", "tell"], ["store", "tell"])
     assert first.output == whole.output == part.output
 
 
 async def test_another_input_runs_everything_unless_told_otherwise(
-    engine: Engine, work: Work
+    engine: Engine, work: WorkHandler
 ) -> None:
     former = await failed(engine, work)
 
-    whole = await end_of(engine, await engine.client.rerun(former, input_={"text": "longer text"}))
+    whole = await wait_for_end(
+        engine, await engine.client.rerun(former, input_={"text": "longer text"})
+    )
     calls, work.calls = work.calls, []
-    part = await end_of(
+    part = await wait_for_end(
         engine,
-        await engine.client.rerun(former, Rerun(is_whole=False), input_={"text": "longer text"}),
+        await engine.client.rerun(
+            former, RerunSpec(is_whole=False), input_={"text": "longer text"}
+        ),
     )
 
     assert (calls, work.calls) == (["parse", "store", "tell"], ["store", "tell"])
     assert (whole.output, part.output) == ({"store": {"size": 11}}, {"store": {"size": 4}})
 
 
-async def test_the_newest_version_runs_what_it_has_changed(engine: Engine, work: Work) -> None:
+async def test_the_newest_version_runs_what_it_has_changed(
+    engine: Engine, work: WorkHandler
+) -> None:
     former = await failed(engine, work)
-    changed = workflow(
+    changed = make_workflow(
         *PIPELINE.nodes[:2],
-        node("store", "parse", config={"twice": "{{ parse.text }}{{ parse.text }}"}, retry=ONCE),
-        node("tell", "store"),
+        make_node(
+            "store", "parse", config={"twice": "{{ parse.text }}{{ parse.text }}"}, retry=ONCE
+        ),
+        make_node("tell", "store"),
     )
     await run_to_end(engine, changed, {"text": "other"})
     work.calls.clear()
 
-    view = await end_of(engine, await engine.client.rerun(former, Rerun(is_newest=True)))
+    view = await wait_for_end(engine, await engine.client.rerun(former, RerunSpec(is_newest=True)))
 
     assert (view.version, view.output) == (2, {"store": {"twice": "somesome"}})
     assert work.calls == ["store", "tell"]
 
 
-async def test_a_config_is_replaced_for_this_rerun_only(engine: Engine, work: Work) -> None:
+async def test_a_config_is_replaced_for_this_rerun_only(engine: Engine, work: WorkHandler) -> None:
     former = await failed(engine, work)
-    edited = Rerun(configs={"store": {"text": "{{ fetch.text }}!"}})
+    edited = RerunSpec(configs={"store": {"text": "{{ fetch.text }}!"}})
 
     again = await engine.client.rerun(former, edited)
 
-    view = await end_of(engine, again)
+    view = await wait_for_end(engine, again)
     assert (view.version, view.output) == (1, {"store": {"text": "some!"}})
-    whole = await end_of(engine, await engine.client.rerun(again))
+    whole = await wait_for_end(engine, await engine.client.rerun(again))
     assert whole.output == {"store": {"size": 4}}
 
 
-async def test_a_rerun_of_a_rerun_takes_over_what_both_settled(engine: Engine, work: Work) -> None:
+async def test_a_rerun_of_a_rerun_takes_over_what_both_settled(
+    engine: Engine, work: WorkHandler
+) -> None:
     former = await failed(engine, work, text=LARGE)
     work.failures["tell"] = [ValueError("nobody listens")]
-    second = await engine.client.rerun(former, Rerun(again=["store"]))
-    assert (await end_of(engine, second)).status == "FAILED"
+    second = await engine.client.rerun(former, RerunSpec(again=["store"]))
+    assert (await wait_for_end(engine, second)).status == "FAILED"
     work.calls.clear()
 
-    view = await end_of(engine, await engine.client.rerun(second))
+    view = await wait_for_end(engine, await engine.client.rerun(second))
 
     assert (view.status, work.calls) == ("COMPLETED", ["tell"])
 
 
-async def test_only_items_that_did_not_complete_run_again(engine: Engine, work: Work) -> None:
-    definition = workflow(
-        node("list", handler="input"),
-        node("each", "list", for_each="list.items", config={"n": "{{ item }}"}, retry=ONCE),
+async def test_only_items_that_did_not_complete_run_again(
+    engine: Engine, work: WorkHandler
+) -> None:
+    definition = make_workflow(
+        make_node("list", handler="input"),
+        make_node("each", "list", for_each="list.items", config={"n": "{{ item }}"}, retry=ONCE),
         max_concurrency=1,
     )
     work.failures["each"] = [*[None] * 12, ValueError("no")]
     execution_id = await engine.client.submit(definition, {"items": list(range(20))})
-    assert (await end_of(engine, execution_id)).status == "FAILED"
+    assert (await wait_for_end(engine, execution_id)).status == "FAILED"
     work.calls.clear()
 
-    view = await end_of(engine, await engine.client.rerun(execution_id))
+    view = await wait_for_end(engine, await engine.client.rerun(execution_id))
 
     assert view.output == [{"n": number} for number in range(20)]
     assert len(work.calls) == 20 - 12
 
 
-async def test_large_graphs_are_taken_over_in_parts(engine: Engine, work: Work) -> None:
+async def test_large_graphs_are_taken_over_in_parts(engine: Engine, work: WorkHandler) -> None:
     count = 40
     texts = [
-        node(f"n{number}", config={"text": str(number % 10) * (PART_BYTES // 20)})
+        make_node(f"n{number}", config={"text": str(number % 10) * (PART_BYTES_MAX // 20)})
         for number in range(count)
     ]
-    last = node("last", *(each.id for each in texts), config={"ok": True}, retry=ONCE)
+    last = make_node("last", *(each.id for each in texts), config={"ok": True}, retry=ONCE)
     work.failures["last"] = [ValueError("no")]
-    former = await engine.client.submit(workflow(*texts, last))
-    assert (await end_of(engine, former)).status == "FAILED"
+    former = await engine.client.submit(make_workflow(*texts, last))
+    assert (await wait_for_end(engine, former)).status == "FAILED"
     work.calls.clear()
 
     again = await engine.client.rerun(former)
 
-    assert (await end_of(engine, again)).status == "COMPLETED"
+    assert (await wait_for_end(engine, again)).status == "COMPLETED"
     assert work.calls == ["last"]
     events = [each.event for each in await engine.client.history(again)]
     assert events.count("NodesTaken") > 2
@@ -177,19 +189,19 @@ async def test_large_graphs_are_taken_over_in_parts(engine: Engine, work: Work) 
 @pytest.mark.parametrize(
     ("wanted", "problem"),
     [
-        (Rerun(again=["stor"]), r"has no node 'stor' \(did you mean 'store'\?\)"),
-        (Rerun(configs={"nope": {}}), "has no node 'nope'; there are: 'fetch'"),
-        (Rerun(configs={"store": 3}), "node 'store': expected a config"),
+        (RerunSpec(again=["stor"]), r"has no node 'stor' \(did you mean 'store'\?\)"),
+        (RerunSpec(configs={"nope": {}}), "has no node 'nope'; there are: 'fetch'"),
+        (RerunSpec(configs={"store": 3}), "node 'store': expected a config"),
         (
-            Rerun(configs={"store": {"x": "{{ tell.y }}"}}),
+            RerunSpec(configs={"store": {"x": "{{ tell.y }}"}}),
             "config refers to 'tell.y'",
         ),
     ],
 )
 async def test_what_can_not_be_rerun_so_is_refused(
-    tmp_path: Path, wanted: Rerun, problem: str
+    tmp_path: Path, wanted: RerunSpec, problem: str
 ) -> None:
-    work = Work()
+    work = WorkHandler()
     async with open_engine("memory", tmp_path, work) as engine:
         former = await failed(engine, work)
 
@@ -198,9 +210,9 @@ async def test_what_can_not_be_rerun_so_is_refused(
 
 
 async def test_only_finished_roots_can_be_rerun(tmp_path: Path) -> None:
-    work = Work()
-    child = workflow(node("x", retry=ONCE))
-    parent = workflow(node("w", handler="workflow", child=child))
+    work = WorkHandler()
+    child = make_workflow(make_node("x", retry=ONCE))
+    parent = make_workflow(make_node("w", handler="workflow", child=child))
     async with open_engine("memory", tmp_path, work) as engine:
         gate = work.gate("x")
         running = await engine.client.submit(parent)
@@ -209,7 +221,7 @@ async def test_only_finished_roots_can_be_rerun(tmp_path: Path) -> None:
         with pytest.raises(WrongStateError, match="is RUNNING, only a finished one"):
             await engine.client.rerun(running)
         gate.set()
-        await end_of(engine, running)
+        await wait_for_end(engine, running)
         child_id = ExecutionId(f"{running}.w.1")
         with pytest.raises(WrongStateError, match=f"child of {running}: rerun that one"):
             await engine.client.rerun(child_id)
@@ -218,7 +230,7 @@ async def test_only_finished_roots_can_be_rerun(tmp_path: Path) -> None:
 
 
 async def test_a_rerun_needs_nothing_of_the_execution_before_it(tmp_path: Path) -> None:
-    work = Work()
+    work = WorkHandler()
     async with open_engine("sqlite", tmp_path, work) as engine:
         former = await failed(engine, work, text=LARGE)
         gate = work.gate("store")
@@ -231,7 +243,7 @@ async def test_a_rerun_needs_nothing_of_the_execution_before_it(tmp_path: Path) 
         )
         gate.set()
 
-        view = await end_of(engine, again)
+        view = await wait_for_end(engine, again)
         assert (deleted, view.status) == (1, "COMPLETED")
         assert view.nodes["parse"].output == {"text": LARGE}
         assert view.input == {"text": LARGE}
@@ -240,8 +252,8 @@ async def test_a_rerun_needs_nothing_of_the_execution_before_it(tmp_path: Path) 
 async def test_what_only_the_archive_has_is_brought_to_where_workers_can_read_it(
     shared_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
-    work = Work()
-    async with archived_engine(shared_redis, shared_postgres, work, keep_s=0.1) as archived:
+    work = WorkHandler()
+    async with open_archived_engine(shared_redis, shared_postgres, work, keep_s=0.1) as archived:
         former = await failed(archived.engine, work, text=LARGE)
         async with asyncio.timeout(DEADLINE_S):
             while await archived.backend.redis.archive.get_header(former) is not None:
@@ -256,7 +268,7 @@ async def test_what_only_the_archive_has_is_brought_to_where_workers_can_read_it
         keys = [value.blob for value in values if value is not None and value.blob is not None]
         contents = [await archived.backend.hot_blobs.get(key) for key in keys]
         gate.set()
-        assert (await end_of(archived.engine, again)).status == "COMPLETED"
+        assert (await wait_for_end(archived.engine, again)).status == "COMPLETED"
     assert len(contents) == 3
     assert all(len(content) > len(LARGE) for content in contents)
 
@@ -265,9 +277,9 @@ async def test_a_rerun_begins_once_it_has_been_told_all_that_it_takes_over(
     shared_redis: RedisServer, shared_postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Redis can't be reached for a moment, while the second of three messages is sent."""
-    monkeypatch.setattr(reruns, "PART_BLOB_BYTES", len(LARGE))
-    work = Work()
-    async with archived_engine(shared_redis, shared_postgres, work, resend_s=0.2) as archived:
+    monkeypatch.setattr(reruns, "PART_BLOB_BYTES_MAX", len(LARGE))
+    work = WorkHandler()
+    async with open_archived_engine(shared_redis, shared_postgres, work, resend_s=0.2) as archived:
         former = await failed(archived.engine, work, text=LARGE)
         deliver, sent = RedisMailbox.deliver, count(1)
 
@@ -282,6 +294,6 @@ async def test_a_rerun_begins_once_it_has_been_told_all_that_it_takes_over(
 
         again = await archived.client.rerun(former)
 
-        assert (await end_of(archived.engine, again)).status == "COMPLETED"
+        assert (await wait_for_end(archived.engine, again)).status == "COMPLETED"
         assert next(sent) == 4
         assert work.calls == ["store", "tell"]

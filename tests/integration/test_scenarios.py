@@ -7,39 +7,46 @@ import pytest
 
 from runnel.app.engine import Engine
 from runnel.core.workflow import OnFailure, RateLimit, RetryPolicy, RunWhen, Workflow
-from tests.archived import archived_engine
-from tests.driver import node, workflow
-from tests.engines import Work, empty_redis, end_of, open_engine, run_to_end, states
+from tests.archived import open_archived_engine
+from tests.driver import make_node, make_workflow
+from tests.engines import (
+    WorkHandler,
+    flush_redis,
+    get_node_states,
+    open_engine,
+    run_to_end,
+    wait_for_end,
+)
 
 QUICK = RetryPolicy(max_retries=2, initial_delay=0.01, jitter=False)
 
 
 @pytest.fixture
-def work() -> Work:
-    return Work()
+def work() -> WorkHandler:
+    return WorkHandler()
 
 
 @pytest.fixture(params=["memory", "sqlite", "redis", "redis and postgres"])
 async def engine(
-    request: pytest.FixtureRequest, tmp_path: Path, work: Work
+    request: pytest.FixtureRequest, tmp_path: Path, work: WorkHandler
 ) -> AsyncIterator[Engine]:
     kind = str(request.param)
     if kind == "redis and postgres":
         redis = request.getfixturevalue("shared_redis")
         postgres = request.getfixturevalue("shared_postgres")
-        async with archived_engine(redis, postgres, work) as archived:
+        async with open_archived_engine(redis, postgres, work) as archived:
             yield archived.engine
         return
-    url = empty_redis(request) if kind == "redis" else None
+    url = flush_redis(request) if kind == "redis" else None
     async with open_engine(kind, tmp_path, work, redis_url=url) as opened:
         yield opened
 
 
 async def test_a_linear_chain_passes_its_data_on(engine: Engine) -> None:
-    definition = workflow(
-        node("a", handler="input"),
-        node("b", "a", config={"twice": ["{{ a.x }}", "{{ a.x }}"]}),
-        node("c", "b", config={"text": "got {{ b.twice[1] }} of {{ input.x }}"}),
+    definition = make_workflow(
+        make_node("a", handler="input"),
+        make_node("b", "a", config={"twice": ["{{ a.x }}", "{{ a.x }}"]}),
+        make_node("c", "b", config={"text": "got {{ b.twice[1] }} of {{ input.x }}"}),
     )
 
     view = await run_to_end(engine, definition, {"x": 7})
@@ -48,12 +55,14 @@ async def test_a_linear_chain_passes_its_data_on(engine: Engine) -> None:
     assert view.output == {"text": "got 7 of 7"}
 
 
-async def test_a_fan_in_gets_the_outputs_of_all_its_parents(engine: Engine, work: Work) -> None:
-    definition = workflow(
-        node("a"),
-        node("b", "a", config={"v": 1}),
-        node("c", "a", config={"v": 2}),
-        node("d", "b", "c"),
+async def test_a_fan_in_gets_the_outputs_of_all_its_parents(
+    engine: Engine, work: WorkHandler
+) -> None:
+    definition = make_workflow(
+        make_node("a"),
+        make_node("b", "a", config={"v": 1}),
+        make_node("c", "a", config={"v": 2}),
+        make_node("d", "b", "c"),
     )
 
     view = await run_to_end(engine, definition)
@@ -63,12 +72,12 @@ async def test_a_fan_in_gets_the_outputs_of_all_its_parents(engine: Engine, work
 
 
 def document_pipeline(**fields: object) -> Workflow:
-    return workflow(
-        node("extract"),
-        node("save_parquet", "extract"),
-        node("save_json", "extract"),
-        node("record_metrics", "extract", condition="extract is defined"),
-        node("create_review", "save_parquet", "save_json"),
+    return make_workflow(
+        make_node("extract"),
+        make_node("save_parquet", "extract"),
+        make_node("save_json", "extract"),
+        make_node("record_metrics", "extract", condition="extract is defined"),
+        make_node("create_review", "save_parquet", "save_json"),
         on_failure=OnFailure.CONTINUE,
         **fields,
     )
@@ -92,40 +101,46 @@ def document_pipeline(**fields: object) -> Workflow:
     ],
 )
 async def test_the_document_pipeline_in_its_failure_variants(
-    engine: Engine, work: Work, failing: str, wanted: str
+    engine: Engine, work: WorkHandler, failing: str, wanted: str
 ) -> None:
     work.failures[failing] = [ValueError("bad document")]
 
     view = await run_to_end(engine, document_pipeline())
 
-    assert " ".join(states(view).values()) == wanted
+    assert " ".join(get_node_states(view).values()) == wanted
     assert view.status == "FAILED"
 
 
-async def test_a_retry_succeeds_in_the_end(engine: Engine, work: Work) -> None:
+async def test_a_retry_succeeds_in_the_end(engine: Engine, work: WorkHandler) -> None:
     work.failures["a"] = [ConnectionError("refused"), TimeoutError("slow")]
 
-    view = await run_to_end(engine, workflow(node("a", retry=QUICK)))
+    view = await run_to_end(engine, make_workflow(make_node("a", retry=QUICK)))
 
     assert view.status == "COMPLETED"
     assert view.nodes["a"].attempts == 3
 
 
-async def test_retries_that_are_used_up_fail_the_execution(engine: Engine, work: Work) -> None:
+async def test_retries_that_are_used_up_fail_the_execution(
+    engine: Engine, work: WorkHandler
+) -> None:
     work.failures["a"] = [ConnectionError("refused") for _ in range(9)]
 
-    view = await run_to_end(engine, workflow(node("a", retry=QUICK), node("b", "a")))
+    view = await run_to_end(engine, make_workflow(make_node("a", retry=QUICK), make_node("b", "a")))
 
-    assert states(view) == {"a": "FAILED", "b": "CANCELLED"}
+    assert get_node_states(view) == {"a": "FAILED", "b": "CANCELLED"}
     assert work.calls == ["a", "a", "a"]
     assert "ConnectionError: refused" in (view.error or "")
 
 
-async def test_a_task_over_its_time_is_stopped_and_retried(engine: Engine, work: Work) -> None:
+async def test_a_task_over_its_time_is_stopped_and_retried(
+    engine: Engine, work: WorkHandler
+) -> None:
     work.gate("a")
     policy = RetryPolicy(max_retries=1, initial_delay=0.01)
 
-    view = await run_to_end(engine, workflow(node("a", timeout_seconds=0.05, retry=policy)))
+    view = await run_to_end(
+        engine, make_workflow(make_node("a", timeout_seconds=0.05, retry=policy))
+    )
 
     assert view.status == "FAILED"
     assert "timeout of 0.05 s" in (view.nodes["a"].error or "")
@@ -134,27 +149,27 @@ async def test_a_task_over_its_time_is_stopped_and_retried(engine: Engine, work:
 
 
 async def test_cancelling_reaches_the_running_code_and_clean_up_follows(
-    engine: Engine, work: Work
+    engine: Engine, work: WorkHandler
 ) -> None:
     work.gate("a")
-    definition = workflow(
-        node("a"), node("b", "a"), node("tidy", "a", run_when=RunWhen.ALL_SETTLED)
+    definition = make_workflow(
+        make_node("a"), make_node("b", "a"), make_node("tidy", "a", run_when=RunWhen.ALL_SETTLED)
     )
     execution_id = await engine.client.submit(definition)
     await work.entered["a"].wait()
 
     await engine.client.cancel(execution_id, reason="no more")
-    view = await end_of(engine, execution_id)
+    view = await wait_for_end(engine, execution_id)
 
-    assert states(view) == {"a": "CANCELLED", "b": "CANCELLED", "tidy": "COMPLETED"}
+    assert get_node_states(view) == {"a": "CANCELLED", "b": "CANCELLED", "tidy": "COMPLETED"}
     assert view.status == "CANCELLED"
     assert work.cancelled == ["a"]
 
 
 async def test_a_map_over_a_list_known_only_now(engine: Engine) -> None:
-    definition = workflow(
-        node("list", config={"items": "{{ input.items }}"}),
-        node("each", "list", for_each="list.items", config={"n": "{{ item }}"}),
+    definition = make_workflow(
+        make_node("list", config={"items": "{{ input.items }}"}),
+        make_node("each", "list", for_each="list.items", config={"n": "{{ item }}"}),
     )
 
     view = await run_to_end(engine, definition, {"items": list(range(50))})
@@ -164,33 +179,35 @@ async def test_a_map_over_a_list_known_only_now(engine: Engine) -> None:
 
 
 async def test_a_child_workflow_runs_as_an_execution_of_its_own(engine: Engine) -> None:
-    child = Workflow(name="child", nodes=(node("c", config={"got": "{{ input.n }}"}),))
-    parent = node("sub", handler="workflow", config={"input": {"n": "{{ input.k }}"}}, child=child)
+    child = Workflow(name="child", nodes=(make_node("c", config={"got": "{{ input.n }}"}),))
+    parent = make_node(
+        "sub", handler="workflow", config={"input": {"n": "{{ input.k }}"}}, child=child
+    )
 
-    view = await run_to_end(engine, workflow(parent), {"k": 3})
+    view = await run_to_end(engine, make_workflow(parent), {"k": 3})
 
     assert view.output == {"got": 3}
 
 
 async def test_a_sleep_and_an_approval(engine: Engine) -> None:
-    definition = workflow(
-        node("nap", handler="sleep", config={"seconds": 0.02}),
-        node("ok", "nap", handler="wait_for_signal", config={"signal": "approve"}),
-        node("after", "ok"),
+    definition = make_workflow(
+        make_node("nap", handler="sleep", config={"seconds": 0.02}),
+        make_node("ok", "nap", handler="wait_for_signal", config={"signal": "approve"}),
+        make_node("after", "ok"),
     )
     execution_id = await engine.client.submit(definition)
 
     await engine.client.signal(execution_id, "approve", {"by": "eve"})
-    view = await end_of(engine, execution_id)
+    view = await wait_for_end(engine, execution_id)
 
     assert view.output == {"ok": {"by": "eve"}}
 
 
 async def test_a_large_output_goes_aside_and_comes_back_whole(engine: Engine) -> None:
     big = "x" * 400_000
-    definition = workflow(
-        node("a", config={"text": big}),
-        node("b", "a", condition="a.text | length > 10", config={"copy": "{{ a.text }}"}),
+    definition = make_workflow(
+        make_node("a", config={"text": big}),
+        make_node("b", "a", condition="a.text | length > 10", config={"copy": "{{ a.text }}"}),
     )
 
     view = await run_to_end(engine, definition)
@@ -198,20 +215,20 @@ async def test_a_large_output_goes_aside_and_comes_back_whole(engine: Engine) ->
     assert view.output == {"copy": big}
 
 
-async def test_a_concurrency_key_is_never_exceeded(engine: Engine, work: Work) -> None:
-    nodes = [node(f"n{i}", concurrency_key="db", concurrency_limit=2) for i in range(12)]
+async def test_a_concurrency_key_is_never_exceeded(engine: Engine, work: WorkHandler) -> None:
+    nodes = [make_node(f"n{i}", concurrency_key="db", concurrency_limit=2) for i in range(12)]
 
-    view = await run_to_end(engine, workflow(*nodes))
+    view = await run_to_end(engine, make_workflow(*nodes))
 
     assert view.status == "COMPLETED"
     assert work.running_most <= 2
 
 
 async def test_a_rate_limit_spreads_the_tasks_of_its_tag(engine: Engine) -> None:
-    nodes = [node(f"n{i}", resource_tag="api") for i in range(6)]
+    nodes = [make_node(f"n{i}", resource_tag="api") for i in range(6)]
     limit = {"api": RateLimit(rate_per_second=50, burst=1)}
 
-    view = await run_to_end(engine, workflow(*nodes, rate_limits=limit))
+    view = await run_to_end(engine, make_workflow(*nodes, rate_limits=limit))
 
     starts = sorted(each.started_at or 0 for each in view.nodes.values())
     assert view.status == "COMPLETED"
@@ -221,27 +238,27 @@ async def test_a_rate_limit_spreads_the_tasks_of_its_tag(engine: Engine) -> None
 async def test_an_unknown_handler_fails_the_node_with_the_names_that_exist(
     engine: Engine,
 ) -> None:
-    view = await run_to_end(engine, workflow(node("a", handler="wrok")))
+    view = await run_to_end(engine, make_workflow(make_node("a", handler="wrok")))
 
     assert view.status == "FAILED"
     assert "no handler registered under 'wrok'" in (view.error or "")
 
 
 async def test_a_held_execution_starts_with_its_trigger(engine: Engine) -> None:
-    definition = workflow(node("a", handler="input"))
+    definition = make_workflow(make_node("a", handler="input"))
     execution_id = await engine.client.submit(definition, is_held=True)
     assert (await engine.client.get(execution_id)).status == "PENDING"
 
     await engine.client.trigger(execution_id, {"k": 1})
 
-    assert (await end_of(engine, execution_id)).output == {"k": 1}
+    assert (await wait_for_end(engine, execution_id)).output == {"k": 1}
 
 
 async def test_what_was_just_submitted_can_be_cancelled_and_seen(engine: Engine) -> None:
     execution_id = await engine.client.submit(
-        workflow(node("s", handler="sleep", config={"seconds": 60}))
+        make_workflow(make_node("s", handler="sleep", config={"seconds": 60}))
     )
 
     await engine.client.cancel(execution_id)
 
-    assert (await end_of(engine, execution_id)).status == "CANCELLED"
+    assert (await wait_for_end(engine, execution_id)).status == "CANCELLED"

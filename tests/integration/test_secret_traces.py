@@ -11,33 +11,33 @@ from runnel.app.engine import Engine
 from runnel.app.private_servers.redis import RedisServer
 from runnel.core.codec import decode_entry
 from runnel.core.workflow import OnFailure, RetryPolicy, Workflow
-from runnel.handlers.permissions import Addresses, Means
-from tests.driver import node, workflow
-from tests.engines import Work, end_of, open_engine, states
-from tests.odd_server import OddServer, answer, json_answer, odd_server
+from runnel.handlers.permissions import AddressPermissions, HandlerEnvironment
+from tests.driver import make_node, make_workflow
+from tests.engines import WorkHandler, get_node_states, open_engine, wait_for_end
+from tests.odd_server import ScriptedServer, make_answer, make_json_answer, open_scripted_server
 
 KEY = b"sk-geheim-0815"
 ONCE = RetryPolicy(max_retries=0)
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[OddServer]:
-    async with odd_server() as server:
+async def server() -> AsyncIterator[ScriptedServer]:
+    async with open_scripted_server() as server:
         yield server
 
 
-def definition(server: OddServer) -> Workflow:
+def definition(server: ScriptedServer) -> Workflow:
     """One call that echoes the key, one that fails with it, one that is given the echo."""
     headers = {"Authorization": "Bearer {{ secrets.api_key }}"}
-    echo = server.says("/echo", json_answer(b'{"you sent": "Bearer %s"}' % KEY))
-    refuse = server.says("/refuse", answer(401, b"bad key " + KEY))
+    echo = server.says("/echo", make_json_answer(b'{"you sent": "Bearer %s"}' % KEY))
+    refuse = server.says("/refuse", make_answer(401, b"bad key " + KEY))
     web: dict[str, Any] = {"handler": "call_external_service", "retry": ONCE}
-    return workflow(
-        node("echo", config={"url": echo, "headers": headers}, **web),
-        node("large", handler="output", config={"x": ["{{ secrets.api_key }}"] * 30_000}),
-        node("refused", config={"url": refuse, "headers": headers}, **web),
-        node("shown", "echo", handler="output", config={"x": "{{ echo.body }}"}),
-        node("missing", handler="output", config={"x": "{{ secrets.other }}"}),
+    return make_workflow(
+        make_node("echo", config={"url": echo, "headers": headers}, **web),
+        make_node("large", handler="output", config={"x": ["{{ secrets.api_key }}"] * 30_000}),
+        make_node("refused", config={"url": refuse, "headers": headers}, **web),
+        make_node("shown", "echo", handler="output", config={"x": "{{ echo.body }}"}),
+        make_node("missing", handler="output", config={"x": "{{ secrets.other }}"}),
         on_failure=OnFailure.CONTINUE,
     )
 
@@ -53,9 +53,9 @@ async def opened(kind: str, folder: Path, redis: RedisServer | None) -> AsyncIte
     async with open_engine(
         kind,
         folder,
-        Work(),
+        WorkHandler(),
         redis_url=url,
-        means=Means(addresses=Addresses(("127.0.0.1",))),
+        means=HandlerEnvironment(addresses=AddressPermissions(("127.0.0.1",))),
         secrets={"api_key": KEY.decode()},
     ) as engine:
         yield engine
@@ -68,12 +68,12 @@ def stored(folder: Path) -> Iterator[bytes]:
 
 
 async def test_a_secret_leaves_no_trace(
-    kind: str, tmp_path: Path, server: OddServer, request: pytest.FixtureRequest
+    kind: str, tmp_path: Path, server: ScriptedServer, request: pytest.FixtureRequest
 ) -> None:
     redis: RedisServer | None = request.getfixturevalue("own_redis") if kind == "redis" else None
     async with opened(kind, tmp_path, redis) as engine:
         execution_id = await engine.client.submit(definition(server))
-        view = await end_of(engine, execution_id)
+        view = await wait_for_end(engine, execution_id)
         history = await engine.backend.archive.load(execution_id)
         large = view.nodes["large"].output
         traces = list(stored(tmp_path if redis is None else redis.save_aof()))
@@ -81,7 +81,7 @@ async def test_a_secret_leaves_no_trace(
     assert [request.headers["authorization"].encode() for request in server.requests] == [
         b"Bearer " + KEY
     ] * 2
-    assert states(view) == {
+    assert get_node_states(view) == {
         "echo": "COMPLETED",
         "large": "COMPLETED",
         "refused": "FAILED",

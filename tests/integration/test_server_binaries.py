@@ -7,16 +7,16 @@ import pytest
 
 from runnel.app.private_servers import postgres as postgres_server
 from runnel.app.private_servers import redis as redis_server
-from runnel.app.private_servers.binaries import POSTGRES, REDIS, Product, find_binary
+from runnel.app.private_servers.binaries import POSTGRES, REDIS, ServerProduct, find_binary
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
 from runnel.errors import NoServerBinaryError, ServerFailedError
 from tests.conftest import MissingPart
-from tests.servers import started
+from tests.servers import start_or_skip
 
-ABSENT = Product(
+ABSENT = ServerProduct(
     title="Absent 6.2 or newer",
-    oldest=(6, 2),
+    version_min=(6, 2),
     programs=("absent-server",),
     package="no-such-package",
 )
@@ -96,5 +96,5 @@ def test_the_programs_that_packages_carry_are_servers_too(
     monkeypatch.setattr(postgres_server, "POSTGRES", packaged)
     server = kind()
 
-    with started(server, missing_part):
+    with start_or_skip(server, missing_part):
         assert server.is_running

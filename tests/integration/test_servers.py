@@ -20,19 +20,19 @@ from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
 from runnel.errors import ServerFailedError
 from tests.conftest import MissingPart
-from tests.servers import AnyServer, need, started
+from tests.servers import AnyServer, require_binary, start_or_skip
 
 START_LIMIT_S = 10.0  # a hundred times what it takes: for machines that do much else
 
 
 @pytest.mark.parametrize("kind", [RedisServer, PostgresServer])
 def test_a_server_starts_soon(kind: type[AnyServer], missing_part: MissingPart) -> None:
-    with started(kind(), missing_part):
+    with start_or_skip(kind(), missing_part):
         pass  # the first PostgreSQL of a version is initialised, and kept
     server = kind()
 
     begun = time.perf_counter()
-    with started(server, missing_part):
+    with start_or_skip(server, missing_part):
         took_s = time.perf_counter() - begun
 
     sys.stdout.write(f"{server.kind} started in {took_s * 1_000:.0f} ms\n")
@@ -110,7 +110,7 @@ async def test_a_paused_postgres_is_silent_to_those_it_serves_already(
 @pytest.mark.parametrize("kind", [RedisServer, PostgresServer])
 def test_a_paused_server_can_be_stopped(kind: type[AnyServer], missing_part: MissingPart) -> None:
     server = kind()
-    with started(server, missing_part):
+    with start_or_skip(server, missing_part):
         server.pause()
 
         server.stop()
@@ -157,7 +157,7 @@ async def test_an_older_append_only_file_comes_back_under_live_clients(
 
 async def test_redis_is_set_up_as_production_must_be(missing_part: MissingPart) -> None:
     server = RedisServer(appendfsync="always")
-    with started(server, missing_part):
+    with start_or_skip(server, missing_part):
         async with client_of(server) as client:
             found = await client.config_get("append*", "maxmemory-policy")
 
@@ -170,7 +170,7 @@ async def test_postgres_waits_for_the_disk_only_when_asked_to(
     shared_postgres: PostgresServer, missing_part: MissingPart
 ) -> None:
     server = PostgresServer(fsync=True, storage="disk")
-    with started(server, missing_part):
+    with start_or_skip(server, missing_part):
         found = [await sql(each, "SHOW fsync") for each in (shared_postgres, server)]
 
     assert found == ["off", "on"]
@@ -198,7 +198,7 @@ async def test_nobody_gets_in_without_the_password(
 
 
 def test_a_server_outlives_the_thread_that_started_it(missing_part: MissingPart) -> None:
-    need(RedisServer, missing_part)
+    require_binary(RedisServer, missing_part)
     server = RedisServer()
     thread = threading.Thread(target=server.start)
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from runnel.app.private_servers.binaries import UNPRIVILEGED
+from runnel.app.private_servers.binaries import UNPRIVILEGED_USER
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
 from tests.conftest import MissingPart
-from tests.servers import AnyServer, need
-from tests.waiting import eventually
+from tests.servers import AnyServer, require_binary
+from tests.waiting import wait_until
 
 SCRIPT = Path(__file__).with_name("server_process.py")
 SERVERS: dict[str, type[AnyServer]] = {"redis": RedisServer, "postgres": PostgresServer}
@@ -31,7 +31,7 @@ only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a
 async def test_nothing_is_left_of_a_server_whose_starter_was_killed(
     kind: str, state: str, missing_part: MissingPart
 ) -> None:
-    need(SERVERS[kind], missing_part)
+    require_binary(SERVERS[kind], missing_part)
     async with starter(kind, state) as process:
         pids = [int(pid) for pid in (await line(process)).split()]
         folder = Path(await line(process))
@@ -39,14 +39,14 @@ async def test_nothing_is_left_of_a_server_whose_starter_was_killed(
 
         process.kill()
 
-        await eventually(lambda: not any(is_alive(pid) for pid in pids))
-        await eventually(lambda: not folder.exists())
+        await wait_until(lambda: not any(is_alive(pid) for pid in pids))
+        await wait_until(lambda: not folder.exists())
 
 
 @only_root
 def test_under_root_postgres_is_somebody_else(own_postgres: PostgresServer) -> None:
-    assert (own_postgres.folder / "data").owner() == UNPRIVILEGED
-    assert Path(f"/proc/{own_postgres.pid}").owner() == UNPRIVILEGED
+    assert (own_postgres.folder / "data").owner() == UNPRIVILEGED_USER
+    assert Path(f"/proc/{own_postgres.pid}").owner() == UNPRIVILEGED_USER
 
 
 @only_root
@@ -54,18 +54,18 @@ def test_under_root_postgres_is_somebody_else(own_postgres: PostgresServer) -> N
 async def test_who_is_not_root_can_have_servers_too(
     kind: str, tmp_path: Path, missing_part: MissingPart
 ) -> None:
-    need(SERVERS[kind], missing_part)
+    require_binary(SERVERS[kind], missing_part)
     try:
         import_runnel = [sys.executable, "-c", "import runnel"]
-        subprocess.run(import_runnel, check=True, cwd="/", user=UNPRIVILEGED)
+        subprocess.run(import_runnel, check=True, cwd="/", user=UNPRIVILEGED_USER)
     except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"{UNPRIVILEGED} can't run this Python: {error}")
+        pytest.skip(f"{UNPRIVILEGED_USER} can't run this Python: {error}")
 
-    async with starter(kind, "running", user=UNPRIVILEGED) as process:
+    async with starter(kind, "running", user=UNPRIVILEGED_USER) as process:
         pids = [int(pid) for pid in (await line(process)).split()]
         folder = Path(await line(process))
 
-        assert folder.owner() == UNPRIVILEGED
+        assert folder.owner() == UNPRIVILEGED_USER
         assert is_alive(pids[0])
 
 

@@ -7,42 +7,47 @@ import pytest
 
 from runnel.app.engine import Engine
 from runnel.core.workflow import RetryPolicy, Workflow
-from runnel.handlers.permissions import Addresses, Means
-from tests.driver import node, workflow
-from tests.engines import Work, empty_redis, open_engine, run_to_end, states
-from tests.odd_server import OddServer, answer, json_answer, odd_server
+from runnel.handlers.permissions import AddressPermissions, HandlerEnvironment
+from tests.driver import make_node, make_workflow
+from tests.engines import WorkHandler, flush_redis, get_node_states, open_engine, run_to_end
+from tests.odd_server import ScriptedServer, make_answer, make_json_answer, open_scripted_server
 
 QUICK = RetryPolicy(max_retries=3, initial_delay=0.01, jitter=False)
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[OddServer]:
-    async with odd_server() as server:
+async def server() -> AsyncIterator[ScriptedServer]:
+    async with open_scripted_server() as server:
         yield server
 
 
 @pytest.fixture(params=["memory", "sqlite", "redis"])
 async def engine(
-    request: pytest.FixtureRequest, tmp_path: Path, server: OddServer
+    request: pytest.FixtureRequest, tmp_path: Path, server: ScriptedServer
 ) -> AsyncIterator[Engine]:
     kind = str(request.param)
-    url = empty_redis(request) if kind == "redis" else None
-    means = Means(
-        addresses=Addresses(("127.0.0.1",)), llm_url=server.url("/v1"), llm_api_key="sk-operator"
+    url = flush_redis(request) if kind == "redis" else None
+    means = HandlerEnvironment(
+        addresses=AddressPermissions(("127.0.0.1",)),
+        llm_url=server.url("/v1"),
+        llm_api_key="sk-operator",
     )
-    async with open_engine(kind, tmp_path, Work(), redis_url=url, means=means) as opened:
+    async with open_engine(kind, tmp_path, WorkHandler(), redis_url=url, means=means) as opened:
         yield opened
 
 
-def pipeline(server: OddServer) -> Workflow:
-    fetch = server.says("/rows", answer(503), json_answer(b'[{"n": 2}, {"n": 1}]'))
+def pipeline(server: ScriptedServer) -> Workflow:
+    fetch = server.says("/rows", make_answer(503), make_json_answer(b'[{"n": 2}, {"n": 1}]'))
     said = b'{"choices": [{"message": {"role": "assistant", "content": "three"}}], "usage": {}}'
     server.says(
-        "/v1/chat/completions", answer(429, retry_after="0"), answer(500), json_answer(said)
+        "/v1/chat/completions",
+        make_answer(429, retry_after="0"),
+        make_answer(500),
+        make_json_answer(said),
     )
-    return workflow(
-        node("fetch", handler="call_external_service", config={"url": fetch}, retry=QUICK),
-        node(
+    return make_workflow(
+        make_node("fetch", handler="call_external_service", config={"url": fetch}, retry=QUICK),
+        make_node(
             "add",
             "fetch",
             handler="data_processor",
@@ -53,14 +58,14 @@ def pipeline(server: OddServer) -> Workflow:
                 "field": "n",
             },
         ),
-        node(
+        make_node(
             "words",
             "add",
             handler="llm_service",
             config={"model": "m", "prompt": "Write {{ add }} as a word"},
             retry=QUICK,
         ),
-        node(
+        make_node(
             "shout",
             "words",
             handler="shell",
@@ -70,21 +75,23 @@ def pipeline(server: OddServer) -> Workflow:
 
 
 async def test_a_pipeline_of_services_completes_with_its_retries(
-    engine: Engine, server: OddServer
+    engine: Engine, server: ScriptedServer
 ) -> None:
     view = await run_to_end(engine, pipeline(server))
 
-    assert set(states(view).values()) == {"COMPLETED"}
+    assert set(get_node_states(view).values()) == {"COMPLETED"}
     assert view.nodes["shout"].output["stdout"] == "THREE"
     assert [view.nodes[name].attempts for name in ("fetch", "words")] == [2, 3]
     keys = {request.headers.get("idempotency-key") for request in server.requests[2:]}
     assert keys == {f"{view.execution_id}/words"}
 
 
-async def test_the_delay_that_a_service_asks_for_is_kept(engine: Engine, server: OddServer) -> None:
-    url = server.says("/a", answer(429, retry_after="1"), answer(body=b"now"))
-    definition = workflow(
-        node("a", handler="external_service", config={"url": url}, retry=QUICK),
+async def test_the_delay_that_a_service_asks_for_is_kept(
+    engine: Engine, server: ScriptedServer
+) -> None:
+    url = server.says("/a", make_answer(429, retry_after="1"), make_answer(body=b"now"))
+    definition = make_workflow(
+        make_node("a", handler="external_service", config={"url": url}, retry=QUICK),
     )
 
     view = await run_to_end(engine, definition)

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from runnel.app.engine import Engine
-from runnel.backends.local.tasks import LocalResults
+from runnel.backends.local.tasks import LocalResultCache
 from runnel.core.workflow import Cache, RateLimit, RetryPolicy, Workflow
-from runnel.engine.worker.attempt import KEPT_BYTES_MAX
+from runnel.engine.worker.attempt import CACHED_RESULT_BYTES_MAX
 from runnel.errors import StoreError
 from runnel.testing.clock import FakeClock
-from tests.driver import node, workflow
-from tests.engines import Work, open_engine, run_to_end
+from tests.driver import make_node, make_workflow
+from tests.engines import WorkHandler, open_engine, run_to_end
 from tests.integration.test_scenarios import engine, work
 
 __all__ = ["engine", "work"]
@@ -21,10 +21,10 @@ ONCE = RetryPolicy(max_retries=0)
 
 def cached(**fields: object) -> Workflow:
     given: dict[str, object] = {"config": {"n": "{{ input.n }}"}, "cache": Cache(), **fields}
-    return workflow(node("a", **given), node("b", "a"))  # type: ignore[arg-type]
+    return make_workflow(make_node("a", **given), make_node("b", "a"))  # type: ignore[arg-type]
 
 
-async def test_the_same_config_is_run_once(engine: Engine, work: Work) -> None:
+async def test_the_same_config_is_run_once(engine: Engine, work: WorkHandler) -> None:
     first = await run_to_end(engine, cached(), {"n": 1})
     second = await run_to_end(engine, cached(), {"n": 1, "other": 2})
     third = await run_to_end(engine, cached(), {"n": 2})
@@ -37,11 +37,12 @@ async def test_the_same_config_is_run_once(engine: Engine, work: Work) -> None:
 
 
 async def test_a_hit_is_in_the_history_and_takes_no_token_of_a_rate_limit(
-    engine: Engine, work: Work
+    engine: Engine, work: WorkHandler
 ) -> None:
     slow = RateLimit(rate_per_second=0.01, burst=1)
-    definition = workflow(
-        node("a", config={"n": 1}, cache=Cache(), resource_tag="llm"), rate_limits={"llm": slow}
+    definition = make_workflow(
+        make_node("a", config={"n": 1}, cache=Cache(), resource_tag="llm"),
+        rate_limits={"llm": slow},
     )
     await run_to_end(engine, definition)
 
@@ -54,10 +55,10 @@ async def test_a_hit_is_in_the_history_and_takes_no_token_of_a_rate_limit(
 
 
 async def test_what_the_parents_gave_belongs_to_the_key_unless_it_is_stated(
-    engine: Engine, work: Work
+    engine: Engine, work: WorkHandler
 ) -> None:
     def below(cache: Cache) -> Workflow:
-        return workflow(node("in", handler="input"), node("a", "in", cache=cache))
+        return make_workflow(make_node("in", handler="input"), make_node("a", "in", cache=cache))
 
     for number in (1, 2, 1):
         await run_to_end(engine, below(Cache()), {"n": number})
@@ -69,9 +70,9 @@ async def test_what_the_parents_gave_belongs_to_the_key_unless_it_is_stated(
     assert work.calls == ["a"]
 
 
-async def test_items_of_a_map_share_results(engine: Engine, work: Work) -> None:
-    definition = workflow(
-        node("a", for_each="input.list", config={"n": "{{ item }}"}, cache=Cache()),
+async def test_items_of_a_map_share_results(engine: Engine, work: WorkHandler) -> None:
+    definition = make_workflow(
+        make_node("a", for_each="input.list", config={"n": "{{ item }}"}, cache=Cache()),
         max_concurrency=1,
     )
 
@@ -82,10 +83,10 @@ async def test_items_of_a_map_share_results(engine: Engine, work: Work) -> None:
 
 
 async def test_a_failure_is_not_kept_and_a_large_result_is_stored_aside(
-    engine: Engine, work: Work
+    engine: Engine, work: WorkHandler
 ) -> None:
     large = {"text": "l" * 400_000}
-    definition = workflow(node("a", config=large, cache=Cache(), retry=ONCE))
+    definition = make_workflow(make_node("a", config=large, cache=Cache(), retry=ONCE))
     work.failures["a"] = [ValueError("no")]
 
     states = [(await run_to_end(engine, definition)).status for _ in range(3)]
@@ -96,12 +97,12 @@ async def test_a_failure_is_not_kept_and_a_large_result_is_stored_aside(
 
 
 async def test_what_is_too_large_is_made_again(tmp_path: Path) -> None:
-    work = Work()
+    work = WorkHandler()
     async with open_engine("memory", tmp_path, work) as engine:
-        definition = workflow(
-            node("a", config={"text": "{{ input.text }}"}, cache=Cache()),
+        definition = make_workflow(
+            make_node("a", config={"text": "{{ input.text }}"}, cache=Cache()),
         )
-        text = "l" * (KEPT_BYTES_MAX + 1)
+        text = "l" * (CACHED_RESULT_BYTES_MAX + 1)
 
         views = [await run_to_end(engine, definition, {"text": text}) for _ in range(2)]
 
@@ -115,9 +116,9 @@ async def test_a_store_that_does_not_answer_is_no_reason_to_fail(
     async def refuse(*_: object, **__: object) -> None:
         raise StoreError("gone for a moment")
 
-    work = Work()
+    work = WorkHandler()
     async with open_engine("memory", tmp_path, work) as engine:
-        for name in ("recall", "keep"):
+        for name in ("get_cached_result", "put_cached_result"):
             monkeypatch.setattr(engine.backend.tasks, name, refuse)
 
         view = await run_to_end(engine, cached(), {"n": 1})
@@ -126,10 +127,10 @@ async def test_a_store_that_does_not_answer_is_no_reason_to_fail(
 
 
 async def test_memory_keeps_a_bounded_number_of_bytes() -> None:
-    results = LocalResults(FakeClock(), bytes_max=100)
+    results = LocalResultCache(FakeClock(), bytes_max=100)
     for name in "abc":
-        await results.keep(name, b"x" * 40, ttl_s=60.0)
+        await results.put_cached_result(name, b"x" * 40, ttl_s=60.0)
 
-    kept = [name for name in "abc" if await results.recall(name) is not None]
+    kept = [name for name in "abc" if await results.get_cached_result(name) is not None]
 
     assert kept == ["b", "c"]

@@ -8,8 +8,8 @@ import pytest
 
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
-from runnel.backends.redis_postgres.backend import ArchivedBackend
-from runnel.client.reruns import Rerun
+from runnel.backends.redis_postgres.backend import RedisPostgresBackend
+from runnel.client.reruns import RerunSpec
 from runnel.core.codec import decode_entry
 from runnel.core.events import MapStarted
 from runnel.core.ids import ExecutionId
@@ -19,16 +19,18 @@ from runnel.core.workflow import RetryPolicy
 from runnel.errors import NotFoundError
 from runnel.ports import Backend
 from runnel.ports.records import BlobStore
-from tests.archived import archived_engine, rows
-from tests.driver import node, workflow
-from tests.engines import DEADLINE_S, Work, end_of, open_engine
+from tests.archived import fetch_rows, open_archived_engine
+from tests.driver import make_node, make_workflow
+from tests.engines import DEADLINE_S, WorkHandler, open_engine, wait_for_end
 
 ITEMS = 20_000
 TASK_BYTES_MAX = 700
 TEXT = "t" * SHARED_BYTES_MAX
 ONCE = RetryPolicy(max_retries=0)
 EACH = {"n": "{{ item }}", "size": "{{ input.text | length }}"}
-MAP = workflow(node("each", for_each="input.items", config=EACH, retry=ONCE), output="{{ each }}")
+MAP = make_workflow(
+    make_node("each", for_each="input.items", config=EACH, retry=ONCE), output="{{ each }}"
+)
 
 
 def given(count: int) -> dict[str, Any]:
@@ -39,9 +41,9 @@ def expected(count: int) -> list[dict[str, int]]:
     return [{"n": number, "size": len(TEXT)} for number in range(count)]
 
 
-async def tasks_in_redis(backend: ArchivedBackend) -> list[bytes]:
+async def tasks_in_redis(backend: RedisPostgresBackend) -> list[bytes]:
     """Those that nobody has claimed, as the server has them."""
-    call, keys = backend.redis.lines.call, backend.redis.keys
+    call, keys = backend.redis.pool.call, backend.redis.keys
     found: list[bytes] = []
     for stream in await call("KEYS", f"{keys.tasks}*"):
         for _, fields in await call("XRANGE", stream, "-", "+"):
@@ -54,10 +56,12 @@ async def tasks_in_redis(backend: ArchivedBackend) -> list[bytes]:
 async def test_the_tasks_of_a_map_of_20_000_items_do_not_carry_its_list(
     shared_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
-    work = Work()
+    work = WorkHandler()
     gate = work.gate("each")
-    definition = workflow(node("each", for_each="input.items", config={"n": "{{ item }}"}))
-    async with archived_engine(
+    definition = make_workflow(
+        make_node("each", for_each="input.items", config={"n": "{{ item }}"})
+    )
+    async with open_archived_engine(
         shared_redis, shared_postgres, work, journal_entries_max=100_000
     ) as running:
         execution_id = await running.client.submit(definition, given(ITEMS))
@@ -65,7 +69,7 @@ async def test_the_tasks_of_a_map_of_20_000_items_do_not_carry_its_list(
         waiting = await tasks_in_redis(running.backend)
         gate.set()
 
-        view = await end_of(running.engine, execution_id)
+        view = await wait_for_end(running.engine, execution_id)
 
     assert len(waiting) > 100
     assert max(map(len, waiting)) < TASK_BYTES_MAX
@@ -75,13 +79,15 @@ async def test_the_tasks_of_a_map_of_20_000_items_do_not_carry_its_list(
 async def test_what_was_put_aside_for_a_map_is_deleted_with_its_execution(
     shared_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
-    async with archived_engine(shared_redis, shared_postgres, Work(), keep_s=0.0) as running:
+    async with open_archived_engine(
+        shared_redis, shared_postgres, WorkHandler(), keep_s=0.0
+    ) as running:
         execution_id = await running.client.submit(MAP, given(100))
-        await end_of(running.engine, execution_id)
+        await wait_for_end(running.engine, execution_id)
         await running.archive_all()
         backend, key = running.backend, await shared_key(running.backend, execution_id)
         in_archive = "SELECT count(*) FROM blobs WHERE key = $1"
-        before = await rows(backend, in_archive, key)
+        before = await fetch_rows(backend, in_archive, key)
 
         await backend.retention.delete_finished(ExecutionState.COMPLETED, before=1e10, limit=10)
 
@@ -89,15 +95,15 @@ async def test_what_was_put_aside_for_a_map_is_deleted_with_its_execution(
             while await is_stored(backend.hot_blobs, key):
                 pass
         assert before == [(1,)]
-        assert await rows(backend, in_archive, key) == [(0,)]
+        assert await fetch_rows(backend, in_archive, key) == [(0,)]
 
 
 async def test_a_wiped_redis_gets_back_what_the_items_share(
     own_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
-    work = Work()
+    work = WorkHandler()
     gate = work.gate("each")
-    async with archived_engine(own_redis, shared_postgres, work) as running:
+    async with open_archived_engine(own_redis, shared_postgres, work) as running:
         execution_id = await running.client.submit(MAP, given(200))
         await work.entered["each"].wait()
         await running.archive_all()
@@ -105,7 +111,7 @@ async def test_a_wiped_redis_gets_back_what_the_items_share(
         await asyncio.to_thread(own_redis.wipe)
         gate.set()
 
-        view = await end_of(running.engine, execution_id)
+        view = await wait_for_end(running.engine, execution_id)
         key = await shared_key(running.backend, execution_id)
         shared = await running.backend.hot_blobs.get(key)
     assert view.output == expected(200)
@@ -116,7 +122,7 @@ async def test_a_wiped_redis_gets_back_what_the_items_share(
 async def test_a_map_goes_on_after_a_restart_and_a_rerun_shares_its_own(
     kind: str, redis_url: str | None, tmp_path: Path
 ) -> None:
-    work = Work()
+    work = WorkHandler()
     gate = work.gate("each")
     async with open_engine(kind, tmp_path, work, redis_url=redis_url, lease_s=1.0) as engine:
         execution_id = await engine.client.submit(MAP, given(100))
@@ -127,9 +133,9 @@ async def test_a_map_goes_on_after_a_restart_and_a_rerun_shares_its_own(
     async with open_engine(
         kind, tmp_path, work, redis_url=redis_url, lease_s=1.0, adopts=True
     ) as engine:
-        assert (await end_of(engine, execution_id)).status == "FAILED"
-        again = await engine.client.rerun(execution_id, Rerun(is_newest=True))
-        view = await end_of(engine, again)
+        assert (await wait_for_end(engine, execution_id)).status == "FAILED"
+        again = await engine.client.rerun(execution_id, RerunSpec(is_newest=True))
+        view = await wait_for_end(engine, again)
         keys = [await shared_key(engine.backend, each) for each in (execution_id, again)]
         found = [await is_stored(engine.backend.blobs, key) for key in keys]
 

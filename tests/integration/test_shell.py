@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from runnel.app.private_servers.guardian import children_of
+from runnel.app.private_servers.guardian import list_children
 from runnel.core.commands import TaskFailed
 from runnel.core.workflow import RetryPolicy
 from runnel.engine.clock import RealClock
-from runnel.handlers import builtin_registry
-from runnel.handlers.permissions import Means, Programs
+from runnel.handlers import create_builtin_registry
+from runnel.handlers.permissions import HandlerEnvironment, ProgramPermissions
 from tests.unit.engine.worker.stage import Stage
-from tests.waiting import eventually
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -164,7 +164,7 @@ async def test_a_time_limit_ends_the_whole_group(stage: Stage, tmp_path: Path) -
 
     assert failed.error.type == "TaskTimeoutError"
     assert len(pids_in(file)) == 2
-    await eventually(lambda: not any(map(is_alive, pids_in(file))))
+    await wait_until(lambda: not any(map(is_alive, pids_in(file))))
 
 
 @pytest.mark.parametrize("trap", ["", "trap '' TERM; "])
@@ -178,11 +178,11 @@ async def test_a_cancelled_node_ends_the_whole_group(
 
     async with stage.working() as worker:
         await stage.issue(task)
-        await eventually(lambda: len(pids_in(file)) == 2)
+        await wait_until(lambda: len(pids_in(file)) == 2)
         await stage.drop(task.token)
-        await eventually(lambda: not worker.holds)
+        await wait_until(lambda: not worker.holds)
 
-    await eventually(lambda: not any(map(is_alive, pids_in(file))))
+    await wait_until(lambda: not any(map(is_alive, pids_in(file))))
     assert not stage.ended()
 
 
@@ -194,7 +194,7 @@ async def test_children_that_a_program_leaves_behind_are_ended_with_it(
     output = await ran(stage, "sh", "-c", f"sleep 1000 & echo $! > {file}; echo done")
 
     assert output["stdout"] == "done\n"
-    await eventually(lambda: not any(map(is_alive, pids_in(file))))
+    await wait_until(lambda: not any(map(is_alive, pids_in(file))))
 
 
 async def test_a_program_does_not_outlive_a_killed_worker(tmp_path: Path) -> None:
@@ -204,14 +204,14 @@ async def test_a_program_does_not_outlive_a_killed_worker(tmp_path: Path) -> Non
         [sys.executable, "-m", "tests.integration.shell_worker", script], cwd=ROOT
     )
     try:
-        await eventually(lambda: len(pids_in(file)) == 2)
+        await wait_until(lambda: len(pids_in(file)) == 2)
         programs = pids_in(file)
         were_alive = [is_alive(pid) for pid in programs]
     finally:
         os.kill(worker.pid, signal.SIGKILL)
         await asyncio.to_thread(worker.wait)
 
-    await eventually(lambda: not any(map(is_alive, programs)))
+    await wait_until(lambda: not any(map(is_alive, programs)))
     assert were_alive == [True, True]
 
 
@@ -219,12 +219,12 @@ async def test_a_guardian_that_was_killed_is_replaced(stage: Stage) -> None:
     async with stage.working():
         await stage.issue(stage.task("shell", {"command": ["true"]}, node="first"))
         await stage.results()
-        [guardian] = [pid for pid in children_of(os.getpid()) if is_guardian(pid)]
+        [guardian] = [pid for pid in list_children(os.getpid()) if is_guardian(pid)]
         os.kill(guardian, signal.SIGKILL)
-        await eventually(lambda: not is_alive(guardian))
+        await wait_until(lambda: not is_alive(guardian))
         await stage.issue(stage.task("shell", {"command": ["true"]}, node="second"))
         results = await stage.results(2)
-        others = [pid for pid in children_of(os.getpid()) if is_guardian(pid)]
+        others = [pid for pid in list_children(os.getpid()) if is_guardian(pid)]
 
     assert [type(each).__name__ for each in results] == ["TaskCompleted"] * 2
     assert len(others) == 1
@@ -234,19 +234,21 @@ async def test_a_guardian_that_was_killed_is_replaced(stage: Stage) -> None:
 async def test_no_guardian_is_left_when_its_worker_has_ended(stage: Stage) -> None:
     await ran(stage, "true")
 
-    assert not [pid for pid in children_of(os.getpid()) if is_guardian(pid)]
+    assert not [pid for pid in list_children(os.getpid()) if is_guardian(pid)]
 
 
 def is_guardian(pid: int) -> bool:
     command = subprocess.run(
         ["ps", "-ww", "-o", "args=", "-p", str(pid)], capture_output=True, text=True, check=False
     )
-    return "shell/guardian.py" in command.stdout
+    return "shell_guardian.py" in command.stdout
 
 
 def limited(*programs: str) -> Stage:
     stage = Stage(RealClock())
-    stage.handlers = builtin_registry(Means(programs=Programs(programs)))
+    stage.handlers = create_builtin_registry(
+        HandlerEnvironment(programs=ProgramPermissions(programs))
+    )
     return stage
 
 

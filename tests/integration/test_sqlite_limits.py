@@ -9,63 +9,63 @@ from runnel.backends.sqlite.backend import SqliteBackend
 from runnel.core.codec import encode_entry
 from runnel.core.commands import AcquireLimit, Command, LimitGranted, ReleaseLimit
 from runnel.core.events import LimitHeld, LimitReleased
-from runnel.ports.store import Commit, History
+from runnel.ports.store import Commit, HistoryRecord
 from runnel.testing.clock import FakeClock, FakeIds
-from runnel.testing.conformance.suite import LIMIT, Owner, header, token
+from runnel.testing.conformance.suite import LIMIT_ID, LeaseOwner, make_header, make_token
 
-ACQUIRE = AcquireLimit(key="gpu", limit=1, holder=token("a"))
-GRANT = LimitGranted(key="gpu", holder=token("a"))
-RELEASE = ReleaseLimit(key="gpu", holder=token("a"))
+ACQUIRE = AcquireLimit(key="gpu", limit=1, holder=make_token("a"))
+GRANT = LimitGranted(key="gpu", holder=make_token("a"))
+RELEASE = ReleaseLimit(key="gpu", holder=make_token("a"))
 HOME, OTHER = 0, 1
 
 
 @pytest.fixture
 async def backend(tmp_path: Path) -> AsyncIterator[SqliteBackend]:
     backend = await SqliteBackend.open(tmp_path, clock=FakeClock(), ids=FakeIds())
-    await backend.claim_home("one")
+    await backend.claim_home_partition("one")
     yield backend
     await backend.close()
 
 
 @pytest.fixture
-async def home(backend: SqliteBackend) -> Owner:
+async def home(backend: SqliteBackend) -> LeaseOwner:
     return await owner_of(backend, HOME)
 
 
 @pytest.fixture
-async def other(backend: SqliteBackend, home: Owner) -> Owner:
+async def other(backend: SqliteBackend, home: LeaseOwner) -> LeaseOwner:
     """Owns the partition of the execution that asks."""
     other = await owner_of(backend, OTHER)
-    await other.commit(Commit(sequence=0, headers=[header()]))
+    await other.commit(Commit(sequence=0, headers=[make_header()]))
     return other
 
 
 async def test_a_key_and_who_asks_for_it_hear_each_other_between_partitions(
-    home: Owner, other: Owner
+    home: LeaseOwner, other: LeaseOwner
 ) -> None:
     await tell(other, ACQUIRE)
     await tell(home, GRANT)
 
-    assert await home.commands() == [ACQUIRE]
-    assert await other.commands() == [GRANT]
+    assert await home.read_commands() == [ACQUIRE]
+    assert await other.read_commands() == [GRANT]
 
 
 async def test_what_keys_and_attempts_were_told_ends_with_their_process(
-    backend: SqliteBackend, home: Owner, other: Owner, tmp_path: Path
+    backend: SqliteBackend, home: LeaseOwner, other: LeaseOwner, tmp_path: Path
 ) -> None:
     await tell(other, ACQUIRE)
     await tell(home, GRANT)
     await backend.close()
 
     successor = await SqliteBackend.open(tmp_path, clock=FakeClock(), ids=FakeIds("two"))
-    found = [await (await owner_of(successor, each)).commands() for each in (HOME, OTHER)]
+    found = [await (await owner_of(successor, each)).read_commands() for each in (HOME, OTHER)]
     await successor.close()
 
     assert found == [[], []]
 
 
 async def test_what_a_key_was_told_waits_for_the_next_owner_of_its_partition(
-    backend: SqliteBackend, home: Owner, other: Owner
+    backend: SqliteBackend, home: LeaseOwner, other: LeaseOwner
 ) -> None:
     await tell(other, ACQUIRE)
     await backend.store.release(home.lease)
@@ -73,29 +73,31 @@ async def test_what_a_key_was_told_waits_for_the_next_owner_of_its_partition(
 
     again = await owner_of(backend, HOME)
 
-    assert await again.commands() == [ACQUIRE, RELEASE]
+    assert await again.read_commands() == [ACQUIRE, RELEASE]
 
 
 async def test_a_partition_that_is_given_up_gives_back_the_keys_of_its_attempts(
-    backend: SqliteBackend, home: Owner, other: Owner
+    backend: SqliteBackend, home: LeaseOwner, other: LeaseOwner
 ) -> None:
     await tell(other, ACQUIRE)
 
     await backend.store.release(other.lease)
 
-    assert await home.commands() == [ACQUIRE, RELEASE]
+    assert await home.read_commands() == [ACQUIRE, RELEASE]
 
 
-async def test_keys_are_given_back_once(backend: SqliteBackend, home: Owner, other: Owner) -> None:
+async def test_keys_are_given_back_once(
+    backend: SqliteBackend, home: LeaseOwner, other: LeaseOwner
+) -> None:
     await tell(other, ACQUIRE, RELEASE)
 
     await backend.store.release(other.lease)
 
-    assert await home.commands() == [ACQUIRE, RELEASE]
+    assert await home.read_commands() == [ACQUIRE, RELEASE]
 
 
 async def test_a_grant_that_was_given_back_meanwhile_is_not_delivered(
-    backend: SqliteBackend, home: Owner, other: Owner
+    backend: SqliteBackend, home: LeaseOwner, other: LeaseOwner
 ) -> None:
     """The partition is left and taken again while its key is slow to answer."""
     await tell(other, ACQUIRE)
@@ -107,19 +109,19 @@ async def test_a_grant_that_was_given_back_meanwhile_is_not_delivered(
     await home.commit(Commit(sequence=0, consumed=asked[-1].position, messages=[GRANT]))
     since = await home.read()
     entry = encode_entry(
-        1.0, [LimitHeld(holder=token("a"), limit=1), LimitReleased(holder=token("a"))]
+        1.0, [LimitHeld(holder=make_token("a"), limit=1), LimitReleased(holder=make_token("a"))]
     )
-    history = History(aggregate_id=LIMIT, entry=entry)
+    history = HistoryRecord(aggregate_id=LIMIT_ID, entry=entry)
     position = since[0].position
     await home.commit(Commit(sequence=0, consumed=position, histories=[history], messages=[GRANT]))
 
     assert [entry.command for entry in since] == [RELEASE, ACQUIRE]
-    assert await again.commands() == []
+    assert await again.read_commands() == []
 
 
-async def owner_of(backend: SqliteBackend, partition: int) -> Owner:
-    return Owner(backend.store, await backend.store.acquire(partition, "one"))
+async def owner_of(backend: SqliteBackend, partition: int) -> LeaseOwner:
+    return LeaseOwner(backend.store, await backend.store.acquire(partition, "one"))
 
 
-async def tell(owner: Owner, *commands: Command) -> None:
+async def tell(owner: LeaseOwner, *commands: Command) -> None:
     await owner.commit(Commit(sequence=0, messages=list(commands)))

@@ -28,7 +28,7 @@ async def test_closing_twice_is_not_an_error(tmp_path: Path) -> None:
     await backend.close()
 
     with pytest.raises(StoreError, match="is closed"):
-        await backend.claim_home("one")
+        await backend.claim_home_partition("one")
 
 
 async def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ async def test_a_database_of_a_newer_version_is_refused(tmp_path: Path) -> None:
         await open_at(tmp_path)
 
 
-@pytest.mark.parametrize("part", ["Reader", "Ringer"])
+@pytest.mark.parametrize("part", ["SqliteReader", "WakeupSender"])
 async def test_what_could_not_be_opened_as_a_whole_is_closed_again(
     tmp_path: Path, part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,7 +41,7 @@ async def test_a_killed_process_loses_its_lease_at_once(tmp_path: Path) -> None:
         backend = await SqliteBackend.open(tmp_path, clock=FakeClock(), ids=FakeIds("second"))
         held = await backend.store.observe(0)
         with pytest.raises(LeaseHeldError, match="owned by first"):
-            await backend.store.acquire(0, "second", over=held)
+            await backend.store.acquire(0, "second", expected=held)
 
         first.kill()
         await first.wait()

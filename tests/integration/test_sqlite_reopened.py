@@ -9,24 +9,24 @@ from typing import Any
 import pytest
 
 from runnel.backends.sqlite.backend import SqliteBackend
-from runnel.backends.sqlite.writer import Job, Writer
+from runnel.backends.sqlite.writer import SqliteWriter, WriteJob
 from runnel.core.ids import DefinitionHash
 from runnel.core.states import ExecutionState
 from runnel.engine.clock import RealClock
-from runnel.ports.store import Commit, History
+from runnel.ports.store import Commit, HistoryRecord
 from runnel.testing.clock import FakeClock, FakeIds
 from runnel.testing.conformance.suite import (
-    ALL,
-    LIMIT,
-    ROOT,
-    Owner,
-    done,
-    header,
-    letter,
-    message,
-    task,
-    timer,
-    token,
+    LIMIT_ID,
+    READ_LIMIT,
+    ROOT_ID,
+    LeaseOwner,
+    make_completion,
+    make_dead_letter,
+    make_header,
+    make_message,
+    make_task,
+    make_timer,
+    make_token,
 )
 
 Open = Callable[[str], Awaitable[SqliteBackend]]
@@ -50,19 +50,19 @@ async def test_all_durable_things_are_there_again(open_backend: Open) -> None:
     owner = await filled(await open_backend("one"), is_closed=True)
 
     second = await open_backend("two")
-    again = Owner(second.store, await second.store.acquire(owner.partition, "two"))
+    again = LeaseOwner(second.store, await second.store.acquire(owner.partition, "two"))
 
-    found = await second.archive.get_header(ROOT)
+    found = await second.archive.get_header(ROOT_ID)
     definition = await second.archive.get_definition(DefinitionHash("hash"))
-    timers = await second.store.due_timers(again.lease, 9.0, limit=ALL)
+    timers = await second.store.due_timers(again.lease, 9.0, limit=READ_LIMIT)
     assert again.lease.epoch == owner.lease.epoch + 1
     assert again.lease.sequence == 1
-    assert list(await second.store.load(ROOT)) == [b"entry"]
-    assert found == header()
+    assert list(await second.store.load(ROOT_ID)) == [b"entry"]
+    assert found == make_header()
     assert definition is not None
-    assert list(timers) == [timer("a", due=1.0)]
-    assert list(await second.archive.list_dead_letters()) == [letter("a")]
-    assert await again.commands() == [message("kept")]
+    assert list(timers) == [make_timer("a", due=1.0)]
+    assert list(await second.archive.list_dead_letters()) == [make_dead_letter("a")]
+    assert await again.read_commands() == [make_message("kept")]
     assert await take_rate(second) == pytest.approx(1.0, abs=1e-3)
     assert await second.blobs.get("x1/out") == b"blob"
 
@@ -73,9 +73,11 @@ async def test_tasks_and_limits_end_with_their_process(open_backend: Open) -> No
     second = await open_backend("two")
     await second.store.acquire(owner.partition, "two")
 
-    assert list(await second.store.unknown_tasks(owner.partition, [token("a")])) == [token("a")]
+    assert list(await second.store.unknown_tasks(owner.partition, [make_token("a")])) == [
+        make_token("a")
+    ]
     assert list(await second.tasks.claim("w", None, limit=9, wait_s=0)) == []
-    assert list(await second.store.load(LIMIT)) == []
+    assert list(await second.store.load(LIMIT_ID)) == []
 
 
 async def test_a_task_of_an_earlier_turn_is_refused(open_backend: Open) -> None:
@@ -84,37 +86,37 @@ async def test_a_task_of_an_earlier_turn_is_refused(open_backend: Open) -> None:
     await backend.tasks.claim("w", None, limit=1, wait_s=0)
     await backend.store.release(owner.lease)
 
-    again = Owner(backend.store, await backend.store.acquire(owner.partition, "one"))
+    again = LeaseOwner(backend.store, await backend.store.acquire(owner.partition, "one"))
 
-    assert list(await backend.tasks.report("w", [done("a")])) == [False]
-    assert list((await backend.tasks.beat("w", [token("a")])).stop) == [token("a")]
-    assert await again.commands() == [message("kept")]
+    assert list(await backend.tasks.report("w", [make_completion("a")])) == [False]
+    assert list((await backend.tasks.beat("w", [make_token("a")])).stop) == [make_token("a")]
+    assert await again.read_commands() == [make_message("kept")]
 
 
 async def test_a_home_is_reused_only_when_nothing_is_left_in_it(open_backend: Open) -> None:
     first = await open_backend("one")
-    home = await first.claim_home("one")
+    home = await first.claim_home_partition("one")
     await first.close()
     second = await open_backend("two")
-    reused = await second.claim_home("two")
-    owner = Owner(second.store, await second.store.acquire(reused, "two"))
-    await owner.commit(Commit(sequence=0, headers=[header()]))
+    reused = await second.claim_home_partition("two")
+    owner = LeaseOwner(second.store, await second.store.acquire(reused, "two"))
+    await owner.commit(Commit(sequence=0, headers=[make_header()]))
     await second.close()
 
     third = await open_backend("three")
 
-    assert (home, reused, await third.claim_home("three")) == (0, 0, 1)
-    assert list(await third.store.running(0)) == [ROOT]
+    assert (home, reused, await third.claim_home_partition("three")) == (0, 0, 1)
+    assert list(await third.store.running(0)) == [ROOT_ID]
 
 
 async def test_a_home_that_was_released_stays_with_its_process(open_backend: Open) -> None:
     first, second = await open_backend("one"), await open_backend("two")
-    home = await first.claim_home("one")
+    home = await first.claim_home_partition("one")
     await first.store.release(await first.store.acquire(home, "one"))
 
-    other_home = await second.claim_home("two")
+    other_home = await second.claim_home_partition("two")
 
-    assert (home, await first.claim_home("one"), other_home) == (0, 0, 1)
+    assert (home, await first.claim_home_partition("one"), other_home) == (0, 0, 1)
     assert (await first.store.acquire(home, "one")).epoch == 2
 
 
@@ -131,7 +133,7 @@ async def test_a_cancelled_acquire_does_not_shut_out_whoever_came_after_it(
     cancelled.cancel()
     await asyncio.wait([cancelled])
 
-    owner = Owner(second.store, await second.store.acquire(0, "two"))
+    owner = LeaseOwner(second.store, await second.store.acquire(0, "two"))
     release.set()
     await first.archive.put_definition("w", DefinitionHash("after"), b"")
 
@@ -143,67 +145,69 @@ async def test_a_cancelled_acquire_does_not_shut_out_whoever_came_after_it(
 
 async def test_an_execution_routes_to_where_it_was_made(open_backend: Open) -> None:
     first, second = await open_backend("one"), await open_backend("two")
-    homes = [await first.claim_home("one"), await second.claim_home("two")]
-    owner = Owner(second.store, await second.store.acquire(homes[1], "two"))
-    before = await first.store.route(ROOT)
+    homes = [await first.claim_home_partition("one"), await second.claim_home_partition("two")]
+    owner = LeaseOwner(second.store, await second.store.acquire(homes[1], "two"))
+    before = await first.store.route(ROOT_ID)
 
-    await owner.commit(Commit(sequence=0, headers=[header()]))
+    await owner.commit(Commit(sequence=0, headers=[make_header()]))
 
-    routes = [await first.store.route(name) for name in (ROOT, f"{ROOT}.a.1", "unknown")]
+    routes = [await first.store.route(name) for name in (ROOT_ID, f"{ROOT_ID}.a.1", "unknown")]
     assert (homes, before, routes) == ([0, 1], 0, [1, 1, 0])
 
 
 async def test_a_finished_execution_leaves_its_partition_free(open_backend: Open) -> None:
     backend = await open_backend("one")
-    owner = Owner(backend.store, await backend.store.acquire(0, "one"))
-    await owner.commit(Commit(sequence=0, headers=[header(state=ExecutionState.COMPLETED)]))
+    owner = LeaseOwner(backend.store, await backend.store.acquire(0, "one"))
+    await owner.commit(Commit(sequence=0, headers=[make_header(state=ExecutionState.COMPLETED)]))
     await backend.close()
 
-    assert await (await open_backend("two")).claim_home("two") == 0
+    assert await (await open_backend("two")).claim_home_partition("two") == 0
 
 
 def hold_next_batch(monkeypatch: pytest.MonkeyPatch) -> tuple[Event, Event]:
     """(set once a writer begins the next batch, to be set so that it goes on)."""
     reached, release = Event(), Event()
-    write = Writer.write_batch
+    write = SqliteWriter.write_batch
 
-    def held(writer: Writer, batch: Sequence[Job[Any]]) -> list[Any]:
+    def held(writer: SqliteWriter, batch: Sequence[WriteJob[Any]]) -> list[Any]:
         if not reached.is_set():
             reached.set()
             release.wait()
         return write(writer, batch)
 
-    monkeypatch.setattr(Writer, "write_batch", held)
+    monkeypatch.setattr(SqliteWriter, "write_batch", held)
     return reached, release
 
 
-async def filled(backend: SqliteBackend, *, is_closed: bool, is_released: bool = True) -> Owner:
+async def filled(
+    backend: SqliteBackend, *, is_closed: bool, is_released: bool = True
+) -> LeaseOwner:
     """Something of each kind, all of it stored when this returns."""
-    home = await backend.claim_home("one")
-    owner = Owner(backend.store, await backend.store.acquire(home, "one"))
+    home = await backend.claim_home_partition("one")
+    owner = LeaseOwner(backend.store, await backend.store.acquire(home, "one"))
     await backend.archive.put_definition("w", DefinitionHash("hash"), b"document")
     await backend.blobs.put("x1/out", b"blob")
     await take_rate(backend)
-    await backend.mailbox.send([message("consumed"), message("kept")])
+    await backend.mailbox.send([make_message("consumed"), make_message("kept")])
     entries = await owner.read()
     await owner.commit(
         Commit(
             sequence=0,
             consumed=entries[0].position,
             histories=[
-                History(aggregate_id=ROOT, entry=b"entry"),
-                History(aggregate_id=LIMIT, entry=b"held"),
+                HistoryRecord(aggregate_id=ROOT_ID, entry=b"entry"),
+                HistoryRecord(aggregate_id=LIMIT_ID, entry=b"held"),
             ],
-            headers=[header()],
-            tasks=[task("a")],
-            timers_set=[timer("a", due=1.0)],
-            dead_letters=[letter("a")],
+            headers=[make_header()],
+            tasks=[make_task("a")],
+            timers_set=[make_timer("a", due=1.0)],
+            dead_letters=[make_dead_letter("a")],
         )
     )
     if is_closed:
         await backend.close()
     elif is_released:
-        backend.leases.locks.free(owner.partition)
+        backend.leases.locks.unlock(owner.partition)
     return owner
 
 

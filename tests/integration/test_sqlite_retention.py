@@ -11,23 +11,23 @@ from runnel.core.states import ExecutionState
 from runnel.engine.clock import RealClock
 from runnel.errors import StoreError
 from runnel.ports.archive import ExecutionFilter
-from runnel.ports.store import Commit, Header, History
+from runnel.ports.store import Commit, ExecutionHeader, HistoryRecord
 from runnel.testing.clock import FakeClock, FakeIds
-from runnel.testing.conformance.suite import header, letter, message
-from tests.driver import node, workflow
-from tests.engines import Work, end_of, open_engine
+from runnel.testing.conformance.suite import make_dead_letter, make_header, make_message
+from tests.driver import make_node, make_workflow
+from tests.engines import WorkHandler, open_engine, wait_for_end
 
 S = ExecutionState
-CHILD = workflow(node("x", config={"text": "l" * 300_000}))
-PARENT = workflow(node("a"), node("w", "a", handler="workflow", child=CHILD))
+CHILD = make_workflow(make_node("x", config={"text": "l" * 300_000}))
+PARENT = make_workflow(make_node("a"), make_node("w", "a", handler="workflow", child=CHILD))
 
 
 async def test_a_tree_is_deleted_with_its_history_and_its_blobs(tmp_path: Path) -> None:
-    async with open_engine("sqlite", tmp_path, Work()) as engine:
+    async with open_engine("sqlite", tmp_path, WorkHandler()) as engine:
         backend = engine.backend
         ids = [await engine.client.submit(PARENT) for _ in range(3)]
         for each in ids:
-            await end_of(engine, each)
+            await wait_for_end(engine, each)
         now = engine.clock.now()
         assert isinstance(backend, SqliteBackend)
 
@@ -46,20 +46,20 @@ async def test_what_has_a_running_child_is_kept_and_dead_letters_go_with_the_res
     tmp_path: Path,
 ) -> None:
     backend = await SqliteBackend.open(tmp_path, clock=FakeClock(), ids=FakeIds())
-    partition = await backend.claim_home("one")
+    partition = await backend.claim_home_partition("one")
     lease = await backend.store.acquire(partition, "one")
     done = [
         ended("x1"),
         ended("x2"),
-        header("x2.a.1", parent="x2"),
+        make_header("x2.a.1", parent="x2"),
     ]
     await backend.store.commit(
         lease,
         Commit(
             sequence=1,
             headers=done,
-            histories=[History(aggregate_id="x1", entry=b"[]")],
-            dead_letters=[letter("a")],
+            histories=[HistoryRecord(aggregate_id="x1", entry=b"[]")],
+            dead_letters=[make_dead_letter("a")],
         ),
     )
 
@@ -72,20 +72,22 @@ async def test_what_has_a_running_child_is_kept_and_dead_letters_go_with_the_res
     await backend.close()
 
 
-def ended(id_: str) -> Header:
-    return structs.replace(header(id_, state=S.FAILED), finished_at=5.0)
+def ended(id_: str) -> ExecutionHeader:
+    return structs.replace(make_header(id_, state=S.FAILED), finished_at=5.0)
 
 
 async def test_blobs_of_no_execution_are_deleted_once_they_are_old(tmp_path: Path) -> None:
     backend = await SqliteBackend.open(tmp_path, clock=RealClock(), ids=FakeIds())
-    lease = await backend.store.acquire(await backend.claim_home("one"), "one")
-    await backend.store.commit(lease, Commit(sequence=1, headers=[header("x1")]))
+    lease = await backend.store.acquire(await backend.claim_home_partition("one"), "one")
+    await backend.store.commit(lease, Commit(sequence=1, headers=[make_header("x1")]))
     for key in ("x1/a", "x1.child.1/a", "x2/a", "x2.child.1/a", "x10/a"):
         await backend.blobs.put(key, b"large")
     [folder, *_] = (tmp_path / "blobs").iterdir()
     (folder / ".half.new").write_bytes(b"lar")
 
-    counts = [await backend.retention.delete_ownerless(idle_s=each) for each in (3_600, -60, -60)]
+    counts = [
+        await backend.retention.delete_orphaned_blobs(idle_s=each) for each in (3_600, -60, -60)
+    ]
 
     assert counts == [0, 3, 0]
     assert len([each for each in (tmp_path / "blobs").rglob("*") if each.is_file()]) == 2
@@ -97,6 +99,6 @@ async def test_a_command_that_is_not_stored_leaves_no_blob(tmp_path: Path) -> No
     await backend.close()
 
     with pytest.raises(StoreError, match="closed"):
-        await backend.mailbox.send([message("a")], blobs={"x1/input/a": b"large"})
+        await backend.mailbox.send([make_message("a")], blobs={"x1/input/a": b"large"})
 
     assert not list((tmp_path / "blobs").rglob("*.blob"))

@@ -7,9 +7,9 @@ import pytest
 
 from runnel.backends.sqlite.backend import SqliteBackend
 from runnel.ports.store import Commit
-from runnel.ports.workers import WorkerAbout
+from runnel.ports.workers import WorkerInfo
 from runnel.testing.clock import FakeClock, FakeIds
-from runnel.testing.conformance.suite import Owner, done, task, token
+from runnel.testing.conformance.suite import LeaseOwner, make_completion, make_task, make_token
 
 Open = Callable[[str], Awaitable[SqliteBackend]]
 
@@ -32,36 +32,36 @@ async def open_backend(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Open]:
         await backend.close()
 
 
-async def begin(backend: SqliteBackend, *names: str, partition: int = 0) -> Owner:
+async def begin(backend: SqliteBackend, *names: str, partition: int = 0) -> LeaseOwner:
     """Owns the partition and has these begun, of which no note is in any history yet.
 
     One more is claimed and started with them, and stands behind them in line.
     """
-    owner = Owner(backend.store, await backend.store.acquire(partition, "one"))
+    owner = LeaseOwner(backend.store, await backend.store.acquire(partition, "one"))
     claimed = [*names, "ahead"]
-    await owner.commit(Commit(sequence=0, tasks=[task(name) for name in claimed]))
+    await owner.commit(Commit(sequence=0, tasks=[make_task(name) for name in claimed]))
     await backend.tasks.claim("w", None, limit=9, wait_s=0)
-    await backend.tasks.start("w", [token(name) for name in claimed], now=1.0)
+    await backend.tasks.start("w", [make_token(name) for name in claimed], now=1.0)
     for name in names:
-        backend.tasks.begin(token(name))
+        backend.tasks.begin(make_token(name))
     return owner
 
 
 def die(backend: SqliteBackend, *partitions: int) -> None:
     """As the kernel does it: the locks are free, and nothing else is tidied up."""
     for partition in partitions:
-        backend.leases.locks.free(partition)
+        backend.leases.locks.unlock(partition)
 
 
 async def test_the_successor_knows_what_was_running(open_backend: Open) -> None:
     first = await open_backend("one")
     await begin(first, "ended", "running")
-    await first.tasks.report("w", [done("ended")])
+    await first.tasks.report("w", [make_completion("ended")])
     die(first, 0)
 
     second = await open_backend("two")
     await second.store.acquire(0, "two")
-    asked = [token("ended"), token("running"), token("queued"), token("ahead")]
+    asked = [make_token("ended"), make_token("running"), make_token("queued"), make_token("ahead")]
 
     unknown = await second.store.unknown_tasks(0, asked)
 
@@ -73,8 +73,8 @@ async def test_nothing_is_suspected_of_the_end_of_a_process_that_drained(
 ) -> None:
     first = await open_backend("one")
     await begin(first, "a")
-    held = [token("a"), token("ahead")]
-    await first.tasks.beat("w", held, about=WorkerAbout(is_draining=True))
+    held = [make_token("a"), make_token("ahead")]
+    await first.tasks.beat("w", held, about=WorkerInfo(is_draining=True))
     die(first, 0)
 
     second = await open_backend("two")
@@ -92,8 +92,8 @@ async def test_each_partition_has_its_own(open_backend: Open) -> None:
     second = await open_backend("two")
     await second.store.acquire(1, "two")
 
-    unknown = await second.store.unknown_tasks(1, [token("a"), token("b")])
-    assert unknown == {token("a"): None, token("b"): True}
+    unknown = await second.store.unknown_tasks(1, [make_token("a"), make_token("b")])
+    assert unknown == {make_token("a"): None, make_token("b"): True}
 
 
 async def test_a_partition_that_is_given_back_leaves_nobody_suspected(
@@ -106,5 +106,5 @@ async def test_a_partition_that_is_given_back_leaves_nobody_suspected(
     await first.store.release(owner.lease)
 
     await first.store.acquire(0, "one")
-    assert await first.store.unknown_tasks(0, [token("a")]) == {token("a"): None}
+    assert await first.store.unknown_tasks(0, [make_token("a")]) == {make_token("a"): None}
     assert (existed, (tmp_path / "p0.running").exists()) == (True, False)

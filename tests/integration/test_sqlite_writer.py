@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runnel.backends.sqlite.writer import Writer
+from runnel.backends.sqlite.writer import SqliteWriter
 from runnel.errors import StoreError
 from runnel.testing.clock import FakeClock
 
@@ -40,15 +40,15 @@ def db(tmp_path: Path) -> Faulty:
 @pytest.fixture(params=[False, True], ids=["on the loop", "threaded"])
 async def writer(
     request: pytest.FixtureRequest, tmp_path: Path, db: Faulty
-) -> AsyncIterator[Writer]:
+) -> AsyncIterator[SqliteWriter]:
     """Not started yet: jobs that were queued before are one batch."""
-    writer = Writer(db, tmp_path / "t.db", clock=FakeClock(), is_threaded=request.param)
+    writer = SqliteWriter(db, tmp_path / "t.db", clock=FakeClock(), is_threaded=request.param)
     yield writer
     writer.close()
 
 
 async def test_a_job_whose_news_can_not_be_taken_in_fails_and_the_others_do_not(
-    writer: Writer,
+    writer: SqliteWriter,
 ) -> None:
     def refuse(_: int) -> None:
         raise OSError("too many open files")
@@ -62,7 +62,7 @@ async def test_a_job_whose_news_can_not_be_taken_in_fails_and_the_others_do_not(
 
 @pytest.mark.parametrize("statement", STATEMENTS)
 async def test_an_error_around_a_job_ends_its_whole_batch_and_nothing_after_it(
-    writer: Writer, db: Faulty, statement: str
+    writer: SqliteWriter, db: Faulty, statement: str
 ) -> None:
     db.faults = [statement]
 
@@ -74,7 +74,7 @@ async def test_an_error_around_a_job_ends_its_whole_batch_and_nothing_after_it(
 
 @pytest.mark.parametrize("statement", STATEMENTS)
 async def test_a_transaction_that_could_not_be_ended_is_ended_before_the_next(
-    writer: Writer, db: Faulty, statement: str
+    writer: SqliteWriter, db: Faulty, statement: str
 ) -> None:
     db.faults = [statement, "ROLLBACK"]
 
@@ -84,7 +84,7 @@ async def test_a_transaction_that_could_not_be_ended_is_ended_before_the_next(
 
 
 async def test_a_single_job_whose_rollback_fails_leaves_nothing_behind(
-    writer: Writer, db: Faulty
+    writer: SqliteWriter, db: Faulty
 ) -> None:
     db.faults = ["ROLLBACK"]
     writer.start()
@@ -96,7 +96,7 @@ async def test_a_single_job_whose_rollback_fails_leaves_nothing_behind(
 
 
 async def test_the_error_of_a_job_that_nobody_waits_for_any_more_is_not_logged(
-    writer: Writer, caplog: pytest.LogCaptureFixture
+    writer: SqliteWriter, caplog: pytest.LogCaptureFixture
 ) -> None:
     waiting = asyncio.create_task(writer.submit(add_and_fail))
     await asyncio.sleep(0)
@@ -110,7 +110,7 @@ async def test_the_error_of_a_job_that_nobody_waits_for_any_more_is_not_logged(
     assert caplog.messages == []
 
 
-async def together(writer: Writer) -> list[BaseException | int]:
+async def together(writer: SqliteWriter) -> list[BaseException | int]:
     """Two jobs of one batch, the second of which fails by itself."""
     jobs = (writer.enqueue(add).wait(), writer.enqueue(add_and_fail).wait())
     writer.start()

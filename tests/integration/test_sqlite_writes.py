@@ -12,14 +12,23 @@ import pytest
 
 from runnel.backends.sqlite.backend import SqliteBackend
 from runnel.backends.sqlite.database import Durability
-from runnel.backends.sqlite.writer import ROWS_BETWEEN, Checkpointer
+from runnel.backends.sqlite.writer import CHECKPOINT_ROWS, Checkpointer
 from runnel.core.ids import DefinitionHash
 from runnel.engine.clock import RealClock
 from runnel.errors import StoreError
-from runnel.ports.store import Commit, History
+from runnel.ports.store import Commit, HistoryRecord
 from runnel.testing.clock import FakeClock, FakeIds
-from runnel.testing.conformance.suite import ALL, ROOT, Owner, header, letter, message, task, timer
-from tests.waiting import eventually
+from runnel.testing.conformance.suite import (
+    READ_LIMIT,
+    ROOT_ID,
+    LeaseOwner,
+    make_dead_letter,
+    make_header,
+    make_message,
+    make_task,
+    make_timer,
+)
+from tests.waiting import wait_until
 
 TABLES = ["history", "executions", "timers", "messages", "dead_letters"]
 
@@ -52,14 +61,14 @@ def other(tmp_path: Path, backend: SqliteBackend) -> Iterator[sqlite3.Connection
 
 
 @pytest.fixture
-async def owner(backend: SqliteBackend) -> Owner:
-    home = await backend.claim_home("one")
-    return Owner(backend.store, await backend.store.acquire(home, "one"))
+async def owner(backend: SqliteBackend) -> LeaseOwner:
+    home = await backend.claim_home_partition("one")
+    return LeaseOwner(backend.store, await backend.store.acquire(home, "one"))
 
 
 @pytest.mark.parametrize("table", TABLES)
 async def test_a_commit_that_fails_in_one_table_writes_nothing_in_any(
-    backend: SqliteBackend, owner: Owner, other: sqlite3.Connection, table: str
+    backend: SqliteBackend, owner: LeaseOwner, other: sqlite3.Connection, table: str
 ) -> None:
     other.execute(
         f"CREATE TRIGGER no BEFORE INSERT ON {table} BEGIN SELECT RAISE(ABORT, 'no'); END"
@@ -70,12 +79,12 @@ async def test_a_commit_that_fails_in_one_table_writes_nothing_in_any(
 
     assert [rows_in(other, name) for name in TABLES] == [0] * len(TABLES)
     assert list(await backend.tasks.claim("w", None, limit=9, wait_s=0)) == []
-    assert await owner.commands() == []
-    assert list(await backend.store.due_timers(owner.lease, 9.0, limit=ALL)) == []
+    assert await owner.read_commands() == []
+    assert list(await backend.store.due_timers(owner.lease, 9.0, limit=READ_LIMIT)) == []
 
 
 async def test_the_commit_after_a_failed_one_has_the_same_sequence(
-    owner: Owner, other: sqlite3.Connection
+    owner: LeaseOwner, other: sqlite3.Connection
 ) -> None:
     other.execute("CREATE TRIGGER no BEFORE INSERT ON timers BEGIN SELECT RAISE(ABORT, 'no'); END")
     with pytest.raises(StoreError):
@@ -88,7 +97,7 @@ async def test_the_commit_after_a_failed_one_has_the_same_sequence(
 
 
 async def test_jobs_of_one_turn_of_the_loop_are_written_together_and_fail_alone(
-    backend: SqliteBackend, owner: Owner, other: sqlite3.Connection
+    backend: SqliteBackend, owner: LeaseOwner, other: sqlite3.Connection
 ) -> None:
     other.execute(
         "CREATE TRIGGER no BEFORE INSERT ON definitions WHEN NEW.name = 'bad' "
@@ -98,7 +107,7 @@ async def test_jobs_of_one_turn_of_the_loop_are_written_together_and_fail_alone(
     puts = [backend.archive.put_definition(name, DefinitionHash(name), b"") for name in names]
 
     outcomes = await asyncio.gather(
-        *puts, backend.mailbox.send([message("1")]), return_exceptions=True
+        *puts, backend.mailbox.send([make_message("1")]), return_exceptions=True
     )
 
     assert [outcome for outcome in outcomes if not isinstance(outcome, StoreError)] == [
@@ -109,40 +118,42 @@ async def test_jobs_of_one_turn_of_the_loop_are_written_together_and_fail_alone(
     ]
     assert isinstance(outcomes[1], StoreError)
     assert rows_in(other, "definitions") == 3
-    assert await owner.commands() == [message("1")]
+    assert await owner.read_commands() == [make_message("1")]
 
 
 async def test_many_sends_at_once_keep_each_its_own_order(
-    backend: SqliteBackend, owner: Owner
+    backend: SqliteBackend, owner: LeaseOwner
 ) -> None:
     sends = [
-        backend.mailbox.send([message(f"{sender}-{number}") for number in range(3)])
+        backend.mailbox.send([make_message(f"{sender}-{number}") for number in range(3)])
         for sender in range(40)
     ]
 
     await asyncio.gather(*sends)
 
-    found = await owner.commands()
+    found = await owner.read_commands()
     assert len(found) == 120
     for start in range(0, 120, 3):
         first = getattr(found[start], "reason", "").partition("-")[0]
-        assert found[start : start + 3] == [message(f"{first}-{number}") for number in range(3)]
+        assert found[start : start + 3] == [
+            make_message(f"{first}-{number}") for number in range(3)
+        ]
 
 
 async def test_a_writer_waits_for_another_process_to_finish(
-    backend: SqliteBackend, owner: Owner, other: sqlite3.Connection, clock: FakeClock
+    backend: SqliteBackend, owner: LeaseOwner, other: sqlite3.Connection, clock: FakeClock
 ) -> None:
     other.execute("BEGIN IMMEDIATE")
 
     async with asyncio.TaskGroup() as group:
-        sending = group.create_task(backend.mailbox.send([message("1")]))
-        await clock.until_asleep()
+        sending = group.create_task(backend.mailbox.send([make_message("1")]))
+        await clock.wait_for_sleeper()
         was_done = sending.done()
         other.execute("COMMIT")
         await clock.advance(0.1)
 
     assert not was_done
-    assert await owner.commands() == [message("1")]
+    assert await owner.read_commands() == [make_message("1")]
 
 
 async def test_a_writer_gives_up_after_ten_seconds_and_names_the_file(
@@ -152,13 +163,13 @@ async def test_a_writer_gives_up_after_ten_seconds_and_names_the_file(
 
     async def passing_time() -> None:
         while True:
-            await clock.until_asleep()
+            await clock.wait_for_sleeper()
             await clock.advance(1.0)
 
     async with asyncio.TaskGroup() as group:
         time = group.create_task(passing_time())
         with pytest.raises(StoreError) as caught:
-            await backend.mailbox.send([message("1")])
+            await backend.mailbox.send([make_message("1")])
         time.cancel()
 
     assert "runnel.db has been locked by another process for 10 s" in str(caught.value)
@@ -166,14 +177,14 @@ async def test_a_writer_gives_up_after_ten_seconds_and_names_the_file(
 
 
 async def test_a_foreign_message_is_seen_before_a_later_one_of_our_own(
-    backend: SqliteBackend, owner: Owner, other: sqlite3.Connection
+    backend: SqliteBackend, owner: LeaseOwner, other: sqlite3.Connection
 ) -> None:
     other.execute("INSERT INTO messages (partition, body) VALUES (?, ?)", (0, b"foreign"))
 
-    await backend.mailbox.send([message("own")])
+    await backend.mailbox.send([make_message("own")])
 
     entries = await owner.read()
-    assert [entry.command for entry in entries] == [None, message("own")]
+    assert [entry.command for entry in entries] == [None, make_message("own")]
     await owner.consume(entries[0].position)
     assert rows_in(other, "messages") == 1
 
@@ -190,7 +201,7 @@ async def test_a_bell_that_can_not_be_hung_is_done_without(
 
 
 async def test_a_foreign_message_without_a_ring_is_seen_within_a_second(
-    owner: Owner, other: sqlite3.Connection, clock: FakeClock
+    owner: LeaseOwner, other: sqlite3.Connection, clock: FakeClock
 ) -> None:
     async with asyncio.TaskGroup() as group:
         reading = group.create_task(owner.read(wait_s=60))
@@ -204,14 +215,16 @@ async def test_a_foreign_message_without_a_ring_is_seen_within_a_second(
 async def test_the_log_is_cut_back_under_steady_writing(
     tmp_path: Path, durability: Durability, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runnel.backends.sqlite.writer.ROWS_BETWEEN", 50)
-    monkeypatch.setattr("runnel.backends.sqlite.writer.LOG_PAGES_MAX", 20)
-    monkeypatch.setattr("runnel.backends.sqlite.database.LOG_BYTES_MAX", 100_000)
+    monkeypatch.setattr("runnel.backends.sqlite.writer.CHECKPOINT_ROWS", 50)
+    monkeypatch.setattr("runnel.backends.sqlite.writer.WAL_PAGES_MAX", 20)
+    monkeypatch.setattr("runnel.backends.sqlite.database.WAL_BYTES_MAX", 100_000)
     backend = await SqliteBackend.open(
         tmp_path, clock=RealClock(), ids=FakeIds(), durability=durability
     )
-    owner = Owner(backend.store, await backend.store.acquire(0, "one"))
-    commit = Commit(sequence=0, histories=[History(aggregate_id=ROOT, entry=b"x" * 20_000)])
+    owner = LeaseOwner(backend.store, await backend.store.acquire(0, "one"))
+    commit = Commit(
+        sequence=0, histories=[HistoryRecord(aggregate_id=ROOT_ID, entry=b"x" * 20_000)]
+    )
     log = tmp_path / "runnel.db-wal"
     largest = size = 0
 
@@ -230,14 +243,14 @@ async def test_a_checkpoint_that_can_not_open_the_file_says_so_and_tries_again(
     checkpointer = Checkpointer(tmp_path / "not yet" / "t.db", "process")
     checkpointer.start()
 
-    written = count(ROWS_BETWEEN, ROWS_BETWEEN)
-    await eventually(lambda: fails_again(checkpointer, next(written)))
+    written = count(CHECKPOINT_ROWS, CHECKPOINT_ROWS)
+    await wait_until(lambda: fails_again(checkpointer, next(written)))
     (tmp_path / "not yet").mkdir()
-    checkpointer.note(next(written))
-    await eventually((tmp_path / "not yet" / "t.db").exists)
+    checkpointer.record_rows(next(written))
+    await wait_until((tmp_path / "not yet" / "t.db").exists)
 
     checkpointer.stop()
-    checkpointer.check()
+    checkpointer.raise_failure()
 
 
 async def test_a_checkpoint_that_fails_once_costs_nobody_a_commit(
@@ -252,18 +265,18 @@ async def test_a_checkpoint_that_fails_once_costs_nobody_a_commit(
 
     monkeypatch.setattr("runnel.backends.sqlite.writer.connect", fail)
     checkpointer.start()
-    checkpointer.note(ROWS_BETWEEN)
-    await eventually(failed.is_set)
+    checkpointer.record_rows(CHECKPOINT_ROWS)
+    await wait_until(failed.is_set)
     checkpointer.stop()
 
-    checkpointer.check()
+    checkpointer.raise_failure()
 
 
 def fails_again(checkpointer: Checkpointer, rows: int) -> bool:
     """Told only when it keeps failing."""
-    checkpointer.note(rows)
+    checkpointer.record_rows(rows)
     try:
-        checkpointer.check()
+        checkpointer.raise_failure()
     except StoreError:
         return True
     return False
@@ -272,12 +285,12 @@ def fails_again(checkpointer: Checkpointer, rows: int) -> bool:
 def everything() -> Commit:
     return Commit(
         sequence=0,
-        histories=[History(aggregate_id=ROOT, entry=b"entry")],
-        headers=[header()],
-        tasks=[task("a")],
-        timers_set=[timer("a", due=1.0)],
-        messages=[message("m")],
-        dead_letters=[letter("a")],
+        histories=[HistoryRecord(aggregate_id=ROOT_ID, entry=b"entry")],
+        headers=[make_header()],
+        tasks=[make_task("a")],
+        timers_set=[make_timer("a", due=1.0)],
+        messages=[make_message("m")],
+        dead_letters=[make_dead_letter("a")],
     )
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from runnel.errors import StoreError
 from runnel.ports.store import Commit, Lease
-from tests.driver import node, workflow
-from tests.engines import Work, end_of, open_engine, run_to_end
+from tests.driver import make_node, make_workflow
+from tests.engines import WorkHandler, open_engine, run_to_end, wait_for_end
 
 LARGE = "x" * 300_000
-WAIT = node("ok", handler="wait_for_signal", config={"signal": "go"})
+WAIT = make_node("ok", handler="wait_for_signal", config={"signal": "go"})
 
 
 def failing_at(number: int, commit: Callable[[Lease, Commit], Any]) -> Callable[..., Any]:
@@ -34,36 +34,38 @@ def failing_at(number: int, commit: Callable[[Lease, Commit], Any]) -> Callable[
 async def test_many_large_outputs_in_one_batch_are_no_endless_loop(
     kind: str, redis_url: str | None, tmp_path: Path
 ) -> None:
-    sources = [node(f"s{i}", config={"text": "{{ input.text }}"}) for i in range(120)]
-    checks = [node(f"c{i}", f"s{i}", condition=f"s{i}.text | length > 1") for i in range(120)]
-    definition = workflow(*sources, *checks, output="done")
+    sources = [make_node(f"s{i}", config={"text": "{{ input.text }}"}) for i in range(120)]
+    checks = [make_node(f"c{i}", f"s{i}", condition=f"s{i}.text | length > 1") for i in range(120)]
+    definition = make_workflow(*sources, *checks, output="done")
 
-    async with open_engine(kind, tmp_path, Work(), concurrency=64, redis_url=redis_url) as engine:
+    async with open_engine(
+        kind, tmp_path, WorkHandler(), concurrency=64, redis_url=redis_url
+    ) as engine:
         view = await run_to_end(engine, definition, {"text": LARGE})
 
     assert view.status == "COMPLETED"
 
 
 async def test_all_who_wait_for_a_key_are_remembered_by_a_restart(tmp_path: Path) -> None:
-    work = Work()
+    work = WorkHandler()
     gate = work.gate("a")
-    keyed = workflow(node("a", concurrency_key="k"))
+    keyed = make_workflow(make_node("a", concurrency_key="k"))
     async with open_engine("sqlite", tmp_path, work) as engine:
         ids = [await engine.client.submit(keyed) for _ in range(150)]
         await work.entered["a"].wait()
 
     gate.set()
     async with open_engine("sqlite", tmp_path, work, adopts=True) as engine:
-        views = [await end_of(engine, execution_id) for execution_id in ids]
+        views = [await wait_for_end(engine, execution_id) for execution_id in ids]
 
     assert {view.status for view in views} == {"COMPLETED"}
     assert work.running_most == 1
 
 
 async def test_waiting_ends_when_somebody_else_ended_the_execution(tmp_path: Path) -> None:
-    async with open_engine("sqlite", tmp_path, Work(), adopts=True, lease_s=0.3) as first:
-        async with open_engine("sqlite", tmp_path, Work(), lease_s=0.3) as second:
-            execution_id = await second.client.submit(workflow(node("a"), WAIT))
+    async with open_engine("sqlite", tmp_path, WorkHandler(), adopts=True, lease_s=0.3) as first:
+        async with open_engine("sqlite", tmp_path, WorkHandler(), lease_s=0.3) as second:
+            execution_id = await second.client.submit(make_workflow(make_node("a"), WAIT))
             with pytest.raises(TimeoutError):
                 await first.client.wait(execution_id, timeout_s=0.05)
             await second.client.signal(execution_id, "go")
@@ -73,10 +75,10 @@ async def test_waiting_ends_when_somebody_else_ended_the_execution(tmp_path: Pat
 
 
 async def test_a_damaged_history_ends_its_execution_and_no_other(tmp_path: Path) -> None:
-    work = Work()
+    work = WorkHandler()
     async with open_engine("sqlite", tmp_path, work) as engine:
-        damaged = await engine.client.submit(workflow(WAIT))
-        innocent = await engine.client.submit(workflow(WAIT))
+        damaged = await engine.client.submit(make_workflow(WAIT))
+        innocent = await engine.client.submit(make_workflow(WAIT))
     with sqlite3.connect(tmp_path / "runnel.db") as db:
         db.execute("UPDATE history SET entry = ? WHERE aggregate_id = ?", (b"garbage", damaged))
     db.close()
@@ -92,31 +94,31 @@ async def test_a_partition_whose_lock_can_not_be_opened_keeps_no_engine_from_the
     tmp_path: Path,
 ) -> None:
     async with (
-        open_engine("sqlite", tmp_path, Work()) as first,
-        open_engine("sqlite", tmp_path, Work()) as second,
+        open_engine("sqlite", tmp_path, WorkHandler()) as first,
+        open_engine("sqlite", tmp_path, WorkHandler()) as second,
     ):
-        await first.client.submit(workflow(WAIT))
-        within_reach = await second.client.submit(workflow(WAIT))
+        await first.client.submit(make_workflow(WAIT))
+        within_reach = await second.client.submit(make_workflow(WAIT))
     (tmp_path / "p0.lock").unlink()
     (tmp_path / "p0.lock").mkdir()
 
-    async with open_engine("sqlite", tmp_path, Work(), adopts=True) as engine:
+    async with open_engine("sqlite", tmp_path, WorkHandler(), adopts=True) as engine:
         await engine.client.signal(within_reach, "go")
 
         assert (await engine.client.wait(within_reach, timeout_s=20)).state == "COMPLETED"
 
 
 async def test_a_history_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
-    work = Work()
+    work = WorkHandler()
     async with open_engine("sqlite", tmp_path, work) as engine:
-        later = await engine.client.submit(workflow(WAIT))
+        later = await engine.client.submit(make_workflow(WAIT))
     with sqlite3.connect(tmp_path / "runnel.db") as db:
         newer = (b"[9,1.0,[]]", later)
         db.execute("UPDATE history SET entry = ? WHERE aggregate_id = ?", newer)
     db.close()
 
     async with open_engine("sqlite", tmp_path, work, adopts=True) as engine:
-        assert (await run_to_end(engine, workflow(node("a")))).status == "COMPLETED"
+        assert (await run_to_end(engine, make_workflow(make_node("a")))).status == "COMPLETED"
         header = await engine.backend.archive.get_header(later)
 
     assert header is not None
@@ -127,9 +129,11 @@ async def test_a_history_of_a_later_version_is_left_alone(tmp_path: Path) -> Non
 async def test_a_creation_cut_into_several_commits_is_completed_after_a_failure(
     number: int, tmp_path: Path
 ) -> None:
-    skipped = [node(f"a_node_with_a_rather_long_name_{i}", "a") for i in range(20_000)]
-    definition = workflow(node("a", condition="input.go"), *skipped, node("z", config={"z": 1}))
-    async with open_engine("sqlite", tmp_path, Work(), lease_s=0.3) as engine:
+    skipped = [make_node(f"a_node_with_a_rather_long_name_{i}", "a") for i in range(20_000)]
+    definition = make_workflow(
+        make_node("a", condition="input.go"), *skipped, make_node("z", config={"z": 1})
+    )
+    async with open_engine("sqlite", tmp_path, WorkHandler(), lease_s=0.3) as engine:
         store = engine.backend.store
         store.commit = failing_at(number, store.commit)  # type: ignore[method-assign]
 
@@ -142,16 +146,16 @@ async def test_a_creation_cut_into_several_commits_is_completed_after_a_failure(
 async def test_a_key_is_free_again_after_its_partition_went_to_another_process(
     tmp_path: Path,
 ) -> None:
-    work = Work()
+    work = WorkHandler()
     gate = work.gate("held")
     async with open_engine("sqlite", tmp_path, work, lease_s=0.3) as first:
-        held = await first.client.submit(workflow(node("held", concurrency_key="k")))
+        held = await first.client.submit(make_workflow(make_node("held", concurrency_key="k")))
         await work.entered["held"].wait()
         store = first.backend.store
         store.commit = failing_at(1, store.commit)  # type: ignore[method-assign]
         gate.set()
 
         assert (await first.client.wait(held, timeout_s=20)).state == "COMPLETED"
-        again = await run_to_end(first, workflow(node("next", concurrency_key="k")))
+        again = await run_to_end(first, make_workflow(make_node("next", concurrency_key="k")))
 
     assert again.status == "COMPLETED"

@@ -11,29 +11,29 @@ from pathlib import Path
 import pytest
 
 from runnel.app.engine import Engine
-from runnel.app.follower import Remote
-from runnel.app.stores import Look, look_at
+from runnel.app.follower import RemoteFollower
+from runnel.app.stores import StoreSession, build_store_session
 from runnel.backends.redis.backend import RedisBackend
 from runnel.core.events import ExecutionFinished
 from runnel.core.states import ExecutionState
-from runnel.notify.hub import Happened, Started
+from runnel.notify.event_bus import CommittedEvents, StartedTask
 from runnel.testing.clock import FakeClock, FakeIds
-from tests.driver import node, workflow
-from tests.engines import DEADLINE_S, Work, open_engine
+from tests.driver import make_node, make_workflow
+from tests.engines import DEADLINE_S, WorkHandler, open_engine
 
-CHAIN = workflow(node("a"), node("b", "a"), node("c", "b"))
+CHAIN = make_workflow(make_node("a"), make_node("b", "a"), make_node("c", "b"))
 
 
 @asynccontextmanager
-async def looked_at(engine: Engine, redis_url: str | None) -> AsyncIterator[Look]:
+async def looked_at(engine: Engine, redis_url: str | None) -> AsyncIterator[StoreSession]:
     """As another process does."""
     clock = FakeClock()
     if redis_url is None:
-        yield look_at(engine.backend, clock, FakeIds("look"))
+        yield build_store_session(engine.backend, clock, FakeIds("look"))
         return
     backend = await RedisBackend.open(redis_url, clock=clock, ids=FakeIds("look"))
     try:
-        yield look_at(backend, clock, FakeIds("look"))
+        yield build_store_session(backend, clock, FakeIds("look"))
     finally:
         await backend.close()
 
@@ -42,7 +42,7 @@ async def looked_at(engine: Engine, redis_url: str | None) -> AsyncIterator[Look
 async def test_who_waits_for_an_end_is_told(
     kind: str, tmp_path: Path, redis_url: str | None
 ) -> None:
-    work = Work()
+    work = WorkHandler()
     gate = work.gate("b")
     async with (
         asyncio.timeout(DEADLINE_S),
@@ -66,7 +66,7 @@ async def test_who_waits_for_what_it_has_submitted_itself_is_told(
 ) -> None:
     async with (
         asyncio.timeout(DEADLINE_S),
-        open_engine(kind, tmp_path, Work(), redis_url=redis_url) as engine,
+        open_engine(kind, tmp_path, WorkHandler(), redis_url=redis_url) as engine,
         looked_at(engine, redis_url) as look,
     ):
         for _ in range(5):
@@ -81,17 +81,17 @@ async def test_who_waits_for_what_it_has_submitted_itself_is_told(
 async def test_an_onlooker_is_told_of_all_that_happened_before_the_end(
     kind: str, tmp_path: Path, redis_url: str | None
 ) -> None:
-    work = Work()
+    work = WorkHandler()
     gates = [work.gate(name) for name in "abc"]
-    seen: list[Happened | Started] = []
+    seen: list[CommittedEvents | StartedTask] = []
     async with (
         asyncio.timeout(DEADLINE_S),
         open_engine(kind, tmp_path, work, redis_url=redis_url) as engine,
         looked_at(engine, redis_url) as look,
         asyncio.TaskGroup() as group,
     ):
-        look.hub.watch(seen.append)
-        remote = Remote(look, absence=None, say=lambda _: None)
+        look.event_bus.watch(seen.append)
+        remote = RemoteFollower(look, missing_process_warning=None, warn=lambda _: None)
         group.create_task(remote.run())
         execution_id = await engine.client.submit(CHAIN)
         waiting = group.create_task(remote.client.wait(execution_id))
@@ -100,9 +100,9 @@ async def test_an_onlooker_is_told_of_all_that_happened_before_the_end(
         for gate in gates:
             gate.set()
         await waiting
-        told = [each for each in seen if isinstance(each, Happened)]
+        told = [each for each in seen if isinstance(each, CommittedEvents)]
         history = await engine.client.history(execution_id)
-        remote.stops.gently.set()
+        remote.stops.drain.set()
 
     names = [type(event).__name__ for each in told for event in each.events]
     assert names == [each.event for each in history]

@@ -7,35 +7,37 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from runnel.app.engine import Engine, World
+from runnel.app.engine import ClockAndIds, Engine
 from runnel.app.wiring import build_scheduler
 from runnel.backends.redis.backend import RedisBackend
 from runnel.backends.sqlite.backend import SqliteBackend
-from runnel.client.definitions import Definitions, Library
-from runnel.client.store_client import Client
+from runnel.client.definitions import DefinitionCache, WorkflowLibrary
+from runnel.client.store_client import StoreClient
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
-from runnel.engine.clock import RealClock, RealIds
-from runnel.notify.hub import Hub
-from runnel.notify.waiter import Ending
+from runnel.engine.clock import RandomIdGenerator, RealClock
+from runnel.notify.event_bus import EventBus
+from runnel.notify.waiter import Completion
 from runnel.ports import Backend
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.clock import NoSecrets
 from runnel.triggers.deliveries import Delivery
 from runnel.triggers.schedule import Overlap, Schedule
-from runnel.triggers.schedule_store import Schedules
-from runnel.triggers.webhook import Webhook, WebhookKind, Webhooks
-from runnel.triggers.webhook_receiver import Receiver
-from tests.archived import fresh_schema, open_archived
-from tests.driver import node, workflow
-from tests.engines import DEADLINE_S, Work, empty_redis, end_of
+from runnel.triggers.schedule_store import ScheduleStore
+from runnel.triggers.webhook import Webhook, WebhookKind, WebhookStore
+from runnel.triggers.webhook_receiver import WebhookReceiver
+from tests.archived import make_schema_name, open_archived_backend
+from tests.driver import make_node, make_workflow
+from tests.engines import DEADLINE_S, WorkHandler, flush_redis, wait_for_end
 from tests.integration.test_scenarios import engine, work
-from tests.waiting import eventually
+from tests.waiting import wait_until
 
 __all__ = ["engine", "work"]
 
-WORLD = World(RealClock(), RealIds())
-FLOW = msgspec.structs.replace(workflow(node("a", config={"at": "{{ input.at }}"})), name="flow")
+WORLD = ClockAndIds(RealClock(), RandomIdGenerator())
+FLOW = msgspec.structs.replace(
+    make_workflow(make_node("a", config={"at": "{{ input.at }}"})), name="flow"
+)
 SCHEDULES = 3
 TICKS = 20
 AT = {"at": "{{ tick.timestamp | int }}"}
@@ -47,8 +49,8 @@ Open = Callable[[], Awaitable[Backend]]
 async def open_backend(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Open]:
     """Each call is another process's, as far as the store can tell."""
     opened: list[Backend] = []
-    schema = fresh_schema()
-    url = "" if request.param == "sqlite" else empty_redis(request)
+    schema = make_schema_name()
+    url = "" if request.param == "sqlite" else flush_redis(request)
 
     async def open_() -> Backend:
         backend: Backend
@@ -57,7 +59,7 @@ async def open_backend(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncI
         elif request.param == "redis":
             backend = await RedisBackend.open(url, clock=WORLD.clock, ids=WORLD.ids)
         else:
-            backend = await open_archived(
+            backend = await open_archived_backend(
                 request.getfixturevalue("shared_redis"),
                 request.getfixturevalue("shared_postgres"),
                 WORLD.clock,
@@ -65,7 +67,7 @@ async def open_backend(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncI
                 schema=schema,
             )
         opened.append(backend)
-        await backend.claim_home(f"process {len(opened)}")
+        await backend.claim_home_partition(f"process {len(opened)}")
         return backend
 
     yield open_
@@ -77,14 +79,14 @@ async def test_ticks_that_two_processes_fire_at_the_same_time_are_fired_once(
     open_backend: Open,
 ) -> None:
     first, second = await open_backend(), await open_backend()
-    one, two = build_scheduler(first, WORLD, Hub()), build_scheduler(second, WORLD, Hub())
+    one, two = build_scheduler(first, WORLD, EventBus()), build_scheduler(second, WORLD, EventBus())
     start = float(int(WORLD.clock.now())) + 1_000
     await keep_workflow(first)
     for number in range(SCHEDULES):
         schedule = Schedule(
             id=f"s{number}", workflow=FLOW.name, interval_s=1.0, starts_at=start, input=AT
         )
-        await Schedules(first, WORLD.clock, WORLD.ids).add(schedule)
+        await ScheduleStore(first, WORLD.clock, WORLD.ids).add(schedule)
 
     told = []
     for tick in range(TICKS):
@@ -97,7 +99,7 @@ async def test_ticks_that_two_processes_fire_at_the_same_time_are_fired_once(
     assert last == [[], []]
     assert len(ticks) == len(set(ticks)) == SCHEDULES * TICKS
     assert {outcome.execution_id for outcome in told} == {each.execution_id for each in headers}
-    kept = await Schedules(second, WORLD.clock, WORLD.ids).list()
+    kept = await ScheduleStore(second, WORLD.clock, WORLD.ids).list()
     assert [(each.progress.fired, each.progress.missed) for each in kept] == [(TICKS, 0)] * 3
 
 
@@ -107,11 +109,11 @@ async def test_one_that_breaks_off_anywhere_loses_and_repeats_no_tick(open_backe
     start = float(int(WORLD.clock.now())) + 1_000
     await keep_workflow(backend)
     schedule = Schedule(id="s", workflow=FLOW.name, interval_s=1.0, starts_at=start, input=AT)
-    await Schedules(backend, WORLD.clock, WORLD.ids).add(schedule)
-    other = build_scheduler(await open_backend(), WORLD, Hub())
+    await ScheduleStore(backend, WORLD.clock, WORLD.ids).add(schedule)
+    other = build_scheduler(await open_backend(), WORLD, EventBus())
 
     for tick in range(TICKS):
-        dying = build_scheduler(backend, WORLD, Hub())
+        dying = build_scheduler(backend, WORLD, EventBus())
         async with asyncio.TaskGroup() as group:
             task = group.create_task(dying.dispatch(start + tick))
             for _ in range(2 * tick):
@@ -129,18 +131,18 @@ async def test_deliveries_that_two_processes_receive_at_the_same_time_are_execut
     backends = [await open_backend(), await open_backend()]
     await keep_workflow(backends[0])
     webhook = Webhook(workflow=FLOW.name, kind=WebhookKind.NONE, delivery_id="{{ body }}")
-    await Webhooks(backends[0], WORLD.clock).add(webhook)
+    await WebhookStore(backends[0], WORLD.clock).add(webhook)
     receivers = [
-        Receiver(
-            Client(each, WORLD.clock, WORLD.ids, ending_of=lambda _id: Ending()),
+        WebhookReceiver(
+            StoreClient(each, WORLD.clock, WORLD.ids, get_completion=lambda _id: Completion()),
             each.archive,
             WORLD.clock,
             NoSecrets(),
         )
         for each in backends
     ]
-    known = await Webhooks(backends[1], WORLD.clock).get(FLOW.name)
-    deliveries = [Delivery.of([], [], b"%d" % number) for number in range(TICKS)]
+    known = await WebhookStore(backends[1], WORLD.clock).get(FLOW.name)
+    deliveries = [Delivery.from_pairs([], [], b"%d" % number) for number in range(TICKS)]
 
     received = await asyncio.gather(
         *(each.receive(known, delivery) for delivery in deliveries for each in receivers)
@@ -153,24 +155,26 @@ async def test_deliveries_that_two_processes_receive_at_the_same_time_are_execut
 
 async def test_what_a_schedule_starts_is_run_with_its_tick(engine: Engine) -> None:
     await engine.client.library.store(FLOW)
-    schedules = Schedules(engine.backend, engine.clock, WORLD.ids)
+    schedules = ScheduleStore(engine.backend, engine.clock, WORLD.ids)
     start = float(int(engine.clock.now())) + 100
     await schedules.add(
         Schedule(id="s", workflow=FLOW.name, interval_s=60.0, starts_at=start, input=AT)
     )
-    scheduler = build_scheduler(engine.backend, WORLD, engine.hub, engine.client)
+    scheduler = build_scheduler(engine.backend, WORLD, engine.event_bus, engine.client)
 
     [outcome] = await scheduler.dispatch(start)
 
-    view = await end_of(engine, ExecutionId(str(outcome.execution_id)))
+    view = await wait_for_end(engine, ExecutionId(str(outcome.execution_id)))
     assert view.status is ExecutionState.COMPLETED
     assert view.output == {"at": int(start)}
 
 
-async def test_an_overlap_is_skipped_or_cancelled_for_real(engine: Engine, work: Work) -> None:
+async def test_an_overlap_is_skipped_or_cancelled_for_real(
+    engine: Engine, work: WorkHandler
+) -> None:
     work.gate("a")
     await engine.client.library.store(FLOW)
-    schedules = Schedules(engine.backend, engine.clock, WORLD.ids)
+    schedules = ScheduleStore(engine.backend, engine.clock, WORLD.ids)
     start = float(int(engine.clock.now())) + 100
     for overlap in (Overlap.SKIP, Overlap.CANCEL):
         await schedules.add(
@@ -183,20 +187,22 @@ async def test_an_overlap_is_skipped_or_cancelled_for_real(engine: Engine, work:
                 overlap=overlap,
             )
         )
-    scheduler = build_scheduler(engine.backend, WORLD, engine.hub, engine.client)
+    scheduler = build_scheduler(engine.backend, WORLD, engine.event_bus, engine.client)
 
     first = {each.schedule_id: each for each in await scheduler.dispatch(start)}
-    await eventually(lambda: work.running == 2, DEADLINE_S)
+    await wait_until(lambda: work.running == 2, DEADLINE_S)
     second = {each.schedule_id: each for each in await scheduler.dispatch(start + 60)}
-    cancelled = await end_of(engine, ExecutionId(str(first["cancel"].execution_id)))
+    cancelled = await wait_for_end(engine, ExecutionId(str(first["cancel"].execution_id)))
     work.gates["a"].set()
-    kept = await end_of(engine, ExecutionId(str(first["skip"].execution_id)))
+    kept = await wait_for_end(engine, ExecutionId(str(first["skip"].execution_id)))
 
     assert list(second) == ["cancel"]
     assert (cancelled.status, kept.status) == ("CANCELLED", "COMPLETED")
-    assert (await schedules.get("skip")).kept.progress.skipped == 1
-    await end_of(engine, ExecutionId(str(second["cancel"].execution_id)))
+    assert (await schedules.get("skip")).record.progress.skipped == 1
+    await wait_for_end(engine, ExecutionId(str(second["cancel"].execution_id)))
 
 
 async def keep_workflow(backend: Backend) -> None:
-    await Library(backend.archive, Definitions(backend.archive, WORLD.clock)).store(FLOW)
+    await WorkflowLibrary(backend.archive, DefinitionCache(backend.archive, WORLD.clock)).store(
+        FLOW
+    )

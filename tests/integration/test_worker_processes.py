@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from runnel.authoring.calls import Call, Mode
+from runnel.authoring.calls import FunctionCall, Mode
 from runnel.authoring.context import Context
 from runnel.core.commands import TaskCompleted, TaskFailed, TaskSkipped
-from runnel.core.values import blob
+from runnel.core.values import make_blob_reference
 from runnel.engine.clock import RealClock
-from runnel.engine.worker.child_process import Child, Processes, job_of
+from runnel.engine.worker.child_process import ChildProcess, ChildProcessPool, make_job
 from runnel.errors import Skip
 from tests.integration import crunching
 from tests.unit.engine.worker.stage import Stage
-from tests.waiting import eventually
+from tests.waiting import wait_until
 
 HERE = "tests.integration.crunching"
 
@@ -49,7 +49,7 @@ def is_gone(pid: int) -> Callable[[], bool]:
 
 
 async def pids_in(file: Path) -> list[int]:
-    await eventually(lambda: file.exists() and bool(file.read_text()))
+    await wait_until(lambda: file.exists() and bool(file.read_text()))
     return [int(word) for word in file.read_text().split()]
 
 
@@ -78,7 +78,10 @@ async def test_the_context_works_in_a_process(
 ) -> None:
     await stage.backend.blobs.put("k", b'["from a blob"]')
     task = crunch(
-        stage, "inputs", inputs={"a": 1, "b": blob("k", 15)}, execution_input={"given": True}
+        stage,
+        "inputs",
+        inputs={"a": 1, "b": make_blob_reference("k", 15)},
+        execution_input={"given": True},
     )
 
     report = await stage.run(task)
@@ -187,8 +190,8 @@ async def test_a_process_that_ends_by_itself_is_an_error_that_may_be_retried(sta
 
 
 async def test_a_process_that_died_while_it_was_idle_is_replaced(stage: Stage) -> None:
-    processes, children = Processes(), list[Child]()
-    job = job_of(Call(function=crunching.pid, mode=Mode.PROCESS), stage.task("crunch"))
+    processes, children = ChildProcessPool(), list[ChildProcess]()
+    job = make_job(FunctionCall(function=crunching.pid, mode=Mode.PROCESS), stage.task("crunch"))
 
     async def answered() -> bytes:
         done = await processes.run(job, lambda _news: None, children.append)
@@ -215,8 +218,8 @@ async def test_a_timeout_is_a_hard_stop_also_for_what_the_code_has_started(
         await stage.issue(task, crunch(stage, "square", {"n": 3}))
         child, grandchild = await pids_in(file)
         failed, completed = await stage.results(2)
-        await eventually(is_gone(child))
-        await eventually(is_gone(grandchild))
+        await wait_until(is_gone(child))
+        await wait_until(is_gone(grandchild))
 
     assert failed.error.type == "TaskTimeoutError"  # type: ignore[union-attr]  # a failure
     assert completed.output.decode() == 9  # type: ignore[union-attr]  # the slot was free again
@@ -230,8 +233,8 @@ async def test_a_dropped_task_has_its_process_killed(stage: Stage, tmp_path: Pat
         await stage.issue(task)
         [child] = await pids_in(file)
         await stage.drop(task.token)
-        await eventually(is_gone(child))
-        await eventually(lambda: worker.holds == 0)
+        await wait_until(is_gone(child))
+        await wait_until(lambda: worker.holds == 0)
 
     await stage.read_reports()
     assert stage.ended() == []
@@ -271,7 +274,7 @@ async def test_a_child_dies_with_a_parent_that_is_killed(tmp_path: Path, functio
 
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait(timeout=10)
-    await eventually(is_gone(child))
+    await wait_until(is_gone(child))
 
     assert was_alive
 

@@ -7,12 +7,8 @@ from typing import Any
 
 import pytest
 
-from runnel.app.executor import WorkflowExecutor
-from runnel.authoring.builder import WorkflowDAG
-from runnel.authoring.context import StepContext
+from runnel import RetryPolicy, Skip, StepContext, WorkflowDAG, WorkflowExecutor
 from runnel.core.states import ExecutionState, NodeState
-from runnel.core.workflow import RetryPolicy
-from runnel.errors import Skip
 from runnel.testing.clock import FakeClock
 from tests.integration.documents import (
     AT_ONCE,

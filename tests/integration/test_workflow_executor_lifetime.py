@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 
-from runnel.app.executor import WorkflowExecutor
+from runnel import StepContext, WorkflowDAG, WorkflowExecutor
 from runnel.app.live_execution import WorkflowResult
 from runnel.app.wiring import build_engine
-from runnel.authoring.builder import WorkflowDAG
-from runnel.authoring.context import StepContext
 from runnel.backends.memory.store import MemoryMailbox
 from runnel.core.commands import CancelExecution, Command
 from runnel.core.states import ExecutionState

@@ -5,10 +5,7 @@ import time
 
 import pytest
 
-from runnel.app.executor import WorkflowExecutor
-from runnel.app.rate_limiter import TokenBucketRateLimiter
-from runnel.authoring.builder import WorkflowDAG
-from runnel.authoring.context import StepContext
+from runnel import StepContext, TokenBucketRateLimiter, WorkflowDAG, WorkflowExecutor
 from runnel.errors import InputError
 from runnel.testing.clock import FakeClock
 from tests.integration.documents import document

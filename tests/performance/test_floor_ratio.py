@@ -22,13 +22,13 @@ from bench.floors.measurement import (
     settle_nothing,
 )
 from bench.floors.workloads import Floor, execute_at_once
-from runnel.app.private_servers.guardian import children_of
+from runnel.app.private_servers.guardian import list_children
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
-from runnel.bench.runs import Storing, embedded
-from runnel.bench.servers import Layout, Servers, on_servers
-from runnel.bench.setup import Site, processor_s
-from runnel.bench.workloads import diamonds
+from runnel.bench.runs import StorageMode, open_embedded_deployment
+from runnel.bench.servers import BenchmarkServers, DeploymentLayout, open_server_deployment
+from runnel.bench.setup import BenchmarkDeployment, read_cpu_s
+from runnel.bench.workloads import measure_diamonds
 
 pytestmark = pytest.mark.slow
 
@@ -57,13 +57,13 @@ async def cost(work: Awaitable[object], count: int, settle: Settle) -> Cost:
 
 def all_processors_s() -> float:
     """Of this process, of its children, and of theirs: PostgreSQL has one for each connection."""
-    children = children_of(os.getpid())
-    family = [*children, *(each for child in children for each in children_of(child))]
-    return time.process_time() + processor_s(family)
+    children = list_children(os.getpid())
+    family = [*children, *(each for child in children for each in list_children(child))]
+    return time.process_time() + read_cpu_s(family)
 
 
 async def check_ratio(
-    site: Site,
+    site: BenchmarkDeployment,
     floor: Floor,
     count: int,
     *,
@@ -73,7 +73,7 @@ async def check_ratio(
     await settle()
     engines, floors = [], []
     for _ in range(TURNS):
-        engines.append(await cost(diamonds(site, count), count, settle))
+        engines.append(await cost(measure_diamonds(site, count), count, settle))
         bare = execute_at_once(floor, MORE * count, site.clock)
         floors.append(await cost(bare, MORE * count, settle))
     of_processors, of_clock = (
@@ -89,22 +89,25 @@ async def check_ratio(
     ("storing", "least"), [("memory", 0.06), ("process", 0.14), ("power", 0.12)]
 )
 async def test_an_embedded_engine_stays_within_reach_of_its_floor(
-    storing: Storing, least: float
+    storing: StorageMode, least: float
 ) -> None:
-    async with embedded(storing, 4) as site, embedded_floor_for("diamond", storing, 4) as floor:
+    async with (
+        open_embedded_deployment(storing, 4) as site,
+        embedded_floor_for("diamond", storing, 4) as floor,
+    ):
         await check_ratio(site, floor, 250, least=least)
 
 
 async def test_a_deployment_on_servers_stays_within_reach_of_its_floor(
     shared_redis: RedisServer, shared_postgres: PostgresServer
 ) -> None:
-    servers = Servers(
+    servers = BenchmarkServers(
         redis_url=shared_redis.url, postgres_url=shared_postgres.url, name="runnel-bench-ratio"
     )
-    layout = Layout(concurrency=64)
+    layout = DeploymentLayout(concurrency=64)
 
     async with (
-        on_servers(servers, layout) as site,
+        open_server_deployment(servers, layout) as site,
         server_floor_for("diamond", servers, layout) as floor,
     ):
         # Half of what it was on 2026-11-16, in four runs: 0.29 to 0.32.

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from runnel.app.decorated import workflow
-from runnel.authoring.decorators.task import task
+from runnel import task, workflow
 
 
 @task

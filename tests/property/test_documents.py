@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from runnel.authoring.documents import load_text, read_document
 from runnel.authoring.documents.export import to_document
 from runnel.core.ids import NodeId
-from runnel.core.templates.nodes import RESERVED
+from runnel.core.templates.nodes import RESERVED_NAMES
 from runnel.core.validation.checks import NAME
 from runnel.core.values import Json
 from runnel.core.workflow import (
@@ -27,7 +27,7 @@ from runnel.errors import InvalidWorkflowError
 
 texts = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="{"), max_size=8)
 names = texts.filter(NAME.fits)
-ids = names.filter(lambda name: name not in RESERVED)
+ids = names.filter(lambda name: name not in RESERVED_NAMES)
 seconds = st.floats(min_value=0.001, max_value=1e6)
 numbers = st.integers(-(2**63) + 1, 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
 values = st.recursive(

@@ -6,8 +6,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runnel.authoring.input_schema import surely_fits
-from runnel.authoring.json_schema import value_problems
+from runnel.authoring.input_schema import is_surely_valid
+from runnel.authoring.json_schema import find_value_problems
 from runnel.core.values import Json
 
 types = st.recursive(
@@ -39,8 +39,8 @@ def schemas(draw: st.DrawFn) -> dict[str, Json]:
 
 @given(schemas(), st.dictionaries(st.sampled_from("xyz"), values) | values)
 def test_whatever_surely_fits_does_fit(schema: dict[str, Json], value: Json) -> None:
-    if surely_fits(schema, value):
-        assert value_problems(schema, value, where="input") == []
+    if is_surely_valid(schema, value):
+        assert find_value_problems(schema, value, where="input") == []
 
 
 def test_an_input_of_plain_types_surely_fits() -> None:
@@ -55,8 +55,8 @@ def test_an_input_of_plain_types_surely_fits() -> None:
         "additionalProperties": False,
     }
 
-    assert surely_fits(schema, {"url": "x", "sizes": [1, 2], "by": None})
-    assert not surely_fits(schema, {"url": "x", "sizes": [1, "2"]})
-    assert not surely_fits(schema, {"url": "x", "more": 1})
-    assert not surely_fits(schema, {"sizes": []})
-    assert not surely_fits({"type": "string", "format": "date"}, "2026-11-16")
+    assert is_surely_valid(schema, {"url": "x", "sizes": [1, 2], "by": None})
+    assert not is_surely_valid(schema, {"url": "x", "sizes": [1, "2"]})
+    assert not is_surely_valid(schema, {"url": "x", "more": 1})
+    assert not is_surely_valid(schema, {"sizes": []})
+    assert not is_surely_valid({"type": "string", "format": "date"}, "2026-11-16")

@@ -7,9 +7,9 @@ import pytest
 
 from runnel.core.workflow import Node, OnFailure, RetryPolicy, RunWhen, Workflow
 from runnel.views.execution import HistoryView
-from simulation.reference import Reference
-from tests.driver import node, workflow
-from tests.engines import Work, open_engine, run_to_end, states
+from simulation.reference import ReferenceExecution
+from tests.driver import make_node, make_workflow
+from tests.engines import WorkHandler, get_node_states, open_engine, run_to_end
 
 GRAPHS = 60
 NO_RETRY = RetryPolicy(max_retries=0)
@@ -24,7 +24,7 @@ def random_workflow(chance: random.Random) -> tuple[Workflow, set[str]]:
         if chance.random() < 0.1:
             false.add(name)
         nodes.append(
-            node(
+            make_node(
                 name,
                 *parents,
                 run_when=chance.choice([*RunWhen, RunWhen.DEFAULT, RunWhen.DEFAULT]),
@@ -33,12 +33,14 @@ def random_workflow(chance: random.Random) -> tuple[Workflow, set[str]]:
             )
         )
     policy, slots = chance.choice([*OnFailure]), chance.choice([None, 1, 3])
-    return workflow(*nodes, on_failure=policy, max_concurrency=slots), false
+    return make_workflow(*nodes, on_failure=policy, max_concurrency=slots), false
 
 
-def replayed(definition: Workflow, false: set[str], history: list[HistoryView]) -> Reference:
+def replayed(
+    definition: Workflow, false: set[str], history: list[HistoryView]
+) -> ReferenceExecution:
     """The reference, told in what order the engine's nodes were handed out and ended."""
-    expected = Reference(definition, false)
+    expected = ReferenceExecution(definition, false)
     issued: set[str] = set()
     for happened in history:
         name = happened.fields.get("node", "")
@@ -53,7 +55,7 @@ def replayed(definition: Workflow, false: set[str], history: list[HistoryView]) 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 async def test_the_engine_does_what_the_reference_says(kind: str, tmp_path: Path) -> None:
     chance = random.Random(20261115)
-    work = Work()
+    work = WorkHandler()
     async with open_engine(kind, tmp_path, work) as engine:
         for _ in range(GRAPHS):
             definition, false = random_workflow(chance)
@@ -67,5 +69,5 @@ async def test_the_engine_does_what_the_reference_says(kind: str, tmp_path: Path
 
             expected = replayed(definition, false, history)
 
-            assert states(view) == expected.state
+            assert get_node_states(view) == expected.state
             assert view.status == expected.result

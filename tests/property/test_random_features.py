@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from runnel.core.workflow import Node, OnFailure, Policy, RetryPolicy, RunWhen, Workflow
-from tests.driver import PERMANENT, TRANSIENT, Driver, node, workflow
+from runnel.core.workflow import EnginePolicy, Node, OnFailure, RetryPolicy, RunWhen, Workflow
+from tests.driver import PERMANENT, TRANSIENT, CoreDriver, make_node, make_workflow
 
 SEEDS = 1_500
 STEPS_MAX = 2_000
 RETRY = RetryPolicy(max_retries=2, initial_delay=1, jitter=False, retry_on=("ChildFailed",))
-SMALL = Policy(window=3, inline_bytes_max=30)
+SMALL = EnginePolicy(in_flight_max=3, inline_bytes_max=30)
 
 
 def random_workflow(chance: random.Random, depth: int = 0) -> Workflow:
@@ -24,7 +24,7 @@ def random_workflow(chance: random.Random, depth: int = 0) -> Workflow:
     for index in range(chance.randint(1, 6)):
         parents = [parent.id for parent in nodes if chance.random() < 0.4]
         nodes.append(random_node(f"n{index}", parents, chance, depth))
-    return workflow(
+    return make_workflow(
         *nodes,
         on_failure=chance.choice([*OnFailure]),
         max_concurrency=chance.choice([None, 1, 2]),
@@ -39,23 +39,23 @@ def random_node(name: str, parents: Sequence[str], chance: random.Random, depth:
     }
     kind = chance.random()
     if kind < 0.1:
-        return node(name, *parents, handler="sleep", config={"seconds": 5}, **fields)
+        return make_node(name, *parents, handler="sleep", config={"seconds": 5}, **fields)
     if kind < 0.2:
         config = {"signal": "go", "timeout_seconds": 40, "on_timeout": "complete"}
-        return node(name, *parents, handler="wait_for_signal", config=config, **fields)
+        return make_node(name, *parents, handler="wait_for_signal", config=config, **fields)
     if chance.random() < 0.3:
         fields["for_each"] = chance.choice(["input.items", "[]", "[1, 2, 3, 4, 5]"])
     if kind < 0.35 and depth < 2:
         child = random_workflow(chance, depth + 1)
-        return node(name, *parents, handler="workflow", child=child, **fields)
+        return make_node(name, *parents, handler="workflow", child=child, **fields)
     if chance.random() < 0.3:
         fields["concurrency_key"] = chance.choice(["k", "{{ input.key }}"])
     if parents and chance.random() < 0.3:
         fields["condition"] = f"({parents[0]} | default(1)) != 3"
-    return node(name, *parents, **fields)
+    return make_node(name, *parents, **fields)
 
 
-def one_step(driver: Driver, chance: random.Random) -> None:
+def one_step(driver: CoreDriver, chance: random.Random) -> None:
     what = chance.random()
     if not driver.tasks or what < 0.05:
         driver.advance(chance.choice([1.0, 10.0, 60.0]))
@@ -84,7 +84,7 @@ def one_step(driver: Driver, chance: random.Random) -> None:
 def test_whatever_happens_every_execution_ends_and_leaves_nothing() -> None:
     for seed in range(SEEDS):
         chance = random.Random(seed)
-        driver = Driver(random_workflow(chance), policy=SMALL)
+        driver = CoreDriver(random_workflow(chance), policy=SMALL)
         driver.start({"items": ["a", "b", "c", "d"], "key": "input-key"})
 
         for _ in range(STEPS_MAX):

@@ -7,12 +7,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runnel.core.commands import TaskCompleted
-from runnel.core.ids import NodeId, Token
+from runnel.core.ids import NodeId, TaskToken
 from runnel.core.states import ExecutionState, NodeState
-from runnel.core.values import inline
+from runnel.core.values import make_inline_value
 from runnel.core.workflow import Node, OnFailure, RetryPolicy, RunWhen, Workflow
-from simulation.reference import Reference
-from tests.driver import PERMANENT, TRANSIENT, Driver, node, workflow
+from simulation.reference import ReferenceExecution
+from tests.driver import PERMANENT, TRANSIENT, CoreDriver, make_node, make_workflow
 
 SHOWN = {NodeState.QUEUED: NodeState.RUNNING, NodeState.WAITING: NodeState.RUNNING}
 
@@ -29,7 +29,7 @@ def workflows(draw: st.DrawFn) -> tuple[Workflow, set[str]]:
         if is_false:
             false.add(name)
         nodes.append(
-            node(
+            make_node(
                 name,
                 *parents,
                 run_when=draw(st.sampled_from([*RunWhen, RunWhen.DEFAULT, RunWhen.DEFAULT])),
@@ -39,7 +39,7 @@ def workflows(draw: st.DrawFn) -> tuple[Workflow, set[str]]:
         )
     policy = draw(st.sampled_from(OnFailure))
     most = draw(st.sampled_from([None, None, 1, 2]))
-    return workflow(*nodes, on_failure=policy, max_concurrency=most), false
+    return make_workflow(*nodes, on_failure=policy, max_concurrency=most), false
 
 
 @settings(
@@ -53,8 +53,8 @@ def test_every_schedule_ends_as_the_reference_says(
 ) -> None:
     definition, false = made
     chance = random.Random(seed)
-    driver = Driver(definition).start()
-    expected = Reference(definition, false)
+    driver = CoreDriver(definition).start()
+    expected = ReferenceExecution(definition, false)
 
     while not driver.root.is_final:
         _one_step(driver, expected, chance)
@@ -65,7 +65,7 @@ def test_every_schedule_ends_as_the_reference_says(
     assert not driver.timers
 
 
-def _one_step(driver: Driver, expected: Reference, chance: random.Random) -> None:
+def _one_step(driver: CoreDriver, expected: ReferenceExecution, chance: random.Random) -> None:
     """Mostly progress, sometimes trouble: none of the trouble may change the outcome."""
     what = chance.random()
     if not driver.tasks:
@@ -91,13 +91,13 @@ def _one_step(driver: Driver, expected: Reference, chance: random.Random) -> Non
         expected.settle(token.node_id, is_ok=True)
 
 
-def _fail_for_a_moment(driver: Driver, node_id: str) -> None:
+def _fail_for_a_moment(driver: CoreDriver, node_id: str) -> None:
     failures = driver.root.nodes[driver.graph.index[NodeId(node_id)]].failures
     if failures == 0:
         driver.fail(node_id, TRANSIENT)
 
 
-def _compare(driver: Driver, expected: Reference, *, is_limited: bool) -> None:
+def _compare(driver: CoreDriver, expected: ReferenceExecution, *, is_limited: bool) -> None:
     found = {node_id: SHOWN.get(state, state) for node_id, state in driver.states().items()}
     if is_limited:
         # A node without a slot is still PENDING; the reference has no slots.
@@ -114,14 +114,14 @@ def _compare(driver: Driver, expected: Reference, *, is_limited: bool) -> None:
 def test_the_history_alone_rebuilds_the_state(made: tuple[Workflow, set[str]], seed: int) -> None:
     definition, false = made
     chance = random.Random(seed)
-    driver = Driver(definition).start()
-    expected = Reference(definition, false)
+    driver = CoreDriver(definition).start()
+    expected = ReferenceExecution(definition, false)
 
     while not driver.root.is_final:
         _one_step(driver, expected, chance)
         rebuilt = driver.rebuilt()
         assert rebuilt.nodes == driver.root.nodes
-        assert rebuilt.unsettled == driver.root.unsettled
+        assert rebuilt.unsettled_parents == driver.root.unsettled_parents
         assert rebuilt.in_flight == driver.root.in_flight
         assert rebuilt.state == driver.root.state
 
@@ -133,14 +133,14 @@ def test_a_rerun_without_trouble_ends_as_a_run_without_trouble(
 ) -> None:
     definition, false = made
     chance = random.Random(seed)
-    former = Driver(definition).start()
-    expected = Reference(definition, false)
+    former = CoreDriver(definition).start()
+    expected = ReferenceExecution(definition, false)
     while not former.root.is_final:
         _one_step(former, expected, chance)
-    untroubled = Driver(definition).start().finish_all(lambda _task: {"x": 1})
+    untroubled = CoreDriver(definition).start().finish_all(lambda _task: {"x": 1})
     again = [each.id for each in definition.nodes if chance.random() < 0.1]
 
-    rerun = Driver(definition).rerun(former.root, *again)
+    rerun = CoreDriver(definition).rerun(former.root, *again)
     began = {each.node_id for each in rerun.issued}
     rerun.finish_all(lambda _task: {"x": 1})
 
@@ -150,7 +150,7 @@ def test_a_rerun_without_trouble_ends_as_a_run_without_trouble(
     assert again or not began & (completed - _below(definition, former))
 
 
-def _below(definition: Workflow, former: Driver) -> set[str]:
+def _below(definition: Workflow, former: CoreDriver) -> set[str]:
     """What depends on a node that neither completed nor was skipped, in the order of the nodes."""
     good = {NodeState.COMPLETED, NodeState.SKIPPED}
     bad = {name for name, state in former.states().items() if state not in good}
@@ -164,12 +164,12 @@ def _below(definition: Workflow, former: Driver) -> set[str]:
 @pytest.mark.parametrize("width", [2, 3, 8])
 def test_parents_that_finish_in_the_same_instant_fire_the_join_once(width: int) -> None:
     parents = [f"p{index}" for index in range(width)]
-    definition = workflow(
-        node("start"), *[node(p, "start") for p in parents], node("join", *parents)
+    definition = make_workflow(
+        make_node("start"), *[make_node(p, "start") for p in parents], make_node("join", *parents)
     )
     for seed in range(3_400):
         chance = random.Random(seed)
-        driver = Driver(definition).start()
+        driver = CoreDriver(definition).start()
         driver.finish("start")
         reports = [(p, repeat) for p in parents for repeat in range(chance.randint(1, 3))]
         chance.shuffle(reports)
@@ -183,5 +183,5 @@ def test_parents_that_finish_in_the_same_instant_fire_the_join_once(width: int) 
         assert driver.root.state is ExecutionState.COMPLETED
 
 
-def _report_again(driver: Driver, tokens: dict[str, Token], parent: str) -> None:
-    driver.send(TaskCompleted(token=tokens[parent], output=inline({"from": parent})))
+def _report_again(driver: CoreDriver, tokens: dict[str, TaskToken], parent: str) -> None:
+    driver.send(TaskCompleted(token=tokens[parent], output=make_inline_value({"from": parent})))

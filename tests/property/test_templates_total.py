@@ -13,10 +13,10 @@ from runnel.core.templates.errors import (
     TemplateEvaluationError,
     TemplateSyntaxError,
 )
-from runnel.core.templates.filters import FILTERS, TESTS
+from runnel.core.templates.filters import FILTERS, TYPE_TESTS
 from runnel.core.templates.jinja_syntax import parse_with_jinja
-from runnel.core.templates.parser import Parsed, parse_path
-from runnel.core.templates.template import Tree, compile_expression, compile_tree, is_true
+from runnel.core.templates.parser import ParsedExpression, parse_path
+from runnel.core.templates.template import TemplateTree, compile_expression, compile_tree, is_true
 
 SCALARS = (
     st.none()
@@ -43,7 +43,7 @@ WORDS = (
     *("'a'", '"b"', "''", "'", '"', "\\", r"'\d'", r"'\ud83d'", r"'\x4'", r"'\N{DASH}'", "é", "\0"),
     *(f"| {name}" for name in FILTERS),
     *(f"| {name}('a')" for name in FILTERS),
-    *(f"is {name}" for name in TESTS),
+    *(f"is {name}" for name in TYPE_TESTS),
     *("| default(1)", "| replace('a', 'b')", "| round(2)", "\n", "\r\n", "not " * 60, "(" * 300),
 )
 SOURCES = st.lists(st.sampled_from(WORDS), max_size=10).map(" ".join) | st.text(max_size=30)
@@ -61,7 +61,7 @@ def well_formed(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
             "round(2)",
         ]
     )
-    tests = st.sampled_from(["defined", "not defined", *TESTS])
+    tests = st.sampled_from(["defined", "not defined", *TYPE_TESTS])
     return st.one_of(
         st.builds("({} {} {})".format, inner, operators, inner),
         st.builds("({} | {})".format, inner, filters),
@@ -132,7 +132,7 @@ TREES = st.recursive(
 def test_any_tree_resolves_or_is_refused_at_a_place(tree: Any, scope: dict[str, Any]) -> None:
     compiled = outcome(lambda: compile_tree(tree))
     found = compiled
-    if isinstance(compiled, Tree):
+    if isinstance(compiled, TemplateTree):
         found = outcome(lambda: compiled.resolve(Values(scope)))
         assert found is tree or not compiled.is_static
 
@@ -176,7 +176,7 @@ def test_the_quick_way_for_paths_gives_what_jinja_gives(root: str, steps: list[s
     quick = outcome(lambda: parse_path(source))
     slow = outcome(lambda: parse_with_jinja(source))
 
-    if isinstance(quick, Parsed):
+    if isinstance(quick, ParsedExpression):
         assert (quick.node, quick.references) == slow
     elif quick is not None:
         assert isinstance(slow, TemplateSyntaxError)

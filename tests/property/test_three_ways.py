@@ -13,14 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import runnel
+from runnel import Cache, RetryPolicy, WorkflowDAG
 from runnel.app.decorated import DecoratedWorkflow
-from runnel.authoring.builder import WorkflowDAG
 from runnel.authoring.documents import load_text
 from runnel.authoring.documents.export import to_document
 from runnel.authoring.documents.yaml import write_yaml
 from runnel.core.validation import find_problems
 from runnel.core.values import Json
-from runnel.core.workflow import Cache, RetryPolicy, Workflow, hash_workflow
+from runnel.core.workflow import Workflow, hash_workflow
 from tests.property import decorated_tasks
 
 MODULE = decorated_tasks.__name__

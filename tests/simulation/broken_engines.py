@@ -11,40 +11,40 @@ import pytest
 from runnel.core.commands import Command, TaskLost
 from runnel.core.ids import ExecutionId
 from runnel.engine.orchestrator import recovery
-from runnel.engine.orchestrator.batch import Batch
-from runnel.engine.orchestrator.partition_owner import Owner
+from runnel.engine.orchestrator.batch import CommitBatch
+from runnel.engine.orchestrator.partition_owner import PartitionOwner
 from runnel.engine.services.reaper import Reaper
 from runnel.ports.store import Commit, Store
 from runnel.ports.telemetry import Telemetry
 from simulation.crash_points.scenario import Scenario
 from tests.simulation.crash_scenarios import scenarios
 
-_commands_for = recovery._commands_for  # noqa: SLF001 - what is to be broken is its inside
-_seal = Batch.seal
+_commands_for = recovery._make_recovery_commands  # noqa: SLF001 - what is to be broken is its inside
+_seal = CommitBatch.seal
 
 
 def keeps_the_inbox() -> list[Scenario]:
     """What was acted on is acted on again by the next owner, and by the one after it."""
 
-    def seal(self: Batch, sequence: int) -> Iterator[Commit]:
+    def seal(self: CommitBatch, sequence: int) -> Iterator[Commit]:
         for commit in _seal(self, sequence):
             yield msgspec.structs.replace(commit, consumed=None)
 
-    pytest.MonkeyPatch().setattr(Batch, "seal", seal)
+    pytest.MonkeyPatch().setattr(CommitBatch, "seal", seal)
     return _named("chain")
 
 
 def consumes_before_it_acts() -> list[Scenario]:
     """Two commits where there should be one: a command is lost between them."""
 
-    def seal(self: Batch, sequence: int) -> Iterator[Commit]:
+    def seal(self: CommitBatch, sequence: int) -> Iterator[Commit]:
         if self.consumed is not None:
             yield Commit(sequence=sequence, consumed=self.consumed)
             sequence += 1
         self.consumed = None
         yield from _seal(self, sequence)
 
-    pytest.MonkeyPatch().setattr(Batch, "seal", seal)
+    pytest.MonkeyPatch().setattr(CommitBatch, "seal", seal)
     return _named("chain")
 
 
@@ -52,12 +52,12 @@ def does_not_resume() -> list[Scenario]:
     """Lost tasks are issued anew, and what waited for a key waits for ever."""
 
     async def commands_for(
-        owner: Owner, store: Store, telemetry: Telemetry, execution_id: ExecutionId
+        owner: PartitionOwner, store: Store, telemetry: Telemetry, execution_id: ExecutionId
     ) -> list[Command]:
         found = await _commands_for(owner, store, telemetry, execution_id)
         return [command for command in found if isinstance(command, TaskLost)]
 
-    pytest.MonkeyPatch().setattr(recovery, "_commands_for", commands_for)
+    pytest.MonkeyPatch().setattr(recovery, "_make_recovery_commands", commands_for)
     return _named("key")
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from runnel.backends.local.inbox import LocalTimers
 from runnel.backends.local.task_board import ReadyQueues, TaskBoard
-from runnel.backends.local.tasks import LocalTasks
-from runnel.backends.memory.store import MemoryStore, Partition
+from runnel.backends.local.tasks import LocalTaskQueue
+from runnel.backends.memory.store import MemoryPartition, MemoryStore
 from runnel.core import concurrency_key as limit_module
 from runnel.core import decide as decide_package
 from runnel.core import evolve as evolve_module
@@ -18,22 +18,22 @@ from runnel.core.decide import attempts as task
 from runnel.core.decide import issue, lifecycle
 from runnel.core.decide import maps as mapping
 from runnel.core.decide import readiness as flow
-from runnel.core.decide.turn import Turn
-from runnel.core.effects import Decision, Task
+from runnel.core.decide.decision_context import DecisionContext
+from runnel.core.effects import Decision, TaskMessage
 from runnel.core.events import LimitHeld, RetryPlanned
 from runnel.core.execution import Execution
-from runnel.core.ids import Token
+from runnel.core.ids import TaskToken
 from runnel.core.states import ExecutionState
 from runnel.engine.orchestrator import batch as batch_module
 from runnel.engine.orchestrator import orchestrator as orchestrator_module
-from runnel.engine.orchestrator.aggregates import Aggregates
-from runnel.engine.orchestrator.batch import Batch
-from runnel.engine.orchestrator.partition_owner import Owner
+from runnel.engine.orchestrator.aggregates import AggregateCache
+from runnel.engine.orchestrator.batch import CommitBatch
+from runnel.engine.orchestrator.partition_owner import PartitionOwner
 from runnel.engine.orchestrator.partition_share import FairShare
 from runnel.engine.services.reaper import Reaper
 from runnel.engine.services.watchdog import Watchdog
 from runnel.engine.worker.slots import Slots
-from runnel.ports.store import Commit, Header, InboxEntry, Lease, LeaseRecord
+from runnel.ports.store import Commit, ExecutionHeader, InboxEntry, Lease, LeaseRecord
 from simulation.server import StreamStore
 
 Patch = pytest.MonkeyPatch
@@ -55,7 +55,7 @@ def tasks_outside_the_commit(patch: Patch) -> None:
 
 
 def no_epoch_check(patch: Patch) -> None:
-    patch.setattr(Partition, "check", lambda _self, _lease: None)
+    patch.setattr(MemoryPartition, "check_lease", lambda _self, _lease: None)
 
 
 def no_sequence_check(patch: Patch) -> None:
@@ -71,15 +71,15 @@ def no_sequence_check(patch: Patch) -> None:
 
 def counter_instead_of_distinct_parents(patch: Patch) -> None:
     """A parent that is tried again counts once more."""
-    apply = evolve_module._APPLY[RetryPlanned]
+    apply = evolve_module._APPLIERS[RetryPlanned]
 
     def counted(execution: Execution, event: RetryPlanned, at: float) -> None:
         apply(execution, event, at)
         index = execution.graph.index[event.node]
         for child in execution.graph.nodes[index].children:
-            execution.unsettled[child] -= 1
+            execution.unsettled_parents[child] -= 1
 
-    patch.setitem(evolve_module._APPLY, RetryPlanned, counted)
+    patch.setitem(evolve_module._APPLIERS, RetryPlanned, counted)
 
 
 def timer_lost_on_takeover(patch: Patch) -> None:
@@ -87,44 +87,44 @@ def timer_lost_on_takeover(patch: Patch) -> None:
     acquire = MemoryStore.acquire
 
     async def forgetful(
-        self: MemoryStore, partition: int, owner: str, *, over: LeaseRecord | None = None
+        self: MemoryStore, partition: int, owner: str, *, expected: LeaseRecord | None = None
     ) -> Lease:
-        lease = await acquire(self, partition, owner, over=over)
+        lease = await acquire(self, partition, owner, expected=expected)
         self._state.partitions[partition].timers = LocalTimers()
         return lease
 
     patch.setattr(MemoryStore, "acquire", forgetful)
-    patch.setattr(lifecycle, "TIMER_OF_WAIT", {})
+    patch.setattr(lifecycle, "TIMER_KIND_BY_WAIT", {})
 
 
 def late_report_accepted(patch: Patch) -> None:
     """Whoever reports for a node is believed, whichever attempt it is."""
 
-    def current(self: Turn, token: Token) -> Any:
+    def current(self: DecisionContext, token: TaskToken) -> Any:
         index = self.execution.graph.index[token.node_id]
         run = self.execution.run(index, token.item)
         return None if run is None or run.is_final or self.execution.is_final else (index, run)
 
-    def report(self: LocalTasks, _worker: str, found: Any) -> bool:
+    def report(self: LocalTaskQueue, _worker: str, found: Any) -> bool:
         entry = self._board._entries.get(found.token)
         if isinstance(found, TaskStarted):
             return entry is not None
         if entry is not None:
-            self._board.end(entry, found)
+            self._board.finish(entry, found)
         elif isinstance(found, TaskCompleted | TaskFailed):
             self._board._deliver(partitions[found.token], found)
         return True
 
-    def remember(self: TaskBoard, partition: int, found: Task) -> None:
+    def remember(self: TaskBoard, partition: int, found: TaskMessage) -> None:
         partitions[found.token] = partition
         issue_task(self, partition, found)
 
-    partitions: dict[Token, int] = {}
+    partitions: dict[TaskToken, int] = {}
     issue_task = TaskBoard.issue
     patch.setattr(TaskBoard, "issue", remember)
 
-    patch.setattr(Turn, "current", current)
-    patch.setattr(LocalTasks, "_report", report)
+    patch.setattr(DecisionContext, "find_current_run", current)
+    patch.setattr(LocalTaskQueue, "_report", report)
 
 
 def lease_renewed_after_expiry(patch: Patch) -> None:
@@ -152,8 +152,8 @@ def dead_worker_never_noticed(patch: Patch) -> None:
 def signal_before_wait_dropped(patch: Patch) -> None:
     on_signal = decide_package._HANDLERS[SendSignal]
 
-    def impatient(turn: Turn, command: SendSignal) -> None:
-        if turn.execution.waiting_for.get(command.name):
+    def impatient(turn: DecisionContext, command: SendSignal) -> None:
+        if turn.execution.signal_waiters.get(command.name):
             on_signal(turn, command)
 
     patch.setitem(decide_package._HANDLERS, SendSignal, impatient)
@@ -162,7 +162,7 @@ def signal_before_wait_dropped(patch: Patch) -> None:
 def map_window_leaks(patch: Patch) -> None:
     """An item that settles does not make room for the next."""
 
-    def stingy(turn: Turn, index: int) -> None:
+    def stingy(turn: DecisionContext, index: int) -> None:
         if turn.execution.maps[index].is_settled:
             mapping.continue_map(turn, index)
 
@@ -170,20 +170,20 @@ def map_window_leaks(patch: Patch) -> None:
 
 
 def limit_not_released(patch: Patch) -> None:
-    patch.setattr(limit_module._LimitTurn, "release", lambda _self, _holder: None)
+    patch.setattr(limit_module._LimitDecision, "release", lambda _self, _holder: None)
 
 
 def limit_given_to_all(patch: Patch) -> None:
-    def generous(turn: limit_module._LimitTurn) -> None:
+    def generous(turn: limit_module._LimitDecision) -> None:
         for holder, most in list(turn.limit.waiters.items()):
             turn._emit(LimitHeld(holder=holder, limit=most))
-            turn._tell(holder)
+            turn._notify(holder)
 
-    patch.setattr(limit_module._LimitTurn, "grant_waiters", generous)
+    patch.setattr(limit_module._LimitDecision, "grant_waiters", generous)
 
 
 def retry_counted_twice(patch: Patch) -> None:
-    apply = evolve_module._APPLY[RetryPlanned]
+    apply = evolve_module._APPLIERS[RetryPlanned]
 
     def twice(execution: Execution, event: RetryPlanned, at: float) -> None:
         apply(execution, event, at)
@@ -191,9 +191,9 @@ def retry_counted_twice(patch: Patch) -> None:
         run = execution.run(index, event.item)
         assert run is not None
         more = msgspec.structs.replace(run, failures=run.failures + 1)
-        evolve_module._put(execution, index, event.item, more)
+        evolve_module._set_run(execution, index, event.item, more)
 
-    patch.setitem(evolve_module._APPLY, RetryPlanned, twice)
+    patch.setitem(evolve_module._APPLIERS, RetryPlanned, twice)
 
 
 def nothing_is_recovered(patch: Patch) -> None:
@@ -202,7 +202,7 @@ def nothing_is_recovered(patch: Patch) -> None:
     async def blind(*_args: object) -> int:
         return 0
 
-    patch.setattr(orchestrator_module, "recover", blind)
+    patch.setattr(orchestrator_module, "recover_partition", blind)
 
 
 def dropped_tasks_stay_in_their_queue(patch: Patch) -> None:
@@ -212,7 +212,9 @@ def dropped_tasks_stay_in_their_queue(patch: Patch) -> None:
 def dropped_code_is_not_told(patch: Patch) -> None:
     beat = TaskBoard.beat
 
-    def deaf(self: TaskBoard, name: str, holds: Sequence[Token], **said: Any) -> list[Token]:
+    def deaf(
+        self: TaskBoard, name: str, holds: Sequence[TaskToken], **said: Any
+    ) -> list[TaskToken]:
         beat(self, name, holds, **said)
         return []
 
@@ -221,36 +223,36 @@ def dropped_code_is_not_told(patch: Patch) -> None:
 
 
 def cancelled_task_stays_queued(patch: Patch) -> None:
-    patch.setattr(Turn, "drop", lambda _self, _index, _item, _run: None)
+    patch.setattr(DecisionContext, "drop_task", lambda _self, _index, _item, _run: None)
 
 
 def created_twice(patch: Patch) -> None:
     """A repeated creation makes the execution anew."""
-    decide_one = Owner._decide
+    decide_one = PartitionOwner._decide
 
-    async def forgetful(self: Owner, command: Any) -> Decision:
+    async def forgetful(self: PartitionOwner, command: Any) -> Decision:
         if isinstance(command, CreateExecution) and "." not in command.execution_id:
             self._aggregates._executions.pop(command.execution_id, None)
-            bare = Aggregates.execution
+            bare = AggregateCache.execution
 
-            async def none(_self: Aggregates, _id: str) -> None:
+            async def none(_self: AggregateCache, _id: str) -> None:
                 return None
 
             with pytest.MonkeyPatch.context() as inner:
-                inner.setattr(Aggregates, "execution", none)
+                inner.setattr(AggregateCache, "execution", none)
                 decision = await decide_one(self, command)
-            assert Aggregates.execution is bare
+            assert AggregateCache.execution is bare
             return decision
         return await decide_one(self, command)
 
-    patch.setattr(Owner, "_decide", forgetful)
+    patch.setattr(PartitionOwner, "_decide", forgetful)
 
 
 def lost_task_issued_under_its_old_token(patch: Patch) -> None:
     """The attempt that was given up for lost and the new one can't be told apart."""
     queue_task = issue.queue_task
 
-    def same(turn: Turn, index: int, item: int, **fields: Any) -> None:
+    def same(turn: DecisionContext, index: int, item: int, **fields: Any) -> None:
         run = turn.execution.run(index, item)
         if run is not None and "key" not in fields:
             fields |= {"attempt": run.attempt, "nonce": run.nonce}
@@ -274,11 +276,11 @@ def every_worker_has_its_own_rate(patch: Patch) -> None:
     """Tokens come from a bucket that is always full."""
 
     async def take(
-        _self: LocalTasks, _tag: str, *, rate_per_second: float, burst: int, wait_s_max: float
+        _self: LocalTaskQueue, _tag: str, *, rate_per_second: float, burst: int, wait_s_max: float
     ) -> float:
         return 0.0
 
-    patch.setattr(LocalTasks, "take_token", take)
+    patch.setattr(LocalTaskQueue, "take_token", take)
 
 
 def timers_fire_early(patch: Patch) -> None:
@@ -298,7 +300,7 @@ def timers_fire_early(patch: Patch) -> None:
 def worker_has_too_many_slots(patch: Patch) -> None:
     make = Slots.__init__
     patch.setattr(
-        Slots, "__init__", lambda self, count, *, ahead: make(self, 2 * count, ahead=ahead)
+        Slots, "__init__", lambda self, count, *, ahead: make(self, 2 * count, claim_ahead=ahead)
     )
 
 
@@ -309,23 +311,23 @@ def slots_of_an_execution_are_not_counted(patch: Patch) -> None:
 
 def listed_as_completed(patch: Patch) -> None:
     """Whatever came of an execution, the list says that all is well."""
-    real = batch_module.header_of
+    real = batch_module.build_header
 
-    def header(execution: Execution) -> Header:
+    def header(execution: Execution) -> ExecutionHeader:
         found = real(execution)
         state = ExecutionState.COMPLETED if execution.is_final else found.state
         return msgspec.structs.replace(found, state=state)
 
-    patch.setattr(batch_module, "header_of", header)
+    patch.setattr(batch_module, "build_header", header)
 
 
 def the_dead_keep_their_share(patch: Patch) -> None:
     """Whoever has attended once counts for ever: nobody takes what the dead had."""
 
     async def everybody(self: FairShare) -> set[str]:
-        return {each.owner for each in await self._store.attend(self._name)}
+        return {each.owner for each in await self._store.heartbeat_orchestrator(self._name)}
 
-    patch.setattr(FairShare, "_living", everybody)
+    patch.setattr(FairShare, "_list_alive", everybody)
 
 
 def the_watchdog_is_too_quick(patch: Patch) -> None:
@@ -334,16 +336,16 @@ def the_watchdog_is_too_quick(patch: Patch) -> None:
 
 
 def _cut(patch: Patch, into: Callable[[Commit], tuple[Commit, Commit]]) -> None:
-    seal = Batch.seal
+    seal = CommitBatch.seal
 
-    def sealed(self: Batch, sequence: int) -> Iterator[Commit]:
+    def sealed(self: CommitBatch, sequence: int) -> Iterator[Commit]:
         for commit in seal(self, sequence):
             for part in into(commit):
                 if part.writes or part.consumed:
                     yield msgspec.structs.replace(part, sequence=sequence)
                     sequence += 1
 
-    patch.setattr(Batch, "seal", sealed)
+    patch.setattr(CommitBatch, "seal", sealed)
 
 
 def _only(commit: Commit, field: str) -> Commit:

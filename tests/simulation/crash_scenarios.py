@@ -6,11 +6,11 @@ from runnel.authoring.context import Context
 from runnel.authoring.registry import HandlerRegistry
 from runnel.core.values import INLINE_BYTES_MAX, Json
 from runnel.core.workflow import Node, RetryPolicy, RunWhen, Workflow
-from runnel.handlers import builtin_registry
+from runnel.handlers import create_builtin_registry
 from runnel.ports.store import CommitLimits
-from simulation.crash_points.journal import Diary
-from simulation.crash_points.scenario import Caller, Scenario
-from tests.driver import node, workflow
+from simulation.crash_points.journal import RunJournal
+from simulation.crash_points.scenario import Scenario, ScenarioCaller
+from tests.driver import make_node, make_workflow
 
 AT_ONCE = RetryPolicy(initial_delay=0.002, jitter=False)
 SUCCEEDS_AT = 2
@@ -21,100 +21,103 @@ def scenarios() -> tuple[Scenario, ...]:
         _scenario("chain", chain(), input={"n": 1}),
         _scenario("diamond", diamond()),
         _scenario("map", mapped()),
-        _scenario("retry", workflow(node("a", handler="fails_first", retry=AT_ONCE))),
+        _scenario("retry", make_workflow(make_node("a", handler="fails_first", retry=AT_ONCE))),
         _scenario("fail_fast", fail_fast()),
-        _scenario("skip", skip(), input={"n": 1}, is_held=True, acts=triggers),
+        _scenario("skip", skip(), input={"n": 1}, is_held=True, caller_actions=triggers),
         _scenario("child", children()),
         # Some of what is decided at once is written by several commits.
         _scenario("sleep", sleep(), limits=CommitLimits(writes=3)),
-        _scenario("signals", signals(), acts=sends_signals),
+        _scenario("signals", signals(), caller_actions=sends_signals),
         _scenario("key", keys()),
         _scenario("blob", blobs()),
-        _scenario("cancel", cancelled(), acts=cancels),
+        _scenario("cancel", cancelled(), caller_actions=cancels),
     )
 
 
 def together() -> tuple[Scenario, ...]:
     """One workflow with most of what the others have, for where a point takes longer."""
-    return (_scenario("together", all_together(), acts=signals_and_cancels),)
+    return (_scenario("together", all_together(), caller_actions=signals_and_cancels),)
 
 
 # -- workflows -------------------------------------------------------------------------------------
 
 
 def chain() -> Workflow:
-    return workflow(
-        node("a", config={"n": "{{ input.n }}"}),
-        node("b", "a", config={"n": "{{ a.n }}", "more": [1, 2]}),
-        node("c", "b", config={"n": "{{ b.n }}"}),
+    return make_workflow(
+        make_node("a", config={"n": "{{ input.n }}"}),
+        make_node("b", "a", config={"n": "{{ a.n }}", "more": [1, 2]}),
+        make_node("c", "b", config={"n": "{{ b.n }}"}),
         output={"n": "{{ c.n }}", "more": "{{ b.more }}"},
     )
 
 
 def diamond() -> Workflow:
-    return workflow(node("a"), node("b", "a"), node("c", "a"), node("d", "b", "c"))
+    return make_workflow(
+        make_node("a"), make_node("b", "a"), make_node("c", "a"), make_node("d", "b", "c")
+    )
 
 
 def mapped() -> Workflow:
-    return workflow(
-        node("a", config={"list": [1, 2, 3]}),
-        node("each", "a", for_each="a.list", config={"n": "{{ item }}"}),
-        node("join", "each", config={"all": "{{ each }}"}),
+    return make_workflow(
+        make_node("a", config={"list": [1, 2, 3]}),
+        make_node("each", "a", for_each="a.list", config={"n": "{{ item }}"}),
+        make_node("join", "each", config={"all": "{{ each }}"}),
         max_concurrency=2,
     )
 
 
 def fail_fast() -> Workflow:
-    return workflow(
-        node("a"),
-        node("bad", "a", handler="fails"),
-        node("after", "bad"),
+    return make_workflow(
+        make_node("a"),
+        make_node("bad", "a", handler="fails"),
+        make_node("after", "bad"),
         _signal("never", signal="never"),
-        node("tidy", "bad", run_when=RunWhen.ONE_FAILED),
-        node("always", "after", run_when=RunWhen.ALL_SETTLED),
+        make_node("tidy", "bad", run_when=RunWhen.ONE_FAILED),
+        make_node("always", "after", run_when=RunWhen.ALL_SETTLED),
     )
 
 
 def skip() -> Workflow:
-    return workflow(
-        node("a", config={"n": "{{ input.n }}"}),
-        node("b", "a", condition="a.n > 5"),
-        node("c", "b"),
-        node("d", "b", "a", run_when=RunWhen.NONE_FAILED),
-        node("bad", handler="fails"),
+    return make_workflow(
+        make_node("a", config={"n": "{{ input.n }}"}),
+        make_node("b", "a", condition="a.n > 5"),
+        make_node("c", "b"),
+        make_node("d", "b", "a", run_when=RunWhen.NONE_FAILED),
+        make_node("bad", handler="fails"),
         on_failure="continue",
     )
 
 
 def children() -> Workflow:
-    child = workflow(
-        node("x", config={"n": "{{ input.n }}"}), node("y", "x", config={"n": "{{ x.n }}"})
+    child = make_workflow(
+        make_node("x", config={"n": "{{ input.n }}"}),
+        make_node("y", "x", config={"n": "{{ x.n }}"}),
     )
-    return workflow(
-        node(
+    return make_workflow(
+        make_node(
             "kids",
             handler="workflow",
             for_each="[1, 2]",
             config={"input": {"n": "{{ item }}"}},
             child=child,
         ),
-        node("z", "kids", config={"all": "{{ kids }}"}),
+        make_node("z", "kids", config={"all": "{{ kids }}"}),
     )
 
 
 def sleep() -> Workflow:
-    return workflow(
-        node("nap", handler="sleep", config={"seconds": 0.004}),
+    return make_workflow(
+        make_node("nap", handler="sleep", config={"seconds": 0.004}),
         _signal("late", signal="late", timeout_seconds=0.006, on_timeout="complete"),
-        node("b", "nap", "late", config={"ok": True}),
+        make_node("b", "nap", "late", config={"ok": True}),
         timeout_seconds=60.0,
         sla_seconds=50.0,
     )
 
 
 def signals() -> Workflow:
-    return workflow(
-        node("a"),
+    return make_workflow(
+        make_node("a"),
         _signal("first", "a", signal="early"),
         _signal("second", "first", signal="late"),
         output=["{{ first }}", "{{ second }}"],
@@ -122,38 +125,38 @@ def signals() -> Workflow:
 
 
 def keys() -> Workflow:
-    alone = [node(f"n{i}", handler="works_alone", concurrency_key="k") for i in range(2)]
-    return workflow(*alone)
+    alone = [make_node(f"n{i}", handler="works_alone", concurrency_key="k") for i in range(2)]
+    return make_workflow(*alone)
 
 
 def blobs() -> Workflow:
-    return workflow(
-        node("a", handler="large"),
-        node("b", "a", condition="a | length > 5", config={"n": "{{ a | length }}"}),
+    return make_workflow(
+        make_node("a", handler="large"),
+        make_node("b", "a", condition="a | length > 5", config={"n": "{{ a | length }}"}),
         output={"a": "{{ a }}", "n": "{{ b.n }}"},
     )
 
 
 def cancelled() -> Workflow:
-    return workflow(
-        node("a"),
-        node("hang", "a", handler="hangs"),
+    return make_workflow(
+        make_node("a"),
+        make_node("hang", "a", handler="hangs"),
         _signal("never", "a", signal="never"),
-        node("after", "hang", "never"),
-        node("tidy", "after", run_when=RunWhen.ALL_SETTLED),
+        make_node("after", "hang", "never"),
+        make_node("tidy", "after", run_when=RunWhen.ALL_SETTLED),
     )
 
 
 def all_together() -> Workflow:
-    child = workflow(node("x", handler="works_alone", concurrency_key="k"))
-    return workflow(
-        node("first", handler="fails_first", retry=AT_ONCE),
+    child = make_workflow(make_node("x", handler="works_alone", concurrency_key="k"))
+    return make_workflow(
+        make_node("first", handler="fails_first", retry=AT_ONCE),
         _signal("go", signal="go"),
-        node("kids", "first", handler="workflow", for_each="[1, 2]", child=child),
-        node("big", "go", handler="large"),
-        node("small", "big", condition="big | length > 5", config={"n": "{{ big | length }}"}),
-        node("hang", "kids", "small", handler="hangs"),
-        node("tidy", "hang", run_when=RunWhen.ALL_SETTLED),
+        make_node("kids", "first", handler="workflow", for_each="[1, 2]", child=child),
+        make_node("big", "go", handler="large"),
+        make_node("small", "big", condition="big | length > 5", config={"n": "{{ big | length }}"}),
+        make_node("hang", "kids", "small", handler="hangs"),
+        make_node("tidy", "hang", run_when=RunWhen.ALL_SETTLED),
         timeout_seconds=60.0,
     )
 
@@ -161,30 +164,34 @@ def all_together() -> Workflow:
 # -- callers ---------------------------------------------------------------------------------------
 
 
-async def triggers(caller: Caller) -> None:
-    await caller.once("triggered", lambda: caller.client.trigger(caller.execution_id, {"n": 2}))
+async def triggers(caller: ScenarioCaller) -> None:
+    await caller.call_once(
+        "triggered", lambda: caller.client.trigger(caller.execution_id, {"n": 2})
+    )
 
 
-async def sends_signals(caller: Caller) -> None:
+async def sends_signals(caller: ScenarioCaller) -> None:
     async def send(name: str) -> None:
         await caller.client.signal(caller.execution_id, name, {"by": name}, signal_id=name)
 
-    await caller.once("early", lambda: send("early"))
-    await caller.until_reached("second")
-    await caller.once("late", lambda: send("late"))
+    await caller.call_once("early", lambda: send("early"))
+    await caller.wait_until_reached("second")
+    await caller.call_once("late", lambda: send("late"))
 
 
-async def cancels(caller: Caller) -> None:
-    await caller.until_reached("hang")
-    await caller.until_reached("never")
-    await caller.once("cancelled", lambda: caller.client.cancel(caller.execution_id, reason="no"))
+async def cancels(caller: ScenarioCaller) -> None:
+    await caller.wait_until_reached("hang")
+    await caller.wait_until_reached("never")
+    await caller.call_once(
+        "cancelled", lambda: caller.client.cancel(caller.execution_id, reason="no")
+    )
 
 
-async def signals_and_cancels(caller: Caller) -> None:
+async def signals_and_cancels(caller: ScenarioCaller) -> None:
     id_ = caller.execution_id
-    await caller.once("go", lambda: caller.client.signal(id_, "go", "went", signal_id="go"))
-    await caller.until_reached("hang")
-    await caller.once("cancelled", lambda: caller.client.cancel(id_, reason="no"))
+    await caller.call_once("go", lambda: caller.client.signal(id_, "go", "went", signal_id="go"))
+    await caller.wait_until_reached("hang")
+    await caller.call_once("cancelled", lambda: caller.client.cancel(id_, reason="no"))
 
 
 # -- handlers --------------------------------------------------------------------------------------
@@ -213,7 +220,7 @@ async def large(config: Json, ctx: Context) -> Json:
     return ctx.node_id * INLINE_BYTES_MAX
 
 
-def handlers(diary: Diary) -> HandlerRegistry:
+def handlers(diary: RunJournal) -> HandlerRegistry:
     running: set[str] = set()
 
     async def works_alone(config: Json, ctx: Context) -> Json:
@@ -224,9 +231,9 @@ def handlers(diary: Diary) -> HandlerRegistry:
         running.clear()
         return ctx.node_id
 
-    registry = builtin_registry()
+    registry = create_builtin_registry()
     for function in (work, fails_first, fails, hangs, large, works_alone):
-        registry.register(function.__name__, diary.noted(function))
+        registry.register(function.__name__, diary.wrap_handler(function))
     return registry
 
 
@@ -235,4 +242,4 @@ def _scenario(name: str, definition: Workflow, **fields: object) -> Scenario:
 
 
 def _signal(id_: str, *parents: str, **config: Json) -> Node:
-    return node(id_, *parents, handler="wait_for_signal", config=config)
+    return make_node(id_, *parents, handler="wait_for_signal", config=config)

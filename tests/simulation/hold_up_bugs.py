@@ -11,14 +11,14 @@ from runnel.core.decide import lifecycle
 from runnel.core.decide import maps as mapping
 from runnel.core.decide import readiness as flow
 from runnel.core.decide import waits as waiting
-from runnel.core.decide.turn import TIMER_OF_WAIT, Turn
+from runnel.core.decide.decision_context import TIMER_KIND_BY_WAIT, DecisionContext
 from runnel.core.effects import TimerKind
 from runnel.core.execution import NodeRun
 from runnel.engine.orchestrator import partition_share as shares
-from runnel.engine.orchestrator.orchestrator import Sight
-from runnel.engine.orchestrator.partition_owner import Owner
+from runnel.engine.orchestrator.orchestrator import LeaseObservation
+from runnel.engine.orchestrator.partition_owner import PartitionOwner
 from runnel.engine.worker.slots import ClaimLoop
-from runnel.engine.worker.task_run import Run
+from runnel.engine.worker.task_run import TaskRun
 from tests.simulation.bugs import Bug, Patch
 
 
@@ -27,7 +27,7 @@ def submission_is_lost(patch: Patch) -> None:
     send = MemoryState.send
 
     def forgetful(
-        self: MemoryState, commands: Sequence[Command], *, of_stored: bool = False
+        self: MemoryState, commands: Sequence[Command], *, requires_definition: bool = False
     ) -> None:
         send(
             self,
@@ -36,7 +36,7 @@ def submission_is_lost(patch: Patch) -> None:
                 for command in commands
                 if not (isinstance(command, CreateExecution) and command.execution_id == "x1")
             ],
-            of_stored=of_stored,
+            requires_definition=requires_definition,
         )
 
     patch.setattr(MemoryState, "send", forgetful)
@@ -45,20 +45,20 @@ def submission_is_lost(patch: Patch) -> None:
 def timers_wait_for_other_news(patch: Patch) -> None:
     """Whoever waits for messages forgets that a timer will be due before one comes."""
 
-    async def unbounded(_self: Owner, wait_s: float) -> float:
+    async def unbounded(_self: PartitionOwner, wait_s: float) -> float:
         return wait_s
 
-    patch.setattr(Owner, "_bounded_by_timers", unbounded)
+    patch.setattr(PartitionOwner, "_bound_by_timers", unbounded)
 
 
 def sleeps_take_twice_as_long(patch: Patch) -> None:
-    real = waiting._seconds
+    real = waiting._parse_seconds
 
     def double(value: Any) -> float | None:
         found = real(value)
         return None if found is None else 2 * found
 
-    patch.setattr(waiting, "_seconds", double)
+    patch.setattr(waiting, "_parse_seconds", double)
 
 
 def limit_of_a_signal_is_set_too_late(patch: Patch) -> None:
@@ -72,31 +72,31 @@ def timer_of_a_retry_is_set_too_late(patch: Patch) -> None:
 def takeover_begins_waits_anew(patch: Patch) -> None:
     real = lifecycle._resume_wait
 
-    def anew(turn: Turn, index: int, item: int, run: NodeRun) -> None:
+    def anew(turn: DecisionContext, index: int, item: int, run: NodeRun) -> None:
         real(turn, index, item, run)
-        if run.wait in TIMER_OF_WAIT and run.due is not None:
-            kind = TIMER_OF_WAIT[run.wait]
+        if run.wait in TIMER_KIND_BY_WAIT and run.due is not None:
+            kind = TIMER_KIND_BY_WAIT[run.wait]
             turn.set_timer(index, item, kind, due=turn.now + 4.0, attempt=run.attempt)
 
     patch.setattr(lifecycle, "_resume_wait", anew)
 
 
 def killers_come_back_at_once(patch: Patch) -> None:
-    patch.setattr(task, "delay_after_crash", lambda _losses, _token: 0.0)
+    patch.setattr(task, "compute_crash_delay", lambda _losses, _token: 0.0)
 
 
 def first_crash_is_punished(patch: Patch) -> None:
-    patch.setattr(task, "delay_after_crash", lambda _losses, _token: 1.0)
+    patch.setattr(task, "compute_crash_delay", lambda _losses, _token: 1.0)
 
 
 def time_runs_backwards(patch: Patch) -> None:
     """An owner believes its clock, whatever that has said before."""
 
-    def tell_time(self: Owner) -> float:
-        self._now = self._parts.clock.now()
+    def tell_time(self: PartitionOwner) -> float:
+        self._now = self._dependencies.clock.now()
         return self._now
 
-    patch.setattr(Owner, "_tell_time", tell_time)
+    patch.setattr(PartitionOwner, "_advance_time", tell_time)
 
 
 def one_after_the_other(patch: Patch) -> None:
@@ -107,32 +107,36 @@ def one_after_the_other(patch: Patch) -> None:
 
 def tasks_run_far_too_long(patch: Patch) -> None:
     """Their time limit is another one than was asked for."""
-    watch = Run.watch
+    watch = TaskRun.watch
 
-    def patient(self: Run, *, since: float) -> float:
+    def patient(self: TaskRun, *, since: float) -> float:
         watch(self, since=since)
         self.timeout_at = since + 4 * self.task.timeout_s
         return self.next_check()
 
-    patch.setattr(Run, "watch", patient)
+    patch.setattr(TaskRun, "watch", patient)
 
 
 def first_orchestrator_keeps_everything(patch: Patch) -> None:
     def all_that_is_free(
-        me: str, seen: Mapping[int, Sight], _living: Collection[str], *, given: Collection[int] = ()
+        me: str,
+        seen: Mapping[int, LeaseObservation],
+        _living: Collection[str],
+        *,
+        given: Collection[int] = (),
     ) -> list[int]:
         return [
             number
             for number, sight in seen.items()
-            if shares._is_of(me, sight) or shares._is_free(sight, is_given=number in given)
+            if shares._is_owned_by(me, sight) or shares._is_free(sight, is_given_up=number in given)
         ]
 
-    patch.setattr(shares, "choose", all_that_is_free)
+    patch.setattr(shares, "choose_partitions", all_that_is_free)
 
 
 def partitions_change_hands_for_ever(patch: Patch) -> None:
     """Who has one more than another gives it up, and the other one does the same."""
-    patch.setattr(shares, "UNEVEN_MAX", 0)
+    patch.setattr(shares, "IMBALANCE_MAX", 0)
 
 
 def worker_without_a_slot_spins(patch: Patch) -> None:
@@ -147,14 +151,14 @@ def worker_without_a_slot_spins(patch: Patch) -> None:
 
 
 def _shifted(patch: Patch, by: Callable[[TimerKind], float]) -> None:
-    set_timer = Turn.set_timer
+    set_timer = DecisionContext.set_timer
 
     def late(
-        self: Turn, index: int, item: int, kind: TimerKind, *, due: float, attempt: int
+        self: DecisionContext, index: int, item: int, kind: TimerKind, *, due: float, attempt: int
     ) -> None:
         set_timer(self, index, item, kind, due=due + by(kind), attempt=attempt)
 
-    patch.setattr(Turn, "set_timer", late)
+    patch.setattr(DecisionContext, "set_timer", late)
 
 
 ALL: tuple[Bug, ...] = (

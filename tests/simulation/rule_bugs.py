@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from runnel.backends.local.task_board import Entry, TaskBoard
+from runnel.backends.local.task_board import TaskBoard, TaskEntry
 from runnel.core import decide as decide_package
 from runnel.core import evolve as evolve_module
 from runnel.core.commands import (
@@ -23,16 +23,16 @@ from runnel.core.decide import lifecycle
 from runnel.core.decide import maps as mapping
 from runnel.core.decide import readiness as flow
 from runnel.core.decide import waits as waiting
-from runnel.core.decide.turn import Turn
+from runnel.core.decide.decision_context import DecisionContext
 from runnel.core.effects import TimerKind
 from runnel.core.events import NodeFailed, TaskWasLost
 from runnel.core.execution import NodeRun
-from runnel.core.ids import Token
+from runnel.core.ids import TaskToken
 from runnel.core.values import NULL
 from runnel.core.workflow import ErrorInfo, RateLimit, RetryPolicy
-from runnel.engine.worker.runner import RateLimits
+from runnel.engine.worker.runner import RateLimiter
 from runnel.engine.worker.slots import Slots
-from runnel.engine.worker.task_run import Run
+from runnel.engine.worker.task_run import TaskRun
 from runnel.ports.store import Commit, Lease
 from runnel.ports.workers import WorkerRecord
 from simulation.backend import _RemoteStore
@@ -40,13 +40,13 @@ from tests.simulation.bugs import Bug, Patch
 
 
 def newest_signal_first(patch: Patch) -> None:
-    real = waiting.take_signal
+    real = waiting.consume_signal
 
-    def newest(turn: Turn, index: int) -> None:
+    def newest(turn: DecisionContext, index: int) -> None:
         turn.execution.signals = dict(reversed(turn.execution.signals.items()))
         real(turn, index)
 
-    patch.setattr(waiting, "take_signal", newest)
+    patch.setattr(waiting, "consume_signal", newest)
 
 
 def repeated_signal_is_taken_again(patch: Patch) -> None:
@@ -64,7 +64,7 @@ def limit_of_a_signal_is_not_set(patch: Patch) -> None:
 def signal_that_is_late_always_fails(patch: Patch) -> None:
     """Whatever `on_timeout` says."""
 
-    def fail(turn: Turn, index: int, run: NodeRun) -> None:
+    def fail(turn: DecisionContext, index: int, run: NodeRun) -> None:
         if run.wait == "sleep":
             end_wait(turn, index, run)
         else:
@@ -78,7 +78,7 @@ def task_runs_twice(patch: Patch) -> None:
     """What is claimed once stands in line twice."""
     put = Slots.put
 
-    def twice(self: Slots, runs: Iterable[Run]) -> None:
+    def twice(self: Slots, runs: Iterable[TaskRun]) -> None:
         runs = list(runs)
         put(self, [*runs, *runs])
 
@@ -86,24 +86,24 @@ def task_runs_twice(patch: Patch) -> None:
 
 
 def child_outlives_its_parent(patch: Patch) -> None:
-    tell = Turn.tell
+    tell = DecisionContext.send
 
-    def quiet(self: Turn, command: Command) -> None:
+    def quiet(self: DecisionContext, command: Command) -> None:
         if not isinstance(command, CancelExecution):
             tell(self, command)
 
-    patch.setattr(Turn, "tell", quiet)
+    patch.setattr(DecisionContext, "send", quiet)
 
 
 def force_spares_children(patch: Patch) -> None:
-    tell = Turn.tell
+    tell = DecisionContext.send
 
-    def gentle(self: Turn, command: Command) -> None:
+    def gentle(self: DecisionContext, command: Command) -> None:
         if isinstance(command, CancelExecution):
             command = replace(command, is_forced=False)
         tell(self, command)
 
-    patch.setattr(Turn, "tell", gentle)
+    patch.setattr(DecisionContext, "send", gentle)
 
 
 def force_is_ignored(patch: Patch) -> None:
@@ -113,21 +113,26 @@ def force_is_ignored(patch: Patch) -> None:
 def every_loss_is_a_crash(patch: Patch) -> None:
     """Also that of a worker which lives, or has ended in good order."""
 
-    def lose(self: TaskBoard, entry: Entry, reason: str, *, is_crash: bool = True) -> None:
-        self.end(entry, TaskLost(token=entry.task.token, reason=reason, was_started=True))
+    def lose(self: TaskBoard, entry: TaskEntry, reason: str, *, is_crash: bool = True) -> None:
+        self.finish(entry, TaskLost(token=entry.task.token, reason=reason, was_started=True))
 
     patch.setattr(TaskBoard, "_lose", lose)
 
 
 def losses_are_not_counted(patch: Patch) -> None:
-    patch.setitem(evolve_module._APPLY, TaskWasLost, lambda _execution, _event, _at: None)
+    patch.setitem(evolve_module._APPLIERS, TaskWasLost, lambda _execution, _event, _at: None)
 
 
 def every_failure_is_a_dead_letter(patch: Patch) -> None:
     real = closing.fail_attempt
 
     def keep(
-        turn: Turn, index: int, run: NodeRun, failed: NodeFailed, *, diagnosis: str | None
+        turn: DecisionContext,
+        index: int,
+        run: NodeRun,
+        failed: NodeFailed,
+        *,
+        diagnosis: str | None,
     ) -> None:
         real(turn, index, run, failed, diagnosis=diagnosis or "failed")
 
@@ -141,7 +146,7 @@ def no_dead_letters(patch: Patch) -> None:
 def skip_by_code_is_a_success(patch: Patch) -> None:
     on_completed = decide_package._HANDLERS[TaskCompleted]
 
-    def complete(turn: Turn, command: TaskSkipped) -> None:
+    def complete(turn: DecisionContext, command: TaskSkipped) -> None:
         on_completed(turn, TaskCompleted(token=command.token, output=NULL, worker=command.worker))
 
     patch.setitem(decide_package._HANDLERS, TaskSkipped, complete)
@@ -152,13 +157,13 @@ def held_execution_starts_at_once(patch: Patch) -> None:
 
 
 def execution_has_no_time_limit(patch: Patch) -> None:
-    patch.setattr(task, "_time_out", lambda _turn: None)
+    patch.setattr(task, "_time_out_execution", lambda _turn: None)
 
 
 def sla_is_forgotten(patch: Patch) -> None:
     real = lifecycle._set_execution_timers
 
-    def without_sla(turn: Turn) -> None:
+    def without_sla(turn: DecisionContext) -> None:
         real(turn)
         turn.effects = [
             each
@@ -181,7 +186,7 @@ def retry_on_is_ignored(patch: Patch) -> None:
 def retries_follow_at_once(patch: Patch) -> None:
     real = RetryPolicy.delay_after
 
-    def soon(self: RetryPolicy, failures: int, token: Token) -> float | None:
+    def soon(self: RetryPolicy, failures: int, token: TaskToken) -> float | None:
         return None if real(self, failures, token) is None else 0.0
 
     patch.setattr(RetryPolicy, "delay_after", soon)
@@ -197,7 +202,7 @@ def gives_up_one_retry_early(patch: Patch) -> None:
 def window_is_left_open(patch: Patch) -> None:
     """An execution that sets no limit has all its tasks out at once."""
 
-    def has_slot(turn: Turn) -> bool:
+    def has_slot(turn: DecisionContext) -> bool:
         most = turn.execution.graph.workflow.max_concurrency
         return most is None or turn.execution.in_flight < most
 
@@ -206,37 +211,39 @@ def window_is_left_open(patch: Patch) -> None:
 
 
 def rate_is_not_asked_for(patch: Patch) -> None:
-    patch.setattr(RateLimits, "limit_of", lambda _self, _task: None)
+    patch.setattr(RateLimiter, "find_limit", lambda _self, _task: None)
 
 
 def rate_token_is_not_waited_for(patch: Patch) -> None:
-    real = RateLimits.take
+    real = RateLimiter.take_token
 
-    async def impatient(self: RateLimits, found: Any, limit: RateLimit, *, may_park: bool) -> float:
+    async def impatient(
+        self: RateLimiter, found: Any, limit: RateLimit, *, may_park: bool
+    ) -> float:
         await real(self, found, limit, may_park=may_park)
         return 0.0
 
-    patch.setattr(RateLimits, "take", impatient)
+    patch.setattr(RateLimiter, "take_token", impatient)
 
 
 def rate_tokens_are_taken_twice(patch: Patch) -> None:
     """All goes well, at half the rate."""
-    real = RateLimits.take
+    real = RateLimiter.take_token
 
-    async def greedy(self: RateLimits, found: Any, limit: RateLimit, *, may_park: bool) -> float:
+    async def greedy(self: RateLimiter, found: Any, limit: RateLimit, *, may_park: bool) -> float:
         await real(self, found, limit, may_park=may_park)
         return await real(self, found, limit, may_park=may_park)
 
-    patch.setattr(RateLimits, "take", greedy)
+    patch.setattr(RateLimiter, "take_token", greedy)
 
 
 def sign_of_life_after_the_verdict_is_ignored(patch: Patch) -> None:
     """Who was judged to be dead is dead, though it has moved since."""
 
     def lose_dead(self: TaskBoard, judged: WorkerRecord) -> int:
-        return self.lose_all(judged.worker, "its worker is dead")
+        return self.remove_worker(judged.worker, "its worker is dead")
 
-    patch.setattr(TaskBoard, "lose_dead", lose_dead)
+    patch.setattr(TaskBoard, "remove_dead_worker", lose_dead)
 
 
 def long_tasks_are_lost(patch: Patch) -> None:
@@ -259,10 +266,10 @@ def some_commits_are_sent_again(patch: Patch) -> None:
     patch.setattr(_RemoteStore, "commit", twice)
 
 
-def _before(patch: Patch, kind: type, do: Callable[[Turn, Any], None]) -> None:
+def _before(patch: Patch, kind: type, do: Callable[[DecisionContext, Any], None]) -> None:
     handle = decide_package._HANDLERS[kind]
 
-    def both(turn: Turn, command: Any) -> None:
+    def both(turn: DecisionContext, command: Any) -> None:
         do(turn, command)
         handle(turn, command)
 
@@ -277,13 +284,13 @@ def _changed(patch: Patch, kind: type, change: Callable[[Any], Any]) -> None:
 
 
 def _without_timer(patch: Patch, kind: TimerKind) -> None:
-    set_timer = Turn.set_timer
+    set_timer = DecisionContext.set_timer
 
-    def most(self: Turn, index: int, item: int, found: TimerKind, **fields: Any) -> None:
+    def most(self: DecisionContext, index: int, item: int, found: TimerKind, **fields: Any) -> None:
         if found is not kind:
             set_timer(self, index, item, found, **fields)
 
-    patch.setattr(Turn, "set_timer", most)
+    patch.setattr(DecisionContext, "set_timer", most)
 
 
 ALL: tuple[Bug, ...] = (

@@ -10,18 +10,18 @@ from runnel.core.commands import ChildSettled, TaskStarted
 from runnel.core.decide import attempts as task
 from runnel.core.decide import ending as finishing
 from runnel.core.decide import waits as waiting
-from runnel.core.decide.turn import Turn
+from runnel.core.decide.decision_context import DecisionContext
 from runnel.core.effects import TimerKind
 from runnel.core.events import ExecutionFinished, NodeCompleted, NodeFailed, SignalConsumed
 from runnel.core.execution import Execution, NodeRun
-from runnel.core.ids import NO_ITEM, Token
+from runnel.core.ids import NO_ITEM, TaskToken
 from tests.simulation.bugs import Bug, Patch
 
 
 def any_signal_will_do(patch: Patch) -> None:
     """The oldest is taken, whatever its name is."""
 
-    def take(turn: Turn, index: int) -> None:
+    def take(turn: DecisionContext, index: int) -> None:
         execution = turn.execution
         if not execution.signals:
             return
@@ -31,9 +31,9 @@ def any_signal_will_do(patch: Patch) -> None:
         turn.emit(NodeCompleted(node=node_id, output=payload))
         if run.due is not None:
             turn.clear_timer(index, NO_ITEM, TimerKind.SIGNAL)
-        turn.settled(index)
+        turn.queue_ready_children(index)
 
-    patch.setattr(waiting, "take_signal", take)
+    patch.setattr(waiting, "consume_signal", take)
 
 
 def each_attempt_has_its_own_idempotency_key(patch: Patch) -> None:
@@ -52,43 +52,43 @@ def start_is_not_noted(patch: Patch) -> None:
 def error_of_a_task_is_empty(patch: Patch) -> None:
     real = task._retry_or_fail
 
-    def silent(turn: Turn, index: int, run: NodeRun, failed: NodeFailed) -> None:
+    def silent(turn: DecisionContext, index: int, run: NodeRun, failed: NodeFailed) -> None:
         real(turn, index, run, replace(failed, error=replace(failed.error, message="")))
 
     patch.setattr(task, "_retry_or_fail", silent)
 
 
 def execution_fails_without_an_error(patch: Patch) -> None:
-    real = finishing.end
+    real = finishing.end_execution
 
-    def silent(turn: Turn, state: Any, *, output: Any = None, error: Any = None) -> None:
+    def silent(turn: DecisionContext, state: Any, *, output: Any = None, error: Any = None) -> None:
         real(turn, state, output=output)
 
-    patch.setattr(finishing, "end", silent)
+    patch.setattr(finishing, "end_execution", silent)
 
 
 def error_of_a_child_is_lost(patch: Patch) -> None:
-    real = waiting.child_result
+    real = waiting.convert_child_result
 
     def silent(command: ChildSettled) -> Any:
         return real(replace(command, error=None))
 
-    patch.setattr(task, "child_result", silent)
+    patch.setattr(task, "convert_child_result", silent)
 
 
 def executions_end_when_they_began(patch: Patch) -> None:
     """As they are listed; nobody else looks at it."""
-    apply = evolve_module._APPLY[ExecutionFinished]
+    apply = evolve_module._APPLIERS[ExecutionFinished]
 
     def at_once(execution: Execution, event: ExecutionFinished, at: float) -> None:
         apply(execution, event, at)
         execution.finished_at = execution.started_at
 
-    patch.setitem(evolve_module._APPLY, ExecutionFinished, at_once)
+    patch.setitem(evolve_module._APPLIERS, ExecutionFinished, at_once)
 
 
 def _keyed(patch: Patch, key: Any) -> None:
-    patch.setattr(Token, "idempotency_key", property(key))
+    patch.setattr(TaskToken, "idempotency_key", property(key))
 
 
 ALL: tuple[Bug, ...] = (

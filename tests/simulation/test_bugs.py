@@ -18,7 +18,7 @@ def test_a_bug_is_found(bug: bugs.Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     bug(monkeypatch)
 
     runs = (simulate(make_plan(seed)) for seed in SEEDS)
-    found = next((run.broken for run in runs if run.broken is not None), None)
+    found = next((run.violation for run in runs if run.violation is not None), None)
 
     assert found is not None
     assert found.check != "simulator", f"the defect itself does not work: {found}"

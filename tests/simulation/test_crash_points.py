@@ -10,8 +10,8 @@ import pytest
 from runnel.app.private_servers import redis as redis_wire
 from runnel.app.private_servers.redis import RedisServer
 from tests.conftest import MissingPart
-from tests.redis_server import password_of
-from tests.servers import need
+from tests.redis_server import get_password
+from tests.servers import require_binary
 from tests.simulation.crash_scenarios import scenarios
 
 ROOT = Path(__file__).parents[2]
@@ -63,7 +63,7 @@ def test_an_end_is_the_same_wherever_the_process_that_resumes_died(name: str, af
 def test_an_end_is_the_same_wherever_a_process_on_redis_died(
     arguments: list[str], missing_part: MissingPart
 ) -> None:
-    need(RedisServer, missing_part)
+    require_binary(RedisServer, missing_part)
 
     code, said = sweep("crash_scenarios:together", "--redis", *arguments)
 
@@ -73,7 +73,7 @@ def test_an_end_is_the_same_wherever_a_process_on_redis_died(
 
 @on_redis
 def test_an_end_is_the_same_whichever_call_to_redis_failed(missing_part: MissingPart) -> None:
-    need(RedisServer, missing_part)
+    require_binary(RedisServer, missing_part)
 
     code, said = sweep("crash_scenarios:together", "--redis", "--failed-calls", "--every", "5")
 
@@ -100,7 +100,7 @@ def test_a_broken_engine_on_redis_is_found_and_leaves_no_key(
 
     assert code == 1
     assert found in said, said
-    assert redis_wire.ask(own_redis.port, password_of(own_redis), "DBSIZE") == ":0"
+    assert redis_wire.send_command(own_redis.port, get_password(own_redis), "DBSIZE") == ":0"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from simulation.plan import Plan
+from simulation.plan import SimulationPlan
 from simulation.world import simulate
 
 FOUND = Path(__file__).parent / "found"
@@ -17,6 +17,6 @@ FOUND = Path(__file__).parent / "found"
 
 @pytest.mark.parametrize("path", sorted(FOUND.glob("*.json")), ids=lambda path: path.stem)
 def test_what_was_found_stays_fixed(path: Path) -> None:
-    plan = msgspec.json.decode(path.read_bytes(), type=Plan)
+    plan = msgspec.json.decode(path.read_bytes(), type=SimulationPlan)
 
-    assert simulate(plan).broken is None
+    assert simulate(plan).violation is None

@@ -6,11 +6,11 @@ import pytest
 
 from runnel.core.ids import ExecutionId, NodeId
 from runnel.core.workflow import Node, Workflow
-from simulation.deployment import BEAT_S, DEAD_AFTER_S, LEASE_S
+from simulation.deployment import DEAD_AFTER_S, HEARTBEAT_INTERVAL_S, LEASE_S
 from simulation.faults import Fault
-from simulation.plan import Act, Order, Plan
-from simulation.workload import WORK, work_config
-from simulation.world import Run, simulate
+from simulation.plan import ExecutionOrder, PlannedFault, SimulationPlan
+from simulation.workload import WORK, make_work_config
+from simulation.world import SimulationRun, simulate
 
 STEP_S = 2.0
 FAULT_AT = 2.5
@@ -25,7 +25,7 @@ def chain_of_three() -> Workflow:
         Node(
             id=NodeId(f"n{number}"),
             handler=WORK,
-            config=work_config(takes_s=STEP_S),
+            config=make_work_config(takes_s=STEP_S),
             dependencies=(NodeId(f"n{number - 1}"),) if number else (),
         )
         for number in range(3)
@@ -33,22 +33,24 @@ def chain_of_three() -> Workflow:
     return Workflow(name="chain", nodes=nodes)
 
 
-def run_with(fault: Fault | None, *, target: int | None = None, lasts_s: float = FOREVER_S) -> Run:
+def run_with(
+    fault: Fault | None, *, target: int | None = None, lasts_s: float = FOREVER_S
+) -> SimulationRun:
     """Two orchestrators and two workers run one chain; one thing goes wrong in its second node.
 
     Without a `target` the fault is one of single calls, by lot.
     """
-    acts: tuple[Act, ...] = ()
+    acts: tuple[PlannedFault, ...] = ()
     if fault is not None and target is not None:
-        acts = (Act(at=FAULT_AT, fault=fault, target=target, lasts_s=lasts_s),)
-    order = Order(
+        acts = (PlannedFault(at=FAULT_AT, fault=fault, target=target, lasts_s=lasts_s),)
+    order = ExecutionOrder(
         execution_id=ExecutionId("x"),
         workflow=chain_of_three(),
         at=0.1,
         signals_at=(),
         cancel_at=None,
     )
-    plan = Plan(
+    plan = SimulationPlan(
         seed=0,
         orchestrators=2,
         workers=2,
@@ -62,17 +64,17 @@ def run_with(fault: Fault | None, *, target: int | None = None, lasts_s: float =
     return simulate(plan)
 
 
-def when(run: Run, pattern: str, *, after: float = 0.0) -> float:
+def when(run: SimulationRun, pattern: str, *, after: float = 0.0) -> float:
     """The first moment at which the story says so."""
-    for line in run.story:
+    for line in run.trace:
         at = float(line.split()[0])
         if at > after and re.search(pattern, line):
             return at
-    raise AssertionError(f"{pattern!r} never happened:\n" + "\n".join(run.story))
+    raise AssertionError(f"{pattern!r} never happened:\n" + "\n".join(run.trace))
 
 
-def finished(run: Run) -> float:
-    assert run.broken is None
+def finished(run: SimulationRun) -> float:
+    assert run.violation is None
     return when(run, "ExecutionFinished")
 
 
@@ -86,14 +88,14 @@ def test_a_dead_owner_is_replaced_within_its_lease() -> None:
 
     taken_over_s = when(run, "owns partition 0, epoch 2") - FAULT_AT
 
-    assert run.broken is None
+    assert run.violation is None
     assert LEASE_S / 2 <= taken_over_s <= LEASE_S
 
 
 def test_an_owner_that_ends_in_good_order_is_replaced_at_the_next_look() -> None:
     run = run_with(Fault.RESTART, target=OWNER, lasts_s=0.5)
 
-    assert run.broken is None
+    assert run.violation is None
     assert when(run, "owns partition 0, epoch 2") - FAULT_AT <= LOOKS_S
 
 
@@ -101,11 +103,11 @@ def test_an_owner_that_was_paused_can_not_write_any_more() -> None:
     run = run_with(Fault.PAUSE, target=OWNER, lasts_s=2 * LEASE_S)
     taken_over = when(run, "owns partition 0, epoch 2")
 
-    former = re.search(r"(o\d+) owns partition 0, epoch 1", "\n".join(run.story))
+    former = re.search(r"(o\d+) owns partition 0, epoch 1", "\n".join(run.trace))
     assert former is not None
     with pytest.raises(AssertionError, match="never happened"):
         when(run, f"{former[1]} p0 commits", after=taken_over)
-    assert run.broken is None
+    assert run.violation is None
 
 
 @pytest.mark.parametrize("worker", [WORKER, WORKER + 1])
@@ -120,13 +122,13 @@ def test_what_a_dead_worker_ran_begins_again_when_its_silence_is_noticed(
 
 
 def test_a_lost_answer_to_a_claim_is_noticed_within_three_beats() -> None:
-    run = run_with(Fault.LOST_CLAIM)
+    run = run_with(Fault.CLAIM_ANSWER_LOST)
 
     lost_after_s = when(run, r"TaskWasLost\(n0\)") - when(run, "starts x/n0 #1")
 
-    assert run.tally.faults[Fault.LOST_CLAIM] >= 1
-    assert lost_after_s <= 3 * BEAT_S
-    assert run.broken is None
+    assert run.tally.faults[Fault.CLAIM_ANSWER_LOST] >= 1
+    assert lost_after_s <= 3 * HEARTBEAT_INTERVAL_S
+    assert run.violation is None
 
 
 def test_a_store_that_stands_still_holds_up_for_as_long_as_it_does(undisturbed_s: float) -> None:
@@ -138,4 +140,7 @@ def test_a_store_that_stands_still_holds_up_for_as_long_as_it_does(undisturbed_s
 def test_a_store_that_is_set_back_runs_again_what_it_forgot(undisturbed_s: float) -> None:
     run = run_with(Fault.ROLLBACK, target=0, lasts_s=2.0)
 
-    assert finished(run) - undisturbed_s <= 2.0 + LEASE_S + LOOKS_S + 3 * BEAT_S + 2 * STEP_S
+    assert (
+        finished(run) - undisturbed_s
+        <= 2.0 + LEASE_S + LOOKS_S + 3 * HEARTBEAT_INTERVAL_S + 2 * STEP_S
+    )

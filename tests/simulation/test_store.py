@@ -10,21 +10,23 @@ from runnel.ports import Backend
 from runnel.ports.store import Commit, CommitLimits, Lease
 from runnel.testing.clock import FakeClock, FakeIds
 from simulation.backend import SimulatedBackend
-from simulation.faults import Tally
+from simulation.faults import RunStatistics
 from simulation.network import Network
-from simulation.process import Process
-from simulation.server import Server, Watcher
+from simulation.process import SimulatedProcess
+from simulation.server import SimulatedServer, StoreObserver
 
 
 @pytest.fixture
-def server() -> Server:
-    return Server(FakeClock(), FakeIds(), Watcher(), partitions=1, limits=CommitLimits())
+def server() -> SimulatedServer:
+    return SimulatedServer(
+        FakeClock(), FakeIds(), StoreObserver(), partitions=1, limits=CommitLimits()
+    )
 
 
 @pytest.fixture
-async def backend(server: Server) -> Backend:
-    network = Network(server, Random(0), frozenset(), Tally(), latency_s=0.0)
-    return SimulatedBackend(Process("test", asyncio.get_running_loop()), network, server)
+async def backend(server: SimulatedServer) -> Backend:
+    network = Network(server, Random(0), frozenset(), RunStatistics(), latency_s=0.0)
+    return SimulatedBackend(SimulatedProcess("test", asyncio.get_running_loop()), network, server)
 
 
 async def use(backend: Backend, call: str, lease: Lease) -> None:
@@ -39,7 +41,7 @@ async def use(backend: Backend, call: str, lease: Lease) -> None:
 
 @pytest.mark.parametrize("call", ["commit", "renew", "read_inbox"])
 async def test_no_lease_survives_a_crash_of_the_store(
-    server: Server, backend: Backend, call: str
+    server: SimulatedServer, backend: Backend, call: str
 ) -> None:
     lease = await backend.store.acquire(0, "one")
     server.restore(server.snapshot())
@@ -49,13 +51,13 @@ async def test_no_lease_survives_a_crash_of_the_store(
 
 
 async def test_who_held_it_is_still_seen_and_can_be_taken_over(
-    server: Server, backend: Backend
+    server: SimulatedServer, backend: Backend
 ) -> None:
     await backend.store.acquire(0, "one")
     server.restore(server.snapshot())
 
     record = await backend.store.observe(0)
-    lease = await backend.store.acquire(0, "two", over=record)
+    lease = await backend.store.acquire(0, "two", expected=record)
 
     assert record is not None
     assert record.owner == "one"

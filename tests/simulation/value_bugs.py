@@ -14,49 +14,49 @@ from runnel.core.decide import ending as finishing
 from runnel.core.decide import issue
 from runnel.core.decide import maps as mapping
 from runnel.core.decide import waits as waiting
-from runnel.core.decide.turn import Turn
+from runnel.core.decide.decision_context import DecisionContext
 from runnel.core.effects import StoreOutput
-from runnel.core.ids import NodeId, Ref, Token
-from runnel.core.values import NULL, Json, Value, blob, from_bytes
+from runnel.core.ids import NodeId, NodeRef, TaskToken
+from runnel.core.values import NULL, Json, Value, make_blob_reference, make_value_from_json
 from runnel.engine.worker import attempt
-from runnel.engine.worker.attempt import Config
+from runnel.engine.worker.attempt import CompiledConfig
 from runnel.ports.records import BlobStore
 from simulation import server as inbox_module
 from tests.simulation.bugs import Bug, Patch
 
 
 def items_are_swapped(patch: Patch) -> None:
-    real = issue.item_value
+    real = issue.get_item_value
 
-    def swapped(turn: Turn, index: int, item: int) -> Json:
+    def swapped(turn: DecisionContext, index: int, item: int) -> Json:
         count = turn.execution.maps[index].count
         return real(turn, index, count - 1 - item)
 
-    patch.setattr(issue, "item_value", swapped)
+    patch.setattr(issue, "get_item_value", swapped)
 
 
 def outputs_are_swapped(patch: Patch) -> None:
     """A task that needs several outputs gets each under the name of another."""
-    real = issue._outputs
+    real = issue._collect_outputs
 
     def swapped(
-        turn: Turn, needs: tuple[int, ...], shared: Mapping[str, Value]
+        turn: DecisionContext, needs: tuple[int, ...], shared: Mapping[str, Value]
     ) -> dict[NodeId, Value]:
         found = real(turn, needs, shared)
         return dict(zip(found, reversed(found.values()), strict=True))
 
-    patch.setattr(issue, "_outputs", swapped)
+    patch.setattr(issue, "_collect_outputs", swapped)
 
 
 def results_are_joined_backwards(patch: Patch) -> None:
-    real = mapping.join_inline
-    patch.setattr(mapping, "join_inline", lambda results: real(results[::-1]))
+    real = mapping.join_inline_results
+    patch.setattr(mapping, "join_inline_results", lambda results: real(results[::-1]))
 
 
 def large_values_share_a_place(patch: Patch) -> None:
     """What one execution gave replaces that of another with the same node."""
 
-    def shared(ref: Ref, _key: str, parts: list[Value]) -> StoreOutput:
+    def shared(ref: NodeRef, _key: str, parts: list[Value]) -> StoreOutput:
         return StoreOutput(ref, f"large/{ref.node_id}", parts)
 
     patch.setattr(mapping, "StoreOutput", shared)
@@ -65,60 +65,60 @@ def large_values_share_a_place(patch: Patch) -> None:
 
 def config_is_resolved_once(patch: Patch) -> None:
     """The next task of the same node finds the values of the last one."""
-    real = Config.resolve
+    real = CompiledConfig.resolve
     resolved: dict[bytes, Json] = {}
 
-    def once(self: Config, scope: Any) -> Json:
+    def once(self: CompiledConfig, scope: Any) -> Json:
         if self._data not in resolved:
             resolved[self._data] = real(self, scope)
         return resolved[self._data]
 
-    patch.setattr(Config, "resolve", once)
+    patch.setattr(CompiledConfig, "resolve", once)
 
 
 def large_output_is_written_after_its_report(patch: Patch) -> None:
     """Whoever reads it at once finds nothing, and so does everybody if its worker dies."""
 
-    async def store(data: bytes, token: Token, blobs: BlobStore) -> Value:
+    async def store(data: bytes, token: TaskToken, blobs: BlobStore) -> Value:
         key = f"{token.execution_id}/{token.node_id}/{token.item}/{token.nonce}"
         loop = asyncio.get_running_loop()
         loop.call_later(0.2, lambda: later.append(loop.create_task(blobs.put(key, data))))
-        return blob(key, len(data))
+        return make_blob_reference(key, len(data))
 
     later: list[asyncio.Task[None]] = []
-    patch.setattr(attempt, "store", store)
+    patch.setattr(attempt, "offload_result", store)
 
 
 def child_gets_another_input(patch: Patch) -> None:
-    real = waiting.tell_child
+    real = waiting.send_create_child
 
-    def other(turn: Turn, index: int, item: int, child_input: Json) -> None:
+    def other(turn: DecisionContext, index: int, item: int, child_input: Json) -> None:
         real(turn, index, item, {**child_input, "n": -1})
 
-    patch.setattr(waiting, "tell_child", other)
+    patch.setattr(waiting, "send_create_child", other)
 
 
 def output_of_a_child_is_lost(patch: Patch) -> None:
-    real = waiting.child_result
+    real = waiting.convert_child_result
 
     def nothing(command: Any) -> Any:
         found = real(command)
         return NULL if isinstance(found, Value) else found
 
-    patch.setattr(task, "child_result", nothing)
+    patch.setattr(task, "convert_child_result", nothing)
 
 
 def output_template_is_ignored(patch: Patch) -> None:
-    def leaves(turn: Turn) -> Value:
-        return from_bytes(msgspec.json.encode(finishing._leaves(turn)))
+    def leaves(turn: DecisionContext) -> Value:
+        return make_value_from_json(msgspec.json.encode(finishing._collect_leaf_outputs(turn)))
 
-    patch.setattr(finishing, "_output", leaves)
+    patch.setattr(finishing, "_build_output", leaves)
 
 
 def signal_comes_without_its_payload(patch: Patch) -> None:
     on_signal = decide_package._HANDLERS[SendSignal]
 
-    def empty(turn: Turn, command: SendSignal) -> None:
+    def empty(turn: DecisionContext, command: SendSignal) -> None:
         on_signal(turn, msgspec.structs.replace(command, payload=NULL))
 
     patch.setitem(decide_package._HANDLERS, SendSignal, empty)
@@ -127,7 +127,7 @@ def signal_comes_without_its_payload(patch: Patch) -> None:
 def input_of_the_start_is_ignored(patch: Patch) -> None:
     on_start = decide_package._HANDLERS[StartExecution]
 
-    def bare(turn: Turn, command: StartExecution) -> None:
+    def bare(turn: DecisionContext, command: StartExecution) -> None:
         on_start(turn, msgspec.structs.replace(command, input=None))
 
     patch.setitem(decide_package._HANDLERS, StartExecution, bare)
@@ -135,7 +135,7 @@ def input_of_the_start_is_ignored(patch: Patch) -> None:
 
 def key_is_not_a_template(patch: Patch) -> None:
     """Whatever its template comes to, every node waits for the same key."""
-    patch.setattr(issue, "_limit_key", lambda _turn, _index, _item: "one")
+    patch.setattr(issue, "_evaluate_concurrency_key", lambda _turn, _index, _item: "one")
 
 
 def empty_lists_become_objects(patch: Patch) -> None:

@@ -6,7 +6,7 @@ from runnel.core import events as e
 from runnel.core.ids import NodeId, Nonce
 from runnel.core.values import NULL
 from runnel.core.workflow import ErrorInfo
-from runnel.views.node import Attempt, Happened, Outcome, attempts_of
+from runnel.views.node import Attempt, AttemptOutcome, TimedEvent, build_attempts
 
 A = NodeId("a")
 ERROR = ErrorInfo("ValueError", "no")
@@ -14,8 +14,8 @@ ERROR = ErrorInfo("ValueError", "no")
 
 def told(*events: e.AnyEvent) -> Sequence[Attempt]:
     """One event a second, from the second 1 on."""
-    happened = [Happened(float(at), event) for at, event in enumerate(events, start=1)]
-    return attempts_of(happened)
+    happened = [TimedEvent(float(at), event) for at, event in enumerate(events, start=1)]
+    return build_attempts(happened)
 
 
 def queued(attempt: int, *, item: int = -1) -> e.NodeQueued:
@@ -33,7 +33,7 @@ def test_a_lost_attempt_says_who_lost_it_and_when_the_next_is_due() -> None:
 
     assert lost == Attempt(
         number=1,
-        outcome=Outcome.LOST,
+        outcome=AttemptOutcome.LOST,
         worker="w",
         queued_at=1.0,
         started_at=1.5,
@@ -41,7 +41,7 @@ def test_a_lost_attempt_says_who_lost_it_and_when_the_next_is_due() -> None:
         reason="its worker died",
         next_at=9.0,
     )
-    assert again == Attempt(number=2, outcome=Outcome.QUEUED, queued_at=5.0)
+    assert again == Attempt(number=2, outcome=AttemptOutcome.QUEUED, queued_at=5.0)
 
 
 def test_a_rate_limit_defers_an_attempt() -> None:
@@ -52,8 +52,16 @@ def test_a_rate_limit_defers_an_attempt() -> None:
         e.NodeCompleted(node=A, output=NULL, worker="w", started_at=3.5),
     )
 
-    assert (first.outcome, first.reason, first.next_at) == (Outcome.DEFERRED, "rate limit", 8.0)
-    assert (second.outcome, second.worker, second.started_at) == (Outcome.COMPLETED, "w", 3.5)
+    assert (first.outcome, first.reason, first.next_at) == (
+        AttemptOutcome.DEFERRED,
+        "rate limit",
+        8.0,
+    )
+    assert (second.outcome, second.worker, second.started_at) == (
+        AttemptOutcome.COMPLETED,
+        "w",
+        3.5,
+    )
 
 
 def test_a_concurrency_key_is_waited_for_before_the_attempt() -> None:
@@ -62,7 +70,7 @@ def test_a_concurrency_key_is_waited_for_before_the_attempt() -> None:
         queued(1),
     )
 
-    assert (attempt.number, attempt.outcome, attempt.queued_at) == (1, Outcome.QUEUED, 2.0)
+    assert (attempt.number, attempt.outcome, attempt.queued_at) == (1, AttemptOutcome.QUEUED, 2.0)
 
 
 def test_a_crash_loop_fails_the_node_and_not_the_attempt_that_was_lost() -> None:
@@ -72,13 +80,13 @@ def test_a_crash_loop_fails_the_node_and_not_the_attempt_that_was_lost() -> None
         e.NodeFailed(node=A, error=ERROR),
     )
 
-    assert (attempt.outcome, attempt.error, attempt.finished_at) == (Outcome.LOST, None, 2.0)
+    assert (attempt.outcome, attempt.error, attempt.finished_at) == (AttemptOutcome.LOST, None, 2.0)
 
 
 def test_a_cancelled_attempt_says_why() -> None:
     [attempt] = told(queued(1), e.NodeCancelled(node=A, reason="by request"))
 
-    assert (attempt.outcome, attempt.reason) == (Outcome.CANCELLED, "by request")
+    assert (attempt.outcome, attempt.reason) == (AttemptOutcome.CANCELLED, "by request")
 
 
 def test_items_have_attempts_of_their_own_and_a_skipped_node_has_none() -> None:

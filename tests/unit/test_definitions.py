@@ -7,13 +7,13 @@ import pytest
 
 from runnel.backends.memory import MemoryBackend
 from runnel.client import definitions
-from runnel.client.definitions import VERSION_KNOWN_S, Definitions
+from runnel.client.definitions import VERSION_KNOWN_S, DefinitionCache
 from runnel.core.graph import Graph
 from runnel.core.workflow import Workflow
 from runnel.errors import StoreError
 from runnel.ports.archive import Archive
 from runnel.testing.clock import FakeClock, FakeIds, settle
-from tests.driver import node, workflow
+from tests.driver import make_node, make_workflow
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def archive() -> Archive:
     return MemoryBackend(FakeClock(), FakeIds()).archive
 
 
-class Slow(Definitions):
+class Slow(DefinitionCache):
     """Stores when it may; the first call raises `error`, if there is one."""
 
     def __init__(self, archive: Archive, error: Exception | None = None) -> None:
@@ -30,20 +30,20 @@ class Slow(Definitions):
         self.calls = 0
         self.may_store = asyncio.Event()
 
-    async def _put(self, workflow: Workflow) -> int:
+    async def _store_with_children(self, workflow: Workflow) -> int:
         self.calls += 1
         await self.may_store.wait()
         if self.errors:
             raise self.errors.pop()
-        return await super()._put(workflow)
+        return await super()._store_with_children(workflow)
 
 
-async def stored(known: Definitions, definition: Workflow) -> int:
-    return await known.store(known.hash_of_valid(definition), definition)
+async def stored(known: DefinitionCache, definition: Workflow) -> int:
+    return await known.store(known.validate_and_hash(definition), definition)
 
 
 async def test_many_who_store_one_definition_at_a_time_store_it_once(archive: Archive) -> None:
-    known, definition = Slow(archive), workflow(node("a"))
+    known, definition = Slow(archive), make_workflow(make_node("a"))
     known.may_store.set()
 
     versions = await asyncio.gather(*(stored(known, definition) for _ in range(5)))
@@ -52,7 +52,7 @@ async def test_many_who_store_one_definition_at_a_time_store_it_once(archive: Ar
 
 
 async def test_one_who_is_cancelled_takes_no_other_along(archive: Archive) -> None:
-    known, definition = Slow(archive), workflow(node("a"))
+    known, definition = Slow(archive), make_workflow(make_node("a"))
     async with asyncio.TaskGroup() as group:
         first, *others = [group.create_task(stored(known, definition)) for _ in range(3)]
         await settle()
@@ -66,7 +66,7 @@ async def test_one_who_is_cancelled_takes_no_other_along(archive: Archive) -> No
 
 
 async def test_the_failure_of_one_is_not_that_of_the_others(archive: Archive) -> None:
-    known, definition = Slow(archive, StoreError("the disk is full")), workflow(node("a"))
+    known, definition = Slow(archive, StoreError("the disk is full")), make_workflow(make_node("a"))
     known.may_store.set()
 
     storing = (stored(known, definition) for _ in range(3))
@@ -80,12 +80,12 @@ async def test_only_so_many_are_remembered(
     archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(definitions, "DEFINITIONS_MAX", 3)
-    known, before = Definitions(archive, FakeClock()), graphs_alive()
+    known, before = DefinitionCache(archive, FakeClock()), graphs_alive()
     for number in range(20):
-        await stored(known, workflow(node(f"n{number}")))
+        await stored(known, make_workflow(make_node(f"n{number}")))
 
-    first = workflow(node("n0"))
-    graph = await known.graph(known.hash_of_valid(first))
+    first = make_workflow(make_node("n0"))
+    graph = await known.load_graph(known.validate_and_hash(first))
 
     assert graphs_alive() - before <= 3 + 1
     assert await stored(known, first) == 1
@@ -96,7 +96,7 @@ async def test_a_version_that_another_process_has_deleted_is_stored_again_after_
     archive: Archive,
 ) -> None:
     clock = FakeClock()
-    known, definition = Definitions(archive, clock), workflow(node("a"))
+    known, definition = DefinitionCache(archive, clock), make_workflow(make_node("a"))
     await stored(known, definition)
     await archive.delete_versions(definition.name)
 

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from runnel.backends.memory import MemoryBackend
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
-from runnel.notify.waiter import Ending, Endings, Told
-from runnel.ports.store import Header
+from runnel.notify.waiter import Completion, CompletionSources, ExecutionWaiter
+from runnel.ports.store import ExecutionHeader
 from runnel.testing.clock import FakeClock, FakeIds, settle
-from runnel.testing.conformance.suite import ROOT, header
+from runnel.testing.conformance.suite import ROOT_ID, make_header
 
 
 class Elsewhere:
@@ -21,9 +21,9 @@ class Elsewhere:
         self.listening: list[asyncio.Event] = []
         self.is_slow = False
         self.go_on = asyncio.Event()
-        self._ending = Ending()
+        self._ending = Completion()
 
-    def ending_of(self, _execution_id: str) -> Ending:
+    def ending_of(self, _execution_id: str) -> Completion:
         """One for all who wait for it, as in an engine."""
         return self._ending
 
@@ -32,8 +32,8 @@ class Elsewhere:
         self.listening.append(news)
         yield
 
-    async def look(self, execution_id: ExecutionId) -> Header:
-        found = header(execution_id, state=self.state)
+    async def look(self, execution_id: ExecutionId) -> ExecutionHeader:
+        found = make_header(execution_id, state=self.state)
         if self.is_slow:
             await self.go_on.wait()
         return found
@@ -48,14 +48,14 @@ class Elsewhere:
 async def test_one_who_looks_while_another_is_told_is_told_too() -> None:
     clock, there = FakeClock(), Elsewhere()
     store = MemoryBackend(clock, FakeIds()).store
-    told = Told(ending_of=there.ending_of, listen=there.listen)
-    endings = Endings(store, clock, told, there.look)
+    told = CompletionSources(get_completion=there.ending_of, listen=there.listen)
+    endings = ExecutionWaiter(store, clock, told, there.look)
 
     async with asyncio.TaskGroup() as group:
-        first = group.create_task(endings.wait(ROOT, None))
+        first = group.create_task(endings.wait(ROOT_ID, None))
         await settle()
         there.is_slow = True
-        second = group.create_task(endings.wait(ROOT, None))
+        second = group.create_task(endings.wait(ROOT_ID, None))
         await settle()
         there.end()
         await settle()

@@ -3,19 +3,21 @@
 import pytest
 
 from runnel.backends.memory import MemoryBackend
-from runnel.client.store_client import Client
+from runnel.client.store_client import StoreClient
 from runnel.core.ids import ExecutionId
 from runnel.errors import NotFoundError
-from runnel.notify.waiter import Ending
+from runnel.notify.waiter import Completion
 from runnel.testing.clock import FakeClock, FakeIds
-from tests.driver import node, workflow
+from tests.driver import make_node, make_workflow
 
 
 async def test_an_execution_that_nobody_has_seen_yet_has_no_history() -> None:
     clock = FakeClock()
     backend = MemoryBackend(clock, FakeIds("store"))
-    client = Client(backend, clock, FakeIds(), ending_of=lambda _execution_id: Ending())
-    execution_id = await client.submit(workflow(node("a")))
+    client = StoreClient(
+        backend, clock, FakeIds(), get_completion=lambda _execution_id: Completion()
+    )
+    execution_id = await client.submit(make_workflow(make_node("a")))
 
     assert await client.history(execution_id) == []
     with pytest.raises(NotFoundError):

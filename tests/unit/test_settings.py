@@ -5,15 +5,21 @@ from pathlib import Path
 import pytest
 
 from runnel.app.stores import (
-    postgres_address,
-    postgres_shown,
-    redis_address,
-    redis_shown,
-    secrets_of,
+    build_postgres_display_url,
+    build_postgres_url,
+    build_redis_display_url,
+    build_redis_url,
+    list_connection_secrets,
 )
 from runnel.core.workflow import RetryPolicy
 from runnel.errors import InputError
-from runnel.settings import SettingsError, look_alikes, read, read_settings, shown
+from runnel.settings import (
+    SettingsError,
+    find_misspelled_variables,
+    list_settings,
+    read_settings,
+    read_sourced_settings,
+)
 from runnel.settings.model import Settings
 
 EVERYTHING: dict[str, tuple[str, dict[str, object]]] = {
@@ -134,7 +140,7 @@ def test_every_variable_is_taken() -> None:
         "llm_service": 4.0,
     }
     assert found == Settings(**fields, retry=policy)  # type: ignore[arg-type]  # a table of all
-    assert {line.variable for line in shown(read({}))} == {
+    assert {line.variable for line in list_settings(read_sourced_settings({}))} == {
         *EVERYTHING,
         *RETRY,
         *STALE,
@@ -143,10 +149,12 @@ def test_every_variable_is_taken() -> None:
 
 
 def test_any_variable_may_be_a_secret_and_is_shown_as_such() -> None:
-    reading = read({"RUNNEL_SECRET_API_KEY": "sk-geheim", "RUNNEL_SECRET_B2": "geheimer"})
+    reading = read_sourced_settings(
+        {"RUNNEL_SECRET_API_KEY": "sk-geheim", "RUNNEL_SECRET_B2": "geheimer"}
+    )
 
     assert reading.settings.secrets == {"api_key": "sk-geheim", "b2": "geheimer"}
-    lines = {line.variable: line.value for line in shown(reading) if line.is_given}
+    lines = {line.variable: line.value for line in list_settings(reading) if line.is_given}
     assert lines == {"RUNNEL_SECRET_API_KEY": "***", "RUNNEL_SECRET_B2": "***"}
 
 
@@ -158,14 +166,14 @@ def test_lists_of_what_is_allowed_may_hold_all_or_nothing() -> None:
 
 
 def test_any_handler_may_have_a_stale_timeout() -> None:
-    reading = read({"STALE_TIMEOUT_RESIZE": "7"})
+    reading = read_sourced_settings({"STALE_TIMEOUT_RESIZE": "7"})
 
     assert reading.settings.stale_s["resize"] == 7.0
     assert reading.settings.stale_s["output"] == 30.0
-    line = shown(reading)[-1]
+    line = list_settings(reading)[-1]
     assert (line.variable, line.value, line.source) == ("STALE_TIMEOUT_RESIZE", "7", "environment")
     with pytest.raises(SettingsError, match="STALE_TIMEOUT_RESIZE: expected a number of seconds"):
-        read({"STALE_TIMEOUT_RESIZE": "soon"})
+        read_sourced_settings({"STALE_TIMEOUT_RESIZE": "soon"})
 
 
 @pytest.mark.parametrize(
@@ -257,7 +265,7 @@ def test_what_is_set_wins_over_the_environments_default() -> None:
     ],
 )
 def test_the_url_wins_over_host_and_port(environ: dict[str, str], address: str) -> None:
-    assert redis_address(read_settings(environ)) == address
+    assert build_redis_url(read_settings(environ)) == address
 
 
 @pytest.mark.parametrize(
@@ -272,12 +280,12 @@ def test_the_url_wins_over_host_and_port(environ: dict[str, str], address: str) 
     ],
 )
 def test_the_archive_is_named_in_the_same_way(environ: dict[str, str], address: str) -> None:
-    assert postgres_address(read_settings(environ)) == address
+    assert build_postgres_url(read_settings(environ)) == address
 
 
 def test_in_production_no_server_is_guessed() -> None:
     with pytest.raises(InputError) as raised:
-        redis_address(read_settings({"RUNNEL_ENV": "prod"}))
+        build_redis_url(read_settings({"RUNNEL_ENV": "prod"}))
 
     assert "expected the URL of a Redis server (or REDIS_HOST and the like)" in str(raised.value)
 
@@ -292,19 +300,24 @@ def test_in_production_no_server_is_guessed() -> None:
     ],
 )
 def test_no_secret_is_shown(environ: dict[str, str]) -> None:
-    reading = read(environ)
+    reading = read_sourced_settings(environ)
 
-    addresses = [redis_shown(reading.settings), postgres_shown(reading.settings)]
-    text = " ".join([*addresses, *(line.value for line in shown(reading))])
+    addresses = [
+        build_redis_display_url(reading.settings),
+        build_postgres_display_url(reading.settings),
+    ]
+    text = " ".join([*addresses, *(line.value for line in list_settings(reading))])
     assert "heim" not in text
     assert "***" in text
-    assert "ge/heim" in secrets_of(reading.settings)
+    assert "ge/heim" in list_connection_secrets(reading.settings)
 
 
 def test_a_value_is_shown_with_its_source() -> None:
     lines = {
         line.variable: (line.value, line.source)
-        for line in shown(read({"RUNNEL_ENV": "prod", "REDIS_STREAM_BLOCK_MS": "250"}))
+        for line in list_settings(
+            read_sourced_settings({"RUNNEL_ENV": "prod", "REDIS_STREAM_BLOCK_MS": "250"})
+        )
     }
 
     assert lines["REDIS_STREAM_BLOCK_MS"] == ("250", "environment")
@@ -315,7 +328,7 @@ def test_a_value_is_shown_with_its_source() -> None:
 def test_a_slip_in_a_name_is_noticed_and_other_names_are_not() -> None:
     environ = {"REDIS_PROT": "1", "REDIS_PORT_6379_TCP": "x", "WORKER_CONCURENCY": "4", "HOME": "/"}
 
-    assert look_alikes(environ) == [
+    assert find_misspelled_variables(environ) == [
         "REDIS_PROT is not a setting; did you mean REDIS_PORT?",
         "WORKER_CONCURENCY is not a setting; did you mean WORKER_CONCURRENCY?",
     ]

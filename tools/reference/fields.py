@@ -11,13 +11,17 @@ from runnel.authoring.documents.fields import (
     RATE_LIMIT_TABLE,
     RETRY_TABLE,
     WORKFLOW_TABLE,
-    Checked,
-    Field,
-    Table,
+    CheckedReader,
+    DocumentField,
+    FieldTable,
 )
-from runnel.authoring.documents.schema import MEANINGS
-from runnel.core.validation.checks import NODE, WORKFLOW
-from runnel.core.validation.handler_settings import DATA_PROCESSOR, OPERATIONS, SETTINGS
+from runnel.authoring.documents.schema import FIELD_DESCRIPTIONS
+from runnel.core.validation.checks import NODE_CHECKS, WORKFLOW_CHECKS
+from runnel.core.validation.handler_settings import (
+    DATA_PROCESSOR,
+    HANDLER_SETTINGS,
+    OPERATION_SETTINGS,
+)
 from runnel.core.workflow import CHILD_WORKFLOW, Cache, Node, RateLimit, RetryPolicy, Workflow
 from tools.reference.markdown import code, page, table
 
@@ -29,7 +33,7 @@ A value with a template in it is judged when it is known. What they do:
 [Writing workflows](../workflows.md#handlers) and
 [Handlers that reach outside](../handlers.md)."""
 
-TABLES: tuple[tuple[str, str, Table, type[msgspec.Struct]], ...] = (
+TABLES: tuple[tuple[str, str, FieldTable, type[msgspec.Struct]], ...] = (
     ("A workflow", "workflow", WORKFLOW_TABLE, Workflow),
     ("A node", "node", NODE_TABLE, Node),
     ("`retry` of a node", "retry", RETRY_TABLE, RetryPolicy),
@@ -37,7 +41,7 @@ TABLES: tuple[tuple[str, str, Table, type[msgspec.Struct]], ...] = (
     ("An entry of `rate_limits`", "rate_limit", RATE_LIMIT_TABLE, RateLimit),
 )
 # Of keys that become an enumeration once they are checked.
-CHOICES = {"run_when": NODE["run_when"], "on_failure": WORKFLOW["on_failure"]}
+CHOICES = {"run_when": NODE_CHECKS["run_when"], "on_failure": WORKFLOW_CHECKS["on_failure"]}
 # Read before the settings are checked, because they become a part of the node.
 OF_CHILDREN = {
     "definition": "a workflow, written in place",
@@ -47,7 +51,7 @@ OF_CHILDREN = {
 
 def fields_page() -> str:
     sections = [f"## {title}\n\n{_keys(name, keys, model)}" for title, name, keys, model in TABLES]
-    handlers = [_handler(each) for each in SETTINGS if _is_listed(each)]
+    handlers = [_handler(each) for each in HANDLER_SETTINGS if _is_listed(each)]
     return page(
         "Keys of a workflow file",
         INTRODUCTION,
@@ -57,12 +61,12 @@ def fields_page() -> str:
     )
 
 
-def _keys(name: str, keys: Table, model: type[msgspec.Struct]) -> str:
+def _keys(name: str, keys: FieldTable, model: type[msgspec.Struct]) -> str:
     defaults = {field.name: _default(field) for field in msgspec.structs.fields(model)}
     rows = [
         (
             _names(key, field),
-            MEANINGS[name][key],
+            FIELD_DESCRIPTIONS[name][key],
             _expected(key, field),
             "required" if field.is_required else defaults.get(key, ""),
         )
@@ -71,12 +75,12 @@ def _keys(name: str, keys: Table, model: type[msgspec.Struct]) -> str:
     return table(("key", "meaning", "expects", "default"), rows)
 
 
-def _names(key: str, field: Field) -> str:
+def _names(key: str, field: DocumentField) -> str:
     return f"{code(key)}, or {code(field.alias)}" if field.alias else code(key)
 
 
-def _expected(key: str, field: Field) -> str:
-    if isinstance(field.read, Checked):
+def _expected(key: str, field: DocumentField) -> str:
+    if isinstance(field.read, CheckedReader):
         return field.read.check.expected
     return CHOICES[key].expected if key in CHOICES else ""
 
@@ -96,14 +100,14 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
 
 def _is_listed(handler: str) -> bool:
     """Not those that take any settings, nor the second name of another one."""
-    settings = SETTINGS[handler]
-    first = next(name for name, each in SETTINGS.items() if each is settings)
+    settings = HANDLER_SETTINGS[handler]
+    first = next(name for name, each in HANDLER_SETTINGS.items() if each is settings)
     return settings is not None and first == handler
 
 
 def _handler(handler: str) -> str:
-    settings = SETTINGS[handler] or {}
-    names = [name for name, each in SETTINGS.items() if each is settings]
+    settings = HANDLER_SETTINGS[handler] or {}
+    names = [name for name, each in HANDLER_SETTINGS.items() if each is settings]
     rows = [
         (code(key), each.check.expected, "required" if each.is_required else "", _whose(names, key))
         for key, each in settings.items()
@@ -119,4 +123,4 @@ def _handler(handler: str) -> str:
 def _whose(handlers: list[str], setting: str) -> str:
     if DATA_PROCESSOR not in handlers:
         return ""
-    return ", ".join(code(each) for each, own in OPERATIONS.items() if setting in own)
+    return ", ".join(code(each) for each, own in OPERATION_SETTINGS.items() if setting in own)

@@ -8,7 +8,7 @@ from typing import Any
 
 from celery import Celery, chain, chord, group
 
-from .order import CHAIN_LENGTH, FAN_WIDTH, carry_out, read_order
+from .order import CHAIN_LENGTH, FAN_WIDTH, read_order, run_order
 
 RESULT_LIMIT_S = 300
 
@@ -37,19 +37,19 @@ def total(values: list[int]) -> int:
     return sum(values)
 
 
-def diamond() -> Any:
+def build_diamond() -> Any:
     return chain(first.s(), group(add.s(1), add.s(2)), total.s())
 
 
-def row() -> Any:
+def build_chain() -> Any:
     return chain(first.s(), *[add.s(1) for _ in range(CHAIN_LENGTH - 1)])
 
 
-def fan() -> Any:
+def build_fan() -> Any:
     return chain(first.s(), chord([add.s(number) for number in range(FAN_WIDTH)], total.s()))
 
 
-CANVASES = {"diamonds": diamond, "chain": row, "fan": fan}
+CANVASES = {"diamonds": build_diamond, "chain": build_chain, "fan": build_fan}
 
 
 async def run(workload: str, count: int) -> list[int]:
@@ -59,4 +59,4 @@ async def run(workload: str, count: int) -> list[int]:
 
 
 def measure() -> None:
-    asyncio.run(carry_out(order, run))
+    asyncio.run(run_order(order, run))

@@ -11,7 +11,7 @@ from typing import Any
 from dbos import DBOS, DBOSClient, run_dbos_database_migrations
 from sqlalchemy import Engine, event
 
-from .order import CHAIN_LENGTH, FAN_WIDTH, carry_out, read_order
+from .order import CHAIN_LENGTH, FAN_WIDTH, read_order, run_order
 
 QUEUE = "peer"
 
@@ -40,7 +40,7 @@ async def diamond() -> Any:
 
 
 @DBOS.workflow()
-async def row() -> Any:
+async def chain() -> Any:
     value = await first()
     for _ in range(CHAIN_LENGTH - 1):
         value = await add(value, 1)
@@ -53,7 +53,7 @@ async def fan() -> Any:
     return await total(await asyncio.gather(*[add(start, number) for number in range(FAN_WIDTH)]))
 
 
-WORKFLOWS = {"diamonds": diamond, "chain": row, "fan": fan}
+WORKFLOWS = {"diamonds": diamond, "chain": chain, "fan": fan}
 
 
 async def run_inside(workload: str, count: int) -> list[int]:
@@ -101,10 +101,10 @@ def apply_pragmas(pragmas: list[str]) -> None:
 def measure() -> None:
     if order.settings["executors"]:
         run_dbos_database_migrations(system_database_url=order.url)
-        asyncio.run(carry_out(order, run_on_executors))
+        asyncio.run(run_order(order, run_on_executors))
     else:
         launch()
-        asyncio.run(carry_out(order, run_inside))
+        asyncio.run(run_order(order, run_inside))
 
 
 def worker() -> None:

@@ -12,22 +12,22 @@ from typing import Any
 
 from taskiq_redis import RedisAsyncResultBackend, RedisStreamBroker
 
-from .order import CHAIN_LENGTH, FAN_WIDTH, carry_out, read_order
+from .order import CHAIN_LENGTH, FAN_WIDTH, read_order, run_order
 
 RESULT_LIMIT_S = 300.0
 
 order = read_order()
 
 
-def queue(name: str) -> Any:
+def build_broker(name: str) -> Any:
     broker = RedisStreamBroker(
         order.url, queue_name=name, xread_count=order.settings["read_count"], consumer_id="0"
     )
     return broker.with_result_backend(RedisAsyncResultBackend(order.url))
 
 
-nodes = queue("nodes")
-coordinators = queue("coordinators")
+nodes = build_broker("nodes")
+coordinators = build_broker("coordinators")
 
 
 @nodes.task
@@ -45,53 +45,53 @@ async def total(values: list[int]) -> int:
     return sum(values)
 
 
-async def result_of(sent: Any) -> int:
+async def wait_for_result(sent: Any) -> int:
     answer = await sent.wait_result(check_interval=order.settings["poll_s"], timeout=RESULT_LIMIT_S)
     answer.raise_for_error()
     return int(answer.return_value)
 
 
-async def results_of(sent: list[Any]) -> list[int]:
+async def wait_for_results(sent: list[Any]) -> list[int]:
     """One after the other: to ask for all of them at once costs more than their nodes."""
-    return [await result_of(each) for each in sent]
+    return [await wait_for_result(each) for each in sent]
 
 
-async def joined(adding: Iterable[int]) -> int:
-    start = await result_of(await first.kiq())
-    sent = await asyncio.gather(*[add.kiq(start, number) for number in adding])
-    return await result_of(await total.kiq(await results_of(sent)))
+async def fan_out_and_join(increments: Iterable[int]) -> int:
+    start = await wait_for_result(await first.kiq())
+    sent = await asyncio.gather(*[add.kiq(start, number) for number in increments])
+    return await wait_for_result(await total.kiq(await wait_for_results(sent)))
 
 
 @coordinators.task
 async def diamond() -> int:
-    return await joined((1, 2))
+    return await fan_out_and_join((1, 2))
 
 
 @coordinators.task
-async def row() -> int:
-    value = await result_of(await first.kiq())
+async def chain() -> int:
+    value = await wait_for_result(await first.kiq())
     for _ in range(CHAIN_LENGTH - 1):
-        value = await result_of(await add.kiq(value, 1))
+        value = await wait_for_result(await add.kiq(value, 1))
     return value
 
 
 @coordinators.task
 async def fan() -> int:
-    return await joined(range(FAN_WIDTH))
+    return await fan_out_and_join(range(FAN_WIDTH))
 
 
-COORDINATORS = {"diamonds": diamond, "chain": row, "fan": fan}
+COORDINATORS = {"diamonds": diamond, "chain": chain, "fan": fan}
 
 
 async def run(workload: str, count: int) -> list[int]:
     sent = await asyncio.gather(*[COORDINATORS[workload].kiq() for _ in range(count)])
-    return await results_of(sent)
+    return await wait_for_results(sent)
 
 
 async def start_and_measure() -> None:
     await nodes.startup()
     await coordinators.startup()
-    await carry_out(order, run)
+    await run_order(order, run)
 
 
 def measure() -> None:

@@ -11,11 +11,11 @@ from temporalio import activity, workflow
 from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from .order import CHAIN_LENGTH, FAN_WIDTH, Order, carry_out, read_order
+from .order import CHAIN_LENGTH, FAN_WIDTH, MeasurementOrder, read_order, run_order
 
 QUEUE = "peer"
-START_LIMIT_S = 30.0
-LOOK_EVERY_S = 0.1
+START_TIMEOUT_S = 30.0
+POLL_INTERVAL_S = 0.1
 ACTIVITY_LIMIT = timedelta(minutes=5)
 
 numbers = itertools.count()
@@ -36,30 +36,30 @@ async def total(values: list[int]) -> int:
     return sum(values)
 
 
-def result_of(run: Any, *values: Any) -> Any:
+def run_activity(run: Any, *values: Any) -> Any:
     return workflow.execute_activity(run, args=values, start_to_close_timeout=ACTIVITY_LIMIT)
 
 
-async def joined(adding: Iterable[int]) -> Any:
-    start = await result_of(first)
-    values = await asyncio.gather(*[result_of(add, start, number) for number in adding])
-    return await result_of(total, values)
+async def fan_out_and_join(increments: Iterable[int]) -> Any:
+    start = await run_activity(first)
+    values = await asyncio.gather(*[run_activity(add, start, number) for number in increments])
+    return await run_activity(total, values)
 
 
 @workflow.defn
 class Diamond:
     @workflow.run
     async def run(self) -> Any:
-        return await joined((1, 2))
+        return await fan_out_and_join((1, 2))
 
 
 @workflow.defn
-class Row:
+class Chain:
     @workflow.run
     async def run(self) -> Any:
-        value = await result_of(first)
+        value = await run_activity(first)
         for _ in range(CHAIN_LENGTH - 1):
-            value = await result_of(add, value, 1)
+            value = await run_activity(add, value, 1)
         return value
 
 
@@ -67,28 +67,28 @@ class Row:
 class Fan:
     @workflow.run
     async def run(self) -> Any:
-        return await joined(range(FAN_WIDTH))
+        return await fan_out_and_join(range(FAN_WIDTH))
 
 
-WORKFLOWS: dict[str, Any] = {"diamonds": Diamond, "chain": Row, "fan": Fan}
+WORKFLOWS: dict[str, Any] = {"diamonds": Diamond, "chain": Chain, "fan": Fan}
 
 
-async def connected(url: str) -> Any:
+async def connect(url: str) -> Any:
     """The server was started a moment ago."""
-    end = time.monotonic() + START_LIMIT_S
+    end = time.monotonic() + START_TIMEOUT_S
     while True:
         try:
             return await Client.connect(url)
         except RuntimeError:
             if time.monotonic() > end:
                 raise
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(POLL_INTERVAL_S)
 
 
-async def work(order: Order) -> None:
+async def work(order: MeasurementOrder) -> None:
     concurrency, pollers = order.settings["concurrency"], order.settings["pollers"]
     await Worker(
-        await connected(order.url),
+        await connect(order.url),
         task_queue=QUEUE,
         workflows=list(WORKFLOWS.values()),
         activities=[first, add, total],
@@ -101,8 +101,8 @@ async def work(order: Order) -> None:
     ).run()
 
 
-async def submit_and_measure(order: Order) -> None:
-    client = await connected(order.url)
+async def submit_and_measure(order: MeasurementOrder) -> None:
+    client = await connect(order.url)
 
     async def started(workload: str) -> Any:
         run = WORKFLOWS[workload].run
@@ -113,7 +113,7 @@ async def submit_and_measure(order: Order) -> None:
         results: Sequence[int] = await asyncio.gather(*[each.result() for each in handles])
         return results
 
-    await carry_out(order, run)
+    await run_order(order, run)
 
 
 def measure() -> None:

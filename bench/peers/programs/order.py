@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-FILE = "order.json"
+ORDER_FILE = "order.json"
 CHAIN_LENGTH = 20
 FAN_WIDTH = 1_000
 WARM_DIAMONDS = 100
@@ -20,49 +20,49 @@ EXPECTED = {
     "fan": FAN_WIDTH + sum(range(FAN_WIDTH)),  # a = 1, each b adds its number, z adds up
 }
 
-Run = Callable[[str, int], Awaitable[Sequence[int]]]
+RunWorkload = Callable[[str, int], Awaitable[Sequence[int]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class MeasurementOrder:
     workload: str
     count: int
     url: str
     settings: dict[str, Any]
 
 
-def read_order() -> Order:
-    return Order(**json.loads(Path(FILE).read_text(encoding="utf-8")))
+def read_order() -> MeasurementOrder:
+    return MeasurementOrder(**json.loads(Path(ORDER_FILE).read_text(encoding="utf-8")))
 
 
-async def carry_out(order: Order, run: Run) -> None:
+async def run_order(order: MeasurementOrder, run: RunWorkload) -> None:
     """Prints the figures; `run(workload, count)` submits so many at once, and returns what the last
     node of each returned. Raises ValueError if any of that is wrong: then nothing was measured.
     """
-    checked("diamonds", await run("diamonds", WARM_DIAMONDS), WARM_DIAMONDS)
+    check_results("diamonds", await run("diamonds", WARM_DIAMONDS), WARM_DIAMONDS)
     match order.workload:
         case "diamonds":
-            seconds = await _timed(run, "diamonds", order.count)
+            seconds = await _measure_seconds(run, "diamonds", order.count)
             rate = order.count / seconds
             figures = {"diamonds_per_s": rate, "nodes_per_s": 4 * rate}
         case "chain":
-            times = [await _timed(run, "chain", 1) for _ in range(order.count)]
-            figures = edges(times)
+            times = [await _measure_seconds(run, "chain", 1) for _ in range(order.count)]
+            figures = compute_edge_latencies(times)
         case "fan":
-            figures = {"fan_1000_s": await _timed(run, "fan", 1)}
+            figures = {"fan_1000_s": await _measure_seconds(run, "fan", 1)}
         case other:
             raise ValueError(f"no workload is called {other}")
     print(json.dumps(figures), flush=True)
 
 
-def edges(seconds: list[float]) -> dict[str, float]:
+def compute_edge_latencies(seconds: list[float]) -> dict[str, float]:
     """Of chains that took so long each, submission and waiting included."""
     times = sorted(1_000 * each / CHAIN_LENGTH for each in seconds)
     p50, p99 = (times[math.ceil(part * len(times)) - 1] for part in (0.5, 0.99))
     return {"edge_ms_p50": p50, "edge_ms_p99": p99}
 
 
-def checked(workload: str, results: Sequence[int], count: int) -> None:
+def check_results(workload: str, results: Sequence[int], count: int) -> None:
     expected = EXPECTED[workload]
     wrong = [result for result in results if result != expected]
     if wrong or len(results) != count:
@@ -72,9 +72,9 @@ def checked(workload: str, results: Sequence[int], count: int) -> None:
         )
 
 
-async def _timed(run: Run, workload: str, count: int) -> float:
+async def _measure_seconds(run: RunWorkload, workload: str, count: int) -> float:
     started = time.perf_counter()
     results = await run(workload, count)
     seconds = time.perf_counter() - started
-    checked(workload, results, count)
+    check_results(workload, results, count)
     return seconds

@@ -10,9 +10,14 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 
 from runnel import __version__
-from runnel.api.http_metrics import Counted
-from runnel.api.problems import on_disconnect, on_http_error, on_invalid_request, on_runnel_error
-from runnel.api.responses import describe
+from runnel.api.http_metrics import HttpMetricsMiddleware
+from runnel.api.problems import (
+    handle_disconnect,
+    handle_http_error,
+    handle_invalid_request,
+    handle_runnel_error,
+)
+from runnel.api.responses import make_openapi_builder
 from runnel.api.routes import (
     dead_letters,
     events,
@@ -23,25 +28,25 @@ from runnel.api.routes import (
     triggers,
     workflows,
 )
-from runnel.api.security.gate import Gate
-from runnel.api.security.guard import LOOPBACK, Guard, Rules
-from runnel.api.security.tokens import Tokens
+from runnel.api.security.gate import SecurityMiddleware
+from runnel.api.security.guard import LOOPBACK_HOSTS, AccessRules, Guard
+from runnel.api.security.tokens import TokenStore
 from runnel.api.server import ApiRole
-from runnel.api.state import Site
-from runnel.app.engine import World
-from runnel.app.process_signals import role_name
-from runnel.client.store_client import Client
+from runnel.api.state import AppState
+from runnel.app.engine import ClockAndIds
+from runnel.app.process_signals import build_role_name
+from runnel.client.store_client import StoreClient
 from runnel.errors import InputError, RunnelError
-from runnel.notify.feed_reader import Newsroom
+from runnel.notify.feed_reader import FeedBroadcaster
 from runnel.ports import Backend
 from runnel.settings.model import Settings
-from runnel.telemetry.metrics import Metrics
+from runnel.telemetry.metrics import MetricsTelemetry
 
 # The same under the name that earlier systems had for it.
-PREFIXES = ("/v1", "/api")
+PATH_PREFIXES = ("/v1", "/api")
 
 
-def build_app(site: Site, guard: Guard) -> FastAPI:
+def build_app(app_state: AppState, guard: Guard) -> FastAPI:
     app = FastAPI(
         title="Runnel",
         version=__version__,
@@ -50,8 +55,8 @@ def build_app(site: Site, guard: Guard) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.state.site = site
-    app.openapi = describe(app)  # type: ignore[method-assign]  # as FastAPI documents it
+    app.state.site = app_state
+    app.openapi = make_openapi_builder(app)  # type: ignore[method-assign]  # as FastAPI documents it
     routes = APIRouter()
     # The order decides: a path with a parameter also fits what a later router has.
     for router in (
@@ -68,24 +73,31 @@ def build_app(site: Site, guard: Guard) -> FastAPI:
         tokens.router,
     ):
         routes.include_router(router)
-    for prefix in PREFIXES:
-        app.include_router(routes, prefix=prefix, include_in_schema=prefix == PREFIXES[0])
+    for prefix in PATH_PREFIXES:
+        app.include_router(routes, prefix=prefix, include_in_schema=prefix == PATH_PREFIXES[0])
     app.include_router(operations.health_router)
     app.include_router(operations.metrics_router)
-    app.add_exception_handler(RunnelError, on_runnel_error)
-    app.add_exception_handler(HTTPException, on_http_error)
-    app.add_exception_handler(ClientDisconnect, on_disconnect)
-    app.add_exception_handler(RequestValidationError, on_invalid_request)
-    app.add_exception_handler(Exception, on_runnel_error)
-    app.add_middleware(Gate, guard=guard, body_bytes_max=site.settings.body_bytes_max)
-    if site.settings.api_origins:
+    app.add_exception_handler(RunnelError, handle_runnel_error)
+    app.add_exception_handler(HTTPException, handle_http_error)
+    app.add_exception_handler(ClientDisconnect, handle_disconnect)
+    app.add_exception_handler(RequestValidationError, handle_invalid_request)
+    app.add_exception_handler(Exception, handle_runnel_error)
+    app.add_middleware(
+        SecurityMiddleware, guard=guard, body_bytes_max=app_state.settings.body_bytes_max
+    )
+    if app_state.settings.api_origins:
         app.add_middleware(
             CORSMiddleware,
-            allow_origins=list(site.settings.api_origins),
+            allow_origins=list(app_state.settings.api_origins),
             allow_methods=["GET", "POST", "PUT", "DELETE"],
             allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID"],
         )
-    app.add_middleware(Counted, metrics=site.http_metrics, clock=site.clock, prefixes=PREFIXES)
+    app.add_middleware(
+        HttpMetricsMiddleware,
+        metrics=app_state.http_metrics,
+        clock=app_state.clock,
+        prefixes=PATH_PREFIXES,
+    )
     return app
 
 
@@ -94,29 +106,31 @@ def build_app(site: Site, guard: Guard) -> FastAPI:
 
 async def build_api(
     settings: Settings,
-    client: Client,
+    client: StoreClient,
     backend: Backend,
-    world: World,
+    world: ClockAndIds,
     *,
-    listening: socket.socket,
-    newsroom: Newsroom,
-    on_answering: Callable[[], None],
-    metrics: Metrics | None = None,
+    server_socket: socket.socket,
+    feed_broadcaster: FeedBroadcaster,
+    on_ready: Callable[[], None],
+    metrics: MetricsTelemetry | None = None,
 ) -> ApiRole:
     """Raises InputError for an address that others can reach, while nobody has made a token.
 
-    `newsroom` is the client's own: a process reads what changes once.
+    `feed_broadcaster` is the client's own: a process reads what changes once.
     """
-    tokens = Tokens(backend.records, world.clock)
-    is_open = not await tokens.exist()
-    address = listening.getsockname()[0]
-    if is_open and address not in LOOPBACK:
+    tokens = TokenStore(backend.records, world.clock)
+    is_open = not await tokens.has_any()
+    address = server_socket.getsockname()[0]
+    if is_open and address not in LOOPBACK_HOSTS:
         raise InputError(
             f"without a token only this machine may call, and {address} can be reached by others: "
             "make one with 'runnel token create', or listen on 127.0.0.1"
         )
-    site = Site(client, backend, world, settings, tokens, metrics=metrics, newsroom=newsroom)
-    rules = Rules(
+    site = AppState(
+        client, backend, world, settings, tokens, metrics=metrics, feed_broadcaster=feed_broadcaster
+    )
+    rules = AccessRules(
         is_open=is_open,
         hosts=settings.api_hosts,
         origins=settings.api_origins,
@@ -124,5 +138,5 @@ async def build_api(
         token_per_minute=settings.token_requests_per_minute,
     )
     app = build_app(site, Guard(tokens, backend.windows, rules))
-    name = role_name("api", world.ids.nonce())
-    return ApiRole(name, app, site, listening, on_answering=on_answering)
+    name = build_role_name("api", world.ids.nonce())
+    return ApiRole(name, app, site, server_socket, on_ready=on_ready)

@@ -5,34 +5,34 @@ from collections.abc import Sequence
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from runnel.ports.clock import Clock
-from runnel.telemetry.metrics import Family, Spread, Tally
+from runnel.telemetry.metrics import Histogram, LabeledCounter, MetricFamily
 
 NO_ROUTE = "none"
-_STREAM = b"text/event-stream"
-_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_EVENT_STREAM_TYPE = b"text/event-stream"
+_KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 class HttpMetrics:
     def __init__(self) -> None:
-        self.requests = Tally(
+        self.requests = LabeledCounter(
             "runnel_http_requests", "Requests that were answered.", "method", "route", "status"
         )
-        self.took = Spread(
+        self.durations = Histogram(
             "runnel_http_request_duration_seconds",
             "From the first byte of a request to the last of its answer; not of event streams.",
             "method",
             "route",
         )
-        self.under_way = Tally(
+        self.in_flight = LabeledCounter(
             "runnel_http_requests_under_way", "Requests that are being answered.", kind="gauge"
         )
-        self.under_way.set(value=0.0)
+        self.in_flight.set(value=0.0)
 
-    def families(self) -> list[Family]:
-        return [each.family() for each in (self.requests, self.took, self.under_way)]
+    def collect_families(self) -> list[MetricFamily]:
+        return [each.build_family() for each in (self.requests, self.durations, self.in_flight)]
 
 
-class Counted:
+class HttpMetricsMiddleware:
     """The outermost layer: what the gate refuses is counted too, as a request without a route."""
 
     def __init__(
@@ -54,22 +54,22 @@ class Counted:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 headers = dict(message.get("headers", ()))
-                is_stream = headers.get(b"content-type", b"").startswith(_STREAM)
+                is_stream = headers.get(b"content-type", b"").startswith(_EVENT_STREAM_TYPE)
             await send(message)
 
         metrics = self._metrics
-        metrics.under_way.add()
+        metrics.in_flight.add()
         try:
             await self._app(scope, receive, sending)
         finally:
-            metrics.under_way.add(n=-1.0)
-            method = scope["method"] if scope["method"] in _METHODS else "other"
-            route = self._route_of(scope)
+            metrics.in_flight.add(n=-1.0)
+            method = scope["method"] if scope["method"] in _KNOWN_METHODS else "other"
+            route = self._find_route_template(scope)
             metrics.requests.add(method, route, str(status))
             if not is_stream:
-                metrics.took.add(self._clock.monotonic() - began, (method, route))
+                metrics.durations.add(self._clock.monotonic() - began, (method, route))
 
-    def _route_of(self, scope: Scope) -> str:
+    def _find_route_template(self, scope: Scope) -> str:
         """`/executions/{execution_id}`, as the router has found it, without the prefix."""
         path = str(getattr(scope.get("route"), "path", NO_ROUTE))
         for prefix in self._prefixes:

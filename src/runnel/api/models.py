@@ -4,19 +4,19 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from runnel.api.requests import VERSION_MAX, Asked, Chosen, Named, When
+from runnel.api.requests import VERSION_MAX, EnumValue, ExecutionQuery, RequestBody, RequestTime
 from runnel.api.security.tokens import NAME_CHARS_MAX as TOKENS_NAME_CHARS_MAX
 from runnel.api.security.tokens import Scope
-from runnel.client.reruns import Rerun
+from runnel.client.reruns import RerunSpec
 from runnel.core.states import ExecutionState, NodeState
 from runnel.core.validation.checks import NAME_CHARS_MAX
 from runnel.triggers.schedule import Overlap
 from runnel.triggers.webhook import TOKEN_HEADER, WebhookKind
-from runnel.views.node import Outcome
+from runnel.views.node import AttemptOutcome
 
 # Times in answers: ISO-8601 in UTC.
 
-Moment: TypeAlias = Annotated[
+ResponseTime: TypeAlias = Annotated[
     str, Field(json_schema_extra={"format": "date-time"}, examples=["2026-01-31T09:30:00.250Z"])
 ]
 
@@ -32,9 +32,9 @@ class Summary(BaseModel):
     version: int
     status: ExecutionState
     error: str | None
-    created_at: Moment
-    started_at: Moment | None
-    finished_at: Moment | None
+    created_at: ResponseTime
+    started_at: ResponseTime | None
+    finished_at: ResponseTime | None
     parent_id: str | None
     rerun_of: str | None
     labels: dict[str, str]
@@ -65,11 +65,11 @@ class NodeAnswer(BaseModel):
     attempts: int
     output: Any
     error: str | None
-    started_at: Moment | None
-    finished_at: Moment | None
+    started_at: ResponseTime | None
+    finished_at: ResponseTime | None
     reason: str | None
     waits_for: str | None
-    due: Moment | None
+    due: ResponseTime | None
     items_settled: int | None
     items: int | None
     traceback: str | None
@@ -84,7 +84,7 @@ class ExecutionAnswer(Summary):
 
 
 class HistoryItem(BaseModel):
-    at: Moment
+    at: ResponseTime
     event: str
     fields: dict[str, Any]
 
@@ -93,7 +93,7 @@ class HistoryAnswer(BaseModel):
     items: list[HistoryItem]
 
 
-class TriggerRequest(Asked):
+class TriggerRequest(RequestBody):
     """What a held execution starts with."""
 
     input_params: Any = Field(
@@ -106,12 +106,12 @@ class Triggered(BaseModel):
     status: ExecutionState
 
 
-class CancelRequest(Asked):
+class CancelRequest(RequestBody):
     reason: str = Field(default="", description="It is kept with the execution")
     force: bool = Field(default=False, description="Clean-up nodes do not run either")
 
 
-class SignalRequest(Asked):
+class SignalRequest(RequestBody):
     name: str = Field(description="What the node waits for")
     payload: Any = None
     signal_id: str | None = Field(
@@ -119,7 +119,7 @@ class SignalRequest(Asked):
     )
 
 
-class RerunWish(Asked):
+class RerunOptions(RequestBody):
     """What of an execution is run again: by default what did not complete, and all behind it."""
 
     nodes: list[str] = Field(
@@ -129,8 +129,8 @@ class RerunWish(Asked):
     newest: bool = Field(default=False, description="Follow the newest version of the workflow")
     configs: dict[str, Any] = Field(default={}, description="Replace the configs of these nodes")
 
-    def to_rerun(self) -> Rerun:
-        return Rerun(
+    def to_rerun(self) -> RerunSpec:
+        return RerunSpec(
             again=self.nodes,
             is_whole=self.whole,
             is_newest=self.newest,
@@ -138,7 +138,7 @@ class RerunWish(Asked):
         )
 
 
-class RerunRequest(RerunWish):
+class RerunRequest(RerunOptions):
     """By default, what did not complete, and all behind it, with the same input."""
 
     input: Any = None
@@ -160,7 +160,7 @@ class ErrorAnswer(BaseModel, extra="allow"):
 
 
 class LogLine(BaseModel):
-    at: Moment
+    at: ResponseTime
     level: str
     text: str
 
@@ -169,11 +169,11 @@ class AttemptAnswer(BaseModel, extra="allow"):
     """One attempt; `logs` are the last lines that its code has written by `ctx.logger`."""
 
     number: int
-    outcome: Outcome
+    outcome: AttemptOutcome
     worker: str
-    queued_at: Moment | None
-    started_at: Moment | None
-    finished_at: Moment | None
+    queued_at: ResponseTime | None
+    started_at: ResponseTime | None
+    finished_at: ResponseTime | None
     error: ErrorAnswer | None
     logs: list[LogLine]
 
@@ -183,8 +183,8 @@ class ItemAnswer(BaseModel):
     state: NodeState
     attempts: int
     worker: str
-    started_at: Moment | None
-    finished_at: Moment | None
+    started_at: ResponseTime | None
+    finished_at: ResponseTime | None
     error: ErrorAnswer | None
     output: Any
     child_id: str | None
@@ -213,9 +213,9 @@ class NodeDetailAnswer(BaseModel):
     error: ErrorAnswer | None
     reason: str | None
     waits_for: str | None
-    due: Moment | None
-    started_at: Moment | None
-    finished_at: Moment | None
+    due: ResponseTime | None
+    started_at: ResponseTime | None
+    finished_at: ResponseTime | None
     dependencies: dict[str, NodeState]
     child_id: str | None
     is_cached: bool
@@ -285,7 +285,7 @@ class GraphAnswer(BaseModel):
     layers: list[list[str]]
 
 
-class RunRequest(Asked):
+class RunRequest(RequestBody):
     """What an execution of a stored workflow begins with."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"input": {"n": 1}}]})
@@ -304,7 +304,7 @@ class Begun(BaseModel):
     workflow: str
     version: int
     status: ExecutionState
-    created_at: Moment | None = None
+    created_at: ResponseTime | None = None
 
 
 # Workers, queues, limits and partitions as answers have them.
@@ -319,7 +319,7 @@ class TaskAnswer(BaseModel):
     attempt: int
     workflow: str
     handler: str
-    started_at: Moment
+    started_at: ResponseTime
 
 
 class WorkerAnswer(BaseModel):
@@ -335,9 +335,9 @@ class WorkerAnswer(BaseModel):
     handlers: list[str]
     concurrency: int | None
     beat_s: float | None
-    started_at: Moment | None
+    started_at: ResponseTime | None
     version: str | None
-    claimed_at: Moment | None = Field(description="When it last got a task")
+    claimed_at: ResponseTime | None = Field(description="When it last got a task")
     tasks: list[TaskAnswer]
 
 
@@ -402,7 +402,7 @@ class PartitionList(BaseModel):
 
 # Dead letters as requests and answers have them.
 
-RETRIED_MAX = 100
+RETRIED_EXECUTIONS_MAX = 100
 
 
 class DeadLetterAnswer(BaseModel):
@@ -420,7 +420,7 @@ class DeadLetterAnswer(BaseModel):
     error: str
     traceback: str | None
     config: Any
-    rejected_at: Moment
+    rejected_at: ResponseTime
 
 
 class DeadLetterDetail(DeadLetterAnswer):
@@ -438,7 +438,7 @@ class DeadLetterCount(BaseModel):
     count: int
 
 
-class RetryRequest(Asked):
+class RetryRequest(RequestBody):
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"configs": {"parse": {"year": 2026}}}]}
     )
@@ -448,7 +448,7 @@ class RetryRequest(Asked):
     )
 
 
-class Selection(Asked):
+class Selection(RequestBody):
     """Which letters are meant: those that all of the given fields hold for."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"queue": "python"}, {"all": True}]})
@@ -466,7 +466,10 @@ class Selection(Asked):
 
 class BulkRetryRequest(Selection):
     limit: int = Field(
-        default=RETRIED_MAX, ge=1, le=RETRIED_MAX, description="So many executions at most"
+        default=RETRIED_EXECUTIONS_MAX,
+        ge=1,
+        le=RETRIED_EXECUTIONS_MAX,
+        description="So many executions at most",
     )
 
 
@@ -500,7 +503,7 @@ class Purged(BaseModel):
 # Schedules as requests and answers have them.
 
 
-class ScheduleBody(Asked):
+class ScheduleBody(RequestBody):
     """Runs a workflow by `cron` or every `interval_s`."""
 
     model_config = ConfigDict(
@@ -522,7 +525,7 @@ class ScheduleBody(Asked):
     )
     interval_s: float | None = Field(default=None, description="A second to ten years")
     timezone: str = Field(default="UTC", max_length=100)
-    overlap: Named[Overlap] = Field(
+    overlap: EnumValue[Overlap] = Field(
         default=Overlap.ALLOW,
         description="While the execution before is not final: start another, skip the tick, or "
         "cancel that one",
@@ -531,8 +534,8 @@ class ScheduleBody(Asked):
         default=1, ge=0, le=100, description="How many missed ticks are made up for after an outage"
     )
     is_paused: bool = False
-    starts_at: When | None = None
-    ends_at: When | None = None
+    starts_at: RequestTime | None = None
+    ends_at: RequestTime | None = None
 
 
 class NewSchedule(ScheduleBody):
@@ -553,17 +556,17 @@ class ScheduleAnswer(BaseModel):
     overlap: Overlap
     catch_up: int
     is_paused: bool
-    starts_at: Moment | None
-    ends_at: Moment | None
-    created_at: Moment
-    next_ticks: list[Moment]
+    starts_at: ResponseTime | None
+    ends_at: ResponseTime | None
+    created_at: ResponseTime
+    next_ticks: list[ResponseTime]
     fired: int
     skipped: int = Field(description="Because the execution before was not final")
     missed: int = Field(description="In an outage, for good")
     failed: int = Field(description="They could not be started; `last_error` says why")
-    last_tick: Moment | None
+    last_tick: ResponseTime | None
     last_execution_id: str | None
-    last_skipped: Moment | None
+    last_skipped: ResponseTime | None
     last_error: str | None
 
 
@@ -572,13 +575,15 @@ class SchedulePage(BaseModel):
     next: str | None = Field(description="Give this as `after` to get the next page")
 
 
-class DispatchRequest(Asked):
-    now: When | None = Field(default=None, description="The time that an outside scheduler goes by")
+class DispatchRequest(RequestBody):
+    now: RequestTime | None = Field(
+        default=None, description="The time that an outside scheduler goes by"
+    )
 
 
 class TickOutcome(BaseModel):
     schedule_id: str
-    tick: Moment
+    tick: ResponseTime
     execution_id: str | None
     error: str | None
 
@@ -592,7 +597,7 @@ class Dispatched(BaseModel):
 # Webhooks as requests and answers have them.
 
 
-class WebhookBody(Asked):
+class WebhookBody(RequestBody):
     """Who may call, and what the input of the execution is made of."""
 
     model_config = ConfigDict(
@@ -610,7 +615,7 @@ class WebhookBody(Asked):
     version: int | None = Field(
         default=None, ge=1, le=VERSION_MAX, description="By default the newest at each call"
     )
-    kind: Named[WebhookKind] = Field(
+    kind: EnumValue[WebhookKind] = Field(
         default=WebhookKind.TOKEN, description="How a caller proves who it is"
     )
     secret: str | None = Field(
@@ -642,7 +647,7 @@ class WebhookAnswer(BaseModel):
     mapping: Any
     delivery_id: str | None
     labels: dict[str, str]
-    created_at: Moment
+    created_at: ResponseTime
 
 
 class WebhookPage(BaseModel):
@@ -666,7 +671,7 @@ class Challenge(BaseModel):
 
 # Tokens as requests and answers have them.
 
-DAYS_MAX = 36_500
+TOKEN_DAYS_MAX = 36_500
 
 
 class TokenAnswer(BaseModel):
@@ -675,8 +680,8 @@ class TokenAnswer(BaseModel):
     id: str
     name: str
     scopes: list[Scope]
-    created_at: Moment
-    expires_at: Moment | None
+    created_at: ResponseTime
+    expires_at: ResponseTime | None
     per_minute: int | None = Field(description="Null leaves it to the server, 0 sets no limit")
 
 
@@ -684,13 +689,16 @@ class TokenList(BaseModel):
     items: list[TokenAnswer]
 
 
-class TokenRequest(Asked):
+class TokenRequest(RequestBody):
     model_config = ConfigDict(json_schema_extra={"examples": [{"name": "ci", "scopes": ["run"]}]})
 
     name: str = Field(min_length=1, max_length=TOKENS_NAME_CHARS_MAX, description="Who will use it")
-    scopes: list[Named[Scope]] = Field(min_length=1, max_length=len(Scope))
+    scopes: list[EnumValue[Scope]] = Field(min_length=1, max_length=len(Scope))
     days: int | None = Field(
-        default=None, ge=1, le=DAYS_MAX, description="How long it is good; by default for ever"
+        default=None,
+        ge=1,
+        le=TOKEN_DAYS_MAX,
+        description="How long it is good; by default for ever",
     )
     per_minute: int | None = Field(default=None, ge=0, le=1_000_000)
 
@@ -744,7 +752,7 @@ class ServerAnswer(BaseModel):
 # What is done to many executions, as requests and answers have it.
 
 
-class BulkRequest(Chosen):
+class BulkRequest(ExecutionQuery):
     """Which executions, in steps: give `next` of the answer as `after`, until it is null."""
 
     model_config = ConfigDict(strict=True)
@@ -758,7 +766,7 @@ class BulkCancelRequest(BulkRequest):
     force: bool = Field(default=False, description="Clean-up nodes do not run either")
 
 
-class BulkRerunRequest(BulkRequest, RerunWish):
+class BulkRerunRequest(BulkRequest, RerunOptions):
     """By default those that have failed; each once for each `key`."""
 
     key: str = Field(default="", max_length=500)

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 
 from runnel import errors
 from runnel.core.values import Json
-from runnel.core.wording import printable
+from runnel.core.wording import escape_unprintable
 from runnel.errors import (
     InvalidTriggerError,
     InvalidWorkflowError,
@@ -24,56 +24,58 @@ from runnel.errors import (
 
 # The one table from what went wrong to the status that an HTTP client is told.
 
-S = HTTPStatus
+Status = HTTPStatus
 
-STATUSES: dict[type[Exception], HTTPStatus] = {
-    errors.MalformedBodyError: S.BAD_REQUEST,
-    errors.NotAuthenticatedError: S.UNAUTHORIZED,
-    errors.WebhookRefusedError: S.UNAUTHORIZED,
-    errors.MissingScopeError: S.FORBIDDEN,
-    errors.ForeignRequestError: S.FORBIDDEN,
-    errors.NotAllowedError: S.FORBIDDEN,
-    errors.NotFoundError: S.NOT_FOUND,
-    errors.WrongStateError: S.CONFLICT,
-    errors.ConflictError: S.CONFLICT,
-    errors.BodyTooLargeError: S.REQUEST_ENTITY_TOO_LARGE,
-    errors.UnsupportedMediaError: S.UNSUPPORTED_MEDIA_TYPE,
-    errors.InputError: S.UNPROCESSABLE_ENTITY,
-    errors.TooManyRequestsError: S.TOO_MANY_REQUESTS,
-    errors.OverloadedError: S.SERVICE_UNAVAILABLE,
-    errors.TooManyStreamsError: S.SERVICE_UNAVAILABLE,
-    errors.StoreError: S.SERVICE_UNAVAILABLE,
-    errors.EngineEndedError: S.SERVICE_UNAVAILABLE,
+STATUS_BY_ERROR: dict[type[Exception], HTTPStatus] = {
+    errors.MalformedBodyError: Status.BAD_REQUEST,
+    errors.NotAuthenticatedError: Status.UNAUTHORIZED,
+    errors.WebhookRefusedError: Status.UNAUTHORIZED,
+    errors.MissingScopeError: Status.FORBIDDEN,
+    errors.ForeignRequestError: Status.FORBIDDEN,
+    errors.NotAllowedError: Status.FORBIDDEN,
+    errors.NotFoundError: Status.NOT_FOUND,
+    errors.WrongStateError: Status.CONFLICT,
+    errors.ConflictError: Status.CONFLICT,
+    errors.BodyTooLargeError: Status.REQUEST_ENTITY_TOO_LARGE,
+    errors.UnsupportedMediaError: Status.UNSUPPORTED_MEDIA_TYPE,
+    errors.InputError: Status.UNPROCESSABLE_ENTITY,
+    errors.TooManyRequestsError: Status.TOO_MANY_REQUESTS,
+    errors.OverloadedError: Status.SERVICE_UNAVAILABLE,
+    errors.TooManyStreamsError: Status.SERVICE_UNAVAILABLE,
+    errors.StoreError: Status.SERVICE_UNAVAILABLE,
+    errors.EngineEndedError: Status.SERVICE_UNAVAILABLE,
 }
 """The nearest class counts: an InputError of a kind that is not listed is an InputError."""
 
 
-def status_of(error: BaseException) -> HTTPStatus:
+def get_status(error: BaseException) -> HTTPStatus:
     """500 for what no caller can do anything about."""
     for kind in type(error).__mro__:
-        if kind in STATUSES:
-            return STATUSES[kind]
-    return S.INTERNAL_SERVER_ERROR
+        if kind in STATUS_BY_ERROR:
+            return STATUS_BY_ERROR[kind]
+    return Status.INTERNAL_SERVER_ERROR
 
 
 # Where in a workflow document a problem is: its sentence begins with it.
 
 # `nodes[2].retry: expected …`, as the reader of documents writes it.
-_PLACE = re.compile(r"(?P<path>[A-Za-z_][\w]*(?:\.\w+|\[[^\]]*\])*): (?P<message>.*)", re.DOTALL)
+_PATH_PATTERN = re.compile(
+    r"(?P<path>[A-Za-z_][\w]*(?:\.\w+|\[[^\]]*\])*): (?P<message>.*)", re.DOTALL
+)
 # `node 'b': …`, as the judge of graphs writes it.
-_NODE = re.compile(r"node '(?P<id>[^']+)'(?P<rest>.*)", re.DOTALL)
+_NODE_PATTERN = re.compile(r"node '(?P<id>[^']+)'(?P<rest>.*)", re.DOTALL)
 
 
-def located(problems: Sequence[str]) -> list[tuple[str, str]]:
+def locate_problems(problems: Sequence[str]) -> list[tuple[str, str]]:
     """A JSON path and a sentence for each; `$` where the whole document is meant."""
-    return [*map(_located, problems)]
+    return [*map(_locate_problem, problems)]
 
 
-def _located(problem: str) -> tuple[str, str]:
-    node = _NODE.match(problem)
+def _locate_problem(problem: str) -> tuple[str, str]:
+    node = _NODE_PATTERN.match(problem)
     if node is not None:
         return f"$.nodes[?@.id=='{node['id']}']", problem
-    place = _PLACE.match(problem)
+    place = _PATH_PATTERN.match(problem)
     if place is not None:
         return f"$.{place['path']}", place["message"]
     return "$", problem
@@ -83,8 +85,8 @@ MEDIA_TYPE = "application/problem+json"
 # A store that is away may be back by then, and an overload over.
 RETRY_AFTER_S = 5
 
-_LISTING = (InvalidWorkflowError, InvalidTriggerError)
-_KINDS = {
+_ERRORS_WITH_PROBLEMS = (InvalidWorkflowError, InvalidTriggerError)
+_CODE_BY_STATUS = {
     HTTPStatus.NOT_FOUND: "no_such_path",
     HTTPStatus.METHOD_NOT_ALLOWED: "method_not_allowed",
     HTTPStatus.BAD_REQUEST: "malformed_body",
@@ -116,11 +118,11 @@ class Problem(BaseModel):
     )
 
 
-def problem_response(error: RunnelError) -> Response:
-    status = status_of(error)
+def make_problem_response(error: RunnelError) -> Response:
+    status = get_status(error)
     if status is HTTPStatus.INTERNAL_SERVER_ERROR:
-        return internal_response()
-    found = located(error.problems) if isinstance(error, _LISTING) else ()
+        return make_internal_error_response()
+    found = locate_problems(error.problems) if isinstance(error, _ERRORS_WITH_PROBLEMS) else ()
     headers: dict[str, str] = {}
     if isinstance(error, TooManyRequestsError):
         headers["Retry-After"] = str(max(1, ceil(error.retry_after_s)))
@@ -128,66 +130,76 @@ def problem_response(error: RunnelError) -> Response:
         headers["Retry-After"] = str(RETRY_AFTER_S)
     elif status is HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = 'Bearer realm="runnel"'
-    return _response(
+    return _make_response(
         status,
         str(error),
         code=error.code,
         errors=found,
-        details=_details(error),
+        details=_collect_details(error),
         headers=headers,
     )
 
 
-def internal_response() -> Response:
+def make_internal_error_response() -> Response:
     """Nothing of what happened: it is in the log, and may be none of the caller's business."""
     detail = "this is a bug of Runnel: the log of the server has the details"
-    return _response(HTTPStatus.INTERNAL_SERVER_ERROR, detail, code="internal")
+    return _make_response(HTTPStatus.INTERNAL_SERVER_ERROR, detail, code="internal")
 
 
-def malformed_request(detail: str) -> Response:
+def make_malformed_request_response(detail: str) -> Response:
     """For what is no request of HTTP; the connection ends with it."""
     headers = {"Connection": "close"}
-    return _response(HTTPStatus.BAD_REQUEST, detail, code="malformed_request", headers=headers)
+    return _make_response(HTTPStatus.BAD_REQUEST, detail, code="malformed_request", headers=headers)
 
 
-async def on_runnel_error(_request: Request, error: Exception) -> Response:
-    return problem_response(error) if isinstance(error, RunnelError) else internal_response()
+async def handle_runnel_error(_request: Request, error: Exception) -> Response:
+    return (
+        make_problem_response(error)
+        if isinstance(error, RunnelError)
+        else make_internal_error_response()
+    )
 
 
-async def on_disconnect(_request: Request, _error: Exception) -> Response:
+async def handle_disconnect(_request: Request, _error: Exception) -> Response:
     """Of whoever has left in the middle of a body: nobody reads it, and nothing went wrong here."""
     detail = "the body is not complete"
-    return _response(HTTPStatus.BAD_REQUEST, detail, code=_KINDS[HTTPStatus.BAD_REQUEST])
+    return _make_response(
+        HTTPStatus.BAD_REQUEST, detail, code=_CODE_BY_STATUS[HTTPStatus.BAD_REQUEST]
+    )
 
 
-async def on_http_error(request: Request, error: Exception) -> Response:
+async def handle_http_error(request: Request, error: Exception) -> Response:
     """Of the framework: no such path, a method that is not there, a body that can't be read."""
     if isinstance(error.__cause__, RunnelError):
-        return problem_response(error.__cause__)
+        return make_problem_response(error.__cause__)
     if not isinstance(error, HTTPException):
-        return internal_response()
+        return make_internal_error_response()
     status = HTTPStatus(error.status_code)
     detail = str(error.detail)
     if status is HTTPStatus.NOT_FOUND:
-        detail = f"there is no {printable(request.url.path)}; /openapi.json lists what there is"
+        detail = (
+            f"there is no {escape_unprintable(request.url.path)}; /openapi.json lists what there is"
+        )
     elif status is HTTPStatus.METHOD_NOT_ALLOWED:
         allowed = (error.headers or {}).get("Allow", "")
         detail = f"{request.method} is not possible here, only {allowed}"
-    code = _KINDS.get(status, "http")
-    return _response(status, detail, code=code, headers=error.headers or {})
+    code = _CODE_BY_STATUS.get(status, "http")
+    return _make_response(status, detail, code=code, headers=error.headers or {})
 
 
-async def on_invalid_request(_request: Request, error: Exception) -> Response:
+async def handle_invalid_request(_request: Request, error: Exception) -> Response:
     if not isinstance(error, RequestValidationError):
-        return internal_response()
-    found = [(_path(each["loc"]), _sentence(each)) for each in error.errors()]
+        return make_internal_error_response()
+    found = [(_format_path(each["loc"]), _format_message(each)) for each in error.errors()]
     detail = "the request can't be used: " + "; ".join(
         f"{path}: {message}" for path, message in found
     )
-    return _response(HTTPStatus.UNPROCESSABLE_ENTITY, detail, code="invalid_request", errors=found)
+    return _make_response(
+        HTTPStatus.UNPROCESSABLE_ENTITY, detail, code="invalid_request", errors=found
+    )
 
 
-def _response(
+def _make_response(
     status: HTTPStatus,
     detail: str,
     *,
@@ -200,10 +212,11 @@ def _response(
         "type": f"urn:runnel:error:{code}",
         "title": status.phrase,
         "status": int(status),
-        "detail": _storable(detail),
+        "detail": _escape_surrogates(detail),
         "code": code,
         "errors": [
-            {"path": _storable(path), "message": _storable(message)} for path, message in errors
+            {"path": _escape_surrogates(path), "message": _escape_surrogates(message)}
+            for path, message in errors
         ],
         "details": details or {},
     }
@@ -211,25 +224,25 @@ def _response(
     return Response(data, int(status), media_type=MEDIA_TYPE, headers=dict(headers or {}))
 
 
-def _details(error: RunnelError) -> dict[str, Json]:
+def _collect_details(error: RunnelError) -> dict[str, Json]:
     """The fields that its class gives it: texts, numbers, and lists of texts."""
-    return {name: _plain(value) for name, value in vars(error).items() if name[0] != "_"}
+    return {name: _to_json_value(value) for name, value in vars(error).items() if name[0] != "_"}
 
 
-def _plain(value: Json) -> Json:
+def _to_json_value(value: Json) -> Json:
     if isinstance(value, str):
-        return _storable(value)
+        return _escape_surrogates(value)
     if isinstance(value, tuple):
-        return [_plain(each) for each in value]
+        return [_to_json_value(each) for each in value]
     return value if isinstance(value, int | float) else None
 
 
-def _storable(text: str) -> str:
+def _escape_surrogates(text: str) -> str:
     """Half a surrogate pair may have come with the request, and can't be sent back."""
     return text.encode(errors="backslashreplace").decode()
 
 
-def _path(location: Sequence[str | int]) -> str:
+def _format_path(location: Sequence[str | int]) -> str:
     """`$.nodes[2]` in a body; a parameter by its name."""
     place, *rest = location
     if place != "body":
@@ -238,6 +251,6 @@ def _path(location: Sequence[str | int]) -> str:
     return "$" + "".join(steps)
 
 
-def _sentence(found: Mapping[str, object]) -> str:
-    message = str(found.get("msg", "it can't be used"))
+def _format_message(error: Mapping[str, object]) -> str:
+    message = str(error.get("msg", "it can't be used"))
     return message[:1].lower() + message[1:]

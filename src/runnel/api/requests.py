@@ -10,7 +10,7 @@ from fastapi.routing import APIRoute
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from runnel.api.state import Site
+from runnel.api.state import AppState
 from runnel.authoring.documents import read_document
 from runnel.authoring.documents.files import parse_data, parse_json
 from runnel.client.idempotency import KEY_CHARS_MAX
@@ -20,7 +20,7 @@ from runnel.core.validation.checks import NAME, NAME_CHARS_MAX
 from runnel.core.values import Json
 from runnel.core.workflow import CHILD_WORKFLOW, Workflow
 from runnel.errors import InputError, InvalidWorkflowError, MalformedBodyError, NotFoundError
-from runnel.ports.archive import Cursor, ExecutionFilter
+from runnel.ports.archive import ExecutionFilter, PageCursor
 
 YAML_TYPES = ("application/yaml", "application/x-yaml", "text/yaml")
 
@@ -28,7 +28,7 @@ YAML_TYPES = ("application/yaml", "application/x-yaml", "text/yaml")
 class StrictRequest(Request):
     async def json(self) -> Any:
         """Raises MalformedBodyError: for NaN, a key given twice, too much nesting, too."""
-        return parsed(await self.body())
+        return parse_json_body(await self.body())
 
 
 class StrictRoute(APIRoute):
@@ -43,24 +43,24 @@ class StrictRoute(APIRoute):
         return strict
 
 
-def parsed(body: bytes) -> Json:
-    text = _text(body)
+def parse_json_body(body: bytes) -> Json:
+    text = _decode_body(body)
     try:
         return parse_json(text, source="the body")
     except InvalidWorkflowError as error:
-        raise _malformed(error) from error
+        raise _make_malformed_body_error(error) from error
 
 
-def document(body: bytes, media_type: str) -> Json:
+def parse_document_body(body: bytes, media_type: str) -> Json:
     """A workflow as it was written, before it is judged."""
     suffix = ".yaml" if media_type in YAML_TYPES else ".json"
     try:
-        return parse_data(_text(body), source="the body", suffix=suffix)
+        return parse_data(_decode_body(body), source="the body", suffix=suffix)
     except InvalidWorkflowError as error:
-        raise _malformed(error) from error
+        raise _make_malformed_body_error(error) from error
 
 
-def _text(body: bytes) -> str:
+def _decode_body(body: bytes) -> str:
     try:
         return body.decode()
     except UnicodeDecodeError as error:
@@ -69,29 +69,29 @@ def _text(body: bytes) -> str:
         ) from error
 
 
-def _malformed(error: InvalidWorkflowError) -> MalformedBodyError:
+def _make_malformed_body_error(error: InvalidWorkflowError) -> MalformedBodyError:
     return MalformedBodyError(f"the body: {error.problems[0]}")
 
 
 # Workflow documents that come in over the network: read, and their children by name found.
 
 
-async def read_workflow(site: Site, body: bytes, media_type: str) -> Workflow:
+async def read_workflow(app_state: AppState, body: bytes, media_type: str) -> Workflow:
     """Raises MalformedBodyError, InvalidWorkflowError with all problems of its shape.
 
     It can't name files; child workflows that it names are those that are stored, as they are now.
     """
-    data = document(body, media_type)
+    data = parse_document_body(body, media_type)
     children: dict[str, Workflow] = {}
-    for name in _names(data):
+    for name in _find_child_workflow_names(data):
         try:
-            children[name] = (await site.client.library.find(name)).graph.workflow
+            children[name] = (await app_state.client.library.find(name)).graph.workflow
         except NotFoundError:
             continue  # the reader says where it is named
-    return read_document(data, resolve=children.get, retry=site.settings.retry)
+    return read_document(data, resolve=children.get, retry=app_state.settings.retry)
 
 
-def _names(data: Json) -> Iterator[str]:
+def _find_child_workflow_names(data: Json) -> Iterator[str]:
     """Of the child workflows that a document, or one that is written down in it, names."""
     nodes = data.get("nodes") if isinstance(data, dict) else None
     listed = list(nodes.values()) if isinstance(nodes, dict) else nodes
@@ -100,7 +100,7 @@ def _names(data: Json) -> Iterator[str]:
         if isinstance(config, dict) and node.get("handler") == CHILD_WORKFLOW:
             if NAME.fits(config.get("workflow")):
                 yield config["workflow"]
-            yield from _names(config.get("definition"))
+            yield from _find_child_workflow_names(config.get("definition"))
 
 
 VERSION_MAX = 2**31 - 1
@@ -111,13 +111,13 @@ VERSION_MAX = 2**31 - 1
 T = TypeVar("T")
 
 
-class Asked(BaseModel):
+class RequestBody(BaseModel):
     """A 1 is no true, "5" is no number, and what is not known is refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-def _moment_text(value: object) -> object:
+def _reject_numeric_time(value: object) -> object:
     """A number is no time: nobody knows whether seconds are meant, or milliseconds."""
     if isinstance(value, datetime):  # of a model that was read before
         return value
@@ -126,10 +126,12 @@ def _moment_text(value: object) -> object:
     return value
 
 
-When: TypeAlias = Annotated[AwareDatetime, BeforeValidator(_moment_text), Field(strict=False)]
+RequestTime: TypeAlias = Annotated[
+    AwareDatetime, BeforeValidator(_reject_numeric_time), Field(strict=False)
+]
 """A time in a request, with its offset from UTC."""
 
-Named: TypeAlias = Annotated[T, Field(strict=False)]
+EnumValue: TypeAlias = Annotated[T, Field(strict=False)]
 """One of the names of an enumeration: JSON has them as texts."""
 
 
@@ -137,34 +139,34 @@ Named: TypeAlias = Annotated[T, Field(strict=False)]
 
 LIMIT_MAX = 500
 
-ExecutionIdPath: TypeAlias = Annotated[
+ExecutionIdParam: TypeAlias = Annotated[
     str, Path(alias="execution_id", description="An execution's whole id", max_length=500)
 ]
-NamePath: TypeAlias = Annotated[
+WorkflowNameParam: TypeAlias = Annotated[
     str, Path(alias="name", description="The name of a workflow", max_length=NAME_CHARS_MAX)
 ]
-Limit: TypeAlias = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="How many at most")]
-After: TypeAlias = Annotated[
+LimitParam: TypeAlias = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="How many at most")]
+AfterParam: TypeAlias = Annotated[
     str | None, Query(description="`next` of the previous page", max_length=1_000)
 ]
-Version: TypeAlias = Annotated[
+VersionParam: TypeAlias = Annotated[
     int | None, Query(ge=1, le=VERSION_MAX, description="By default the newest")
 ]
 
 
-def _as_written(found: object) -> object:
+def _decode_header(value: object) -> object:
     """Servers read headers as Latin-1: a key in another language comes as UTF-8."""
-    if not isinstance(found, str):
-        return found
+    if not isinstance(value, str):
+        return value
     try:
-        return found.encode("latin-1").decode()
+        return value.encode("latin-1").decode()
     except UnicodeError:
-        return found
+        return value
 
 
-IdempotencyKey: TypeAlias = Annotated[
+IdempotencyKeyHeader: TypeAlias = Annotated[
     str | None,
-    BeforeValidator(_as_written),
+    BeforeValidator(_decode_header),
     Header(
         alias="Idempotency-Key",
         description="The same key is the same call: it is acted on once",
@@ -176,32 +178,32 @@ IdempotencyKey: TypeAlias = Annotated[
 
 # Which executions are meant: the same parameters for lists, counts and what is done to many.
 
-TEXT_CHARS_MAX = 500
+FILTER_CHARS_MAX = 500
 LABELS_MAX = 20
 
 
-class Chosen(BaseModel):
+class ExecutionQuery(BaseModel):
     """All that is given must be so."""
 
     model_config = ConfigDict(extra="forbid")
 
-    status: list[Named[ExecutionState]] = Field(default=[], description="Any of these")
-    workflow: str | None = Field(default=None, max_length=TEXT_CHARS_MAX)
+    status: list[EnumValue[ExecutionState]] = Field(default=[], description="Any of these")
+    workflow: str | None = Field(default=None, max_length=FILTER_CHARS_MAX)
     label: list[str] = Field(
         default=[],
         max_length=LABELS_MAX,
         description="`key=value`, may be repeated",
         examples=[["customer=acme"]],
     )
-    created_from: When | None = None
-    created_before: When | None = None
+    created_from: RequestTime | None = None
+    created_before: RequestTime | None = None
     text: str = Field(
         default="",
-        max_length=TEXT_CHARS_MAX,
+        max_length=FILTER_CHARS_MAX,
         description="Part of the id, the workflow, the error or a label's value",
     )
-    rerun_of: str | None = Field(default=None, max_length=TEXT_CHARS_MAX)
-    parent: str | None = Field(default=None, max_length=TEXT_CHARS_MAX)
+    rerun_of: str | None = Field(default=None, max_length=FILTER_CHARS_MAX)
+    parent: str | None = Field(default=None, max_length=FILTER_CHARS_MAX)
     children: bool = Field(default=False, description="Child executions too")
 
     def to_filter(self, *, limit: int = 50, after: str | None = None) -> ExecutionFilter:
@@ -211,25 +213,25 @@ class Chosen(BaseModel):
             states=tuple(dict.fromkeys(self.status)),
             workflow=self.workflow,
             with_children=self.children,
-            labels=dict(map(_label, self.label)),
+            labels=dict(map(_parse_label, self.label)),
             created_from=-inf if begin is None else begin.timestamp(),
             created_before=inf if end is None else end.timestamp(),
             text=self.text,
             rerun_of=None if self.rerun_of is None else ExecutionId(self.rerun_of),
             parent=None if self.parent is None else ExecutionId(self.parent),
-            after=None if after is None else Cursor(after),
+            after=None if after is None else PageCursor(after),
             limit=limit,
         )
 
 
-class ChosenPage(Chosen):
+class ExecutionPageQuery(ExecutionQuery):
     limit: int = Field(default=50, ge=1, le=500, description="How many at most")
     after: str | None = Field(
         default=None, max_length=4_000, description="`next` of the previous page"
     )
 
 
-def _label(text: str) -> tuple[str, str]:
+def _parse_label(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise InputError(f"label: expected key=value, got '{text}'")

@@ -14,10 +14,10 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from runnel.api.problems import malformed_request
-from runnel.api.security.guard import LOOPBACK, check_host
-from runnel.api.state import Site
-from runnel.app.engine import Stops
+from runnel.api.problems import make_malformed_request_response
+from runnel.api.security.guard import LOOPBACK_HOSTS, check_host
+from runnel.api.state import AppState
+from runnel.app.engine import StopEvents
 from runnel.app.roles import Role
 from runnel.errors import ForeignRequestError, InputError
 from runnel.telemetry.prometheus import MEDIA_TYPE, Exposition
@@ -26,30 +26,30 @@ from runnel.telemetry.prometheus import MEDIA_TYPE, Exposition
 
 # From the first byte of a request, or from the beginning of the connection, to the last byte of
 # its body. 10 MB take that long at 1.3 Mbit/s.
-REQUEST_S = 60.0
-_ARRIVING = frozenset({h11.IDLE, h11.SEND_BODY})
-_UNANSWERED = frozenset({h11.IDLE, h11.SEND_RESPONSE})
+REQUEST_TIMEOUT_S = 60.0
+_RECEIVING_STATES = frozenset({h11.IDLE, h11.SEND_BODY})
+_UNANSWERED_STATES = frozenset({h11.IDLE, h11.SEND_RESPONSE})
 
 
-class TimelyProtocol(H11Protocol):
+class RequestTimeoutProtocol(H11Protocol):
     """uvicorn itself waits for ever for the rest of a request that has begun."""
 
-    request_s = REQUEST_S
+    request_timeout_s = REQUEST_TIMEOUT_S
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._look()
+        self._update_deadline()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        self._look()
+        self._update_deadline()
 
     def on_response_complete(self) -> None:
         """What came together with the request before may be the beginning of the next one."""
         super().on_response_complete()
         if self.conn.trailing_data[0]:
-            self._look()
+            self._update_deadline()
 
     def send_400_response(self, msg: str) -> None:
         """What is no request of HTTP is refused in the same form as one that asks for too much.
@@ -60,12 +60,12 @@ class TimelyProtocol(H11Protocol):
         if self.cycle is not None:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
-        if self.conn.our_state in _UNANSWERED:
-            self._refuse()
+        if self.conn.our_state in _UNANSWERED_STATES:
+            self._send_malformed_request()
         self.transport.close()
 
-    def _refuse(self) -> None:
-        answer = malformed_request("what came is no request of HTTP/1.1")
+    def _send_malformed_request(self) -> None:
+        answer = make_malformed_request_response("what came is no request of HTTP/1.1")
         head = h11.Response(
             status_code=answer.status_code,
             headers=answer.raw_headers,
@@ -75,27 +75,27 @@ class TimelyProtocol(H11Protocol):
             self.transport.write(self.conn.send(event) or b"")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._forget()
+        self._cancel_deadline()
         super().connection_lost(exc)
 
-    def _look(self) -> None:
-        if self.conn.their_state not in _ARRIVING or self.transport.is_closing():
-            self._forget()
+    def _update_deadline(self) -> None:
+        if self.conn.their_state not in _RECEIVING_STATES or self.transport.is_closing():
+            self._cancel_deadline()
         elif self._deadline is None:
-            self._deadline = self.loop.call_later(self.request_s, self._hang_up)
+            self._deadline = self.loop.call_later(self.request_timeout_s, self._close_if_receiving)
 
-    def _forget(self) -> None:
+    def _cancel_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
-    def _hang_up(self) -> None:
+    def _close_if_receiving(self) -> None:
         self._deadline = None
-        if self.conn.their_state in _ARRIVING:
+        if self.conn.their_state in _RECEIVING_STATES:
             self.transport.close()
 
 
-BACKLOG = 2_048
+LISTEN_BACKLOG = 2_048
 # Clients give up a connection that is idle for 5 to 60 s. Were it closed here at the same moment,
 # a request that is just on its way would be lost: httpx and uvicorn both have 5 s by default.
 KEEP_ALIVE_S = 75
@@ -116,38 +116,38 @@ def listen(host: str, port: int, *, option: str = "--port") -> socket.socket:
         raise InputError(
             f"can't listen on {host}:{port}: {why}; give another {option}, or end what has it"
         ) from error
-    listening.listen(BACKLOG)
+    listening.listen(LISTEN_BACKLOG)
     listening.set_inheritable(True)
     return listening
 
 
-def url_of(listening: socket.socket) -> str:
-    host, port = listening.getsockname()[:2]
+def format_url(server_socket: socket.socket) -> str:
+    host, port = server_socket.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 class ApiRole:
     """A role of a process, as an orchestrator or a worker is one.
 
-    `on_answering` is called when it has begun to answer: nothing can keep it from that any more.
+    `on_ready` is called when it has begun to answer: nothing can keep it from that any more.
     """
 
     def __init__(
         self,
         name: str,
         app: FastAPI,
-        site: Site,
-        listening: socket.socket,
+        app_state: AppState,
+        server_socket: socket.socket,
         *,
-        on_answering: Callable[[], None] = lambda: None,
+        on_ready: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = name
-        self._site = site
-        self._listening = listening
-        settings = site.settings
+        self._app_state = app_state
+        self._server_socket = server_socket
+        settings = app_state.settings
         config = uvicorn.Config(
             app,
-            http=TimelyProtocol,
+            http=RequestTimeoutProtocol,
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -157,35 +157,36 @@ class ApiRole:
             forwarded_allow_ips=list(settings.api_proxies),
             timeout_graceful_shutdown=max(1, round(settings.shutdown_timeout_s)),
         )
-        self._server = QuietServer(config, on_answering)
+        self._server = RoleServer(config, on_ready)
 
-    async def run(self, stops: Stops) -> None:
+    async def run(self, stops: StopEvents) -> None:
         async with asyncio.TaskGroup() as group:
-            ending = [group.create_task(self._end(stops)), group.create_task(self._hurry(stops))]
-            await self._server.serve(sockets=[self._listening])
+            ending = [
+                group.create_task(self._stop_gracefully(stops)),
+                group.create_task(self._stop_now(stops)),
+            ]
+            await self._server.serve(sockets=[self._server_socket])
             for each in ending:
                 each.cancel()
 
-    async def _end(self, stops: Stops) -> None:
-        await stops.gently.wait()
-        self._site.stopping.set()
+    async def _stop_gracefully(self, stops: StopEvents) -> None:
+        await stops.drain.wait()
+        self._app_state.stopping.set()
         self._server.should_exit = True
 
-    async def _hurry(self, stops: Stops) -> None:
-        await stops.now.wait()
+    async def _stop_now(self, stops: StopEvents) -> None:
+        await stops.abort.wait()
         self._server.force_exit = True
 
 
-class QuietServer(uvicorn.Server):
-    def __init__(
-        self, config: uvicorn.Config, on_answering: Callable[[], None] = lambda: None
-    ) -> None:
+class RoleServer(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None] = lambda: None) -> None:
         super().__init__(config)
-        self._on_answering = on_answering
+        self._on_ready = on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=sockets)
-        self._on_answering()
+        self._on_ready()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -195,30 +196,30 @@ class QuietServer(uvicorn.Server):
 
 # Numbers for Prometheus on a port of their own, of a process that answers nothing else.
 
-PATH = "/metrics"
+METRICS_PATH = "/metrics"
 
 
-class MeteredRole:
+class RoleWithMetrics:
     """`role`, and its numbers as long as it runs; `refresh` is called before they are read."""
 
     def __init__(
         self,
         role: Role,
         exposition: Exposition,
-        listening: socket.socket,
+        server_socket: socket.socket,
         *,
         refresh: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.name = role.name
         self._role = role
         self._exposition = exposition
-        self._listening = listening
+        self._server_socket = server_socket
         self._refresh = refresh
-        self._is_local = listening.getsockname()[0] in LOOPBACK
+        self._is_local = server_socket.getsockname()[0] in LOOPBACK_HOSTS
 
-    async def run(self, stops: Stops) -> None:
+    async def run(self, stops: StopEvents) -> None:
         config = uvicorn.Config(
-            self._answer,
+            self._handle_request,
             interface="asgi3",
             log_config=None,
             log_level="warning",
@@ -227,28 +228,28 @@ class MeteredRole:
             server_header=False,
             timeout_graceful_shutdown=1,
         )
-        server = QuietServer(config)
+        server = RoleServer(config)
         async with asyncio.TaskGroup() as group:
-            group.create_task(server.serve(sockets=[self._listening]))
+            group.create_task(server.serve(sockets=[self._server_socket]))
             try:
                 await self._role.run(stops)
             finally:
                 server.should_exit = True
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            await (await self._response(scope))(scope, receive, send)
+            await (await self._build_response(scope))(scope, receive, send)
 
-    async def _response(self, scope: Scope) -> Response:
+    async def _build_response(self, scope: Scope) -> Response:
         try:
             if self._is_local:
-                check_host(Headers(scope=scope), LOOPBACK)
+                check_host(Headers(scope=scope), LOOPBACK_HOSTS)
         except ForeignRequestError as error:
             return PlainTextResponse(f"{error}\n", 403)
-        if scope["path"] != PATH:
-            return PlainTextResponse(f"there is only {PATH}\n", 404)
+        if scope["path"] != METRICS_PATH:
+            return PlainTextResponse(f"there is only {METRICS_PATH}\n", 404)
         if scope["method"] not in {"GET", "HEAD"}:
             return PlainTextResponse("only GET\n", 405, {"Allow": "GET"})
         if self._refresh is not None:
             await self._refresh()
-        return Response(self._exposition.text(), media_type=MEDIA_TYPE)
+        return Response(self._exposition.render(), media_type=MEDIA_TYPE)

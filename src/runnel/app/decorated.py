@@ -48,7 +48,7 @@ class DecoratedWorkflow(TracedWorkflow[P, R]):
             labels=labels or {},
             concurrency=concurrency,
         )
-        return self._changed(_run_options=options)
+        return self._copy_with(_run_options=options)
 
     def run(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Runs an execution to its end and returns its result; see `runnel.run`."""
@@ -75,7 +75,7 @@ class DecoratedWorkflow(TracedWorkflow[P, R]):
         )
 
 
-class Decorate:
+class WorkflowDecorator:
     """`workflow(...)` with options, before it has its function."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -88,9 +88,9 @@ class Decorate:
 @overload
 def workflow(function: Callable[P, R], /) -> DecoratedWorkflow[P, R]: ...
 @overload
-def workflow(**options: Unpack[WorkflowOptions]) -> Decorate: ...
+def workflow(**options: Unpack[WorkflowOptions]) -> WorkflowDecorator: ...
 def workflow(
     function: Callable[..., Any] | None = None, /, **options: Unpack[WorkflowOptions]
 ) -> Any:
     """`@workflow` or `@workflow(on_failure="continue")` above a function that calls tasks."""
-    return Decorate(options) if function is None else DecoratedWorkflow(function, options)
+    return WorkflowDecorator(options) if function is None else DecoratedWorkflow(function, options)

@@ -7,37 +7,37 @@ from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from runnel.app.secrets import secrets_of_worker
+from runnel.app.secrets import load_worker_secrets
 from runnel.authoring.registry import HandlerRegistry
-from runnel.client.store_client import Client
+from runnel.client.store_client import StoreClient
 from runnel.core.ids import ExecutionId
-from runnel.core.workflow import Policy, RateLimit
-from runnel.engine.orchestrator import Parts
+from runnel.core.workflow import EnginePolicy, RateLimit
+from runnel.engine.orchestrator import OrchestratorDependencies
 from runnel.engine.orchestrator.orchestrator import Orchestrator
 from runnel.engine.worker.worker import Worker
-from runnel.notify.feed_reader import Newsroom
-from runnel.notify.hub import Hub
+from runnel.notify.event_bus import EventBus
+from runnel.notify.feed_reader import FeedBroadcaster
 from runnel.ports import Backend
-from runnel.ports.clock import Clock, Ids, Secrets
+from runnel.ports.clock import Clock, IdGenerator, Secrets
 from runnel.ports.store import Lease
 from runnel.settings.model import Settings
 
-Adopts: TypeAlias = bool | frozenset[int]
+AdoptedPartitions: TypeAlias = bool | frozenset[int]
 """Which partitions of others an engine takes over as they become free: all, none, or these."""
 
 
-class World(msgspec.Struct, frozen=True):
+class ClockAndIds(msgspec.Struct, frozen=True):
     """Time and chance, as one argument."""
 
     clock: Clock
-    ids: Ids
+    ids: IdGenerator
 
 
-class Stops(msgspec.Struct, frozen=True):
-    """Set `gently` to drain and end; `now` ends at once what `gently` would have waited for."""
+class StopEvents(msgspec.Struct, frozen=True):
+    """Set `drain` to drain and end; `abort` ends at once what `drain` would have waited for."""
 
-    gently: asyncio.Event
-    now: asyncio.Event
+    drain: asyncio.Event
+    abort: asyncio.Event
 
 
 class Engine:
@@ -47,44 +47,46 @@ class Engine:
         self,
         backend: Backend,
         handlers: HandlerRegistry,
-        world: World,
+        clock_and_ids: ClockAndIds,
         settings: Settings,
         *,
         rate_limits: Mapping[str, RateLimit] | None = None,
-        policy: Policy | None = None,
+        policy: EnginePolicy | None = None,
         name: str | None = None,
         claim_ahead: int = 0,
     ) -> None:
-        self.hub = Hub()
+        self.event_bus = EventBus()
         self.backend = backend
-        self.clock = world.clock
-        self.stops = Stops(asyncio.Event(), asyncio.Event())
-        self.secrets: Secrets = secrets_of_worker(settings)
-        self.newsroom = Newsroom(backend.feed, world.clock, self.hub)
-        self.client = Client(
+        self.clock = clock_and_ids.clock
+        self.stops = StopEvents(asyncio.Event(), asyncio.Event())
+        self.secrets: Secrets = load_worker_secrets(settings)
+        self.feed_broadcaster = FeedBroadcaster(backend.feed, clock_and_ids.clock, self.event_bus)
+        self.client = StoreClient(
             backend,
-            world.clock,
-            world.ids,
-            ending_of=self.hub.ending,
+            clock_and_ids.clock,
+            clock_and_ids.ids,
+            get_completion=self.event_bus.get_completion,
             owns=self._owns,
-            listen=self.newsroom.listen_for_end,
+            listen=self.feed_broadcaster.listen_for_end,
         )
-        self.name = name or f"engine-{world.ids.nonce()}"
-        self._home: int | None = None
-        self._adopts: Adopts = False
-        self._works = True
+        self.name = name or f"engine-{clock_and_ids.ids.nonce()}"
+        self._home_partition: int | None = None
+        self._adopts: AdoptedPartitions = False
+        self._runs_tasks = True
         self._settings = settings
         self._orchestrator = self._build_orchestrator(
-            world,
+            clock_and_ids,
             policy
-            or Policy(losses_max=settings.losses_max, keeps_exhausted=settings.keeps_exhausted),
+            or EnginePolicy(
+                losses_max=settings.losses_max, keeps_exhausted_tasks=settings.keeps_exhausted
+            ),
         )
         self._worker = Worker(
             backend.tasks,
             backend.blobs,
             handlers,
-            world.clock,
-            self.hub,
+            clock_and_ids.clock,
+            self.event_bus,
             name=self.name,
             concurrency=settings.worker_concurrency,
             claim_ahead=claim_ahead,
@@ -94,19 +96,22 @@ class Engine:
             secrets=self.secrets,
         )
 
-    def _build_orchestrator(self, world: World, policy: Policy) -> Orchestrator:
-        parts = Parts(
+    def _build_orchestrator(self, clock_and_ids: ClockAndIds, policy: EnginePolicy) -> Orchestrator:
+        parts = OrchestratorDependencies(
             store=self.backend.store,
             archive=self.backend.archive,
             blobs=self.backend.blobs,
-            clock=world.clock,
-            ids=world.ids,
-            telemetry=self.hub,
+            clock=clock_and_ids.clock,
+            ids=clock_and_ids.ids,
+            telemetry=self.event_bus,
             policy=policy,
             cached_executions_max=self._settings.cached_executions_max,
         )
         return Orchestrator(
-            parts, name=self.name, wanted=self._wanted, lease_s=self._settings.lease_s
+            parts,
+            name=self.name,
+            choose_partitions=self._choose_partitions,
+            lease_s=self._settings.lease_s,
         )
 
     def _owns(self, partition: int) -> bool:
@@ -121,20 +126,20 @@ class Engine:
         """Set once all partitions that were free when `run` began have been brought to life."""
         return self._orchestrator.recovered
 
-    async def _wanted(self) -> Sequence[int]:
+    async def _choose_partitions(self) -> Sequence[int]:
         """Its own partition when it works, and those that it adopts.
 
         All others, not only those with unfinished executions: one whose process died before it
         saw the first command has nothing but an inbox.
         """
-        if self._works:
-            await self.claim_home()
-        own = [] if self._home is None else [self._home]
+        if self._runs_tasks:
+            await self.claim_home_partition()
+        own = [] if self._home_partition is None else [self._home_partition]
         if isinstance(self._adopts, frozenset):
             others = sorted(self._adopts)
         else:
             others = list(await self.backend.store.partitions()) if self._adopts else []
-        return own + [partition for partition in others if partition != self._home]
+        return own + [partition for partition in others if partition != self._home_partition]
 
     async def adopt_if_free(self, execution_id: ExecutionId) -> None:
         """Goes on with an execution, at the next look around, if no living process has it."""
@@ -143,40 +148,40 @@ class Engine:
         if isinstance(self._adopts, frozenset) and await store.observe(partition) is None:
             self._adopts |= {partition}
 
-    async def claim_home(self) -> None:
+    async def claim_home_partition(self) -> None:
         """Before the first submit: from then on, new executions go to this engine's partition."""
-        if self._home is None:
-            self._home = await self.backend.claim_home(self.name)
+        if self._home_partition is None:
+            self._home_partition = await self.backend.claim_home_partition(self.name)
 
-    async def run(self, *, adopts: Adopts = False, works: bool = True) -> None:
+    async def run(self, *, adopts: AdoptedPartitions = False, runs_tasks: bool = True) -> None:
         """Until `stops.gently` is set: the worker drains first, then the orchestrator.
 
-        Without `works` no user code is run: commands of the adopted partitions take effect, and
-        the tasks that they issue wait for the next engine.
+        Without `runs_tasks` no user code is run: commands of the adopted partitions take effect,
+        and the tasks that they issue wait for the next engine.
         """
         self._adopts = adopts
-        self._works = works
+        self._runs_tasks = runs_tasks
         drained = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._orchestrator.run(drained))
-            if works:
-                await self._worker.run(self.stops.gently, self.stops.now)
+            if runs_tasks:
+                await self._worker.run(self.stops.drain, self.stops.abort)
             else:
-                await self.stops.gently.wait()
+                await self.stops.drain.wait()
             drained.set()
 
 
 @asynccontextmanager
-async def running(engine: Engine, *, adopts: Adopts = False) -> AsyncIterator[Engine]:
+async def run_engine(engine: Engine, *, adopts: AdoptedPartitions = False) -> AsyncIterator[Engine]:
     """The engine works inside the block, and is drained and closed after it."""
     try:
-        await engine.claim_home()
+        await engine.claim_home_partition()
         async with asyncio.TaskGroup() as group:
             group.create_task(engine.run(adopts=adopts))
             try:
                 yield engine
             finally:
-                engine.stops.gently.set()
+                engine.stops.drain.set()
     finally:
         await engine.backend.close()
 
@@ -184,16 +189,16 @@ async def running(engine: Engine, *, adopts: Adopts = False) -> AsyncIterator[En
 # Something open that concurrent calls on one event loop share: the last one closes it.
 
 T = TypeVar("T")
-Open: TypeAlias = Callable[[], AbstractAsyncContextManager[T]]
+OpenResource: TypeAlias = Callable[[], AbstractAsyncContextManager[T]]
 
 
-class Shared(Generic[T]):
-    """Stays open until it is released; `error` is what ended it before that, `over` that it did."""
+class SharedResource(Generic[T]):
+    """Stays open until it is released; `error` is what ended it before, `ended` that it did."""
 
-    def __init__(self, open_: Open[T]) -> None:
+    def __init__(self, open_: OpenResource[T]) -> None:
         self.users = 0
         self.error: Exception | None = None
-        self.over = asyncio.Event()
+        self.ended = asyncio.Event()
         self._open = open_
         self._opened: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._released = asyncio.Event()
@@ -207,9 +212,9 @@ class Shared(Generic[T]):
             self.error = error
         finally:
             self._opened.cancel()
-            self.over.set()
+            self.ended.set()
 
-    async def opened(self) -> T:
+    async def wait_until_opened(self) -> T:
         await asyncio.wait([self._opened])
         if self.error is not None:
             raise self.error
@@ -219,17 +224,19 @@ class Shared(Generic[T]):
         self._released.set()
 
 
-class Sharing(Generic[T]):
+class SharedResourcePool(Generic[T]):
     """Opens for the first user on an event loop, and closes after the last one."""
 
     def __init__(self) -> None:
-        self._running: dict[asyncio.AbstractEventLoop, tuple[Shared[T], asyncio.Task[None]]] = {}
+        self._running: dict[
+            asyncio.AbstractEventLoop, tuple[SharedResource[T], asyncio.Task[None]]
+        ] = {}
 
     @asynccontextmanager
-    async def use(self, open_: Open[T]) -> AsyncIterator[Shared[T]]:
+    async def use(self, open_: OpenResource[T]) -> AsyncIterator[SharedResource[T]]:
         """Raises what ended it, unless the block has raised already."""
         loop = asyncio.get_running_loop()
-        shared, task = self._join(loop, open_)
+        shared, task = self._get_or_open(loop, open_)
         shared.users += 1
         try:
             yield shared
@@ -243,12 +250,12 @@ class Sharing(Generic[T]):
         if shared.error is not None:
             raise shared.error
 
-    def _join(
-        self, loop: asyncio.AbstractEventLoop, open_: Open[T]
-    ) -> tuple[Shared[T], "asyncio.Task[None]"]:
+    def _get_or_open(
+        self, loop: asyncio.AbstractEventLoop, open_: OpenResource[T]
+    ) -> tuple[SharedResource[T], "asyncio.Task[None]"]:
         found = self._running.get(loop)
         if found is None or found[1].done():
-            shared = Shared(open_)
+            shared = SharedResource(open_)
             # Not in a group: it outlives the call that opened it while another one needs it.
             found = self._running[loop] = shared, loop.create_task(shared.run())
         return found

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runnel.app.engine import Engine, Shared, Sharing, World, running
+from runnel.app.engine import ClockAndIds, Engine, SharedResource, SharedResourcePool, run_engine
 from runnel.app.limited_backend import LimitedBackend
-from runnel.app.live_execution import LiveExecution, WorkflowResult, result_of
+from runnel.app.live_execution import LiveExecution, WorkflowResult, build_workflow_result
 from runnel.app.rate_limiter import TokenBucketRateLimiter
 from runnel.authoring.builder import STEP_HANDLER, WorkflowDAG
-from runnel.authoring.calls import Call, ContextPlace, Mode
+from runnel.authoring.calls import ContextPlace, FunctionCall, Mode
 from runnel.authoring.context import STEP_OUTPUTS, Context
 from runnel.authoring.registry import HandlerRegistry
 from runnel.backends.memory import MemoryBackend
@@ -21,10 +21,10 @@ from runnel.core.commands import CancelExecution
 from runnel.core.ids import ExecutionId
 from runnel.core.values import Json
 from runnel.core.workflow import RateLimit, RetryPolicy, Workflow
-from runnel.engine.clock import RealClock, RealIds
-from runnel.engine.liveness import Patience
+from runnel.engine.clock import RandomIdGenerator, RealClock
+from runnel.engine.liveness import StoreRetry
 from runnel.errors import BrokenInvariantError, EngineEndedError, InputError, UnknownExecutionError
-from runnel.notify.hub import Happened, Started
+from runnel.notify.event_bus import CommittedEvents, StartedTask
 from runnel.ports import Backend
 from runnel.ports.clock import Clock
 from runnel.settings.model import Settings
@@ -33,7 +33,7 @@ from runnel.settings.model import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class ExecutorOptions:
     """`data_dir` None keeps everything in memory."""
 
     max_concurrency: int = 4
@@ -42,14 +42,14 @@ class Options:
     clock: Clock = field(default_factory=RealClock)
 
 
-class Host:
+class StepHost:
     """An engine whose tasks find their functions in the executions that are served here."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: ExecutorOptions) -> None:
         self._options = options
-        self._lives: dict[str, LiveExecution] = {}
+        self._live_executions: dict[str, LiveExecution] = {}
         self._engine: Engine | None = None
-        self._is_over = False
+        self._has_ended = False
 
     @property
     def engine(self) -> Engine:
@@ -58,31 +58,31 @@ class Host:
         return self._engine
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator["Host"]:
+    async def run(self) -> AsyncIterator["StepHost"]:
         try:
-            self._engine = await self._open()
-            self._engine.hub.watch(self._watch)
-            async with running(self._engine):
+            self._engine = await self._open_engine()
+            self._engine.event_bus.watch(self._on_event)
+            async with run_engine(self._engine):
                 yield self
         finally:
-            self._is_over = True
-            for live in self._lives.values():
+            self._has_ended = True
+            for live in self._live_executions.values():
                 live.finished.set()
 
     @contextmanager
-    def serving(self, execution_id: str, live: LiveExecution) -> Iterator[None]:
+    def serve(self, execution_id: str, live: LiveExecution) -> Iterator[None]:
         """Inside the block, the tasks of the execution find their functions in `live`."""
-        self._lives[execution_id] = live
-        if self._is_over:
+        self._live_executions[execution_id] = live
+        if self._has_ended:
             live.finished.set()
         try:
             yield
         finally:
-            del self._lives[execution_id]
+            del self._live_executions[execution_id]
 
-    async def _open(self) -> Engine:
+    async def _open_engine(self) -> Engine:
         options = self._options
-        world = World(options.clock, RealIds())
+        world = ClockAndIds(options.clock, RandomIdGenerator())
         settings = Settings(worker_concurrency=options.max_concurrency, shutdown_timeout_s=0.0)
         backend: Backend
         if options.data_dir is None:
@@ -97,37 +97,37 @@ class Host:
         }
         if limits:
             backend = LimitedBackend(backend, options.limiters)
-        return Engine(backend, self._registry(), world, settings, rate_limits=limits)
+        return Engine(backend, self._build_registry(), world, settings, rate_limits=limits)
 
-    def _registry(self) -> HandlerRegistry:
+    def _build_registry(self) -> HandlerRegistry:
         registry = HandlerRegistry()
         registry.register_plan(STEP_HANDLER, self._plan, source="WorkflowDAG")
         return registry
 
-    def _plan(self, config: Json) -> Call:
+    def _plan(self, config: Json) -> FunctionCall:
         mode = Mode(config["mode"])
-        function = self._run if mode is Mode.LOOP else self._run_in_thread
-        return Call(function=function, mode=mode, place=ContextPlace.LAST)
+        function = self._run_step if mode is Mode.LOOP else self._run_step_in_thread
+        return FunctionCall(function=function, mode=mode, place=ContextPlace.LAST)
 
-    async def _run(self, task: Context) -> Json:
-        return await self._live(task).run(task)
+    async def _run_step(self, task: Context) -> Json:
+        return await self._find_live_execution(task).run(task)
 
-    def _run_in_thread(self, task: Context) -> Json:
-        return self._live(task).run_in_thread(task)
+    def _run_step_in_thread(self, task: Context) -> Json:
+        return self._find_live_execution(task).run_in_thread(task)
 
-    def _live(self, task: Context) -> LiveExecution:
-        live = self._lives.get(task.execution_id)
+    def _find_live_execution(self, task: Context) -> LiveExecution:
+        live = self._live_executions.get(task.execution_id)
         if live is None:
             raise UnknownExecutionError(task.execution_id)
         return live
 
-    def _watch(self, news: Happened | Started) -> None:
-        if isinstance(news, Started):
-            live = self._lives.get(news.token.execution_id)
+    def _on_event(self, event: CommittedEvents | StartedTask) -> None:
+        if isinstance(event, StartedTask):
+            live = self._live_executions.get(event.token.execution_id)
             if live is not None:
-                live.started(news.token.node_id, news.at)
-        elif (live := self._lives.get(news.execution_id)) is not None:
-            live.happened(news.events)
+                live.record_start(event.token.node_id, event.at)
+        elif (live := self._live_executions.get(event.execution_id)) is not None:
+            live.apply_events(event.events)
 
 
 class WorkflowExecutor:
@@ -149,16 +149,16 @@ class WorkflowExecutor:
         clock: Clock | None = None,
     ) -> None:
         limiters = dict(rate_limiters or {})
-        _check(max_concurrency, limiters)
+        _check_arguments(max_concurrency, limiters)
         self._retry = retry
         self._is_durable = data_dir is not None
-        self._options = Options(
+        self._options = ExecutorOptions(
             max_concurrency=max_concurrency,
             limiters=limiters,
             data_dir=None if data_dir is None else Path(data_dir),
             clock=clock or RealClock(),
         )
-        self._hosts: Sharing[Host] = Sharing()
+        self._hosts: SharedResourcePool[StepHost] = SharedResourcePool()
 
     async def execute(
         self, dag: WorkflowDAG, context: Mapping[str, Any] | None = None
@@ -175,9 +175,9 @@ class WorkflowExecutor:
                 "functions: write 'await runnel.run(dag, ...)', or add_step"
             )
         workflow = dag.to_workflow(retry=self._retry)
-        given = _checked_context(context)
+        given = _check_context(context)
         live = LiveExecution(dag.steps, given, is_durable=self._is_durable)
-        async with self._hosts.use(lambda: Host(self._options).running()) as shared:
+        async with self._hosts.use(lambda: StepHost(self._options).run()) as shared:
             return await self._run(shared, workflow, live, given if self._is_durable else {})
 
     def execute_sync(
@@ -192,27 +192,29 @@ class WorkflowExecutor:
 
     async def _run(
         self,
-        shared: Shared[Host],
+        shared: SharedResource[StepHost],
         workflow: Workflow,
         live: LiveExecution,
         stored: Mapping[str, Any],
     ) -> WorkflowResult:
-        host = await shared.opened()
+        host = await shared.wait_until_opened()
         engine = host.engine
         execution_id = await engine.client.submit(workflow, dict(stored))
-        with host.serving(execution_id, live):
-            await _until_finished(engine, execution_id, live)
+        with host.serve(execution_id, live):
+            await _wait_until_finished(engine, execution_id, live)
         execution = await engine.client.load(execution_id)
         if not execution.is_final:
             raise EngineEndedError(execution_id) from shared.error
         live.catch_up(execution)
-        return result_of(execution, live)
+        return build_workflow_result(execution, live)
 
 
-async def _until_finished(engine: Engine, execution_id: ExecutionId, live: LiveExecution) -> None:
+async def _wait_until_finished(
+    engine: Engine, execution_id: ExecutionId, live: LiveExecution
+) -> None:
     """Also when it is cancelled: then the execution is too, and its steps end before this does."""
     async with asyncio.TaskGroup() as group:
-        following = group.create_task(_follow(engine, execution_id, live))
+        following = group.create_task(_signal_when_final(engine, execution_id, live))
         try:
             await live.finished.wait()
         except asyncio.CancelledError:
@@ -222,24 +224,26 @@ async def _until_finished(engine: Engine, execution_id: ExecutionId, live: LiveE
             raise
         finally:
             following.cancel()
-            await live.quiet.wait()
+            await live.idle.wait()
 
 
 async def _cancel(engine: Engine, execution_id: ExecutionId) -> None:
     command = CancelExecution(execution_id=execution_id, reason="execute was cancelled")
-    patience = Patience(engine.clock, engine.hub, engine.name)
-    await patience.until_done(lambda: engine.backend.mailbox.send([command]), "cancel")
+    patience = StoreRetry(engine.clock, engine.event_bus, engine.name)
+    await patience.run(lambda: engine.backend.mailbox.send([command]), "cancel")
 
 
-async def _follow(engine: Engine, execution_id: ExecutionId, live: LiveExecution) -> None:
-    patience = Patience(engine.clock, engine.hub, engine.name)
+async def _signal_when_final(
+    engine: Engine, execution_id: ExecutionId, live: LiveExecution
+) -> None:
+    patience = StoreRetry(engine.clock, engine.event_bus, engine.name)
     try:
-        await patience.until_done(lambda: engine.client.wait(execution_id), "wait")
+        await patience.run(lambda: engine.client.wait(execution_id), "wait")
     finally:
         live.finished.set()
 
 
-def _check(max_concurrency: Any, limiters: Mapping[str, object]) -> None:
+def _check_arguments(max_concurrency: Any, limiters: Mapping[str, object]) -> None:
     if not isinstance(max_concurrency, int) or max_concurrency < 1:
         raise InputError(
             f"expected max_concurrency to be a whole number of at least 1, got {max_concurrency}"
@@ -251,7 +255,7 @@ def _check(max_concurrency: Any, limiters: Mapping[str, object]) -> None:
             )
 
 
-def _checked_context(context: Mapping[str, Any] | None) -> dict[str, Any]:
+def _check_context(context: Mapping[str, Any] | None) -> dict[str, Any]:
     given = dict(context or {})
     if STEP_OUTPUTS in given:
         raise InputError(f"context: '{STEP_OUTPUTS}' is where steps find outputs; rename yours")

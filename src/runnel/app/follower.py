@@ -4,36 +4,36 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeAlias
 
-from runnel.app.engine import Adopts, Stops
-from runnel.app.stores import Look
-from runnel.client.store_client import Client
+from runnel.app.engine import AdoptedPartitions, StopEvents
+from runnel.app.stores import StoreSession
+from runnel.client.store_client import StoreClient
 from runnel.core.codec import decode_entry
 from runnel.core.events import ExecutionFinished
 from runnel.core.ids import ExecutionId
-from runnel.core.states import EXECUTION_FINAL
-from runnel.engine.liveness import Liveness, Patience
-from runnel.notify.hub import Hub
+from runnel.core.states import FINAL_EXECUTION_STATES
+from runnel.engine.liveness import FailureDetector, StoreRetry
+from runnel.notify.event_bus import EventBus
 from runnel.ports import Backend
 from runnel.ports.clock import Clock, NoSecrets, Secrets
 from runnel.ports.feed import FeedPage
-from runnel.ports.store import Header, LeaseRecord
+from runnel.ports.store import ExecutionHeader, LeaseRecord
 from runnel.ports.workers import WorkerRecord
 from runnel.settings.model import Settings
 
 # Whether anybody is there who decides and who works, as an onlooker can tell from the store.
 
-Say: TypeAlias = Callable[[str], None]
+WarnFunction: TypeAlias = Callable[[str], None]
 
 # Long enough for whoever is just being started.
-MOMENT_S = 2.0
-ABSENCE_CHECK_S = 1.0
+GRACE_S = 2.0
+CHECK_INTERVAL_S = 1.0
 
 NO_ORCHESTRATOR = "no orchestrator is alive: start one with 'runnel orchestrator'"
 NO_WORKER = "no worker is alive: start one with 'runnel worker'"
-NOT_SERVED = "no worker that is alive takes tasks of the queue"
+QUEUE_NOT_SERVED = "no worker that is alive takes tasks of the queue"
 
 
-class Absence:
+class MissingProcessWarning:
     """Says once what is missing, after a moment; and again after it has been there meanwhile.
 
     `queues` are those that the execution may put tasks into.
@@ -45,28 +45,28 @@ class Absence:
         self._queues = queues
         self._backend = backend
         self._clock = clock
-        self._owners: Liveness[int, LeaseRecord] = Liveness(clock, settings.lease_s)
+        self._owners: FailureDetector[int, LeaseRecord] = FailureDetector(clock, settings.lease_s)
         self._dead_after_s = settings.heartbeat_timeout_s
-        self._workers: Liveness[str, int] = Liveness(clock, self._dead_after_s)
-        self._since = clock.monotonic()
-        self._looked_at = float("-inf")
-        self._said: frozenset[str] = frozenset()
+        self._workers: FailureDetector[str, int] = FailureDetector(clock, self._dead_after_s)
+        self._created_at = clock.monotonic()
+        self._checked_at = float("-inf")
+        self._reported: frozenset[str] = frozenset()
 
-    async def tell(self, execution_id: ExecutionId, say: Say) -> None:
+    async def check(self, execution_id: ExecutionId, warn: WarnFunction) -> None:
         """To be called now and then while the execution does not move."""
         now = self._clock.monotonic()
-        if now - self._looked_at < ABSENCE_CHECK_S:
+        if now - self._checked_at < CHECK_INTERVAL_S:
             return
-        self._looked_at = now
-        missing = await self._missing(execution_id)
-        if now - self._since < MOMENT_S:
+        self._checked_at = now
+        missing = await self._find_missing(execution_id)
+        if now - self._created_at < GRACE_S:
             return
         for sentence in missing:
-            if sentence not in self._said:
-                say(sentence)
-        self._said = frozenset(missing)
+            if sentence not in self._reported:
+                warn(sentence)
+        self._reported = frozenset(missing)
 
-    async def _missing(self, execution_id: ExecutionId) -> list[str]:
+    async def _find_missing(self, execution_id: ExecutionId) -> list[str]:
         store = self._backend.store
         partition = await store.route(execution_id)
         record = await store.observe(partition)
@@ -84,7 +84,7 @@ class Absence:
             for queue in self._queues.intersection(waiting)
             if abouts and not any(about.serves(queue) for about in abouts)
         ]
-        return [*missing, *(f"{NOT_SERVED} '{queue}'" for queue in sorted(unserved))]
+        return [*missing, *(f"{QUEUE_NOT_SERVED} '{queue}'" for queue in sorted(unserved))]
 
     def _is_dead(self, record: WorkerRecord) -> bool:
         grace_s = record.grace_s(self._dead_after_s)
@@ -93,107 +93,116 @@ class Absence:
 
 # A look at all that are awaited, should one of their changes not have been told; and how often
 # it is asked whether anybody is there.
-LOOK_EVERY_S = 1.0
+POLL_INTERVAL_S = 1.0
 # A long history is not read so often that it keeps the server busy, unless it has ended.
-REST_PER_LOOK = 20
-REST_S_MAX = 5.0
+PAUSE_PER_POLL = 20
+PAUSE_S_MAX = 5.0
 
 
-class Remote:
+class RemoteFollower:
     """Stands where an `Engine` would for those who only watch; it runs nothing.
 
-    `say` is given a sentence when nobody seems to be there who could make them go on.
+    `warn` is given a sentence when nobody seems to be there who could make them go on.
     """
 
-    def __init__(self, look: Look, *, absence: Absence | None, say: Say) -> None:
-        self.client: Client = look.client
-        self.hub: Hub = look.hub
-        self.clock: Clock = look.clock
-        self.stops = Stops(asyncio.Event(), asyncio.Event())
+    def __init__(
+        self,
+        session: StoreSession,
+        *,
+        missing_process_warning: MissingProcessWarning | None,
+        warn: WarnFunction,
+    ) -> None:
+        self.client: StoreClient = session.client
+        self.event_bus: EventBus = session.event_bus
+        self.clock: Clock = session.clock
+        self.stops = StopEvents(asyncio.Event(), asyncio.Event())
         self.secrets: Secrets = NoSecrets()
         self.recovered = asyncio.Event()
         self.recovered.set()
         self.name = "onlooker"
-        self._look = look
-        self._absence = absence
-        self._say = say
-        self._read: dict[str, int] = {}
-        self._patience = Patience(look.clock, look.hub, self.name)
+        self._session = session
+        self._missing_process_warning = missing_process_warning
+        self._warn = warn
+        self._entries_read: dict[str, int] = {}
+        self._store_retry = StoreRetry(session.clock, session.event_bus, self.name)
         self._changed: set[str] = set()
-        self._news = asyncio.Event()
-        self._no_rest = asyncio.Event()
+        self._wakeup = asyncio.Event()
+        self._skip_pause = asyncio.Event()
         self._has_gap = True
-        self._looks_at_all_at = 0.0
+        self._full_poll_at = 0.0
 
-    async def run(self, *, adopts: Adopts = False) -> None:
+    async def run(self, *, adopts: AdoptedPartitions = False) -> None:
         """Until `stops.gently`; tells of every execution whose ending somebody waits for."""
-        self.hub.on_awaited = self._news.set
+        self.event_bus.on_awaited = self._wakeup.set
         try:
-            async with self._look.newsroom.hear(self._hear), asyncio.TaskGroup() as group:
-                stopping = group.create_task(self._wake_by_stop())
-                while not self.stops.gently.is_set():
-                    await self._look_around()
+            async with (
+                self._session.feed_broadcaster.subscribe(self._on_page),
+                asyncio.TaskGroup() as group,
+            ):
+                stopping = group.create_task(self._wake_on_stop())
+                while not self.stops.drain.is_set():
+                    await self._poll()
                 stopping.cancel()
         finally:
-            self.hub.on_awaited = None
+            self.event_bus.on_awaited = None
 
-    async def _wake_by_stop(self) -> None:
-        await self.stops.gently.wait()
-        self._no_rest.set()
-        self._news.set()
+    async def _wake_on_stop(self) -> None:
+        await self.stops.drain.wait()
+        self._skip_pause.set()
+        self._wakeup.set()
 
-    def _hear(self, page: FeedPage) -> None:
+    def _on_page(self, page: FeedPage) -> None:
         """Of a feed with a thousand executions, what is about those that somebody waits for."""
         if page.has_gap:
             self._has_gap = True
-            self._news.set()
+            self._wakeup.set()
             return
-        awaited = set(self.hub.awaited())
+        awaited = set(self.event_bus.list_awaited())
         for change in page.changes:
             if change.execution_id in awaited:
                 self._changed.add(change.execution_id)
-                self._news.set()
-                if change.state in EXECUTION_FINAL:
-                    self._no_rest.set()
+                self._wakeup.set()
+                if change.state in FINAL_EXECUTION_STATES:
+                    self._skip_pause.set()
 
-    async def _look_around(self) -> None:
+    async def _poll(self) -> None:
         began = self.clock.monotonic()
-        is_at_all = self._has_gap or began >= self._looks_at_all_at
-        for execution_id in self._due(is_at_all=is_at_all):
-            await self._tell(ExecutionId(execution_id))
+        is_at_all = self._has_gap or began >= self._full_poll_at
+        for execution_id in self._take_due(is_full_poll=is_at_all):
+            await self._publish_new_events(ExecutionId(execution_id))
         ended = self.clock.monotonic()
-        rest_s = min(REST_S_MAX, REST_PER_LOOK * (ended - began))
+        rest_s = min(PAUSE_S_MAX, PAUSE_PER_POLL * (ended - began))
         if is_at_all:
-            self._looks_at_all_at = ended + max(LOOK_EVERY_S, rest_s)
-        await self.clock.wait(self._no_rest, rest_s)
-        await self.clock.wait(self._news, self._looks_at_all_at - self.clock.monotonic())
+            self._full_poll_at = ended + max(POLL_INTERVAL_S, rest_s)
+        await self.clock.wait(self._skip_pause, rest_s)
+        await self.clock.wait(self._wakeup, self._full_poll_at - self.clock.monotonic())
 
-    def _due(self, *, is_at_all: bool) -> list[str]:
+    def _take_due(self, *, is_full_poll: bool) -> list[str]:
         """Those that have changed, and those that nobody has looked at yet."""
-        self._news.clear()
-        self._no_rest.clear()
+        self._wakeup.clear()
+        self._skip_pause.clear()
         self._has_gap = False
         changed, self._changed = self._changed, set()
-        awaited = self.hub.awaited()
-        if is_at_all:
+        awaited = self.event_bus.list_awaited()
+        if is_full_poll:
             return awaited
-        return [each for each in awaited if each in changed or each not in self._read]
+        return [each for each in awaited if each in changed or each not in self._entries_read]
 
-    async def _tell(self, execution_id: ExecutionId) -> None:
-        archive = self._look.backend.archive
-        known = self._read.get(execution_id, 0)
-        entries = await self._patience.until_done(
+    async def _publish_new_events(self, execution_id: ExecutionId) -> None:
+        archive = self._session.backend.archive
+        known = self._entries_read.get(execution_id, 0)
+        entries = await self._store_retry.run(
             lambda: archive.load(execution_id, after=known), "load"
         )
         for entry in map(decode_entry, entries):
             is_end = any(isinstance(event, ExecutionFinished) for event in entry.events)
-            header = await self._header(execution_id) if is_end else None
-            self.hub.committed(execution_id, entry.at, entry.events, header)
-        self._read[execution_id] = known + len(entries)
-        absence = self._absence
+            header = await self._load_header(execution_id) if is_end else None
+            self.event_bus.committed(execution_id, entry.at, entry.events, header)
+        self._entries_read[execution_id] = known + len(entries)
+        absence = self._missing_process_warning
         if absence is not None and not entries:
-            await self._patience.until_done(lambda: absence.tell(execution_id, self._say), "look")
+            await self._store_retry.run(lambda: absence.check(execution_id, self._warn), "look")
 
-    async def _header(self, execution_id: ExecutionId) -> Header | None:
-        archive = self._look.backend.archive
-        return await self._patience.until_done(lambda: archive.get_header(execution_id), "header")
+    async def _load_header(self, execution_id: ExecutionId) -> ExecutionHeader | None:
+        archive = self._session.backend.archive
+        return await self._store_retry.run(lambda: archive.get_header(execution_id), "header")

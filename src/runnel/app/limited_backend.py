@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 
 from runnel.app.rate_limiter import TokenBucketRateLimiter
 from runnel.core.commands import Command
-from runnel.core.effects import Task
-from runnel.core.ids import Token
+from runnel.core.effects import TaskMessage
+from runnel.core.ids import TaskToken
 from runnel.ports import Backend
 from runnel.ports.store import TaskQueue
-from runnel.ports.workers import Orders, QueueRecord, WorkerAbout, WorkerRecord
+from runnel.ports.workers import HeartbeatReply, QueueRecord, WorkerInfo, WorkerRecord
 
 Limiters = Mapping[str, TokenBucketRateLimiter]
 
@@ -27,8 +27,8 @@ class LimitedBackend:
         self.feed = backend.feed
         self._backend = backend
 
-    async def claim_home(self, owner: str) -> int:
-        return await self._backend.claim_home(owner)
+    async def claim_home_partition(self, owner: str) -> int:
+        return await self._backend.claim_home_partition(owner)
 
     async def close(self) -> None:
         await self._backend.close()
@@ -44,11 +44,11 @@ class LimitedTasks:
     ) -> float:
         return self._limiters[tag].take(wait_s_max=wait_s_max)
 
-    async def recall(self, key: str) -> bytes | None:
-        return await self._tasks.recall(key)
+    async def get_cached_result(self, key: str) -> bytes | None:
+        return await self._tasks.get_cached_result(key)
 
-    async def keep(self, key: str, data: bytes, *, ttl_s: float) -> None:
-        await self._tasks.keep(key, data, ttl_s=ttl_s)
+    async def put_cached_result(self, key: str, data: bytes, *, ttl_s: float) -> None:
+        await self._tasks.put_cached_result(key, data, ttl_s=ttl_s)
 
     async def claim(
         self,
@@ -57,28 +57,32 @@ class LimitedTasks:
         *,
         limit: int,
         wait_s: float,
-        starts: bool = False,
-    ) -> Sequence[Task]:
-        return await self._tasks.claim(worker, queues, limit=limit, wait_s=wait_s, starts=starts)
+        starts_tasks: bool = False,
+    ) -> Sequence[TaskMessage]:
+        return await self._tasks.claim(
+            worker, queues, limit=limit, wait_s=wait_s, starts_tasks=starts_tasks
+        )
 
-    async def start(self, worker: str, tokens: Sequence[Token], *, now: float) -> Sequence[bool]:
+    async def start(
+        self, worker: str, tokens: Sequence[TaskToken], *, now: float
+    ) -> Sequence[bool]:
         return await self._tasks.start(worker, tokens, now=now)
 
-    def begin(self, token: Token) -> None:
+    def begin(self, token: TaskToken) -> None:
         self._tasks.begin(token)
 
     async def report(self, worker: str, reports: Sequence[Command]) -> Sequence[bool]:
         return await self._tasks.report(worker, reports)
 
     async def beat(
-        self, worker: str, holds: Sequence[Token], *, about: WorkerAbout | None = None
-    ) -> Orders:
+        self, worker: str, holds: Sequence[TaskToken], *, about: WorkerInfo | None = None
+    ) -> HeartbeatReply:
         return await self._tasks.beat(worker, holds, about=about)
 
     async def drain(self, worker: str) -> bool:
         return await self._tasks.drain(worker)
 
-    async def wait_dropped(self, worker: str, *, wait_s: float) -> Sequence[Token]:
+    async def wait_dropped(self, worker: str, *, wait_s: float) -> Sequence[TaskToken]:
         return await self._tasks.wait_dropped(worker, wait_s=wait_s)
 
     async def leave(self, worker: str) -> None:

@@ -20,12 +20,12 @@ from runnel.core.execution import Execution, NodeRun
 from runnel.core.states import ExecutionState, NodeState
 from runnel.core.values import Json
 from runnel.core.workflow import SkipReason
-from runnel.engine.worker.outputs import encode
+from runnel.engine.worker.outputs import encode_result
 from runnel.errors import ConditionError, Skip
 
 
 class LiveExecution:
-    """`finished` is set when the execution is final, `quiet` while no async step runs.
+    """`finished` is set when the execution is final, `idle` while no async step runs.
 
     With `is_durable` the results are what JSON makes of them, the same before and after a
     restart; otherwise they are the very objects that the functions returned.
@@ -38,8 +38,8 @@ class LiveExecution:
         self.outputs: dict[str, Any] = {}
         self.started_at: dict[str, float] = {}
         self.finished = asyncio.Event()
-        self.quiet = asyncio.Event()
-        self.quiet.set()
+        self.idle = asyncio.Event()
+        self.idle.set()
         self._parents = {step.id: step.depends_on for step in steps.values()}
         self._context = context
         self._is_durable = is_durable
@@ -48,73 +48,77 @@ class LiveExecution:
         self._attempts: dict[str, int] = {}
         # A function that has timed out in its thread may return after the attempt that replaced
         # it: so results are kept by attempt until the engine has accepted one.
-        self._kept: dict[str, dict[int, Any]] = {}
+        self._results_by_attempt: dict[str, dict[int, Any]] = {}
 
     # -- called by the worker -------------------------------------------------------------------
 
     async def run(self, task: Context) -> Any:
         """An async step, on the loop."""
-        with self._on_loop():
-            context = self._enter(task)
-            return self._keep(task, await self.steps[task.node_id].fn(context))
+        with self._count_running():
+            context = self._prepare_context(task)
+            return self._keep_result(task, await self.steps[task.node_id].fn(context))
 
     def run_in_thread(self, task: Context) -> Any:
         """A sync step; a coroutine that it returns after all is left for the loop to run."""
-        result = self.steps[task.node_id].fn(self._enter(task))
-        return self._finish(task, result) if iscoroutine(result) else self._keep(task, result)
+        result = self.steps[task.node_id].fn(self._prepare_context(task))
+        return (
+            self._finish_on_loop(task, result)
+            if iscoroutine(result)
+            else self._keep_result(task, result)
+        )
 
-    async def _finish(self, task: Context, result: Any) -> Any:
-        with self._on_loop():
-            return self._keep(task, await result)
+    async def _finish_on_loop(self, task: Context, result: Any) -> Any:
+        with self._count_running():
+            return self._keep_result(task, await result)
 
     @contextmanager
-    def _on_loop(self) -> Iterator[None]:
+    def _count_running(self) -> Iterator[None]:
         self._running += 1
-        self.quiet.clear()
+        self.idle.clear()
         try:
             yield
         finally:
             self._running -= 1
             if not self._running:
-                self.quiet.set()
+                self.idle.set()
 
-    def _enter(self, task: Context) -> StepContext:
+    def _prepare_context(self, task: Context) -> StepContext:
         """Raises Skip when the condition is false; it is asked once, whatever the attempts."""
         step = self.steps[task.node_id]
         for parent in step.depends_on:
             # The engine may have started this step before it told about the parent's end.
             if parent not in self.outputs and parent in task.inputs:
-                self._accept(parent)
+                self._accept_result(parent)
         outputs = StepOutputs(step.id, self._parents, self.outputs)
         context = StepContext(self._context, outputs, task)
         if step.condition is not None and step.id not in self._admitted:
-            if not _holds(step, context):
+            if not _is_condition_true(step, context):
                 raise Skip(SkipReason.CONDITION_FALSE.value)
             self._admitted.add(step.id)
         return context
 
-    def _keep(self, task: Context, result: Any) -> Json:
+    def _keep_result(self, task: Context, result: Any) -> Json:
         """What the engine stores of a result."""
         if self._is_durable:
-            result = msgspec.json.decode(encode(result))
+            result = msgspec.json.decode(encode_result(result))
         if not task.cancelled:
-            self._kept.setdefault(task.node_id, {})[task.attempt] = result
+            self._results_by_attempt.setdefault(task.node_id, {})[task.attempt] = result
         return result if self._is_durable else {"type": type(result).__qualname__}
 
     # -- called for what was committed ----------------------------------------------------------
 
-    def started(self, step_id: str, at: float) -> None:
+    def record_start(self, step_id: str, at: float) -> None:
         self.started_at.setdefault(step_id, at)
 
-    def happened(self, events: Sequence[e.AnyEvent]) -> None:
+    def apply_events(self, events: Sequence[e.AnyEvent]) -> None:
         for event in events:
             match event:
                 case e.NodeQueued(node=node, attempt=attempt):
                     self._attempts[node] = attempt
                 case e.NodeCompleted(node=node):
-                    self._accept(node)
+                    self._accept_result(node)
                 case e.NodeFailed(node=node) | e.NodeSkipped(node=node):
-                    self._kept.pop(node, None)
+                    self._results_by_attempt.pop(node, None)
                 case _:
                     continue
 
@@ -124,17 +128,17 @@ class LiveExecution:
             step_id = compiled.node.id
             if run.state is NodeState.COMPLETED and step_id not in self.outputs:
                 self._attempts[step_id] = run.attempt
-                self._accept(step_id)
+                self._accept_result(step_id)
 
-    def _accept(self, step_id: str) -> None:
+    def _accept_result(self, step_id: str) -> None:
         """The current attempt is the one whose report counted: others are refused by the core."""
-        kept = self._kept.pop(step_id, {})
+        kept = self._results_by_attempt.pop(step_id, {})
         attempt = self._attempts.get(step_id)
         if attempt in kept:
             self.outputs[step_id] = kept[attempt]
 
 
-def _holds(step: Step, context: StepContext) -> bool:
+def _is_condition_true(step: Step, context: StepContext) -> bool:
     if step.condition is None:
         return True
     try:
@@ -216,10 +220,12 @@ class WorkflowResult:
         return sum(step.status is status for step in self.steps.values())
 
 
-def result_of(execution: Execution, live: LiveExecution) -> WorkflowResult:
+def build_workflow_result(execution: Execution, live: LiveExecution) -> WorkflowResult:
     """Of a final execution."""
     steps: dict[str, StepResult] = {
-        compiled.node.id: _step_result(compiled.node.id, execution.nodes[compiled.index], live)
+        compiled.node.id: _build_step_result(
+            compiled.node.id, execution.nodes[compiled.index], live
+        )
         for compiled in execution.graph.nodes
     }
     return WorkflowResult(
@@ -227,12 +233,12 @@ def result_of(execution: Execution, live: LiveExecution) -> WorkflowResult:
         workflow=execution.graph.workflow.name,
         status=execution.state,
         steps=steps,
-        total_duration=_seconds(execution.started_at, execution.finished_at),
+        total_duration=_compute_duration(execution.started_at, execution.finished_at),
         error=None if execution.error is None else str(execution.error),
     )
 
 
-def _step_result(step_id: str, run: NodeRun, live: LiveExecution) -> StepResult:
+def _build_step_result(step_id: str, run: NodeRun, live: LiveExecution) -> StepResult:
     is_failed = run.state is NodeState.FAILED
     started_at = live.started_at.get(step_id)
     finished_at = run.finished_at
@@ -240,10 +246,10 @@ def _step_result(step_id: str, run: NodeRun, live: LiveExecution) -> StepResult:
         id=step_id,
         status=run.state,
         output=live.outputs.get(step_id) if run.state is NodeState.COMPLETED else None,
-        error=_error(run),
+        error=_describe_error(run),
         reason=run.reason or None,
         traceback=run.error.traceback if is_failed and run.error else None,
-        duration=_seconds(started_at, finished_at),
+        duration=_compute_duration(started_at, finished_at),
         # The failure that ended the step was not retried.
         retries=max(0, run.failures - is_failed),
         started_at=started_at,
@@ -251,13 +257,13 @@ def _step_result(step_id: str, run: NodeRun, live: LiveExecution) -> StepResult:
     )
 
 
-def _seconds(started_at: float | None, finished_at: float | None) -> float:
+def _compute_duration(started_at: float | None, finished_at: float | None) -> float:
     if started_at is None or finished_at is None:
         return 0.0
     return max(0.0, finished_at - started_at)
 
 
-def _error(run: NodeRun) -> str | None:
+def _describe_error(run: NodeRun) -> str | None:
     if run.state is NodeState.FAILED:
         return str(run.error)
     return run.reason if run.skip is SkipReason.DEPENDENCY_FAILED else None

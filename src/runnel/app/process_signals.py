@@ -10,17 +10,19 @@ from contextlib import contextmanager
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-SIGNAL_EXIT = 128
-LAST = 3
+SIGNAL_EXIT_BASE = 128
+EXIT_AT_SIGNAL = 3
 
 
 @contextmanager
-def hearing(tell: Callable[[int], None], at_last: Callable[[], None]) -> Iterator[None]:
-    """Inside the block, `tell` is called on the loop with the number of each signal.
+def handle_signals(
+    on_signal: Callable[[int], None], before_exit: Callable[[], None]
+) -> Iterator[None]:
+    """Inside the block, `on_signal` is called on the loop with the number of each signal.
 
-    The third one ends the process at once, after `at_last`, whatever the loop does: so these are
-    not handlers of the loop, which would wait for it. A process that user code forks is ended by
-    the first, as it would be anywhere else.
+    The third one ends the process at once, after `before_exit`, whatever the loop does: so these
+    are not handlers of the loop, which would wait for it. A process that user code forks is ended
+    by the first, as it would be anywhere else.
     """
     loop, pid = asyncio.get_running_loop(), os.getpid()
     heard = 0
@@ -31,13 +33,13 @@ def hearing(tell: Callable[[int], None], at_last: Callable[[], None]) -> Iterato
         if os.getpid() != pid:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-        elif heard < LAST:
-            loop.call_soon_threadsafe(tell, number)
+        elif heard < EXIT_AT_SIGNAL:
+            loop.call_soon_threadsafe(on_signal, number)
         else:
             try:
-                at_last()
+                before_exit()
             finally:
-                os._exit(SIGNAL_EXIT + number)
+                os._exit(SIGNAL_EXIT_BASE + number)
 
     previous = {number: signal.signal(number, hear) for number in SIGNALS}
     try:
@@ -49,27 +51,27 @@ def hearing(tell: Callable[[int], None], at_last: Callable[[], None]) -> Iterato
 
 # The name of a process tells which one it is: that is what a person wants to know.
 
-_ENGINE = "engine"
+_ENGINE_PREFIX = "engine"
 # What a host may be called in a name that is shown, and is part of keys.
-_UNFIT = re.compile(r"[^A-Za-z0-9.]+")
+_INVALID_CHARS = re.compile(r"[^A-Za-z0-9.]+")
 
 
-def engine_name(nonce: str) -> str:
-    return f"{_ENGINE}-{os.getpid()}-{nonce}"
+def build_engine_name(nonce: str) -> str:
+    return f"{_ENGINE_PREFIX}-{os.getpid()}-{nonce}"
 
 
-def role_name(role: str, nonce: str) -> str:
+def build_role_name(role: str, nonce: str) -> str:
     """`worker@host-4711-3fa9c1`: unique, also after a restart that gets the same process id."""
-    host = _UNFIT.sub("_", host_name()) or "host"
+    host = _INVALID_CHARS.sub("_", get_host_name()) or "host"
     return f"{role}@{host}-{os.getpid()}-{nonce[:6]}"
 
 
-def host_name() -> str:
+def get_host_name() -> str:
     return socket.gethostname()
 
 
-def pid_of(name: str) -> int | None:
+def parse_engine_pid(name: str) -> int | None:
     """The process of an embedded engine by its name; None for any other name."""
     prefix, _, rest = name.partition("-")
     pid = rest.partition("-")[0]
-    return int(pid) if prefix == _ENGINE and pid.isdecimal() else None
+    return int(pid) if prefix == _ENGINE_PREFIX and pid.isdecimal() else None

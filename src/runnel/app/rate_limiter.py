@@ -3,7 +3,7 @@
 import math
 import threading
 
-from runnel.core.validation.checks import ABOVE_ZERO, whole_number
+from runnel.core.validation.checks import ABOVE_ZERO, make_integer_check
 from runnel.engine.clock import RealClock
 from runnel.errors import InputError
 from runnel.ports.clock import Clock
@@ -20,7 +20,7 @@ class TokenBucketRateLimiter:
     ) -> None:
         if not ABOVE_ZERO.fits(rate_per_second):
             raise InputError(f"expected rate_per_second to be above 0, got {rate_per_second}")
-        if not whole_number(1).fits(burst):
+        if not make_integer_check(1).fits(burst):
             raise InputError(f"expected burst to be a whole number of at least 1, got {burst}")
         self.rate_per_second = float(rate_per_second)
         self.burst = burst

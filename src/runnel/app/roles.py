@@ -5,8 +5,8 @@ import os
 from collections.abc import Sequence
 from typing import Protocol
 
-from runnel.app.engine import Engine, Stops
-from runnel.app.process_signals import SIGNAL_EXIT, hearing
+from runnel.app.engine import Engine, StopEvents
+from runnel.app.process_signals import SIGNAL_EXIT_BASE, handle_signals
 from runnel.engine.orchestrator.orchestrator import Orchestrator
 from runnel.engine.worker.worker import Worker
 from runnel.ports import Backend
@@ -22,7 +22,7 @@ class Service(Protocol):
 class Role(Protocol):
     name: str
 
-    async def run(self, stops: Stops) -> None:
+    async def run(self, stops: StopEvents) -> None:
         """Until `stops.gently`: what was begun is ended in order, or at once with `stops.now`."""
 
 
@@ -34,20 +34,20 @@ class OrchestratorRole:
         self._orchestrator = orchestrator
         self._services = services
 
-    async def run(self, stops: Stops) -> None:
+    async def run(self, stops: StopEvents) -> None:
         is_decided = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             services = [group.create_task(each.run(is_decided)) for each in self._services]
-            await self._orchestrator.run(stops.gently)
+            await self._orchestrator.run(stops.drain)
             is_decided.set()
-            hurrying = group.create_task(_hurry(stops, services))
+            hurrying = group.create_task(_cancel_on_abort(stops, services))
             await asyncio.gather(*services, return_exceptions=True)
             hurrying.cancel()
 
 
-async def _hurry(stops: Stops, services: Sequence["asyncio.Task[None]"]) -> None:
+async def _cancel_on_abort(stops: StopEvents, services: Sequence["asyncio.Task[None]"]) -> None:
     """What a service has not done yet is done by the next process."""
-    await stops.now.wait()
+    await stops.abort.wait()
     for service in services:
         service.cancel()
 
@@ -57,8 +57,8 @@ class WorkerRole:
         self.name = name
         self._worker = worker
 
-    async def run(self, stops: Stops) -> None:
-        await self._worker.run(stops.gently, stops.now)
+    async def run(self, stops: StopEvents) -> None:
+        await self._worker.run(stops.drain, stops.abort)
 
 
 class EngineRole:
@@ -69,15 +69,15 @@ class EngineRole:
         self._engine = engine
         self._services = services
 
-    async def run(self, stops: Stops) -> None:
+    async def run(self, stops: StopEvents) -> None:
         self._engine.stops = stops
         async with asyncio.TaskGroup() as group:
             for service in self._services:
-                group.create_task(service.run(stops.gently))
+                group.create_task(service.run(stops.drain))
             await self._engine.run(adopts=True)
 
 
-class Together:
+class PairedRole:
     """Two roles of one process; `first` is the one that ends first: nobody asks the other then.
 
     Nor is it asked for anything once the other has ended by itself, because its worker was told to.
@@ -88,19 +88,19 @@ class Together:
         self._last = last
         self._first = first
 
-    async def run(self, stops: Stops) -> None:
-        afterwards = Stops(asyncio.Event(), stops.now)
+    async def run(self, stops: StopEvents) -> None:
+        afterwards = StopEvents(asyncio.Event(), stops.abort)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._run_last(afterwards, stops))
             await self._first.run(stops)
-            afterwards.gently.set()
+            afterwards.drain.set()
 
-    async def _run_last(self, afterwards: Stops, stops: Stops) -> None:
-        await self._last.run(afterwards)
-        stops.gently.set()
+    async def _run_last(self, own_stops: StopEvents, stops: StopEvents) -> None:
+        await self._last.run(own_stops)
+        stops.drain.set()
 
 
-class BothRoles:
+class OrchestratorWorkerRole:
     """One after the other when they end: the reports of the worker are decided before."""
 
     def __init__(self, orchestrator: OrchestratorRole, worker: WorkerRole) -> None:
@@ -108,50 +108,50 @@ class BothRoles:
         self._orchestrator = orchestrator
         self._worker = worker
 
-    async def run(self, stops: Stops) -> None:
-        drained = Stops(asyncio.Event(), stops.now)
+    async def run(self, stops: StopEvents) -> None:
+        drained = StopEvents(asyncio.Event(), stops.abort)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._orchestrator.run(drained))
             await self._worker.run(stops)
-            drained.gently.set()
+            drained.drain.set()
 
 
 # A process with a role, from its first log line to its last: signals drain it, then end it.
 
-_NOW = 2
+_ABORT_AT_SIGNAL = 2
 
 
-class Process:
+class RoleProcess:
     """The first signal drains, the second ends what still runs, the third ends the process.
 
     What is stored is safe at any moment, so the third needs no word.
     """
 
     def __init__(self, role: Role, backend: Backend, telemetry: Telemetry) -> None:
-        self.stops = Stops(asyncio.Event(), asyncio.Event())
+        self.stops = StopEvents(asyncio.Event(), asyncio.Event())
         self._role = role
         self._backend = backend
         self._telemetry = telemetry
-        self._signals = 0
-        self._last = 0
+        self._signal_count = 0
+        self._last_signal = 0
 
     async def run(self) -> int:
         """The exit code: 0 after a drain, 128 and the signal's number when it was hurried.
 
         Closes the backend.
         """
-        with hearing(self._on_signal, at_last=lambda: None):
+        with handle_signals(self._on_signal, before_exit=lambda: None):
             self._telemetry.event(PROCESS_STARTED, process=self._role.name, pid=os.getpid())
             try:
                 await self._role.run(self.stops)
             finally:
                 await self._backend.close()
                 self._telemetry.event(PROCESS_ENDED, process=self._role.name)
-        return 0 if self._signals < _NOW else SIGNAL_EXIT + self._last
+        return 0 if self._signal_count < _ABORT_AT_SIGNAL else SIGNAL_EXIT_BASE + self._last_signal
 
     def _on_signal(self, number: int) -> None:
-        self._signals += 1
-        self._last = number
-        self.stops.gently.set()
-        if self._signals >= _NOW:
-            self.stops.now.set()
+        self._signal_count += 1
+        self._last_signal = number
+        self.stops.drain.set()
+        if self._signal_count >= _ABORT_AT_SIGNAL:
+            self.stops.abort.set()

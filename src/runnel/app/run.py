@@ -9,28 +9,32 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 import msgspec
 
-from runnel.app.engine import Engine, Shared, Sharing, running
-from runnel.app.follower import Remote
-from runnel.app.stores import looking
+from runnel.app.engine import Engine, SharedResource, SharedResourcePool, run_engine
+from runnel.app.follower import RemoteFollower
+from runnel.app.stores import open_store_session
 from runnel.app.wiring import build_engine
 from runnel.authoring.builder import WorkflowDAG
-from runnel.authoring.decorators.source_location import here
-from runnel.authoring.decorators.trace import current
+from runnel.authoring.decorators.source_location import locate_user_code
+from runnel.authoring.decorators.trace import get_current_trace
 from runnel.authoring.decorators.workflow import TracedWorkflow
-from runnel.authoring.functions import IN_SESSION, import_folder, main_name
-from runnel.client.idempotency import execution_id_of
-from runnel.client.store_client import Client
+from runnel.authoring.functions import (
+    MAIN_MODULE_PREFIX,
+    find_import_folder,
+    get_main_module_name,
+)
+from runnel.client.idempotency import derive_execution_id
+from runnel.client.store_client import StoreClient
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.core.values import Json
 from runnel.core.workflow import Workflow
-from runnel.engine.liveness import Patience
+from runnel.engine.liveness import StoreRetry
 from runnel.errors import EngineEndedError, InputError, WorkflowFailedError
-from runnel.notify.hub import Hub
+from runnel.notify.event_bus import EventBus
 from runnel.ports import Backend
 from runnel.ports.clock import Clock
-from runnel.ports.store import Header
-from runnel.settings import adjusted, read_settings
+from runnel.ports.store import ExecutionHeader
+from runnel.settings import override_settings, read_settings
 from runnel.settings.model import Settings
 
 # Where the functions of an execution are: remembered with it, for whoever goes on with it.
@@ -43,7 +47,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 # How often it is asked whether somebody still is there who runs an execution of another process.
-OWNER_LOOK_S = 0.5
+OWNER_POLL_INTERVAL_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,20 +77,20 @@ async def run(
     it leaves the execution to be gone on with: by `runnel resume`, or by running it again with the
     same key (`workflow.run_options(key=...)`).
     """
-    wanted = _wanted(workflow, args, kwargs)
-    async with _sharing(wanted.settings).use(lambda: _site(wanted)) as shared:
-        site = await shared.opened()
-        execution_id = await _begin(site, wanted)
+    wanted = _build_run_arguments(workflow, args, kwargs)
+    async with _get_pool(wanted.settings).use(lambda: _open_context(wanted)) as shared:
+        site = await shared.wait_until_opened()
+        execution_id = await _submit(site, wanted)
         try:
-            header = await _until_final(shared, site, execution_id)
+            header = await _wait_until_final(shared, site, execution_id)
         except asyncio.CancelledError:
-            _hurry(shared, site)
+            _abort_engine_if_last(shared, site)
             raise
         if header.state is not ExecutionState.COMPLETED:
             raise WorkflowFailedError(
                 execution_id, header.workflow, status=header.state, error=header.error
             )
-        return await _output(site, execution_id)
+        return await _load_output(site, execution_id)
 
 
 async def submit(workflow: TracedWorkflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> str:
@@ -94,20 +98,20 @@ async def submit(workflow: TracedWorkflow[P, R], /, *args: P.args, **kwargs: P.k
 
     The workers of a server run it; without servers the next `runnel resume` does.
     """
-    wanted = _wanted(workflow, args, kwargs)
+    wanted = _build_run_arguments(workflow, args, kwargs)
     if wanted.settings.has_redis:
-        async with _sharing(wanted.settings).use(lambda: _site(wanted)) as shared:
-            return await _begin(await shared.opened(), wanted)
+        async with _get_pool(wanted.settings).use(lambda: _open_context(wanted)) as shared:
+            return await _submit(await shared.wait_until_opened(), wanted)
     engine = await build_engine(wanted.settings)
     try:
-        await engine.claim_home()
-        return await _begin(_embedded(engine), wanted)
+        await engine.claim_home_partition()
+        return await _submit(_build_embedded_context(engine), wanted)
     finally:
         await engine.backend.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class RunArguments:
     workflow: Workflow
     input: Json
     labels: Mapping[str, str]
@@ -116,40 +120,44 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class RunContext:
     """Where executions are; `engine` is None where others run them."""
 
-    client: Client
+    client: StoreClient
     backend: Backend
     clock: Clock
-    hub: Hub
+    event_bus: EventBus
     engine: Engine | None = None
 
 
-def _wanted(
+def _build_run_arguments(
     workflow: TracedWorkflow[..., Any] | Workflow | WorkflowDAG,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
-) -> Wanted:
-    trace = current()
+) -> RunArguments:
+    trace = get_current_trace()
     if trace is not None:
-        raise here().refusal(
+        raise locate_user_code().build_error(
             f"runs a workflow inside the body of '{trace.name}'; call it as a task is called"
         )
     options = getattr(workflow, "_run_options", None) or RunOptions()
-    settings = _settings(options)
+    settings = _resolve_settings(options)
     if isinstance(workflow, TracedWorkflow):
         model = workflow.to_workflow(retry=settings.retry)
         value = workflow.bind(args, kwargs)
-        labels = {**_source(workflow), **options.labels}
-        _check_names(model, settings)
+        labels = {**_build_source_label(workflow), **options.labels}
+        _check_importable(model, settings)
     else:
-        model = workflow if isinstance(workflow, Workflow) else _built(workflow, settings)
+        model = (
+            workflow if isinstance(workflow, Workflow) else _build_dag_workflow(workflow, settings)
+        )
         value, labels = dict(kwargs), dict(options.labels)
-    return Wanted(workflow=model, input=value, labels=labels, key=options.key, settings=settings)
+    return RunArguments(
+        workflow=model, input=value, labels=labels, key=options.key, settings=settings
+    )
 
 
-def _built(dag: WorkflowDAG, settings: Settings) -> Workflow:
+def _build_dag_workflow(dag: WorkflowDAG, settings: Settings) -> Workflow:
     if dag.steps:
         raise InputError(
             f"step '{next(iter(dag.steps))}' is a function of this process: write 'await "
@@ -158,118 +166,127 @@ def _built(dag: WorkflowDAG, settings: Settings) -> Workflow:
     return dag.to_workflow(retry=settings.retry)
 
 
-def _settings(options: RunOptions) -> Settings:
-    settings = adjusted(read_settings(), worker_concurrency=options.concurrency)
+def _resolve_settings(options: RunOptions) -> Settings:
+    settings = override_settings(read_settings(), worker_concurrency=options.concurrency)
     if options.data_dir is None:
         return settings
     without = {"redis_url": None, "redis_host": None}
     return msgspec.structs.replace(settings, data_dir=options.data_dir, **without)
 
 
-def _source(workflow: TracedWorkflow[..., Any]) -> dict[str, str]:
+def _build_source_label(workflow: TracedWorkflow[..., Any]) -> dict[str, str]:
     module = workflow.function.__module__
-    folder = import_folder((main_name() or module) if module == "__main__" else module)
+    folder = find_import_folder(
+        (get_main_module_name() or module) if module == "__main__" else module
+    )
     return {} if folder is None else {SOURCE_LABEL: str(folder)}
 
 
-def _check_names(workflow: Workflow, settings: Settings) -> None:
+def _check_importable(workflow: Workflow, settings: Settings) -> None:
     if not settings.has_redis:
         return
     for node in workflow.nodes:
-        if str(node.config.get("function", "")).startswith(IN_SESSION):
+        if str(node.config.get("function", "")).startswith(MAIN_MODULE_PREFIX):
             raise InputError(
                 f"node '{node.id}': the workers of a server can't import what was typed into an "
                 "interactive session; put its function into a file"
             )
 
 
-_open: dict[bytes, Sharing[Site]] = {}
+_pools: dict[bytes, SharedResourcePool[RunContext]] = {}
 
 
-def _sharing(settings: Settings) -> Sharing[Site]:
+def _get_pool(settings: Settings) -> SharedResourcePool[RunContext]:
     """One for equal settings: concurrent calls share one engine."""
     name = msgspec.json.encode(settings, enc_hook=str)
-    found = _open.get(name)
+    found = _pools.get(name)
     if found is None:
-        found = _open[name] = Sharing()
+        found = _pools[name] = SharedResourcePool()
     return found
 
 
 @asynccontextmanager
-async def _site(wanted: Wanted) -> AsyncIterator[Site]:
-    settings = wanted.settings
+async def _open_context(arguments: RunArguments) -> AsyncIterator[RunContext]:
+    settings = arguments.settings
     if settings.has_redis:
-        async with looking(settings) as look, asyncio.TaskGroup() as group:
-            remote = Remote(look, absence=None, say=lambda _: None)
+        async with open_store_session(settings) as look, asyncio.TaskGroup() as group:
+            remote = RemoteFollower(look, missing_process_warning=None, warn=lambda _: None)
             group.create_task(remote.run())
             try:
-                yield Site(client=look.client, backend=look.backend, clock=look.clock, hub=look.hub)
+                yield RunContext(
+                    client=look.client,
+                    backend=look.backend,
+                    clock=look.clock,
+                    event_bus=look.event_bus,
+                )
             finally:
-                remote.stops.gently.set()
+                remote.stops.drain.set()
         return
     engine = await build_engine(settings)
-    async with running(engine, adopts=await _abandoned(engine, wanted)):
-        yield _embedded(engine)
+    async with run_engine(engine, adopts=await _find_abandoned_partition(engine, arguments)):
+        yield _build_embedded_context(engine)
 
 
-def _embedded(engine: Engine) -> Site:
-    return Site(
+def _build_embedded_context(engine: Engine) -> RunContext:
+    return RunContext(
         client=engine.client,
         backend=engine.backend,
         clock=engine.clock,
-        hub=engine.hub,
+        event_bus=engine.event_bus,
         engine=engine,
     )
 
 
-async def _abandoned(engine: Engine, wanted: Wanted) -> frozenset[int]:
+async def _find_abandoned_partition(engine: Engine, arguments: RunArguments) -> frozenset[int]:
     """The partition of an execution that was begun before, and that no living process has."""
     backend = engine.backend
-    if wanted.key is None:
+    if arguments.key is None:
         return frozenset()
-    execution_id = execution_id_of(wanted.workflow.name, wanted.key)
+    execution_id = derive_execution_id(arguments.workflow.name, arguments.key)
     if await backend.archive.get_header(execution_id) is None:
         return frozenset()
     partition = await backend.store.route(execution_id)
     return frozenset() if await backend.store.observe(partition) else frozenset({partition})
 
 
-async def _begin(site: Site, wanted: Wanted) -> ExecutionId:
-    return await site.client.submit(
-        wanted.workflow, wanted.input, labels=wanted.labels, idempotency_key=wanted.key
+async def _submit(context: RunContext, arguments: RunArguments) -> ExecutionId:
+    return await context.client.submit(
+        arguments.workflow, arguments.input, labels=arguments.labels, idempotency_key=arguments.key
     )
 
 
-async def _until_final(shared: Shared[Site], site: Site, execution_id: ExecutionId) -> Header:
+async def _wait_until_final(
+    shared: SharedResource[RunContext], context: RunContext, execution_id: ExecutionId
+) -> ExecutionHeader:
     """Also of an execution that another process has begun: when that is gone, this one goes on."""
-    patience = Patience(site.clock, site.hub, "runnel.run")
+    patience = StoreRetry(context.clock, context.event_bus, "runnel.run")
     while True:
-        header = await patience.until_done(lambda: _waited(site, execution_id), "wait")
+        header = await patience.run(lambda: _wait_briefly(context, execution_id), "wait")
         if header is not None:
             return header
-        if shared.over.is_set():
+        if shared.ended.is_set():
             raise EngineEndedError(execution_id) from shared.error
-        if site.engine is not None:
-            await site.engine.adopt_if_free(execution_id)
+        if context.engine is not None:
+            await context.engine.adopt_if_free(execution_id)
 
 
-def _hurry(shared: Shared[Site], site: Site) -> None:
+def _abort_engine_if_last(shared: SharedResource[RunContext], context: RunContext) -> None:
     """Who is cancelled does not wait for tasks that nobody waits for: they are run again later."""
-    if site.engine is not None and shared.users == 1:
-        site.engine.stops.now.set()
+    if context.engine is not None and shared.users == 1:
+        context.engine.stops.abort.set()
 
 
-async def _waited(site: Site, execution_id: ExecutionId) -> Header | None:
+async def _wait_briefly(context: RunContext, execution_id: ExecutionId) -> ExecutionHeader | None:
     try:
-        return await site.client.wait(execution_id, timeout_s=OWNER_LOOK_S)
+        return await context.client.wait(execution_id, timeout_s=OWNER_POLL_INTERVAL_S)
     except TimeoutError:
         return None
 
 
-async def _output(site: Site, execution_id: ExecutionId) -> Json:
-    execution = await site.client.load(execution_id)
+async def _load_output(context: RunContext, execution_id: ExecutionId) -> Json:
+    execution = await context.client.load(execution_id)
     value = execution.output
     if value is None:
         return None
-    data = value.data if value.blob is None else await site.backend.blobs.get(value.blob)
+    data = value.data if value.blob is None else await context.backend.blobs.get(value.blob)
     return msgspec.json.decode(data)

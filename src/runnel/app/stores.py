@@ -9,38 +9,38 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote, unquote, urlsplit
 
-from runnel.app.process_signals import host_name
+from runnel.app.process_signals import get_host_name
 from runnel.backends.sqlite.database import FILE_NAME
-from runnel.client.store_client import Client
+from runnel.client.store_client import StoreClient
 from runnel.core.ids import ExecutionId
-from runnel.engine.clock import RealClock, RealIds
+from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.errors import InputError, MissingExtraError, NoServerError, StoreError
-from runnel.notify.feed_reader import Newsroom
-from runnel.notify.hub import Hub
-from runnel.notify.waiter import Ending, Listen
+from runnel.notify.event_bus import EventBus
+from runnel.notify.feed_reader import FeedBroadcaster
+from runnel.notify.waiter import Completion, ListenForEnd
 from runnel.ports import Backend
-from runnel.ports.clock import Clock, Ids
+from runnel.ports.clock import Clock, IdGenerator
 from runnel.ports.store import LeaseRecord, TaskQueue
 from runnel.settings import SettingsError
 from runnel.settings.model import Settings
-from runnel.settings.variables import without_password
+from runnel.settings.variables import hide_password
 
 if TYPE_CHECKING:
     from runnel.backends.redis.backend import RedisBackend
-    from runnel.backends.redis_postgres.backend import ArchivedBackend
+    from runnel.backends.redis_postgres.backend import RedisPostgresBackend
     from runnel.backends.sqlite.backend import SqliteBackend
 
 
 # Where the servers are, put together from the settings; and what of that must not be shown.
 
 LOCALHOST = "localhost"
-UNNAMED = (
+REDIS_UNNAMED = (
     "REDIS_URL: expected the URL of a Redis server (or REDIS_HOST and the like), got nothing; "
     "with RUNNEL_ENV=prod it is never guessed"
 )
 
 
-def redis_address(settings: Settings) -> str:
+def build_redis_url(settings: Settings) -> str:
     """The URL, with the password; `REDIS_URL` wins over host and port.
 
     Raises SettingsError when none is set and the environment is one in which nobody guesses.
@@ -49,29 +49,29 @@ def redis_address(settings: Settings) -> str:
         return settings.redis_url
     host = settings.redis_host
     if host is None and settings.environment == "prod":
-        raise SettingsError([UNNAMED])
-    credentials = _credentials(settings.redis_username, settings.redis_password)
-    return f"redis://{credentials}{_host(host)}:{settings.redis_port}/{settings.redis_db}"
+        raise SettingsError([REDIS_UNNAMED])
+    credentials = _format_credentials(settings.redis_username, settings.redis_password)
+    return f"redis://{credentials}{_format_host(host)}:{settings.redis_port}/{settings.redis_db}"
 
 
-def redis_shown(settings: Settings) -> str:
-    return without_password(redis_address(settings))
+def build_redis_display_url(settings: Settings) -> str:
+    return hide_password(build_redis_url(settings))
 
 
-def postgres_address(settings: Settings) -> str:
+def build_postgres_url(settings: Settings) -> str:
     """The URL, with the password; `POSTGRES_URL` wins over host and port."""
     if settings.postgres_url is not None:
         return settings.postgres_url
-    credentials = _credentials(settings.postgres_user, settings.postgres_password)
-    place = f"{_host(settings.postgres_host)}:{settings.postgres_port}"
+    credentials = _format_credentials(settings.postgres_user, settings.postgres_password)
+    place = f"{_format_host(settings.postgres_host)}:{settings.postgres_port}"
     return f"postgresql://{credentials}{place}/{quote(settings.postgres_db, safe='')}"
 
 
-def postgres_shown(settings: Settings) -> str:
-    return without_password(postgres_address(settings))
+def build_postgres_display_url(settings: Settings) -> str:
+    return hide_password(build_postgres_url(settings))
 
 
-def secrets_of(settings: Settings) -> list[str]:
+def list_connection_secrets(settings: Settings) -> list[str]:
     """Everything that must never be printed, as it is written and as it is meant."""
     found = [settings.redis_password, settings.postgres_password]
     urls = (settings.redis_url, settings.postgres_url)
@@ -80,14 +80,14 @@ def secrets_of(settings: Settings) -> list[str]:
     return [*given, *map(unquote, given)]
 
 
-def _credentials(user: str | None, password: str | None) -> str:
+def _format_credentials(user: str | None, password: str | None) -> str:
     if not user and not password:
         return ""
     secret = "" if password is None else f":{quote(password, safe='')}"
     return f"{quote(user or '', safe='')}{secret}@"
 
 
-def _host(host: str | None) -> str:
+def _format_host(host: str | None) -> str:
     """An IPv6 address needs brackets in a URL."""
     name = host or LOCALHOST
     return f"[{name}]" if ":" in name else name
@@ -103,7 +103,7 @@ ARCHIVE_UNNAMED = (
 )
 
 
-async def open_backend(settings: Settings, clock: Clock, ids: Ids) -> Backend:
+async def open_backend(settings: Settings, clock: Clock, ids: IdGenerator) -> Backend:
     """What a caller needs."""
     if not settings.has_redis:
         return await open_sqlite(settings, clock, ids)
@@ -112,7 +112,7 @@ async def open_backend(settings: Settings, clock: Clock, ids: Ids) -> Backend:
     return await open_unarchived(settings, clock, ids)
 
 
-async def open_unarchived(settings: Settings, clock: Clock, ids: Ids) -> "RedisBackend":
+async def open_unarchived(settings: Settings, clock: Clock, ids: IdGenerator) -> "RedisBackend":
     """Redis alone; raises SettingsError for one that PostgreSQL belongs to."""
     backend = await open_redis(settings, clock, ids)
     if backend.layout.is_journaled:
@@ -121,7 +121,7 @@ async def open_unarchived(settings: Settings, clock: Clock, ids: Ids) -> "RedisB
     return backend
 
 
-async def open_sqlite(settings: Settings, clock: Clock, ids: Ids) -> "SqliteBackend":
+async def open_sqlite(settings: Settings, clock: Clock, ids: IdGenerator) -> "SqliteBackend":
     from runnel.backends.sqlite.backend import SqliteBackend
 
     return await SqliteBackend.open(
@@ -129,21 +129,21 @@ async def open_sqlite(settings: Settings, clock: Clock, ids: Ids) -> "SqliteBack
     )
 
 
-async def open_redis(settings: Settings, clock: Clock, ids: Ids) -> "RedisBackend":
+async def open_redis(settings: Settings, clock: Clock, ids: IdGenerator) -> "RedisBackend":
     """All that a worker needs, with or without an archive.
 
     Raises NoServerError when it can't be used, MissingExtraError without its package.
     """
-    with _named("Redis", redis_shown(settings), REDIS_REMEDY):
+    with _name_server_in_errors("Redis", build_redis_display_url(settings), REDIS_REMEDY):
         from runnel.backends.redis.backend import RedisBackend
 
         return await RedisBackend.open(
-            redis_address(settings),
+            build_redis_url(settings),
             clock=clock,
             ids=ids,
             partitions=settings.partitions,
             prefix=settings.redis_prefix,
-            call_s=settings.redis_timeout_s,
+            call_timeout_s=settings.redis_timeout_s,
             calls_max=settings.redis_connections_max,
             block_s=settings.redis_block_s,
             letters_max=settings.letters_max,
@@ -151,61 +151,67 @@ async def open_redis(settings: Settings, clock: Clock, ids: Ids) -> "RedisBacken
 
 
 async def open_archived(
-    settings: Settings, clock: Clock, ids: Ids, *, takes_archive: bool = False
-) -> "ArchivedBackend":
+    settings: Settings, clock: Clock, ids: IdGenerator, *, takes_archive: bool = False
+) -> "RedisPostgresBackend":
     """Redis with PostgreSQL; raises as `open_redis`, and InputError for two that do not match.
 
     With `takes_archive` the archive belongs to this Redis from now on, and to no other.
     """
     # First, because what goes wrong below is then PostgreSQL's.
-    await _reach_redis(settings, clock, ids)
-    with _named("PostgreSQL", postgres_shown(settings), POSTGRES_REMEDY):
-        from runnel.backends.redis_postgres.backend import ArchivedBackend
+    await _ping_redis(settings, clock, ids)
+    with _name_server_in_errors(
+        "PostgreSQL", build_postgres_display_url(settings), POSTGRES_REMEDY
+    ):
+        from runnel.backends.redis_postgres.backend import RedisPostgresBackend
 
-        return await ArchivedBackend.open(
-            redis_address(settings),
-            postgres_address(settings),
+        return await RedisPostgresBackend.open(
+            build_redis_url(settings),
+            build_postgres_url(settings),
             clock=clock,
             ids=ids,
             partitions=settings.partitions,
             prefix=settings.redis_prefix,
-            host=host_name(),
+            host=get_host_name(),
             takes_archive=takes_archive,
             schema=settings.postgres_schema,
-            call_s=settings.redis_timeout_s,
+            call_timeout_s=settings.redis_timeout_s,
             calls_max=settings.redis_connections_max,
             block_s=settings.redis_block_s,
             letters_max=settings.letters_max,
             journal_entries_max=settings.journal_entries_max,
-            archive_call_s=settings.postgres_timeout_s,
+            archive_call_timeout_s=settings.postgres_timeout_s,
             archive_connections_max=settings.postgres_connections_max,
         )
 
 
-async def _reach_redis(settings: Settings, clock: Clock, ids: Ids) -> None:
-    with _named("Redis", redis_shown(settings), REDIS_REMEDY):
-        from runnel.backends.redis.health import Health
+async def _ping_redis(settings: Settings, clock: Clock, ids: IdGenerator) -> None:
+    with _name_server_in_errors("Redis", build_redis_display_url(settings), REDIS_REMEDY):
+        from runnel.backends.redis.health import RedisHealth
 
-        health = Health(redis_address(settings), clock, ids, call_s=settings.redis_timeout_s)
+        health = RedisHealth(
+            build_redis_url(settings), clock, ids, call_timeout_s=settings.redis_timeout_s
+        )
         try:
             await health.ping()
         finally:
             await health.close()
 
 
-def server_failure(settings: Settings, error: StoreError) -> StoreError:
+def explain_store_error(settings: Settings, error: StoreError) -> StoreError:
     """With the address and what to do, when a server failed that the settings name."""
     kind, _, reason = str(error).partition(": ")
     if type(error) is not StoreError or kind not in _EXTRAS:
         return error
     is_redis = kind == "Redis"
-    address = redis_shown(settings) if is_redis else postgres_shown(settings)
+    address = (
+        build_redis_display_url(settings) if is_redis else build_postgres_display_url(settings)
+    )
     remedy = REDIS_REMEDY if is_redis else POSTGRES_REMEDY
     return NoServerError(kind, address, reason=reason, remedy=remedy)
 
 
 @contextmanager
-def _named(kind: str, address: str, remedy: str) -> Iterator[None]:
+def _name_server_in_errors(kind: str, address: str, remedy: str) -> Iterator[None]:
     """Errors while a server is opened name it; a package that is missing names its extra."""
     try:
         yield
@@ -242,20 +248,20 @@ class NoDataError(InputError):
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class Look:
+class StoreSession:
     """`hub` tells the client how executions end, if somebody tells the hub: see `Remote`.
 
     `has_workers`: tasks are run by workers in processes of their own.
     """
 
-    client: Client
+    client: StoreClient
     backend: Backend
     clock: Clock
-    hub: Hub
-    newsroom: Newsroom
+    event_bus: EventBus
+    feed_broadcaster: FeedBroadcaster
     has_workers: bool
 
-    async def owner_of(self, execution_id: ExecutionId) -> LeaseRecord | None:
+    async def find_owner(self, execution_id: ExecutionId) -> LeaseRecord | None:
         """None when no living process has it."""
         store = self.backend.store
         return await store.observe(await store.route(execution_id))
@@ -279,72 +285,78 @@ def has_data(settings: Settings) -> bool:
 
 
 @asynccontextmanager
-async def looking(settings: Settings, *, is_made: bool = False) -> AsyncIterator[Look]:
-    """Raises NoDataError instead of making an empty data directory, unless it `is_made` then.
+async def open_store_session(
+    settings: Settings, *, creates_data_dir: bool = False
+) -> AsyncIterator[StoreSession]:
+    """Raises NoDataError instead of making an empty data directory, unless it `creates_data_dir`
+    then.
 
     Raises InputError as `has_data` does.
     """
-    if not has_data(settings) and not is_made:
+    if not has_data(settings) and not creates_data_dir:
         raise NoDataError(Path(settings.data_dir))
-    clock, ids = RealClock(), RealIds()
+    clock, ids = RealClock(), RandomIdGenerator()
     backend = await open_backend(settings, clock, ids)
     try:
-        yield look_at(backend, clock, ids, has_workers=settings.has_redis)
+        yield build_store_session(backend, clock, ids, has_workers=settings.has_redis)
     except StoreError as error:
-        raise server_failure(settings, error) from error
+        raise explain_store_error(settings, error) from error
     finally:
         await backend.close()
 
 
-class OpenClient(Protocol):
+class ClientFactory(Protocol):
     def __call__(
         self,
         backend: Backend,
         clock: Clock,
-        ids: Ids,
+        ids: IdGenerator,
         *,
-        ending_of: Callable[[str], Ending],
-        listen: Listen,
-    ) -> Client: ...
+        get_completion: Callable[[str], Completion],
+        listen: ListenForEnd,
+    ) -> StoreClient: ...
 
 
-def look_at(
+def build_store_session(
     backend: Backend,
     clock: Clock,
-    ids: Ids,
+    ids: IdGenerator,
     *,
     has_workers: bool = False,
-    open_client: OpenClient = Client,
-) -> Look:
+    client_factory: ClientFactory = StoreClient,
+) -> StoreSession:
     """The backend stays the caller's to close."""
-    hub = Hub()
-    newsroom = Newsroom(backend.feed, clock, hub)
-    listen = partial(_listen, newsroom, hub)
-    client = open_client(backend, clock, ids, ending_of=hub.ending, listen=listen)
-    return Look(
+    hub = EventBus()
+    newsroom = FeedBroadcaster(backend.feed, clock, hub)
+    listen = partial(_listen_for_end, newsroom, hub)
+    client = client_factory(backend, clock, ids, get_completion=hub.get_completion, listen=listen)
+    return StoreSession(
         client=client,
         backend=backend,
         clock=clock,
-        hub=hub,
-        newsroom=newsroom,
+        event_bus=hub,
+        feed_broadcaster=newsroom,
         has_workers=has_workers,
     )
 
 
-def _listen(
-    newsroom: Newsroom, hub: Hub, execution_id: ExecutionId, news: asyncio.Event
+def _listen_for_end(
+    feed_broadcaster: FeedBroadcaster,
+    event_bus: EventBus,
+    execution_id: ExecutionId,
+    wakeup: asyncio.Event,
 ) -> AbstractAsyncContextManager[object]:
     """Who tells the hub of everything tells how an execution ended last: it must not be outrun."""
-    if hub.on_awaited is not None:
+    if event_bus.on_awaited is not None:
         return nullcontext()
-    return newsroom.listen_for_end(execution_id, news)
+    return feed_broadcaster.listen_for_end(execution_id, wakeup)
 
 
 @asynccontextmanager
-async def looking_at_tasks(settings: Settings) -> AsyncIterator[tuple[TaskQueue, Clock]]:
+async def open_task_queue(settings: Settings) -> AsyncIterator[tuple[TaskQueue, Clock]]:
     """Of a server: its archive is not needed for that, and may be down."""
     clock = RealClock()
-    backend = await open_redis(settings, clock, RealIds())
+    backend = await open_redis(settings, clock, RandomIdGenerator())
     try:
         yield backend.tasks, clock
     finally:

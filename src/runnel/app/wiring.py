@@ -5,51 +5,59 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from runnel import __version__
-from runnel.app.engine import Engine, World
-from runnel.app.process_signals import engine_name, host_name, role_name
+from runnel.app.engine import ClockAndIds, Engine
+from runnel.app.process_signals import build_engine_name, build_role_name, get_host_name
 from runnel.app.roles import OrchestratorRole, Service, WorkerRole
-from runnel.app.secrets import secrets_of_worker
+from runnel.app.secrets import load_worker_secrets
 from runnel.app.stores import open_sqlite
 from runnel.authoring.registry import HandlerRegistry
 from runnel.backends.memory import MemoryBackend
-from runnel.client.store_client import Client
+from runnel.client.store_client import StoreClient
 from runnel.core.states import ExecutionState
-from runnel.core.workflow import Policy, RateLimit
-from runnel.engine.clock import RealClock, RealIds
-from runnel.engine.orchestrator import Parts
+from runnel.core.workflow import EnginePolicy, RateLimit
+from runnel.engine.clock import RandomIdGenerator, RealClock
+from runnel.engine.orchestrator import OrchestratorDependencies
 from runnel.engine.orchestrator.orchestrator import Orchestrator
-from runnel.engine.orchestrator.partition_share import sharing_orchestrator
+from runnel.engine.orchestrator.partition_share import make_sharing_orchestrator
 from runnel.engine.services.archiver import Archiver
 from runnel.engine.services.reaper import Reaper
 from runnel.engine.services.retention import RetentionService
-from runnel.engine.services.unserved_queues import Unserved
+from runnel.engine.services.unserved_queues import UnservedQueueService
 from runnel.engine.services.watchdog import Watchdog
 from runnel.engine.worker.worker import Worker
-from runnel.handlers import builtin_registry
-from runnel.handlers.permissions import ALL, Addresses, Functions, Means, Programs
-from runnel.notify.waiter import Ending
+from runnel.handlers import create_builtin_registry
+from runnel.handlers.permissions import (
+    ALLOW_ALL,
+    AddressPermissions,
+    FunctionPermissions,
+    HandlerEnvironment,
+    ProgramPermissions,
+)
+from runnel.notify.waiter import Completion
 from runnel.ports import Backend
 from runnel.ports.archive import Retention
 from runnel.ports.clock import Clock
 from runnel.ports.telemetry import Telemetry
-from runnel.ports.workers import WorkerAbout
+from runnel.ports.workers import WorkerInfo
 from runnel.settings.model import Settings
-from runnel.triggers.schedule_store import Schedules
+from runnel.triggers.schedule_store import ScheduleStore
 from runnel.triggers.scheduler import Scheduler
 
 if TYPE_CHECKING:
-    from runnel.backends.redis_postgres.backend import ArchivedBackend
+    from runnel.backends.redis_postgres.backend import RedisPostgresBackend
 
 
 # The built-in handlers, with what the settings allow them to do in this place.
 
 
-def local_handlers(settings: Settings, clock: Clock) -> HandlerRegistry:
+def build_local_handlers(settings: Settings, clock: Clock) -> HandlerRegistry:
     """For documents of the user who runs this process: everything, unless the settings say less."""
-    return builtin_registry(_means(settings, clock, otherwise=(ALL,)))
+    return create_builtin_registry(
+        _build_handler_environment(settings, clock, default=(ALLOW_ALL,))
+    )
 
 
-def server_handlers(
+def build_server_handlers(
     settings: Settings,
     clock: Clock,
     *,
@@ -63,24 +71,28 @@ def server_handlers(
     and the tasks that it has, also those that it has imported. `own_modules` are patterns of what
     is allowed where the settings say nothing.
     """
-    means = _means(settings, clock, otherwise=())
+    means = _build_handler_environment(settings, clock, default=())
     if settings.allowed_functions is None:
         means = means.with_functions(own_modules)
-    return builtin_registry(means if app_module is None else means.with_app(app_module, app_tasks))
+    return create_builtin_registry(
+        means if app_module is None else means.with_app(app_module, app_tasks)
+    )
 
 
-def local_functions(settings: Settings) -> Functions:
-    """Those that `local_handlers` lets a document call."""
+def build_local_functions(settings: Settings) -> FunctionPermissions:
+    """Those that `build_local_handlers` lets a document call."""
     named = settings.allowed_functions
-    return Functions() if named is None else Functions(named)
+    return FunctionPermissions() if named is None else FunctionPermissions(named)
 
 
-def _means(settings: Settings, clock: Clock, *, otherwise: tuple[str, ...]) -> Means:
+def _build_handler_environment(
+    settings: Settings, clock: Clock, *, default: tuple[str, ...]
+) -> HandlerEnvironment:
     functions, programs = settings.allowed_functions, settings.allowed_programs
-    return Means(
-        functions=Functions(otherwise if functions is None else functions),
-        programs=Programs(otherwise if programs is None else programs),
-        addresses=Addresses(settings.allowed_addresses),
+    return HandlerEnvironment(
+        functions=FunctionPermissions(default if functions is None else functions),
+        programs=ProgramPermissions(default if programs is None else programs),
+        addresses=AddressPermissions(settings.allowed_addresses),
         llm_url=settings.llm_url,
         llm_api_key=settings.llm_api_key,
         clock=clock,
@@ -100,14 +112,14 @@ async def build_engine(
     rate_limits: Mapping[str, RateLimit] | None = None,
 ) -> Engine:
     """An engine on the data dir of the settings; SQLite, durable."""
-    world = World(RealClock(), RealIds())
+    world = ClockAndIds(RealClock(), RandomIdGenerator())
     return Engine(
         await open_sqlite(settings, world.clock, world.ids),
-        handlers or local_handlers(settings, world.clock),
+        handlers or build_local_handlers(settings, world.clock),
         world,
         settings,
         rate_limits=rate_limits,
-        name=engine_name(world.ids.nonce()),
+        name=build_engine_name(world.ids.nonce()),
         claim_ahead=CLAIM_AHEAD,
     )
 
@@ -122,10 +134,10 @@ def build_memory_engine(
     rate_limits: Mapping[str, RateLimit] | None = None,
 ) -> Engine:
     """Nothing is kept when the process ends: for tests."""
-    world = World(RealClock(), RealIds())
+    world = ClockAndIds(RealClock(), RandomIdGenerator())
     return Engine(
         MemoryBackend(world.clock, world.ids),
-        handlers or local_handlers(settings, world.clock),
+        handlers or build_local_handlers(settings, world.clock),
         world,
         settings,
         rate_limits=rate_limits,
@@ -139,10 +151,10 @@ def build_memory_engine(
 def build_orchestrator(
     settings: Settings,
     backend: Backend,
-    world: World,
+    clock_and_ids: ClockAndIds,
     telemetry: Telemetry,
     *,
-    archived: "ArchivedBackend | None" = None,
+    archived: "RedisPostgresBackend | None" = None,
     retention: Retention | None = None,
 ) -> OrchestratorRole:
     """Decides for partitions of a server that it shares with other processes.
@@ -150,37 +162,49 @@ def build_orchestrator(
     `archived` is the backend again, if it has an archive to be kept up to date; `retention` is
     what deletes there what has ended long ago, None if nothing is to be deleted.
     """
-    name = role_name("orchestrator", world.ids.nonce())
-    parts = Parts(
+    name = build_role_name("orchestrator", clock_and_ids.ids.nonce())
+    parts = OrchestratorDependencies(
         store=backend.store,
         archive=backend.archive,
         blobs=backend.blobs,
-        clock=world.clock,
-        ids=world.ids,
+        clock=clock_and_ids.clock,
+        ids=clock_and_ids.ids,
         telemetry=telemetry,
-        policy=Policy(losses_max=settings.losses_max, keeps_exhausted=settings.keeps_exhausted),
+        policy=EnginePolicy(
+            losses_max=settings.losses_max, keeps_exhausted_tasks=settings.keeps_exhausted
+        ),
         cached_executions_max=settings.cached_executions_max,
         idle_s_max=settings.redis_block_s,
     )
-    orchestrator = sharing_orchestrator(parts, name=name, lease_s=settings.lease_s)
+    orchestrator = make_sharing_orchestrator(parts, name=name, lease_s=settings.lease_s)
     services = [
-        *_services(settings, backend, parts, orchestrator),
-        build_scheduler(backend, world, telemetry),
-        *([] if archived is None else _archiving(settings, archived, parts, orchestrator)),
-        *([] if retention is None else [_keeping(settings, retention, parts)]),
+        *_build_services(settings, backend, parts, orchestrator),
+        build_scheduler(backend, clock_and_ids, telemetry),
+        *(
+            []
+            if archived is None
+            else _build_archive_services(settings, archived, parts, orchestrator)
+        ),
+        *([] if retention is None else [_build_retention_service(settings, retention, parts)]),
     ]
     return OrchestratorRole(name, orchestrator, services)
 
 
 def build_scheduler(
-    backend: Backend, world: World, telemetry: Telemetry, client: Client | None = None
+    backend: Backend,
+    clock_and_ids: ClockAndIds,
+    telemetry: Telemetry,
+    client: StoreClient | None = None,
 ) -> Scheduler:
     """Fires schedules; an embedded engine gives its own client, so that it runs what they start."""
     return Scheduler(
-        Schedules(backend, world.clock, world.ids),
-        client or Client(backend, world.clock, world.ids, ending_of=lambda _id: Ending()),
+        ScheduleStore(backend, clock_and_ids.clock, clock_and_ids.ids),
+        client
+        or StoreClient(
+            backend, clock_and_ids.clock, clock_and_ids.ids, get_completion=lambda _id: Completion()
+        ),
         backend.archive,
-        world.clock,
+        clock_and_ids.clock,
         telemetry,
     )
 
@@ -188,44 +212,47 @@ def build_scheduler(
 def build_worker(
     settings: Settings,
     backend: Backend,
-    world: World,
+    clock_and_ids: ClockAndIds,
     telemetry: Telemetry,
     *,
     handlers: HandlerRegistry,
     queues: Sequence[str] | None = None,
 ) -> WorkerRole:
     """Runs tasks of a server: of all queues, or of those that are named."""
-    name = role_name("worker", world.ids.nonce())
+    name = build_role_name("worker", clock_and_ids.ids.nonce())
     worker = Worker(
         backend.tasks,
         backend.blobs,
         handlers,
-        world.clock,
+        clock_and_ids.clock,
         telemetry,
         name=name,
         concurrency=settings.worker_concurrency,
         queues=queues,
-        about=WorkerAbout(
-            host=host_name(),
+        about=WorkerInfo(
+            host=get_host_name(),
             pid=os.getpid(),
             handlers=tuple(handlers.names()),
             version=__version__,
         ),
-        secrets=secrets_of_worker(settings),
+        secrets=load_worker_secrets(settings),
         beat_s=settings.heartbeat_interval_s,
         shutdown_s=settings.shutdown_timeout_s,
     )
     return WorkerRole(name, worker)
 
 
-def _services(
-    settings: Settings, backend: Backend, parts: Parts, orchestrator: Orchestrator
+def _build_services(
+    settings: Settings,
+    backend: Backend,
+    parts: OrchestratorDependencies,
+    orchestrator: Orchestrator,
 ) -> Sequence[Service]:
     """Everything that an orchestrator's process does besides deciding."""
     around = (backend.store, backend.tasks, parts.clock, parts.telemetry)
     return [
         Reaper(*around, dead_after_s=settings.heartbeat_timeout_s),
-        Unserved(*around, unserved_s=settings.unserved_s),
+        UnservedQueueService(*around, unserved_s=settings.unserved_s),
         Watchdog(
             parts,
             orchestrator,
@@ -236,8 +263,11 @@ def _services(
     ]
 
 
-def _archiving(
-    settings: Settings, backend: "ArchivedBackend", parts: Parts, orchestrator: Orchestrator
+def _build_archive_services(
+    settings: Settings,
+    backend: "RedisPostgresBackend",
+    parts: OrchestratorDependencies,
+    orchestrator: Orchestrator,
 ) -> Sequence[Service]:
     """What it does besides where PostgreSQL keeps what Redis may forget."""
     return [
@@ -254,6 +284,8 @@ def _archiving(
     ]
 
 
-def _keeping(settings: Settings, retention: Retention, parts: Parts) -> Service:
+def _build_retention_service(
+    settings: Settings, retention: Retention, parts: OrchestratorDependencies
+) -> Service:
     days = {ExecutionState(state): kept for state, kept in settings.retention_days.items()}
     return RetentionService(retention, parts.clock, parts.telemetry, days=days)

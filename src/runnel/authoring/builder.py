@@ -16,15 +16,15 @@ from typing import Any, Self, TypeAlias, TypedDict, TypeVar, Unpack
 
 import msgspec
 
-from runnel.authoring.calls import Mode, is_async, mode_of
+from runnel.authoring.calls import Mode, is_async, resolve_mode
 from runnel.authoring.context import StepContext
-from runnel.authoring.documents import with_inferred
-from runnel.authoring.documents.fields import without_defaults
+from runnel.authoring.documents import add_inferred_dependencies
+from runnel.authoring.documents.fields import drop_defaults
 from runnel.core.graph import Graph
 from runnel.core.ids import NodeId
 from runnel.core.validation import find_problems
 from runnel.core.values import Json
-from runnel.core.wording import shown
+from runnel.core.wording import describe_value
 from runnel.core.workflow import (
     TIMEOUT_S_DEFAULT,
     Cache,
@@ -57,7 +57,7 @@ class NodeFields(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlainNode:
+class HandlerNode:
     """As it was added; `depends_on` None leaves the dependencies to its templates."""
 
     id: str
@@ -67,7 +67,7 @@ class PlainNode:
     child: Workflow | None
     fields: Mapping[str, Any]
 
-    def node(self, retry: RetryPolicy) -> Node:
+    def to_node(self, retry: RetryPolicy) -> Node:
         fields = dict(self.fields)
         known = {str(member): member for member in RunWhen}
         if fields.get("run_when") in known:
@@ -81,7 +81,7 @@ class PlainNode:
             config=self.config,
             dependencies=tuple(map(NodeId, self.depends_on or ())),
             child=self.child,
-            **without_defaults(Node, {"retry": retry, **fields}),
+            **drop_defaults(Node, {"retry": retry, **fields}),
         )
 
 
@@ -109,7 +109,7 @@ class Step:
     @property
     def mode(self) -> Mode:
         """On the loop for async functions, in a thread for all others."""
-        return mode_of(self.fn, "auto")
+        return resolve_mode(self.fn, "auto")
 
     def retry_policy(self, default: RetryPolicy) -> RetryPolicy:
         policy = self.retry if isinstance(self.retry, RetryPolicy) else default
@@ -150,7 +150,7 @@ class WorkflowDAG:
         self.on_failure = on_failure
         self.timeout_seconds = timeout_seconds
         self._fields = fields
-        self._entries: list[Step | PlainNode] = []
+        self._entries: list[Step | HandlerNode] = []
 
     @property
     def steps(self) -> Mapping[str, Step]:
@@ -158,10 +158,10 @@ class WorkflowDAG:
         return MappingProxyType({step.id: step for step in self._steps})
 
     @property
-    def nodes(self) -> Mapping[str, PlainNode]:
+    def nodes(self) -> Mapping[str, HandlerNode]:
         """Those that name a handler, by id, in the order in which they were added."""
         return MappingProxyType(
-            {each.id: each for each in self._entries if isinstance(each, PlainNode)}
+            {each.id: each for each in self._entries if isinstance(each, HandlerNode)}
         )
 
     @property
@@ -193,7 +193,7 @@ class WorkflowDAG:
             Step(
                 id=id,
                 fn=fn,
-                depends_on=_ids(depends_on),
+                depends_on=_normalize_ids(depends_on),
                 condition=condition,
                 resource_tag=resource_tag,
                 max_retries=max_retries,
@@ -221,11 +221,11 @@ class WorkflowDAG:
         of the handler `workflow`. Nothing is checked here, as with `add_step`.
         """
         self._entries.append(
-            PlainNode(
+            HandlerNode(
                 id=id,
                 handler=handler,
                 config=dict(config or {}),
-                depends_on=None if depends_on is None else _ids(depends_on),
+                depends_on=None if depends_on is None else _normalize_ids(depends_on),
                 child=child.to_workflow() if isinstance(child, WorkflowDAG) else child,
                 fields=fields,
             )
@@ -245,18 +245,18 @@ class WorkflowDAG:
         workflow = Workflow(
             name=self.name,
             nodes=self._nodes(retry or RetryPolicy()),
-            on_failure=_member(OnFailure, self.on_failure),
+            on_failure=_parse_member(OnFailure, self.on_failure),
             timeout_seconds=self.timeout_seconds,
             **self._fields,
         )
         problems = list(self._problems(workflow))
         if problems:
-            raise InvalidWorkflowError(problems, source=f"workflow {shown(self.name)}")
+            raise InvalidWorkflowError(problems, source=f"workflow {describe_value(self.name)}")
         return workflow
 
     def _nodes(self, retry: RetryPolicy) -> tuple[Node, ...]:
         nodes = [
-            _node(each, retry) if isinstance(each, Step) else each.node(retry)
+            _build_node(each, retry) if isinstance(each, Step) else each.to_node(retry)
             for each in self._entries
         ]
         stated = {
@@ -264,56 +264,56 @@ class WorkflowDAG:
             for each in self._entries
             if isinstance(each, Step) or each.depends_on is not None
         }
-        return with_inferred(nodes, unless=frozenset(stated))
+        return add_inferred_dependencies(nodes, explicit_ids=frozenset(stated))
 
     def _problems(self, workflow: Workflow) -> Iterator[str]:
         if not self._entries:
             yield "it has no steps; add at least one with add_step"
             return
         for step in self._steps:
-            for problem in _code_problems(step):
-                yield f"node {shown(step.id)}: {problem}"
+            for problem in _find_code_problems(step):
+                yield f"node {describe_value(step.id)}: {problem}"
         yield from find_problems(workflow)
 
 
-def _ids(depends_on: Iterable[str] | None) -> tuple[str, ...]:
+def _normalize_ids(depends_on: Iterable[str] | None) -> tuple[str, ...]:
     """One id may be given as it is: its letters are never meant."""
     if depends_on is None:
         return ()
     return (depends_on,) if isinstance(depends_on, str) else tuple(depends_on)
 
 
-def _code_problems(step: Step) -> Iterator[str]:
+def _find_code_problems(step: Step) -> Iterator[str]:
     """What only Python can get wrong; the graph itself is judged by the core."""
     # Any: nothing has checked yet that the values are what their annotations say.
     fn: Any = step.fn
     condition: Any = step.condition
     retry: Any = step.retry
     if not callable(fn):
-        yield f"fn: expected a function that takes ctx, got {shown(fn)}"
+        yield f"fn: expected a function that takes ctx, got {describe_value(fn)}"
     if condition is not None and not callable(condition):
-        yield f"condition: expected a function that takes ctx, got {shown(condition)}"
+        yield f"condition: expected a function that takes ctx, got {describe_value(condition)}"
     elif condition is not None and is_async(condition):
         yield "condition: expected a plain function, got an async one; await in fn instead"
     if retry is not None and not isinstance(retry, RetryPolicy):
-        yield f"retry: expected a RetryPolicy, got {shown(retry)}"
-    for parent in _not_ids(step):
-        yield f"depends_on: expected the ids of steps, got {shown(parent)}"
+        yield f"retry: expected a RetryPolicy, got {describe_value(retry)}"
+    for parent in _find_non_ids(step):
+        yield f"depends_on: expected the ids of steps, got {describe_value(parent)}"
 
 
-def _not_ids(step: Step) -> list[Any]:
+def _find_non_ids(step: Step) -> list[Any]:
     parents: tuple[Any, ...] = step.depends_on
     return [parent for parent in parents if not isinstance(parent, str)]
 
 
-def _node(step: Step, retry: RetryPolicy) -> Node:
-    parents = () if _not_ids(step) else step.depends_on
+def _build_node(step: Step, retry: RetryPolicy) -> Node:
+    parents = () if _find_non_ids(step) else step.depends_on
     return Node(
         id=NodeId(step.id),
         handler=STEP_HANDLER,
         config={"mode": step.mode.value},
         dependencies=tuple(NodeId(parent) for parent in parents),
-        run_when=_member(RunWhen, step.run_when),
+        run_when=_parse_member(RunWhen, step.run_when),
         retry=step.retry_policy(retry),
         timeout_seconds=step.timeout_seconds,
         resource_tag=step.resource_tag,
@@ -323,7 +323,7 @@ def _node(step: Step, retry: RetryPolicy) -> Node:
 E = TypeVar("E", RunWhen, OnFailure)
 
 
-def _member(kind: type[E], name: str) -> E:
+def _parse_member(kind: type[E], name: str) -> E:
     """The text itself when it names no member: validation then says what there is."""
     known = {str(member): member for member in kind}
     return known.get(name, name)  # type: ignore[arg-type]  # refused before anybody relies on it

@@ -36,7 +36,7 @@ class ContextPlace(StrEnum):
     NAMED = "named"
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
+class FunctionCall(msgspec.Struct, frozen=True, kw_only=True):
     """`knows_secrets` tells that the function uses secrets of the worker that the config does not
     name: its result is searched for them too.
     """
@@ -64,14 +64,16 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         return result
 
 
-def mode_of(function: AnyFunction, wanted: str) -> Mode:
+def resolve_mode(function: AnyFunction, requested: str) -> Mode:
     """`auto` means the loop for async functions and a thread for all others."""
-    if wanted == AUTO:
+    if requested == AUTO:
         return Mode.LOOP if is_async(function) else Mode.THREAD
     try:
-        return Mode(wanted)
+        return Mode(requested)
     except ValueError:
-        raise InputError(f"expected mode to be one of {', '.join(MODES)}, got '{wanted}'") from None
+        raise InputError(
+            f"expected mode to be one of {', '.join(MODES)}, got '{requested}'"
+        ) from None
 
 
 def is_async(function: AnyFunction) -> bool:
@@ -83,7 +85,7 @@ def is_async(function: AnyFunction) -> bool:
     )
 
 
-def name_of(function: AnyFunction) -> str:
+def get_import_name(function: AnyFunction) -> str:
     """`module:qualname`, the name under which another process finds the same function.
 
     Raises InputError for what has no such name: a lambda, a nested function, a bound object.

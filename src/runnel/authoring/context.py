@@ -8,14 +8,14 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
-from runnel.core.effects import Task
+from runnel.core.effects import TaskMessage
 from runnel.core.ids import NO_ITEM
-from runnel.core.values import LOG_LINES_MAX, Json, LogLine
+from runnel.core.values import LOG_LINES_MAX, Json, TaskLogLine
 from runnel.errors import TaskCancelledError
 
 LOGGER_PREFIX = "runnel.handler."
 # Of a line until its task is reported, when secrets are taken out of it, and then it is cut.
-HELD_CHARS_MAX = 10_000
+PENDING_LOG_CHARS_MAX = 10_000
 
 
 class Measurement(msgspec.Struct, frozen=True):
@@ -27,7 +27,7 @@ class Measurement(msgspec.Struct, frozen=True):
     labels: dict[str, str]
 
 
-Emit: TypeAlias = Callable[[Task, Measurement], None]
+EmitMeasurement: TypeAlias = Callable[[TaskMessage, Measurement], None]
 
 
 class TaskValues(Protocol):
@@ -39,12 +39,12 @@ class TaskValues(Protocol):
     def execution_input(self) -> Json: ...
 
 
-class Metrics:
+class TaskMetrics:
     """Measurements of user code, passed on to whatever telemetry the worker has."""
 
     __slots__ = ("_emit", "_task")
 
-    def __init__(self, task: Task, emit: Emit) -> None:
+    def __init__(self, task: TaskMessage, emit: EmitMeasurement) -> None:
         self._task = task
         self._emit = emit
 
@@ -78,14 +78,14 @@ class Context:
         "soft_timeout",
     )
 
-    def __init__(self, task: Task, values: TaskValues, emit: Emit) -> None:
+    def __init__(self, task: TaskMessage, values: TaskValues, emit: EmitMeasurement) -> None:
         self._task = task
         self._values = values
         self._emit = emit
         self._is_cancelled = False
         self._cancelled_event: asyncio.Event | None = None
         self._logger: TaskLogger | None = None
-        self._lines: deque[LogLine] | None = None
+        self._lines: deque[TaskLogLine] | None = None
         self.soft_timeout = False
 
     @property
@@ -132,17 +132,17 @@ class Context:
     @property
     def logger(self) -> "TaskLogger":
         if self._logger is None:
-            self._logger = self._logger_of(LOGGER_PREFIX + self._task.handler)
+            self._logger = self._build_logger(LOGGER_PREFIX + self._task.handler)
         return self._logger
 
     @property
-    def lines(self) -> Sequence[LogLine]:
+    def log_lines(self) -> Sequence[TaskLogLine]:
         """The last that were logged, from INFO on, whether the process shows them or not."""
         return () if self._lines is None else tuple(self._lines)
 
     @property
-    def metrics(self) -> Metrics:
-        return Metrics(self._task, self._emit)
+    def metrics(self) -> TaskMetrics:
+        return TaskMetrics(self._task, self._emit)
 
     @property
     def cancelled(self) -> bool:
@@ -167,7 +167,7 @@ class Context:
 
     def relay_log(self, logger: str, level: int, message: str) -> None:
         """Logs what code in another process has logged, with the ids of this task."""
-        self._logger_of(logger).log(level, "%s", message)
+        self._build_logger(logger).log(level, "%s", message)
 
     def cancel(self) -> None:
         """Called by the worker, on its event loop."""
@@ -175,7 +175,7 @@ class Context:
         if self._cancelled_event is not None:
             self._cancelled_event.set()
 
-    def _logger_of(self, name: str) -> "TaskLogger":
+    def _build_logger(self, name: str) -> "TaskLogger":
         if self._lines is None:
             self._lines = deque(maxlen=LOG_LINES_MAX)
         return TaskLogger(logging.getLogger(name), self._ids(), self._lines)
@@ -193,7 +193,7 @@ class TaskLogger(logging.LoggerAdapter[logging.Logger]):
     """Adds the ids of the task to each record, next to what the caller gives as `extra`."""
 
     def __init__(
-        self, logger: logging.Logger, ids: Mapping[str, object], lines: deque[LogLine]
+        self, logger: logging.Logger, ids: Mapping[str, object], lines: deque[TaskLogLine]
     ) -> None:
         super().__init__(logger, ids)
         self._lines = lines
@@ -203,7 +203,7 @@ class TaskLogger(logging.LoggerAdapter[logging.Logger]):
         kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1
         super().log(level, msg, *args, **kwargs)
         if level >= logging.INFO:
-            self._lines.append(_line(self.logger.name, level, msg, args))
+            self._lines.append(_build_log_line(self.logger.name, level, msg, args))
 
     def process(
         self, msg: Any, kwargs: MutableMapping[str, Any]
@@ -212,22 +212,22 @@ class TaskLogger(logging.LoggerAdapter[logging.Logger]):
         return msg, kwargs
 
 
-def _line(name: str, level: int, msg: object, args: tuple[object, ...]) -> LogLine:
+def _build_log_line(name: str, level: int, msg: object, args: tuple[object, ...]) -> TaskLogLine:
     record = logging.LogRecord(name, level, "", 0, msg, args, None)
     try:
         text = record.getMessage()
     except Exception as error:  # noqa: BLE001  # the user's text does not fit its values
         text = f"{msg!s} ({type(error).__name__}: {error})"
     # The mark says that half a secret may stand before it.
-    held = text if len(text) <= HELD_CHARS_MAX else text[:HELD_CHARS_MAX] + "…"
-    return LogLine(record.created, record.levelname.lower(), held)
+    held = text if len(text) <= PENDING_LOG_CHARS_MAX else text[:PENDING_LOG_CHARS_MAX] + "…"
+    return TaskLogLine(record.created, record.levelname.lower(), held)
 
 
 # What `fn(ctx)` and `condition(ctx)` of a WorkflowDAG get: the context, and earlier outputs.
 
 STEP_OUTPUTS = "step_outputs"
 
-Parents = Mapping[str, tuple[str, ...]]
+ParentIds = Mapping[str, tuple[str, ...]]
 """The ids of the parents of each step."""
 
 
@@ -257,19 +257,19 @@ class StepOutputs(Mapping[str, Any]):
 
     __slots__ = ("_ancestors", "_outputs", "_parents", "_step_id")
 
-    def __init__(self, step_id: str, parents: Parents, outputs: Mapping[str, Any]) -> None:
+    def __init__(self, step_id: str, parents: ParentIds, outputs: Mapping[str, Any]) -> None:
         self._step_id = step_id
         self._parents = parents
         self._outputs = outputs
         self._ancestors: dict[str, None] | None = None
 
     def __getitem__(self, step_id: str) -> Any:
-        if step_id in self._parents[self._step_id] or step_id in self._above():
+        if step_id in self._parents[self._step_id] or step_id in self._find_ancestors():
             return self._outputs[step_id]
         raise KeyError(step_id)
 
     def __iter__(self) -> Iterator[str]:
-        return (step_id for step_id in self._above() if step_id in self._outputs)
+        return (step_id for step_id in self._find_ancestors() if step_id in self._outputs)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -277,7 +277,7 @@ class StepOutputs(Mapping[str, Any]):
     def __repr__(self) -> str:
         return f"<outputs of {', '.join(self) or 'no steps'}>"
 
-    def _above(self) -> dict[str, None]:
+    def _find_ancestors(self) -> dict[str, None]:
         """Found when it is asked for: most steps read their parents only, in graphs of any size."""
         if self._ancestors is None:
             found: dict[str, None] = {}

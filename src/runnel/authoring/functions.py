@@ -12,7 +12,7 @@ from runnel.errors import InputError
 # Modules by the name under which another process imports them, `__main__` among them.
 
 
-def main_name() -> str | None:
+def get_main_module_name() -> str | None:
     """`flow` for `python flow.py`, `app.flow` for `python -m app.flow`; None without a file."""
     main = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
@@ -22,20 +22,20 @@ def main_name() -> str | None:
     return path.stem if path.suffix == ".py" and path.stem.isidentifier() else None
 
 
-def loaded_module(name: str) -> ModuleType | None:
+def get_loaded_module(name: str) -> ModuleType | None:
     """What `import name` means here, if it has been imported: `__main__` by its other name too.
 
     So a script's functions are not imported a second time, next to those that it has.
     """
     found = sys.modules.get(name)
-    if found is None and name == main_name():
+    if found is None and name == get_main_module_name():
         return sys.modules.get("__main__")
     return found
 
 
-def import_folder(name: str) -> Path | None:
+def find_import_folder(name: str) -> Path | None:
     """Where another process has to look for a loaded module; None when it has no file."""
-    file = getattr(loaded_module(name), "__file__", None)
+    file = getattr(get_loaded_module(name), "__file__", None)
     if file is None:
         return None
     path = Path(file).resolve()
@@ -45,13 +45,13 @@ def import_folder(name: str) -> Path | None:
 
 # The name by which a worker in another process finds the function of a task.
 
-IN_SESSION = "__main__:"
+MAIN_MODULE_PREFIX = "__main__:"
 """How the names of functions begin that were typed into a session: no other process has them."""
-FUNCTION_OF = "__runnel_function__"
+TASK_FUNCTION_ATTRIBUTE = "__runnel_function__"
 """The attribute under which a task has its plain function."""
 
 
-def function_name(function: AnyFunction) -> str:
+def resolve_function_name(function: AnyFunction) -> str:
     """`module:qualname`; raises InputError for what no other process could find by it."""
     qualname = getattr(function, "__qualname__", None) or repr(function)
     shown = "a lambda" if "<lambda>" in qualname else f"'{qualname}'"
@@ -62,16 +62,16 @@ def function_name(function: AnyFunction) -> str:
         )
     module = function.__module__
     if module == "__main__":
-        module = main_name() or module
+        module = get_main_module_name() or module
     name = f"{module}:{qualname}"
-    _check_leads_back(name, function)
+    _check_name_finds_function(name, function)
     return name
 
 
-def _check_leads_back(name: str, function: AnyFunction) -> None:
+def _check_name_finds_function(name: str, function: AnyFunction) -> None:
     """Whoever looks for the name must find this function, and not another one."""
     module, _, qualname = name.partition(":")
-    found: object = loaded_module(module)
+    found: object = get_loaded_module(module)
     if found is None:
         return  # whoever imports it will be told
     for part in qualname.split("."):
@@ -81,7 +81,7 @@ def _check_leads_back(name: str, function: AnyFunction) -> None:
             f"workers would find nothing under the name '{name}'; keep the function where it was "
             "defined, under its own name"
         )
-    if getattr(found, FUNCTION_OF, found) is not function:
+    if getattr(found, TASK_FUNCTION_ATTRIBUTE, found) is not function:
         raise InputError(
             f"workers would find another function under the name '{name}'; give each task a name "
             "of its own, and make @task the outermost decorator"
@@ -94,14 +94,14 @@ class NotImportableError(InputError):
     code = "not_importable"
 
 
-def locate(name: str) -> AnyFunction:
+def import_function(name: str) -> AnyFunction:
     """Imports with the working directory on the path; raises NotImportableError in a sentence."""
     module, separator, qualname = name.partition(":")
     if not separator or not module or not qualname:
         raise NotImportableError(
             f"expected a function as 'module:name', got '{name}': for example 'reports.daily:build'"
         )
-    found: Any = _import(module, name)
+    found: Any = _import_module(module, name)
     parts = qualname.split(".")
     for number, part in enumerate(parts):
         if not hasattr(found, part):
@@ -109,15 +109,15 @@ def locate(name: str) -> AnyFunction:
             holder = f"{module}:{'.'.join(parts[:number])}" if number else module
             raise NotImportableError(f"can't find '{name}': '{holder}' has no '{part}'")
         found = getattr(found, part)
-    found = getattr(found, FUNCTION_OF, found)
+    found = getattr(found, TASK_FUNCTION_ATTRIBUTE, found)
     if not callable(found):
         raise NotImportableError(f"'{name}' is a {type(found).__name__}, expected a function")
     function: AnyFunction = found
     return function
 
 
-def _import(module: str, name: str) -> object:
-    loaded = loaded_module(module)
+def _import_module(module: str, name: str) -> object:
+    loaded = get_loaded_module(module)
     if loaded is not None:
         return loaded
     _put_working_directory_on_path()

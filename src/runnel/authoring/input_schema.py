@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from runnel.core.values import Json
-from runnel.core.wording import quoted
+from runnel.core.wording import quote_name
 from runnel.core.workflow import Workflow
 from runnel.errors import InputError, InvalidInputError
 
@@ -15,7 +15,7 @@ from runnel.errors import InputError, InvalidInputError
 # not have to import jsonschema, which takes longer than the rest of a cold start. Whatever is not
 # sure is left to jsonschema, which also finds the words for what is wrong.
 
-_KINDS: Mapping[str, Callable[[Json], bool]] = {
+_TYPE_CHECKS: Mapping[str, Callable[[Json], bool]] = {
     "null": lambda value: value is None,
     "boolean": lambda value: isinstance(value, bool),
     "string": lambda value: isinstance(value, str),
@@ -24,53 +24,55 @@ _KINDS: Mapping[str, Callable[[Json], bool]] = {
     "array": lambda value: isinstance(value, list),
     "object": lambda value: isinstance(value, dict),
 }
-_SAYS_NOTHING = frozenset({"default", "title", "description", "examples"})
+_ANNOTATION_KEYWORDS = frozenset({"default", "title", "description", "examples"})
 
 
-def surely_fits(schema: Json, value: Json) -> bool:
+def is_surely_valid(schema: Json, value: Json) -> bool:
     """False means "not sure", never "it does not fit"."""
     if schema is True:
         return True
     if not isinstance(schema, dict):
         return False
-    return all(_holds(keyword, schema, value) for keyword in schema)
+    return all(_is_keyword_satisfied(keyword, schema, value) for keyword in schema)
 
 
-def _holds(keyword: str, schema: dict[str, Json], value: Json) -> bool:
-    if keyword in _SAYS_NOTHING:
+def _is_keyword_satisfied(keyword: str, schema: dict[str, Json], value: Json) -> bool:
+    if keyword in _ANNOTATION_KEYWORDS:
         return True
     found = schema[keyword]
     match keyword:
         case "type":
-            return isinstance(found, str) and found in _KINDS and _KINDS[found](value)
+            return isinstance(found, str) and found in _TYPE_CHECKS and _TYPE_CHECKS[found](value)
         case "enum":
             return isinstance(value, str) and isinstance(found, list) and value in found
         case "anyOf":
-            return isinstance(found, list) and any(surely_fits(each, value) for each in found)
+            return isinstance(found, list) and any(is_surely_valid(each, value) for each in found)
         case "items":
-            return not isinstance(value, list) or all(surely_fits(found, each) for each in value)
+            return not isinstance(value, list) or all(
+                is_surely_valid(found, each) for each in value
+            )
         case "properties":
-            return _properties_fit(found, value)
+            return _are_properties_valid(found, value)
         case "required":
             return isinstance(value, dict) and all(name in value for name in found)
         case "additionalProperties":
-            return _others_fit(found, schema.get("properties", {}), value)
+            return _are_additional_properties_valid(found, schema.get("properties", {}), value)
         case _:
             return False
 
 
-def _properties_fit(properties: Json, value: Json) -> bool:
+def _are_properties_valid(properties: Json, value: Json) -> bool:
     if not isinstance(value, dict):
         return False
     return all(
-        surely_fits(schema, value[name]) for name, schema in properties.items() if name in value
+        is_surely_valid(schema, value[name]) for name, schema in properties.items() if name in value
     )
 
 
-def _others_fit(schema: Json, known: Mapping[str, Json], value: Json) -> bool:
+def _are_additional_properties_valid(schema: Json, known: Mapping[str, Json], value: Json) -> bool:
     if not isinstance(value, dict):
         return False
-    return all(surely_fits(schema, item) for name, item in value.items() if name not in known)
+    return all(is_surely_valid(schema, item) for name, item in value.items() if name not in known)
 
 
 # The way to JSON Schema: importing jsonschema takes about 150 ms, more than a whole cold start.
@@ -79,34 +81,34 @@ def _others_fit(schema: Json, known: Mapping[str, Json], value: Json) -> bool:
 # not plainly fit.
 
 
-def schema_problems(schema: dict[str, Json]) -> list[str]:
+def find_schema_problems(schema: dict[str, Json]) -> list[str]:
     """Why this is not a JSON Schema that can be used; empty when it is one."""
     from runnel.authoring import json_schema
 
-    return json_schema.schema_problems(schema)
+    return json_schema.find_schema_problems(schema)
 
 
-def value_problems(schema: dict[str, Json], value: Json, *, where: str) -> list[str]:
+def find_value_problems(schema: dict[str, Json], value: Json, *, where: str) -> list[str]:
     """What is wrong with a value, each with its path below `where`; empty when it fits."""
-    if surely_fits(schema, value):
+    if is_surely_valid(schema, value):
         return []
     from runnel.authoring import json_schema
 
-    return json_schema.value_problems(schema, value, where=where)
+    return json_schema.find_value_problems(schema, value, where=where)
 
 
 def check_input(workflow: Workflow, value: Json) -> None:
     """Raises InvalidInputError with every problem; a workflow without a schema takes anything."""
     if workflow.input is None:
         return
-    problems = value_problems(workflow.input, value, where="input")
+    problems = find_value_problems(workflow.input, value, where="input")
     if problems:
-        head = f"the input does not fit workflow {quoted(workflow.name)}"
-        raise InvalidInputError(_listed(head, problems))
+        head = f"the input does not fit workflow {quote_name(workflow.name)}"
+        raise InvalidInputError(_format_problems(head, problems))
 
 
 def parse_assignments(
-    words: Iterable[str], *, what: str = "the input", schema: dict[str, Json] | None = None
+    words: Iterable[str], *, subject: str = "the input", schema: dict[str, Json] | None = None
 ) -> dict[str, Json]:
     """`count=3 user.name=Ada tags:=["a"]` as one object; raises InputError with every problem.
 
@@ -119,14 +121,16 @@ def parse_assignments(
     for word in words:
         try:
             _assign(found, word, schema)
-        except _RefusedError as error:
-            problems.append(f"{quoted(word)}: {error}")
+        except _AssignmentError as error:
+            problems.append(f"{quote_name(word)}: {error}")
     if problems:
-        raise InputError(_listed(f"{what} can't be read", problems))
+        raise InputError(_format_problems(f"{subject} can't be read", problems))
     return found
 
 
-def as_meant(schema: dict[str, Json] | None, path: Sequence[str], readings: Sequence[Json]) -> Json:
+def choose_reading(
+    schema: dict[str, Json] | None, path: Sequence[str], readings: Sequence[Json]
+) -> Json:
     """The first of several readings of a text that the schema takes there; if none, the first."""
     wanted: Json = schema
     for name in path:
@@ -135,48 +139,48 @@ def as_meant(schema: dict[str, Json] | None, path: Sequence[str], readings: Sequ
     if schema is None or not isinstance(wanted, dict):
         return readings[0]
     wanted = {**wanted, "$defs": schema.get("$defs", {})}
-    fitting = (each for each in readings if not value_problems(wanted, each, where=""))
+    fitting = (each for each in readings if not find_value_problems(wanted, each, where=""))
     return next(fitting, readings[0])
 
 
-class _RefusedError(Exception):
+class _AssignmentError(Exception):
     """Why one assignment is wrong."""
 
 
 def _assign(found: dict[str, Json], word: str, schema: dict[str, Json] | None) -> None:
     name, equals, text = word.partition("=")
     if not equals:
-        raise _RefusedError("expected name=value")
+        raise _AssignmentError("expected name=value")
     must_be_json = name.endswith(":")
     path = name.removesuffix(":").strip().split(".")
     if not all(path):
-        raise _RefusedError("expected a name before '=', such as count=3 or user.name=Ada")
-    value = _value(text, must_be_json=must_be_json)
+        raise _AssignmentError("expected a name before '=', such as count=3 or user.name=Ada")
+    value = _parse_value(text, must_be_json=must_be_json)
     if not must_be_json and not isinstance(value, str):
-        value = as_meant(schema, path, [value, text])
-    _put(found, path, value)
+        value = choose_reading(schema, path, [value, text])
+    _insert_value(found, path, value)
 
 
-def _value(text: str, *, must_be_json: bool) -> Json:
+def _parse_value(text: str, *, must_be_json: bool) -> Json:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         if must_be_json:
-            raise _RefusedError(f"expected JSON after ':=': {error}") from error
+            raise _AssignmentError(f"expected JSON after ':=': {error}") from error
         return text
 
 
-def _put(found: dict[str, Json], path: list[str], value: Json) -> None:
+def _insert_value(found: dict[str, Json], path: list[str], value: Json) -> None:
     holder = found
     for depth, step in enumerate(path[:-1], start=1):
         holder = holder.setdefault(step, {})
         if not isinstance(holder, dict):
-            raise _RefusedError(f"{quoted('.'.join(path[:depth]))} has a value already")
+            raise _AssignmentError(f"{quote_name('.'.join(path[:depth]))} has a value already")
     if path[-1] in holder:
-        raise _RefusedError(f"{quoted('.'.join(path))} is given twice; keep one")
+        raise _AssignmentError(f"{quote_name('.'.join(path))} is given twice; keep one")
     holder[path[-1]] = value
 
 
-def _listed(head: str, problems: list[str]) -> str:
+def _format_problems(head: str, problems: list[str]) -> str:
     count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
     return f"{head}: {count}" + "".join(f"\n  - {problem}" for problem in problems)

@@ -17,33 +17,33 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
 from runnel.core.values import Json
-from runnel.core.wording import quoted, shown
+from runnel.core.wording import describe_value, quote_name
 
 MESSAGE_CHARS_MAX = 200
-_NO_SCHEMAS_BELOW = frozenset({"const", "default", "enum", "examples"})
+_NON_SCHEMA_KEYWORDS = frozenset({"const", "default", "enum", "examples"})
 _REGISTRY: Registry[Any] = jsonschema_specifications.REGISTRY
 
 
-def schema_problems(schema: dict[str, Json]) -> list[str]:
+def find_schema_problems(schema: dict[str, Json]) -> list[str]:
     dialect = schema.get("$schema")
-    if dialect is not None and not _is_known(dialect):
-        return [f"$schema: {shown(dialect)} is not known; leave it out for draft 2020-12"]
+    if dialect is not None and not _is_known_dialect(dialect):
+        return [f"$schema: {describe_value(dialect)} is not known; leave it out for draft 2020-12"]
     kind = validator_for(schema, default=Draft202012Validator)
     errors = kind(kind.META_SCHEMA, registry=_REGISTRY).iter_errors(schema)
-    problems = sorted(_sentence("", error) for error in errors)
-    return problems or [*_pattern_problems(schema), *_reference_problems(schema)]
+    problems = sorted(_format_error("", error) for error in errors)
+    return problems or [*_find_pattern_problems(schema), *_find_reference_problems(schema)]
 
 
-def value_problems(schema: dict[str, Json], value: Json, *, where: str) -> list[str]:
+def find_value_problems(schema: dict[str, Json], value: Json, *, where: str) -> list[str]:
     kind = validator_for(schema, default=Draft202012Validator)
     try:
         errors = list(kind(schema, registry=_REGISTRY).iter_errors(value))
     except RecursionError:
         return [f"{where}: the schema refers to itself without an end; mend the schema"]
-    return sorted(_sentence(where, error) for error in errors)
+    return sorted(_format_error(where, error) for error in errors)
 
 
-def _is_known(dialect: Json) -> bool:
+def _is_known_dialect(dialect: Json) -> bool:
     """One that is not known gives the default, whatever that is."""
     if not isinstance(dialect, str):
         return False
@@ -54,30 +54,30 @@ def _is_known(dialect: Json) -> bool:
     return len(kinds) == 1
 
 
-def _sentence(where: str, error: ValidationError) -> str:
+def _format_error(where: str, error: ValidationError) -> str:
     message = error.message
     if len(message) > MESSAGE_CHARS_MAX:
         message = message[: MESSAGE_CHARS_MAX - 1] + "…"
-    path = where + "".join(_step(step) for step in error.absolute_path)
+    path = where + "".join(_format_path_step(step) for step in error.absolute_path)
     return f"{path.removeprefix('.')}: {message}" if path else message
 
 
-def _step(step: str | int) -> str:
+def _format_path_step(step: str | int) -> str:
     if isinstance(step, str) and step.isidentifier():
         return f".{step}"
-    return f"[{step}]" if isinstance(step, int) else f"[{quoted(step)}]"
+    return f"[{step}]" if isinstance(step, int) else f"[{quote_name(step)}]"
 
 
-def _pattern_problems(schema: Json) -> Iterator[str]:
-    for part in _parts(schema):
+def _find_pattern_problems(schema: Json) -> Iterator[str]:
+    for part in _iterate_subschemas(schema):
         below = part.get("patternProperties")
         found = [part.get("pattern"), *(below if isinstance(below, dict) else ())]
         for pattern in found:
-            if isinstance(pattern, str) and (why := _pattern_problem(pattern)):
-                yield f"the pattern {quoted(pattern)} is not a regular expression: {why}"
+            if isinstance(pattern, str) and (why := _find_pattern_problem(pattern)):
+                yield f"the pattern {quote_name(pattern)} is not a regular expression: {why}"
 
 
-def _pattern_problem(pattern: str) -> str | None:
+def _find_pattern_problem(pattern: str) -> str | None:
     try:
         re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
@@ -85,10 +85,10 @@ def _pattern_problem(pattern: str) -> str | None:
     return None
 
 
-def _reference_problems(schema: dict[str, Json]) -> Iterator[str]:
+def _find_reference_problems(schema: dict[str, Json]) -> Iterator[str]:
     resource = Resource.from_contents(schema, default_specification=DRAFT202012)
     resolver = _REGISTRY.resolver_with_root(resource)
-    for part in _parts(schema):
+    for part in _iterate_subschemas(schema):
         reference = part.get("$ref")
         if not isinstance(reference, str) or "$id" in part:
             continue
@@ -96,22 +96,23 @@ def _reference_problems(schema: dict[str, Json]) -> Iterator[str]:
             resolver.lookup(reference)
         except (Unresolvable, ValueError):
             yield (
-                f"the $ref {quoted(reference)} leads nowhere; expected a part of this schema, such "
+                f"the $ref {quote_name(reference)} leads nowhere; expected a part of this schema, "
+                f"such "
                 "as '#/$defs/name'"
             )
 
 
-def _parts(schema: Json) -> Iterator[dict[str, Json]]:
+def _iterate_subschemas(schema: Json) -> Iterator[dict[str, Json]]:
     """Every object in a schema that may be a schema itself."""
     stack = [schema]
     while stack:
         part = stack.pop()
         if isinstance(part, dict):
             yield part
-            stack.extend(_below(part.items()))
+            stack.extend(_iterate_child_values(part.items()))
         elif isinstance(part, list):
             stack.extend(part)
 
 
-def _below(items: Iterable[tuple[str, Json]]) -> Iterator[Json]:
-    return (value for key, value in items if key not in _NO_SCHEMAS_BELOW)
+def _iterate_child_values(items: Iterable[tuple[str, Json]]) -> Iterator[Json]:
+    return (value for key, value in items if key not in _NON_SCHEMA_KEYWORDS)

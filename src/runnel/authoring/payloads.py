@@ -10,7 +10,7 @@ from math import isfinite
 import msgspec
 
 from runnel.core.values import Json
-from runnel.core.wording import did_you_mean, quoted, shown
+from runnel.core.wording import describe_value, quote_name, suggest_name
 from runnel.core.workflow import WAIT_FOR_SIGNAL, Workflow
 from runnel.errors import InputError, PayloadError
 
@@ -18,7 +18,7 @@ LABELS_MAX = 64
 LABEL_KEY_CHARS_MAX = 100
 LABEL_CHARS_MAX = 1_000
 # Runnel's own labels hold paths, and PATH_MAX is 4,096.
-RESERVED_LABELS = "runnel."
+RESERVED_LABEL_PREFIX = "runnel."
 RESERVED_LABEL_CHARS_MAX = 5_000
 REASON_CHARS_MAX = 2_000
 NAME_CHARS_MAX = 500
@@ -27,13 +27,13 @@ NAME_CHARS_MAX = 500
 def encode_payload(value: Json, *, where: str) -> bytes:
     """JSON bytes; raises PayloadError, which calls the value `where`."""
     try:
-        data = _encoder.encode(value)
+        data = _json_encoder.encode(value)
         # msgspec writes NaN as null: without a null there is none, and nothing more to look at.
         path = find_non_finite(value, where) if b"null" in data else None
     except RecursionError as error:
         raise PayloadError(f"{where}: it is nested too deeply, or holds itself") from error
     except UnicodeEncodeError as error:
-        raise PayloadError(f"{where}: {_NOT_TEXT}") from error
+        raise PayloadError(f"{where}: {_SURROGATE_PROBLEM}") from error
     except (TypeError, ValueError, OverflowError) as error:
         raise PayloadError(f"{where}: it is not JSON: {error}") from error
     if path is not None:
@@ -48,7 +48,7 @@ def find_non_finite(value: Json, where: str) -> str | None:
     """
     if not _may_hold_non_finite(value):
         return None
-    found = _numbers(msgspec.to_builtins(value), where)
+    found = _iterate_numbers(msgspec.to_builtins(value), where)
     return next((path for path, number in found if not isfinite(number)), None)
 
 
@@ -60,9 +60,9 @@ def check_labels(labels: Mapping[str, str]) -> dict[str, str]:
         raise PayloadError(f"labels: there are {len(labels)}, at most {LABELS_MAX} may be given")
     for key, value in labels.items():
         check_text(key, "the key of a label", chars_max=LABEL_KEY_CHARS_MAX)
-        is_reserved = key.startswith(RESERVED_LABELS)
+        is_reserved = key.startswith(RESERVED_LABEL_PREFIX)
         chars_max = RESERVED_LABEL_CHARS_MAX if is_reserved else LABEL_CHARS_MAX
-        check_text(value, f"label {quoted(key)}", chars_max=chars_max, chars_min=0)
+        check_text(value, f"label {quote_name(key)}", chars_max=chars_max, chars_min=0)
     return dict(labels)
 
 
@@ -74,32 +74,32 @@ def shorten_reason(reason: str) -> str:
     return reason[: REASON_CHARS_MAX - 1] + "…"
 
 
-def check_text(text: Json, what: str, *, chars_max: int, chars_min: int = 1) -> None:
-    _check_is_text(text, what)
+def check_text(text: Json, subject: str, *, chars_max: int, chars_min: int = 1) -> None:
+    _check_is_text(text, subject)
     if not chars_min <= len(text) <= chars_max:
         raise PayloadError(
-            f"{what}: expected {chars_min} to {chars_max:,} characters, got {len(text):,}"
+            f"{subject}: expected {chars_min} to {chars_max:,} characters, got {len(text):,}"
         )
 
 
-def _check_is_text(text: Json, what: str) -> None:
+def _check_is_text(text: Json, subject: str) -> None:
     """Strict, because what is not a text would be stored, and then not be readable."""
     if not isinstance(text, str):
-        raise PayloadError(f"{what}: expected a text, got {shown(text)}")
+        raise PayloadError(f"{subject}: expected a text, got {describe_value(text)}")
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise PayloadError(f"{what}: {_NOT_TEXT}") from error
+        raise PayloadError(f"{subject}: {_SURROGATE_PROBLEM}") from error
 
 
 def _may_hold_non_finite(value: Json) -> bool:
     try:
-        return _NON_FINITE.search(_binary.encode(value)) is not None
+        return _NON_FINITE_PATTERN.search(_msgpack_encoder.encode(value)) is not None
     except OverflowError:  # an integer beyond 64 bits, which JSON can hold
         return True
 
 
-def _numbers(value: Json, where: str) -> Iterator[tuple[str, float]]:
+def _iterate_numbers(value: Json, where: str) -> Iterator[tuple[str, float]]:
     stack = [(where, value)]
     while stack:
         path, found = stack.pop()
@@ -113,11 +113,11 @@ def _numbers(value: Json, where: str) -> Iterator[tuple[str, float]]:
             stack.extend(reversed(below))
 
 
-_NOT_TEXT = "half of a surrogate pair is not a character; remove it"
-_encoder = msgspec.json.Encoder()
-_binary = msgspec.msgpack.Encoder()
+_SURROGATE_PROBLEM = "half of a surrogate pair is not a character; remove it"
+_json_encoder = msgspec.json.Encoder()
+_msgpack_encoder = msgspec.msgpack.Encoder()
 # A double in MessagePack whose exponent is all ones; may also be a text that looks like it.
-_NON_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
+_NON_FINITE_PATTERN = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
 
 
 # Whether anything in a workflow could ever wait for a signal of this name.
@@ -133,5 +133,5 @@ def check_signal_name(workflow: Workflow, name: str) -> None:
         return
     if not names:
         raise InputError(f"workflow '{workflow.name}' has no node that waits for a signal")
-    hint = did_you_mean(name, names) or f"; they wait for: {', '.join(names)}"
+    hint = suggest_name(name, names) or f"; they wait for: {', '.join(names)}"
     raise InputError(f"no node of workflow '{workflow.name}' waits for a signal '{name}'{hint}")

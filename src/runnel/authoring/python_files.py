@@ -6,14 +6,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from runnel.authoring.decorators.source_location import raised_at
+from runnel.authoring.decorators.source_location import locate_exception
 from runnel.authoring.decorators.workflow import TracedWorkflow
-from runnel.core.wording import name_hint
+from runnel.core.wording import suggest_or_list_names
 from runnel.errors import InvalidWorkflowError, RunnelError
 
 # Which file, and which workflow in it, `flow.py` and `flow.py:name` name; nothing is imported.
 
-SUFFIX = ".py"
+PYTHON_SUFFIX = ".py"
 
 
 class PythonFile(NamedTuple):
@@ -25,12 +25,12 @@ class PythonFile(NamedTuple):
     module: str
 
 
-def python_file(text: str) -> PythonFile | None:
+def parse_python_path(text: str) -> PythonFile | None:
     """None for a path that is of another kind of file."""
     file, separator, name = text.rpartition(":")
-    if not separator or not file.endswith(SUFFIX):
+    if not separator or not file.endswith(PYTHON_SUFFIX):
         file, name = text, ""
-    if not file.endswith(SUFFIX):
+    if not file.endswith(PYTHON_SUFFIX):
         return None
     path = Path(file)
     parts, folder = [path.stem], path.resolve().parent
@@ -49,25 +49,29 @@ def _is_package(folder: Path) -> bool:
 
 def load_workflow(file: PythonFile) -> TracedWorkflow[..., Any]:
     """Imports the file; raises InvalidWorkflowError in one sentence."""
-    module = _imported(file)
+    module = _import_module(file)
     found = {name: each for name, each in vars(module).items() if isinstance(each, TracedWorkflow)}
     if file.name is not None:
         if file.name not in found:
-            raise _refused(file, f"there is no workflow '{file.name}' in it{_others(found)}")
+            raise _build_error(
+                file, f"there is no workflow '{file.name}' in it{_format_known_workflows(found)}"
+            )
         return found[file.name]
     own = {id(each): each for each in found.values() if each.function.__module__ == file.module}
     if len(own) == 1:
         return next(iter(own.values()))
     if own:
         names = ", ".join(f"{file.path}:{each.label}" for each in own.values())
-        raise _refused(file, f"there are {len(own)} workflows in it; name one: {names}")
-    raise _refused(file, "there is no workflow in it; expected a function with @workflow above it")
+        raise _build_error(file, f"there are {len(own)} workflows in it; name one: {names}")
+    raise _build_error(
+        file, "there is no workflow in it; expected a function with @workflow above it"
+    )
 
 
-def _imported(file: PythonFile) -> ModuleType:
+def _import_module(file: PythonFile) -> ModuleType:
     _check_readable(file)
     if not all(part.isidentifier() for part in file.module.split(".")):
-        raise _refused(
+        raise _build_error(
             file,
             f"workers import it by its name, and '{file.module}' can't be one; rename it with "
             "letters, digits and _",
@@ -80,20 +84,21 @@ def _imported(file: PythonFile) -> ModuleType:
         raise
     except SyntaxError as error:
         where = f" (line {error.lineno})" if error.lineno else ""
-        raise _refused(file, f"it is not Python: {error.msg}{where}") from error
+        raise _build_error(file, f"it is not Python: {error.msg}{where}") from error
     except SystemExit as error:
-        raise _refused(
+        raise _build_error(
             file,
-            f"importing it ends the program{_where(error)}; put what only a script does below "
+            f"importing it ends the program{_format_location(error)}; put what only a script does "
+            f"below "
             'if __name__ == "__main__":',
         ) from error
     except Exception as error:
-        raise _refused(
-            file, f"importing it raised {type(error).__name__}: {error}{_where(error)}"
+        raise _build_error(
+            file, f"importing it raised {type(error).__name__}: {error}{_format_location(error)}"
         ) from error
     other = Path(getattr(module, "__file__", None) or "")
     if other.resolve() != file.path.resolve():
-        raise _refused(
+        raise _build_error(
             file,
             f"the name '{file.module}' is that of another module, {str(other) or 'of Python'}; "
             "rename the file",
@@ -105,22 +110,26 @@ def _check_readable(file: PythonFile) -> None:
     try:
         file.path.open("rb").close()
     except FileNotFoundError:
-        raise _refused(file, "there is no such file; check the path") from None
+        raise _build_error(file, "there is no such file; check the path") from None
     except IsADirectoryError:
-        raise _refused(file, "it is a directory; name the file in it") from None
+        raise _build_error(file, "it is a directory; name the file in it") from None
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
-        raise _refused(file, f"it can't be read: {why}") from error
+        raise _build_error(file, f"it can't be read: {why}") from error
 
 
-def _where(error: BaseException) -> str:
-    spot = raised_at(error.__traceback__)
+def _format_location(error: BaseException) -> str:
+    spot = locate_exception(error.__traceback__)
     return f" ({Path(spot.file).name}, line {spot.line})" if spot.line else ""
 
 
-def _others(found: dict[str, TracedWorkflow[..., Any]]) -> str:
-    return name_hint("", found) if found else "; expected a function with @workflow above it"
+def _format_known_workflows(workflows: dict[str, TracedWorkflow[..., Any]]) -> str:
+    return (
+        suggest_or_list_names("", workflows)
+        if workflows
+        else "; expected a function with @workflow above it"
+    )
 
 
-def _refused(file: PythonFile, problem: str) -> InvalidWorkflowError:
+def _build_error(file: PythonFile, problem: str) -> InvalidWorkflowError:
     return InvalidWorkflowError([problem], source=str(file.path))

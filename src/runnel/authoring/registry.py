@@ -8,30 +8,38 @@ from typing import TypeVar
 
 import msgspec
 
-from runnel.authoring.calls import AUTO, AnyFunction, Call, ContextPlace, Mode, mode_of, name_of
-from runnel.authoring.decorators.task import Callee, Task
-from runnel.authoring.functions import function_name
+from runnel.authoring.calls import (
+    AUTO,
+    AnyFunction,
+    ContextPlace,
+    FunctionCall,
+    Mode,
+    get_import_name,
+    resolve_mode,
+)
+from runnel.authoring.decorators.task import Task, TracedCallable
+from runnel.authoring.functions import resolve_function_name
 from runnel.core.values import Json
 from runnel.core.workflow import CORE_HANDLERS
 from runnel.errors import HandlerNotFoundError, InputError
 
 F = TypeVar("F", bound=AnyFunction)
-Plan = Callable[[Json], Call]
-Close = Callable[[], Awaitable[None]]
+CallPlanner = Callable[[Json], FunctionCall]
+CloseCallback = Callable[[], Awaitable[None]]
 
 
-class Handler(msgspec.Struct, frozen=True, kw_only=True):
+class RegisteredHandler(msgspec.Struct, frozen=True, kw_only=True):
     """`plan` turns a resolved config into the call to make; it raises InputError for a bad one."""
 
     name: str
-    plan: Plan
+    plan: CallPlanner
     source: str
 
 
 class HandlerRegistry:
     def __init__(self) -> None:
-        self._handlers: dict[str, Handler] = {}
-        self._closers: list[Close] = []
+        self._handlers: dict[str, RegisteredHandler] = {}
+        self._closers: list[CloseCallback] = []
 
     def handler(self, name: str, *, mode: str = AUTO) -> Callable[[F], F]:
         """`@registry.handler("resize")` above `def resize(config, ctx)`, sync or async."""
@@ -46,12 +54,12 @@ class HandlerRegistry:
         """`function(config, ctx)` runs for each task of this handler; see Mode for `mode`."""
         if not callable(function):
             raise InputError(f"handler '{name}': expected a function, got {function!r}")
-        chosen = mode_of(function, mode)
+        chosen = resolve_mode(function, mode)
         if chosen is Mode.PROCESS:
-            name_of(function)
-        self.register_plan(name, _plain(function, chosen), source=_source(function))
+            get_import_name(function)
+        self.register_plan(name, _make_planner(function, chosen), source=_format_source(function))
 
-    def register_plan(self, name: str, plan: Plan, *, source: str) -> None:
+    def register_plan(self, name: str, plan: CallPlanner, *, source: str) -> None:
         """For a handler whose function depends on its config, as that of `python` does."""
         if not name or name != name.strip():
             raise InputError(f"expected a handler's name to be a non-empty text, got {name!r}")
@@ -63,9 +71,9 @@ class HandlerRegistry:
                 f"a handler named '{name}' is registered already ({known.source}); "
                 "choose another name"
             )
-        self._handlers[name] = Handler(name=name, plan=plan, source=source)
+        self._handlers[name] = RegisteredHandler(name=name, plan=plan, source=source)
 
-    def on_close(self, close: Close) -> None:
+    def on_close(self, close: CloseCallback) -> None:
         """`close` is awaited when a worker ends, on its event loop: to give up connections.
 
         The registry may serve another worker after that, or another one meanwhile.
@@ -87,7 +95,7 @@ class HandlerRegistry:
                 self.register_plan(handler.name, handler.plan, source=handler.source)
         self._closers += [close for close in other._closers if close not in self._closers]  # noqa: SLF001
 
-    def get(self, name: str) -> Handler:
+    def get(self, name: str) -> RegisteredHandler:
         """Raises HandlerNotFoundError, which names those that there are."""
         try:
             return self._handlers[name]
@@ -101,14 +109,16 @@ class HandlerRegistry:
         return name in self._handlers
 
 
-def _plain(function: AnyFunction, mode: Mode) -> Plan:
-    def plan(config: Json) -> Call:
-        return Call(function=function, mode=mode, positional=(config,), place=ContextPlace.LAST)
+def _make_planner(function: AnyFunction, mode: Mode) -> CallPlanner:
+    def plan(config: Json) -> FunctionCall:
+        return FunctionCall(
+            function=function, mode=mode, positional=(config,), place=ContextPlace.LAST
+        )
 
     return plan
 
 
-def _source(function: AnyFunction) -> str:
+def _format_source(function: AnyFunction) -> str:
     module = getattr(function, "__module__", type(function).__module__)
     return f"{module}:{getattr(function, '__qualname__', type(function).__qualname__)}"
 
@@ -119,7 +129,7 @@ def _source(function: AnyFunction) -> str:
 # functions of tasks by their names. Importing the module shows at once that they can, and by
 # naming it the operator allows them.
 
-EXAMPLE = "'my_app:handlers' with 'handlers = HandlerRegistry()' in my_app.py"
+APP_EXAMPLE = "'my_app:handlers' with 'handlers = HandlerRegistry()' in my_app.py"
 
 
 class AppError(InputError):
@@ -135,30 +145,33 @@ def load_app(name: str) -> HandlerRegistry:
     """
     module_name, separator, attribute = name.partition(":")
     if not module_name or (separator and not attribute):
-        raise AppError(f"--app: expected MODULE or MODULE:NAME, got '{name}'; such as {EXAMPLE}")
-    module = _import(module_name)
+        raise AppError(
+            f"--app: expected MODULE or MODULE:NAME, got '{name}'; such as {APP_EXAMPLE}"
+        )
+    module = _import_module(module_name)
     if separator:
-        return _named(module, module_name, attribute)
+        return _find_registry(module, module_name, attribute)
     found = {id(each): each for each in vars(module).values() if isinstance(each, HandlerRegistry)}
-    if not found and any(isinstance(each, Callee) for each in vars(module).values()):
+    if not found and any(isinstance(each, TracedCallable) for each in vars(module).values()):
         return HandlerRegistry()
     if len(found) != 1:
         many = f"{len(found)}; name one" if found else "none; make one"
         raise AppError(
             f"--app: expected one HandlerRegistry in module '{module_name}', found {many}: "
-            f"{EXAMPLE} (functions of the handler 'python' need RUNNEL_ALLOW_PYTHON, and no --app)"
+            f"{APP_EXAMPLE} (functions of the handler 'python' need RUNNEL_ALLOW_PYTHON, and no "
+            f"--app)"
         )
     return next(iter(found.values()))
 
 
-def tasks_of_app(name: str) -> list[str]:
+def list_app_tasks(name: str) -> list[str]:
     """The names of the functions with `@task` that a module has, its own and those it imported."""
-    module = _import(name.partition(":")[0])
+    module = _import_module(name.partition(":")[0])
     tasks = [each for each in vars(module).values() if isinstance(each, Task)]
-    return sorted({function_name(each.function) for each in tasks})
+    return sorted({resolve_function_name(each.function) for each in tasks})
 
 
-def _import(module: str) -> object:
+def _import_module(module: str) -> object:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -178,16 +191,16 @@ def _import(module: str) -> object:
         ) from error
 
 
-def _named(module: object, module_name: str, attribute: str) -> HandlerRegistry:
+def _find_registry(module: object, module_name: str, attribute: str) -> HandlerRegistry:
     found = module
     for part in attribute.split("."):
         if not hasattr(found, part):
             raise AppError(
                 f"--app: module '{module_name}' has no '{attribute}'; expected a HandlerRegistry, "
-                f"such as {EXAMPLE}"
+                f"such as {APP_EXAMPLE}"
             )
         found = getattr(found, part)
-    if isinstance(found, Callee):
+    if isinstance(found, TracedCallable):
         return HandlerRegistry()
     if not isinstance(found, HandlerRegistry):
         raise AppError(

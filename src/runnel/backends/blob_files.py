@@ -57,18 +57,18 @@ class FileBlobs:
     async def delete(self, prefix: str) -> int:
         return await asyncio.to_thread(self._delete, prefix)
 
-    async def written_before(self, then: float) -> list[str]:
+    async def list_written_before(self, cutoff: float) -> list[str]:
         """The keys of blobs that were last put before then, in seconds since the epoch.
 
         What a process left of a blob that it did not finish by then is removed.
         """
-        return await asyncio.to_thread(self._written_before, then)
+        return await asyncio.to_thread(self._list_written_before, cutoff)
 
-    def _written_before(self, then: float) -> list[str]:
+    def _list_written_before(self, cutoff: float) -> list[str]:
         found: list[str] = []
         for path in self._folder.glob("*/*"):
             with suppress(FileNotFoundError):  # somebody else has deleted it
-                if path.stat().st_mtime >= then:
+                if path.stat().st_mtime >= cutoff:
                     continue
                 if path.suffix == ".blob":
                     with path.open("rb") as file:
@@ -78,14 +78,14 @@ class FileBlobs:
         return found
 
     def _put(self, key: str, data: bytes) -> None:
-        path = self._path(key)
+        path = self._build_path(key)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._write_aside(path, key.encode(), data)
+            self._write_atomically(path, key.encode(), data)
         except OSError as error:
             raise StoreError(f"the blob '{key}' could not be written to {path}: {error}") from error
 
-    def _write_aside(self, path: Path, key: bytes, data: bytes) -> None:
+    def _write_atomically(self, path: Path, key: bytes, data: bytes) -> None:
         with tempfile.NamedTemporaryFile(
             dir=path.parent, prefix=".", suffix=".new", delete=False
         ) as file:
@@ -112,7 +112,7 @@ class FileBlobs:
                 os.close(handle)
 
     def _get(self, key: str) -> bytes:
-        path = self._path(key)
+        path = self._build_path(key)
         try:
             with path.open("rb") as file:
                 _read_key(file)
@@ -124,7 +124,7 @@ class FileBlobs:
 
     def _delete(self, prefix: str) -> int:
         deleted = 0
-        for path in self._candidates(prefix):
+        for path in self._list_candidates(prefix):
             with path.open("rb") as file:
                 is_wanted = _read_key(file).startswith(prefix)
             if is_wanted:
@@ -132,19 +132,19 @@ class FileBlobs:
                 deleted += 1
         return deleted
 
-    def _candidates(self, prefix: str) -> list[Path]:
+    def _list_candidates(self, prefix: str) -> list[Path]:
         """Only a prefix with a slash names a group; any other may begin the name of every one."""
         if "/" not in prefix:
             return list(self._folder.glob("*/*.blob"))
-        group = _digest(prefix.partition("/")[0])
+        group = _compute_digest(prefix.partition("/")[0])
         return list((self._folder / group[:2]).glob(f"{group}-*.blob"))
 
-    def _path(self, key: str) -> Path:
-        group = _digest(key.partition("/")[0])
-        return self._folder / group[:2] / f"{group}-{_digest(key)}.blob"
+    def _build_path(self, key: str) -> Path:
+        group = _compute_digest(key.partition("/")[0])
+        return self._folder / group[:2] / f"{group}-{_compute_digest(key)}.blob"
 
 
-def _digest(text: str) -> str:
+def _compute_digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 

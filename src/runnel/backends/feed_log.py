@@ -15,71 +15,71 @@ from zlib import crc32
 from runnel.core.commands import LIMIT_PREFIX
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
-from runnel.ports.feed import Change, FeedPage, FeedPosition
+from runnel.ports.feed import ExecutionChange, FeedPage, FeedPosition
 from runnel.ports.store import Commit
 
 ENTRIES_MAX = 10_000
 # A full feed has 10 megabytes of ids, should all entries be full; the scripts in Lua say the same.
 ENTRY_CHANGES_MAX = 50
 # What a reader is given at once is made of so many at most.
-ENTRIES_AT_ONCE = 100
+PAGE_ENTRIES_MAX = 100
 # How an entry begins that tells of no change: whoever is before it has to look at everything.
-BREAK = "!"
+GAP_MARKER = "!"
 
 _SEPARATOR = "\n"  # in no id
-_INSIDE = "-"
-_LETTERS = {
+_NO_STATE_CODE = "-"
+_STATE_CODES = {
     ExecutionState.PENDING: "p",
     ExecutionState.RUNNING: "r",
     ExecutionState.COMPLETED: "c",
     ExecutionState.FAILED: "f",
     ExecutionState.CANCELLED: "x",
 }
-_PENDING = _LETTERS[ExecutionState.PENDING]
-_LIMIT = _INSIDE + LIMIT_PREFIX
-_STATES: dict[str, ExecutionState | None] = {
-    _INSIDE: None,
-    **{letter: state for state, letter in _LETTERS.items()},
+_PENDING_CODE = _STATE_CODES[ExecutionState.PENDING]
+_LIMIT_LINE_PREFIX = _NO_STATE_CODE + LIMIT_PREFIX
+_STATES_BY_CODE: dict[str, ExecutionState | None] = {
+    _NO_STATE_CODE: None,
+    **{letter: state for state, letter in _STATE_CODES.items()},
 }
-_POSITION = re.compile(r"([0-9]{1,18}(?:-[0-9]{1,18})?)\.([0-9]{1,9})\.([0-9a-f]{1,8})")
+_POSITION_PATTERN = re.compile(r"([0-9]{1,18}(?:-[0-9]{1,18})?)\.([0-9]{1,9})\.([0-9a-f]{1,8})")
 
 
-class Entry(NamedTuple):
-    name: str
+class FeedEntry(NamedTuple):
+    id: str
     text: str
 
 
-class Place(NamedTuple):
+class FeedOffset(NamedTuple):
     """A position, taken apart."""
 
-    name: str
-    told: int
+    entry_id: str
+    changes_read: int
     checksum: int
 
 
-def entries_of(commit: Commit) -> list[str]:
+def build_commit_entries(commit: Commit) -> list[str]:
     """What the commit itself changes; empty when that is nothing.
 
     On the way of every commit: 0.15 µs for each change.
     """
-    letters = dict.fromkeys([each.aggregate_id for each in commit.histories], _INSIDE)
+    letters = dict.fromkeys([each.aggregate_id for each in commit.histories], _NO_STATE_CODE)
     for header in commit.headers:
-        letters[header.execution_id] = _LETTERS[header.state]
+        letters[header.execution_id] = _STATE_CODES[header.state]
     lines = [letter + id_ for id_, letter in letters.items()]
-    entries = _joined(lines)
-    if any(_LIMIT in entry for entry in entries):
-        return _joined([line for line in lines if not line.startswith(_LIMIT)])
+    entries = _join_lines(lines)
+    if any(_LIMIT_LINE_PREFIX in entry for entry in entries):
+        return _join_lines([line for line in lines if not line.startswith(_LIMIT_LINE_PREFIX)])
     return entries
 
 
-def pending_entries(ids: Sequence[str]) -> list[str]:
+def build_pending_entries(ids: Sequence[str]) -> list[str]:
     """Of executions that were submitted, or are to be made as children."""
     if len(ids) == 1:
-        return [_PENDING + ids[0]]
-    return _joined([_PENDING + each for each in ids])
+        return [_PENDING_CODE + ids[0]]
+    return _join_lines([_PENDING_CODE + each for each in ids])
 
 
-def _joined(lines: list[str]) -> list[str]:
+def _join_lines(lines: list[str]) -> list[str]:
     if len(lines) <= ENTRY_CHANGES_MAX:
         return [_SEPARATOR.join(lines)] if lines else lines
     return [
@@ -88,64 +88,64 @@ def _joined(lines: list[str]) -> list[str]:
     ]
 
 
-def place_of(position: FeedPosition) -> Place | None:
+def parse_position(position: FeedPosition) -> FeedOffset | None:
     """None for a text that no feed has given out."""
-    found = _POSITION.fullmatch(position)
-    return None if found is None else Place(found[1], int(found[2]), int(found[3], 16))
+    found = _POSITION_PATTERN.fullmatch(position)
+    return None if found is None else FeedOffset(found[1], int(found[2]), int(found[3], 16))
 
 
-def end_of(entry: Entry) -> FeedPosition:
-    return _position(entry, len(_lines(entry.text)))
+def build_end_position(entry: FeedEntry) -> FeedPosition:
+    return _build_position(entry, len(_split_lines(entry.text)))
 
 
-def page_of(
-    after: FeedPosition, place: Place, entries: Sequence[Entry], limit: int
+def build_feed_page(
+    after: FeedPosition, offset: FeedOffset, entries: Sequence[FeedEntry], limit: int
 ) -> FeedPage | None:
     """Of the entries from that of the position on; None when there is a gap behind it."""
-    if not entries or not _is_known(place, entries[0]):
+    if not entries or not _is_same_entry(offset, entries[0]):
         return None
-    changes: list[Change] = []
-    told = place.told
+    changes: list[ExecutionChange] = []
+    told = offset.changes_read
     for entry in entries:
-        if entry.text.startswith(BREAK) and entry.name != place.name:
+        if entry.text.startswith(GAP_MARKER) and entry.id != offset.entry_id:
             if not changes:
                 return None
             break
-        changes += _changes(entry, told, limit - len(changes))
+        changes += _build_changes(entry, told, limit - len(changes))
         if len(changes) >= limit:
             break
         told = 0
     return FeedPage(changes=changes, position=changes[-1].position if changes else after)
 
 
-def _is_known(place: Place, entry: Entry) -> bool:
+def _is_same_entry(offset: FeedOffset, entry: FeedEntry) -> bool:
     return (
-        entry.name == place.name
-        and _checksum(entry) == place.checksum
-        and place.told <= len(_lines(entry.text))
+        entry.id == offset.entry_id
+        and _compute_checksum(entry) == offset.checksum
+        and offset.changes_read <= len(_split_lines(entry.text))
     )
 
 
-def _changes(entry: Entry, told: int, limit: int) -> list[Change]:
-    lines = _lines(entry.text)[told : told + limit]
-    checksum = f"{_checksum(entry):x}"
+def _build_changes(entry: FeedEntry, skip: int, limit: int) -> list[ExecutionChange]:
+    lines = _split_lines(entry.text)[skip : skip + limit]
+    checksum = f"{_compute_checksum(entry):x}"
     return [
-        Change(
+        ExecutionChange(
             ExecutionId(line[1:]),
-            _STATES[line[0]],
-            FeedPosition(f"{entry.name}.{number}.{checksum}"),
+            _STATES_BY_CODE[line[0]],
+            FeedPosition(f"{entry.id}.{number}.{checksum}"),
         )
-        for number, line in enumerate(lines, start=told + 1)
+        for number, line in enumerate(lines, start=skip + 1)
     ]
 
 
-def _lines(text: str) -> list[str]:
-    return [] if text.startswith(BREAK) else text.split(_SEPARATOR)
+def _split_lines(text: str) -> list[str]:
+    return [] if text.startswith(GAP_MARKER) else text.split(_SEPARATOR)
 
 
-def _position(entry: Entry, told: int) -> FeedPosition:
-    return FeedPosition(f"{entry.name}.{told}.{_checksum(entry):x}")
+def _build_position(entry: FeedEntry, changes_read: int) -> FeedPosition:
+    return FeedPosition(f"{entry.id}.{changes_read}.{_compute_checksum(entry):x}")
 
 
-def _checksum(entry: Entry) -> int:
+def _compute_checksum(entry: FeedEntry) -> int:
     return crc32(entry.text.encode())

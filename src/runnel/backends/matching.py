@@ -11,102 +11,109 @@ from msgspec import structs
 from runnel.core.commands import CreateExecution
 from runnel.core.effects import DeadLetter
 from runnel.core.states import ExecutionState
-from runnel.core.wording import printable
+from runnel.core.wording import escape_unprintable
 from runnel.errors import CommitTooLargeError, NotFoundError
 from runnel.ports.archive import (
-    LOOKED_MAX,
-    NEWEST,
+    NEWEST_POSITION,
+    SCANNED_EXECUTIONS_MAX,
+    DeadLetterFilter,
+    ExecutionCount,
     ExecutionFilter,
     HeaderPage,
-    LetterFilter,
-    Place,
-    StateCount,
-    cursor_at,
-    place_at,
+    PagePosition,
+    decode_cursor,
+    encode_cursor,
 )
-from runnel.ports.store import Commit, CommitLimits, Header
+from runnel.ports.store import Commit, CommitLimits, ExecutionHeader
 
-ReadHeaders = Callable[[Place, int], Awaitable[Sequence[Header]]]
+HeaderReader = Callable[[PagePosition, int], Awaitable[Sequence[ExecutionHeader]]]
 """The newest behind a place, at most so many; fewer only when there are no more."""
 
 
-def is_wanted(header: Header, wanted: ExecutionFilter) -> bool:
+def matches_filter(header: ExecutionHeader, criteria: ExecutionFilter) -> bool:
     """Whatever page it is on."""
     return (
-        (not wanted.states or header.state in wanted.states)
-        and wanted.workflow in (None, header.workflow)
-        and wanted.rerun_of in (None, header.rerun_of)
+        (not criteria.states or header.state in criteria.states)
+        and criteria.workflow in (None, header.workflow)
+        and criteria.rerun_of in (None, header.rerun_of)
         and (
-            header.parent_id == wanted.parent
-            if wanted.parent is not None
-            else wanted.with_children or header.parent_id is None
+            header.parent_id == criteria.parent
+            if criteria.parent is not None
+            else criteria.with_children or header.parent_id is None
         )
-        and wanted.created_from <= header.created_at < wanted.created_before
-        and all(header.labels.get(key) == value for key, value in wanted.labels.items())
-        and (not wanted.text or _mentions(header, wanted.text.casefold()))
+        and criteria.created_from <= header.created_at < criteria.created_before
+        and all(header.labels.get(key) == value for key, value in criteria.labels.items())
+        and (not criteria.text or _contains_text(header, criteria.text.casefold()))
     )
 
 
-def _mentions(header: Header, text: str) -> bool:
+def _contains_text(header: ExecutionHeader, text: str) -> bool:
     said = (header.execution_id, header.workflow, header.error or "", *header.labels.values())
     return any(text in each.casefold() for each in said)
 
 
-def is_searched(wanted: ExecutionFilter) -> bool:
+def is_unindexed(criteria: ExecutionFilter) -> bool:
     """Whether it asks for what no index of a database sorts by."""
-    return bool(wanted.labels or wanted.text)
+    return bool(criteria.labels or criteria.text)
 
 
-def states_of(wanted: ExecutionFilter) -> tuple[ExecutionState, ...]:
-    return tuple(dict.fromkeys(wanted.states)) or tuple(ExecutionState)
+def get_filter_states(criteria: ExecutionFilter) -> tuple[ExecutionState, ...]:
+    return tuple(dict.fromkeys(criteria.states)) or tuple(ExecutionState)
 
 
-def place_of(header: Header) -> Place:
+def get_page_position(header: ExecutionHeader) -> PagePosition:
     return header.created_at, header.execution_id
 
 
-def start_of(wanted: ExecutionFilter) -> Place:
+def find_page_start(criteria: ExecutionFilter) -> PagePosition:
     """What is wanted is behind this place; raises InputError for an `after` that is none."""
-    after = NEWEST if wanted.after is None else place_at(wanted.after)
-    return min(after, (wanted.created_before, ""))
+    after = NEWEST_POSITION if criteria.after is None else decode_cursor(criteria.after)
+    return min(after, (criteria.created_before, ""))
 
 
-def page_of(headers: Sequence[Header], wanted: ExecutionFilter) -> HeaderPage:
+def build_header_page(headers: Sequence[ExecutionHeader], criteria: ExecutionFilter) -> HeaderPage:
     """Of all that are wanted behind its start; one more than its limit says that there are more."""
-    if len(headers) <= wanted.limit:
+    if len(headers) <= criteria.limit:
         return HeaderPage(headers=headers)
-    page = headers[: wanted.limit]
-    return HeaderPage(headers=page, next=cursor_at(place_of(page[-1])))
+    page = headers[: criteria.limit]
+    return HeaderPage(headers=page, next=encode_cursor(get_page_position(page[-1])))
 
 
-async def look_through(
-    read: ReadHeaders, wanted: ExecutionFilter, *, chunk: int, looked_max: int = LOOKED_MAX
+async def scan_headers(
+    read: HeaderReader,
+    criteria: ExecutionFilter,
+    *,
+    chunk_size: int,
+    scanned_max: int = SCANNED_EXECUTIONS_MAX,
 ) -> HeaderPage:
-    """Reads `chunk` by `chunk` until the page is full, all is read, or enough was looked at."""
-    place = start_of(wanted)
-    found: list[Header] = []
+    """Reads `chunk_size` by `chunk_size` until the page is full, all is read, or enough was looked
+    at.
+    """
+    place = find_page_start(criteria)
+    found: list[ExecutionHeader] = []
     looked = 0
-    while looked < looked_max:
-        headers = await read(place, chunk)
-        found += [header for header in headers if is_wanted(header, wanted)]
-        is_over = len(headers) < chunk or headers[-1].created_at < wanted.created_from
-        if is_over or len(found) > wanted.limit:
-            return page_of(found, wanted)
+    while looked < scanned_max:
+        headers = await read(place, chunk_size)
+        found += [header for header in headers if matches_filter(header, criteria)]
+        is_over = len(headers) < chunk_size or headers[-1].created_at < criteria.created_from
+        if is_over or len(found) > criteria.limit:
+            return build_header_page(found, criteria)
         looked += len(headers)
-        place = place_of(headers[-1])
-    return HeaderPage(headers=found, next=cursor_at(place))
+        place = get_page_position(headers[-1])
+    return HeaderPage(headers=found, next=encode_cursor(place))
 
 
-async def count_through(
-    read: ReadHeaders, wanted: ExecutionFilter, *, chunk: int
-) -> Mapping[ExecutionState, StateCount]:
+async def count_by_scan(
+    read: HeaderReader, criteria: ExecutionFilter, *, chunk_size: int
+) -> Mapping[ExecutionState, ExecutionCount]:
     """Of the newest LOOKED_MAX: at least so many, if there are more."""
-    everything = structs.replace(wanted, after=None, limit=LOOKED_MAX)
-    page = await look_through(read, everything, chunk=chunk)
+    everything = structs.replace(criteria, after=None, limit=SCANNED_EXECUTIONS_MAX)
+    page = await scan_headers(read, everything, chunk_size=chunk_size)
     counts = Counter(header.state for header in page)
     is_least = page.next is not None
     return {
-        state: StateCount(number=counts[state], is_least=is_least) for state in states_of(wanted)
+        state: ExecutionCount(number=counts[state], is_least=is_least)
+        for state in get_filter_states(criteria)
     }
 
 
@@ -115,28 +122,32 @@ async def count_through(
 encode_letter = msgspec.json.Encoder().encode
 
 
-def is_wanted_letter(letter: DeadLetter, wanted: LetterFilter) -> bool:
+def matches_letter_filter(letter: DeadLetter, criteria: DeadLetterFilter) -> bool:
     """Whatever page it is on."""
     return (
-        wanted.queue in (None, letter.queue)
-        and wanted.workflow in (None, letter.workflow)
-        and letter.token.execution_id.startswith(wanted.execution)
-        and letter.rejected_at < wanted.before
+        criteria.queue in (None, letter.queue)
+        and criteria.workflow in (None, letter.workflow)
+        and letter.token.execution_id.startswith(criteria.execution)
+        and letter.rejected_at < criteria.before
     )
 
 
-def page_of_letters(letters: Iterable[DeadLetter], wanted: LetterFilter) -> list[DeadLetter]:
+def build_letter_page(
+    letters: Iterable[DeadLetter], criteria: DeadLetterFilter
+) -> list[DeadLetter]:
     found = [
-        (place_of_letter(letter), letter) for letter in letters if is_wanted_letter(letter, wanted)
+        (get_letter_position(letter), letter)
+        for letter in letters
+        if matches_letter_filter(letter, criteria)
     ]
-    if wanted.after is not None:
-        end = place_of_letter(wanted.after)
+    if criteria.after is not None:
+        end = get_letter_position(criteria.after)
         found = [each for each in found if each[0] < end]
     found.sort(key=lambda each: each[0], reverse=True)
-    return [letter for _, letter in found[: wanted.limit]]
+    return [letter for _, letter in found[: criteria.limit]]
 
 
-def place_of_letter(letter: DeadLetter) -> tuple[float, bytes]:
+def get_letter_position(letter: DeadLetter) -> tuple[float, bytes]:
     """Where it stands in a list, with the newest last."""
     return letter.rejected_at, encode_letter(letter)
 
@@ -144,26 +155,26 @@ def place_of_letter(letter: DeadLetter) -> tuple[float, bytes]:
 # What a store says to whoever begins an execution of a workflow that is gone by then.
 
 
-def no_longer_stored(command: CreateExecution) -> NotFoundError:
+def build_definition_deleted_error(command: CreateExecution) -> NotFoundError:
     return NotFoundError(
         f"version {command.version} of workflow",
-        printable(command.workflow),
+        escape_unprintable(command.workflow),
         hint="it was deleted in this very moment",
     )
 
 
 # SQL in files: statements by name, or one after the other.
 
-_STATEMENT = re.compile(r"^-- (\w+): [^\n]+\n(.+?);$", re.MULTILINE | re.DOTALL)
+_NAMED_STATEMENT = re.compile(r"^-- (\w+): [^\n]+\n(.+?);$", re.MULTILINE | re.DOTALL)
 
 
-def named_statements(path: Path) -> dict[str, str]:
+def load_named_statements(path: Path) -> dict[str, str]:
     """`-- name: purpose`, then one statement up to its `;` at the end of a line."""
     text = path.read_text(encoding="utf-8")
-    return {match[1]: match[2] for match in _STATEMENT.finditer(text)}
+    return {match[1]: match[2] for match in _NAMED_STATEMENT.finditer(text)}
 
 
-def plain_statements(path: Path) -> list[str]:
+def load_statements(path: Path) -> list[str]:
     bare = re.sub(r"^--[^\n]*\n", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return [statement for statement in bare.split(";") if statement.strip()]
 
@@ -171,7 +182,7 @@ def plain_statements(path: Path) -> list[str]:
 # The bounds of a commit: checked before anything is written.
 
 
-def check_bounds(commit: Commit, limits: CommitLimits) -> None:
+def check_commit_limits(commit: Commit, limits: CommitLimits) -> None:
     if commit.writes > limits.writes:
         raise CommitTooLargeError("writes", commit.writes, limits.writes)
     if commit.size_bytes > limits.size_bytes:

@@ -11,43 +11,49 @@ from pathlib import Path
 from statistics import median
 from typing import Literal, TypeAlias
 
-from runnel.app.engine import Engine, running
+from runnel.app.engine import Engine, run_engine
 from runnel.app.wiring import build_engine, build_memory_engine
 from runnel.bench.report import Measured, measure
-from runnel.bench.setup import Ends, Figures, check_completed, clean_environment, handlers
-from runnel.bench.workloads import Kind
-from runnel.client.store_client import Client
+from runnel.bench.setup import (
+    CompletionWaiter,
+    Figures,
+    check_completed,
+    clean_environment,
+    handlers,
+)
+from runnel.bench.workloads import BenchmarkWorkload
+from runnel.client.store_client import StoreClient
 from runnel.core.ids import ExecutionId
 from runnel.errors import ServerFailedError
-from runnel.handlers import builtin_registry
+from runnel.handlers import create_builtin_registry
 from runnel.ports.clock import Clock
 from runnel.settings.model import Settings
 
-Storing: TypeAlias = Literal["memory", "process", "power"]
+StorageMode: TypeAlias = Literal["memory", "process", "power"]
 """Nowhere; or in SQLite, safe against the death of the process, or of the machine."""
 
 
-class EmbeddedSite:
+class EmbeddedDeployment:
     def __init__(self, engine: Engine) -> None:
-        self.client: Client = engine.client
+        self.client: StoreClient = engine.client
         self.clock: Clock = engine.clock
 
     @asynccontextmanager
-    async def ends(self, *, rest_s: float = 0.0) -> AsyncIterator[Ends]:
-        yield WaitedEnds(self.client, self.clock)
+    async def watch_completions(self, *, pause_s: float = 0.0) -> AsyncIterator[CompletionWaiter]:
+        yield ClientCompletionWaiter(self.client, self.clock)
 
     def pids(self) -> Mapping[str, Sequence[int]]:
         return {"engine": [os.getpid()]}
 
 
-class WaitedEnds:
+class ClientCompletionWaiter:
     """By the client itself: in one process that is told, and needs no look."""
 
-    def __init__(self, client: Client, clock: Clock) -> None:
+    def __init__(self, client: StoreClient, clock: Clock) -> None:
         self._client = client
         self._clock = clock
 
-    async def ended(self, execution_id: ExecutionId) -> float:
+    async def wait_until_completed(self, execution_id: ExecutionId) -> float:
         header = await self._client.wait(execution_id)
         at = self._clock.monotonic()
         check_completed(execution_id, header.state)
@@ -55,36 +61,43 @@ class WaitedEnds:
 
 
 @asynccontextmanager
-async def embedded(storing: Storing, concurrency: int) -> AsyncIterator[EmbeddedSite]:
-    registry = builtin_registry()
+async def open_embedded_deployment(
+    storage_mode: StorageMode, concurrency: int
+) -> AsyncIterator[EmbeddedDeployment]:
+    registry = create_builtin_registry()
     registry.include(handlers)
     with tempfile.TemporaryDirectory(prefix="runnel-bench-") as folder:
         settings = Settings(
             data_dir=Path(folder),
             worker_concurrency=concurrency,
-            durability="power" if storing == "power" else "process",
+            durability="power" if storage_mode == "power" else "process",
         )
-        if storing == "memory":
+        if storage_mode == "memory":
             engine = build_memory_engine(settings, handlers=registry)
         else:
             engine = await build_engine(settings, handlers=registry)
-        async with running(engine):
-            yield EmbeddedSite(engine)
+        async with run_engine(engine):
+            yield EmbeddedDeployment(engine)
 
 
 # A workload on an engine in this process.
 
 
 async def measure_embedded(
-    kind: Kind, storing: Storing, *, concurrency: int, count: int, repetitions: int
+    workload: BenchmarkWorkload,
+    storage_mode: StorageMode,
+    *,
+    concurrency: int,
+    count: int,
+    repetitions: int,
 ) -> Measured:
-    async with embedded(storing, concurrency) as site:
-        return await measure(kind, site, count=count, repetitions=repetitions)
+    async with open_embedded_deployment(storage_mode, concurrency) as site:
+        return await measure(workload, site, count=count, repetitions=repetitions)
 
 
 # How long `runnel run` of three nodes takes, from the shell to its exit.
 
-THREE = {
+THREE_NODE_WORKFLOW = {
     "name": "three",
     "nodes": [
         {"id": "a", "handler": "input"},
@@ -94,16 +107,18 @@ THREE = {
 }
 
 
-async def cold_starts(clock: Clock, count: int) -> Figures:
+async def measure_cold_starts(clock: Clock, count: int) -> Figures:
     """In a new data directory each; nothing else is to run meanwhile."""
     with tempfile.TemporaryDirectory(prefix="runnel-bench-") as folder:
         file = Path(folder) / "three.json"
-        file.write_text(json.dumps(THREE), encoding="utf-8")
-        seconds = [await _start(clock, file, Path(folder) / str(n)) for n in range(count)]
+        file.write_text(json.dumps(THREE_NODE_WORKFLOW), encoding="utf-8")
+        seconds = [
+            await _measure_cold_start(clock, file, Path(folder) / str(n)) for n in range(count)
+        ]
     return {"cold_start_s": median(seconds), "cold_start_s_best": min(seconds)}
 
 
-async def _start(clock: Clock, file: Path, data_dir: Path) -> float:
+async def _measure_cold_start(clock: Clock, file: Path, data_dir: Path) -> float:
     started = clock.monotonic()
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "runnel", "run", str(file), "--json"),

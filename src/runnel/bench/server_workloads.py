@@ -5,20 +5,32 @@ from collections.abc import Sequence
 from functools import partial
 from statistics import median
 
-from runnel.backends.postgres.migrations import quoted
-from runnel.bench.report import Asked, Measured, measure, summarised
-from runnel.bench.servers import Layout, Servers, ServerSite, asking, on_servers, settle
-from runnel.bench.setup import REST_S, Figures, diamond, napping_diamond
-from runnel.bench.workloads import Kind
+from runnel.backends.postgres.migrations import quote_identifier
+from runnel.bench.report import BenchmarkRequest, Measured, measure, summarize_runs
+from runnel.bench.servers import (
+    BenchmarkServers,
+    DeploymentLayout,
+    ServerDeployment,
+    asking,
+    open_server_deployment,
+    settle,
+)
+from runnel.bench.setup import FEED_PAUSE_S, Figures, build_diamond, build_napping_diamond
+from runnel.bench.workloads import BenchmarkWorkload
 from runnel.core.ids import ExecutionId
 from runnel.errors import BrokenInvariantError
 from runnel.ports.clock import Clock
 
 
 async def measure_on_servers(
-    kind: Kind, servers: Servers, layout: Layout, *, count: int, repetitions: int
+    kind: BenchmarkWorkload,
+    servers: BenchmarkServers,
+    layout: DeploymentLayout,
+    *,
+    count: int,
+    repetitions: int,
 ) -> Measured:
-    async with on_servers(servers, layout) as site:
+    async with open_server_deployment(servers, layout) as site:
         return await measure(
             kind,
             site,
@@ -31,14 +43,14 @@ async def measure_on_servers(
 # What is not done by executions on one site: takeovers, and an archive that is down.
 
 
-async def measure_other(asked: Asked, servers: Servers) -> Measured:
+async def measure_other(asked: BenchmarkRequest, servers: BenchmarkServers) -> Measured:
     if asked.workload == "takeover":
         runs = [await takeovers(servers, asked.count) for _ in range(asked.repetitions)]
-        return summarised(runs)
-    layout = Layout(concurrency=asked.concurrency, workers=asked.workers)
-    async with on_servers(servers, layout) as site:
+        return summarize_runs(runs)
+    layout = DeploymentLayout(concurrency=asked.concurrency, workers=asked.workers)
+    async with open_server_deployment(servers, layout) as site:
         runs = [await archive_down(site, asked.count) for _ in range(asked.repetitions)]
-    return summarised(runs)
+    return summarize_runs(runs)
 
 
 # What a death costs: of workers in the middle of their tasks, and of an orchestrator.
@@ -48,10 +60,10 @@ TIMEOUT_S = 3.0
 PLACES = ("orchestrator-0", "orchestrator-1")
 
 
-async def takeovers(servers: Servers, count: int) -> Figures:
+async def takeovers(servers: BenchmarkServers, count: int) -> Figures:
     """From the kill -9 of one of two orchestrators until the other one owns every partition."""
-    layout = Layout(orchestrators=2, environ={"ORCHESTRATOR_LEASE_TIMEOUT": str(LEASE_S)})
-    async with on_servers(servers, layout) as site:
+    layout = DeploymentLayout(orchestrators=2, environ={"ORCHESTRATOR_LEASE_TIMEOUT": str(LEASE_S)})
+    async with open_server_deployment(servers, layout) as site:
         seconds = [await _take_over(site, number) for number in range(count)]
     return {
         "takeover_lease_s": LEASE_S,
@@ -60,32 +72,34 @@ async def takeovers(servers: Servers, count: int) -> Figures:
     }
 
 
-async def _take_over(site: ServerSite, number: int) -> float:
+async def _take_over(site: ServerDeployment, number: int) -> float:
     dead, alive = PLACES[number % 2], PLACES[1 - number % 2]
-    await site.until_owned([site.fleet.pid(place) for place in PLACES])
+    await site.wait_until_owned([site.fleet.pid(place) for place in PLACES])
     site.fleet.kill(dead)
     started = site.clock.monotonic()
-    await site.until_owned([site.fleet.pid(alive)])
+    await site.wait_until_owned([site.fleet.pid(alive)])
     seconds = site.clock.monotonic() - started
     site.fleet.start(dead)
     return seconds
 
 
-async def killed_workers(servers: Servers, count: int) -> Figures:
+async def killed_workers(servers: BenchmarkServers, count: int) -> Figures:
     """Two workers are killed with -9 once a tenth of these diamonds have ended, and started again.
 
     A node takes 50 ms, so that every slot has one when it is killed.
     """
-    layout = Layout(
+    layout = DeploymentLayout(
         workers=2,
         environ={
             "WORKER_HEARTBEAT_TIMEOUT": str(TIMEOUT_S),
             "WORKER_HEARTBEAT_INTERVAL": str(TIMEOUT_S / 4),
         },
     )
-    async with on_servers(servers, layout) as site, site.ends() as ends:
-        ids = await asyncio.gather(*[site.client.submit(napping_diamond()) for _ in range(count)])
-        waits = [ends.ended(each) for each in ids]
+    async with open_server_deployment(servers, layout) as site, site.watch_completions() as ends:
+        ids = await asyncio.gather(
+            *[site.client.submit(build_napping_diamond()) for _ in range(count)]
+        )
+        waits = [ends.wait_until_completed(each) for each in ids]
         ended: list[float] = []
         killed_at = 0.0
         for wait in asyncio.as_completed(waits):
@@ -108,13 +122,13 @@ CAUGHT_UP_WITHIN_S = 120.0
 NODES = 4
 
 
-async def backlog(site: ServerSite, count: int) -> Figures:
+async def backlog(site: ServerDeployment, count: int) -> Figures:
     """Without what submitting costs: the orchestrator is paused until all have been submitted."""
     ids = await _submit_to_nobody(site, count)
     return {"backlog_per_s": count / await _drain(site, ids)}
 
 
-async def archive_down(site: ServerSite, count: int) -> Figures:
+async def archive_down(site: ServerDeployment, count: int) -> Figures:
     """The same while PostgreSQL is stopped; then it is started, and asked for each of them.
 
     They are submitted before: a caller is told only of what the archive has.
@@ -138,24 +152,24 @@ async def archive_down(site: ServerSite, count: int) -> Figures:
     }
 
 
-async def _submit_to_nobody(site: ServerSite, count: int) -> Sequence[ExecutionId]:
+async def _submit_to_nobody(site: ServerDeployment, count: int) -> Sequence[ExecutionId]:
     site.fleet.pause(PLACE)
-    return await asyncio.gather(*[site.client.submit(diamond()) for _ in range(count)])
+    return await asyncio.gather(*[site.client.submit(build_diamond()) for _ in range(count)])
 
 
-async def _drain(site: ServerSite, ids: Sequence[ExecutionId]) -> float:
-    async with site.ends(rest_s=REST_S) as ends:
+async def _drain(site: ServerDeployment, ids: Sequence[ExecutionId]) -> float:
+    async with site.watch_completions(pause_s=FEED_PAUSE_S) as ends:
         started = site.clock.monotonic()
         site.fleet.resume(PLACE)
-        return max(await asyncio.gather(*map(ends.ended, ids))) - started
+        return max(await asyncio.gather(*map(ends.wait_until_completed, ids))) - started
 
 
-async def _missing(servers: Servers, ids: Sequence[ExecutionId], clock: Clock) -> int:
+async def _missing(servers: BenchmarkServers, ids: Sequence[ExecutionId], clock: Clock) -> int:
     """How many of these the archive does not have as completed, with all of their nodes.
 
     None, as soon as that is so; else as many as are missing after a while.
     """
-    schema = quoted(servers.name)
+    schema = quote_identifier(servers.name)
     question = (
         f"SELECT count(*) FROM {schema}.executions WHERE id = ANY ($1) AND state = 'COMPLETED' "  # noqa: S608  # quoted
         f"AND $2 = (SELECT count(*) FROM {schema}.node_executions "

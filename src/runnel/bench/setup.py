@@ -14,13 +14,13 @@ from statistics import median
 from typing import Protocol, TypeAlias
 
 import runnel
-from runnel.app.stores import Look
+from runnel.app.stores import StoreSession
 from runnel.authoring.context import Context
 from runnel.authoring.documents import read_document
 from runnel.authoring.registry import HandlerRegistry
-from runnel.client.store_client import Client
+from runnel.client.store_client import StoreClient
 from runnel.core.ids import ExecutionId
-from runnel.core.states import EXECUTION_FINAL, ExecutionState
+from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.core.values import Json
 from runnel.core.workflow import Workflow
 from runnel.engine.clock import RealClock
@@ -39,21 +39,23 @@ class WrongEndError(RunnelError):
         super().__init__(f"execution {execution_id} ended as {state}: nothing was measured")
 
 
-class Ends(Protocol):
-    async def ended(self, execution_id: ExecutionId) -> float:
+class CompletionWaiter(Protocol):
+    async def wait_until_completed(self, execution_id: ExecutionId) -> float:
         """When it was known to be completed, on the monotonic clock; waits for that.
 
         Raises WrongEndError if it ended in another way.
         """
 
 
-class Site(Protocol):
+class BenchmarkDeployment(Protocol):
     """A deployment that is ready, and that nobody else uses."""
 
-    client: Client
+    client: StoreClient
     clock: Clock
 
-    def ends(self, *, rest_s: float = 0.0) -> AbstractAsyncContextManager[Ends]:
+    def watch_completions(
+        self, *, pause_s: float = 0.0
+    ) -> AbstractAsyncContextManager[CompletionWaiter]:
         """Of what is submitted within the block; they may be told so much later."""
 
     def pids(self) -> Mapping[str, Sequence[int]]:
@@ -71,31 +73,31 @@ def check_completed(execution_id: ExecutionId, state: ExecutionState) -> None:
 Figures: TypeAlias = dict[str, float]
 
 
-def share(values: Sequence[float], part: float) -> float:
+def compute_percentile(values: Sequence[float], fraction: float) -> float:
     """The least of the values that at least this part of them does not exceed."""
     ordered = sorted(values)
-    return ordered[max(0, math.ceil(part * len(ordered)) - 1)]
+    return ordered[max(0, math.ceil(fraction * len(ordered)) - 1)]
 
 
-def in_ms(name: str, seconds: Sequence[float]) -> Figures:
+def summarize_latency(name: str, seconds: Sequence[float]) -> Figures:
     """`name_ms_p50` and `name_ms_p99`."""
     return {
-        f"{name}_ms_p50": 1_000 * share(seconds, 0.5),
-        f"{name}_ms_p99": 1_000 * share(seconds, 0.99),
+        f"{name}_ms_p50": 1_000 * compute_percentile(seconds, 0.5),
+        f"{name}_ms_p99": 1_000 * compute_percentile(seconds, 0.99),
     }
 
 
-def medians(runs: Sequence[Mapping[str, float]]) -> Figures:
+def compute_medians(runs: Sequence[Mapping[str, float]]) -> Figures:
     """Of each figure; one that not every run has is left out."""
     names = [name for name in runs[0] if all(name in run for run in runs)]
     return {name: median(run[name] for run in runs) for name in names}
 
 
-def spreads(runs: Sequence[Mapping[str, float]]) -> dict[str, tuple[float, float]]:
+def compute_spreads(runs: Sequence[Mapping[str, float]]) -> dict[str, tuple[float, float]]:
     """The least and the most of each figure."""
     return {
         name: (min(run[name] for run in runs), max(run[name] for run in runs))
-        for name in medians(runs)
+        for name in compute_medians(runs)
     }
 
 
@@ -124,60 +126,62 @@ CHAIN_NODES = 20
 FAN_WIDTH = 1_000
 # Forty layers of fifty nodes: each has three parents in the layer before it, a few have four.
 LAYERS, LAYER_NODES = 40, 50
-PARENTS: tuple[int, ...] = (0, 1, 7)
-FOURTH_PARENT, FOURTH_PARENTS = 13, 150
+PARENT_OFFSETS: tuple[int, ...] = (0, 1, 7)
+FOURTH_PARENT_OFFSET, FOURTH_PARENT_NODES = 13, 150
 
-_DIAMOND: Mapping[str, Sequence[str]] = {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]}
+_DIAMOND_EDGES: Mapping[str, Sequence[str]] = {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]}
 
 
 @cache
-def diamond() -> Workflow:
+def build_diamond() -> Workflow:
     """a, then b and c, then d."""
-    return _workflow("diamond", _DIAMOND)
+    return _build_workflow("diamond", _DIAMOND_EDGES)
 
 
 @cache
-def napping_diamond() -> Workflow:
+def build_napping_diamond() -> Workflow:
     """The same, of nodes that take a while: see `handlers.nap`."""
-    return _workflow("napping", _DIAMOND, handler="nap")
+    return _build_workflow("napping", _DIAMOND_EDGES, handler="nap")
 
 
 @cache
-def chain() -> Workflow:
+def build_chain() -> Workflow:
     """One node after another."""
-    return _workflow("chain", {f"n{i}": [f"n{i - 1}"] if i else [] for i in range(CHAIN_NODES)})
+    return _build_workflow(
+        "chain", {f"n{i}": [f"n{i - 1}"] if i else [] for i in range(CHAIN_NODES)}
+    )
 
 
 @cache
-def fan(width: int = FAN_WIDTH) -> Workflow:
+def build_fan(width: int = FAN_WIDTH) -> Workflow:
     """One node, `width` behind it, and one behind all of these."""
     middle = [f"b{number}" for number in range(width)]
-    return _workflow("fan", {"a": [], **{each: ["a"] for each in middle}, "z": middle})
+    return _build_workflow("fan", {"a": [], **{each: ["a"] for each in middle}, "z": middle})
 
 
 @cache
-def graph() -> Workflow:
+def build_large_graph() -> Workflow:
     """2,000 nodes and 6,000 edges."""
     edges: dict[str, Sequence[str]] = {}
     for layer in range(LAYERS):
         for number in range(LAYER_NODES):
-            offsets = PARENTS
-            if 0 < (layer * LAYER_NODES + number) - LAYER_NODES + 1 <= FOURTH_PARENTS:
-                offsets = (*PARENTS, FOURTH_PARENT)
+            offsets = PARENT_OFFSETS
+            if 0 < (layer * LAYER_NODES + number) - LAYER_NODES + 1 <= FOURTH_PARENT_NODES:
+                offsets = (*PARENT_OFFSETS, FOURTH_PARENT_OFFSET)
             parents = [f"n{layer - 1}_{(number + each) % LAYER_NODES}" for each in offsets]
             edges[f"n{layer}_{number}"] = parents if layer else []
-    return _workflow("graph", edges)
+    return _build_workflow("graph", edges)
 
 
 @cache
-def mapping() -> Workflow:
+def build_map() -> Workflow:
     """One node for each of the `items` of the input."""
     node: Json = {"id": "each", "handler": "noop", "for_each": "input.items"}
     return read_document({"name": "map", "nodes": [node]}, source="map")
 
 
 @cache
-def waiting() -> Workflow:
+def build_signal_wait() -> Workflow:
     """Waits for the signal `go`, then runs one node."""
     nodes: Json = [
         {"id": "ok", "handler": "wait_for_signal", "config": {"signal": "go"}, "dependencies": []},
@@ -186,7 +190,9 @@ def waiting() -> Workflow:
     return read_document({"name": "waiting", "nodes": nodes}, source="waiting")
 
 
-def _workflow(name: str, edges: Mapping[str, Sequence[str]], *, handler: str = "noop") -> Workflow:
+def _build_workflow(
+    name: str, edges: Mapping[str, Sequence[str]], *, handler: str = "noop"
+) -> Workflow:
     nodes = [
         {"id": node, "handler": handler, "dependencies": list(parents)}
         for node, parents in edges.items()
@@ -197,32 +203,41 @@ def _workflow(name: str, edges: Mapping[str, Sequence[str]], *, handler: str = "
 # Executions that are submitted at once, and waited for.
 
 # Of many at once, the last end may be known so much later: a hundredth of half a second.
-REST_S = 0.005
+FEED_PAUSE_S = 0.005
 
 
-async def run_all(site: Site, workflow: Workflow, count: int) -> float:
+async def run_all(deployment: BenchmarkDeployment, workflow: Workflow, count: int) -> float:
     """Seconds from the first submit to the last end, with everything submitted at once."""
-    async with site.ends(rest_s=REST_S) as ends:
-        started = site.clock.monotonic()
-        ids = await asyncio.gather(*[site.client.submit(workflow) for _ in range(count)])
-        ended = await asyncio.gather(*map(ends.ended, ids))
+    async with deployment.watch_completions(pause_s=FEED_PAUSE_S) as ends:
+        started = deployment.clock.monotonic()
+        ids = await asyncio.gather(*[deployment.client.submit(workflow) for _ in range(count)])
+        ended = await asyncio.gather(*map(ends.wait_until_completed, ids))
     return max(ended) - started
 
 
-async def run_one(site: Site, workflow: Workflow, input_: Json = None) -> float:
+async def run_one(
+    deployment: BenchmarkDeployment, workflow: Workflow, input_: Json = None
+) -> float:
     """Seconds from its submit to its end."""
-    async with site.ends() as ends:
-        started = site.clock.monotonic()
-        return await ends.ended(await site.client.submit(workflow, input_)) - started
+    async with deployment.watch_completions() as ends:
+        started = deployment.clock.monotonic()
+        return (
+            await ends.wait_until_completed(await deployment.client.submit(workflow, input_))
+            - started
+        )
 
 
-async def run_in_turn(site: Site, workflow: Workflow, count: int) -> list[float]:
+async def run_sequentially(
+    deployment: BenchmarkDeployment, workflow: Workflow, count: int
+) -> list[float]:
     """Seconds of each, one at a time."""
-    async with site.ends() as ends:
+    async with deployment.watch_completions() as ends:
         seconds = []
         for _ in range(count):
-            started = site.clock.monotonic()
-            seconds.append(await ends.ended(await site.client.submit(workflow)) - started)
+            started = deployment.clock.monotonic()
+            seconds.append(
+                await ends.wait_until_completed(await deployment.client.submit(workflow)) - started
+            )
     return seconds
 
 
@@ -230,46 +245,46 @@ async def run_in_turn(site: Site, workflow: Workflow, count: int) -> list[float]
 #
 # One reader for all: a wait for each of 2,000 would be 4,000 looks at the store that is measured.
 
-PAGE = 1_000
-WAIT_S = 5.0
-LOOKS_AT_ONCE = 50
+FEED_PAGE_LIMIT = 1_000
+FEED_WAIT_S = 5.0
+LOOKUP_BATCH = 50
 
 
-class ToldEnds:
-    """With `rest_s`, a moment is let pass after each page, so that the next one is larger: with 4
+class FeedCompletionWaiter:
+    """With `pause_s`, a moment is let pass after each page, so that the next one is larger: with 4
     slots, hearing of each commit by itself took 15 % of the processor time of a whole deployment.
     """
 
-    def __init__(self, look: Look, rest_s: float) -> None:
-        self._look = look
-        self._rest_s = rest_s
-        self._found: dict[str, tuple[float, ExecutionState]] = {}
-        self._waiting: dict[str, asyncio.Future[tuple[float, ExecutionState]]] = {}
+    def __init__(self, stores: StoreSession, pause_s: float) -> None:
+        self._stores = stores
+        self._pause_s = pause_s
+        self._completions: dict[str, tuple[float, ExecutionState]] = {}
+        self._waiters: dict[str, asyncio.Future[tuple[float, ExecutionState]]] = {}
 
-    async def ended(self, execution_id: ExecutionId) -> float:
-        found = self._found.get(execution_id)
+    async def wait_until_completed(self, execution_id: ExecutionId) -> float:
+        found = self._completions.get(execution_id)
         if found is None:
-            waiting = self._waiting.get(execution_id)
+            waiting = self._waiters.get(execution_id)
             if waiting is None:
-                waiting = self._waiting[execution_id] = asyncio.get_running_loop().create_future()
+                waiting = self._waiters[execution_id] = asyncio.get_running_loop().create_future()
             found = await waiting
         at, state = found
         check_completed(execution_id, state)
         return at
 
     @asynccontextmanager
-    async def told(self) -> AsyncIterator["ToldEnds"]:
-        feed, clock = self._look.backend.feed, self._look.clock
+    async def follow_feed(self) -> AsyncIterator["FeedCompletionWaiter"]:
+        feed, clock = self._stores.backend.feed, self._stores.clock
         position = await feed.end()
 
         async def read() -> None:
             after = position
             while True:
-                page = await feed.read(after, limit=PAGE, wait_s=WAIT_S)
+                page = await feed.read(after, limit=FEED_PAGE_LIMIT, wait_s=FEED_WAIT_S)
                 after = page.position
-                await self._hear(page)
-                if self._rest_s:
-                    await clock.sleep(self._rest_s)
+                await self._apply_page(page)
+                if self._pause_s:
+                    await clock.sleep(self._pause_s)
 
         async with asyncio.TaskGroup() as group:
             reading = group.create_task(read())
@@ -278,31 +293,31 @@ class ToldEnds:
             finally:
                 reading.cancel()
 
-    async def _hear(self, page: FeedPage) -> None:
+    async def _apply_page(self, page: FeedPage) -> None:
         """What was told while this reader was behind is looked up; what comes later is told."""
-        now = self._look.clock.monotonic()
+        now = self._stores.clock.monotonic()
         for change in page.changes:
-            if change.state in EXECUTION_FINAL:
-                self._end(change.execution_id, now, change.state)
+            if change.state in FINAL_EXECUTION_STATES:
+                self._record_completion(change.execution_id, now, change.state)
         if page.has_gap:
-            ids = list(self._waiting)
-            for first in range(0, len(ids), LOOKS_AT_ONCE):
-                some = ids[first : first + LOOKS_AT_ONCE]
-                await asyncio.gather(*[self._look_at(ExecutionId(each)) for each in some])
+            ids = list(self._waiters)
+            for first in range(0, len(ids), LOOKUP_BATCH):
+                some = ids[first : first + LOOKUP_BATCH]
+                await asyncio.gather(*[self._check_execution(ExecutionId(each)) for each in some])
 
-    def _end(self, execution_id: str, at: float, state: ExecutionState) -> None:
-        self._found[execution_id] = at, state
-        waiting = self._waiting.pop(execution_id, None)
+    def _record_completion(self, execution_id: str, at: float, state: ExecutionState) -> None:
+        self._completions[execution_id] = at, state
+        waiting = self._waiters.pop(execution_id, None)
         if waiting is not None and not waiting.done():
             waiting.set_result((at, state))
 
-    async def _look_at(self, execution_id: ExecutionId) -> None:
+    async def _check_execution(self, execution_id: ExecutionId) -> None:
         try:
-            header = await self._look.client.header(execution_id)
+            header = await self._stores.client.get_header(execution_id)
         except NotFoundError:
             return
-        if header.state in EXECUTION_FINAL:
-            self._end(execution_id, self._look.clock.monotonic(), header.state)
+        if header.state in FINAL_EXECUTION_STATES:
+            self._record_completion(execution_id, self._stores.clock.monotonic(), header.state)
 
 
 # Another process of Runnel, without the settings of this one.
@@ -328,22 +343,22 @@ def clean_environment(
 PROC = Path("/proc")
 
 
-def resident_mb(pid: int | str = "self") -> float | None:
+def read_resident_mb(pid: int | str = "self") -> float | None:
     """The memory that it has now."""
-    return _status_mb(pid, "VmRSS:")
+    return _read_status_mb(pid, "VmRSS:")
 
 
-def peak_mb(pid: int | str = "self") -> float | None:
+def read_peak_mb(pid: int | str = "self") -> float | None:
     """The most that it ever had."""
-    return _status_mb(pid, "VmHWM:")
+    return _read_status_mb(pid, "VmHWM:")
 
 
-def processor_s(pids: Iterable[int]) -> float:
+def read_cpu_s(pids: Iterable[int]) -> float:
     """All that they have used up, of their own and of the system."""
-    return sum(map(_processor_s, pids))
+    return sum(map(_read_process_cpu_s, pids))
 
 
-def _processor_s(pid: int) -> float:
+def _read_process_cpu_s(pid: int) -> float:
     try:
         stat = (PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
@@ -352,7 +367,7 @@ def _processor_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _status_mb(pid: int | str, name: str) -> float | None:
+def _read_status_mb(pid: int | str, name: str) -> float | None:
     try:
         lines = (PROC / str(pid) / "status").read_text(encoding="utf-8").splitlines()
     except (FileNotFoundError, ProcessLookupError):
@@ -365,32 +380,34 @@ def _status_mb(pid: int | str, name: str) -> float | None:
 PACKAGES = {"msgspec": "msgspec", "redis-py": "redis", "hiredis": "hiredis", "asyncpg": "asyncpg"}
 
 
-def described_machine() -> dict[str, str | int | float]:
+def describe_machine() -> dict[str, str | int | float]:
     """`load` is that of the last minute: figures of a busy machine are to be read with care."""
     return {
         "runnel": runnel.__version__,
         "python": platform.python_version(),
         "sqlite": sqlite3.sqlite_version,
-        **{name: found for name, package in PACKAGES.items() if (found := _version(package))},
+        **{name: found for name, package in PACKAGES.items() if (found := _find_version(package))},
         "system": platform.platform(),
-        "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else _cores(),
+        "processor": _read_processor_name(),
+        "cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else _count_cores(),
         "load": round(os.getloadavg()[0], 2),
     }
 
 
-def _version(package: str) -> str:
+def _find_version(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:
         return ""
 
 
-def _cores() -> int:
+def _count_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _processor() -> str:
+def _read_processor_name() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:

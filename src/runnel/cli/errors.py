@@ -22,10 +22,10 @@ BAD_INPUT = 2
 INTERRUPTED = 130
 TERMINATED = 143
 # And the number of the signal.
-SIGNALLED = 128
+SIGNAL_BASE = 128
 PIPE_CLOSED = 141
 
-OF_STATE = {
+EXIT_CODE_BY_STATE = {
     ExecutionState.PENDING: OK,
     ExecutionState.RUNNING: OK,
     ExecutionState.COMPLETED: OK,
@@ -40,14 +40,14 @@ STDIN, STDOUT, STDERR = 0, 1, 2
 
 
 @contextmanager
-def results() -> Iterator[TextIO]:
+def reserve_stdout() -> Iterator[TextIO]:
     """The real stdout; inside the block, all other output of this process and of its children
     ends on stderr, at the level of file descriptors.
     """
     sys.stdout.flush()
     is_by_line = isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.line_buffering
     # Into a pipe, what code printed before it took its process down would be lost.
-    _buffer_by_line(is_wanted=True)
+    _set_line_buffering(is_enabled=True)
     saved = os.dup(STDOUT)
     os.dup2(STDERR, STDOUT)
     out = os.fdopen(saved, "w", encoding=sys.stdout.encoding, errors="replace")
@@ -57,18 +57,18 @@ def results() -> Iterator[TextIO]:
     finally:
         sys.stdout.flush()
         os.dup2(saved, STDOUT)
-        _buffer_by_line(is_wanted=is_by_line)
-        _close(out)
+        _set_line_buffering(is_enabled=is_by_line)
+        _close_quietly(out)
 
 
-def make_printable() -> None:
+def prepare_streams() -> None:
     """A terminal or file whose encoding has no such character gets a question mark.
 
     What was closed by whoever started this process is nowhere: otherwise the next file to be
     opened would get its number, and all that is printed.
     """
     for number in (STDIN, STDOUT, STDERR):
-        _fill(number)
+        _open_if_closed(number)
     if sys.stdin is None:
         sys.stdin = os.fdopen(STDIN, "r", closefd=False)
     if sys.stdout is None:
@@ -88,12 +88,12 @@ def drop_output() -> None:
             os.dup2(nothing, number)
 
 
-def _buffer_by_line(*, is_wanted: bool) -> None:
+def _set_line_buffering(*, is_enabled: bool) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=is_wanted)
+        sys.stdout.reconfigure(line_buffering=is_enabled)
 
 
-def _fill(number: int) -> None:
+def _open_if_closed(number: int) -> None:
     """The lowest free number is the one that `open` takes."""
     try:
         os.fstat(number)
@@ -101,7 +101,7 @@ def _fill(number: int) -> None:
         os.open(os.devnull, os.O_RDWR)
 
 
-def _close(out: TextIO) -> None:
+def _close_quietly(out: TextIO) -> None:
     try:
         out.close()
     except OSError:
@@ -112,63 +112,65 @@ def _close(out: TextIO) -> None:
 UsageError = typer.BadParameter.__mro__[1]
 
 
-def tell(error: BaseException) -> int:
+def report_error(error: BaseException) -> int:
     """Says on stderr what went wrong and returns the exit code; raises nothing."""
     if isinstance(error, BrokenPipeError):
         drop_output()
         return PIPE_CLOSED
     if _is_full_disk(error):
-        _say("error: the output can't be written: no space left on device; make room for it")
+        _print_to_stderr(
+            "error: the output can't be written: no space left on device; make room for it"
+        )
         drop_output()
         return FAILED
     if isinstance(error, KeyboardInterrupt | typer.Abort):
-        _say("interrupted")
+        _print_to_stderr("interrupted")
         return INTERRUPTED
     if os.environ.get("RUNNEL_DEBUG"):
         _print_traceback(error)
     if isinstance(error, UsageError):
-        _say(f"error: {_usage(error)}")
+        _print_to_stderr(f"error: {_format_usage_error(error)}")
         return BAD_INPUT
-    known = next((leaf for leaf in leaves(error) if isinstance(leaf, RunnelError)), None)
+    known = next((leaf for leaf in iterate_leaves(error) if isinstance(leaf, RunnelError)), None)
     if known is None:
-        return _tell_bug(error)
-    _say(f"error: {_sentence(known)}{_hint(known)}")
+        return _report_bug(error)
+    _print_to_stderr(f"error: {_format_error(known)}{_make_hint(known)}")
     return BAD_INPUT if isinstance(known, InputError) else FAILED
 
 
-def leaves(error: BaseException) -> Iterator[BaseException]:
+def iterate_leaves(error: BaseException) -> Iterator[BaseException]:
     """The errors in a group, or the one error: task groups wrap what their tasks raise."""
     if isinstance(error, BaseExceptionGroup):
         for each in error.exceptions:
-            yield from leaves(each)
+            yield from iterate_leaves(each)
     else:
         yield error
 
 
 def _is_full_disk(error: BaseException) -> bool:
     """Of a stream: an error about a file that was opened by name says the name."""
-    found = next(leaves(error))
+    found = next(iterate_leaves(error))
     return isinstance(found, OSError) and found.errno == errno.ENOSPC and found.filename is None
 
 
-def _sentence(error: RunnelError) -> str:
+def _format_error(error: RunnelError) -> str:
     """A single problem needs no list."""
     if isinstance(error, InvalidWorkflowError) and len(error.problems) == 1:
         return f"{error.source}: {error.problems[0]}"
     return str(error)
 
 
-def _hint(error: RunnelError) -> str:
+def _make_hint(error: RunnelError) -> str:
     """A server that failed in the middle of something is looked at by the doctor."""
     is_server = type(error) is StoreError and str(error).startswith(("Redis: ", "PostgreSQL: "))
     return "; 'runnel doctor' looks at the servers" if is_server else ""
 
 
-def _usage(error: BaseException) -> str:
+def _format_usage_error(error: BaseException) -> str:
     """Typer's sentence in our words, with the command whose help explains it."""
     message = str(getattr(error, "format_message", error.__str__)()).strip()
     message = message[:1].lower() + message[1:].removesuffix(".")
-    for pattern, ours in _REWORDED:
+    for pattern, ours in _MESSAGE_REWRITES:
         message = re.sub(pattern, ours, message)
     context = getattr(error, "ctx", None)
     path = "runnel" if context is None else context.command_path
@@ -176,7 +178,7 @@ def _usage(error: BaseException) -> str:
     return f"{message}{glue} '{path} --help'"
 
 
-_REWORDED = (
+_MESSAGE_REWRITES = (
     (r"invalid value for '([^']+)': expected", r"\1: expected"),
     (
         r"invalid value for '([^']+)': ('.*') is not a valid float.*",
@@ -196,11 +198,13 @@ _REWORDED = (
 )
 
 
-def _tell_bug(error: BaseException) -> int:
-    first = next(leaves(error))
-    _say(f"error: unexpected {type(first).__name__}: {first}")
+def _report_bug(error: BaseException) -> int:
+    first = next(iterate_leaves(error))
+    _print_to_stderr(f"error: unexpected {type(first).__name__}: {first}")
     if not os.environ.get("RUNNEL_DEBUG"):
-        _say("this is a bug of Runnel: please report it, with what RUNNEL_DEBUG=1 prints")
+        _print_to_stderr(
+            "this is a bug of Runnel: please report it, with what RUNNEL_DEBUG=1 prints"
+        )
     return FAILED
 
 
@@ -210,7 +214,7 @@ def _print_traceback(error: BaseException) -> None:
     traceback.print_exception(error)
 
 
-def _say(text: str) -> None:
+def _print_to_stderr(text: str) -> None:
     try:
         print(text, file=sys.stderr, flush=True)
     except OSError:  # nobody reads it, or there is no room for it
@@ -220,14 +224,16 @@ def _say(text: str) -> None:
 # Commands that have commands of their own.
 
 
-def group(help_: str, *, begin: str) -> typer.Typer:
-    """Called without a command it prints its help; `begin` is the call that the help ends with."""
-    app = typer.Typer(help=help_, epilog=f"Begin with  [bold]{begin}[/bold]")
-    app.callback(invoke_without_command=True)(_root)
+def make_command_group(help_: str, *, first_command: str) -> typer.Typer:
+    """Called without a command it prints its help; `first_command` is the call that the help ends
+    with.
+    """
+    app = typer.Typer(help=help_, epilog=f"Begin with  [bold]{first_command}[/bold]")
+    app.callback(invoke_without_command=True)(_print_help)
     return app
 
 
-def _root(context: typer.Context) -> None:
+def _print_help(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         print(context.get_help())
         raise typer.Exit(OK)

@@ -13,12 +13,12 @@ from typer.core import TyperGroup
 
 from runnel import __version__
 from runnel.cli import errors as exits
-from runnel.cli.errors import make_printable, tell
+from runnel.cli.errors import prepare_streams, report_error
 
 # The commands of `runnel`: where each is, and in which part of the help; imported when called.
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """A function of a module of `runnel.cli`, or its `app` with commands of its own."""
 
     panel: str
@@ -27,68 +27,74 @@ class Entry(NamedTuple):
     example: str = ""
 
 
-_WRITE, _RUN, _ACT = "Write workflows", "Run them", "Look and act"
+_WRITE, _RUN, _OPERATE = "Write workflows", "Run them", "Look and act"
 _SERVE = "Run them on servers"
 
 COMMANDS = {
-    "run": Entry(_RUN, "commands.run", "run", "runnel run report.yaml --input year=2026"),
-    "resume": Entry(_RUN, "commands.resume", "resume", "runnel resume @last"),
-    "rerun": Entry(
+    "run": CommandEntry(_RUN, "commands.run", "run", "runnel run report.yaml --input year=2026"),
+    "resume": CommandEntry(_RUN, "commands.resume", "resume", "runnel resume @last"),
+    "rerun": CommandEntry(
         _RUN, "commands.rerun", "rerun", "runnel rerun @last --from parse --input year=2025"
     ),
-    "batch": Entry(
+    "batch": CommandEntry(
         _RUN,
         "commands.batch",
         "batch",
         "runnel batch invoice.yaml --inputs invoices.jsonl --output results.jsonl",
     ),
-    "init": Entry(_WRITE, "commands.init", "init", "runnel init my-project"),
-    "validate": Entry(_WRITE, "commands.files", "validate", "runnel validate report.yaml"),
-    "graph": Entry(
+    "init": CommandEntry(_WRITE, "commands.init", "init", "runnel init my-project"),
+    "validate": CommandEntry(_WRITE, "commands.files", "validate", "runnel validate report.yaml"),
+    "graph": CommandEntry(
         _WRITE, "commands.files", "graph", "runnel graph report.yaml --mermaid > report.mmd"
     ),
-    "export": Entry(_WRITE, "commands.files", "export", "runnel export flow.py > flow.yaml"),
-    "schema": Entry(_WRITE, "commands.files", "schema", "runnel schema > runnel.schema.json"),
-    "orchestrator": Entry(
+    "export": CommandEntry(_WRITE, "commands.files", "export", "runnel export flow.py > flow.yaml"),
+    "schema": CommandEntry(
+        _WRITE, "commands.files", "schema", "runnel schema > runnel.schema.json"
+    ),
+    "orchestrator": CommandEntry(
         _SERVE,
         "commands.serve",
         "orchestrator",
         "runnel orchestrator --redis-url redis://localhost:6379/0",
     ),
-    "worker": Entry(
+    "worker": CommandEntry(
         _SERVE, "commands.serve", "worker", "runnel worker --queues python --concurrency 16"
     ),
-    "api": Entry(_SERVE, "commands.api", "api", "runnel api --port 8080 --workers 2"),
-    "workers": Entry(_SERVE, "commands.queues", "workers", "runnel workers"),
-    "queues": Entry(_SERVE, "commands.queues", "queues", "runnel queues --json"),
-    "trim": Entry(_SERVE, "commands.operate", "trim", "runnel trim"),
-    "dev": Entry(_SERVE, "commands.dev", "dev", "runnel dev --port 8080"),
-    "doctor": Entry(_SERVE, "commands.operate", "doctor", "runnel doctor"),
-    "bench": Entry(_SERVE, "commands.bench", "bench", "runnel bench diamond --backend sqlite"),
-    "config": Entry(_SERVE, "commands.operate", "config", "RUNNEL_ENV=prod runnel config"),
-    "workflows": Entry(_ACT, "commands.workflows", "workflows", "runnel workflows report --diff 1"),
-    "list": Entry(
-        _ACT, "commands.list", "list_executions", "runnel list --status failed --limit 5"
+    "api": CommandEntry(_SERVE, "commands.api", "api", "runnel api --port 8080 --workers 2"),
+    "workers": CommandEntry(_SERVE, "commands.queues", "workers", "runnel workers"),
+    "queues": CommandEntry(_SERVE, "commands.queues", "queues", "runnel queues --json"),
+    "trim": CommandEntry(_SERVE, "commands.operate", "trim", "runnel trim"),
+    "dev": CommandEntry(_SERVE, "commands.dev", "dev", "runnel dev --port 8080"),
+    "doctor": CommandEntry(_SERVE, "commands.operate", "doctor", "runnel doctor"),
+    "bench": CommandEntry(
+        _SERVE, "commands.bench", "bench", "runnel bench diamond --backend sqlite"
     ),
-    "top": Entry(_ACT, "commands.top", "top", "runnel top"),
-    "show": Entry(_ACT, "commands.show", "show", "runnel show @last"),
-    "watch": Entry(_ACT, "commands.show", "watch", "runnel watch @last"),
-    "history": Entry(_ACT, "commands.show", "history", "runnel history @last"),
-    "signal": Entry(
-        _ACT, "commands.signal", "signal", "runnel signal @last approve --payload by=ada"
+    "config": CommandEntry(_SERVE, "commands.operate", "config", "RUNNEL_ENV=prod runnel config"),
+    "workflows": CommandEntry(
+        _OPERATE, "commands.workflows", "workflows", "runnel workflows report --diff 1"
     ),
-    "cancel": Entry(
-        _ACT, "commands.cancel", "cancel", "runnel cancel 01m7gj --reason 'wrong file'"
+    "list": CommandEntry(
+        _OPERATE, "commands.list", "list_executions", "runnel list --status failed --limit 5"
     ),
-    "version": Entry(_ACT, "main", "version", "runnel version"),
-    "schedule": Entry(_RUN, "commands.schedule", "app"),
-    "webhook": Entry(_RUN, "commands.webhook", "app"),
-    "dlq": Entry(_ACT, "commands.dlq", "app"),
-    "token": Entry(_SERVE, "commands.token", "app"),
+    "top": CommandEntry(_OPERATE, "commands.top", "top", "runnel top"),
+    "show": CommandEntry(_OPERATE, "commands.show", "show", "runnel show @last"),
+    "watch": CommandEntry(_OPERATE, "commands.show", "watch", "runnel watch @last"),
+    "history": CommandEntry(_OPERATE, "commands.show", "history", "runnel history @last"),
+    "signal": CommandEntry(
+        _OPERATE, "commands.signal", "signal", "runnel signal @last approve --payload by=ada"
+    ),
+    "cancel": CommandEntry(
+        _OPERATE, "commands.cancel", "cancel", "runnel cancel 01m7gj --reason 'wrong file'"
+    ),
+    "version": CommandEntry(_OPERATE, "main", "version", "runnel version"),
+    "schedule": CommandEntry(_RUN, "commands.schedule", "app"),
+    "webhook": CommandEntry(_RUN, "commands.webhook", "app"),
+    "dlq": CommandEntry(_OPERATE, "commands.dlq", "app"),
+    "token": CommandEntry(_SERVE, "commands.token", "app"),
 }
 
 
-class Commands(TyperGroup):
+class LazyCommandGroup(TyperGroup):
     """Imports and builds a command when it is asked for: a call needs one of forty.
 
     Three calls each in turn, on busy cores: --version took 98 ms of processor time instead of 186,
@@ -97,10 +103,10 @@ class Commands(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands: Any = _Lazy()
+        self.commands: Any = _LazyCommands()
 
 
-class _Lazy(Mapping[str, Any]):
+class _LazyCommands(Mapping[str, Any]):
     """Every name is there from the beginning, a command from when it is first looked at."""
 
     def __init__(self) -> None:
@@ -108,7 +114,7 @@ class _Lazy(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._built:
-            self._built[name] = _build(name, COMMANDS[name])
+            self._built[name] = _build_command(name, COMMANDS[name])
         return self._built[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -118,7 +124,7 @@ class _Lazy(Mapping[str, Any]):
         return len(COMMANDS)
 
 
-def _build(name: str, entry: Entry) -> Any:
+def _build_command(name: str, entry: CommandEntry) -> Any:
     found = getattr(importlib.import_module(f"runnel.cli.{entry.module}"), entry.function)
     home = typer.Typer(rich_markup_mode="rich")
     if isinstance(found, typer.Typer):
@@ -140,7 +146,7 @@ def version() -> int:
 
 app = typer.Typer(
     name="runnel",
-    cls=Commands,
+    cls=LazyCommandGroup,
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -154,12 +160,12 @@ def main() -> None:
 
 def run_command(arguments: Sequence[str]) -> int:
     """The exit code; whatever the command raises has become a sentence on stderr."""
-    make_printable()
+    prepare_streams()
     try:
         code = app(args=list(arguments), prog_name="runnel", standalone_mode=False)
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # the boundary to the user
-        return tell(error)
+        return report_error(error)
     return code if isinstance(code, int) else exits.OK
 
 

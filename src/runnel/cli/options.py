@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
 
 import typer
 
-from runnel.core.wording import quoted
+from runnel.core.wording import quote_name
 from runnel.errors import InputError
 
 if TYPE_CHECKING:
-    from runnel.app.stores import Look
+    from runnel.app.stores import StoreSession
     from runnel.core.states import ExecutionState
     from runnel.ports.archive import ExecutionFilter
     from runnel.settings.model import Settings
@@ -26,32 +26,32 @@ if TYPE_CHECKING:
 # Not of a server: a shell that waits for one at each press of a key is worse than one that does
 # not know. Nothing here may fail or speak: whatever is wrong, there is nothing to complete.
 
-LATEST = 50
+COMPLETIONS_MAX = 50
 
 
 def complete_id(incomplete: str) -> list[str]:
     """Executions, the newest first."""
-    return _beginning_with(incomplete, _ids)
+    return _complete_prefix(incomplete, _load_ids)
 
 
 def complete_workflow(incomplete: str) -> list[str]:
-    return _beginning_with(incomplete, _workflows)
+    return _complete_prefix(incomplete, _load_workflow_names)
 
 
-def _beginning_with(
-    incomplete: str, load: "Callable[[Look], Awaitable[Sequence[str]]]"
+def _complete_prefix(
+    incomplete: str, load: "Callable[[StoreSession], Awaitable[Sequence[str]]]"
 ) -> list[str]:
     import asyncio
 
     from runnel.errors import RunnelError
 
     async def names() -> Sequence[str]:
-        from runnel.cli.session.open_client import looking
+        from runnel.cli.session.open_client import open_store_session
 
-        settings = configure(Place())
+        settings = configure(StoreLocation())
         if settings.is_remote:
             return ()
-        async with looking(settings) as look:
+        async with open_store_session(settings) as look:
             return await load(look)
 
     with suppress(RunnelError):
@@ -59,18 +59,20 @@ def _beginning_with(
     return []
 
 
-async def _ids(look: "Look") -> Sequence[str]:
+async def _load_ids(session: "StoreSession") -> Sequence[str]:
     from runnel.ports.archive import ExecutionFilter
 
-    found = await look.client.list_executions(ExecutionFilter(limit=LATEST))
+    found = await session.client.list_executions(ExecutionFilter(limit=COMPLETIONS_MAX))
     return ["@last", *(header.execution_id for header in found)]
 
 
-async def _workflows(look: "Look") -> Sequence[str]:
-    return [each.name for each in await look.backend.archive.list_workflows(limit=LATEST)]
+async def _load_workflow_names(session: "StoreSession") -> Sequence[str]:
+    return [
+        each.name for each in await session.backend.archive.list_workflows(limit=COMPLETIONS_MAX)
+    ]
 
 
-File: TypeAlias = Annotated[
+WorkflowFile: TypeAlias = Annotated[
     Path,
     typer.Argument(
         metavar="FILE",
@@ -79,7 +81,7 @@ File: TypeAlias = Annotated[
         readable=False,
     ),
 ]
-Id: TypeAlias = Annotated[
+ExecutionIdArgument: TypeAlias = Annotated[
     str,
     typer.Argument(
         metavar="ID",
@@ -88,7 +90,7 @@ Id: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
-IdOrFilter: TypeAlias = Annotated[
+OptionalExecutionId: TypeAlias = Annotated[
     str | None,
     typer.Argument(
         metavar="[ID]",
@@ -98,7 +100,7 @@ IdOrFilter: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
-IsSure: TypeAlias = Annotated[
+SkipConfirmation: TypeAlias = Annotated[
     bool, typer.Option("--yes", help="Do not ask whether many executions are meant.")
 ]
 DataDir: TypeAlias = Annotated[
@@ -131,7 +133,7 @@ Server: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
-ServerUrl: TypeAlias = Annotated[
+DefaultedRedisUrl: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--redis-url",
@@ -146,14 +148,14 @@ AsJson: TypeAlias = Annotated[
 ]
 
 
-def finite(value: float | None) -> float | None:
+def check_finite(value: float | None) -> float | None:
     """For options that are numbers: `nan` and `inf` are read as numbers, too."""
     if value is not None and not math.isfinite(value):
         raise typer.BadParameter(f"expected a number, got '{value}'")
     return value
 
 
-class Place(NamedTuple):
+class StoreLocation(NamedTuple):
     """Where the command line says that executions are: one of them; none asks the environment."""
 
     data_dir: Path | None = None
@@ -161,54 +163,54 @@ class Place(NamedTuple):
     server: str | None = None
 
 
-def configure_server(place: Place, *, concurrency: int | None = None) -> "Settings":
+def configure_server(location: StoreLocation, *, concurrency: int | None = None) -> "Settings":
     """As `configure`, for what makes sense on a server only: there is always one."""
-    from runnel.app.stores import redis_address
-    from runnel.settings import adjusted
+    from runnel.app.stores import build_redis_url
+    from runnel.settings import override_settings
 
-    settings = configure(place, concurrency=concurrency)
+    settings = configure(location, concurrency=concurrency)
     if settings.has_server:
         return settings
-    return adjusted(settings, redis_url=redis_address(settings))
+    return override_settings(settings, redis_url=build_redis_url(settings))
 
 
-def configure(place: Place, *, concurrency: int | None = None) -> "Settings":
+def configure(location: StoreLocation, *, concurrency: int | None = None) -> "Settings":
     """The settings of the environment, with what the command line says about them.
 
     A place that is named here wins over those that are set there, and a server over a Redis.
     """
     import msgspec
 
-    from runnel.settings import adjusted, read_settings
+    from runnel.settings import override_settings, read_settings
 
-    _check(place)
-    settings = adjusted(read_settings(), worker_concurrency=concurrency)
-    if place.data_dir is not None:
+    _check_one_location(location)
+    settings = override_settings(read_settings(), worker_concurrency=concurrency)
+    if location.data_dir is not None:
         without = {"redis_url": None, "redis_host": None, "server_url": None}
-        return msgspec.structs.replace(settings, data_dir=place.data_dir, **without)
-    if place.redis_url is not None:
-        url = parsed("REDIS_URL", "--redis-url", place.redis_url)
+        return msgspec.structs.replace(settings, data_dir=location.data_dir, **without)
+    if location.redis_url is not None:
+        url = parse_setting("REDIS_URL", "--redis-url", location.redis_url)
         return msgspec.structs.replace(settings, redis_url=url, server_url=None)
-    if place.server is not None:
-        url = parsed("RUNNEL_SERVER", "--server", place.server)
-        return adjusted(settings, server_url=url)
+    if location.server is not None:
+        url = parse_setting("RUNNEL_SERVER", "--server", location.server)
+        return override_settings(settings, server_url=url)
     return settings
 
 
-def _check(place: Place) -> None:
+def _check_one_location(location: StoreLocation) -> None:
     from runnel.errors import InputError
 
     options = {
-        "--data-dir": place.data_dir,
-        "--redis-url": place.redis_url,
-        "--server": place.server,
+        "--data-dir": location.data_dir,
+        "--redis-url": location.redis_url,
+        "--server": location.server,
     }
     given = [name for name, value in options.items() if value is not None]
     if len(given) > 1:
         raise InputError(f"{' and '.join(given[:2])} are two places; give only one of them")
 
 
-def parsed(name: str, option: str, text: str) -> object:
+def parse_setting(name: str, option: str, text: str) -> object:
     from runnel.settings import SettingsError
     from runnel.settings.variables import VARIABLES
 
@@ -222,7 +224,7 @@ def parsed(name: str, option: str, text: str) -> object:
 
 # Options that say which executions are meant, and the filter that they make.
 
-Statuses: TypeAlias = Annotated[
+StatusFilters: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         "--status", help="Only executions in this state; may be repeated.", show_default=False
@@ -238,7 +240,7 @@ WorkflowName: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
-HasLabels: TypeAlias = Annotated[
+LabelFilters: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         "--label",
@@ -275,11 +277,11 @@ Search: TypeAlias = Annotated[
     ),
 ]
 
-_AGO = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
+_AGO_PATTERN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
 _UNIT_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}
 
 
-class Chosen(NamedTuple):
+class ExecutionSelection(NamedTuple):
     """As the command line says it."""
 
     status: list[str] | None = None
@@ -294,13 +296,13 @@ class Chosen(NamedTuple):
         return not any(self)
 
 
-def filter_of(
-    chosen: Chosen,
+def build_filter(
+    selection: ExecutionSelection,
     now: float,
     *,
-    known: "tuple[ExecutionState, ...] | None" = None,
+    allowed_states: "tuple[ExecutionState, ...] | None" = None,
 ) -> "ExecutionFilter":
-    """Of the states in `known`, which are all of them unless given; raises InputError."""
+    """Of the states in `allowed_states`, which are all of them unless given; raises InputError."""
     from math import inf
 
     from runnel.cli.session.inputs import read_labels
@@ -308,34 +310,38 @@ def filter_of(
     from runnel.ports.archive import ExecutionFilter
 
     wanted = ExecutionFilter(
-        states=_states(chosen.status or [], known),
-        workflow=chosen.workflow,
-        labels=read_labels(chosen.labels or [], allows_reserved=True),
-        created_from=-inf if chosen.since is None else moment_of("--since", chosen.since, now),
-        created_before=inf if chosen.until is None else moment_of("--until", chosen.until, now),
-        text=chosen.search or "",
+        states=_parse_states(selection.status or [], allowed_states),
+        workflow=selection.workflow,
+        labels=read_labels(selection.labels or [], allows_reserved=True),
+        created_from=-inf
+        if selection.since is None
+        else parse_past_time("--since", selection.since, now),
+        created_before=inf
+        if selection.until is None
+        else parse_past_time("--until", selection.until, now),
+        text=selection.search or "",
     )
     check_filter(wanted)
     return wanted
 
 
-def check_choice(execution_id: str | None, chosen: Chosen) -> None:
+def check_selection(execution_id: str | None, selection: ExecutionSelection) -> None:
     """Raises InputError unless one execution is named, or some are chosen."""
     from runnel.errors import InputError
 
-    if execution_id is None and chosen.is_empty:
+    if execution_id is None and selection.is_empty:
         raise InputError("give the id of an execution, or say which ones: --workflow, --label, …")
-    if execution_id is not None and not chosen.is_empty:
+    if execution_id is not None and not selection.is_empty:
         raise InputError("give the id of an execution, or options that say which ones; not both")
 
 
-def moment_of(option: str, text: str, now: float) -> float:
+def parse_past_time(option: str, text: str, now: float) -> float:
     """`2h` is two hours ago; a date without a zone is one of this machine's. Raises InputError."""
     from datetime import datetime
 
     from runnel.errors import InputError
 
-    ago = _AGO.fullmatch(text.strip())
+    ago = _AGO_PATTERN.fullmatch(text.strip())
     if ago is not None:
         return now - float(ago[1]) * _UNIT_S[ago[2]]
     try:
@@ -347,40 +353,42 @@ def moment_of(option: str, text: str, now: float) -> float:
         ) from error
 
 
-def _states(
-    names: list[str], known: "tuple[ExecutionState, ...] | None"
+def _parse_states(
+    names: list[str], allowed_states: "tuple[ExecutionState, ...] | None"
 ) -> "tuple[ExecutionState, ...]":
     from runnel.core.states import ExecutionState
     from runnel.errors import InputError
 
-    allowed = known or tuple(ExecutionState)
+    allowed = allowed_states or tuple(ExecutionState)
     for name in names:
         if name.upper() not in allowed:
             expected = ", ".join(state.lower() for state in allowed)
             raise InputError(f"--status: expected one of {expected}, got '{name}'")
     if not names:
-        return known or ()
+        return allowed_states or ()
     return tuple(dict.fromkeys(ExecutionState(name.upper()) for name in names))
 
 
 # Durations and times as people type them: `90`, `1h30m`, `2026-12-01 09:00`.
 
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-_DURATION = re.compile(r"(?:\d+(?:\.\d+)?[smhdw])+|\d+(?:\.\d+)?")
-_PART = re.compile(r"(\d+(?:\.\d+)?)([smhdw]?)")
+_DURATION_PATTERN = re.compile(r"(?:\d+(?:\.\d+)?[smhdw])+|\d+(?:\.\d+)?")
+_DURATION_PART_PATTERN = re.compile(r"(\d+(?:\.\d+)?)([smhdw]?)")
 
 
 def parse_duration(text: str, option: str) -> float:
     """Seconds; raises InputError, which names the option."""
-    if _DURATION.fullmatch(text.strip()) is None:
+    if _DURATION_PATTERN.fullmatch(text.strip()) is None:
         raise InputError(
             f"{option}: expected seconds, or a duration such as 45s, 10m, 1h30m or 2d, "
-            f"got {quoted(text)}"
+            f"got {quote_name(text)}"
         )
-    return sum(float(number) * _UNITS[unit or "s"] for number, unit in _PART.findall(text))
+    return sum(
+        float(number) * _UNITS[unit or "s"] for number, unit in _DURATION_PART_PATTERN.findall(text)
+    )
 
 
-def parse_moment(text: str, option: str, zone: tzinfo) -> float:
+def parse_time(text: str, option: str, zone: tzinfo) -> float:
     """Seconds since the epoch; what names no zone is in `zone`. Raises InputError."""
     try:
         found = datetime.fromisoformat(text.strip())
@@ -388,15 +396,15 @@ def parse_moment(text: str, option: str, zone: tzinfo) -> float:
     except (ValueError, OverflowError) as error:
         raise InputError(
             f"{option}: expected a time such as 2026-12-01T09:00 or 2026-12-01T08:00:00Z, "
-            f"got {quoted(text)}"
+            f"got {quote_name(text)}"
         ) from error
 
 
 # Whether something is really meant.
 
 
-def ask(question: str, otherwise: str) -> None:
-    """Raises Abort for a no; InputError, with `otherwise`, when there is nobody to ask."""
+def confirm(question: str, refusal: str) -> None:
+    """Raises Abort for a no; InputError, with `refusal`, when there is nobody to ask."""
     if not sys.stdin.isatty():
-        raise InputError(f"{otherwise}; say so with --yes")
+        raise InputError(f"{refusal}; say so with --yes")
     typer.confirm(question, abort=True, err=True)

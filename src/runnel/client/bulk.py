@@ -7,23 +7,23 @@ import msgspec
 from msgspec.structs import replace
 
 from runnel.authoring.payloads import shorten_reason
-from runnel.client.idempotency import execution_id_of
+from runnel.client.idempotency import derive_execution_id
 from runnel.client.listing import check_filter
-from runnel.client.reruns import Rerun
-from runnel.client.store_client import Client
+from runnel.client.reruns import RerunSpec
+from runnel.client.store_client import StoreClient
 from runnel.core.commands import CancelExecution
 from runnel.core.ids import ExecutionId
-from runnel.core.states import EXECUTION_FINAL, ExecutionState
+from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.errors import InputError
-from runnel.ports.archive import Archive, Cursor, ExecutionFilter
-from runnel.ports.store import Header, Mailbox
+from runnel.ports.archive import Archive, ExecutionFilter, PageCursor
+from runnel.ports.store import ExecutionHeader, Mailbox
 
 # Of a step: cancels are sent together, reruns read the history of each.
-CANCELS = 500
-RERUNS = 100
-FAILURES_KEPT = 100
+CANCELS_PER_STEP = 500
+RERUNS_PER_STEP = 100
+FAILURES_MAX = 100
 
-UNFINISHED = tuple(state for state in ExecutionState if state not in EXECUTION_FINAL)
+UNFINISHED_STATES = tuple(state for state in ExecutionState if state not in FINAL_EXECUTION_STATES)
 
 
 class BulkFailure(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,24 +42,24 @@ class BulkStep(msgspec.Struct, frozen=True, kw_only=True):
     known: int = 0
     failed: int = 0
     failures: Sequence[BulkFailure] = ()
-    next: Cursor | None = None
+    next: PageCursor | None = None
 
 
 async def cancel_many(
-    client: Client,
+    client: StoreClient,
     mailbox: Mailbox,
-    wanted: ExecutionFilter,
+    criteria: ExecutionFilter,
     *,
     reason: str = "",
     is_forced: bool = False,
-    limit: int = CANCELS,
+    limit: int = CANCELS_PER_STEP,
 ) -> BulkStep:
     """Asks all that are not final to end, from the newest on; asking again is asking once.
 
     Raises InputError for a filter that wants only what has ended.
     """
     kept_reason = shorten_reason(reason) or "cancelled by request"
-    page = await client.list_executions(cancellable(wanted, limit=limit))
+    page = await client.list_executions(restrict_to_cancellable(criteria, limit=limit))
     commands = [
         CancelExecution(execution_id=header.execution_id, reason=kept_reason, is_forced=is_forced)
         for header in page
@@ -70,13 +70,13 @@ async def cancel_many(
 
 
 async def rerun_many(
-    client: Client,
+    client: StoreClient,
     archive: Archive,
-    wanted: ExecutionFilter,
-    rerun: Rerun | None = None,
+    criteria: ExecutionFilter,
+    options: RerunSpec | None = None,
     *,
     key: str = "",
-    limit: int = RERUNS,
+    limit: int = RERUNS_PER_STEP,
 ) -> BulkStep:
     """A rerun of each that has failed, or ended as the filter says, from the newest on.
 
@@ -84,10 +84,10 @@ async def rerun_many(
     rerun so before is left out, and its rerun, if that has failed too, is not. Raises InputError
     for a filter that wants what has not ended.
     """
-    kind = rerun or Rerun()
-    own_key = f"bulk {_digest(kind, key)}"
-    page = await client.list_executions(rerunnable(wanted, limit=limit))
-    former = await _without_rerun(archive, page.headers, own_key)
+    kind = options or RerunSpec()
+    own_key = f"bulk {_hash_options(kind, key)}"
+    page = await client.list_executions(restrict_to_rerunnable(criteria, limit=limit))
+    former = await _filter_not_rerun(archive, page.headers, own_key)
     ids: list[ExecutionId] = []
     failures: list[BulkFailure] = []
     for header in former:
@@ -99,39 +99,41 @@ async def rerun_many(
         ids=ids,
         known=len(page.headers) - len(former),
         failed=len(failures),
-        failures=failures[:FAILURES_KEPT],
+        failures=failures[:FAILURES_MAX],
         next=page.next,
     )
 
 
-async def _without_rerun(archive: Archive, headers: Sequence[Header], key: str) -> list[Header]:
+async def _filter_not_rerun(
+    archive: Archive, headers: Sequence[ExecutionHeader], key: str
+) -> list[ExecutionHeader]:
     """One whose rerun is PENDING is among them: that may lack something, and is made good."""
-    made = {each.execution_id: execution_id_of(each.execution_id, key) for each in headers}
+    made = {each.execution_id: derive_execution_id(each.execution_id, key) for each in headers}
     known = await archive.get_headers(list(made.values()))
     done = {id_ for id_, each in known.items() if each.state is not ExecutionState.PENDING}
     return [each for each in headers if made[each.execution_id] not in done]
 
 
-def cancellable(wanted: ExecutionFilter, *, limit: int) -> ExecutionFilter:
+def restrict_to_cancellable(criteria: ExecutionFilter, *, limit: int) -> ExecutionFilter:
     """The same for what is not final; raises InputError if it wants only what is."""
-    states = tuple(each for each in wanted.states if each not in EXECUTION_FINAL)
-    if wanted.states and not states:
+    states = tuple(each for each in criteria.states if each not in FINAL_EXECUTION_STATES)
+    if criteria.states and not states:
         raise InputError("what has ended can't be cancelled: name running or pending executions")
-    found = replace(wanted, states=states or UNFINISHED, limit=limit)
+    found = replace(criteria, states=states or UNFINISHED_STATES, limit=limit)
     check_filter(found)
     return found
 
 
-def rerunnable(wanted: ExecutionFilter, *, limit: int) -> ExecutionFilter:
+def restrict_to_rerunnable(criteria: ExecutionFilter, *, limit: int) -> ExecutionFilter:
     """The same for what has failed, unless it says otherwise; raises InputError."""
-    if any(each not in EXECUTION_FINAL for each in wanted.states):
+    if any(each not in FINAL_EXECUTION_STATES for each in criteria.states):
         raise InputError("only what has ended can be rerun: name failed, cancelled or completed")
-    if wanted.with_children or wanted.parent is not None:
+    if criteria.with_children or criteria.parent is not None:
         raise InputError("child executions can't be rerun by themselves: rerun their roots")
-    found = replace(wanted, states=wanted.states or (ExecutionState.FAILED,), limit=limit)
+    found = replace(criteria, states=criteria.states or (ExecutionState.FAILED,), limit=limit)
     check_filter(found)
     return found
 
 
-def _digest(kind: Rerun, key: str) -> str:
-    return hashlib.blake2b(msgspec.json.encode((kind, key)), digest_size=9).hexdigest()
+def _hash_options(options: RerunSpec, key: str) -> str:
+    return hashlib.blake2b(msgspec.json.encode((options, key)), digest_size=9).hexdigest()

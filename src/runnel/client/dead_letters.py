@@ -8,60 +8,61 @@ from math import inf, isfinite, nextafter
 
 import msgspec
 
-from runnel.client.operations import queue_name
-from runnel.client.reruns import Rerun
-from runnel.client.store_client import Client
+from runnel.client.operations import to_queue_name
+from runnel.client.reruns import RerunSpec
+from runnel.client.store_client import StoreClient
 from runnel.core.effects import DeadLetter
 from runnel.core.execution import Execution
-from runnel.core.ids import NO_ITEM, ExecutionId, root_of
+from runnel.core.ids import NO_ITEM, ExecutionId, get_root_id
 from runnel.core.states import ExecutionState
 from runnel.core.values import Json
-from runnel.core.wording import listed, printable
+from runnel.core.wording import escape_unprintable, format_names
 from runnel.errors import InputError, NotFoundError, WrongStateError
-from runnel.ports.archive import Archive, LetterFilter
-from runnel.views.execution import moment
+from runnel.ports.archive import Archive, DeadLetterFilter
+from runnel.views.execution import format_time
 
-PAGE = 500
+PAGE_SIZE = 500
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
-def name_of(letter: DeadLetter) -> str:
+def format_letter_name(letter: DeadLetter) -> str:
     """`execution/node`, or `execution/node/item`: the same in every process, and no other's.
 
     A command that could not be decided has no node: a short hash stands in its place.
     """
     token = letter.token
     if not token.node_id:
-        return f"{token.execution_id}/~{digest_of(letter)}"
+        return f"{token.execution_id}/~{compute_letter_digest(letter)}"
     item = "" if token.item == NO_ITEM else f"/{token.item}"
-    return f"{token.execution_id}/{printable(token.node_id)}{item}"
+    return f"{token.execution_id}/{escape_unprintable(token.node_id)}{item}"
 
 
-def digest_of(letter: DeadLetter) -> str:
+def compute_letter_digest(letter: DeadLetter) -> str:
     """Tells it from all others of the same moment."""
-    return _digest(msgspec.json.encode(letter))
+    return _hash(msgspec.json.encode(letter))
 
 
 def check_editable(letter: DeadLetter) -> None:
     """Raises InputError for one that can't be retried with another config."""
     if "." in letter.token.execution_id:
         raise InputError(
-            f"dead letter {name_of(letter)} is of a child execution, whose config can't be "
+            f"dead letter {format_letter_name(letter)} is of a child execution, whose config "
+            f"can't be "
             "changed: change the workflow, and rerun its root with --newest"
         )
 
 
-async def all_letters(archive: Archive, wanted: LetterFilter) -> AsyncIterator[DeadLetter]:
+async def iter_letters(archive: Archive, criteria: DeadLetterFilter) -> AsyncIterator[DeadLetter]:
     """Newest first, whatever the `limit`."""
-    wanted = msgspec.structs.replace(wanted, limit=PAGE)
+    criteria = msgspec.structs.replace(criteria, limit=PAGE_SIZE)
     while True:
-        page = await archive.list_dead_letters(wanted)
+        page = await archive.list_dead_letters(criteria)
         for letter in page:
             yield letter
-        if len(page) < PAGE:
+        if len(page) < PAGE_SIZE:
             return
-        wanted = msgspec.structs.replace(wanted, after=page[-1])
+        criteria = msgspec.structs.replace(criteria, after=page[-1])
 
 
 async def find_letter(archive: Archive, text: str) -> DeadLetter:
@@ -70,29 +71,31 @@ async def find_letter(archive: Archive, text: str) -> DeadLetter:
     Raises NotFoundError for one that does not exist or is not the only one.
     """
     execution, slash, rest = text.strip().partition("/")
-    found = [each async for each in _beginning_with(archive, execution)]
+    found = [each async for each in _iter_by_prefix(archive, execution)]
     if slash:
-        found = [each for each in found if name_of(each).partition("/")[2] == rest]
+        found = [each for each in found if format_letter_name(each).partition("/")[2] == rest]
     exact = [each for each in found if each.token.execution_id == execution]
     found = exact or found
     if not found:
         raise NotFoundError(
-            "dead letter", printable(text), hint="'runnel dlq list' shows those that exist"
+            "dead letter", escape_unprintable(text), hint="'runnel dlq list' shows those that exist"
         )
     if len(found) > 1:
-        names = listed([name_of(each) for each in found])
-        raise NotFoundError("single dead letter", printable(text), hint=f"there are: {names}")
+        names = format_names([format_letter_name(each) for each in found])
+        raise NotFoundError(
+            "single dead letter", escape_unprintable(text), hint=f"there are: {names}"
+        )
     return found[0]
 
 
-async def letters_of(archive: Archive, root: ExecutionId) -> list[DeadLetter]:
+async def list_execution_letters(archive: Archive, root: ExecutionId) -> list[DeadLetter]:
     """Of an execution and of all its children: a rerun of it retries them together."""
-    found = all_letters(archive, LetterFilter(execution=root))
-    return [each async for each in found if root_of(each.token.execution_id) == root]
+    found = iter_letters(archive, DeadLetterFilter(execution=root))
+    return [each async for each in found if get_root_id(each.token.execution_id) == root]
 
 
 async def retry_letters(
-    client: Client,
+    client: StoreClient,
     archive: Archive,
     letters: Sequence[DeadLetter],
     *,
@@ -103,27 +106,27 @@ async def retry_letters(
     Called again, because it was cut off or by two at once, it is the same rerun. `configs` replace
     those of nodes; what an earlier retry has replaced stays so. Raises WrongStateError, InputError.
     """
-    root = root_of(letters[0].token.execution_id)
-    await _check(archive, root, letters[0])
-    kept = _replaced(await client.load(root), letters)
-    wanted = Rerun(is_whole=False, configs={**kept, **(configs or {})})
-    key = f"dead letters {_digest(_encode(wanted.configs))}"
+    root = get_root_id(letters[0].token.execution_id)
+    await _check_retryable(archive, root, letters[0])
+    kept = _find_replaced_configs(await client.load(root), letters)
+    wanted = RerunSpec(is_whole=False, configs={**kept, **(configs or {})})
+    key = f"dead letters {_hash(_encode(wanted.configs))}"
     new_id = await client.rerun(root, wanted, idempotency_key=key)
     await archive.delete_dead_letters(letters)
     return new_id
 
 
-async def _beginning_with(archive: Archive, execution: str) -> AsyncIterator[DeadLetter]:
+async def _iter_by_prefix(archive: Archive, prefix: str) -> AsyncIterator[DeadLetter]:
     try:
-        execution.encode()
+        prefix.encode()
     except UnicodeEncodeError:  # half a surrogate pair, which no store takes, is in no id
         return
-    async for letter in all_letters(archive, LetterFilter(execution=execution)):
+    async for letter in iter_letters(archive, DeadLetterFilter(execution=prefix)):
         yield letter
 
 
-async def _check(archive: Archive, root: ExecutionId, letter: DeadLetter) -> None:
-    name = name_of(letter)
+async def _check_retryable(archive: Archive, root: ExecutionId, letter: DeadLetter) -> None:
+    name = format_letter_name(letter)
     header = await archive.get_header(root) if root else None
     if header is None:
         why = "its execution was deleted" if root else "it is of no execution"
@@ -138,7 +141,7 @@ async def _check(archive: Archive, root: ExecutionId, letter: DeadLetter) -> Non
         )
 
 
-def _replaced(former: Execution, letters: Sequence[DeadLetter]) -> dict[str, Json]:
+def _find_replaced_configs(former: Execution, letters: Sequence[DeadLetter]) -> dict[str, Json]:
     """Configs that are not those of the workflow, because its failed tasks had others."""
     nodes = {node.id: node.config for node in former.graph.workflow.nodes}
     found = {
@@ -149,14 +152,14 @@ def _replaced(former: Execution, letters: Sequence[DeadLetter]) -> dict[str, Jso
     return {node_id: config for node_id, config in found.items() if config != nodes[node_id]}
 
 
-def _digest(data: bytes) -> str:
+def _hash(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=4).hexdigest()
 
 
 # Dead letters in pages and by the many: listed, retried and purged by what they have in common.
 
 
-class Retried(msgspec.Struct, frozen=True, kw_only=True):
+class RetryResult(msgspec.Struct, frozen=True, kw_only=True):
     """What became of the letters of one execution: a rerun, or why there is none."""
 
     root: ExecutionId
@@ -165,113 +168,113 @@ class Retried(msgspec.Struct, frozen=True, kw_only=True):
     error: InputError | None = None
 
 
-class _Place(msgspec.Struct, frozen=True, array_like=True):
+class _LetterCursor(msgspec.Struct, frozen=True, array_like=True):
     """Where a page ended: the time of its last letter, and which of that time it was."""
 
     at: float
     digest: str
 
 
-def letter_document(letter: DeadLetter) -> dict[str, Json]:
+def build_letter_document(letter: DeadLetter) -> dict[str, Json]:
     token = letter.token
     return {
-        "name": name_of(letter),
+        "name": format_letter_name(letter),
         "execution_id": token.execution_id,
         "workflow": letter.workflow,
         "node": token.node_id,
         "item": None if token.item == NO_ITEM else token.item,
         "attempts": token.attempt,
-        "queue": queue_name(letter.queue),
+        "queue": to_queue_name(letter.queue),
         "handler": letter.handler,
         "reason": letter.reason,
         "error": str(letter.error),
         "traceback": letter.error.traceback,
         "config": msgspec.json.decode(letter.config),
-        "rejected_at": moment(letter.rejected_at),
+        "rejected_at": format_time(letter.rejected_at),
     }
 
 
-async def letter_page(
-    archive: Archive, wanted: LetterFilter, *, after: str | None
+async def read_letter_page(
+    archive: Archive, criteria: DeadLetterFilter, *, after: str | None
 ) -> tuple[Sequence[DeadLetter], str | None]:
     """A page, newest first, and the text that the next one comes `after`; None behind the last.
 
     Purges between two pages skip nothing. Raises InputError for a text that is none of ours.
     """
     if after is None:
-        found = await archive.list_dead_letters(wanted)
+        found = await archive.list_dead_letters(criteria)
     else:
-        found = await _page_behind(archive, wanted, _place_in(after))
-    return found, _text_of(found[-1]) if len(found) == wanted.limit else None
+        found = await _read_page_after(archive, criteria, _decode_cursor(after))
+    return found, _encode_cursor(found[-1]) if len(found) == criteria.limit else None
 
 
-async def letters_by_root(
-    archive: Archive, wanted: LetterFilter
+async def group_letters_by_root(
+    archive: Archive, criteria: DeadLetterFilter
 ) -> Mapping[ExecutionId, Sequence[DeadLetter]]:
     """For each execution that has a wanted letter all of its letters: a rerun retries them
     together. The one with the oldest letter first.
     """
     roots: dict[ExecutionId, None] = {}
-    found = [each async for each in all_letters(archive, LetterFilter())]
+    found = [each async for each in iter_letters(archive, DeadLetterFilter())]
     trees: dict[ExecutionId, list[DeadLetter]] = {}
     for letter in reversed(found):
-        trees.setdefault(root_of(letter.token.execution_id), []).append(letter)
-    chosen = [each async for each in all_letters(archive, wanted)]
+        trees.setdefault(get_root_id(letter.token.execution_id), []).append(letter)
+    chosen = [each async for each in iter_letters(archive, criteria)]
     for letter in reversed(chosen):
-        roots[root_of(letter.token.execution_id)] = None
+        roots[get_root_id(letter.token.execution_id)] = None
     return {root: trees[root] for root in roots if root in trees}
 
 
-async def retry_each(
-    client: Client,
+async def retry_each_root(
+    client: StoreClient,
     archive: Archive,
-    trees: Mapping[ExecutionId, Sequence[DeadLetter]],
+    letters_per_root: Mapping[ExecutionId, Sequence[DeadLetter]],
     *,
     configs: Mapping[str, Json] | None = None,
-) -> AsyncIterator[Retried]:
+) -> AsyncIterator[RetryResult]:
     """One after the other; what can't be retried is told, and the others are."""
-    for root, letters in trees.items():
+    for root, letters in letters_per_root.items():
         try:
             new_id = await retry_letters(client, archive, letters, configs=configs)
         except InputError as error:
-            yield Retried(root=root, letters=letters, error=error)
+            yield RetryResult(root=root, letters=letters, error=error)
         else:
-            yield Retried(root=root, letters=letters, execution_id=new_id)
+            yield RetryResult(root=root, letters=letters, execution_id=new_id)
 
 
-async def _page_behind(
-    archive: Archive, wanted: LetterFilter, place: _Place
+async def _read_page_after(
+    archive: Archive, criteria: DeadLetterFilter, cursor: _LetterCursor
 ) -> Sequence[DeadLetter]:
     """When its last letter is gone, those of the same moment come again rather than never."""
-    before = min(wanted.before, nextafter(place.at, inf))
-    rest = msgspec.structs.replace(wanted, before=before)
+    before = min(criteria.before, nextafter(cursor.at, inf))
+    rest = msgspec.structs.replace(criteria, before=before)
     found: list[DeadLetter] = []
-    async for letter in all_letters(archive, rest):
-        if letter.rejected_at == place.at and digest_of(letter) == place.digest:
+    async for letter in iter_letters(archive, rest):
+        if letter.rejected_at == cursor.at and compute_letter_digest(letter) == cursor.digest:
             found.clear()
             continue
-        if letter.rejected_at < place.at and len(found) >= wanted.limit:
+        if letter.rejected_at < cursor.at and len(found) >= criteria.limit:
             break
         found.append(letter)
-    return found[: wanted.limit]
+    return found[: criteria.limit]
 
 
-def _text_of(letter: DeadLetter) -> str:
-    place = _Place(letter.rejected_at, digest_of(letter))
+def _encode_cursor(letter: DeadLetter) -> str:
+    place = _LetterCursor(letter.rejected_at, compute_letter_digest(letter))
     return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
 
 
-def _place_in(text: str) -> _Place:
+def _decode_cursor(text: str) -> _LetterCursor:
     try:
         data = base64.urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4))
-        place = msgspec.json.decode(data, type=_Place)
+        place = msgspec.json.decode(data, type=_LetterCursor)
     except (ValueError, binascii.Error, msgspec.MsgspecError) as error:
-        raise _odd(text) from error
+        raise _invalid_cursor_error(text) from error
     if not isfinite(place.at):
-        raise _odd(text)
+        raise _invalid_cursor_error(text)
     return place
 
 
-def _odd(text: str) -> InputError:
+def _invalid_cursor_error(text: str) -> InputError:
     shown = text.encode(errors="backslashreplace").decode()[:40]
     return InputError(f"after: expected `next` of the previous page, got '{shown}'")

@@ -7,15 +7,15 @@ from typing import NamedTuple, TypeVar
 
 from msgspec import structs
 
-from runnel.client.listing import all_headers, newest_headers
+from runnel.client.listing import iter_headers, list_newest_headers
 from runnel.core.graph import Graph
 from runnel.core.ids import DefinitionHash
-from runnel.core.states import EXECUTION_FINAL, ExecutionState
+from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.core.validation import build_graph, find_problems
-from runnel.core.wording import did_you_mean, printable, quoted, shown
+from runnel.core.wording import describe_value, escape_unprintable, quote_name, suggest_name
 from runnel.core.workflow import Workflow, decode_workflow, encode_workflow, hash_workflow
 from runnel.errors import InvalidWorkflowError, NotFoundError, WrongStateError
-from runnel.ports.archive import Archive, Definition, ExecutionFilter, StateCount
+from runnel.ports.archive import Archive, Definition, ExecutionCount, ExecutionFilter
 from runnel.ports.clock import Clock
 
 # For programs that make up their workflows as they go: what is forgotten is found out again.
@@ -28,39 +28,39 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class _Known(NamedTuple):
+class _KnownVersion(NamedTuple):
     name: str
     version: int
     until: float
 
 
-class Definitions:
+class DefinitionCache:
     def __init__(self, archive: Archive, clock: Clock) -> None:
         self._archive = archive
         self._clock = clock
         self._graphs: OrderedDict[DefinitionHash, Graph] = OrderedDict()
-        self._versions: OrderedDict[DefinitionHash, _Known] = OrderedDict()
+        self._versions: OrderedDict[DefinitionHash, _KnownVersion] = OrderedDict()
         self._hashes: OrderedDict[int, tuple[Workflow, DefinitionHash]] = OrderedDict()
         # One for each that is being stored right now.
         self._storing: dict[DefinitionHash, asyncio.Event] = {}
 
-    async def graph(self, hash_: DefinitionHash) -> Graph:
+    async def load_graph(self, hash_: DefinitionHash) -> Graph:
         found = self._graphs.get(hash_)
         if found is None:
             definition = await self._archive.get_definition(hash_)
             if definition is None:
                 raise NotFoundError("definition", hash_)
             found = Graph(decode_workflow(definition.document))
-            _keep(self._graphs, hash_, found)
+            _remember(self._graphs, hash_, found)
         return found
 
-    async def newest(self, name: str) -> Graph:
+    async def load_newest_graph(self, name: str) -> Graph:
         """The last version that was stored under this name; raises NotFoundError."""
         for definition in await self._archive.list_versions(name, limit=1):
-            return await self.graph(definition.hash)
-        raise NotFoundError("workflow", printable(name))
+            return await self.load_graph(definition.hash)
+        raise NotFoundError("workflow", escape_unprintable(name))
 
-    def hash_of_valid(self, workflow: Workflow) -> DefinitionHash:
+    def validate_and_hash(self, workflow: Workflow) -> DefinitionHash:
         """Raises InvalidWorkflowError.
 
         Remembered by identity: hashing a large workflow for each of its executions would cost
@@ -68,8 +68,8 @@ class Definitions:
         """
         known = self._hashes.get(id(workflow))
         if known is None or known[0] is not workflow:
-            known = workflow, self._validated(workflow)
-            _keep(self._hashes, id(workflow), known)
+            known = workflow, self._validate(workflow)
+            _remember(self._hashes, id(workflow), known)
         return known[1]
 
     async def store(self, hash_: DefinitionHash, workflow: Workflow) -> int:
@@ -85,24 +85,26 @@ class Definitions:
         if known is None or now >= known.until:
             storing = self._storing[hash_] = asyncio.Event()
             try:
-                known = _Known(workflow.name, await self._put(workflow), now + VERSION_KNOWN_S)
-                _keep(self._versions, hash_, known)
+                known = _KnownVersion(
+                    workflow.name, await self._store_with_children(workflow), now + VERSION_KNOWN_S
+                )
+                _remember(self._versions, hash_, known)
             finally:
                 del self._storing[hash_]
                 storing.set()
         return known.version
 
-    async def insist(self, hash_: DefinitionHash, workflow: Workflow) -> None:
+    async def store_again_if_deleted(self, hash_: DefinitionHash, workflow: Workflow) -> None:
         """Stores it again if it was deleted here meanwhile: who has just used it came later."""
         if hash_ not in self._versions:
             await self.store(hash_, workflow)
 
-    def forget(self, name: str) -> None:
+    def forget_versions(self, name: str) -> None:
         """Versions of this name are asked for again."""
         for hash_ in [each for each, known in self._versions.items() if known.name == name]:
             del self._versions[hash_]
 
-    def _validated(self, workflow: Workflow) -> DefinitionHash:
+    def _validate(self, workflow: Workflow) -> DefinitionHash:
         """Validates what does not equal a known workflow.
 
         Hashing first, because it takes a fifth of the time; but an equal hash is not enough,
@@ -112,23 +114,23 @@ class Definitions:
             hash_ = hash_workflow(workflow)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             problems = find_problems(workflow) or [f"it can't be stored as JSON: {error}"]
-            source = f"workflow {shown(workflow.name)}"
+            source = f"workflow {describe_value(workflow.name)}"
             raise InvalidWorkflowError(problems, source=source) from error
         known = self._graphs.get(hash_)
         if known is None or known.workflow != workflow:
-            _keep(self._graphs, hash_, build_graph(workflow))
+            _remember(self._graphs, hash_, build_graph(workflow))
         return hash_
 
-    async def _put(self, workflow: Workflow) -> int:
+    async def _store_with_children(self, workflow: Workflow) -> int:
         for node in workflow.nodes:
             if node.child is not None:
-                await self._put(node.child)
+                await self._store_with_children(node.child)
         return await self._archive.put_definition(
             workflow.name, hash_workflow(workflow), encode_workflow(workflow)
         )
 
 
-def _keep(cache: OrderedDict[K, V], key: K, value: V) -> None:
+def _remember(cache: OrderedDict[K, V], key: K, value: V) -> None:
     """The one that was added first leaves when there are too many."""
     cache[key] = value
     if len(cache) > DEFINITIONS_MAX:
@@ -137,10 +139,10 @@ def _keep(cache: OrderedDict[K, V], key: K, value: V) -> None:
 
 # The workflows that are stored, by name and version.
 
-UNFINISHED = tuple(state for state in ExecutionState if state not in EXECUTION_FINAL)
+UNFINISHED_STATES = tuple(state for state in ExecutionState if state not in FINAL_EXECUTION_STATES)
 
 
-class Stored(NamedTuple):
+class StoredVersion(NamedTuple):
     """A version of a workflow."""
 
     name: str
@@ -148,8 +150,8 @@ class Stored(NamedTuple):
     graph: Graph
 
 
-class Library:
-    def __init__(self, archive: Archive, definitions: Definitions) -> None:
+class WorkflowLibrary:
+    def __init__(self, archive: Archive, definitions: DefinitionCache) -> None:
         self._archive = archive
         self._definitions = definitions
 
@@ -162,10 +164,10 @@ class Library:
         _check_name(name)
         found = await self._archive.list_versions(name, limit=limit)
         if not found:
-            raise _no_workflow(name)
+            raise _workflow_not_found_error(name)
         return found
 
-    async def find(self, name: str, version: int | None = None) -> Stored:
+    async def find(self, name: str, version: int | None = None) -> StoredVersion:
         """The newest version, or the one that is asked for; raises NotFoundError."""
         if version is None:
             found = (await self.versions(name, limit=1))[0]
@@ -173,22 +175,22 @@ class Library:
             _check_name(name)
             known = await self._archive.find_version(name, version)
             if known is None:
-                raise NotFoundError(f"version {version} of workflow", printable(name))
+                raise NotFoundError(f"version {version} of workflow", escape_unprintable(name))
             found = known
-        return Stored(found.name, found.version, await self.graph(found.hash))
+        return StoredVersion(found.name, found.version, await self.load_graph(found.hash))
 
-    async def graph(self, hash_: DefinitionHash) -> Graph:
-        return await self._definitions.graph(hash_)
+    async def load_graph(self, hash_: DefinitionHash) -> Graph:
+        return await self._definitions.load_graph(hash_)
 
-    async def store(self, workflow: Workflow) -> Stored:
+    async def store(self, workflow: Workflow) -> StoredVersion:
         """Under the version that its content has, or else the next; raises InvalidWorkflowError.
 
         Whatever was deleted is there again then.
         """
-        hash_ = self._definitions.hash_of_valid(workflow)
-        self._definitions.forget(workflow.name)
+        hash_ = self._definitions.validate_and_hash(workflow)
+        self._definitions.forget_versions(workflow.name)
         version = await self._definitions.store(hash_, workflow)
-        return Stored(workflow.name, version, await self.graph(hash_))
+        return StoredVersion(workflow.name, version, await self.load_graph(hash_))
 
     async def delete(self, name: str) -> int:
         """How many versions; raises WrongStateError while executions of it are not final.
@@ -199,28 +201,31 @@ class Library:
         looked for such, the version is there again, as the next.
         """
         await self.versions(name, limit=1)
-        unfinished = ExecutionFilter(workflow=name, states=UNFINISHED, with_children=True)
-        if await newest_headers(self._archive, structs.replace(unfinished, limit=1)):
-            raise _in_use(name, (await self._archive.count_headers(unfinished)).values())
+        unfinished = ExecutionFilter(workflow=name, states=UNFINISHED_STATES, with_children=True)
+        if await list_newest_headers(self._archive, structs.replace(unfinished, limit=1)):
+            raise _workflow_in_use_error(
+                name, (await self._archive.count_headers(unfinished)).values()
+            )
         deleted = await self._archive.delete_versions(name)
-        self._definitions.forget(name)
-        used = {each.definition async for each in all_headers(self._archive, unfinished)}
+        self._definitions.forget_versions(name)
+        used = {each.definition async for each in iter_headers(self._archive, unfinished)}
         for hash_ in used:
-            await self._put_again(DefinitionHash(hash_))
+            await self._restore_definition(DefinitionHash(hash_))
         return deleted
 
-    async def _put_again(self, hash_: DefinitionHash) -> None:
+    async def _restore_definition(self, hash_: DefinitionHash) -> None:
         definition = await self._archive.get_definition(hash_)
         if definition is not None:
             await self._archive.put_definition(definition.name, hash_, definition.document)
 
 
-def _in_use(name: str, counts: Collection[StateCount]) -> WrongStateError:
+def _workflow_in_use_error(name: str, counts: Collection[ExecutionCount]) -> WrongStateError:
     number = sum(each.number for each in counts)
     least = "at least " if any(each.is_least for each in counts) else ""
     which = "1 execution of it is" if number == 1 else f"{least}{number:,} executions of it are"
     return WrongStateError(
-        f"workflow {quoted(name)} can't be deleted: {which} not final; wait for the end, or cancel"
+        f"workflow {quote_name(name)} can't be deleted: {which} not final; wait for the end, or "
+        f"cancel"
     )
 
 
@@ -229,19 +234,21 @@ def _check_name(name: str) -> None:
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise _no_workflow(name) from None
+        raise _workflow_not_found_error(name) from None
 
 
-def _no_workflow(name: str) -> NotFoundError:
-    return NotFoundError("workflow", printable(name))
+def _workflow_not_found_error(name: str) -> NotFoundError:
+    return NotFoundError("workflow", escape_unprintable(name))
 
 
 # The workflow that somebody names for a trigger: found, or refused with the one that was meant.
 
-COMPARED = 1_000
+SUGGESTION_CANDIDATES_MAX = 1_000
 
 
-async def wanted_workflow(library: Library, name: str, version: int | None) -> Workflow:
+async def find_workflow_or_suggest(
+    library: WorkflowLibrary, name: str, version: int | None
+) -> Workflow:
     """The newest version without one; raises NotFoundError."""
     try:
         return (await library.find(name, version)).graph.workflow
@@ -249,7 +256,7 @@ async def wanted_workflow(library: Library, name: str, version: int | None) -> W
         if version is not None:
             hint = f"'runnel workflows {error.name}' shows its versions"
         else:
-            known = [each.name for each in await library.list(limit=COMPARED)]
-            close = did_you_mean(name, known).strip(" ()")
+            known = [each.name for each in await library.list(limit=SUGGESTION_CANDIDATES_MAX)]
+            close = suggest_name(name, known).strip(" ()")
             hint = close or "'runnel workflows' shows those that exist"
         raise NotFoundError(error.kind, error.name, hint=hint) from error

@@ -8,48 +8,48 @@ from typing import cast
 
 import msgspec
 
-from runnel.app.stores import Look, look_at
+from runnel.app.stores import StoreSession, build_store_session
 from runnel.authoring.documents import read_document
-from runnel.authoring.payloads import RESERVED_LABELS
-from runnel.client.dead_letters import name_of
-from runnel.client.http_client import Client, document_of
+from runnel.authoring.payloads import RESERVED_LABEL_PREFIX
+from runnel.client.dead_letters import format_letter_name
+from runnel.client.http_client import HttpClient, build_workflow_document
 from runnel.client.http_resources import (
     About,
     StoredWorkflow,
-    header_of,
-    history_of,
-    page_of,
-    query_of,
-    read,
-    seconds_of,
+    build_filter_query,
+    parse_answer,
+    parse_header,
+    parse_header_page,
+    parse_history,
+    parse_time,
 )
-from runnel.client.reruns import Rerun
-from runnel.client.store_client import Client as LocalClient
-from runnel.client.transport import Call, Query, Transport, step
-from runnel.core.codec import VERSION
+from runnel.client.reruns import RerunSpec
+from runnel.client.store_client import StoreClient as LocalClient
+from runnel.client.transport import Query, ServerRequest, Transport, quote_path_segment
+from runnel.core.codec import FORMAT_VERSION
 from runnel.core.commands import CancelExecution, Command
 from runnel.core.effects import DeadLetter
-from runnel.core.ids import NO_ITEM, DefinitionHash, ExecutionId, NodeId, Nonce, Token
+from runnel.core.ids import NO_ITEM, DefinitionHash, ExecutionId, NodeId, Nonce, TaskToken
 from runnel.core.states import ExecutionState
 from runnel.core.values import Json
 from runnel.core.workflow import ErrorInfo, Workflow, decode_workflow, encode_workflow
-from runnel.engine.clock import RealClock, RealIds
+from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.errors import BrokenInvariantError, InputError, NotFoundError, WrongStateError
-from runnel.notify.waiter import Ending, Listen
+from runnel.notify.waiter import Completion, ListenForEnd
 from runnel.ports import Backend
 from runnel.ports.archive import (
+    ALL_DEAD_LETTERS,
     ALL_EXECUTIONS,
-    ALL_LETTERS,
+    DeadLetterFilter,
     Definition,
+    ExecutionCount,
     ExecutionFilter,
     HeaderPage,
-    LetterFilter,
-    StateCount,
 )
-from runnel.ports.clock import Clock, Ids
-from runnel.ports.feed import Change, FeedPage, FeedPosition
-from runnel.ports.store import NO_BLOBS, Header, LeaseRecord
-from runnel.ports.workers import QueueRecord, RunningTask, WorkerAbout, WorkerRecord
+from runnel.ports.clock import Clock, IdGenerator
+from runnel.ports.feed import ExecutionChange, FeedPage, FeedPosition
+from runnel.ports.store import NO_BLOBS, ExecutionHeader, LeaseRecord
+from runnel.ports.workers import QueueRecord, RunningTaskInfo, WorkerInfo, WorkerRecord
 from runnel.settings.model import Settings
 from runnel.views.execution import ExecutionView
 
@@ -64,15 +64,15 @@ class ServedClient(LocalClient):
 
     def __init__(
         self,
-        server: Client,
+        server: HttpClient,
         backend: Backend,
         clock: Clock,
-        ids: Ids,
+        ids: IdGenerator,
         *,
-        ending_of: Callable[[str], Ending],
-        listen: Listen,
+        get_completion: Callable[[str], Completion],
+        listen: ListenForEnd,
     ) -> None:
-        super().__init__(backend, clock, ids, ending_of=ending_of, listen=listen)
+        super().__init__(backend, clock, ids, get_completion=get_completion, listen=listen)
         self._server = server
         self._stored: tuple[Workflow, StoredWorkflow] | None = None
 
@@ -99,7 +99,7 @@ class ServedClient(LocalClient):
         own = {
             key: value
             for key, value in (labels or {}).items()
-            if not key.startswith(RESERVED_LABELS)
+            if not key.startswith(RESERVED_LABEL_PREFIX)
         }
         return await self._server.submit(
             stored.name,
@@ -109,7 +109,7 @@ class ServedClient(LocalClient):
             idempotency_key=idempotency_key,
         )
 
-    async def begin(
+    async def create_execution(
         self,
         workflow: Workflow,
         input_: Json = None,
@@ -119,7 +119,7 @@ class ServedClient(LocalClient):
         idempotency_key: str | None = None,
         execution_id: ExecutionId | None = None,
         version: int | None = None,
-    ) -> Header:
+    ) -> ExecutionHeader:
         """The server finds and stores the definition by itself, whatever `version` is."""
         begun = await self.submit(
             workflow,
@@ -129,18 +129,18 @@ class ServedClient(LocalClient):
             idempotency_key=idempotency_key,
             execution_id=execution_id,
         )
-        return await self.header(begun)
+        return await self.get_header(begun)
 
     async def rerun(
         self,
         execution_id: ExecutionId,
-        wanted: Rerun | None = None,
+        options: RerunSpec | None = None,
         *,
         input_: Json = None,
         idempotency_key: str | None = None,
     ) -> ExecutionId:
         return await self._server.rerun(
-            execution_id, wanted, input=input_, idempotency_key=idempotency_key
+            execution_id, options, input=input_, idempotency_key=idempotency_key
         )
 
     async def trigger(
@@ -184,39 +184,48 @@ class RemoteLetters:
         # Where the pages ended that were asked for last, by the name of their last letter.
         self._ends: dict[str, str] = {}
 
-    async def list_dead_letters(self, wanted: LetterFilter = ALL_LETTERS) -> Sequence[DeadLetter]:
+    async def list_dead_letters(
+        self, criteria: DeadLetterFilter = ALL_DEAD_LETTERS
+    ) -> Sequence[DeadLetter]:
         found: list[DeadLetter] = []
-        place = None if wanted.after is None else self._ends.pop(name_of(wanted.after), None)
-        while len(found) < wanted.limit:
-            query = [*_query(wanted), ("limit", str(min(LETTERS_PAGE, wanted.limit - len(found))))]
+        place = (
+            None
+            if criteria.after is None
+            else self._ends.pop(format_letter_name(criteria.after), None)
+        )
+        while len(found) < criteria.limit:
+            query = [
+                *_query(criteria),
+                ("limit", str(min(LETTERS_PAGE, criteria.limit - len(found)))),
+            ]
             query += [] if place is None else [("after", place)]
             page = await self._transport.get("/v1/dead-letters", query)
             letters = [_letter(each) for each in page["items"]]
-            found += [each for each in letters if each.rejected_at < wanted.before]
+            found += [each for each in letters if each.rejected_at < criteria.before]
             place = page["next"]
             if place is None:
                 return found
         if place is not None:
-            self._ends = {name_of(found[-1]): place}
+            self._ends = {format_letter_name(found[-1]): place}
         return found
 
-    async def count_dead_letters(self, wanted: LetterFilter = ALL_LETTERS) -> int:
-        answer = await self._transport.get("/v1/dead-letters/count", _query(wanted))
+    async def count_dead_letters(self, criteria: DeadLetterFilter = ALL_DEAD_LETTERS) -> int:
+        answer = await self._transport.get("/v1/dead-letters/count", _query(criteria))
         return int(answer["count"])
 
     async def delete_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
         deleted = 0
         for letter in letters:
-            path = f"/v1/dead-letters/{step(name_of(letter))}"
+            path = f"/v1/dead-letters/{quote_path_segment(format_letter_name(letter))}"
             try:
-                answer = await self._transport.send(Call(method="DELETE", path=path))
+                answer = await self._transport.send(ServerRequest(method="DELETE", path=path))
             except NotFoundError:
                 continue
             deleted += answer["purged"]
         return deleted
 
 
-def _query(wanted: LetterFilter) -> Query:
+def _query(wanted: DeadLetterFilter) -> Query:
     queue = None if wanted.queue is None else wanted.queue.removeprefix(QUEUE_PREFIX)
     given = {"queue": queue, "workflow": wanted.workflow, "execution": wanted.execution}
     return [(name, value) for name, value in given.items() if value]
@@ -228,7 +237,7 @@ def _letter(found: Mapping[str, Json]) -> DeadLetter:
     node = found["node"] or found["name"].partition("/")[2]
     kind, _, message = found["error"].partition(": ")
     return DeadLetter(
-        token=Token(
+        token=TaskToken(
             ExecutionId(found["execution_id"]),
             NodeId(node),
             NO_ITEM if item is None else item,
@@ -240,7 +249,7 @@ def _letter(found: Mapping[str, Json]) -> DeadLetter:
         config=msgspec.Raw(msgspec.json.encode(found["config"])),
         error=ErrorInfo(type=kind, message=message, traceback=found["traceback"]),
         reason=found["reason"],
-        rejected_at=seconds_of(found["rejected_at"]),
+        rejected_at=parse_time(found["rejected_at"]),
         workflow=found["workflow"],
     )
 
@@ -259,12 +268,12 @@ class RemoteArchive(RemoteLetters):
     """
 
     async def put_definition(self, name: str, hash_: DefinitionHash, document: bytes) -> int:
-        body = msgspec.json.encode(document_of(decode_workflow(document)))
-        call = Call(method="POST", path="/v1/workflows", body=body, is_repeatable=True)
-        return read((await self._transport.send(call))["version"], int)
+        body = msgspec.json.encode(build_workflow_document(decode_workflow(document)))
+        call = ServerRequest(method="POST", path="/v1/workflows", body=body, is_repeatable=True)
+        return parse_answer((await self._transport.send(call))["version"], int)
 
     async def get_definition(self, hash_: DefinitionHash) -> Definition | None:
-        return await self._definition(f"/v1/definitions/{step(hash_)}")
+        return await self._definition(f"/v1/definitions/{quote_path_segment(hash_)}")
 
     async def list_workflows(self, *, after: str = "", limit: int = 50) -> Sequence[Definition]:
         found: list[Definition] = []
@@ -282,13 +291,17 @@ class RemoteArchive(RemoteLetters):
     async def list_versions(self, name: str, *, limit: int = 50) -> Sequence[Definition]:
         query = [("limit", str(min(PAGE, limit))), ("documents", "true")]
         try:
-            page = await self._transport.get(f"/v1/workflows/{step(name)}/versions", query)
+            page = await self._transport.get(
+                f"/v1/workflows/{quote_path_segment(name)}/versions", query
+            )
         except NotFoundError:
             return ()
         return [_definition(each) for each in page["items"]]
 
     async def find_version(self, name: str, version: int) -> Definition | None:
-        return await self._definition(f"/v1/workflows/{step(name)}", [("version", str(version))])
+        return await self._definition(
+            f"/v1/workflows/{quote_path_segment(name)}", [("version", str(version))]
+        )
 
     async def _definition(self, path: str, query: Query = ()) -> Definition | None:
         try:
@@ -297,14 +310,16 @@ class RemoteArchive(RemoteLetters):
             return None
 
     async def delete_versions(self, name: str) -> int:
-        call = Call(method="DELETE", path=f"/v1/workflows/{step(name)}")
-        return read((await self._transport.send(call))["versions"], int)
+        call = ServerRequest(method="DELETE", path=f"/v1/workflows/{quote_path_segment(name)}")
+        return parse_answer((await self._transport.send(call))["versions"], int)
 
-    async def get_header(self, execution_id: ExecutionId) -> Header | None:
+    async def get_header(self, execution_id: ExecutionId) -> ExecutionHeader | None:
         return (await self.get_headers([execution_id])).get(execution_id)
 
-    async def get_headers(self, ids: Sequence[ExecutionId]) -> Mapping[ExecutionId, Header]:
-        found: dict[ExecutionId, Header] = {}
+    async def get_headers(
+        self, ids: Sequence[ExecutionId]
+    ) -> Mapping[ExecutionId, ExecutionHeader]:
+        found: dict[ExecutionId, ExecutionHeader] = {}
         for first in range(0, len(ids), IDS_AT_ONCE):
             some = ids[first : first + IDS_AT_ONCE]
             answer = await self._look_up([("id", each) for each in some])
@@ -315,32 +330,34 @@ class RemoteArchive(RemoteLetters):
         found = await self._look_up([("begins", prefix)])
         return [header.execution_id for header in found][:limit]
 
-    async def _look_up(self, query: Query) -> list[Header]:
+    async def _look_up(self, query: Query) -> list[ExecutionHeader]:
         answer = await self._transport.get("/v1/executions/lookup", query)
-        return [header_of(each) for each in answer["items"]]
+        return [parse_header(each) for each in answer["items"]]
 
     async def load(self, execution_id: ExecutionId, *, after: int = 0) -> Sequence[bytes]:
         """Over HTTP, each event is an entry."""
-        path = f"/v1/executions/{step(execution_id)}/history"
+        path = f"/v1/executions/{quote_path_segment(execution_id)}/history"
         try:
             answer = await self._transport.get(path, [("after", str(after))] if after else ())
         except NotFoundError:
             return ()
         return [
-            msgspec.json.encode([VERSION, each.at, [{"type": each.event, **each.fields}]])
-            for each in history_of(answer)
+            msgspec.json.encode([FORMAT_VERSION, each.at, [{"type": each.event, **each.fields}]])
+            for each in parse_history(answer)
         ]
 
-    async def list_headers(self, wanted: ExecutionFilter) -> HeaderPage:
-        some = msgspec.structs.replace(wanted, limit=min(PAGE, wanted.limit))
-        return page_of(await self._transport.get("/v1/executions", query_of(some)))
+    async def list_headers(self, criteria: ExecutionFilter) -> HeaderPage:
+        some = msgspec.structs.replace(criteria, limit=min(PAGE, criteria.limit))
+        return parse_header_page(
+            await self._transport.get("/v1/executions", build_filter_query(some))
+        )
 
     async def count_headers(
-        self, wanted: ExecutionFilter = ALL_EXECUTIONS
-    ) -> Mapping[ExecutionState, StateCount]:
-        query = query_of(wanted, with_page=False)
+        self, criteria: ExecutionFilter = ALL_EXECUTIONS
+    ) -> Mapping[ExecutionState, ExecutionCount]:
+        query = build_filter_query(criteria, with_page=False)
         answer = await self._transport.get("/v1/executions/count", query)
-        return read(answer["states"], dict[ExecutionState, StateCount])
+        return parse_answer(answer["states"], dict[ExecutionState, ExecutionCount])
 
 
 def _definition(found: Mapping[str, Json]) -> Definition:
@@ -370,9 +387,9 @@ class RemoteFeed:
         """As many as the server gives, whatever the `limit`."""
         wait_s = min(wait_s, WAIT_S_MAX)
         query = [("after", after), ("wait", str(wait_s))]
-        answer = await self._transport.get(PATH, query, waits_s=wait_s)
+        answer = await self._transport.get(PATH, query, long_poll_s=wait_s)
         changes = [
-            Change(
+            ExecutionChange(
                 ExecutionId(each["execution_id"]),
                 None if each["status"] is None else ExecutionState(each["status"]),
                 FeedPosition(each["position"]),
@@ -389,7 +406,7 @@ class RemoteFeed:
 class RemoteMailbox:
     """Takes what ends executions: anything else the server decides by itself when it is asked."""
 
-    def __init__(self, server: Client) -> None:
+    def __init__(self, server: HttpClient) -> None:
         self._server = server
 
     async def send(
@@ -397,7 +414,7 @@ class RemoteMailbox:
         commands: Sequence[Command],
         *,
         blobs: Mapping[str, bytes] = NO_BLOBS,
-        of_stored: bool = False,
+        requires_definition: bool = False,
     ) -> None:
         for command in commands:
             if not isinstance(command, CancelExecution):
@@ -431,7 +448,7 @@ class RemoteStore:
         self._seen_at = float("-inf")
 
     async def route(self, execution_id: ExecutionId, *, is_new: bool = False) -> int:
-        path = f"/v1/executions/{step(execution_id)}/partition"
+        path = f"/v1/executions/{quote_path_segment(execution_id)}/partition"
         return int((await self._transport.get(path))["partition"])
 
     async def partitions(self) -> Sequence[int]:
@@ -486,17 +503,17 @@ def _worker(found: Mapping[str, Json], now: float) -> WorkerRecord:
     about = None
     if found["host"] is not None:
         queues = found["queues"]
-        about = WorkerAbout(
+        about = WorkerInfo(
             host=found["host"],
             pid=found["pid"],
             queues=None if queues is None else tuple(queues),
             handlers=tuple(found["handlers"]),
             concurrency=found["concurrency"],
-            started_at=seconds_of(found["started_at"]),
+            started_at=parse_time(found["started_at"]),
             version=found["version"],
             is_draining=found["state"] == "draining",
             beat_s=found["beat_s"] or 0.0,
-            claimed_at=seconds_of(found["claimed_at"]) if found["claimed_at"] else 0.0,
+            claimed_at=parse_time(found["claimed_at"]) if found["claimed_at"] else 0.0,
             tasks=tuple(map(_task, found["tasks"])),
         )
     return WorkerRecord(
@@ -509,10 +526,10 @@ def _worker(found: Mapping[str, Json], now: float) -> WorkerRecord:
     )
 
 
-def _task(found: Mapping[str, Json]) -> RunningTask:
+def _task(found: Mapping[str, Json]) -> RunningTaskInfo:
     item = NO_ITEM if found["item"] is None else found["item"]
-    started_at = seconds_of(found["started_at"])
-    return read({**found, "item": item, "started_at": started_at}, RunningTask)
+    started_at = parse_time(found["started_at"])
+    return parse_answer({**found, "item": item, "started_at": started_at}, RunningTaskInfo)
 
 
 def _new_counter(now: float) -> int:
@@ -529,12 +546,12 @@ class RemoteValues:
 
     async def get(self, key: str) -> bytes:
         """Raises NotFoundError."""
-        call = Call(
+        call = ServerRequest(
             method="GET",
             path="/v1/values",
             query=[("key", key)],
             is_repeatable=True,
-            is_for_any=True,
+            accepts_any_json=True,
         )
         return msgspec.json.encode(await self._transport.send(call))
 
@@ -557,19 +574,19 @@ class RemoteBackend:
 
 
 @asynccontextmanager
-async def calling(settings: Settings) -> AsyncIterator[tuple[Client, About]]:
+async def calling(settings: Settings) -> AsyncIterator[tuple[HttpClient, About]]:
     """Raises NoServerError, NotRunnelError, NotAuthenticatedError before anything else happens."""
     url, token = settings.server_url, settings.server_token
-    async with Client(url, token, retries=RETRIES_FIRST) as client:
+    async with HttpClient(url, token, retries=RETRIES_FIRST) as client:
         about = await client.server()
         client.transport.retries = RETRIES
         yield client, about
 
 
 @asynccontextmanager
-async def looking_at_server(settings: Settings) -> AsyncIterator[Look]:
+async def looking_at_server(settings: Settings) -> AsyncIterator[StoreSession]:
     """As `calling`."""
-    clock, ids = RealClock(), RealIds()
+    clock, ids = RealClock(), RandomIdGenerator()
     async with calling(settings) as (client, about):
         transport = client.transport
         seen = RemoteBackend(
@@ -582,10 +599,10 @@ async def looking_at_server(settings: Settings) -> AsyncIterator[Look]:
         )
         # The rest of a backend is for those who run something, and they are on the server.
         backend = cast("Backend", seen)
-        yield look_at(
+        yield build_store_session(
             backend,
             clock,
             ids,
             has_workers=about.has_workers,
-            open_client=partial(ServedClient, client),
+            client_factory=partial(ServedClient, client),
         )

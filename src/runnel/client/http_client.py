@@ -15,94 +15,100 @@ from runnel.authoring.decorators.workflow import TracedWorkflow
 from runnel.authoring.documents import load_file
 from runnel.authoring.documents.export import to_document
 from runnel.authoring.payloads import encode_payload
-from runnel.authoring.python_files import load_workflow, python_file
+from runnel.authoring.python_files import load_workflow, parse_python_path
 from runnel.client.http_resources import (
     About,
-    DeadLetters,
-    Many,
-    Operations,
+    HttpBulk,
+    HttpDeadLetters,
+    HttpOperations,
+    HttpSchedules,
+    HttpWebhooks,
     Ready,
-    RemoteSchedules,
-    RemoteWebhooks,
     StoredWorkflow,
-    detail_of,
-    event_of,
-    history_of,
-    page_of,
-    query_of,
-    read,
-    states_of,
-    view_of,
-    wish_of,
+    build_filter_query,
+    build_rerun_body,
+    parse_answer,
+    parse_execution_view,
+    parse_header_page,
+    parse_history,
+    parse_history_event,
+    parse_node_detail,
+    parse_states,
 )
-from runnel.client.nodes import ITEMS, NodeDetail
-from runnel.client.reruns import Rerun
-from runnel.client.transport import Call, Transport, server_address, step
+from runnel.client.nodes import ITEMS_PAGE_SIZE, NodeDetail
+from runnel.client.reruns import RerunSpec
+from runnel.client.transport import (
+    ServerRequest,
+    Transport,
+    quote_path_segment,
+    resolve_server_address,
+)
 from runnel.core.ids import ExecutionId
-from runnel.core.states import EXECUTION_FINAL, ExecutionState
+from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.core.values import Json
-from runnel.core.wording import shown
+from runnel.core.wording import describe_value
 from runnel.core.workflow import Workflow
-from runnel.engine.clock import RealClock, RealIds
+from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.errors import InputError, WorkflowFailedError
-from runnel.ports.archive import ALL_EXECUTIONS, ExecutionFilter, HeaderPage, StateCount
-from runnel.ports.store import Header
+from runnel.ports.archive import ALL_EXECUTIONS, ExecutionCount, ExecutionFilter, HeaderPage
+from runnel.ports.store import ExecutionHeader
 from runnel.views.execution import ExecutionView, HistoryView
 
 # What can be run on a server: a name that is known there, or a workflow in any of its forms.
 
-AnyWorkflow: TypeAlias = Workflow | TracedWorkflow[..., Any] | WorkflowDAG | Path
-Runnable: TypeAlias = AnyWorkflow | str
+WorkflowSource: TypeAlias = Workflow | TracedWorkflow[..., Any] | WorkflowDAG | Path
+WorkflowOrName: TypeAlias = WorkflowSource | str
 
 
-def to_model(source: AnyWorkflow) -> Workflow:
+def load_remote_workflow(source: WorkflowSource) -> Workflow:
     """Raises InvalidWorkflowError; a Python file is imported.
 
     Raises InputError for steps that are functions in this process: no server has them.
     """
-    workflow = _loaded(source)
+    workflow = _load_source(source)
     for node in workflow.nodes:
         if node.handler == STEP_HANDLER:
             raise InputError(
-                f"workflow {shown(workflow.name)}: step {shown(node.id)} is a function of this "
+                f"workflow {describe_value(workflow.name)}: step {describe_value(node.id)} is a "
+                f"function of this "
                 "process, which a server can't call; use @workflow and @task, or add_node"
             )
     return workflow
 
 
-def document_of(workflow: Workflow) -> dict[str, Json]:
+def build_workflow_document(workflow: Workflow) -> dict[str, Json]:
     """With each node's whole retry policy: what is left out would be that of the server."""
     document = to_document(workflow)
     for node, written in zip(workflow.nodes, document["nodes"], strict=True):
         written["retry"] = msgspec.structs.asdict(node.retry)
         if node.child is not None:
-            written["config"]["definition"] = document_of(node.child)
+            written["config"]["definition"] = build_workflow_document(node.child)
     return document
 
 
-def _loaded(source: AnyWorkflow) -> Workflow:
+def _load_source(source: WorkflowSource) -> Workflow:
     if isinstance(source, Workflow):
         return source
     if isinstance(source, TracedWorkflow | WorkflowDAG):
         return source.to_workflow()
     if isinstance(source, Path):
-        file = python_file(str(source))
+        file = parse_python_path(str(source))
         return load_file(source) if file is None else load_workflow(file).to_workflow()
     raise InputError(
         f"expected the name of a workflow, a Path of a file, a @workflow or a WorkflowDAG, "
-        f"got {shown(source)}"
+        f"got {describe_value(source)}"
     )
 
 
 # `runnel.Client`: what a program can ask of a Runnel server.
 
 # A server holds a request for a minute at most.
-POLL_S = 30.0
-PAGE = 200
-RETRIES = 4
+LONG_POLL_S = 30.0
+PAGE_SIZE = 200
+DEFAULT_RETRIES = 4
 
 
-class Client:
+class HttpClient:
     """A server's workflows and executions; `async with` closes its connections.
 
     `url` and `token` are those of RUNNEL_SERVER and RUNNEL_TOKEN unless given, and at last
@@ -121,21 +127,21 @@ class Client:
         token: str | None = None,
         *,
         timeout_s: float = 30.0,
-        retries: int = RETRIES,
+        retries: int = DEFAULT_RETRIES,
     ) -> None:
-        self._clock, self._ids = RealClock(), RealIds()
+        self._clock, self._ids = RealClock(), RandomIdGenerator()
         self.transport = Transport(
-            server_address(url, token),
+            resolve_server_address(url, token),
             self._clock,
             self._ids,
             timeout_s=timeout_s,
             retries=retries,
         )
-        self.schedules = RemoteSchedules(self.transport)
-        self.webhooks = RemoteWebhooks(self.transport)
-        self.dead_letters = DeadLetters(self.transport)
-        self.operations = Operations(self.transport)
-        self.many = Many(self.transport)
+        self.schedules = HttpSchedules(self.transport)
+        self.webhooks = HttpWebhooks(self.transport)
+        self.dead_letters = HttpDeadLetters(self.transport)
+        self.operations = HttpOperations(self.transport)
+        self.many = HttpBulk(self.transport)
 
     async def __aenter__(self) -> Self:
         return self
@@ -153,7 +159,7 @@ class Client:
 
     async def submit(
         self,
-        workflow: Runnable,
+        workflow: WorkflowOrName,
         input: Json = None,
         *,
         labels: Mapping[str, str] | None = None,
@@ -174,13 +180,15 @@ class Client:
             "labels": dict(labels or {}),
             "version": version,
         }
-        key = idempotency_key or self._key()
-        begun = await self.transport.post(f"/v1/workflows/{step(name)}/run", body, key=key)
+        key = idempotency_key or self._make_key()
+        begun = await self.transport.post(
+            f"/v1/workflows/{quote_path_segment(name)}/run", body, key=key
+        )
         return ExecutionId(begun["execution_id"])
 
     async def run(
         self,
-        workflow: Runnable,
+        workflow: WorkflowOrName,
         input: Json = None,
         *,
         labels: Mapping[str, str] | None = None,
@@ -204,11 +212,11 @@ class Client:
         return found
 
     async def hold(
-        self, workflow: AnyWorkflow, *, idempotency_key: str | None = None
+        self, workflow: WorkflowSource, *, idempotency_key: str | None = None
     ) -> ExecutionId:
         """Stores an execution that starts when it is triggered."""
-        document = document_of(to_model(workflow))
-        key = idempotency_key or self._key()
+        document = build_workflow_document(load_remote_workflow(workflow))
+        key = idempotency_key or self._make_key()
         held = await self.transport.post("/v1/workflow", document, key=key)
         return ExecutionId(held["execution_id"])
 
@@ -220,30 +228,34 @@ class Client:
         Called again with the same key and input, nothing happens.
         """
         body = {"input_params": msgspec.Raw(encode_payload(input, where="input"))}
-        key = idempotency_key or self._key()
-        await self.transport.post(f"/v1/workflow/trigger/{step(execution_id)}", body, key=key)
+        key = idempotency_key or self._make_key()
+        await self.transport.post(
+            f"/v1/workflow/trigger/{quote_path_segment(execution_id)}", body, key=key
+        )
 
     async def wait(self, execution_id: str, *, timeout_s: float | None = None) -> ExecutionView:
         """The execution once it is final; raises TimeoutError when that takes longer."""
         deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
         while True:
-            left_s = POLL_S if deadline is None else deadline - self._clock.monotonic()
-            poll_s = max(0.0, min(POLL_S, left_s))
-            found = view_of(
+            left_s = LONG_POLL_S if deadline is None else deadline - self._clock.monotonic()
+            poll_s = max(0.0, min(LONG_POLL_S, left_s))
+            found = parse_execution_view(
                 await self.transport.get(
-                    f"/v1/executions/{step(execution_id)}/wait",
+                    f"/v1/executions/{quote_path_segment(execution_id)}/wait",
                     [("timeout", f"{poll_s:.3f}")],
-                    waits_s=poll_s,
+                    long_poll_s=poll_s,
                 )
             )
-            if found.status in EXECUTION_FINAL:
+            if found.status in FINAL_EXECUTION_STATES:
                 return found
             if left_s <= 0:
                 raise TimeoutError(f"execution {execution_id} is not final after {timeout_s} s")
 
     async def get(self, execution_id: str) -> ExecutionView:
         """With its nodes and their outputs."""
-        return view_of(await self.transport.get(f"/v1/executions/{step(execution_id)}"))
+        return parse_execution_view(
+            await self.transport.get(f"/v1/executions/{quote_path_segment(execution_id)}")
+        )
 
     async def node(
         self,
@@ -252,7 +264,7 @@ class Client:
         *,
         item: int | None = None,
         items_after: int = -1,
-        items_limit: int = ITEMS,
+        items_limit: int = ITEMS_PAGE_SIZE,
     ) -> NodeDetail:
         """One node: its attempts, config, inputs, output and log lines; or an item of a map.
 
@@ -260,24 +272,30 @@ class Client:
         """
         query = [("items_after", str(items_after)), ("items_limit", str(items_limit))]
         query += [] if item is None else [("item", str(item))]
-        path = f"/v1/executions/{step(execution_id)}/nodes/{step(node_id)}"
-        return detail_of(await self.transport.get(path, query))
+        path = (
+            f"/v1/executions/{quote_path_segment(execution_id)}/nodes/{quote_path_segment(node_id)}"
+        )
+        return parse_node_detail(await self.transport.get(path, query))
 
     async def history(self, execution_id: str) -> list[HistoryView]:
         """Everything that has happened in it, in order."""
-        path = f"/v1/executions/{step(execution_id)}/history"
-        return history_of(await self.transport.get(path))
+        path = f"/v1/executions/{quote_path_segment(execution_id)}/history"
+        return parse_history(await self.transport.get(path))
 
     async def follow(self, execution_id: str) -> AsyncIterator[HistoryView]:
         """Everything that happens in it, from its beginning, as it happens; until it is final."""
-        async for each in self.transport.stream(f"/v1/executions/{step(execution_id)}/events"):
+        async for each in self.transport.stream(
+            f"/v1/executions/{quote_path_segment(execution_id)}/events"
+        ):
             if each.event == "end":
                 return
-            yield event_of(each.data)
+            yield parse_history_event(each.data)
 
-    async def list_executions(self, wanted: ExecutionFilter = ALL_EXECUTIONS) -> HeaderPage:
+    async def list_executions(self, criteria: ExecutionFilter = ALL_EXECUTIONS) -> HeaderPage:
         """One page, newest first."""
-        return page_of(await self.transport.get("/v1/executions", query_of(wanted)))
+        return parse_header_page(
+            await self.transport.get("/v1/executions", build_filter_query(criteria))
+        )
 
     async def executions(
         self,
@@ -289,20 +307,20 @@ class Client:
         created_from: datetime | None = None,
         created_before: datetime | None = None,
         with_children: bool = False,
-    ) -> AsyncIterator[Header]:
+    ) -> AsyncIterator[ExecutionHeader]:
         """All that are so, newest first, page by page.
 
         `text` is part of an id, a workflow's name, a label's value or an error.
         """
         wanted = ExecutionFilter(
-            states=states_of(states),
+            states=parse_states(states),
             workflow=workflow,
             labels=dict(labels or {}),
             text=text,
             created_from=-inf if created_from is None else created_from.timestamp(),
             created_before=inf if created_before is None else created_before.timestamp(),
             with_children=with_children,
-            limit=PAGE,
+            limit=PAGE_SIZE,
         )
         while True:
             page = await self.list_executions(wanted)
@@ -313,16 +331,16 @@ class Client:
             wanted = msgspec.structs.replace(wanted, after=page.next)
 
     async def count_executions(
-        self, wanted: ExecutionFilter = ALL_EXECUTIONS
-    ) -> Mapping[ExecutionState, StateCount]:
+        self, criteria: ExecutionFilter = ALL_EXECUTIONS
+    ) -> Mapping[ExecutionState, ExecutionCount]:
         """How many there are in each state, or how many at least."""
-        query = query_of(wanted, with_page=False)
+        query = build_filter_query(criteria, with_page=False)
         found = await self.transport.get("/v1/executions/count", query)
-        return read(found["states"], dict[ExecutionState, StateCount])
+        return parse_answer(found["states"], dict[ExecutionState, ExecutionCount])
 
     async def cancel(self, execution_id: str, *, reason: str = "", is_forced: bool = False) -> None:
         """Clean-up nodes still run, unless it `is_forced`."""
-        path = f"/v1/executions/{step(execution_id)}/cancel"
+        path = f"/v1/executions/{quote_path_segment(execution_id)}/cancel"
         await self.transport.post(path, {"reason": reason, "force": is_forced})
 
     async def signal(
@@ -334,16 +352,16 @@ class Client:
         signal_id: str | None = None,
     ) -> None:
         """Tells it what one of its nodes waits for; the same `signal_id` is one signal."""
-        id_ = signal_id or self._key()
+        id_ = signal_id or self._make_key()
         body = {
             "name": name,
             "payload": msgspec.Raw(encode_payload(payload, where="payload")),
             "signal_id": id_,
         }
         await self.transport.send(
-            Call(
+            ServerRequest(
                 method="POST",
-                path=f"/v1/executions/{step(execution_id)}/signal",
+                path=f"/v1/executions/{quote_path_segment(execution_id)}/signal",
                 body=msgspec.json.encode(body),
                 is_repeatable=True,
             )
@@ -352,7 +370,7 @@ class Client:
     async def rerun(
         self,
         execution_id: str,
-        wanted: Rerun | None = None,
+        options: RerunSpec | None = None,
         *,
         input: Json = None,
         idempotency_key: str | None = None,
@@ -362,39 +380,39 @@ class Client:
         With the input of that one, unless another is given.
         """
         body = {
-            **wish_of(wanted or Rerun()),
+            **build_rerun_body(options or RerunSpec()),
             "input": msgspec.Raw(encode_payload(input, where="input")),
         }
-        path = f"/v1/executions/{step(execution_id)}/rerun"
-        begun = await self.transport.post(path, body, key=idempotency_key or self._key())
+        path = f"/v1/executions/{quote_path_segment(execution_id)}/rerun"
+        begun = await self.transport.post(path, body, key=idempotency_key or self._make_key())
         return ExecutionId(begun["execution_id"])
 
-    async def store(self, workflow: AnyWorkflow) -> StoredWorkflow:
+    async def store(self, workflow: WorkflowSource) -> StoredWorkflow:
         """Under the version that its content has, or else the next; nothing is run."""
-        document = document_of(to_model(workflow))
-        call = Call(
+        document = build_workflow_document(load_remote_workflow(workflow))
+        call = ServerRequest(
             method="POST",
             path="/v1/workflows",
             body=encode_payload(document, where="workflow"),
             is_repeatable=True,
         )
-        return read(await self.transport.send(call), StoredWorkflow)
+        return parse_answer(await self.transport.send(call), StoredWorkflow)
 
     async def delete_workflow(self, name: str) -> int:
         """How many versions it had; executions that have ended stay readable.
 
         Raises WrongStateError while executions of it are not final.
         """
-        call = Call(method="DELETE", path=f"/v1/workflows/{step(name)}")
-        return read((await self.transport.send(call))["versions"], int)
+        call = ServerRequest(method="DELETE", path=f"/v1/workflows/{quote_path_segment(name)}")
+        return parse_answer((await self.transport.send(call))["versions"], int)
 
     async def workflows(self) -> AsyncIterator[StoredWorkflow]:
         """The newest version of each, by name."""
         after: str | None = None
         while True:
-            query = [("limit", str(PAGE))] + ([] if after is None else [("after", after)])
+            query = [("limit", str(PAGE_SIZE))] + ([] if after is None else [("after", after)])
             page = await self.transport.get("/v1/workflows", query)
-            for each in read(page["items"], list[StoredWorkflow]):
+            for each in parse_answer(page["items"], list[StoredWorkflow]):
                 yield each
             after = page["next"]
             if after is None:
@@ -402,29 +420,29 @@ class Client:
 
     async def versions(self, name: str, *, limit: int = 50) -> list[StoredWorkflow]:
         """Newest first."""
-        path = f"/v1/workflows/{step(name)}/versions"
+        path = f"/v1/workflows/{quote_path_segment(name)}/versions"
         page = await self.transport.get(path, [("limit", str(limit))])
-        return read(page["items"], list[StoredWorkflow])
+        return parse_answer(page["items"], list[StoredWorkflow])
 
     async def document(self, name: str, version: int | None = None) -> dict[str, Json]:
         """A workflow as it could be written in a file; by default the newest version."""
         query = [] if version is None else [("version", str(version))]
-        found = await self.transport.get(f"/v1/workflows/{step(name)}", query)
-        return read(found["document"], dict[str, Json])
+        found = await self.transport.get(f"/v1/workflows/{quote_path_segment(name)}", query)
+        return parse_answer(found["document"], dict[str, Json])
 
     async def server(self) -> About:
         """What the server is."""
-        return read(await self.transport.get("/v1/server"), About)
+        return parse_answer(await self.transport.get("/v1/server"), About)
 
     async def ready(self) -> Ready:
         """Whether the server can be given work, and if not, which part of it can't be reached."""
-        call = Call(
+        call = ServerRequest(
             method="GET",
             path="/health/ready",
             is_repeatable=True,
-            answers=[HTTPStatus.SERVICE_UNAVAILABLE],
+            accepted_statuses=[HTTPStatus.SERVICE_UNAVAILABLE],
         )
-        return read(await self.transport.send(call), Ready)
+        return parse_answer(await self.transport.send(call), Ready)
 
-    def _key(self) -> str:
+    def _make_key(self) -> str:
         return f"{self._ids.nonce()}{self._ids.nonce()}"

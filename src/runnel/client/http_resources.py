@@ -10,96 +10,108 @@ import msgspec
 from runnel.authoring.payloads import encode_payload
 from runnel.client.bulk import BulkStep
 from runnel.client.nodes import NodeDetail
-from runnel.client.operations import LimitView, PartitionView, QueueLine
-from runnel.client.reruns import Rerun
-from runnel.client.transport import Call, Fields, Query, Transport, step
+from runnel.client.operations import ConcurrencyKeyView, PartitionView, QueueView
+from runnel.client.reruns import RerunSpec
+from runnel.client.transport import (
+    Query,
+    ResponseObject,
+    ServerRequest,
+    Transport,
+    quote_path_segment,
+)
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.core.values import Json
-from runnel.core.wording import shown
+from runnel.core.wording import describe_value
 from runnel.errors import InputError
-from runnel.ports.archive import ALL_EXECUTIONS, Cursor, ExecutionFilter, HeaderPage
-from runnel.ports.store import Header
-from runnel.triggers.schedule import KeptSchedule, Overlap, Progress, Schedule, Stored
+from runnel.ports.archive import ALL_EXECUTIONS, ExecutionFilter, HeaderPage, PageCursor
+from runnel.ports.store import ExecutionHeader
+from runnel.triggers.schedule import (
+    Overlap,
+    Schedule,
+    ScheduleProgress,
+    ScheduleRecord,
+    StoredSchedule,
+)
 from runnel.triggers.webhook import TOKEN_HEADER, Webhook, WebhookKind
-from runnel.views.execution import ExecutionView, HistoryView, moment
+from runnel.views.execution import ExecutionView, HistoryView, format_time
 
 # What a server answers, as the values that a local client returns.
 
 T = TypeVar("T")
 
-_MOMENTS = frozenset(
+_TIME_FIELDS = frozenset(
     {"created_at", "queued_at", "started_at", "finished_at", "next_at", "due", "at"}
 )
 
 
-def header_of(document: Mapping[str, Json]) -> Header:
-    fields = _timed(document)
+def parse_header(document: Mapping[str, Json]) -> ExecutionHeader:
+    fields = _parse_times(document)
     fields["state"] = fields.pop("status")
     fields["definition"] = fields.pop("workflow_definition_id", "")
-    return read(fields, Header)
+    return parse_answer(fields, ExecutionHeader)
 
 
-def page_of(document: Mapping[str, Json]) -> HeaderPage:
+def parse_header_page(document: Mapping[str, Json]) -> HeaderPage:
     after = document["next"]
     return HeaderPage(
-        headers=[header_of(each) for each in document["items"]],
-        next=None if after is None else Cursor(after),
+        headers=[parse_header(each) for each in document["items"]],
+        next=None if after is None else PageCursor(after),
     )
 
 
-def view_of(document: Mapping[str, Json]) -> ExecutionView:
-    fields = _timed(document)
-    fields["nodes"] = {name: _timed(node) for name, node in document["nodes"].items()}
-    return read(fields, ExecutionView)
+def parse_execution_view(document: Mapping[str, Json]) -> ExecutionView:
+    fields = _parse_times(document)
+    fields["nodes"] = {name: _parse_times(node) for name, node in document["nodes"].items()}
+    return parse_answer(fields, ExecutionView)
 
 
-def detail_of(document: Mapping[str, Json]) -> NodeDetail:
-    fields = _timed(document)
-    fields["attempts"] = [_attempt(each) for each in document["attempts"]]
+def parse_node_detail(document: Mapping[str, Json]) -> NodeDetail:
+    fields = _parse_times(document)
+    fields["attempts"] = [_parse_attempt(each) for each in document["attempts"]]
     if document["items"] is not None:
-        items = [_timed(each) for each in document["items"]["items"]]
+        items = [_parse_times(each) for each in document["items"]["items"]]
         fields["items"] = {**document["items"], "items": items}
-    return read(fields, NodeDetail)
+    return parse_answer(fields, NodeDetail)
 
 
-def _attempt(document: Mapping[str, Json]) -> dict[str, Json]:
-    lines = [(seconds_of(each["at"]), each["level"], each["text"]) for each in document["logs"]]
-    return {**_timed(document), "logs": lines}
+def _parse_attempt(document: Mapping[str, Json]) -> dict[str, Json]:
+    lines = [(parse_time(each["at"]), each["level"], each["text"]) for each in document["logs"]]
+    return {**_parse_times(document), "logs": lines}
 
 
-def history_of(document: Mapping[str, Json]) -> list[HistoryView]:
-    return [event_of(each) for each in document["items"]]
+def parse_history(document: Mapping[str, Json]) -> list[HistoryView]:
+    return [parse_history_event(each) for each in document["items"]]
 
 
-def event_of(document: Mapping[str, Json]) -> HistoryView:
-    return read(_timed(document), HistoryView)
+def parse_history_event(document: Mapping[str, Json]) -> HistoryView:
+    return parse_answer(_parse_times(document), HistoryView)
 
 
-def read(document: Json, kind: type[T]) -> T:
+def parse_answer(document: Json, kind: type[T]) -> T:
     """Raises NotRunnelError for an answer that no Runnel gives."""
     try:
         return msgspec.convert(document, kind)
     except msgspec.ValidationError as error:
-        if isinstance(document, Fields):
-            raise document.foreign(f"something else than expected: {error}") from error
+        if isinstance(document, ResponseObject):
+            raise document.not_runnel_error(f"something else than expected: {error}") from error
         raise
 
 
-def _timed(document: Mapping[str, Json]) -> dict[str, Json]:
+def _parse_times(document: Mapping[str, Json]) -> dict[str, Json]:
     """Moments as seconds, to the millisecond."""
     return {
-        name: seconds_of(value) if name in _MOMENTS and value is not None else value
+        name: parse_time(value) if name in _TIME_FIELDS and value is not None else value
         for name, value in document.items()
     }
 
 
-def seconds_of(moment: str) -> float:
+def parse_time(moment: str) -> float:
     return datetime.fromisoformat(moment).timestamp()
 
 
-PATH = "/v1/dead-letters"
-PAGE = 200
+DEAD_LETTERS_PATH = "/v1/dead-letters"
+PAGE_SIZE = 200
 
 
 class LetterView(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,7 +174,7 @@ class LettersOf(msgspec.Struct, frozen=True, kw_only=True):
     is_all: bool = False
 
 
-class DeadLetters:
+class HttpDeadLetters:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
@@ -172,10 +184,10 @@ class DeadLetters:
         """Newest first, page by page; `execution` is the beginning of an id."""
         place: str | None = None
         while True:
-            query = [*_query(queue, workflow, execution), ("limit", str(PAGE))]
+            query = [*_build_letter_query(queue, workflow, execution), ("limit", str(PAGE_SIZE))]
             query += [] if place is None else [("after", place)]
-            page = await self._transport.get(PATH, query)
-            for each in read(page["items"], list[LetterView]):
+            page = await self._transport.get(DEAD_LETTERS_PATH, query)
+            for each in parse_answer(page["items"], list[LetterView]):
                 yield each
             place = page["next"]
             if place is None:
@@ -184,12 +196,16 @@ class DeadLetters:
     async def count(
         self, *, queue: str | None = None, workflow: str | None = None, execution: str = ""
     ) -> int:
-        answer = await self._transport.get(f"{PATH}/count", _query(queue, workflow, execution))
-        return read(answer["count"], int)
+        answer = await self._transport.get(
+            f"{DEAD_LETTERS_PATH}/count", _build_letter_query(queue, workflow, execution)
+        )
+        return parse_answer(answer["count"], int)
 
     async def get(self, name: str) -> LetterView:
         """By its name, in which the first characters of the execution do."""
-        return read(await self._transport.get(f"{PATH}/{step(name)}"), LetterView)
+        return parse_answer(
+            await self._transport.get(f"{DEAD_LETTERS_PATH}/{quote_path_segment(name)}"), LetterView
+        )
 
     async def retry(self, name: str, configs: Mapping[str, Json] | None = None) -> Retried:
         """Runs again what failed in its execution, with other configs of its nodes if given.
@@ -201,30 +217,41 @@ class DeadLetters:
             for node, config in (configs or {}).items()
         }
         body = {"configs": given}
-        return read(await self._transport.post(f"{PATH}/{step(name)}/retry", body), Retried)
+        return parse_answer(
+            await self._transport.post(
+                f"{DEAD_LETTERS_PATH}/{quote_path_segment(name)}/retry", body
+            ),
+            Retried,
+        )
 
-    async def retry_many(self, which: LettersOf, *, limit: int = 100) -> ManyRetried:
+    async def retry_many(self, selection: LettersOf, *, limit: int = 100) -> ManyRetried:
         """Those of `limit` executions at most, the oldest first."""
-        body = {**_selection(which), "limit": limit}
-        return read(await self._transport.post(f"{PATH}/retry", body), ManyRetried)
+        body = {**_build_selection_body(selection), "limit": limit}
+        return parse_answer(
+            await self._transport.post(f"{DEAD_LETTERS_PATH}/retry", body), ManyRetried
+        )
 
     async def purge(self, name: str) -> None:
         """Removes it for good; its execution stays as it is."""
-        await self._transport.send(Call(method="DELETE", path=f"{PATH}/{step(name)}"))
+        await self._transport.send(
+            ServerRequest(method="DELETE", path=f"{DEAD_LETTERS_PATH}/{quote_path_segment(name)}")
+        )
 
-    async def purge_many(self, which: LettersOf) -> int:
+    async def purge_many(self, selection: LettersOf) -> int:
         """How many were removed."""
-        answer = await self._transport.post(f"{PATH}/purge", _selection(which))
-        return read(answer["purged"], int)
+        answer = await self._transport.post(
+            f"{DEAD_LETTERS_PATH}/purge", _build_selection_body(selection)
+        )
+        return parse_answer(answer["purged"], int)
 
 
-def _query(queue: str | None, workflow: str | None, execution: str) -> Query:
+def _build_letter_query(queue: str | None, workflow: str | None, execution: str) -> Query:
     given = {"queue": queue, "workflow": workflow, "execution": execution}
     return [(name, value) for name, value in given.items() if value]
 
 
-def _selection(which: LettersOf) -> dict[str, Json]:
-    fields: dict[str, Json] = msgspec.to_builtins(which)
+def _build_selection_body(selection: LettersOf) -> dict[str, Json]:
+    fields: dict[str, Json] = msgspec.to_builtins(selection)
     fields["all"] = fields.pop("is_all")
     return fields
 
@@ -232,14 +259,14 @@ def _selection(which: LettersOf) -> dict[str, Json]:
 # What of an execution is to run again, as requests have it.
 
 
-def wish_of(wanted: Rerun) -> dict[str, Json]:
+def build_rerun_body(options: RerunSpec) -> dict[str, Json]:
     return {
-        "nodes": list(wanted.again),
-        "whole": wanted.is_whole,
-        "newest": wanted.is_newest,
+        "nodes": list(options.again),
+        "whole": options.is_whole,
+        "newest": options.is_newest,
         "configs": {
             node: msgspec.Raw(encode_payload(config, where=f"configs.{node}"))
-            for node, config in wanted.configs.items()
+            for node, config in options.configs.items()
         },
     }
 
@@ -247,7 +274,7 @@ def wish_of(wanted: Rerun) -> dict[str, Json]:
 # `Client.many`: what is done to all executions that a filter finds, in steps of the server.
 
 
-class Many:
+class HttpBulk:
     """A filter without anything in it means every execution, and has to be given to say so.
 
     Each step that was done is told, with those that could not be done; who stops in between has
@@ -258,56 +285,56 @@ class Many:
         self._transport = transport
 
     async def cancel(
-        self, wanted: ExecutionFilter, *, reason: str = "", is_forced: bool = False
+        self, criteria: ExecutionFilter, *, reason: str = "", is_forced: bool = False
     ) -> AsyncIterator[BulkStep]:
         """Ends those that are not final, from the newest on, 500 in each step."""
         body = {"reason": reason, "force": is_forced}
-        async for each in self._steps("/v1/executions/cancel", wanted, body):
+        async for each in self._iter_steps("/v1/executions/cancel", criteria, body):
             yield each
 
     async def rerun(
-        self, wanted: ExecutionFilter, rerun: Rerun | None = None, *, key: str = ""
+        self, criteria: ExecutionFilter, options: RerunSpec | None = None, *, key: str = ""
     ) -> AsyncIterator[BulkStep]:
         """Reruns those that have failed, or are in the states of the filter, 100 in each step.
 
         Each once for each `key`, however often this is called.
         """
-        body = {**wish_of(rerun or Rerun()), "key": key}
-        async for each in self._steps("/v1/executions/rerun", wanted, body):
+        body = {**build_rerun_body(options or RerunSpec()), "key": key}
+        async for each in self._iter_steps("/v1/executions/rerun", criteria, body):
             yield each
 
-    async def _steps(
-        self, path: str, wanted: ExecutionFilter, body: Mapping[str, Json]
+    async def _iter_steps(
+        self, path: str, criteria: ExecutionFilter, body: Mapping[str, Json]
     ) -> AsyncIterator[BulkStep]:
-        after = wanted.after
+        after = criteria.after
         while True:
-            given = {**_chosen(wanted), **body, "after": after}
-            found = read(await self._transport.post(path, given), BulkStep)
+            given = {**_build_filter_body(criteria), **body, "after": after}
+            found = parse_answer(await self._transport.post(path, given), BulkStep)
             yield found
             after = found.next
             if after is None:
                 return
 
 
-def _chosen(wanted: ExecutionFilter) -> dict[str, Json]:
-    begin, end = wanted.created_from, wanted.created_before
+def _build_filter_body(criteria: ExecutionFilter) -> dict[str, Json]:
+    begin, end = criteria.created_from, criteria.created_before
     return {
-        "status": [state.value for state in wanted.states],
-        "workflow": wanted.workflow,
-        "label": [f"{key}={value}" for key, value in wanted.labels.items()],
-        "created_from": moment(begin) if isfinite(begin) else None,
-        "created_before": moment(end) if isfinite(end) else None,
-        "text": wanted.text,
-        "rerun_of": wanted.rerun_of,
-        "parent": wanted.parent,
-        "children": wanted.with_children,
-        "every": wanted == ALL_EXECUTIONS,
+        "status": [state.value for state in criteria.states],
+        "workflow": criteria.workflow,
+        "label": [f"{key}={value}" for key, value in criteria.labels.items()],
+        "created_from": format_time(begin) if isfinite(begin) else None,
+        "created_before": format_time(end) if isfinite(end) else None,
+        "text": criteria.text,
+        "rerun_of": criteria.rerun_of,
+        "parent": criteria.parent,
+        "children": criteria.with_children,
+        "every": criteria == ALL_EXECUTIONS,
     }
 
 
 # `Client.operations`: workers, queues, concurrency keys and partitions of a server.
 
-OPERATIONS_PAGE = 200
+OPERATIONS_PAGE_SIZE = 200
 
 
 class RunningTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -343,34 +370,36 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     tasks: Sequence[RunningTask]
 
 
-class Operations:
+class HttpOperations:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
     async def workers(self) -> list[WorkerView]:
         """The living first, by name, then those that were found dead lately."""
-        return read((await self._transport.get("/v1/workers"))["items"], list[WorkerView])
+        return parse_answer((await self._transport.get("/v1/workers"))["items"], list[WorkerView])
 
     async def worker(self, name: str) -> WorkerView:
-        return read(await self._transport.get(f"/v1/workers/{step(name)}"), WorkerView)
+        return parse_answer(
+            await self._transport.get(f"/v1/workers/{quote_path_segment(name)}"), WorkerView
+        )
 
     async def drain(self, worker: str) -> None:
         """Lets it finish what it runs, and end: it is told with its next heartbeat."""
-        await self._transport.post(f"/v1/workers/{step(worker)}/drain")
+        await self._transport.post(f"/v1/workers/{quote_path_segment(worker)}/drain")
 
-    async def queues(self) -> list[QueueLine]:
+    async def queues(self) -> list[QueueView]:
         """By name."""
-        return read((await self._transport.get("/v1/queues"))["items"], list[QueueLine])
+        return parse_answer((await self._transport.get("/v1/queues"))["items"], list[QueueView])
 
-    async def limits(self) -> AsyncIterator[LimitView]:
+    async def limits(self) -> AsyncIterator[ConcurrencyKeyView]:
         """The concurrency keys that somebody holds or waits for, by key."""
         after: str | None = None
         while True:
-            query = [("limit", str(OPERATIONS_PAGE))] + (
+            query = [("limit", str(OPERATIONS_PAGE_SIZE))] + (
                 [] if after is None else [("after", after)]
             )
             page = await self._transport.get("/v1/limits", query)
-            for each in read(page["items"], list[LimitView]):
+            for each in parse_answer(page["items"], list[ConcurrencyKeyView]):
                 yield each
             after = page["next"]
             if after is None:
@@ -378,21 +407,23 @@ class Operations:
 
     async def partitions(self) -> list[PartitionView]:
         """By number."""
-        return read((await self._transport.get("/v1/partitions"))["items"], list[PartitionView])
+        return parse_answer(
+            (await self._transport.get("/v1/partitions"))["items"], list[PartitionView]
+        )
 
 
 # Schedules and webhooks of a server, as commands keep those of a store.
 
-SCHEDULES, WEBHOOKS = "/v1/schedules", "/v1/webhooks"
+SCHEDULES_PATH, WEBHOOKS_PATH = "/v1/schedules", "/v1/webhooks"
 
 
-class RemoteSchedules:
+class HttpSchedules:
     """Raises what the server does; labels of Runnel's own are not sent along."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    async def add(self, schedule: Schedule) -> KeptSchedule:
+    async def add(self, schedule: Schedule) -> ScheduleRecord:
         body = {
             "id": schedule.id,
             "workflow": schedule.workflow,
@@ -405,29 +436,35 @@ class RemoteSchedules:
             "overlap": schedule.overlap.value,
             "catch_up": schedule.catch_up,
             "is_paused": schedule.is_paused,
-            "starts_at": moment(schedule.starts_at),
-            "ends_at": moment(schedule.ends_at),
+            "starts_at": format_time(schedule.starts_at),
+            "ends_at": format_time(schedule.ends_at),
         }
-        return _schedule(await self._transport.post(SCHEDULES, body))
+        return _parse_schedule(await self._transport.post(SCHEDULES_PATH, body))
 
-    async def list(self, *, after: str = "", limit: int = 50) -> Sequence[KeptSchedule]:
+    async def list(self, *, after: str = "", limit: int = 50) -> Sequence[ScheduleRecord]:
         query = [("limit", str(limit)), *([("after", after)] if after else [])]
-        answer = await self._transport.get(SCHEDULES, query)
-        return [_schedule(each) for each in answer["items"]]
+        answer = await self._transport.get(SCHEDULES_PATH, query)
+        return [_parse_schedule(each) for each in answer["items"]]
 
-    async def get(self, schedule_id: str) -> Stored:
-        found = await self._transport.get(f"{SCHEDULES}/{step(schedule_id)}")
-        return Stored(_schedule(found), 0)
+    async def get(self, schedule_id: str) -> StoredSchedule:
+        found = await self._transport.get(f"{SCHEDULES_PATH}/{quote_path_segment(schedule_id)}")
+        return StoredSchedule(_parse_schedule(found), 0)
 
-    async def pause(self, schedule_id: str, *, is_paused: bool = True) -> KeptSchedule:
+    async def pause(self, schedule_id: str, *, is_paused: bool = True) -> ScheduleRecord:
         what = "pause" if is_paused else "resume"
-        return _schedule(await self._transport.post(f"{SCHEDULES}/{step(schedule_id)}/{what}"))
+        return _parse_schedule(
+            await self._transport.post(f"{SCHEDULES_PATH}/{quote_path_segment(schedule_id)}/{what}")
+        )
 
     async def remove(self, schedule_id: str) -> None:
-        await self._transport.send(Call(method="DELETE", path=f"{SCHEDULES}/{step(schedule_id)}"))
+        await self._transport.send(
+            ServerRequest(
+                method="DELETE", path=f"{SCHEDULES_PATH}/{quote_path_segment(schedule_id)}"
+            )
+        )
 
 
-class RemoteWebhooks:
+class HttpWebhooks:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
@@ -444,105 +481,111 @@ class RemoteWebhooks:
         }
         query = [] if replaces else [("is_new", "true")]
         data = msgspec.json.encode(body)
-        path = _webhook_path(webhook.workflow)
-        call = Call(method="PUT", path=path, query=query, body=data)
-        return _webhook(await self._transport.send(call))
+        path = _build_webhook_path(webhook.workflow)
+        call = ServerRequest(method="PUT", path=path, query=query, body=data)
+        return _parse_webhook(await self._transport.send(call))
 
     async def list(self, *, after: str = "", limit: int = 50) -> Sequence[Webhook]:
         query = [("limit", str(limit)), *([("after", after)] if after else [])]
-        answer = await self._transport.get(WEBHOOKS, query)
-        return [_webhook(each) for each in answer["items"]]
+        answer = await self._transport.get(WEBHOOKS_PATH, query)
+        return [_parse_webhook(each) for each in answer["items"]]
 
     async def get(self, workflow: str) -> Webhook:
-        return _webhook(await self._transport.get(_webhook_path(workflow)))
+        return _parse_webhook(await self._transport.get(_build_webhook_path(workflow)))
 
     async def remove(self, workflow: str) -> None:
-        await self._transport.send(Call(method="DELETE", path=_webhook_path(workflow)))
+        await self._transport.send(
+            ServerRequest(method="DELETE", path=_build_webhook_path(workflow))
+        )
 
 
-def _webhook_path(workflow: str) -> str:
-    return f"/v1/workflows/{step(workflow)}/triggers/webhook"
+def _build_webhook_path(workflow: str) -> str:
+    return f"/v1/workflows/{quote_path_segment(workflow)}/triggers/webhook"
 
 
-def _schedule(found: Mapping[str, Json]) -> KeptSchedule:
+def _parse_schedule(document: Mapping[str, Json]) -> ScheduleRecord:
     schedule = Schedule(
-        id=found["id"],
-        workflow=found["workflow"],
-        version=found["version"],
-        input=found["input"],
-        labels=found["labels"],
-        cron=found["cron"],
-        interval_s=found["interval_s"],
-        timezone=found["timezone"],
-        overlap=Overlap(found["overlap"]),
-        catch_up=found["catch_up"],
-        is_paused=found["is_paused"],
-        starts_at=_seconds(found["starts_at"]),
-        ends_at=_seconds(found["ends_at"]),
+        id=document["id"],
+        workflow=document["workflow"],
+        version=document["version"],
+        input=document["input"],
+        labels=document["labels"],
+        cron=document["cron"],
+        interval_s=document["interval_s"],
+        timezone=document["timezone"],
+        overlap=Overlap(document["overlap"]),
+        catch_up=document["catch_up"],
+        is_paused=document["is_paused"],
+        starts_at=_parse_optional_time(document["starts_at"]),
+        ends_at=_parse_optional_time(document["ends_at"]),
     )
-    last = found["last_execution_id"]
-    progress = Progress(
+    last = document["last_execution_id"]
+    progress = ScheduleProgress(
         cursor=0.0,
-        fired=found["fired"],
-        skipped=found["skipped"],
-        missed=found["missed"],
-        failed=found["failed"],
-        last_tick=_seconds(found["last_tick"]),
+        fired=document["fired"],
+        skipped=document["skipped"],
+        missed=document["missed"],
+        failed=document["failed"],
+        last_tick=_parse_optional_time(document["last_tick"]),
         last_execution=None if last is None else ExecutionId(last),
-        last_skipped=_seconds(found["last_skipped"]),
-        last_error=found["last_error"],
+        last_skipped=_parse_optional_time(document["last_skipped"]),
+        last_error=document["last_error"],
     )
-    created_at = seconds_of(found["created_at"])
-    return KeptSchedule(schedule=schedule, nonce="", created_at=created_at, progress=progress)
+    created_at = parse_time(document["created_at"])
+    return ScheduleRecord(schedule=schedule, nonce="", created_at=created_at, progress=progress)
 
 
-def _webhook(found: Mapping[str, Json]) -> Webhook:
+def _parse_webhook(document: Mapping[str, Json]) -> Webhook:
     return Webhook(
-        workflow=found["workflow"],
-        version=found["version"],
-        kind=WebhookKind(found["kind"]),
-        secret=found["secret"],
-        header=found["header"] or TOKEN_HEADER,
-        mapping=found["mapping"],
-        delivery_id=found["delivery_id"],
-        labels=found["labels"],
-        created_at=seconds_of(found["created_at"]),
+        workflow=document["workflow"],
+        version=document["version"],
+        kind=WebhookKind(document["kind"]),
+        secret=document["secret"],
+        header=document["header"] or TOKEN_HEADER,
+        mapping=document["mapping"],
+        delivery_id=document["delivery_id"],
+        labels=document["labels"],
+        created_at=parse_time(document["created_at"]),
     )
 
 
-def _seconds(found: str | None) -> float | None:
-    return None if found is None else seconds_of(found)
+def _parse_optional_time(text: str | None) -> float | None:
+    return None if text is None else parse_time(text)
 
 
 # Which executions are meant, as parameters of a request.
 
 
-def states_of(names: Sequence[ExecutionState | str]) -> tuple[ExecutionState, ...]:
+def parse_states(names: Sequence[ExecutionState | str]) -> tuple[ExecutionState, ...]:
     """In capital letters or not; raises InputError."""
     known = {state.value: state for state in ExecutionState}
     for name in names:
         if name.upper() not in known:
             expected = ", ".join(known)
-            raise InputError(f"states: expected some of {expected}, got {shown(name)}")
+            raise InputError(f"states: expected some of {expected}, got {describe_value(name)}")
     return tuple(dict.fromkeys(known[name.upper()] for name in names))
 
 
-def query_of(wanted: ExecutionFilter, *, with_page: bool = True) -> list[tuple[str, str]]:
-    query = [("status", state.value) for state in wanted.states]
-    query += [("label", f"{key}={value}") for key, value in wanted.labels.items()]
+def build_filter_query(
+    criteria: ExecutionFilter, *, with_page: bool = True
+) -> list[tuple[str, str]]:
+    query = [("status", state.value) for state in criteria.states]
+    query += [("label", f"{key}={value}") for key, value in criteria.labels.items()]
     single = {
-        "workflow": wanted.workflow,
-        "text": wanted.text,
-        "rerun_of": wanted.rerun_of,
-        "parent": wanted.parent,
-        "created_from": moment(wanted.created_from) if isfinite(wanted.created_from) else None,
+        "workflow": criteria.workflow,
+        "text": criteria.text,
+        "rerun_of": criteria.rerun_of,
+        "parent": criteria.parent,
+        "created_from": format_time(criteria.created_from)
+        if isfinite(criteria.created_from)
+        else None,
         "created_before": (
-            moment(wanted.created_before) if isfinite(wanted.created_before) else None
+            format_time(criteria.created_before) if isfinite(criteria.created_before) else None
         ),
-        "children": "true" if wanted.with_children else None,
+        "children": "true" if criteria.with_children else None,
     }
     if with_page:
-        single |= {"limit": str(wanted.limit), "after": wanted.after}
+        single |= {"limit": str(criteria.limit), "after": criteria.after}
     return query + [(name, value) for name, value in single.items() if value]
 
 

@@ -15,11 +15,11 @@ from runnel.core.events import ExecutionStarted
 from runnel.core.execution import Execution
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.states import ExecutionState
-from runnel.core.wording import quoted
+from runnel.core.wording import quote_name
 from runnel.errors import KeyReusedError, WrongStateError
 from runnel.ports import Backend
 from runnel.ports.clock import Clock
-from runnel.ports.store import Header
+from runnel.ports.store import ExecutionHeader
 
 KEY_CHARS_MAX = 500
 KEY_LABEL = "runnel.key"
@@ -29,49 +29,49 @@ INPUT_LABEL = "runnel.input"
 
 Of a rerun, of all that was wanted of it.
 """
-_LABELS = (KEY_LABEL, INPUT_LABEL)
+_KEY_LABELS = (KEY_LABEL, INPUT_LABEL)
 # 72 bits, and a letter that ids made of the time begin with in the year 20,000.
 _ID_BYTES = 9
 _ID_PREFIX = "k"
 _encoder = msgspec.json.Encoder(order="deterministic")
 
 
-def execution_id_of(workflow: str, key: str) -> ExecutionId:
+def derive_execution_id(workflow: str, key: str) -> ExecutionId:
     """Raises PayloadError for a key that is empty, too long or no text."""
     check_text(key, "the idempotency key", chars_max=KEY_CHARS_MAX)
     digest = hashlib.blake2b(f"{workflow}\0{key}".encode(), digest_size=_ID_BYTES).hexdigest()
     return ExecutionId(_ID_PREFIX + digest)
 
 
-def labels_of(key: str, input_: bytes) -> dict[str, str]:
+def build_key_labels(key: str, input_: bytes) -> dict[str, str]:
     """What is noted with an execution, so that a second submit can be compared with it."""
-    return {KEY_LABEL: key, INPUT_LABEL: hash_of_input(input_)}
+    return {KEY_LABEL: key, INPUT_LABEL: hash_input(input_)}
 
 
-def without_key(labels: Mapping[str, str]) -> dict[str, str]:
+def remove_key_labels(labels: Mapping[str, str]) -> dict[str, str]:
     """For an execution that is made from another one: it was not submitted with its key."""
-    return {name: value for name, value in labels.items() if name not in _LABELS}
+    return {name: value for name, value in labels.items() if name not in _KEY_LABELS}
 
 
-def check_same(
-    known: Header, *, key: str, definition: DefinitionHash, labels: Mapping[str, str]
+def check_same_submit(
+    known: ExecutionHeader, *, key: str, definition: DefinitionHash, labels: Mapping[str, str]
 ) -> None:
     """Raises KeyReusedError when the execution with this key is not the one that is asked for."""
     if known.definition != definition:
         raise KeyReusedError(
-            quoted(key), known.execution_id, f"version {known.version} of the workflow"
+            quote_name(key), known.execution_id, f"version {known.version} of the workflow"
         )
     if known.labels.get(INPUT_LABEL) != labels[INPUT_LABEL]:
-        raise KeyReusedError(quoted(key), known.execution_id, "another input")
+        raise KeyReusedError(quote_name(key), known.execution_id, "another input")
 
 
-def check_same_rerun(known: Header, *, key: str, labels: Mapping[str, str]) -> None:
-    """As `check_same`, for a rerun; the newest version may have been another one then."""
+def check_same_rerun(known: ExecutionHeader, *, key: str, labels: Mapping[str, str]) -> None:
+    """As `check_same_submit`, for a rerun; the newest version may have been another one then."""
     if known.labels.get(INPUT_LABEL) != labels[INPUT_LABEL]:
-        raise KeyReusedError(quoted(key), known.execution_id, "other nodes, configs or input")
+        raise KeyReusedError(quote_name(key), known.execution_id, "other nodes, configs or input")
 
 
-def hash_of_input(data: bytes) -> str:
+def hash_input(data: bytes) -> str:
     """The same for the same JSON in any order of its keys: who asks again may write another one."""
     in_order = _encoder.encode(msgspec.json.decode(data))
     return hashlib.blake2b(in_order, digest_size=_ID_BYTES).hexdigest()
@@ -83,20 +83,20 @@ def hash_of_input(data: bytes) -> str:
 # key, and the history says whose came first.
 
 # Its owner, if it has one, starts it within milliseconds.
-STARTED_S = 2.0
-STARTED_LOOK_S = 0.01
+START_TIMEOUT_S = 2.0
+START_POLL_INTERVAL_S = 0.01
 
 _SEPARATOR = "\0"
 
 
-def trigger_key(idempotency_key: str, input_: bytes | None) -> str:
+def build_trigger_key(idempotency_key: str, input_: bytes | None) -> str:
     """With the hash of the input, so that a repetition can be told from another use of the key."""
     check_text(idempotency_key, "the idempotency key", chars_max=KEY_CHARS_MAX)
-    digest = "" if input_ is None else hash_of_input(input_)
+    digest = "" if input_ is None else hash_input(input_)
     return f"{idempotency_key}{_SEPARATOR}{digest}"
 
 
-class Triggers:
+class TriggerGuard:
     def __init__(self, backend: Backend, clock: Clock) -> None:
         self._backend = backend
         self._clock = clock
@@ -109,9 +109,9 @@ class Triggers:
         """
         if execution.state is ExecutionState.PENDING:
             return False
-        found = await self._starter(execution.id)
+        found = await self._find_starting_key(execution.id)
         if found != key:
-            _refuse(execution, found or "", key)
+            _raise_refusal(execution, found or "", key)
         return True
 
     async def confirm(self, execution: Execution, key: str) -> None:
@@ -120,16 +120,16 @@ class Triggers:
         Not for long: without a process that runs, the first one to come decides. Raises
         WrongStateError when it was somebody else.
         """
-        deadline = self._clock.monotonic() + STARTED_S
+        deadline = self._clock.monotonic() + START_TIMEOUT_S
         while self._clock.monotonic() < deadline:
-            found = await self._starter(execution.id)
+            found = await self._find_starting_key(execution.id)
             if found is not None:
                 if found != key:
-                    _refuse(execution, found, key)
+                    _raise_refusal(execution, found, key)
                 return
-            await self._clock.sleep(STARTED_LOOK_S)
+            await self._clock.sleep(START_POLL_INTERVAL_S)
 
-    async def _starter(self, execution_id: ExecutionId) -> str | None:
+    async def _find_starting_key(self, execution_id: ExecutionId) -> str | None:
         """The key of the trigger that started it; None when nothing has."""
         for entry in await self._backend.archive.load(execution_id):
             for event in decode_entry(entry).events:
@@ -138,10 +138,10 @@ class Triggers:
         return None
 
 
-def _refuse(execution: Execution, found: str, key: str) -> None:
+def _raise_refusal(execution: Execution, starting_key: str, key: str) -> None:
     name = key.partition(_SEPARATOR)[0]
-    if _SEPARATOR in key and found.partition(_SEPARATOR)[0] == name:
-        raise KeyReusedError(quoted(name), execution.id, "another input")
+    if _SEPARATOR in key and starting_key.partition(_SEPARATOR)[0] == name:
+        raise KeyReusedError(quote_name(name), execution.id, "another input")
     state = "triggered already" if execution.state is ExecutionState.PENDING else execution.state
     raise WrongStateError(
         f"execution {execution.id} is {state}, only a PENDING one can be triggered"

@@ -4,36 +4,42 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 
-from runnel.client.values import RESOLVE_ERRORS, Resolver
+from runnel.client.values import RESOLVE_ERRORS, ConfigResolver
 from runnel.core import events as e
 from runnel.core.codec import decode_entry
 from runnel.core.execution import Execution, NodeRun
 from runnel.core.ids import NO_ITEM, ExecutionId, NodeId
 from runnel.core.states import NodeState
 from runnel.core.values import Json, Value
-from runnel.core.wording import name_hint, printable
+from runnel.core.wording import escape_unprintable, suggest_or_list_names
 from runnel.core.workflow import ErrorInfo
 from runnel.errors import NotFoundError
 from runnel.ports import Backend
-from runnel.views.execution import moment, wait_text, waiting_items
-from runnel.views.node import Attempt, Happened, Outcome, attempts_of, events_of
+from runnel.views.execution import describe_wait, format_time, summarize_waiting_items
+from runnel.views.node import (
+    Attempt,
+    AttemptOutcome,
+    TimedEvent,
+    build_attempts,
+    iter_node_events,
+)
 
-ITEMS = 50
+ITEMS_PAGE_SIZE = 50
 # A larger value is not loaded to be shown: its size is.
 SHOWN_BYTES_MAX = 1024 * 1024
 
-NO_ATTEMPT = Attempt(number=0, outcome=Outcome.QUEUED)
+NO_ATTEMPT = Attempt(number=0, outcome=AttemptOutcome.QUEUED)
 
-_STATES = {
-    Outcome.QUEUED: NodeState.QUEUED,
-    Outcome.RUNNING: NodeState.RUNNING,
-    Outcome.WAITING: NodeState.WAITING,
-    Outcome.COMPLETED: NodeState.COMPLETED,
-    Outcome.SKIPPED: NodeState.SKIPPED,
-    Outcome.FAILED: NodeState.FAILED,
-    Outcome.CANCELLED: NodeState.CANCELLED,
-    Outcome.LOST: NodeState.WAITING,
-    Outcome.DEFERRED: NodeState.WAITING,
+_STATE_BY_OUTCOME = {
+    AttemptOutcome.QUEUED: NodeState.QUEUED,
+    AttemptOutcome.RUNNING: NodeState.RUNNING,
+    AttemptOutcome.WAITING: NodeState.WAITING,
+    AttemptOutcome.COMPLETED: NodeState.COMPLETED,
+    AttemptOutcome.SKIPPED: NodeState.SKIPPED,
+    AttemptOutcome.FAILED: NodeState.FAILED,
+    AttemptOutcome.CANCELLED: NodeState.CANCELLED,
+    AttemptOutcome.LOST: NodeState.WAITING,
+    AttemptOutcome.DEFERRED: NodeState.WAITING,
 }
 
 
@@ -89,7 +95,7 @@ class NodeDetail(msgspec.Struct, frozen=True, kw_only=True):
     items: ItemsPage | None
 
 
-class Nodes:
+class NodeReader:
     def __init__(
         self, backend: Backend, load: Callable[[ExecutionId], Awaitable[Execution]]
     ) -> None:
@@ -103,23 +109,23 @@ class Nodes:
         *,
         item: int | None = None,
         items_after: int = -1,
-        items_limit: int = ITEMS,
+        items_limit: int = ITEMS_PAGE_SIZE,
     ) -> NodeDetail:
         """Raises NotFoundError for an execution, a node or an item that there is not."""
         execution = await self._load(execution_id)
         index = execution.graph.index.get(NodeId(node_id))
         if index is None:
-            hint = name_hint(node_id, execution.graph.index).strip(" ();")
-            raise NotFoundError("node", printable(node_id), hint=hint)
+            hint = suggest_or_list_names(node_id, execution.graph.index).strip(" ();")
+            raise NotFoundError("node", escape_unprintable(node_id), hint=hint)
         if item is not None:
             _check_item(execution, index, item)
         entries = await self._backend.archive.load(execution_id)
-        look = _Look(execution, index, entries, self._backend)
+        look = _NodeInspector(execution, index, entries, self._backend)
         number = NO_ITEM if item is None else item
         page = None
         if item is None and index in execution.maps:
-            page = await look.items(items_after, items_limit)
-        return await look.detail(number, page)
+            page = await look.build_items_page(items_after, items_limit)
+        return await look.build_detail(number, page)
 
 
 def _check_item(execution: Execution, index: int, item: int) -> None:
@@ -130,7 +136,7 @@ def _check_item(execution: Execution, index: int, item: int) -> None:
         raise NotFoundError("item", name, hint=there)
 
 
-class _Look:
+class _NodeInspector:
     def __init__(
         self, execution: Execution, index: int, entries: Sequence[bytes], backend: Backend
     ) -> None:
@@ -138,17 +144,17 @@ class _Look:
         self._index = index
         self._node = execution.graph.nodes[index]
         self._blobs = backend.blobs
-        self._happened = list(events_of(entries, self._node.node.id))
-        self._taken = _taken_items(entries, self._node.node.id)
+        self._events = list(iter_node_events(entries, self._node.node.id))
+        self._reused_outputs = _find_reused_outputs(entries, self._node.node.id)
 
-    async def detail(self, item: int, page: ItemsPage | None) -> NodeDetail:
+    async def build_detail(self, item: int, page: ItemsPage | None) -> NodeDetail:
         execution, node = self._execution, self._node
-        attempts = attempts_of(self._happened, item=item)
+        attempts = build_attempts(self._events, item=item)
         run = execution.nodes[self._index] if item == NO_ITEM else None
-        state = self._item_state(item, attempts) if run is None else run.state
+        state = self._get_item_state(item, attempts) if run is None else run.state
         last = attempts[-1] if attempts else NO_ATTEMPT
-        config, config_error = await self._config(item, has_begun=bool(attempts))
-        waits_for, due = self._waits(run, item)
+        config, config_error = await self._resolve_config(item, has_attempts=bool(attempts))
+        waits_for, due = self._describe_wait(run, item)
         error = last.error if run is None else run.error
         return NodeDetail(
             execution_id=execution.id,
@@ -159,10 +165,10 @@ class _Look:
             attempts=attempts,
             config=config,
             config_error=config_error,
-            inputs=await self._inputs(),
-            output=await self._shown(self._output(item)),
+            inputs=await self._load_inputs(),
+            output=await self._load_for_display(self._find_output(item)),
             error=None if state is NodeState.COMPLETED else error,
-            reason=self._reason(run, item, last),
+            reason=self._get_reason(run, item, last),
             waits_for=waits_for,
             due=due,
             started_at=run.started_at if run else last.started_at,
@@ -176,15 +182,15 @@ class _Look:
             items=page,
         )
 
-    async def items(self, after: int, limit: int) -> ItemsPage:
+    async def build_items_page(self, after: int, limit: int) -> ItemsPage:
         found = self._execution.maps[self._index]
         wanted = range(max(0, after + 1), min(found.count, max(0, after + 1) + limit))
-        by_item: dict[int, list[Happened]] = {item: [] for item in wanted}
-        for each in self._happened:
+        by_item: dict[int, list[TimedEvent]] = {item: [] for item in wanted}
+        for each in self._events:
             item = getattr(each.event, "item", NO_ITEM)
             if item in by_item:
                 by_item[item].append(each)
-        views = [await self._item(item, by_item[item]) for item in wanted]
+        views = [await self._build_item_view(item, by_item[item]) for item in wanted]
         is_last = not wanted or wanted[-1] == found.count - 1
         return ItemsPage(
             count=found.count,
@@ -193,71 +199,79 @@ class _Look:
             next=None if is_last else wanted[-1],
         )
 
-    async def _item(self, item: int, happened: Sequence[Happened]) -> ItemView:
-        attempts = attempts_of(happened, item=item)
+    async def _build_item_view(self, item: int, events: Sequence[TimedEvent]) -> ItemView:
+        attempts = build_attempts(events, item=item)
         last = attempts[-1] if attempts else NO_ATTEMPT
         return ItemView(
             item=item,
-            state=self._item_state(item, attempts),
+            state=self._get_item_state(item, attempts),
             attempts=len(attempts),
             worker=last.worker,
             started_at=last.started_at,
             finished_at=last.finished_at,
             error=last.error,
-            output=await self._shown(_output_in(happened, item) or self._taken.get(item)),
+            output=await self._load_for_display(
+                _find_item_output(events, item) or self._reused_outputs.get(item)
+            ),
             child_id=last.child_id,
         )
 
-    def _item_state(self, item: int, attempts: Sequence[Attempt]) -> NodeState:
+    def _get_item_state(self, item: int, attempts: Sequence[Attempt]) -> NodeState:
         if not attempts:
-            if item in self._taken:
+            if item in self._reused_outputs:
                 return NodeState.COMPLETED
             is_over = self._execution.nodes[self._index].is_final
             return NodeState.CANCELLED if is_over else NodeState.PENDING
         last = attempts[-1]
         run = self._execution.run(self._index, item)
-        return _STATES[last.outcome] if run is None else run.state
+        return _STATE_BY_OUTCOME[last.outcome] if run is None else run.state
 
-    async def _config(self, item: int, *, has_begun: bool) -> tuple[Json, str | None]:
-        if not has_begun:
+    async def _resolve_config(self, item: int, *, has_attempts: bool) -> tuple[Json, str | None]:
+        if not has_attempts:
             return None, None
         try:
-            return await Resolver(self._execution, self._blobs).config(self._index, item), None
+            return await ConfigResolver(self._execution, self._blobs).resolve_config(
+                self._index, item
+            ), None
         except RESOLVE_ERRORS as error:
             return None, str(error)
 
-    async def _inputs(self) -> dict[str, Json]:
+    async def _load_inputs(self) -> dict[str, Json]:
         nodes = self._execution.graph.nodes
         runs = [(nodes[each].node.id, self._execution.nodes[each]) for each in self._node.parents]
-        return {name: await self._shown(run.output) for name, run in runs if run.output is not None}
+        return {
+            name: await self._load_for_display(run.output)
+            for name, run in runs
+            if run.output is not None
+        }
 
-    def _output(self, item: int) -> Value | None:
+    def _find_output(self, item: int) -> Value | None:
         if item == NO_ITEM:
             return self._execution.nodes[self._index].output
-        return _output_in(self._happened, item) or self._taken.get(item)
+        return _find_item_output(self._events, item) or self._reused_outputs.get(item)
 
-    def _reason(self, run: NodeRun | None, item: int, last: Attempt) -> str | None:
+    def _get_reason(self, run: NodeRun | None, item: int, last: Attempt) -> str | None:
         if run is not None:
             return run.reason or None
-        if item in self._taken:
+        if item in self._reused_outputs:
             return f"taken over from {self._execution.rerun_of}"
         return last.reason or None
 
-    def _waits(self, run: NodeRun | None, item: int) -> tuple[str | None, float | None]:
+    def _describe_wait(self, run: NodeRun | None, item: int) -> tuple[str | None, float | None]:
         if run is None:
             active = self._execution.run(self._index, item)
-            return (None, None) if active is None else (wait_text(active), active.due)
+            return (None, None) if active is None else (describe_wait(active), active.due)
         if run.state is NodeState.PENDING and not self._execution.is_final:
             nodes, runs = self._execution.graph.nodes, self._execution.nodes
             names = [nodes[each].node.id for each in self._node.parents if not runs[each].is_final]
             return (f"nodes {', '.join(names)}" if names else None), None
         found = self._execution.maps.get(self._index)
-        waiting = None if found is None else waiting_items(found)
+        waiting = None if found is None else summarize_waiting_items(found)
         if waiting is not None:
             return waiting.text, waiting.due
-        return wait_text(run), run.due
+        return describe_wait(run), run.due
 
-    async def _shown(self, value: Value | None) -> Json:
+    async def _load_for_display(self, value: Value | None) -> Json:
         if value is None:
             return None
         if value.blob is None:
@@ -267,14 +281,14 @@ class _Look:
         return msgspec.json.decode(await self._blobs.get(value.blob))
 
 
-def _output_in(happened: Sequence[Happened], item: int) -> Value | None:
-    for each in happened:
+def _find_item_output(events: Sequence[TimedEvent], item: int) -> Value | None:
+    for each in events:
         if isinstance(each.event, e.NodeCompleted) and each.event.item == item:
             return each.event.output
     return None
 
 
-def _taken_items(entries: Sequence[bytes], node: NodeId) -> Mapping[int, Value]:
+def _find_reused_outputs(entries: Sequence[bytes], node: NodeId) -> Mapping[int, Value]:
     """Of a rerun: the items that the former execution had completed."""
     return {
         taken.item: taken.output
@@ -287,20 +301,21 @@ def _taken_items(entries: Sequence[bytes], node: NodeId) -> Mapping[int, Value]:
     }
 
 
-def detail_document(detail: NodeDetail) -> dict[str, Json]:
+def build_node_document(detail: NodeDetail) -> dict[str, Json]:
     """As programs get it, from `--json` and over HTTP: moments are ISO-8601 texts in UTC."""
     document: dict[str, Json] = msgspec.to_builtins(detail)
     parts = [document, *document["attempts"]]
     if detail.items is not None:
         parts += document["items"]["items"]
     for part in parts:
-        for field in _MOMENTS & part.keys():
-            part[field] = moment(part[field])
+        for field in _TIME_FIELDS & part.keys():
+            part[field] = format_time(part[field])
     for attempt in document["attempts"]:
         attempt["logs"] = [
-            {"at": moment(at), "level": level, "text": text} for at, level, text in attempt["logs"]
+            {"at": format_time(at), "level": level, "text": text}
+            for at, level, text in attempt["logs"]
         ]
     return document
 
 
-_MOMENTS = frozenset({"queued_at", "started_at", "finished_at", "next_at", "due"})
+_TIME_FIELDS = frozenset({"queued_at", "started_at", "finished_at", "next_at", "due"})

@@ -8,23 +8,23 @@ from typing import cast
 
 import msgspec
 
-from runnel.core.commands import limit_id
-from runnel.core.concurrency_key import Limit, replay_limit
-from runnel.core.ids import NO_ITEM, Token
+from runnel.core.commands import make_limit_id
+from runnel.core.concurrency_key import ConcurrencyLimit, replay_limit
+from runnel.core.ids import NO_ITEM, TaskToken
 from runnel.core.values import Json
-from runnel.core.wording import printable
-from runnel.engine.liveness import Liveness
+from runnel.core.wording import escape_unprintable
+from runnel.engine.liveness import FailureDetector
 from runnel.errors import NotFoundError, PartitionUnavailableError, StoreError, WrongStateError
 from runnel.ports import Backend
 from runnel.ports.clock import Clock
 from runnel.ports.store import LeaseRecord, Store, TaskQueue
-from runnel.ports.workers import QueueRecord, RunningTask, WorkerAbout, WorkerRecord
+from runnel.ports.workers import QueueRecord, RunningTaskInfo, WorkerInfo, WorkerRecord
 from runnel.settings.model import Settings
-from runnel.telemetry.metrics import NAMES_MAX, OTHER, Family, gauge
-from runnel.views.execution import moment
+from runnel.telemetry.metrics import LABEL_VALUES_MAX, OTHER_LABEL, MetricFamily, build_gauge
+from runnel.views.execution import format_time
 
 
-def state_of(record: WorkerRecord, settings: Settings) -> str:
+def get_worker_state(record: WorkerRecord, settings: Settings) -> str:
     """`silent`: not dead yet, but its beats are overdue."""
     timeout_s = settings.heartbeat_timeout_s
     is_silent = not record.is_dead and record.silent_s > max(timeout_s, record.grace_s(timeout_s))
@@ -42,7 +42,7 @@ async def find_worker(tasks: TaskQueue, name: str) -> WorkerRecord:
     for record in await tasks.workers(with_dead=True):
         if record.worker == name:
             return record
-    raise _no_worker(name)
+    raise _worker_not_found_error(name)
 
 
 async def drain_worker(tasks: TaskQueue, name: str) -> None:
@@ -54,16 +54,16 @@ async def drain_worker(tasks: TaskQueue, name: str) -> None:
     if record.is_dead:
         raise WrongStateError(f"worker {name} is dead already, it can't be drained any more")
     if not await tasks.drain(name):
-        raise _no_worker(name)
+        raise _worker_not_found_error(name)
 
 
-def worker_document(record: WorkerRecord, settings: Settings) -> dict[str, Json]:
+def build_worker_document(record: WorkerRecord, settings: Settings) -> dict[str, Json]:
     """What is not known of it is null: it has not beaten yet, or is of an earlier version."""
     about = record.about
-    said = about or WorkerAbout()
+    said = about or WorkerInfo()
     return {
         "worker": record.worker,
-        "state": state_of(record, settings),
+        "state": get_worker_state(record, settings),
         "holds": record.holds,
         "silent_s": record.silent_s,
         "host": about and about.host,
@@ -72,33 +72,33 @@ def worker_document(record: WorkerRecord, settings: Settings) -> dict[str, Json]
         "handlers": list(said.handlers),
         "concurrency": about and about.concurrency,
         "beat_s": said.beat_s or None,
-        "started_at": moment(about.started_at) if about else None,
+        "started_at": format_time(about.started_at) if about else None,
         "version": about and about.version,
-        "claimed_at": moment(said.claimed_at) if said.claimed_at else None,
-        "tasks": [_task_document(each) for each in said.tasks],
+        "claimed_at": format_time(said.claimed_at) if said.claimed_at else None,
+        "tasks": [_build_task_document(each) for each in said.tasks],
     }
 
 
-def _task_document(task: RunningTask) -> dict[str, Json]:
+def _build_task_document(task: RunningTaskInfo) -> dict[str, Json]:
     document = cast("dict[str, Json]", msgspec.to_builtins(task))
     document["item"] = None if task.item == NO_ITEM else task.item
-    document["started_at"] = moment(task.started_at)
+    document["started_at"] = format_time(task.started_at)
     return document
 
 
-def _no_worker(name: str) -> NotFoundError:
+def _worker_not_found_error(name: str) -> NotFoundError:
     return NotFoundError(
-        "worker", printable(name), hint="'runnel workers' shows those that are there"
+        "worker", escape_unprintable(name), hint="'runnel workers' shows those that are there"
     )
 
 
 # Queues as people see them: what waits, since when, who takes it, and what is wrong with that.
 
-INBOX = "inbox"
-_KEY = "tasks:"
+INBOX_QUEUE = "inbox"
+_QUEUE_KEY_PREFIX = "tasks:"
 
 
-class QueueLine(msgspec.Struct, frozen=True, kw_only=True):
+class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     """`problem` is what a person should look at; empty when there is nothing."""
 
     queue: str
@@ -108,29 +108,31 @@ class QueueLine(msgspec.Struct, frozen=True, kw_only=True):
     problem: str
 
 
-def queue_name(key: str) -> str:
+def to_queue_name(key: str) -> str:
     """As people name it, in workflows and with --queues."""
-    return key.removeprefix(_KEY)
+    return key.removeprefix(_QUEUE_KEY_PREFIX)
 
 
-def queue_key(name: str | None) -> str | None:
+def to_queue_key(name: str | None) -> str | None:
     """As stores have it: commands that could not be decided are in the queue `inbox`."""
-    if name is None or name == INBOX:
+    if name is None or name == INBOX_QUEUE:
         return name
-    return f"{_KEY}{queue_name(name)}"
+    return f"{_QUEUE_KEY_PREFIX}{to_queue_name(name)}"
 
 
-def lines_of(
+def build_queue_views(
     records: Sequence[QueueRecord], workers: Sequence[WorkerRecord], settings: Settings
-) -> list[QueueLine]:
-    alive = [each.about for each in workers if state_of(each, settings) == "alive" and each.about]
+) -> list[QueueView]:
+    alive = [
+        each.about for each in workers if get_worker_state(each, settings) == "alive" and each.about
+    ]
     lines = []
     for record in records:
-        name = queue_name(record.queue)
+        name = to_queue_name(record.queue)
         serving = sum(about.serves(record.queue) for about in alive)
-        problem = _problem(record, name, settings, serving=serving, alive=len(alive))
+        problem = _describe_queue_problem(record, name, settings, serving=serving, alive=len(alive))
         lines.append(
-            QueueLine(
+            QueueView(
                 queue=name,
                 waiting=record.depth,
                 oldest_s=record.waits_s,
@@ -141,7 +143,7 @@ def lines_of(
     return lines
 
 
-def _problem(
+def _describe_queue_problem(
     record: QueueRecord, name: str, settings: Settings, *, serving: int, alive: int
 ) -> str:
     if record.depth and not alive:
@@ -173,20 +175,20 @@ class PartitionView(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
-class Partitions:
+class PartitionMonitor:
     """Whether an owner lives is judged by what was seen before: a first look calls none silent."""
 
     def __init__(self, store: Store, clock: Clock, *, lease_s: float) -> None:
         self._store = store
-        self._liveness: Liveness[int, tuple[str, int, int]] = Liveness(clock, lease_s)
+        self._liveness: FailureDetector[int, tuple[str, int, int]] = FailureDetector(clock, lease_s)
 
-    async def look(self) -> Sequence[PartitionView]:
+    async def inspect(self) -> Sequence[PartitionView]:
         """All of them, by number; raises StoreError."""
         numbers = sorted(await self._store.partitions())
-        self._liveness.forget_all_but(set(numbers))
-        return await asyncio.gather(*[self._look_at(number) for number in numbers])
+        self._liveness.retain_only(set(numbers))
+        return await asyncio.gather(*[self._inspect_partition(number) for number in numbers])
 
-    async def _look_at(self, number: int) -> PartitionView:
+    async def _inspect_partition(self, number: int) -> PartitionView:
         problem, lease = "", None
         try:
             lease = await self._store.observe(number)
@@ -209,10 +211,10 @@ class Partitions:
 
 # Concurrency keys: who holds each one, and who waits for it.
 
-SHOWN_MAX = 100
+HOLDERS_SHOWN_MAX = 100
 
 
-class Holder(msgspec.Struct, frozen=True, kw_only=True):
+class KeyHolder(msgspec.Struct, frozen=True, kw_only=True):
     """An attempt; `limit` is how many may hold the key at once, as its node says."""
 
     execution_id: str
@@ -222,24 +224,27 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     limit: int
 
 
-class LimitView(msgspec.Struct, frozen=True, kw_only=True):
+class ConcurrencyKeyView(msgspec.Struct, frozen=True, kw_only=True):
     """`holders` and `waiters` are the first hundred, those next in line first."""
 
     key: str
     holding: int
     waiting: int
-    holders: Sequence[Holder]
-    waiters: Sequence[Holder]
+    holders: Sequence[KeyHolder]
+    waiters: Sequence[KeyHolder]
 
 
-async def list_limits(store: Store, *, after: str = "", limit: int = 50) -> list[LimitView]:
+async def list_concurrency_keys(
+    store: Store, *, after: str = "", limit: int = 50
+) -> list[ConcurrencyKeyView]:
     """Those that somebody holds or waits for, by key; `after` is the last key of a page."""
-    found: list[LimitView] = []
+    found: list[ConcurrencyKeyView] = []
     while len(found) < limit:
-        keys = await _next_keys(store, after, limit)
-        histories = await store.load_many([limit_id(key) for key in keys])
+        keys = await _load_next_keys(store, after, limit)
+        histories = await store.load_many([make_limit_id(key) for key in keys])
         views = [
-            _view(replay_limit(key, entries)) for key, entries in zip(keys, histories, strict=True)
+            _build_key_view(replay_limit(key, entries))
+            for key, entries in zip(keys, histories, strict=True)
         ]
         found += [view for view in views if view.holding or view.waiting]
         if len(keys) < limit:
@@ -248,24 +253,26 @@ async def list_limits(store: Store, *, after: str = "", limit: int = 50) -> list
     return found[:limit]
 
 
-async def _next_keys(store: Store, after: str, limit: int) -> list[str]:
+async def _load_next_keys(store: Store, after: str, limit: int) -> list[str]:
     partitions = await store.partitions()
-    keys = {key for each in partitions for key in await store.keys_of(each) if key > after}
+    keys = {
+        key for each in partitions for key in await store.list_concurrency_keys(each) if key > after
+    }
     return nsmallest(limit, keys)
 
 
-def _view(limit: Limit) -> LimitView:
-    return LimitView(
+def _build_key_view(limit: ConcurrencyLimit) -> ConcurrencyKeyView:
+    return ConcurrencyKeyView(
         key=limit.key,
         holding=len(limit.holders),
         waiting=len(limit.waiters),
-        holders=[_holder(*each) for each in list(limit.holders.items())[:SHOWN_MAX]],
-        waiters=[_holder(*each) for each in list(limit.waiters.items())[:SHOWN_MAX]],
+        holders=[_build_holder(*each) for each in list(limit.holders.items())[:HOLDERS_SHOWN_MAX]],
+        waiters=[_build_holder(*each) for each in list(limit.waiters.items())[:HOLDERS_SHOWN_MAX]],
     )
 
 
-def _holder(token: Token, limit: int) -> Holder:
-    return Holder(
+def _build_holder(token: TaskToken, limit: int) -> KeyHolder:
+    return KeyHolder(
         execution_id=token.execution_id,
         node_id=token.node_id,
         item=None if token.item == NO_ITEM else token.item,
@@ -277,9 +284,9 @@ def _holder(token: Token, limit: int) -> Holder:
 # Numbers that are read from the store when somebody asks for metrics, not counted on the way.
 
 # However many ask, and however often: the store is asked once in so many seconds.
-KEPT_S = 5.0
+GAUGES_CACHE_S = 5.0
 # Whoever asks gives up after ten.
-LOOK_S_MAX = 5.0
+READ_TIMEOUT_S = 5.0
 
 WORKER_STATES = ("alive", "draining", "silent", "dead")
 
@@ -291,76 +298,88 @@ class StoreGauges:
     """
 
     def __init__(
-        self, backend: Backend, clock: Clock, settings: Settings, partitions: Partitions
+        self, backend: Backend, clock: Clock, settings: Settings, partitions: PartitionMonitor
     ) -> None:
         self._backend = backend
         self._clock = clock
         self._settings = settings
         self._partitions = partitions
-        self._looking = asyncio.Lock()
-        self._looked_at: float | None = None
-        self._found: dict[str, Sequence[Family]] = {}
+        self._refresh_lock = asyncio.Lock()
+        self._refreshed_at: float | None = None
+        self._families_by_part: dict[str, Sequence[MetricFamily]] = {}
 
     async def refresh(self) -> None:
         """Never raises for a store that is away."""
-        async with self._looking:
+        async with self._refresh_lock:
             now = self._clock.monotonic()
-            if self._looked_at is not None and now - self._looked_at < KEPT_S:
+            if self._refreshed_at is not None and now - self._refreshed_at < GAUGES_CACHE_S:
                 return
             found = {
-                "store": await self._asked(self._of_store),
-                "archive": await self._asked(self._of_archive),
+                "store": await self._read_part(self._read_store),
+                "archive": await self._read_part(self._read_archive),
             }
-            self._found = {part: families for part, families in found.items() if families}
-            self._looked_at = self._clock.monotonic()
+            self._families_by_part = {
+                part: families for part, families in found.items() if families
+            }
+            self._refreshed_at = self._clock.monotonic()
 
-    def families(self) -> list[Family]:
-        is_up = {part: float(part in self._found) for part in ("store", "archive")}
-        known = {each.name: each for found in self._found.values() for each in found}
-        known["runnel_store_up"] = _of("runnel_store_up", is_up)
-        return [known.get(name) or gauge(name, *words) for name, words in ABOUT.items()]
+    def collect_families(self) -> list[MetricFamily]:
+        is_up = {part: float(part in self._families_by_part) for part in ("store", "archive")}
+        known = {each.name: each for found in self._families_by_part.values() for each in found}
+        known["runnel_store_up"] = _build_gauge("runnel_store_up", is_up)
+        return [known.get(name) or build_gauge(name, *words) for name, words in GAUGES.items()]
 
-    async def _asked(self, look: Callable[[], Awaitable[Sequence[Family]]]) -> Sequence[Family]:
+    async def _read_part(
+        self, read: Callable[[], Awaitable[Sequence[MetricFamily]]]
+    ) -> Sequence[MetricFamily]:
         try:
-            return await self._clock.within(LOOK_S_MAX, look())
+            return await self._clock.run_within(READ_TIMEOUT_S, read())
         except (StoreError, TimeoutError):
             return ()
 
-    async def _of_store(self) -> Sequence[Family]:
+    async def _read_store(self) -> Sequence[MetricFamily]:
         tasks = self._backend.tasks
         queues = await tasks.queues()
         depths: Counter[str] = Counter()
         oldest: dict[str, float] = {}
         for number, record in enumerate(sorted(queues, key=lambda each: -each.depth)):
-            name = queue_name(record.queue) if number < NAMES_MAX else OTHER
+            name = to_queue_name(record.queue) if number < LABEL_VALUES_MAX else OTHER_LABEL
             depths[name] += record.depth
             oldest[name] = max(oldest.get(name, 0.0), record.waits_s if record.depth else 0.0)
         workers = await tasks.workers(with_dead=True)
-        states = Counter(state_of(each, self._settings) for each in workers)
+        states = Counter(get_worker_state(each, self._settings) for each in workers)
         held = sum(each.holds for each in workers)
         return [
-            _of("runnel_queue_depth", depths),
-            _of("runnel_queue_oldest_seconds", oldest),
-            _of("runnel_workers", {each: states[each] for each in WORKER_STATES}),
-            _one("runnel_tasks_held", held),
-            *await self._of_partitions(),
+            _build_gauge("runnel_queue_depth", depths),
+            _build_gauge("runnel_queue_oldest_seconds", oldest),
+            _build_gauge("runnel_workers", {each: states[each] for each in WORKER_STATES}),
+            _build_single_gauge("runnel_tasks_held", held),
+            *await self._read_partitions(),
         ]
 
-    async def _of_partitions(self) -> Sequence[Family]:
-        found = await self._partitions.look()
+    async def _read_partitions(self) -> Sequence[MetricFamily]:
+        found = await self._partitions.inspect()
         owners = Counter(each.owner for each in found if each.owner and not each.is_silent)
         return [
-            _of("runnel_partitions_owned", owners),
-            _one("runnel_partitions_orphaned", len(found) - owners.total()),
-            _one("runnel_inbox_unread_seconds", max((each.unread_s for each in found), default=0)),
-            _one("runnel_commits_unarchived", sum(each.unarchived for each in found)),
+            _build_gauge("runnel_partitions_owned", owners),
+            _build_single_gauge("runnel_partitions_orphaned", len(found) - owners.total()),
+            _build_single_gauge(
+                "runnel_inbox_unread_seconds", max((each.unread_s for each in found), default=0)
+            ),
+            _build_single_gauge(
+                "runnel_commits_unarchived", sum(each.unarchived for each in found)
+            ),
         ]
 
-    async def _of_archive(self) -> Sequence[Family]:
-        return [_one("runnel_dead_letters", await self._backend.archive.count_dead_letters())]
+    async def _read_archive(self) -> Sequence[MetricFamily]:
+        return [
+            _build_single_gauge(
+                "runnel_dead_letters", await self._backend.archive.count_dead_letters()
+            )
+        ]
 
 
-ABOUT: Mapping[str, tuple[str, str | None]] = {
+GAUGES: Mapping[str, tuple[str, str | None]] = {
     "runnel_store_up": ("Whether this part of the store answered.", "part"),
     "runnel_queue_depth": ("Tasks that wait in a queue.", "queue"),
     "runnel_queue_oldest_seconds": ("How long the oldest task of a queue has waited.", "queue"),
@@ -378,9 +397,9 @@ ABOUT: Mapping[str, tuple[str, str | None]] = {
 """What each is, and by what it is told apart."""
 
 
-def _of(name: str, values: Mapping[str, float]) -> Family:
-    return gauge(name, *ABOUT[name], values)
+def _build_gauge(name: str, values: Mapping[str, float]) -> MetricFamily:
+    return build_gauge(name, *GAUGES[name], values)
 
 
-def _one(name: str, value: float) -> Family:
-    return _of(name, {"": value})
+def _build_single_gauge(name: str, value: float) -> MetricFamily:
+    return _build_gauge(name, {"": value})

@@ -13,41 +13,41 @@ from runnel.authoring.payloads import (
     encode_payload,
     shorten_reason,
 )
-from runnel.client.definitions import Definitions, Library
+from runnel.client.definitions import DefinitionCache, WorkflowLibrary
 from runnel.client.idempotency import (
-    Triggers,
-    check_same,
+    TriggerGuard,
+    build_key_labels,
+    build_trigger_key,
     check_same_rerun,
-    execution_id_of,
-    labels_of,
-    trigger_key,
-    without_key,
+    check_same_submit,
+    derive_execution_id,
+    remove_key_labels,
 )
-from runnel.client.listing import check_filter, check_id, no_execution
-from runnel.client.nodes import Nodes
-from runnel.client.reruns import Rerun, check_rerunnable, pages_of, take_overs
-from runnel.client.values import Carrier
+from runnel.client.listing import check_execution_id, check_filter, execution_not_found_error
+from runnel.client.nodes import NodeReader
+from runnel.client.reruns import RerunSpec, build_take_overs, check_rerunnable, iter_command_pages
+from runnel.client.values import PayloadStorage
 from runnel.core.commands import CancelExecution, CreateExecution, SendSignal, StartExecution
 from runnel.core.events import ExecutionCreated
-from runnel.core.evolve import definition_of, rebuild, replay
+from runnel.core.evolve import read_definition_hash, rebuild_execution, replay
 from runnel.core.execution import Execution
 from runnel.core.graph import Graph
 from runnel.core.ids import DefinitionHash, ExecutionId
-from runnel.core.states import EXECUTION_FINAL, ExecutionState
+from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.core.values import EMPTY_OBJECT, Json
 from runnel.core.workflow import ErrorInfo, Workflow
 from runnel.errors import NotFoundError, WrongStateError
-from runnel.notify.waiter import Ending, Endings, Listen, Told
+from runnel.notify.waiter import Completion, CompletionSources, ExecutionWaiter, ListenForEnd
 from runnel.ports import Backend
-from runnel.ports.archive import ALL_EXECUTIONS, ExecutionFilter, HeaderPage, StateCount
-from runnel.ports.clock import Clock, Ids
-from runnel.ports.store import NO_BLOBS, Header, pending_header
-from runnel.views.execution import ExecutionView, HistoryView, history_of, view_of
+from runnel.ports.archive import ALL_EXECUTIONS, ExecutionCount, ExecutionFilter, HeaderPage
+from runnel.ports.clock import Clock, IdGenerator
+from runnel.ports.store import NO_BLOBS, ExecutionHeader, make_pending_header
+from runnel.views.execution import ExecutionView, HistoryView, decode_history, load_execution_view
 
 # An execution without a history: its partition's owner has not seen it, or can't make it.
 
 
-def not_begun(header: Header, graph: Graph) -> Execution:
+def build_unstarted_execution(header: ExecutionHeader, graph: Graph) -> Execution:
     """As its header tells of it; without the input, which nobody knows yet."""
     created = ExecutionCreated(
         execution_id=header.execution_id,
@@ -61,49 +61,49 @@ def not_begun(header: Header, graph: Graph) -> Execution:
     )
     execution = Execution(created, graph)
     execution.state = header.state
-    execution.error = None if header.error is None else _error(header.error)
+    execution.error = None if header.error is None else _parse_error(header.error)
     execution.started_at = header.started_at
     execution.finished_at = header.finished_at
     return execution
 
 
-def _error(text: str) -> ErrorInfo:
+def _parse_error(text: str) -> ErrorInfo:
     """`str` of it is the text again."""
     type_, _, message = text.partition(": ")
     return ErrorInfo(type=type_, message=message)
 
 
 # An execution's owner reads what was submitted within milliseconds, if it has an owner.
-TAKEN_UP_S = 5.0
-TAKEN_UP_LOOK_S = 0.02
+PICKUP_TIMEOUT_S = 5.0
+PICKUP_POLL_INTERVAL_S = 0.02
 
 
-class Client:
+class StoreClient:
     """Every call returns after its write is stored; whoever owns the partition acts on it then.
 
-    `ending_of`, `owns` and `listen` say who tells of endings: see `Told`.
+    `get_completion`, `owns` and `listen` say who tells of endings: see `CompletionSources`.
     """
 
     def __init__(
         self,
         backend: Backend,
         clock: Clock,
-        ids: Ids,
+        ids: IdGenerator,
         *,
-        ending_of: Callable[[str], Ending],
+        get_completion: Callable[[str], Completion],
         owns: Callable[[int], bool] = lambda _partition: False,
-        listen: Listen | None = None,
+        listen: ListenForEnd | None = None,
     ) -> None:
         self._backend = backend
         self._clock = clock
         self._ids = ids
-        told = Told(ending_of=ending_of, owns=owns, listen=listen)
-        self._endings = Endings(backend.store, clock, told, self.header)
-        self._definitions = Definitions(backend.archive, clock)
-        self.library = Library(backend.archive, self._definitions)
-        self.nodes = Nodes(backend, self.load)
-        self._carrier = Carrier(backend.blobs, ids)
-        self._triggers = Triggers(backend, clock)
+        told = CompletionSources(get_completion=get_completion, owns=owns, listen=listen)
+        self._waiter = ExecutionWaiter(backend.store, clock, told, self.get_header)
+        self._definitions = DefinitionCache(backend.archive, clock)
+        self.library = WorkflowLibrary(backend.archive, self._definitions)
+        self.nodes = NodeReader(backend, self.load)
+        self._payloads = PayloadStorage(backend.blobs, ids)
+        self._triggers = TriggerGuard(backend, clock)
 
     async def submit(
         self,
@@ -122,7 +122,7 @@ class Client:
         KeyReusedError if that was of another definition or input. Of several submits with an
         `execution_id` that the callers have made, the first counts, whatever the others are of.
         """
-        begun = await self.begin(
+        begun = await self.create_execution(
             workflow,
             input_,
             labels=labels,
@@ -132,7 +132,7 @@ class Client:
         )
         return begun.execution_id
 
-    async def begin(
+    async def create_execution(
         self,
         workflow: Workflow,
         input_: Json = None,
@@ -142,13 +142,13 @@ class Client:
         idempotency_key: str | None = None,
         execution_id: ExecutionId | None = None,
         version: int | None = None,
-    ) -> Header:
+    ) -> ExecutionHeader:
         """As `submit`: the header as it was stored, or as it is now if the key was used before.
 
         With the `version` that it was found by, the definition is not stored: raises NotFoundError
         if it was deleted since, and nothing is begun.
         """
-        hash_ = self._definitions.hash_of_valid(workflow)
+        hash_ = self._definitions.validate_and_hash(workflow)
         kept_labels = check_labels(labels or {})
         data = encode_payload({} if input_ is None else input_, where="input")
         if not is_held:
@@ -158,12 +158,14 @@ class Client:
         if key is None:
             execution_id = execution_id or ExecutionId(self._ids.execution_id())
         else:
-            execution_id = execution_id_of(workflow.name, key)
-            kept_labels |= labels_of(key, data)
-            known = await self._known(execution_id, key=key, hash_=hash_, labels=kept_labels)
+            execution_id = derive_execution_id(workflow.name, key)
+            kept_labels |= build_key_labels(key, data)
+            known = await self._find_existing(
+                execution_id, key=key, hash_=hash_, labels=kept_labels
+            )
             if known is not None:
                 return known
-        input_value, blobs = self._carrier.carry(data, f"{execution_id}/input")
+        input_value, blobs = self._payloads.to_value(data, f"{execution_id}/input")
         command = CreateExecution(
             execution_id=execution_id,
             workflow=workflow.name,
@@ -175,32 +177,36 @@ class Client:
             created_at=self._clock.now(),
         )
         if is_watched:
-            await self._endings.watch(execution_id)
-        await self._backend.mailbox.send([command], blobs=blobs, of_stored=version is not None)
+            await self._waiter.watch(execution_id)
+        await self._backend.mailbox.send(
+            [command], blobs=blobs, requires_definition=version is not None
+        )
         if version is None:
-            await self._definitions.insist(hash_, workflow)
+            await self._definitions.store_again_if_deleted(hash_, workflow)
         known = None
         if key is not None:  # somebody else may have been faster
-            known = await self._known(execution_id, key=key, hash_=hash_, labels=kept_labels)
-        return known or pending_header(command)
+            known = await self._find_existing(
+                execution_id, key=key, hash_=hash_, labels=kept_labels
+            )
+        return known or make_pending_header(command)
 
-    async def _known(
+    async def _find_existing(
         self,
         execution_id: ExecutionId,
         *,
         key: str,
         hash_: DefinitionHash,
         labels: Mapping[str, str],
-    ) -> Header | None:
+    ) -> ExecutionHeader | None:
         header = await self._backend.archive.get_header(execution_id)
         if header is not None:
-            check_same(header, key=key, definition=hash_, labels=labels)
+            check_same_submit(header, key=key, definition=hash_, labels=labels)
         return header
 
     async def rerun(
         self,
         execution_id: ExecutionId,
-        wanted: Rerun | None = None,
+        options: RerunSpec | None = None,
         *,
         input_: Json = None,
         idempotency_key: str | None = None,
@@ -211,31 +217,31 @@ class Client:
         for each key. Raises WrongStateError, NotFoundError, InputError; KeyReusedError when the
         rerun of this key runs other nodes, or has another input or config.
         """
-        wanted = wanted or Rerun()
+        options = options or RerunSpec()
         former = await self.load(execution_id)
         check_rerunnable(former)
         graph = former.graph
-        if wanted.is_newest:
-            graph = await self._definitions.newest(graph.workflow.name)
+        if options.is_newest:
+            graph = await self._definitions.load_newest_graph(graph.workflow.name)
         data = None if input_ is None else encode_payload(input_, where="input")
-        if graph.workflow.input is not None and (data is not None or wanted.is_newest):
-            _check_input(graph.workflow, data or await self._carrier.content(former.input))
+        if graph.workflow.input is not None and (data is not None or options.is_newest):
+            _check_input(graph.workflow, data or await self._payloads.load(former.input))
         new_id = ExecutionId(self._ids.execution_id())
-        labels = without_key(former.labels)
+        labels = remove_key_labels(former.labels)
         if idempotency_key is not None:
-            new_id = execution_id_of(former.id, idempotency_key)
-            labels |= labels_of(idempotency_key, msgspec.json.encode([wanted, input_]))
-            known = await self._known_rerun(new_id, idempotency_key, labels)
+            new_id = derive_execution_id(former.id, idempotency_key)
+            labels |= build_key_labels(idempotency_key, msgspec.json.encode([options, input_]))
+            known = await self._find_existing_rerun(new_id, idempotency_key, labels)
             # One that is PENDING may lack what a caller who died would have sent next.
             if known is not None and known.state is not ExecutionState.PENDING:
                 return new_id
             if known is not None:  # and that was for the version that was the newest then
-                graph = await self._definitions.graph(DefinitionHash(known.definition))
-        parts = take_overs(former, graph, wanted, new_id, has_input=data is not None)
+                graph = await self._definitions.load_graph(DefinitionHash(known.definition))
+        parts = build_take_overs(former, graph, options, new_id, has_input=data is not None)
         if data is None:
-            value, blobs = await self._carrier.copied(former.input, new_id)
+            value, blobs = await self._payloads.copy_value(former.input, new_id)
         else:
-            value, blobs = self._carrier.carry(data, f"{new_id}/input")
+            value, blobs = self._payloads.to_value(data, f"{new_id}/input")
         command = CreateExecution(
             execution_id=new_id,
             workflow=graph.workflow.name,
@@ -248,16 +254,16 @@ class Client:
             created_at=self._clock.now(),
         )
         if idempotency_key is None:
-            await self._endings.watch(new_id)
-        async for page, page_blobs in pages_of(command, parts, self._carrier, blobs):
+            await self._waiter.watch(new_id)
+        async for page, page_blobs in iter_command_pages(command, parts, self._payloads, blobs):
             await self._backend.mailbox.send(page, blobs=page_blobs)
         if idempotency_key is not None:  # somebody else may have been faster
-            await self._known_rerun(new_id, idempotency_key, labels)
+            await self._find_existing_rerun(new_id, idempotency_key, labels)
         return new_id
 
-    async def _known_rerun(
+    async def _find_existing_rerun(
         self, execution_id: ExecutionId, key: str, labels: Mapping[str, str]
-    ) -> Header | None:
+    ) -> ExecutionHeader | None:
         header = await self._backend.archive.get_header(execution_id)
         if header is not None:
             check_same_rerun(header, key=key, labels=labels)
@@ -279,16 +285,16 @@ class Client:
         data = None if input_ is None else encode_payload(input_, where="input")
         key = self._ids.nonce()
         if idempotency_key is not None:
-            key = trigger_key(idempotency_key, data)
+            key = build_trigger_key(idempotency_key, data)
         if await self._triggers.is_repetition(execution, key):
             return
         workflow = execution.graph.workflow
         value, blobs = None, NO_BLOBS
         if data is not None:
             _check_input(workflow, data)
-            value, blobs = self._carrier.carry(data, f"{execution_id}/input")
+            value, blobs = self._payloads.to_value(data, f"{execution_id}/input")
         elif workflow.input is not None:
-            _check_input(workflow, await self._submitted_input(execution))
+            _check_input(workflow, await self._load_submitted_input(execution))
         command = StartExecution(execution_id=execution_id, input=value, key=key)
         await self._backend.mailbox.send([command], blobs=blobs)
         await self._triggers.confirm(execution, key)
@@ -318,58 +324,60 @@ class Client:
         check_text(id_, "signal_id", chars_max=NAME_CHARS_MAX)
         data = encode_payload(payload, where="payload")
         header = await self._require_unfinished(execution_id, "signalled")
-        graph = await self._definitions.graph(DefinitionHash(header.definition))
+        graph = await self._definitions.load_graph(DefinitionHash(header.definition))
         check_signal_name(graph.workflow, name)
-        value, blobs = self._carrier.carry(data, f"{execution_id}/signal/{id_}")
+        value, blobs = self._payloads.to_value(data, f"{execution_id}/signal/{id_}")
         command = SendSignal(execution_id=execution_id, name=name, payload=value, signal_id=id_)
         await self._backend.mailbox.send([command], blobs=blobs)
 
-    async def wait(self, execution_id: ExecutionId, *, timeout_s: float | None = None) -> Header:
+    async def wait(
+        self, execution_id: ExecutionId, *, timeout_s: float | None = None
+    ) -> ExecutionHeader:
         """The header once it is final; raises TimeoutError when that takes too long.
 
         Its children may still clean up then, when it failed or was cancelled: an engine that
         ends now leaves them to the next one. Raises NotFoundError at once for an id that no
         execution has.
         """
-        check_id(execution_id)
-        return await self._endings.wait(execution_id, timeout_s)
+        check_execution_id(execution_id)
+        return await self._waiter.wait(execution_id, timeout_s)
 
     async def get(self, execution_id: ExecutionId) -> ExecutionView:
-        return await view_of(await self.load(execution_id), self._backend.blobs)
+        return await load_execution_view(await self.load(execution_id), self._backend.blobs)
 
-    async def list_executions(self, wanted: ExecutionFilter) -> HeaderPage:
+    async def list_executions(self, criteria: ExecutionFilter) -> HeaderPage:
         """One page, newest first; raises InputError."""
-        check_filter(wanted)
-        return await self._backend.archive.list_headers(wanted)
+        check_filter(criteria)
+        return await self._backend.archive.list_headers(criteria)
 
     async def count_executions(
-        self, wanted: ExecutionFilter = ALL_EXECUTIONS
-    ) -> Mapping[ExecutionState, StateCount]:
+        self, criteria: ExecutionFilter = ALL_EXECUTIONS
+    ) -> Mapping[ExecutionState, ExecutionCount]:
         """Raises InputError."""
-        check_filter(wanted)
-        return await self._backend.archive.count_headers(wanted)
+        check_filter(criteria)
+        return await self._backend.archive.count_headers(criteria)
 
     async def history(self, execution_id: ExecutionId, *, after: int = 0) -> list[HistoryView]:
         """What happened, behind the first `after`; raises NotFoundError.
 
         Empty before the owner of its partition has seen it.
         """
-        check_id(execution_id)
+        check_execution_id(execution_id)
         entries = await self._backend.archive.load(execution_id)
         if not entries:
-            await self.header(execution_id)
-        return history_of(entries)[after:]
+            await self.get_header(execution_id)
+        return decode_history(entries)[after:]
 
     async def find(self, text: str) -> ExecutionId:
         """The execution that this text names: its id, or the beginning of it if that is unique."""
-        check_id(text)
+        check_execution_id(text)
         found = await self._backend.archive.find_ids(text)
         if len(found) > 1 and text not in found:
             raise NotFoundError(
                 "single execution", text, hint="several ids begin so, give more characters"
             )
         if not found:
-            raise no_execution(text)
+            raise execution_not_found_error(text)
         return ExecutionId(text) if text in found else found[0]
 
     async def load(self, execution_id: ExecutionId) -> Execution:
@@ -377,45 +385,45 @@ class Client:
 
         The history tells it; only of one that has none, or had none a moment ago, a header does.
         """
-        check_id(execution_id)
+        check_execution_id(execution_id)
         entries = await self._backend.archive.load(execution_id)
         if not entries:
-            header = await self.header(execution_id)
+            header = await self.get_header(execution_id)
             if header.state is not ExecutionState.PENDING:
                 entries = await self._backend.archive.load(execution_id)
             if not entries:
-                graph = await self._definitions.graph(DefinitionHash(header.definition))
-                return not_begun(header, graph)
-        graph = await self._definitions.graph(definition_of(entries))
-        return rebuild(entries, graph)
+                graph = await self._definitions.load_graph(DefinitionHash(header.definition))
+                return build_unstarted_execution(header, graph)
+        graph = await self._definitions.load_graph(read_definition_hash(entries))
+        return rebuild_execution(entries, graph)
 
-    async def header(self, execution_id: ExecutionId) -> Header:
-        check_id(execution_id)
+    async def get_header(self, execution_id: ExecutionId) -> ExecutionHeader:
+        check_execution_id(execution_id)
         header = await self._backend.archive.get_header(execution_id)
         if header is None:
-            raise no_execution(execution_id)
+            raise execution_not_found_error(execution_id)
         return header
 
-    async def _submitted_input(self, held: Execution) -> bytes:
+    async def _load_submitted_input(self, held: Execution) -> bytes:
         """As it is stored once the partition's owner has taken the execution up."""
-        deadline = self._clock.monotonic() + TAKEN_UP_S
+        deadline = self._clock.monotonic() + PICKUP_TIMEOUT_S
         while True:
             entries = await self._backend.archive.load(held.id)
             execution = replay(entries, lambda _hash: held.graph)
             if execution is not None:
-                return await self._carrier.content(execution.input)
+                return await self._payloads.load(execution.input)
             if self._clock.monotonic() > deadline:
                 raise WrongStateError(
                     f"execution {held.id}: no process has taken it up, so the input that it was "
                     "submitted with can't be checked; give the input, or try again once one runs"
                 )
-            await self._clock.sleep(TAKEN_UP_LOOK_S)
+            await self._clock.sleep(PICKUP_POLL_INTERVAL_S)
 
-    async def _require_unfinished(self, execution_id: ExecutionId, what: str) -> Header:
-        header = await self.header(execution_id)
-        if header.state in EXECUTION_FINAL:
+    async def _require_unfinished(self, execution_id: ExecutionId, action: str) -> ExecutionHeader:
+        header = await self.get_header(execution_id)
+        if header.state in FINAL_EXECUTION_STATES:
             raise WrongStateError(
-                f"execution {execution_id} is {header.state} already, it can't be {what} any more"
+                f"execution {execution_id} is {header.state} already, it can't be {action} any more"
             )
         return header
 

@@ -1,6 +1,7 @@
 """`runnel.SyncClient`: the same client for code without an event loop.
 
-Each method is the one of `Client`, run by a loop in a thread of its own: nothing is written twice.
+Each method is the one of `HttpClient`, run by a loop in a thread of its own: nothing is written
+twice.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
@@ -11,13 +12,13 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from runnel.client.http_client import RETRIES, Client
+from runnel.client.http_client import DEFAULT_RETRIES, HttpClient
 from runnel.client.http_resources import (
-    DeadLetters,
-    Many,
-    Operations,
-    RemoteSchedules,
-    RemoteWebhooks,
+    HttpBulk,
+    HttpDeadLetters,
+    HttpOperations,
+    HttpSchedules,
+    HttpWebhooks,
 )
 
 # Asynchronous methods for code without an event loop: run by a loop in a thread of its own.
@@ -28,14 +29,14 @@ R = TypeVar("R")
 _END = object()
 
 
-class Face(Generic[C]):
+class SyncWrapper(Generic[C]):
     """Stands for `client`, whose loop runs behind `portal`."""
 
     portal: BlockingPortal
     client: C
 
 
-class Part(Face[C]):
+class SyncSubWrapper(SyncWrapper[C]):
     """A face of something that belongs to a client."""
 
     def __init__(self, portal: BlockingPortal, client: C) -> None:
@@ -43,7 +44,7 @@ class Part(Face[C]):
         self.client = client
 
 
-class Blocking(Generic[C, P, R]):
+class BlockingMethod(Generic[C, P, R]):
     """A method that waits for the asynchronous one."""
 
     def __init__(self, method: Callable[Concatenate[C, P], Coroutine[Any, Any, R]]) -> None:
@@ -51,22 +52,24 @@ class Blocking(Generic[C, P, R]):
         self.__doc__ = method.__doc__
 
     @overload
-    def __get__(self, face: None, owner: type[Face[C]]) -> Self: ...
+    def __get__(self, wrapper: None, owner: type[SyncWrapper[C]]) -> Self: ...
     @overload
-    def __get__(self, face: Face[C], owner: type[Face[C]]) -> Callable[P, R]: ...
-    def __get__(self, face: Face[C] | None, owner: type[Face[C]]) -> Self | Callable[P, R]:
-        if face is None:
+    def __get__(self, wrapper: SyncWrapper[C], owner: type[SyncWrapper[C]]) -> Callable[P, R]: ...
+    def __get__(
+        self, wrapper: SyncWrapper[C] | None, owner: type[SyncWrapper[C]]
+    ) -> Self | Callable[P, R]:
+        if wrapper is None:
             return self
 
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            work = partial(self._method, face.client, *args, **kwargs)
-            found: R = face.portal.call(work)
+            work = partial(self._method, wrapper.client, *args, **kwargs)
+            found: R = wrapper.portal.call(work)
             return found
 
         return call
 
 
-class Iterating(Generic[C, P, R]):
+class IteratingMethod(Generic[C, P, R]):
     """A method that gives one after the other, asked for as they are needed."""
 
     def __init__(self, method: Callable[Concatenate[C, P], AsyncIterator[R]]) -> None:
@@ -74,72 +77,74 @@ class Iterating(Generic[C, P, R]):
         self.__doc__ = method.__doc__
 
     @overload
-    def __get__(self, face: None, owner: type[Face[C]]) -> Self: ...
+    def __get__(self, wrapper: None, owner: type[SyncWrapper[C]]) -> Self: ...
     @overload
-    def __get__(self, face: Face[C], owner: type[Face[C]]) -> Callable[P, Iterator[R]]: ...
     def __get__(
-        self, face: Face[C] | None, owner: type[Face[C]]
+        self, wrapper: SyncWrapper[C], owner: type[SyncWrapper[C]]
+    ) -> Callable[P, Iterator[R]]: ...
+    def __get__(
+        self, wrapper: SyncWrapper[C] | None, owner: type[SyncWrapper[C]]
     ) -> Self | Callable[P, Iterator[R]]:
-        if face is None:
+        if wrapper is None:
             return self
 
         def call(*args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
-            found = self._method(face.client, *args, **kwargs)
+            found = self._method(wrapper.client, *args, **kwargs)
             try:
-                while (each := face.portal.call(_next, found)) is not _END:
+                while (each := wrapper.portal.call(_read_next, found)) is not _END:
                     yield each  # type: ignore[misc]  # _END is the only other thing
             finally:
                 if isinstance(found, AsyncGenerator):
-                    face.portal.call(found.aclose)
+                    wrapper.portal.call(found.aclose)
 
         return call
 
 
-async def _next(found: AsyncIterator[R]) -> R | object:
-    return await anext(found, _END)
+async def _read_next(iterator: AsyncIterator[R]) -> R | object:
+    return await anext(iterator, _END)
 
 
-class SyncSchedules(Part[RemoteSchedules]):
-    add = Blocking(RemoteSchedules.add)
-    list = Blocking(RemoteSchedules.list)
-    get = Blocking(RemoteSchedules.get)
-    pause = Blocking(RemoteSchedules.pause)
-    remove = Blocking(RemoteSchedules.remove)
+class SyncSchedules(SyncSubWrapper[HttpSchedules]):
+    add = BlockingMethod(HttpSchedules.add)
+    list = BlockingMethod(HttpSchedules.list)
+    get = BlockingMethod(HttpSchedules.get)
+    pause = BlockingMethod(HttpSchedules.pause)
+    remove = BlockingMethod(HttpSchedules.remove)
 
 
-class SyncWebhooks(Part[RemoteWebhooks]):
-    add = Blocking(RemoteWebhooks.add)
-    list = Blocking(RemoteWebhooks.list)
-    get = Blocking(RemoteWebhooks.get)
-    remove = Blocking(RemoteWebhooks.remove)
+class SyncWebhooks(SyncSubWrapper[HttpWebhooks]):
+    add = BlockingMethod(HttpWebhooks.add)
+    list = BlockingMethod(HttpWebhooks.list)
+    get = BlockingMethod(HttpWebhooks.get)
+    remove = BlockingMethod(HttpWebhooks.remove)
 
 
-class SyncDeadLetters(Part[DeadLetters]):
-    list = Iterating(DeadLetters.list)
-    count = Blocking(DeadLetters.count)
-    get = Blocking(DeadLetters.get)
-    retry = Blocking(DeadLetters.retry)
-    retry_many = Blocking(DeadLetters.retry_many)
-    purge = Blocking(DeadLetters.purge)
-    purge_many = Blocking(DeadLetters.purge_many)
+class SyncDeadLetters(SyncSubWrapper[HttpDeadLetters]):
+    list = IteratingMethod(HttpDeadLetters.list)
+    count = BlockingMethod(HttpDeadLetters.count)
+    get = BlockingMethod(HttpDeadLetters.get)
+    retry = BlockingMethod(HttpDeadLetters.retry)
+    retry_many = BlockingMethod(HttpDeadLetters.retry_many)
+    purge = BlockingMethod(HttpDeadLetters.purge)
+    purge_many = BlockingMethod(HttpDeadLetters.purge_many)
 
 
-class SyncOperations(Part[Operations]):
-    workers = Blocking(Operations.workers)
-    worker = Blocking(Operations.worker)
-    drain = Blocking(Operations.drain)
-    queues = Blocking(Operations.queues)
-    limits = Iterating(Operations.limits)
-    partitions = Blocking(Operations.partitions)
+class SyncOperations(SyncSubWrapper[HttpOperations]):
+    workers = BlockingMethod(HttpOperations.workers)
+    worker = BlockingMethod(HttpOperations.worker)
+    drain = BlockingMethod(HttpOperations.drain)
+    queues = BlockingMethod(HttpOperations.queues)
+    limits = IteratingMethod(HttpOperations.limits)
+    partitions = BlockingMethod(HttpOperations.partitions)
 
 
-class SyncMany(Part[Many]):
-    cancel = Iterating(Many.cancel)
-    rerun = Iterating(Many.rerun)
+class SyncBulk(SyncSubWrapper[HttpBulk]):
+    cancel = IteratingMethod(HttpBulk.cancel)
+    rerun = IteratingMethod(HttpBulk.rerun)
 
 
-class SyncClient(Face[Client]):
-    """As `Client`; to be used in a `with` block, by as many threads as wanted."""
+class SyncClient(SyncWrapper[HttpClient]):
+    """As `HttpClient`; to be used in a `with` block, by as many threads as wanted."""
 
     def __init__(
         self,
@@ -147,23 +152,23 @@ class SyncClient(Face[Client]):
         token: str | None = None,
         *,
         timeout_s: float = 30.0,
-        retries: int = RETRIES,
+        retries: int = DEFAULT_RETRIES,
     ) -> None:
-        self._open = ExitStack()
-        self.portal: BlockingPortal = self._open.enter_context(start_blocking_portal())
+        self._exit_stack = ExitStack()
+        self.portal: BlockingPortal = self._exit_stack.enter_context(start_blocking_portal())
         try:
-            self.client: Client = self.portal.call(
-                partial(Client, url, token, timeout_s=timeout_s, retries=retries)
+            self.client: HttpClient = self.portal.call(
+                partial(HttpClient, url, token, timeout_s=timeout_s, retries=retries)
             )
         except BaseException:
-            self._open.close()
+            self._exit_stack.close()
             raise
-        self._open.callback(self.portal.call, self.client.close)
+        self._exit_stack.callback(self.portal.call, self.client.close)
         self.schedules = SyncSchedules(self.portal, self.client.schedules)
         self.webhooks = SyncWebhooks(self.portal, self.client.webhooks)
         self.dead_letters = SyncDeadLetters(self.portal, self.client.dead_letters)
         self.operations = SyncOperations(self.portal, self.client.operations)
-        self.many = SyncMany(self.portal, self.client.many)
+        self.many = SyncBulk(self.portal, self.client.many)
 
     def __enter__(self) -> Self:
         return self
@@ -178,27 +183,27 @@ class SyncClient(Face[Client]):
 
     def close(self) -> None:
         """Called again, it does nothing."""
-        self._open.close()
+        self._exit_stack.close()
 
-    submit = Blocking(Client.submit)
-    run = Blocking(Client.run)
-    hold = Blocking(Client.hold)
-    trigger = Blocking(Client.trigger)
-    wait = Blocking(Client.wait)
-    get = Blocking(Client.get)
-    node = Blocking(Client.node)
-    history = Blocking(Client.history)
-    follow = Iterating(Client.follow)
-    list_executions = Blocking(Client.list_executions)
-    executions = Iterating(Client.executions)
-    count_executions = Blocking(Client.count_executions)
-    cancel = Blocking(Client.cancel)
-    signal = Blocking(Client.signal)
-    rerun = Blocking(Client.rerun)
-    store = Blocking(Client.store)
-    delete_workflow = Blocking(Client.delete_workflow)
-    workflows = Iterating(Client.workflows)
-    versions = Blocking(Client.versions)
-    document = Blocking(Client.document)
-    server = Blocking(Client.server)
-    ready = Blocking(Client.ready)
+    submit = BlockingMethod(HttpClient.submit)
+    run = BlockingMethod(HttpClient.run)
+    hold = BlockingMethod(HttpClient.hold)
+    trigger = BlockingMethod(HttpClient.trigger)
+    wait = BlockingMethod(HttpClient.wait)
+    get = BlockingMethod(HttpClient.get)
+    node = BlockingMethod(HttpClient.node)
+    history = BlockingMethod(HttpClient.history)
+    follow = IteratingMethod(HttpClient.follow)
+    list_executions = BlockingMethod(HttpClient.list_executions)
+    executions = IteratingMethod(HttpClient.executions)
+    count_executions = BlockingMethod(HttpClient.count_executions)
+    cancel = BlockingMethod(HttpClient.cancel)
+    signal = BlockingMethod(HttpClient.signal)
+    rerun = BlockingMethod(HttpClient.rerun)
+    store = BlockingMethod(HttpClient.store)
+    delete_workflow = BlockingMethod(HttpClient.delete_workflow)
+    workflows = IteratingMethod(HttpClient.workflows)
+    versions = BlockingMethod(HttpClient.versions)
+    document = BlockingMethod(HttpClient.document)
+    server = BlockingMethod(HttpClient.server)
+    ready = BlockingMethod(HttpClient.ready)

@@ -16,7 +16,7 @@ from runnel import errors
 from runnel.authoring.payloads import check_text
 from runnel.client.idempotency import KEY_CHARS_MAX
 from runnel.core.values import Json
-from runnel.core.wording import quoted
+from runnel.core.wording import quote_name
 from runnel.errors import (
     InputError,
     NoServerError,
@@ -24,7 +24,7 @@ from runnel.errors import (
     NotRunnelError,
     RunnelError,
 )
-from runnel.ports.clock import Clock, Ids
+from runnel.ports.clock import Clock, IdGenerator
 from runnel.settings import read_settings
 from runnel.settings.variables import VARIABLES
 
@@ -42,17 +42,17 @@ class _Problem(msgspec.Struct, frozen=True):
 _decode = msgspec.json.Decoder(_Problem).decode
 
 
-def _classes() -> Iterator[tuple[str, type[RunnelError]]]:
+def _iter_error_classes() -> Iterator[tuple[str, type[RunnelError]]]:
     for name in errors.__all__:
         found = getattr(errors, name)
         if "code" in vars(found):
             yield found.code, found
 
 
-CLASSES: Mapping[str, type[RunnelError]] = dict(_classes())
+ERROR_CLASSES: Mapping[str, type[RunnelError]] = dict(_iter_error_classes())
 
 
-def error_of(status: int, body: bytes) -> RunnelError | None:
+def decode_error(status: int, body: bytes) -> RunnelError | None:
     """None for an answer that no Runnel gives.
 
     A code that this version does not know is an InputError if the caller has to do something
@@ -63,13 +63,13 @@ def error_of(status: int, body: bytes) -> RunnelError | None:
     except msgspec.MsgspecError:
         return None
     is_ours = status < HTTPStatus.INTERNAL_SERVER_ERROR
-    kind = CLASSES.get(problem.code, InputError if is_ours else RunnelError)
-    return _made(kind, problem)
+    kind = ERROR_CLASSES.get(problem.code, InputError if is_ours else RunnelError)
+    return _build_error(kind, problem)
 
 
-def _made(kind: type[RunnelError], problem: _Problem) -> RunnelError:
+def _build_error(error_class: type[RunnelError], problem: _Problem) -> RunnelError:
     """Without its constructor, which would write the sentence again."""
-    error = kind.__new__(kind)
+    error = error_class.__new__(error_class)
     error.args = (problem.detail,)
     for name, value in problem.details.items():
         setattr(error, name, tuple(value) if isinstance(value, list) else value)
@@ -79,12 +79,12 @@ def _made(kind: type[RunnelError], problem: _Problem) -> RunnelError:
 # Why a server could not be reached, in the words of whoever knew it first.
 
 
-def reason_of(error: httpx.RequestError) -> str:
+def find_failure_reason(error: httpx.RequestError) -> str:
     """What the operating system said, if it did: libraries say that 'all attempts failed'."""
     found: BaseException | None = error
     while found is not None:
         if isinstance(found, ssl.SSLError):  # whose number is none of the operating system
-            return _tls_reason(found)
+            return _describe_tls_error(found)
         if isinstance(found, OSError) and found.errno is not None:
             said = os.strerror(found.errno) if found.errno > 0 else str(found.strerror)
             return said[:1].lower() + said[1:]
@@ -95,7 +95,7 @@ def reason_of(error: httpx.RequestError) -> str:
     return str(error) or type(error).__name__
 
 
-def _tls_reason(error: ssl.SSLError) -> str:
+def _describe_tls_error(error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted ({error.verify_message})"
     if error.reason == "WRONG_VERSION_NUMBER":
@@ -106,7 +106,7 @@ def _tls_reason(error: ssl.SSLError) -> str:
 # Server-sent events, as a client reads them.
 
 
-class Message(msgspec.Struct, frozen=True):
+class ServerSentEvent(msgspec.Struct, frozen=True):
     """Whoever comes back with the `id` gets what came behind it."""
 
     id: str
@@ -114,25 +114,25 @@ class Message(msgspec.Struct, frozen=True):
     data: Json
 
 
-async def messages(answer: httpx.Response) -> AsyncIterator[Message]:
+async def iter_server_sent_events(response: httpx.Response) -> AsyncIterator[ServerSentEvent]:
     """Until the server ends the stream; comments, which keep it open, are left out."""
     fields: dict[str, str] = {}
-    async for line in _lines(answer):
+    async for line in _iter_lines(response):
         name, _, value = line.partition(":")
         if line:
             fields[name] = value.removeprefix(" ")
         elif "event" in fields:
             data = msgspec.json.decode(fields.get("data", "null"))
-            yield Message(fields.get("id", ""), fields["event"], data)
+            yield ServerSentEvent(fields.get("id", ""), fields["event"], data)
             fields = {}
 
 
-async def _lines(answer: httpx.Response) -> AsyncIterator[str]:
+async def _iter_lines(response: httpx.Response) -> AsyncIterator[str]:
     """Those that have ended. Not httpx's own: for it, U+0085, U+2028 and U+2029 end a line too, and
     JSON may have them inside a text.
     """
     rest: list[bytes] = []
-    async for data in answer.aiter_bytes():
+    async for data in response.aiter_bytes():
         first, *others = data.split(b"\n")
         rest.append(first)
         for each in others:
@@ -146,39 +146,39 @@ _BLANKS = " \t"
 _LAST_CONTROL, _DELETE = "\x1f", "\x7f"
 
 
-def check_key(key: str) -> None:
+def check_idempotency_key(key: str) -> None:
     """Raises InputError for one that a header can't have, and what a local call does."""
     check_text(key, "the idempotency key", chars_max=KEY_CHARS_MAX)
     is_torn = any(each <= _LAST_CONTROL or each == _DELETE for each in key)
     if is_torn or key != key.strip(_BLANKS):
         raise InputError(
             "over HTTP, an idempotency key has no control characters and no blanks around it, "
-            f"got {quoted(key)}"
+            f"got {quote_name(key)}"
         )
 
 
 # An object that a server has answered.
 
 
-class Fields(dict[str, Json]):
+class ResponseObject(dict[str, Json]):
     """Raises NotRunnelError for what it lacks: whoever answers so is something else."""
 
-    def __init__(self, found: Mapping[str, Json], address: str) -> None:
-        super().__init__(found)
+    def __init__(self, fields: Mapping[str, Json], address: str) -> None:
+        super().__init__(fields)
         self._address = address
 
     def __missing__(self, name: str) -> Json:
-        raise self.foreign(f"an object without '{name}'")
+        raise self.not_runnel_error(f"an object without '{name}'")
 
-    def foreign(self, found: str) -> NotRunnelError:
-        return NotRunnelError(self._address, found)
+    def not_runnel_error(self, description: str) -> NotRunnelError:
+        return NotRunnelError(self._address, description)
 
 
 # Where a server is, and what opens its door.
 
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-DEFAULT = "http://127.0.0.1:8080"
-SERVER, TOKEN = "RUNNEL_SERVER", "RUNNEL_TOKEN"
+LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
+DEFAULT_URL = "http://127.0.0.1:8080"
+SERVER_VARIABLE, TOKEN_VARIABLE = "RUNNEL_SERVER", "RUNNEL_TOKEN"
 
 
 class ServerAddress(msgspec.Struct, frozen=True):
@@ -187,62 +187,62 @@ class ServerAddress(msgspec.Struct, frozen=True):
 
     @property
     def is_loopback(self) -> bool:
-        return urlsplit(self.url).hostname in LOOPBACK
+        return urlsplit(self.url).hostname in LOOPBACK_HOSTS
 
     @property
     def is_encrypted(self) -> bool:
         return urlsplit(self.url).scheme == "https"
 
     @property
-    def shown(self) -> str:
-        return VARIABLES[SERVER].hide(self.url)
+    def display_url(self) -> str:
+        return VARIABLES[SERVER_VARIABLE].hide(self.url)
 
 
-def server_address(url: str | None = None, token: str | None = None) -> ServerAddress:
+def resolve_server_address(url: str | None = None, token: str | None = None) -> ServerAddress:
     """What is not given is taken from the environment; raises InputError."""
-    given = {SERVER: url, TOKEN: token}
+    given = {SERVER_VARIABLE: url, TOKEN_VARIABLE: token}
     for name, text in given.items():
         if text is not None:
             variable = VARIABLES[name]
             try:
                 variable.parse(text)
             except ValueError as error:
-                what = "url" if name == SERVER else "token"
+                what = "url" if name == SERVER_VARIABLE else "token"
                 raise InputError(f"{what}: expected {error}, got '{variable.hide(text)}'") from None
     settings = read_settings() if url is None or token is None else None
     if settings is not None:
-        url = url or settings.server_url or DEFAULT
+        url = url or settings.server_url or DEFAULT_URL
         token = token or settings.server_token
-    return ServerAddress((url or DEFAULT).rstrip("/"), token or None)
+    return ServerAddress((url or DEFAULT_URL).rstrip("/"), token or None)
 
 
 Query: TypeAlias = Sequence[tuple[str, str]]
 
-CONNECT_S = 10.0
+CONNECT_TIMEOUT_S = 10.0
 # Whoever waits for an execution has a connection of its own.
 CONNECTIONS_MAX = 1_000
-KEPT_OPEN_MAX = 50
+IDLE_CONNECTIONS_MAX = 50
 # An answer that was asked to come after so long is given this much more.
-MARGIN_S = 15.0
-PAUSE_S = 0.2
-PAUSE_S_MAX = 10.0
+LONG_POLL_MARGIN_S = 15.0
+RETRY_PAUSE_S = 0.2
+RETRY_PAUSE_S_MAX = 10.0
 # Whoever is asked to come back later than this is told so instead.
 RETRY_AFTER_S_MAX = 60.0
 # A server says something on a stream every fifteen.
-SILENT_S = 60.0
-JSON = "application/json"
-STREAM = "text/event-stream"
-_AWAY = frozenset(
+STREAM_TIMEOUT_S = 60.0
+JSON_MEDIA_TYPE = "application/json"
+STREAM_MEDIA_TYPE = "text/event-stream"
+_UNAVAILABLE_STATUSES = frozenset(
     {HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT}
 )
-_CHANCES = 1 << 48
+_NONCE_RANGE = 1 << 48
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
+class ServerRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request; `key` makes one that changes something safe to repeat.
 
-    `waits_s` is how long the server may take on purpose; `answers` are statuses of good answers
-    besides 2xx. All answers are objects, unless it `is_for_any` value.
+    `long_poll_s` is how long the server may take on purpose; `accepted_statuses` are statuses of
+    good answers besides 2xx. All answers are objects, unless it `accepts_any_json` value.
     """
 
     method: str
@@ -251,23 +251,25 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes | None = None
     key: str | None = None
     is_repeatable: bool = False
-    waits_s: float = 0.0
-    answers: Sequence[HTTPStatus] = ()
-    is_for_any: bool = False
+    long_poll_s: float = 0.0
+    accepted_statuses: Sequence[HTTPStatus] = ()
+    accepts_any_json: bool = False
 
     @property
-    def may_repeat(self) -> bool:
+    def can_repeat(self) -> bool:
         return self.is_repeatable or self.key is not None
 
 
 class _FailedError(Exception):
     """One try: what it came to, whether another makes sense, and when."""
 
-    def __init__(self, error: RunnelError, *, again: bool, after_s: float | None = None) -> None:
+    def __init__(
+        self, error: RunnelError, *, is_retryable: bool, retry_after_s: float | None = None
+    ) -> None:
         super().__init__(str(error))
         self.error = error
-        self.again = again
-        self.after_s = after_s
+        self.is_retryable = is_retryable
+        self.retry_after_s = retry_after_s
 
 
 class Transport:
@@ -281,7 +283,7 @@ class Transport:
         self,
         address: ServerAddress,
         clock: Clock,
-        ids: Ids,
+        ids: IdGenerator,
         *,
         timeout_s: float,
         retries: int,
@@ -291,7 +293,7 @@ class Transport:
         self._ids = ids
         self._timeout_s = timeout_s
         self.retries = retries
-        headers = {"Accept": JSON}
+        headers = {"Accept": JSON_MEDIA_TYPE}
         if address.token is not None:
             headers["Authorization"] = f"Bearer {address.token}"
         self._http = httpx.AsyncClient(
@@ -302,23 +304,25 @@ class Transport:
             # Where nothing is encrypted: reading the certificates of all authorities takes 0.2 s.
             verify=address.is_encrypted,
             limits=httpx.Limits(
-                max_connections=CONNECTIONS_MAX, max_keepalive_connections=KEPT_OPEN_MAX
+                max_connections=CONNECTIONS_MAX, max_keepalive_connections=IDLE_CONNECTIONS_MAX
             ),
         )
 
     async def close(self) -> None:
         await self._http.aclose()
 
-    async def get(self, path: str, query: Query = (), *, waits_s: float = 0.0) -> Json:
-        call = Call(method="GET", path=path, query=query, is_repeatable=True, waits_s=waits_s)
+    async def get(self, path: str, query: Query = (), *, long_poll_s: float = 0.0) -> Json:
+        call = ServerRequest(
+            method="GET", path=path, query=query, is_repeatable=True, long_poll_s=long_poll_s
+        )
         return await self.send(call)
 
     async def post(self, path: str, body: Json = None, *, key: str | None = None) -> Json:
         """`body` may hold JSON that is written already, as `msgspec.Raw`."""
         data = None if body is None else msgspec.json.encode(body)
-        return await self.send(Call(method="POST", path=path, body=data, key=key))
+        return await self.send(ServerRequest(method="POST", path=path, body=data, key=key))
 
-    async def send(self, call: Call) -> Json:
+    async def send(self, request: ServerRequest) -> Json:
         """The body of a good answer; raises the error that a local call would.
 
         Raises NoServerError when nobody answers, NotRunnelError when somebody else does.
@@ -326,12 +330,12 @@ class Transport:
         tried = 0
         while True:
             try:
-                return await self._try(call)
+                return await self._send_once(request)
             except _FailedError as failed:
-                await self._rest(failed, tried)
+                await self._pause_before_retry(failed, tried)
             tried += 1
 
-    async def stream(self, path: str) -> AsyncIterator[Message]:
+    async def stream(self, path: str) -> AsyncIterator[ServerSentEvent]:
         """What a server tells as it happens; after a break it goes on behind the last message.
 
         Ends when the server says that there is nothing more to come.
@@ -340,106 +344,125 @@ class Transport:
         tried = 0
         while True:
             try:
-                async with self._stream(path, last) as answer:
+                async with self._open_stream(path, last) as answer:
                     if answer.status_code == HTTPStatus.NO_CONTENT:
                         return
-                    async for message in messages(answer):
+                    async for message in iter_server_sent_events(answer):
                         last, tried = message.id, 0
                         yield message
-                raise _FailedError(self._no_server("it breaks off"), again=True)
+                raise _FailedError(self._no_server_error("it breaks off"), is_retryable=True)
             except _FailedError as failed:
-                await self._rest(failed, tried)
+                await self._pause_before_retry(failed, tried)
             tried += 1
 
-    async def _rest(self, failed: _FailedError, tried: int) -> None:
+    async def _pause_before_retry(self, failed: _FailedError, tried: int) -> None:
         """Before the next try; raises what failed when there is to be none."""
-        pause_s = self._pause_s(tried) if failed.after_s is None else failed.after_s
+        pause_s = (
+            self._compute_pause_s(tried) if failed.retry_after_s is None else failed.retry_after_s
+        )
         is_over = tried >= self.retries or pause_s > RETRY_AFTER_S_MAX
-        if is_over or not failed.again:
+        if is_over or not failed.is_retryable:
             raise failed.error from failed.__cause__
         await self._clock.sleep(pause_s)
 
     @asynccontextmanager
-    async def _stream(self, path: str, last: str | None) -> AsyncIterator[httpx.Response]:
-        call = Call(method="GET", path=path, is_repeatable=True)
-        headers = {"Accept": STREAM} | ({} if last is None else {"Last-Event-ID": last})
-        timeout = httpx.Timeout(SILENT_S, connect=min(CONNECT_S, self._timeout_s))
+    async def _open_stream(self, path: str, last: str | None) -> AsyncIterator[httpx.Response]:
+        call = ServerRequest(method="GET", path=path, is_repeatable=True)
+        headers = {"Accept": STREAM_MEDIA_TYPE} | ({} if last is None else {"Last-Event-ID": last})
+        timeout = httpx.Timeout(STREAM_TIMEOUT_S, connect=min(CONNECT_TIMEOUT_S, self._timeout_s))
         try:
             async with self._http.stream("GET", path, headers=headers, timeout=timeout) as answer:
                 if not answer.is_success:
                     await answer.aread()
-                    raise self._failure(answer, call)
+                    raise self._build_failure(answer, call)
                 yield answer
         except httpx.RequestError as error:
-            raise _FailedError(self._unreachable(error), again=True) from error
+            raise _FailedError(self._unreachable_error(error), is_retryable=True) from error
 
-    async def _try(self, call: Call) -> Json:
-        headers = {} if call.body is None else {"Content-Type": JSON}
-        if call.key is not None:
-            check_key(call.key)
-            headers["Idempotency-Key"] = call.key
-        longest_s = self._timeout_s + (call.waits_s + MARGIN_S if call.waits_s else 0.0)
+    async def _send_once(self, request: ServerRequest) -> Json:
+        headers = {} if request.body is None else {"Content-Type": JSON_MEDIA_TYPE}
+        if request.key is not None:
+            check_idempotency_key(request.key)
+            headers["Idempotency-Key"] = request.key
+        longest_s = self._timeout_s + (
+            request.long_poll_s + LONG_POLL_MARGIN_S if request.long_poll_s else 0.0
+        )
         try:
             answer = await self._http.request(
-                call.method,
-                call.path,
-                params=httpx.QueryParams([*call.query]),
-                content=call.body,
+                request.method,
+                request.path,
+                params=httpx.QueryParams([*request.query]),
+                content=request.body,
                 headers=httpx.Headers(headers, encoding="utf-8"),
-                timeout=httpx.Timeout(longest_s, connect=min(CONNECT_S, self._timeout_s)),
+                timeout=httpx.Timeout(longest_s, connect=min(CONNECT_TIMEOUT_S, self._timeout_s)),
             )
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-            raise _FailedError(self._unreachable(error), again=True) from error
+            raise _FailedError(self._unreachable_error(error), is_retryable=True) from error
         except httpx.RequestError as error:
-            raise _FailedError(self._unreachable(error), again=call.may_repeat) from error
-        if answer.is_success or answer.status_code in call.answers:
-            return self._content(answer, call)
-        raise self._failure(answer, call)
+            raise _FailedError(
+                self._unreachable_error(error), is_retryable=request.can_repeat
+            ) from error
+        if answer.is_success or answer.status_code in request.accepted_statuses:
+            return self._decode_body(answer, request)
+        raise self._build_failure(answer, request)
 
-    def _content(self, answer: httpx.Response, call: Call) -> Json:
+    def _decode_body(self, response: httpx.Response, request: ServerRequest) -> Json:
         try:
-            found = msgspec.json.decode(answer.content) if answer.content else {}
+            found = msgspec.json.decode(response.content) if response.content else {}
         except msgspec.DecodeError as error:
-            raise self._foreign(answer) from error
+            raise self._foreign_response_error(response) from error
         if isinstance(found, dict):
-            return Fields(found, self.address.shown)
-        if not call.is_for_any:
-            raise NotRunnelError(self.address.shown, f"{answer.status_code} without an object")
+            return ResponseObject(found, self.address.display_url)
+        if not request.accepts_any_json:
+            raise NotRunnelError(
+                self.address.display_url, f"{response.status_code} without an object"
+            )
         return found
 
-    def _failure(self, answer: httpx.Response, call: Call) -> Exception:
-        status = answer.status_code
-        error = error_of(status, answer.content) or self._foreign(answer)
+    def _build_failure(self, response: httpx.Response, request: ServerRequest) -> Exception:
+        status = response.status_code
+        error = decode_error(status, response.content) or self._foreign_response_error(response)
         if isinstance(error, NotAuthenticatedError) and self.address.token is None:
             error = NotAuthenticatedError(
-                f"the server at {self.address.shown} wants a token: set RUNNEL_TOKEN; whoever runs "
+                f"the server at {self.address.display_url} wants a token: set RUNNEL_TOKEN; "
+                f"whoever runs "
                 "the server makes one with 'runnel token create'"
             )
         if status == HTTPStatus.TOO_MANY_REQUESTS:
-            return _FailedError(error, again=True, after_s=self._after_s(answer))
-        if status in _AWAY:
-            return _FailedError(error, again=call.may_repeat, after_s=self._after_s(answer))
+            return _FailedError(
+                error, is_retryable=True, retry_after_s=self._parse_retry_after_s(response)
+            )
+        if status in _UNAVAILABLE_STATUSES:
+            return _FailedError(
+                error,
+                is_retryable=request.can_repeat,
+                retry_after_s=self._parse_retry_after_s(response),
+            )
         return error
 
-    def _foreign(self, answer: httpx.Response) -> RunnelError:
-        if answer.status_code in _AWAY:  # whatever stands before a server that is away
-            reason = f"it answers {answer.status_code} {answer.reason_phrase}"
-            return self._no_server(reason)
-        kind = answer.headers.get("content-type", "nothing").partition(";")[0]
-        return NotRunnelError(self.address.shown, f"{answer.status_code} with {kind}")
+    def _foreign_response_error(self, response: httpx.Response) -> RunnelError:
+        if (
+            response.status_code in _UNAVAILABLE_STATUSES
+        ):  # whatever stands before a server that is away
+            reason = f"it answers {response.status_code} {response.reason_phrase}"
+            return self._no_server_error(reason)
+        kind = response.headers.get("content-type", "nothing").partition(";")[0]
+        return NotRunnelError(self.address.display_url, f"{response.status_code} with {kind}")
 
-    def _unreachable(self, error: httpx.RequestError) -> RunnelError:
+    def _unreachable_error(self, error: httpx.RequestError) -> RunnelError:
         if isinstance(error, httpx.TimeoutException):
-            return self._no_server("it does not answer in time")
-        return self._no_server(reason_of(error))
+            return self._no_server_error("it does not answer in time")
+        return self._no_server_error(find_failure_reason(error))
 
-    def _no_server(self, reason: str) -> NoServerError:
+    def _no_server_error(self, reason: str) -> NoServerError:
         remedy = "look whether it runs, and whether this is where it listens"
-        return NoServerError("Runnel server", self.address.shown, reason=reason, remedy=remedy)
+        return NoServerError(
+            "Runnel server", self.address.display_url, reason=reason, remedy=remedy
+        )
 
-    def _after_s(self, answer: httpx.Response) -> float | None:
+    def _parse_retry_after_s(self, response: httpx.Response) -> float | None:
         """Seconds, or a date; None when it says nothing that can be understood."""
-        text = answer.headers.get("retry-after", "").strip()
+        text = response.headers.get("retry-after", "").strip()
         if text.isascii() and text.isdigit():
             return float(text)
         try:
@@ -447,22 +470,22 @@ class Transport:
         except ValueError:
             return None
 
-    def _pause_s(self, tried: int) -> float:
+    def _compute_pause_s(self, tried: int) -> float:
         """Twice as long each time, and by chance up to half of that less: others wait too."""
-        longest_s = min(PAUSE_S_MAX, PAUSE_S * (1 << tried))
-        return longest_s * (1 - int(self._ids.nonce(), 16) / _CHANCES / 2)
+        longest_s = min(RETRY_PAUSE_S_MAX, RETRY_PAUSE_S * (1 << tried))
+        return longest_s * (1 - int(self._ids.nonce(), 16) / _NONCE_RANGE / 2)
 
 
 # Steps of a path.
 
-_DOTS = frozenset({".", ".."})
+_DOT_SEGMENTS = frozenset({".", ".."})
 
 
-def step(text: str) -> str:
+def quote_path_segment(text: str) -> str:
     """One step, whatever is in it; half a surrogate pair is in no name that a server knows.
 
     Dots are quoted where they would mean this step or the one above: to cancel the execution '.'
     was to cancel many.
     """
     quoted = quote(text.encode(errors="replace"), safe="")
-    return quoted.replace(".", "%2E") if text in _DOTS else quoted
+    return quoted.replace(".", "%2E") if text in _DOT_SEGMENTS else quoted

@@ -5,48 +5,55 @@ from typing import TypeVar
 
 import msgspec
 
-from runnel.core.decide.turn import NO_ITEM_VALUE, BlobNeededError, ExecutionScope
+from runnel.core.decide.decision_context import NO_ITEM_VALUE, BlobNeededError, ExecutionScope
 from runnel.core.execution import Execution
 from runnel.core.ids import NO_ITEM, ExecutionId
 from runnel.core.templates.errors import TemplateError
-from runnel.core.templates.template import Tree, compile_tree
-from runnel.core.values import BLOB_BYTES_MAX, INLINE_BYTES_MAX, Json, Value, blob, from_bytes
+from runnel.core.templates.template import TemplateTree, compile_tree
+from runnel.core.values import (
+    BLOB_BYTES_MAX,
+    INLINE_BYTES_MAX,
+    Json,
+    Value,
+    make_blob_reference,
+    make_value_from_json,
+)
 from runnel.errors import PayloadError
-from runnel.ports.clock import Ids
+from runnel.ports.clock import IdGenerator
 from runnel.ports.records import BlobStore
 from runnel.ports.store import NO_BLOBS
 
-Carried = tuple[Value, Mapping[str, bytes]]
+ValueWithBlobs = tuple[Value, Mapping[str, bytes]]
 """The value as a command has it, and what is to be sent with that command."""
 
 
-class Carrier:
-    def __init__(self, blobs: BlobStore, ids: Ids) -> None:
+class PayloadStorage:
+    def __init__(self, blobs: BlobStore, ids: IdGenerator) -> None:
         self._blobs = blobs
         self._ids = ids
 
-    def carry(self, data: bytes, prefix: str) -> Carried:
+    def to_value(self, data: bytes, prefix: str) -> ValueWithBlobs:
         """A key of its own for each call: of two calls at once, one may be accepted.
 
         Raises PayloadError for what is too large.
         """
         if len(data) <= INLINE_BYTES_MAX:
-            return from_bytes(data), NO_BLOBS
+            return make_value_from_json(data), NO_BLOBS
         if len(data) > BLOB_BYTES_MAX:
             raise PayloadError(
                 f"a value has {len(data)} bytes, at most {BLOB_BYTES_MAX} are allowed"
             )
         key = f"{prefix}/{self._ids.nonce()}"
-        return blob(key, len(data)), {key: data}
+        return make_blob_reference(key, len(data)), {key: data}
 
-    async def content(self, value: Value) -> bytes:
+    async def load(self, value: Value) -> bytes:
         return await self._blobs.get(value.blob) if value.blob else value.data
 
-    async def copied(self, value: Value, execution_id: ExecutionId) -> Carried:
+    async def copy_value(self, value: Value, execution_id: ExecutionId) -> ValueWithBlobs:
         """The value of another execution as this one's own: the other may be deleted any time."""
         if value.blob is None:
             return value, NO_BLOBS
-        return self.carry(await self.content(value), f"{execution_id}/taken")
+        return self.to_value(await self.load(value), f"{execution_id}/taken")
 
 
 # The config of a node as its task gets it, worked out again from what is stored.
@@ -56,12 +63,12 @@ class Carrier:
 
 # A task may load more: a person who looks does not want to read it.
 LOADED_BYTES_MAX = 16 * 1024 * 1024
-SECRETS = "secrets"
+SECRETS_ROOT = "secrets"
 
 T = TypeVar("T")
 
 
-class Resolver:
+class ConfigResolver:
     """For one execution; blobs are loaded when a template reaches them."""
 
     def __init__(self, execution: Execution, blobs: BlobStore) -> None:
@@ -72,26 +79,26 @@ class Resolver:
     def peek(self, key: str) -> bytes | None:
         return self._loaded.get(key)
 
-    async def config(self, index: int, item: int = NO_ITEM) -> Json:
+    async def resolve_config(self, index: int, item: int = NO_ITEM) -> Json:
         """Raises TemplateError, and PayloadError when too much would have to be loaded."""
         given = self._execution.configs.get(index)
         tree = self._execution.graph.nodes[index].config
         if given is not None:
             tree = compile_tree(msgspec.json.decode(given.raw))
-        value = NO_ITEM_VALUE if item == NO_ITEM else await self.item(index, item)
-        scope = _Scope(self._execution, self, tree, value)
-        return await self._evaluated(lambda: tree.resolve(scope))
+        value = NO_ITEM_VALUE if item == NO_ITEM else await self.resolve_item(index, item)
+        scope = _MaskedSecretsScope(self._execution, self, tree, value)
+        return await self._evaluate(lambda: tree.resolve(scope))
 
-    async def item(self, index: int, item: int) -> Json:
+    async def resolve_item(self, index: int, item: int) -> Json:
         """The element of the list of `for_each`; raises as `config` does."""
         expression = self._execution.graph.nodes[index].for_each
         if expression is None:
             return None
         scope = ExecutionScope(self._execution, self)
-        items: Json = await self._evaluated(lambda: expression.evaluate(scope))
+        items: Json = await self._evaluate(lambda: expression.evaluate(scope))
         return items[item] if isinstance(items, list) and item < len(items) else None
 
-    async def _evaluated(self, evaluate: Callable[[], T]) -> T:
+    async def _evaluate(self, evaluate: Callable[[], T]) -> T:
         while True:
             try:
                 return evaluate()
@@ -101,14 +108,18 @@ class Resolver:
                 raise PayloadError(f"more than {LOADED_BYTES_MAX:,} bytes would have to be loaded")
 
 
-class _Scope(ExecutionScope):
-    def __init__(self, execution: Execution, values: Resolver, tree: Tree, item: object) -> None:
-        super().__init__(execution, values, item=item)
-        names = [each.path[0] for each in tree.references if each.root == SECRETS and each.path]
+class _MaskedSecretsScope(ExecutionScope):
+    def __init__(
+        self, execution: Execution, blobs: ConfigResolver, tree: TemplateTree, item: object
+    ) -> None:
+        super().__init__(execution, blobs, item=item)
+        names = [
+            each.path[0] for each in tree.references if each.root == SECRETS_ROOT and each.path
+        ]
         self._secrets = {str(name): f"{{{{ secrets.{name} }}}}" for name in names}
 
     def lookup(self, root: str) -> Json:
-        return self._secrets if root == SECRETS else super().lookup(root)
+        return self._secrets if root == SECRETS_ROOT else super().lookup(root)
 
 
 RESOLVE_ERRORS = (TemplateError, PayloadError)

@@ -13,10 +13,10 @@ from runnel.core.commands import Command
 from runnel.core.events import AnyEvent
 from runnel.errors import NewerFormatError, UnreadableFormatError
 
-VERSION = 1
+FORMAT_VERSION = 1
 
 
-class Entry(msgspec.Struct, frozen=True, array_like=True):
+class HistoryEntry(msgspec.Struct, frozen=True, array_like=True):
     """What one commit did to one aggregate."""
 
     version: int
@@ -24,25 +24,25 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     events: list[AnyEvent]
 
 
-class Message(msgspec.Struct, frozen=True, array_like=True):
+class InboxMessage(msgspec.Struct, frozen=True, array_like=True):
     version: int
     command: Command
 
 
-class _Versioned(msgspec.Struct, frozen=True, array_like=True):
+class _FormatVersion(msgspec.Struct, frozen=True, array_like=True):
     version: int
 
 
-T = TypeVar("T", Entry, Message)
+T = TypeVar("T", HistoryEntry, InboxMessage)
 
 _encoder = msgspec.json.Encoder()
-_entry_decoder = msgspec.json.Decoder(Entry)
-_message_decoder = msgspec.json.Decoder(Message)
-_version_decoder = msgspec.json.Decoder(_Versioned)
+_entry_decoder = msgspec.json.Decoder(HistoryEntry)
+_message_decoder = msgspec.json.Decoder(InboxMessage)
+_version_decoder = msgspec.json.Decoder(_FormatVersion)
 
 
 def encode_entry(at: float, events: Sequence[AnyEvent]) -> bytes:
-    return _encoder.encode(Entry(VERSION, at, list(events)))
+    return _encoder.encode(HistoryEntry(FORMAT_VERSION, at, list(events)))
 
 
 def encode_events(events: Sequence[AnyEvent]) -> bytes:
@@ -52,16 +52,16 @@ def encode_events(events: Sequence[AnyEvent]) -> bytes:
 
 def join_entry(at: float, parts: Sequence[bytes]) -> bytes:
     """The same bytes as `encode_entry` of all their events."""
-    return b"[%d,%b,[%b]]" % (VERSION, _encoder.encode(at), b",".join(parts))
+    return b"[%d,%b,[%b]]" % (FORMAT_VERSION, _encoder.encode(at), b",".join(parts))
 
 
-def decode_entry(data: bytes) -> Entry:
+def decode_entry(data: bytes) -> HistoryEntry:
     """Raises UnreadableFormatError for what no version up to this one has written."""
     return _decode(_entry_decoder, data, "history entry")
 
 
 def encode_message(command: Command) -> bytes:
-    return _encoder.encode(Message(VERSION, command))
+    return _encoder.encode(InboxMessage(FORMAT_VERSION, command))
 
 
 def decode_message(data: bytes) -> Command:
@@ -69,26 +69,26 @@ def decode_message(data: bytes) -> Command:
     return _decode(_message_decoder, data, "message").command
 
 
-def _decode(decoder: "msgspec.json.Decoder[T]", data: bytes, what: str) -> T:
+def _decode(decoder: "msgspec.json.Decoder[T]", data: bytes, kind: str) -> T:
     try:
         decoded = decoder.decode(data)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise _unreadable(what, data, error) from error
-    if decoded.version > VERSION:
-        raise NewerFormatError(_too_new(what, decoded.version))
+        raise _make_unreadable_error(kind, data, error) from error
+    if decoded.version > FORMAT_VERSION:
+        raise NewerFormatError(_format_too_new(kind, decoded.version))
     return decoded
 
 
-def _unreadable(what: str, data: bytes, error: Exception) -> UnreadableFormatError:
+def _make_unreadable_error(kind: str, data: bytes, error: Exception) -> UnreadableFormatError:
     try:
         version = _version_decoder.decode(data).version
     except (msgspec.DecodeError, msgspec.ValidationError):
         size = f"{len(data)} bytes"
-        return UnreadableFormatError(f"a {what} of {size} is not in Runnel's format: {error}")
-    if version > VERSION:
-        return NewerFormatError(_too_new(what, version))
-    return UnreadableFormatError(f"a {what} of format {version} does not fit it: {error}")
+        return UnreadableFormatError(f"a {kind} of {size} is not in Runnel's format: {error}")
+    if version > FORMAT_VERSION:
+        return NewerFormatError(_format_too_new(kind, version))
+    return UnreadableFormatError(f"a {kind} of format {version} does not fit it: {error}")
 
 
-def _too_new(what: str, version: int) -> str:
-    return f"a {what} has format {version}, this Runnel reads up to {VERSION}: upgrade it"
+def _format_too_new(kind: str, version: int) -> str:
+    return f"a {kind} has format {version}, this Runnel reads up to {FORMAT_VERSION}: upgrade it"

@@ -5,46 +5,46 @@ from typing import assert_never
 
 from runnel.core.codec import decode_entry
 from runnel.core.commands import AcquireLimit, LimitCommand, LimitGranted, ReleaseLimit, ResumeLimit
-from runnel.core.effects import Decision, Effect, Tell
+from runnel.core.effects import Decision, Effect, SendCommand
 from runnel.core.events import LimitEvent, LimitHeld, LimitQueued, LimitReleased
-from runnel.core.ids import Ref, Token, ref_of
+from runnel.core.ids import NodeRef, TaskToken, make_node_ref
 
 
-class Limit:
+class ConcurrencyLimit:
     """Holders are attempts, so a holder that is gone is known by its token and never counted."""
 
     __slots__ = ("by_ref", "holders", "key", "waiters")
 
     def __init__(self, key: str) -> None:
         self.key = key
-        self.holders: dict[Token, int] = {}
-        self.waiters: dict[Token, int] = {}
+        self.holders: dict[TaskToken, int] = {}
+        self.waiters: dict[TaskToken, int] = {}
         # Who holds or waits for each node or item: looked up, because there may be thousands.
-        self.by_ref: dict[Ref, Token] = {}
+        self.by_ref: dict[NodeRef, TaskToken] = {}
 
     @property
     def is_empty(self) -> bool:
         return not self.holders and not self.waiters
 
 
-def decide_limit(limit: Limit, command: LimitCommand) -> Decision:
+def decide_limit(limit: ConcurrencyLimit, command: LimitCommand) -> Decision:
     """Applies an acquire, release or resume; whoever may go on now is told."""
-    turn = _LimitTurn(limit)
+    turn = _LimitDecision(limit)
     match command:
         case AcquireLimit():
             turn.acquire(command)
         case ReleaseLimit():
             turn.release(command.holder)
         case ResumeLimit():
-            turn.tell_holders()
+            turn.notify_holders()
         case _:
             assert_never(command)
     turn.grant_waiters()
     return Decision(events=turn.events, effects=turn.effects)
 
 
-class _LimitTurn:
-    def __init__(self, limit: Limit) -> None:
+class _LimitDecision:
+    def __init__(self, limit: ConcurrencyLimit) -> None:
         self.limit = limit
         self.events: list[LimitEvent] = []
         self.effects: list[Effect] = []
@@ -52,22 +52,22 @@ class _LimitTurn:
     def acquire(self, command: AcquireLimit) -> None:
         holder = command.holder
         if holder in self.limit.holders:
-            self._tell(holder)
+            self._notify(holder)
             return
         if holder in self.limit.waiters:
             return
-        older = self.limit.by_ref.get(ref_of(holder))
+        older = self.limit.by_ref.get(make_node_ref(holder))
         if older is not None and older.attempt <= holder.attempt:
             self.release(older)
         self._emit(LimitQueued(holder=holder, limit=command.limit))
 
-    def release(self, holder: Token) -> None:
+    def release(self, holder: TaskToken) -> None:
         if holder in self.limit.holders or holder in self.limit.waiters:
             self._emit(LimitReleased(holder=holder))
 
-    def tell_holders(self) -> None:
+    def notify_holders(self) -> None:
         for holder in self.limit.holders:
-            self._tell(holder)
+            self._notify(holder)
 
     def grant_waiters(self) -> None:
         """First come, first served: a waiter that must still wait holds back those behind it."""
@@ -76,42 +76,42 @@ class _LimitTurn:
             if len(self.limit.holders) >= most:
                 return
             self._emit(LimitHeld(holder=holder, limit=most))
-            self._tell(holder)
+            self._notify(holder)
 
-    def _tell(self, holder: Token) -> None:
-        self.effects.append(Tell(LimitGranted(key=self.limit.key, holder=holder)))
+    def _notify(self, holder: TaskToken) -> None:
+        self.effects.append(SendCommand(LimitGranted(key=self.limit.key, holder=holder)))
 
     def _emit(self, event: LimitEvent) -> None:
         self.events.append(event)
         evolve_limit(self.limit, event)
 
 
-def evolve_limit(limit: Limit, event: LimitEvent) -> None:
+def evolve_limit(limit: ConcurrencyLimit, event: LimitEvent) -> None:
     match event:
         case LimitHeld():
             limit.waiters.pop(event.holder, None)
             limit.holders[event.holder] = event.limit
-            _note(limit, event.holder)
+            _index_holder(limit, event.holder)
         case LimitQueued():
             limit.waiters[event.holder] = event.limit
-            _note(limit, event.holder)
+            _index_holder(limit, event.holder)
         case LimitReleased():
             limit.holders.pop(event.holder, None)
             limit.waiters.pop(event.holder, None)
-            if limit.by_ref.get(ref_of(event.holder)) == event.holder:
-                del limit.by_ref[ref_of(event.holder)]
+            if limit.by_ref.get(make_node_ref(event.holder)) == event.holder:
+                del limit.by_ref[make_node_ref(event.holder)]
         case _:
             assert_never(event)
 
 
-def _note(limit: Limit, holder: Token) -> None:
-    known = limit.by_ref.get(ref_of(holder))
+def _index_holder(limit: ConcurrencyLimit, holder: TaskToken) -> None:
+    known = limit.by_ref.get(make_node_ref(holder))
     if known is None or known.attempt <= holder.attempt:
-        limit.by_ref[ref_of(holder)] = holder
+        limit.by_ref[make_node_ref(holder)] = holder
 
 
-def replay_limit(key: str, entries: Iterable[bytes]) -> Limit:
-    limit = Limit(key)
+def replay_limit(key: str, entries: Iterable[bytes]) -> ConcurrencyLimit:
+    limit = ConcurrencyLimit(key)
     for data in entries:
         for event in decode_entry(data).events:
             if isinstance(event, LimitEvent):

@@ -8,7 +8,7 @@ import msgspec
 
 from runnel.core.commands import Command
 from runnel.core.events import AnyEvent
-from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, Ref, Token
+from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, NodeRef, Nonce, TaskToken
 from runnel.core.values import NO_DATA, Value
 from runnel.core.workflow import ErrorInfo
 
@@ -22,14 +22,14 @@ class TimerKind(StrEnum):
     SLA = "sla"
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class TaskMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One attempt, with all that a worker needs to run it: no other read is necessary.
 
     `config` is the node's template tree as JSON; the worker resolves it against `inputs`,
     `execution_input` and `item`, so that nobody but the worker looks inside large outputs.
     """
 
-    token: Token
+    token: TaskToken
     handler: str
     queue: str
     config: msgspec.Raw
@@ -64,13 +64,13 @@ class TimerKey(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class IssueTask(msgspec.Struct, frozen=True, gc=False):
-    task: Task
+    task: TaskMessage
 
 
 class DropTask(msgspec.Struct, frozen=True, gc=False):
     """The attempt is over: not to be started any more, and told to stop if it runs."""
 
-    token: Token
+    token: TaskToken
 
 
 class SetTimer(msgspec.Struct, frozen=True, gc=False):
@@ -83,7 +83,7 @@ class ClearTimer(msgspec.Struct, frozen=True, gc=False):
     key: TimerKey
 
 
-class Tell(msgspec.Struct, frozen=True, gc=False):
+class SendCommand(msgspec.Struct, frozen=True, gc=False):
     """A command for another aggregate: handled in the same batch when its writer is this one."""
 
     command: Command
@@ -103,7 +103,7 @@ class StoreOutput(msgspec.Struct, frozen=True, gc=False):
     output, and whoever has read the former one keeps that by its key.
     """
 
-    ref: Ref
+    ref: NodeRef
     key: str
     parts: list[Value]
 
@@ -118,7 +118,7 @@ class ShareValues(msgspec.Struct, frozen=True, gc=False):
     values: dict[str, Value]
     nonce: Nonce
 
-    def key_of(self, name: str) -> str:
+    def make_key(self, name: str) -> str:
         return f"{self.execution_id}/{name}/shared/{self.nonce}"
 
 
@@ -128,7 +128,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Encoded again, it is the same bytes: stores find it by them.
     """
 
-    token: Token
+    token: TaskToken
     queue: str
     handler: str
     config: msgspec.Raw
@@ -143,8 +143,10 @@ class PutDeadLetter(msgspec.Struct, frozen=True):
 
 
 # Done between two commits: the result is a command of its own.
-Afterwards: TypeAlias = LoadBlob | StoreOutput | ShareValues
-Effect: TypeAlias = IssueTask | DropTask | SetTimer | ClearTimer | Tell | PutDeadLetter | Afterwards
+PostCommitEffect: TypeAlias = LoadBlob | StoreOutput | ShareValues
+Effect: TypeAlias = (
+    IssueTask | DropTask | SetTimer | ClearTimer | SendCommand | PutDeadLetter | PostCommitEffect
+)
 
 
 # What deciding answers: the events that are true now, and the effects that follow from them.

@@ -5,10 +5,10 @@ from typing import TypeAlias
 
 import msgspec
 
-from runnel.core.ids import NO_ITEM, DefinitionHash, ExecutionId, NodeId, Nonce, Token
+from runnel.core.ids import NO_ITEM, DefinitionHash, ExecutionId, NodeId, Nonce, TaskToken
 from runnel.core.states import ExecutionState
-from runnel.core.values import LogLine, Value
-from runnel.core.workflow import ErrorInfo, SkipReason, Taken
+from runnel.core.values import TaskLogLine, Value
+from runnel.core.workflow import ErrorInfo, ReusedResult, SkipReason
 
 
 class Wait(StrEnum):
@@ -40,7 +40,7 @@ class ExecutionCreated(_Event, frozen=True, kw_only=True):
     definition: DefinitionHash
     input: Value
     labels: dict[str, str] = {}
-    parent: Token | None = None
+    parent: TaskToken | None = None
     rerun_of: ExecutionId | None = None
     created_at: float
 
@@ -57,7 +57,7 @@ class NodesTaken(_Event, frozen=True, kw_only=True):
     """
 
     part: int = 0
-    taken: list[Taken] = []
+    taken: list[ReusedResult] = []
     configs: dict[NodeId, msgspec.Raw] = {}
 
 
@@ -79,14 +79,14 @@ class NodeCompleted(_NodeEvent, frozen=True, kw_only=True):
     worker: str = ""
     started_at: float | None = None
     is_cached: bool = False
-    logs: tuple[LogLine, ...] = ()
+    logs: tuple[TaskLogLine, ...] = ()
 
 
 class NodeFailed(_NodeEvent, frozen=True, kw_only=True):
     error: ErrorInfo
     worker: str = ""
     started_at: float | None = None
-    logs: tuple[LogLine, ...] = ()
+    logs: tuple[TaskLogLine, ...] = ()
 
 
 class NodeSkipped(_NodeEvent, frozen=True, kw_only=True):
@@ -96,7 +96,7 @@ class NodeSkipped(_NodeEvent, frozen=True, kw_only=True):
     detail: str = ""
     worker: str = ""
     started_at: float | None = None
-    logs: tuple[LogLine, ...] = ()
+    logs: tuple[TaskLogLine, ...] = ()
 
 
 class NodeCancelled(_NodeEvent, frozen=True, kw_only=True):
@@ -108,7 +108,7 @@ class RetryPlanned(_NodeEvent, frozen=True, kw_only=True):
     due: float
     worker: str = ""
     started_at: float | None = None
-    logs: tuple[LogLine, ...] = ()
+    logs: tuple[TaskLogLine, ...] = ()
 
 
 class TaskWasLost(_NodeEvent, frozen=True, kw_only=True):
@@ -172,17 +172,17 @@ class ExecutionFinished(_Event, frozen=True, kw_only=True):
 
 
 class LimitHeld(_Event, frozen=True, kw_only=True):
-    holder: Token
+    holder: TaskToken
     limit: int
 
 
 class LimitQueued(_Event, frozen=True, kw_only=True):
-    holder: Token
+    holder: TaskToken
     limit: int
 
 
 class LimitReleased(_Event, frozen=True, kw_only=True):
-    holder: Token
+    holder: TaskToken
 
 
 Event: TypeAlias = (

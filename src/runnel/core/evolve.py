@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from runnel.core import events as e
 from runnel.core.codec import decode_entry
-from runnel.core.execution import PENDING, Execution, GivenConfig, MapRun, NodeRun
+from runnel.core.execution import PENDING_RUN, ConfigOverride, Execution, MapRun, NodeRun
 from runnel.core.graph import Graph
 from runnel.core.ids import NO_ITEM, DefinitionHash
 from runnel.core.states import NODE_MOVES, NodeState, check_execution_move, check_node_move
@@ -22,16 +22,16 @@ S = NodeState
 _QUEUED, _COMPLETED, _SIGNAL = S.QUEUED, S.COMPLETED, e.Wait.SIGNAL
 FROM_CACHE = "from the cache"
 # What every task is between its queue and its report, whether or not it was shown so.
-RUNNING = NodeRun(state=S.RUNNING)
+RUNNING_RUN = NodeRun(state=S.RUNNING)
 
 
 def evolve(execution: Execution, event: e.Event, at: float) -> None:
     """Applies one event; raises IllegalMoveError for one that the tables of moves do not allow."""
-    _APPLY[type(event)](execution, event, at)
+    _APPLIERS[type(event)](execution, event, at)
 
 
 def replay(
-    entries: Iterable[bytes], graph_of: Callable[[DefinitionHash], Graph]
+    entries: Iterable[bytes], get_graph: Callable[[DefinitionHash], Graph]
 ) -> Execution | None:
     """The state that these history entries describe; None when there are none."""
     execution: Execution | None = None
@@ -39,15 +39,15 @@ def replay(
         entry = decode_entry(data)
         for event in entry.events:
             if isinstance(event, e.ExecutionCreated):
-                execution = Execution(event, graph_of(event.definition))
+                execution = Execution(event, get_graph(event.definition))
             elif execution is None:
                 raise BrokenInvariantError("a history does not begin with ExecutionCreated")
             else:
-                _APPLY[type(event)](execution, event, entry.at)
+                _APPLIERS[type(event)](execution, event, entry.at)
     return execution
 
 
-def rebuild(entries: Sequence[bytes], graph: Graph) -> Execution:
+def rebuild_execution(entries: Sequence[bytes], graph: Graph) -> Execution:
     """The state that a history describes which has begun, of this graph."""
     execution = replay(entries, lambda _hash: graph)
     if execution is None:
@@ -55,7 +55,7 @@ def rebuild(entries: Sequence[bytes], graph: Graph) -> Execution:
     return execution
 
 
-def definition_of(entries: Sequence[bytes]) -> DefinitionHash:
+def read_definition_hash(entries: Sequence[bytes]) -> DefinitionHash:
     """Which graph a history that has begun is of."""
     first = decode_entry(entries[0]).events[0]
     if not isinstance(first, e.ExecutionCreated):
@@ -71,14 +71,14 @@ def _on_started(execution: Execution, event: e.ExecutionStarted, at: float) -> N
         execution.input = event.input
 
 
-def _on_taken(execution: Execution, event: e.NodesTaken, at: float) -> None:
-    execution.taken_parts[event.part] = None
+def _on_nodes_taken(execution: Execution, event: e.NodesTaken, at: float) -> None:
+    execution.reused_parts[event.part] = None
     reason = f"taken over from {execution.rerun_of}"
     for taken in event.taken:
         index = execution.graph.index[taken.node]
         run = execution.nodes[index]
         if taken.item != NO_ITEM:
-            execution.taken_items.setdefault(index, {})[taken.item] = taken.output or NULL
+            execution.reused_items.setdefault(index, {})[taken.item] = taken.output or NULL
         elif taken.skip is None:
             changed = replace(
                 run, state=S.COMPLETED, output=taken.output, reason=reason, finished_at=at
@@ -90,13 +90,13 @@ def _on_taken(execution: Execution, event: e.NodesTaken, at: float) -> None:
             _settle(execution, index, run, changed)
     for node_id, raw in event.configs.items():
         index = execution.graph.index[node_id]
-        needs = execution.graph.needs_of(index, compile_tree(msgspec.json.decode(raw)))
-        execution.configs[index] = GivenConfig(raw, needs)
+        needs = execution.graph.find_needs(index, compile_tree(msgspec.json.decode(raw)))
+        execution.configs[index] = ConfigOverride(raw, needs)
 
 
 def _on_queued(execution: Execution, event: e.NodeQueued, _at: float) -> None:
     index = execution.graph.index[event.node]
-    run = _current(execution, index, event.item)
+    run = _get_run(execution, index, event.item)
     changed = replace(
         run,
         state=_QUEUED,
@@ -108,21 +108,21 @@ def _on_queued(execution: Execution, event: e.NodeQueued, _at: float) -> None:
         started_at=None,
         worker="",
     )
-    _store(execution, index, event.item, run, changed)
+    _move(execution, index, event.item, run, changed)
 
 
 def _on_task_started(execution: Execution, event: e.NodeStarted, _at: float) -> None:
     index = execution.graph.index[event.node]
-    run = _current(execution, index, event.item)
+    run = _get_run(execution, index, event.item)
     changed = replace(run, state=S.RUNNING, worker=event.worker, started_at=event.started_at)
-    _store(execution, index, event.item, run, changed)
+    _move(execution, index, event.item, run, changed)
 
 
 def _on_completed(execution: Execution, event: e.NodeCompleted, at: float) -> None:
     index = execution.graph.index[event.node]
     if event.item != NO_ITEM:
         _settle_item(execution, index, event.item)
-        _keep_result(execution.maps[index], event.item, event.output)
+        _add_result(execution.maps[index], event.item, event.output)
         return
     run = execution.nodes[index]
     was_queued = run.state is _QUEUED
@@ -137,7 +137,7 @@ def _on_completed(execution: Execution, event: e.NodeCompleted, at: float) -> No
         started_at=event.started_at if was_queued else run.started_at,
         finished_at=at,
     )
-    _settle(execution, index, RUNNING if was_queued else run, changed)
+    _settle(execution, index, RUNNING_RUN if was_queued else run, changed)
     if index in execution.maps:
         execution.maps[index].results = []
         execution.maps[index].items = None
@@ -145,9 +145,9 @@ def _on_completed(execution: Execution, event: e.NodeCompleted, at: float) -> No
 
 def _on_failed(execution: Execution, event: e.NodeFailed, at: float) -> None:
     index = execution.graph.index[event.node]
-    run = _current(execution, index, event.item)
+    run = _get_run(execution, index, event.item)
     if event.started_at is not None:
-        run = _running(execution, index, event)
+        run = _mark_running(execution, index, event)
     if event.item != NO_ITEM:
         _settle_item(execution, index, event.item)
         return
@@ -168,10 +168,10 @@ def _on_failed(execution: Execution, event: e.NodeFailed, at: float) -> None:
 
 def _on_skipped(execution: Execution, event: e.NodeSkipped, at: float) -> None:
     index = execution.graph.index[event.node]
-    run = _running(execution, index, event)
+    run = _mark_running(execution, index, event)
     if event.item != NO_ITEM:
         _settle_item(execution, index, event.item)
-        _keep_result(execution.maps[index], event.item, NULL)
+        _add_result(execution.maps[index], event.item, NULL)
         return
     changed = replace(
         run,
@@ -185,7 +185,7 @@ def _on_skipped(execution: Execution, event: e.NodeSkipped, at: float) -> None:
 
 def _on_cancelled(execution: Execution, event: e.NodeCancelled, at: float) -> None:
     index = execution.graph.index[event.node]
-    run = _current(execution, index, event.item)
+    run = _get_run(execution, index, event.item)
     if event.item != NO_ITEM:
         _settle_item(execution, index, event.item)
         return
@@ -197,7 +197,7 @@ def _on_cancelled(execution: Execution, event: e.NodeCancelled, at: float) -> No
 
 def _on_retry_planned(execution: Execution, event: e.RetryPlanned, _at: float) -> None:
     index = execution.graph.index[event.node]
-    run = _current(execution, index, event.item)
+    run = _get_run(execution, index, event.item)
     changed = replace(
         run,
         state=S.WAITING,
@@ -207,19 +207,19 @@ def _on_retry_planned(execution: Execution, event: e.RetryPlanned, _at: float) -
         failures=run.failures + 1,
         key="",
     )
-    _store(execution, index, event.item, run, changed)
+    _move(execution, index, event.item, run, changed)
 
 
 def _on_lost(execution: Execution, event: e.TaskWasLost, _at: float) -> None:
     index = execution.graph.index[event.node]
-    run = _current(execution, index, event.item)
+    run = _get_run(execution, index, event.item)
     changed = replace(run, losses=run.losses + event.was_started)
-    _put(execution, index, event.item, changed)
+    _set_run(execution, index, event.item, changed)
 
 
 def _on_waits(execution: Execution, event: e.NodeWaits, at: float) -> None:
     index = execution.graph.index[event.node]
-    run = _current(execution, index, event.item)
+    run = _get_run(execution, index, event.item)
     is_limit = event.wait is e.Wait.LIMIT
     changed = replace(
         run,
@@ -232,9 +232,9 @@ def _on_waits(execution: Execution, event: e.NodeWaits, at: float) -> None:
         nonce=run.nonce if event.nonce is None else event.nonce,
         started_at=at if event.wait in _CORE_WAITS else run.started_at,
     )
-    _store(execution, index, event.item, run, changed)
+    _move(execution, index, event.item, run, changed)
     if event.wait is e.Wait.SIGNAL:
-        execution.waiting_for.setdefault(event.detail, []).append(index)
+        execution.signal_waiters.setdefault(event.detail, []).append(index)
 
 
 _CORE_WAITS = frozenset({e.Wait.SLEEP, e.Wait.SIGNAL, e.Wait.CHILD})
@@ -246,8 +246,8 @@ def _on_map_started(execution: Execution, event: e.MapStarted, at: float) -> Non
     check_node_move(event.node, run.state, S.RUNNING)
     execution.nodes[index] = replace(run, state=S.RUNNING, attempt=1, started_at=at)
     found = execution.maps[index] = MapRun(event.count, event.shared)
-    execution.aside.update(event.shared)
-    found.take(execution.taken_items.pop(index, {}))
+    execution.offloaded_values.update(event.shared)
+    found.adopt_results(execution.reused_items.pop(index, {}))
 
 
 def _on_signal(execution: Execution, event: e.SignalReceived, _at: float) -> None:
@@ -266,7 +266,7 @@ def _on_closing(execution: Execution, event: e.ExecutionClosing, at: float) -> N
     execution.outcome = execution.outcome or event.outcome
     execution.closing_error = execution.closing_error or event.error
     execution.is_abrupt = execution.is_abrupt or event.is_abrupt
-    cancelled = replace(PENDING, state=S.CANCELLED, reason=reason, finished_at=at)
+    cancelled = replace(PENDING_RUN, state=S.CANCELLED, reason=reason, finished_at=at)
     for compiled in execution.graph.nodes:
         run = execution.nodes[compiled.index]
         if run.state is S.PENDING and not (spares_clean_up and compiled.is_clean_up):
@@ -286,35 +286,35 @@ def _on_finished(execution: Execution, event: e.ExecutionFinished, at: float) ->
     execution.ready.clear()
 
 
-def _current(execution: Execution, index: int, item: int) -> NodeRun:
+def _get_run(execution: Execution, index: int, item: int) -> NodeRun:
     if item == NO_ITEM:
         return execution.nodes[index]
-    return execution.maps[index].active.get(item, PENDING)
+    return execution.maps[index].active.get(item, PENDING_RUN)
 
 
-def _running(
+def _mark_running(
     execution: Execution, index: int, event: e.NodeCompleted | e.NodeFailed | e.NodeSkipped
 ) -> NodeRun:
     """A report of a task that was never shown as RUNNING: it was, between queue and report."""
-    run = _current(execution, index, event.item)
+    run = _get_run(execution, index, event.item)
     if run.state is S.QUEUED:
         return replace(run, state=S.RUNNING, worker=event.worker, started_at=event.started_at)
     return run
 
 
-def _store(execution: Execution, index: int, item: int, before: NodeRun, after: NodeRun) -> None:
+def _move(execution: Execution, index: int, item: int, before: NodeRun, after: NodeRun) -> None:
     check_node_move(execution.graph.nodes[index].node.id, before.state, after.state)
     execution.in_flight += after.holds_slot - before.holds_slot
-    _put(execution, index, item, after)
+    _set_run(execution, index, item, after)
 
 
-def _put(execution: Execution, index: int, item: int, run: NodeRun) -> None:
+def _set_run(execution: Execution, index: int, item: int, run: NodeRun) -> None:
     if item == NO_ITEM:
         execution.nodes[index] = run
         return
     found = execution.maps[index]
     found.active[item] = run
-    found.begun(item)
+    found.advance_next_item(item)
 
 
 def _settle(execution: Execution, index: int, before: NodeRun, after: NodeRun) -> None:
@@ -325,11 +325,11 @@ def _settle(execution: Execution, index: int, before: NodeRun, after: NodeRun) -
     if index not in execution.maps:
         execution.in_flight -= execution.nodes[index].holds_slot
     if before.wait is _SIGNAL:
-        execution.waiting_for[before.detail].remove(index)
+        execution.signal_waiters[before.detail].remove(index)
     execution.nodes[index] = after
-    execution.remaining -= 1
+    execution.unsettled_count -= 1
     for child in compiled.children:
-        execution.unsettled[child] -= 1
+        execution.unsettled_parents[child] -= 1
 
 
 def _settle_item(execution: Execution, index: int, item: int) -> None:
@@ -337,20 +337,20 @@ def _settle_item(execution: Execution, index: int, item: int) -> None:
     if found.results[item] is not None:
         node_id = execution.graph.nodes[index].node.id
         raise BrokenInvariantError(f"item {item} of '{node_id}' is settled twice")
-    execution.in_flight -= found.active.pop(item, PENDING).holds_slot
-    found.begun(item)
+    execution.in_flight -= found.active.pop(item, PENDING_RUN).holds_slot
+    found.advance_next_item(item)
     found.settled += 1
 
 
-def _keep_result(found: MapRun, item: int, output: Value) -> None:
-    found.results[item] = output
-    found.size += output.size + 1
+def _add_result(map_run: MapRun, item: int, output: Value) -> None:
+    map_run.results[item] = output
+    map_run.size += output.size + 1
 
 
 # Any: each function takes the one event type that it is registered for.
-_APPLY: dict[type, Callable[[Execution, Any, float], None]] = {
+_APPLIERS: dict[type, Callable[[Execution, Any, float], None]] = {
     e.ExecutionStarted: _on_started,
-    e.NodesTaken: _on_taken,
+    e.NodesTaken: _on_nodes_taken,
     e.NodeQueued: _on_queued,
     e.NodeStarted: _on_task_started,
     e.NodeCompleted: _on_completed,

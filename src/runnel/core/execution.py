@@ -7,8 +7,14 @@ import msgspec
 
 from runnel.core.events import ExecutionCreated, Wait
 from runnel.core.graph import Graph
-from runnel.core.ids import NO_ITEM, ExecutionId, Nonce, Ref, Token
-from runnel.core.states import EXECUTION_FINAL, IN_FLIGHT, NODE_FINAL, ExecutionState, NodeState
+from runnel.core.ids import NO_ITEM, ExecutionId, NodeRef, Nonce, TaskToken
+from runnel.core.states import (
+    FINAL_EXECUTION_STATES,
+    FINAL_NODE_STATES,
+    IN_FLIGHT_STATES,
+    ExecutionState,
+    NodeState,
+)
 from runnel.core.values import Json, Value
 from runnel.core.workflow import ErrorInfo, SkipReason
 
@@ -40,16 +46,16 @@ class NodeRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
 
     @property
     def is_final(self) -> bool:
-        return self.state in NODE_FINAL
+        return self.state in FINAL_NODE_STATES
 
     @property
     def holds_slot(self) -> bool:
         """Counts against max_concurrency: it runs, may run at any moment, or has a child run."""
-        return self.state in IN_FLIGHT or self.wait in SLOT_WAITS
+        return self.state in IN_FLIGHT_STATES or self.wait in SLOT_WAITS
 
 
 SLOT_WAITS = frozenset({Wait.CHILD, Wait.LIMIT})
-PENDING = NodeRun()
+PENDING_RUN = NodeRun()
 
 
 class MapRun:
@@ -58,8 +64,8 @@ class MapRun:
     __slots__ = (
         "active",
         "count",
-        "is_in_line",
         "is_joining",
+        "is_queued",
         "items",
         "next_item",
         "results",
@@ -78,30 +84,30 @@ class MapRun:
         self.results: list[Value | None] = [None] * count
         # Not stored: evaluated again from the graph and the outputs (`hydrate`) after a load.
         self.items: list[Json] | None = None
-        self.is_in_line = False
+        self.is_queued = False
         self.is_joining = False
 
     @property
     def is_settled(self) -> bool:
         return self.settled == self.count
 
-    def take(self, results: Mapping[int, Value]) -> None:
+    def adopt_results(self, results: Mapping[int, Value]) -> None:
         """Items that a rerun has from before; none of them has begun."""
         for item, output in results.items():
             if item < self.count:
                 self.results[item] = output
                 self.size += output.size + 1
                 self.settled += 1
-        self.begun(-1)
+        self.advance_next_item(-1)
 
-    def begun(self, item: int) -> None:
+    def advance_next_item(self, item: int) -> None:
         """The next item is the one behind it, or the first behind that which was not taken."""
         self.next_item = max(self.next_item, item + 1)
         while self.next_item < self.count and self.results[self.next_item] is not None:
             self.next_item += 1
 
 
-class GivenConfig:
+class ConfigOverride:
     """A config that replaces the definition's, and whose outputs it `needs`."""
 
     __slots__ = ("needs", "raw")
@@ -115,7 +121,6 @@ class Execution:
     """All that is known of one execution, by node index of its graph."""
 
     __slots__ = (
-        "aside",
         "awaited_blobs",
         "closing_error",
         "configs",
@@ -133,22 +138,23 @@ class Execution:
         "labels",
         "maps",
         "nodes",
+        "offloaded_values",
         "outcome",
         "output",
         "parent",
+        "pending_offloads",
         "ready",
-        "remaining",
         "rerun_of",
-        "sharing",
+        "reused_items",
+        "reused_parts",
         "signal_ids",
+        "signal_waiters",
         "signals",
         "started_at",
         "state",
-        "taken_items",
-        "taken_parts",
-        "unsettled",
+        "unsettled_count",
+        "unsettled_parents",
         "version",
-        "waiting_for",
     )
 
     def __init__(self, created: ExecutionCreated, graph: Graph) -> None:
@@ -157,7 +163,7 @@ class Execution:
         self.version = created.version
         self.input = created.input
         self.labels = created.labels
-        self.parent: Token | None = created.parent
+        self.parent: TaskToken | None = created.parent
         self.rerun_of: ExecutionId | None = created.rerun_of
         self.created_at = created.created_at
         self.started_at: float | None = None
@@ -170,30 +176,30 @@ class Execution:
         self.is_abrupt = False
         self.first_failed: int | None = None
         self.is_sla_missed = False
-        self.nodes: list[NodeRun] = [PENDING] * len(graph)
-        self.unsettled: list[int] = list(graph.parent_counts)
-        self.remaining = len(graph)
+        self.nodes: list[NodeRun] = [PENDING_RUN] * len(graph)
+        self.unsettled_parents: list[int] = list(graph.parent_counts)
+        self.unsettled_count = len(graph)
         self.in_flight = 0
         self.maps: dict[int, MapRun] = {}
         # Instead of a set, as below: the collector of garbage never looks at such a dict.
-        self.taken_parts: dict[int, None] = {}
-        self.taken_items: dict[int, dict[int, Value]] = {}
-        self.configs: dict[int, GivenConfig] = {}
+        self.reused_parts: dict[int, None] = {}
+        self.reused_items: dict[int, dict[int, Value]] = {}
+        self.configs: dict[int, ConfigOverride] = {}
         self.signals: dict[str, tuple[str, Value]] = {}
         self.signal_ids: dict[str, None] = {}
-        self.waiting_for: dict[str, list[int]] = {}
+        self.signal_waiters: dict[str, list[int]] = {}
         # What was written aside for maps; as far as one that has begun names it, it is stored.
-        self.aside: dict[str, Value] = {}
+        self.offloaded_values: dict[str, Value] = {}
         # Not stored, derived again by ResumeExecution: what could run but has no slot, which
         # blobs deciding waits for, what is being written aside for maps, whether the output is.
         self.ready: deque[tuple[int, int]] = deque()
         self.awaited_blobs: dict[tuple[int, int], None] = {}
-        self.sharing: dict[str, None] = {}
+        self.pending_offloads: dict[str, None] = {}
         self.is_storing_output = False
 
     @property
     def is_final(self) -> bool:
-        return self.state in EXECUTION_FINAL
+        return self.state in FINAL_EXECUTION_STATES
 
     def needs(self, index: int) -> tuple[int, ...]:
         """Whose outputs a task of the node carries."""
@@ -207,21 +213,21 @@ class Execution:
         found = self.maps.get(index)
         return None if found is None else found.active.get(item)
 
-    def ref(self, index: int, item: int = NO_ITEM) -> Ref:
-        return Ref(self.id, self.graph.nodes[index].node.id, item)
+    def ref(self, index: int, item: int = NO_ITEM) -> NodeRef:
+        return NodeRef(self.id, self.graph.nodes[index].node.id, item)
 
-    def token(self, index: int, item: int, run: NodeRun) -> Token:
-        return Token(self.id, self.graph.nodes[index].node.id, item, run.attempt, run.nonce)
+    def token(self, index: int, item: int, run: NodeRun) -> TaskToken:
+        return TaskToken(self.id, self.graph.nodes[index].node.id, item, run.attempt, run.nonce)
 
-    def in_flight_tokens(self) -> dict[Token, bool]:
+    def list_in_flight_tokens(self) -> dict[TaskToken, bool]:
         """The attempts that a worker has, or may get, right now; True for those that have begun."""
         tokens = {
             self.token(index, NO_ITEM, run): run.state is NodeState.RUNNING
             for index, run in enumerate(self.nodes)
-            if run.state in IN_FLIGHT and index not in self.maps
+            if run.state in IN_FLIGHT_STATES and index not in self.maps
         }
         for index, found in self.maps.items():
             for item, run in found.active.items():
-                if run.state in IN_FLIGHT:
+                if run.state in IN_FLIGHT_STATES:
                     tokens[self.token(index, item, run)] = run.state is NodeState.RUNNING
         return tokens

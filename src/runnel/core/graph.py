@@ -5,9 +5,14 @@ from collections import deque
 import msgspec
 
 from runnel.core.ids import DefinitionHash, NodeId
-from runnel.core.templates.template import Expression, Tree, compile_expression, compile_tree
+from runnel.core.templates.template import (
+    CompiledExpression,
+    TemplateTree,
+    compile_expression,
+    compile_tree,
+)
 from runnel.core.values import NO_DATA
-from runnel.core.workflow import CLEAN_UP, Cache, Node, Workflow, hash_workflow
+from runnel.core.workflow import CLEAN_UP_RULES, Cache, Node, Workflow, hash_workflow
 
 _encoder = msgspec.json.Encoder()
 
@@ -40,24 +45,24 @@ class CompiledNode:
         self.children: tuple[int, ...] = ()
         self.needs: tuple[int, ...] = ()
         self.child_hash = None if node.child is None else hash_workflow(node.child)
-        self.is_clean_up = node.run_when in CLEAN_UP
-        self.config: Tree = compile_tree(node.config)
-        self.cache_key = NO_DATA if node.cache is None else _cache_key(node.cache)
+        self.is_clean_up = node.run_when in CLEAN_UP_RULES
+        self.config: TemplateTree = compile_tree(node.config)
+        self.cache_key = NO_DATA if node.cache is None else _encode_cache_key(node.cache)
         self.config_raw = msgspec.Raw(_encoder.encode(node.config))
-        self.condition: Expression | None = _expression(node.condition, "condition")
-        self.for_each: Expression | None = _expression(node.for_each, "for_each")
-        self.concurrency_key: Tree | None = (
+        self.condition: CompiledExpression | None = _compile_optional(node.condition, "condition")
+        self.for_each: CompiledExpression | None = _compile_optional(node.for_each, "for_each")
+        self.concurrency_key: TemplateTree | None = (
             compile_tree(node.concurrency_key, where="concurrency_key")
             if node.concurrency_key
             else None
         )
 
 
-def _cache_key(cache: Cache) -> msgspec.Raw:
+def _encode_cache_key(cache: Cache) -> msgspec.Raw:
     return msgspec.Raw(_encoder.encode(cache.key))
 
 
-def _expression(source: str | None, where: str) -> Expression | None:
+def _compile_optional(source: str | None, where: str) -> CompiledExpression | None:
     return None if source is None else compile_expression(source, where=where)
 
 
@@ -69,7 +74,7 @@ class Graph:
         self.hash: DefinitionHash = hash_workflow(workflow)
         self.nodes = [CompiledNode(index, node) for index, node in enumerate(workflow.nodes)]
         self.index: dict[NodeId, int] = {node.id: i for i, node in enumerate(workflow.nodes)}
-        self.output: Tree = compile_tree(workflow.output, where="output")
+        self.output: TemplateTree = compile_tree(workflow.output, where="output")
         self._link()
         self.parent_counts = [len(node.parents) for node in self.nodes]
         self.roots = [node.index for node in self.nodes if not node.parents]
@@ -88,11 +93,11 @@ class Graph:
             compiled.parents = parents
             for parent in parents:
                 children[parent].append(compiled.index)
-            compiled.needs = self.needs_of(compiled.index, compiled.config)
+            compiled.needs = self.find_needs(compiled.index, compiled.config)
         for compiled, below in zip(self.nodes, children, strict=True):
             compiled.children = tuple(below)
 
-    def needs_of(self, index: int, config: Tree) -> tuple[int, ...]:
+    def find_needs(self, index: int, config: TemplateTree) -> tuple[int, ...]:
         """Whose outputs a task of the node carries: its parents', then what this config names."""
         parents, cache = self.nodes[index].parents, self.nodes[index].node.cache
         references = config.references

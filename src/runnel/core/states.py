@@ -64,16 +64,20 @@ NODE_MOVES: Mapping[NodeState, frozenset[NodeState]] = {
     _N.CANCELLED: frozenset(),
 }
 
-EXECUTION_FINAL = frozenset(state for state, targets in EXECUTION_MOVES.items() if not targets)
-NODE_FINAL = frozenset(state for state, targets in NODE_MOVES.items() if not targets)
-IN_FLIGHT = frozenset({NodeState.QUEUED, NodeState.RUNNING})
+FINAL_EXECUTION_STATES = frozenset(
+    state for state, targets in EXECUTION_MOVES.items() if not targets
+)
+FINAL_NODE_STATES = frozenset(state for state, targets in NODE_MOVES.items() if not targets)
+IN_FLIGHT_STATES = frozenset({NodeState.QUEUED, NodeState.RUNNING})
 
 
-def check_node_move(node_id: str, found: NodeState, wanted: NodeState) -> None:
-    if wanted not in NODE_MOVES[found]:
-        raise IllegalMoveError(f"node '{node_id}'", found, wanted)
+def check_node_move(node_id: str, current: NodeState, target: NodeState) -> None:
+    if target not in NODE_MOVES[current]:
+        raise IllegalMoveError(f"node '{node_id}'", current, target)
 
 
-def check_execution_move(execution_id: str, found: ExecutionState, wanted: ExecutionState) -> None:
-    if wanted not in EXECUTION_MOVES[found]:
-        raise IllegalMoveError(f"execution {execution_id}", found, wanted)
+def check_execution_move(
+    execution_id: str, current: ExecutionState, target: ExecutionState
+) -> None:
+    if target not in EXECUTION_MOVES[current]:
+        raise IllegalMoveError(f"execution {execution_id}", current, target)

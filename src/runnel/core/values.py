@@ -39,21 +39,21 @@ class Value(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return _decoder.decode(self.data)
 
 
-def inline(value: Json) -> Value:
+def make_inline_value(value: Json) -> Value:
     """A value held inline, whatever its size: for tests and for values known to be small."""
-    return from_bytes(_encoder.encode(value))
+    return make_value_from_json(_encoder.encode(value))
 
 
-def from_bytes(data: bytes) -> Value:
+def make_value_from_json(data: bytes) -> Value:
     return Value(data=msgspec.Raw(data), size=len(data))
 
 
-def blob(key: str, size: int) -> Value:
+def make_blob_reference(key: str, size: int) -> Value:
     return Value(blob=key, size=size)
 
 
-NULL = inline(None)
-EMPTY_OBJECT = inline({})
+NULL = make_inline_value(None)
+EMPTY_OBJECT = make_inline_value({})
 
 
 # What a task has logged, as far as it is kept with its execution.
@@ -63,7 +63,7 @@ LOG_LINES_MAX = 20
 LOG_LINE_CHARS_MAX = 500
 
 
-class LogLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class TaskLogLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
     at: float
     level: str
     text: str

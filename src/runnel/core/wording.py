@@ -6,13 +6,13 @@ from itertools import islice
 
 from runnel.core.values import Json
 
-SHOWN_CHARS = 60
-SHOWN_NAMES = 10
+SHOWN_CHARS_MAX = 60
+SHOWN_NAMES_MAX = 10
 # Comparing one name with 1,000 others takes about 5 ms.
-COMPARED_NAMES = 1_000
+COMPARED_NAMES_MAX = 1_000
 
 
-def shown(value: Json) -> str:
+def describe_value(value: Json) -> str:
     """A value as it reads after 'got': short ones as JSON would write them, others by kind."""
     match value:
         case None:
@@ -20,9 +20,9 @@ def shown(value: Json) -> str:
         case bool():
             return "true" if value else "false"
         case int() | float():
-            return shorten(_digits(value))
+            return shorten(_format_number(value))
         case str():
-            return quoted(value)
+            return quote_name(value)
         case list():
             return "a list"
         case dict():
@@ -31,11 +31,11 @@ def shown(value: Json) -> str:
             return f"a Python {type(value).__name__}"
 
 
-def quoted(name: str) -> str:
-    return f"'{shorten(printable(name))}'"
+def quote_name(name: str) -> str:
+    return f"'{shorten(escape_unprintable(name))}'"
 
 
-def printable(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """On one line, and without anything that could move a terminal's cursor."""
     if text.isprintable():
         return text
@@ -43,35 +43,35 @@ def printable(text: str) -> str:
 
 
 def shorten(text: str) -> str:
-    return text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…"
+    return text if len(text) <= SHOWN_CHARS_MAX else text[: SHOWN_CHARS_MAX - 1] + "…"
 
 
-def listed(names: Sequence[str]) -> str:
+def format_names(names: Sequence[str]) -> str:
     """`'a', 'b' and 3 more`."""
-    shown_names = [quoted(name) for name in names[:SHOWN_NAMES]]
+    shown_names = [quote_name(name) for name in names[:SHOWN_NAMES_MAX]]
     rest = len(names) - len(shown_names)
     return ", ".join(shown_names) + (f" and {rest:,} more" if rest else "")
 
 
-def did_you_mean(wanted: str, names: Iterable[str]) -> str:
+def suggest_name(unknown_name: str, names: Iterable[str]) -> str:
     """` (did you mean 'x'?)`, or nothing when no name is close."""
-    close = closest(wanted, names)
-    return "" if close is None else f" (did you mean {quoted(close)}?)"
+    close = find_closest_name(unknown_name, names)
+    return "" if close is None else f" (did you mean {quote_name(close)}?)"
 
 
-def name_hint(wanted: str, names: Iterable[str]) -> str:
+def suggest_or_list_names(unknown_name: str, names: Iterable[str]) -> str:
     """The name that was probably meant, or else those that there are."""
     known = list(names)
-    return did_you_mean(wanted, known) or f"; there are: {listed(known)}"
+    return suggest_name(unknown_name, known) or f"; there are: {format_names(known)}"
 
 
-def closest(wanted: str, names: Iterable[str]) -> str | None:
-    lowered = {name.lower(): name for name in islice(names, COMPARED_NAMES)}
-    found = get_close_matches(wanted[:SHOWN_CHARS].lower(), lowered, n=1)
+def find_closest_name(unknown_name: str, names: Iterable[str]) -> str | None:
+    lowered = {name.lower(): name for name in islice(names, COMPARED_NAMES_MAX)}
+    found = get_close_matches(unknown_name[:SHOWN_CHARS_MAX].lower(), lowered, n=1)
     return lowered[found[0]] if found else None
 
 
-def _digits(value: float) -> str:
+def _format_number(value: float) -> str:
     try:
         return str(value)
     except ValueError:  # Python refuses to write out more than a few thousand digits

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
-from runnel.core.ids import NO_ITEM, DefinitionHash, NodeId, Token
+from runnel.core.ids import NO_ITEM, DefinitionHash, NodeId, TaskToken
 from runnel.core.states import NodeState
 from runnel.core.values import INLINE_BYTES_MAX, SHARED_BYTES_MAX, Json, Value
 
@@ -22,7 +22,7 @@ class RunWhen(StrEnum):
     ONE_FAILED = "one_failed"
 
 
-CLEAN_UP = frozenset({RunWhen.ALL_SETTLED, RunWhen.ONE_FAILED})
+CLEAN_UP_RULES = frozenset({RunWhen.ALL_SETTLED, RunWhen.ONE_FAILED})
 
 
 class SkipReason(StrEnum):
@@ -48,7 +48,9 @@ class ParentOutcome(StrEnum):
     BLOCKED = "blocked"
 
 
-def outcome_of(state: NodeState, attempt: int, reason: SkipReason | None) -> ParentOutcome:
+def classify_parent_outcome(
+    state: NodeState, attempt: int, reason: SkipReason | None
+) -> ParentOutcome:
     if state is NodeState.COMPLETED:
         return ParentOutcome.COMPLETED
     if state is NodeState.FAILED:
@@ -60,18 +62,18 @@ def outcome_of(state: NodeState, attempt: int, reason: SkipReason | None) -> Par
 
 
 _GOOD = frozenset({ParentOutcome.COMPLETED, ParentOutcome.SKIPPED})
-_BAD = frozenset({ParentOutcome.FAILED, ParentOutcome.CUT_OFF, ParentOutcome.BLOCKED})
-_TRIGGERS_CLEAN_UP = frozenset({ParentOutcome.FAILED, ParentOutcome.CUT_OFF})
+_FAILED_OUTCOMES = frozenset({ParentOutcome.FAILED, ParentOutcome.CUT_OFF, ParentOutcome.BLOCKED})
+_CLEAN_UP_OUTCOMES = frozenset({ParentOutcome.FAILED, ParentOutcome.CUT_OFF})
 
 
-def judge(rule: RunWhen, parents: Iterable[ParentOutcome]) -> SkipReason | None:
+def apply_run_when(rule: RunWhen, parents: Iterable[ParentOutcome]) -> SkipReason | None:
     """None means run; otherwise why the node is skipped. A node without parents always runs."""
     outcomes = set(parents)
     if not outcomes or rule is RunWhen.ALL_SETTLED:
         return None
     if rule is RunWhen.ONE_FAILED:
-        return None if outcomes & _TRIGGERS_CLEAN_UP else SkipReason.RULE_NOT_MET
-    if outcomes & _BAD:
+        return None if outcomes & _CLEAN_UP_OUTCOMES else SkipReason.RULE_NOT_MET
+    if outcomes & _FAILED_OUTCOMES:
         return SkipReason.DEPENDENCY_FAILED
     if rule is RunWhen.ALL_COMPLETED and ParentOutcome.SKIPPED in outcomes:
         return SkipReason.RULE_NOT_MET
@@ -83,7 +85,7 @@ def judge(rule: RunWhen, parents: Iterable[ParentOutcome]) -> SkipReason | None:
 # When a failed task is tried again, and how long that waits.
 
 # Document 000: bad data and programming errors do not get better by trying again.
-NOT_RETRYABLE = frozenset(
+NOT_RETRYABLE_ERRORS = frozenset(
     {"ValueError", "TypeError", "KeyError", "AttributeError", "JSONDecodeError", "DecodeError"}
 )
 # Tasks that a dying worker ran are suspects, the killer and its neighbours alike: from the second
@@ -126,16 +128,16 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     no_retry_on: tuple[str, ...] = ()
 
     def delay_after(
-        self, failures: int, token: Token, *, least_s: float | None = None
+        self, failures: int, token: TaskToken, *, delay_s_min: float | None = None
     ) -> float | None:
         """Seconds to wait after the `failures`-th failure (1-based); None means give up.
 
-        `least_s` is what the error asked for: it holds beyond `max_delay`, up to an hour.
+        `delay_s_min` is what the error asked for: it holds beyond `max_delay`, up to an hour.
         """
         if failures > self.max_retries:
             return None
-        delay = max(self._delay(failures), min(least_s or 0.0, RETRY_AFTER_S_MAX))
-        return delay + delay / 2 * _fraction(token) if self.jitter else delay
+        delay = max(self._delay(failures), min(delay_s_min or 0.0, RETRY_AFTER_S_MAX))
+        return delay + delay / 2 * _derive_fraction(token) if self.jitter else delay
 
     def is_retryable(self, error: ErrorInfo) -> bool:
         """The node's own lists first, then the error's verdict, then the class names."""
@@ -146,7 +148,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
             return True
         if error.retryable is not None:
             return error.retryable
-        return not names & NOT_RETRYABLE
+        return not names & NOT_RETRYABLE_ERRORS
 
     def _delay(self, failures: int) -> float:
         try:
@@ -156,7 +158,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return min(self.max_delay, grown)
 
 
-def delay_after_crash(losses: int, token: Token) -> float:
+def compute_crash_delay(losses: int, token: TaskToken) -> float:
     """Seconds to wait after the `losses`-th worker (1-based) has died with this task.
 
     The first death costs nothing: almost always it says nothing about the task.
@@ -164,17 +166,17 @@ def delay_after_crash(losses: int, token: Token) -> float:
     if losses <= 1:
         return 0.0
     doublings = min(losses - 2, 10)  # enough for the longest, and no overflow
-    return min(CRASH_SPREAD_S_MAX, CRASH_SPREAD_S * 2.0**doublings) * _fraction(token)
+    return min(CRASH_SPREAD_S_MAX, CRASH_SPREAD_S * 2.0**doublings) * _derive_fraction(token)
 
 
-def _fraction(token: Token) -> float:
+def _derive_fraction(token: TaskToken) -> float:
     """A number in [0, 1) that depends on the ids only, so that deciding twice gives the same."""
     text = f"{token.execution_id}/{token.node_id}/{token.item}/{token.attempt}"
     digest = hashlib.blake2b(text.encode(), digest_size=6).digest()
     return int.from_bytes(digest, "big") / 2**48
 
 
-FORMAT = 1
+DEFINITION_FORMAT = 1
 TIMEOUT_S_DEFAULT = 300.0
 CACHE_TTL_S_DEFAULT = 24 * 3600.0
 
@@ -245,7 +247,7 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rate_limits: dict[str, RateLimit] = {}
     labels: dict[str, str] = {}
     output: Json = None
-    format: int = FORMAT
+    format: int = DEFINITION_FORMAT
 
 
 _encoder = msgspec.json.Encoder(order="deterministic")
@@ -258,23 +260,23 @@ def encode_workflow(workflow: Workflow) -> bytes:
     There and back first, because 50 and 50.0 seconds are the same; then without what equals its
     default, because msgspec leaves out only what *is* the default.
     """
-    return _encoder.encode(_without_defaults(_decoder.decode(_encoder.encode(workflow))))
+    return _encoder.encode(_strip_defaults(_decoder.decode(_encoder.encode(workflow))))
 
 
-def _without_defaults(value: Json) -> Json:
+def _strip_defaults(value: Json) -> Json:
     if isinstance(value, tuple):
-        return [_without_defaults(each) for each in value]
+        return [_strip_defaults(each) for each in value]
     if not isinstance(value, msgspec.Struct):
         return value
     return {
-        name: _without_defaults(found)
-        for name, default in _defaults_of(type(value))
+        name: _strip_defaults(found)
+        for name, default in _list_defaults(type(value))
         if (found := getattr(value, name)) != default
     }
 
 
 @functools.cache
-def _defaults_of(kind: type[msgspec.Struct]) -> list[tuple[str, object]]:
+def _list_defaults(kind: type[msgspec.Struct]) -> list[tuple[str, object]]:
     """Cached: looking this up for every node was half the time of hashing a large workflow."""
     return [
         (
@@ -298,27 +300,27 @@ def hash_workflow(workflow: Workflow) -> DefinitionHash:
 # The engine-wide limits that deciding obeys.
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
+class EnginePolicy(msgspec.Struct, frozen=True, kw_only=True):
     """`losses_max` is how many dead workers one task may leave behind before it is set aside.
 
-    `window` bounds the tasks of one execution (and the items of one map) that are out at once.
-    A value of more than `shared_bytes_max` is put aside before a map begins whose items would carry
-    more of it, all together, than `inline_bytes_max`.
+    `in_flight_max` bounds the tasks of one execution (and the items of one map) that are out at
+    once. A value of more than `shared_bytes_max` is put aside before a map begins whose items would
+    carry more of it, all together, than `inline_bytes_max`.
     """
 
     losses_max: int = 10
-    window: int = 1_000
+    in_flight_max: int = 1_000
     inline_bytes_max: int = INLINE_BYTES_MAX
     shared_bytes_max: int = SHARED_BYTES_MAX
     map_items_max: int = 1_000_000
-    keeps_exhausted: bool = False
+    keeps_exhausted_tasks: bool = False
     """Whether tasks whose retries are used up go to the dead letters too (DLQ_POLICY=all)."""
 
 
 # One node or item that a rerun does not run again.
 
 
-class Taken(msgspec.Struct, frozen=True, omit_defaults=True):
+class ReusedResult(msgspec.Struct, frozen=True, omit_defaults=True):
     """Either its `output`, or why it was skipped; `detail` is what its own code said then."""
 
     node: NodeId

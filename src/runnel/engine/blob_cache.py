@@ -2,14 +2,14 @@
 
 from collections import OrderedDict
 
-from runnel.engine.liveness import Patience
+from runnel.engine.liveness import StoreRetry
 from runnel.errors import NotFoundError, StoreError
 from runnel.ports.clock import Clock
 from runnel.ports.records import BlobStore
 from runnel.ports.telemetry import STORE_FAILED, Telemetry
 
-BYTES_MAX = 64 * 1024 * 1024
-KEPT_MIN = 8
+CACHE_BYTES_MAX = 64 * 1024 * 1024
+CACHED_BLOBS_MIN = 8
 
 
 class BlobCache:
@@ -36,7 +36,7 @@ class BlobCache:
         if found is not None:
             return found
         data = await self._store.get(key)
-        self._keep(key, data)
+        self._add(key, data)
         return data
 
     async def put(self, key: str, data: bytes) -> None:
@@ -47,10 +47,10 @@ class BlobCache:
             self._size -= len(self._blobs.pop(key))
         return await self._store.delete(prefix)
 
-    def _keep(self, key: str, data: bytes) -> None:
+    def _add(self, key: str, data: bytes) -> None:
         self._size += len(data) - len(self._blobs.pop(key, b""))
         self._blobs[key] = data
-        while self._size > BYTES_MAX and len(self._blobs) > KEPT_MIN:
+        while self._size > CACHE_BYTES_MAX and len(self._blobs) > CACHED_BLOBS_MIN:
             _, dropped = self._blobs.popitem(last=False)
             self._size -= len(dropped)
 
@@ -59,10 +59,10 @@ class BlobCache:
 
 # The whole partition waits meanwhile: long enough for a moment without a free file handle, short
 # enough for those whose blobs can be read.
-TRY_AGAIN_S = (0.1, 0.4, 1.5, 4.0)
+RETRY_DELAYS_S = (0.1, 0.4, 1.5, 4.0)
 
 
-class PatientBlobs(BlobCache):
+class RetryingBlobCache(BlobCache):
     """A blob that stays unreadable is its execution's misfortune, not that of the partition."""
 
     def __init__(self, store: BlobStore, clock: Clock, telemetry: Telemetry) -> None:
@@ -72,7 +72,7 @@ class PatientBlobs(BlobCache):
 
     async def get(self, key: str) -> bytes:
         """Raises NotFoundError: at once for what is not there, later for what can't be read."""
-        for delay_s in TRY_AGAIN_S:
+        for delay_s in RETRY_DELAYS_S:
             try:
                 return await super().get(key)
             except StoreError as error:
@@ -87,19 +87,19 @@ class PatientBlobs(BlobCache):
 # Blobs for tasks: a store that can't be reached is waited for, it is no failure of the task.
 
 
-class LastingBlobs:
+class RetryingBlobStore:
     """Asks again until it gets an answer; what bounds that is the time limit of the task."""
 
-    def __init__(self, blobs: BlobStore, patience: Patience) -> None:
+    def __init__(self, blobs: BlobStore, store_retry: StoreRetry) -> None:
         self._blobs = blobs
-        self._patience = patience
+        self._store_retry = store_retry
 
     async def put(self, key: str, data: bytes) -> None:
-        await self._patience.until_done(lambda: self._blobs.put(key, data), "put")
+        await self._store_retry.run(lambda: self._blobs.put(key, data), "put")
 
     async def get(self, key: str) -> bytes:
         """Raises NotFoundError('blob', key)."""
-        return await self._patience.until_done(lambda: self._blobs.get(key), "get")
+        return await self._store_retry.run(lambda: self._blobs.get(key), "get")
 
     async def delete(self, prefix: str) -> int:
-        return await self._patience.until_done(lambda: self._blobs.delete(prefix), "delete")
+        return await self._store_retry.run(lambda: self._blobs.delete(prefix), "delete")

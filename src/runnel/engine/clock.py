@@ -42,12 +42,12 @@ class RealClock:
         except TimeoutError:
             return False
 
-    async def within(self, seconds: float, work: Awaitable[T]) -> T:
+    async def run_within(self, seconds: float, work: Awaitable[T]) -> T:
         async with asyncio.timeout(seconds):
             return await work
 
 
-class RealIds:
+class RandomIdGenerator:
     """Execution ids sort by the millisecond of their making, and at random within it."""
 
     def __init__(self) -> None:
@@ -56,13 +56,13 @@ class RealIds:
     def execution_id(self) -> str:
         milliseconds = int(time.time() * 1_000)
         chance = self._random.getrandbits(5 * _RANDOM_CHARS)
-        return _base32(milliseconds, _TIME_CHARS) + _base32(chance, _RANDOM_CHARS)
+        return _encode_base32(milliseconds, _TIME_CHARS) + _encode_base32(chance, _RANDOM_CHARS)
 
     def nonce(self) -> str:
         return f"{self._random.getrandbits(48):012x}"
 
 
-def _base32(number: int, length: int) -> str:
+def _encode_base32(number: int, length: int) -> str:
     """Two characters at a time: 2.3 µs for an id, against 3.8 by one."""
     places = range(10 * (length // 2) - 10, -1, -10)
     return "".join([_PAIRS[number >> place & 1023] for place in places])

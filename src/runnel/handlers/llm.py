@@ -10,87 +10,97 @@ from typing import Any
 
 import msgspec
 
-from runnel.authoring.calls import Call, ContextPlace, Mode
+from runnel.authoring.calls import ContextPlace, FunctionCall, Mode
 from runnel.authoring.context import Context
 from runnel.core.values import Json
 from runnel.errors import ServiceBusyError, ServiceError, ServiceRefusedError
-from runnel.handlers.external_service import ABSENT, Mock, mock_of
-from runnel.handlers.http import Web
-from runnel.handlers.http.request import Verdicts, Wanted, in_header, limits_of, status_error
-from runnel.handlers.http.response_body import content_of
-from runnel.handlers.llm_stream import Pieces, lines_of
-from runnel.handlers.permissions import Means, check_config, short
+from runnel.handlers.external_service import NO_RESPONSE, MockService, parse_mock
+from runnel.handlers.http import OutboundHttpClient
+from runnel.handlers.http.request import (
+    HttpRequest,
+    StatusPolicy,
+    build_status_error,
+    encode_header_value,
+    parse_limits,
+)
+from runnel.handlers.http.response_body import decode_body
+from runnel.handlers.llm_stream import CompletionAssembler, iterate_lines
+from runnel.handlers.permissions import HandlerEnvironment, check_config, truncate
 
 # A completion as a node's output, whether it came in one piece or as a stream.
 
-TOKENS = ("prompt_tokens", "completion_tokens", "total_tokens")
-COUNT_MAX = 10**12
-CHARS = 500
+TOKEN_COUNT_FIELDS = ("prompt_tokens", "completion_tokens", "total_tokens")
+TOKEN_COUNT_MAX = 10**12
+ERROR_CHARS_MAX = 500
 # Of a bill that is not paid: the status is that of a busy service, but no waiting helps.
-NO_CREDIT = "insufficient_quota"
+QUOTA_ERROR_CODE = "insufficient_quota"
 
 
-def output_of(completion: Json, *, where: str, wants_json: bool) -> dict[str, Json]:
+def build_output(completion: Json, *, where: str, wants_json: bool) -> dict[str, Json]:
     """Raises ServiceError for an answer that is no completion: the next one may be."""
-    choice = _first(completion, where)
+    choice = _get_first_choice(completion, where)
     message = choice.get("message")
     if not isinstance(message, dict):
-        raise _not_one(where, "its first choice has no message")
+        raise _build_format_error(where, "its first choice has no message")
     text = message.get("content")
     if text is not None and not isinstance(text, str):
-        raise _not_one(where, "the content of its message is no text")
+        raise _build_format_error(where, "the content of its message is no text")
     output: dict[str, Json] = {
         "text": text or "",
         "message": message,
         "finish_reason": choice.get("finish_reason"),
         "model": completion.get("model"),
-        "usage": usage_of(completion.get("usage")),
+        "usage": parse_usage(completion.get("usage")),
     }
     if wants_json:
-        output["json"] = _json(text or "", where)
+        output["json"] = _parse_json(text or "", where)
     return output
 
 
-def usage_of(found: Json) -> dict[str, int]:
+def parse_usage(usage: Json) -> dict[str, int]:
     """The three counts, 0 for what the service did not say, or said in a way that is no count."""
-    said: Mapping[str, Any] = found if isinstance(found, dict) else {}
-    counts = {name: _count(said.get(name)) for name in TOKENS}
+    said: Mapping[str, Any] = usage if isinstance(usage, dict) else {}
+    counts = {name: _parse_count(said.get(name)) for name in TOKEN_COUNT_FIELDS}
     if not counts["total_tokens"]:
         counts["total_tokens"] = counts["prompt_tokens"] + counts["completion_tokens"]
     return counts
 
 
-def _first(completion: Json, where: str) -> dict[str, Json]:
+def _get_first_choice(completion: Json, where: str) -> dict[str, Json]:
     said: Mapping[str, Json] = completion if isinstance(completion, dict) else {}
     choices = said.get("choices")
     if "error" in said and not choices:
-        raise _error(said["error"], where)
+        raise _build_service_error(said["error"], where)
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-        raise _not_one(where, "it has no choices")
+        raise _build_format_error(where, "it has no choices")
     first: dict[str, Json] = choices[0]
     return first
 
 
-def _error(error: Json, where: str) -> ServiceError:
+def _build_service_error(error: Json, where: str) -> ServiceError:
     """Some services say that they have failed with the status of success."""
-    text = short(error if isinstance(error, str) else msgspec.json.encode(error).decode(), CHARS)
-    kind = ServiceRefusedError if NO_CREDIT in text else ServiceError
+    text = truncate(
+        error if isinstance(error, str) else msgspec.json.encode(error).decode(), ERROR_CHARS_MAX
+    )
+    kind = ServiceRefusedError if QUOTA_ERROR_CODE in text else ServiceError
     return kind(f"{where} answered with an error: {text}")
 
 
-def _count(value: Json) -> int:
-    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= COUNT_MAX
+def _parse_count(value: Json) -> int:
+    is_count = (
+        isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= TOKEN_COUNT_MAX
+    )
     return value if is_count else 0
 
 
-def _json(text: str, where: str) -> Json:
+def _parse_json(text: str, where: str) -> Json:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
         raise ServiceError(f"{where} was asked for JSON and wrote what is none: {error}") from error
 
 
-def _not_one(where: str, why: str) -> ServiceError:
+def _build_format_error(where: str, why: str) -> ServiceError:
     return ServiceError(f"{where} answered what is no chat completion: {why}")
 
 
@@ -98,36 +108,41 @@ def _not_one(where: str, why: str) -> ServiceError:
 
 # Models take their time; the node's own timeout_seconds is 300 unless it says otherwise.
 TIMEOUT_S = 120.0
-PATH = "/chat/completions"
-PASSED_ON = ("model", "temperature", "max_tokens", "response_format")
+COMPLETIONS_PATH = "/chat/completions"
+FORWARDED_SETTINGS = ("model", "temperature", "max_tokens", "response_format")
 # Kept beside the service's: an answer to a prompt may come with it.
-REDIRECTS = 0
+REDIRECTS_MAX = 0
 
 
-def wanted_of(config: Mapping[str, Json], means: Means, *, idempotency_key: str) -> Wanted:
+def build_completion_request(
+    config: Mapping[str, Json], environment: HandlerEnvironment, *, idempotency_key: str
+) -> HttpRequest:
     """Of a config that was checked.
 
     The operator's key goes to the operator's address only: with a base_url of its own, a config
     has to bring a key of its own.
     """
-    base = config.get("base_url", means.llm_url)
-    key = config.get("api_key", means.llm_api_key if "base_url" not in config else None)
+    base = config.get("base_url", environment.llm_url)
+    key = config.get("api_key", environment.llm_api_key if "base_url" not in config else None)
     given = {name.lower(): str(value) for name, value in config.get("headers", {}).items()}
-    headers = {"content-type": "application/json", "idempotency-key": in_header(idempotency_key)}
+    headers = {
+        "content-type": "application/json",
+        "idempotency-key": encode_header_value(idempotency_key),
+    }
     if key is not None:
         headers["authorization"] = f"Bearer {key}"
-    limits = limits_of(config, total_s=TIMEOUT_S)
-    return Wanted(
+    limits = parse_limits(config, total_s=TIMEOUT_S)
+    return HttpRequest(
         method="POST",
-        url=base.rstrip("/") + PATH,
+        url=base.rstrip("/") + COMPLETIONS_PATH,
         headers={**headers, **given},
-        content=msgspec.json.encode(_request(config)),
-        limits=msgspec.structs.replace(limits, redirects=REDIRECTS),
-        kind="json",
+        content=msgspec.json.encode(_build_request_body(config)),
+        limits=msgspec.structs.replace(limits, redirects=REDIRECTS_MAX),
+        response_kind="json",
     )
 
 
-def messages_of(config: Mapping[str, Json]) -> list[Json]:
+def build_messages(config: Mapping[str, Json]) -> list[Json]:
     if "messages" in config:
         return list(config["messages"])
     system = [{"role": "system", "content": config["system"]}] if "system" in config else []
@@ -139,87 +154,104 @@ def wants_json(config: Mapping[str, Json]) -> bool:
     return kind in {"json_object", "json_schema"}
 
 
-def _request(config: Mapping[str, Json]) -> Json:
-    request = {name: config[name] for name in PASSED_ON if name in config}
-    request["messages"] = messages_of(config)
+def _build_request_body(config: Mapping[str, Json]) -> Json:
+    request = {name: config[name] for name in FORWARDED_SETTINGS if name in config}
+    request["messages"] = build_messages(config)
     if config.get("stream", False):
         request["stream"] = True
         request["stream_options"] = {"include_usage": True}
     return {**request, **config.get("extra", {})}
 
 
-NAME = "llm_service"
-SPENT = "llm_tokens"
+HANDLER_NAME = "llm_service"
+TOKENS_METRIC = "llm_tokens"
 CHARS_PER_TOKEN = 4
-MOCK_CHARS = 200
+MOCK_PROMPT_CHARS_MAX = 200
 
 
 class LlmService:
-    def __init__(self, means: Means, web: Web) -> None:
-        self._means = means
-        self._web = web
+    def __init__(self, environment: HandlerEnvironment, http_client: OutboundHttpClient) -> None:
+        self._environment = environment
+        self._http_client = http_client
 
-    def plan(self, config: Json) -> Call:
+    def plan(self, config: Json) -> FunctionCall:
         """Raises InputError with every problem of the config."""
-        check_config(NAME, config)
-        return Call(
-            function=self._ask,
+        check_config(HANDLER_NAME, config)
+        return FunctionCall(
+            function=self._complete,
             mode=Mode.LOOP,
             positional=(config,),
             place=ContextPlace.LAST,
-            knows_secrets=self._means.llm_api_key is not None,
+            knows_secrets=self._environment.llm_api_key is not None,
         )
 
-    async def _ask(self, config: Mapping[str, Json], ctx: Context) -> Json:
-        mock = mock_of(config)
+    async def _complete(self, config: Mapping[str, Json], ctx: Context) -> Json:
+        mock = parse_mock(config)
         if mock is None:
-            wanted = wanted_of(config, self._means, idempotency_key=ctx.idempotency_key)
-            completion, where = await self._completion(wanted, is_stream=_streams(config))
+            wanted = build_completion_request(
+                config, self._environment, idempotency_key=ctx.idempotency_key
+            )
+            completion, where = await self._request_completion(
+                wanted, is_stream=_is_streaming(config)
+            )
         else:
             where = "the mock"
-            completion = await self._made_up(config, mock, ctx)
-        output = output_of(completion, where=where, wants_json=wants_json(config))
+            completion = await self._mock_completion(config, mock, ctx)
+        output = build_output(completion, where=where, wants_json=wants_json(config))
         model = str(output["model"] or config.get("model", "mock"))
         for kind in ("prompt", "completion"):
-            ctx.metrics.count(SPENT, output["usage"][f"{kind}_tokens"], kind=kind, model=model)
+            ctx.metrics.count(
+                TOKENS_METRIC, output["usage"][f"{kind}_tokens"], kind=kind, model=model
+            )
         return output
 
-    async def _completion(self, wanted: Wanted, *, is_stream: bool) -> tuple[Json, str]:
-        limit = wanted.limits.bytes_max
+    async def _request_completion(
+        self, request: HttpRequest, *, is_stream: bool
+    ) -> tuple[Json, str]:
+        limit = request.limits.bytes_max
         try:
-            async with self._web.open(wanted) as opened:
+            async with self._http_client.open(request) as opened:
                 head = opened.head
                 if is_stream and "text/event-stream" in head.headers.get("content-type", ""):
-                    async with aclosing(lines_of(opened.chunks(limit), where=head.where)) as lines:
-                        return await Pieces(head.where).collect(lines), head.where
+                    async with aclosing(
+                        iterate_lines(opened.iterate_chunks(limit), where=head.where)
+                    ) as lines:
+                        return await CompletionAssembler(head.where).collect(lines), head.where
                 data = await opened.read(limit)
         except ServiceBusyError as error:
-            if NO_CREDIT in str(error):
+            if QUOTA_ERROR_CODE in str(error):
                 raise ServiceRefusedError(str(error), status=error.status) from error
             raise
-        return content_of(data, head.headers, kind="json", where=head.where), head.where
+        return decode_body(data, head.headers, kind="json", where=head.where), head.where
 
-    async def _made_up(self, config: Mapping[str, Json], mock: Mock, ctx: Context) -> Json:
-        status = await mock.wait(ctx, self._means.clock)
-        if not Verdicts().is_ok(status):
-            raise status_error(Verdicts(), "the mock", status, said="", retry_after_s=None)
-        asked = str(messages_of(config)[-1].get("content", ""))
-        text = _mock_text(asked, mock.response)
-        tokens = {"prompt_tokens": _tokens(asked), "completion_tokens": _tokens(text)}
+    async def _mock_completion(
+        self, config: Mapping[str, Json], mock: MockService, ctx: Context
+    ) -> Json:
+        status = await mock.wait_for_status(ctx, self._environment.clock)
+        if not StatusPolicy().is_ok(status):
+            raise build_status_error(
+                StatusPolicy(), "the mock", status, body="", retry_after_s=None
+            )
+        asked = str(build_messages(config)[-1].get("content", ""))
+        text = _build_mock_text(asked, mock.response)
+        tokens = {
+            "prompt_tokens": _estimate_tokens(asked),
+            "completion_tokens": _estimate_tokens(text),
+        }
         choice = {"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
         return {"choices": [choice], "model": config.get("model", "mock"), "usage": tokens}
 
 
-def _streams(config: Mapping[str, Json]) -> bool:
+def _is_streaming(config: Mapping[str, Json]) -> bool:
     return config.get("stream", False) is True
 
 
-def _mock_text(asked: str, response: Json) -> str:
-    if response is ABSENT:
-        return f"This is a mock completion of: {short(asked, MOCK_CHARS)}"
+def _build_mock_text(prompt: str, response: Json) -> str:
+    if response is NO_RESPONSE:
+        return f"This is a mock completion of: {truncate(prompt, MOCK_PROMPT_CHARS_MAX)}"
     return response if isinstance(response, str) else msgspec.json.encode(response).decode()
 
 
-def _tokens(text: str) -> int:
+def _estimate_tokens(text: str) -> int:
     """About as many as a model would count."""
     return -(-len(text) // CHARS_PER_TOKEN)

@@ -6,15 +6,15 @@ import msgspec
 
 from runnel.core.values import Json
 from runnel.errors import ServiceError
-from runnel.handlers.permissions import short
+from runnel.handlers.permissions import truncate
 
-DONE = "[DONE]"
+DONE_MARKER = "[DONE]"
 # Calls of tools come in pieces too; more of them than this are an attack on our memory.
-CALLS_MAX = 128
-ERROR_CHARS = 200
+TOOL_CALLS_MAX = 128
+ERROR_CHARS_MAX = 200
 
 
-class Pieces:
+class CompletionAssembler:
     """`completion` is as if it had come in one piece."""
 
     def __init__(self, where: str) -> None:
@@ -24,7 +24,7 @@ class Pieces:
         self._role = "assistant"
         self._model: Json = None
         self._usage: Json = None
-        self._finish: Json = None
+        self._finish_reason: Json = None
         self._is_done = False
 
     async def collect(self, lines: AsyncIterator[str]) -> Json:
@@ -33,13 +33,13 @@ class Pieces:
             name, _, data = line.partition(":")
             if name == "data" and not self._add(data.strip()):
                 break
-        if not self._is_done and self._finish is None:
+        if not self._is_done and self._finish_reason is None:
             raise ServiceError(f"{self._where} broke off in the middle of its answer")
-        return self._completion()
+        return self._build_completion()
 
     def _add(self, data: str) -> bool:
         """False at the end."""
-        if data == DONE:
+        if data == DONE_MARKER:
             self._is_done = True
             return False
         try:
@@ -50,7 +50,7 @@ class Pieces:
             raise ServiceError(f"{self._where} sent a piece that is no object")
         if "error" in piece:
             raise ServiceError(
-                f"{self._where} broke off: {short(str(piece['error']), ERROR_CHARS)}"
+                f"{self._where} broke off: {truncate(str(piece['error']), ERROR_CHARS_MAX)}"
             )
         self._model = piece.get("model") or self._model
         self._usage = piece.get("usage") or self._usage
@@ -60,7 +60,7 @@ class Pieces:
         return True
 
     def _add_choice(self, choice: dict[str, Json]) -> None:
-        self._finish = choice.get("finish_reason") or self._finish
+        self._finish_reason = choice.get("finish_reason") or self._finish_reason
         delta = choice.get("delta")
         if not isinstance(delta, dict):
             return
@@ -74,7 +74,7 @@ class Pieces:
     def _add_call(self, piece: dict[str, Json]) -> None:
         """A name comes once, arguments as text that goes on."""
         index = piece.get("index", 0)
-        if not isinstance(index, int) or not 0 <= index < CALLS_MAX:
+        if not isinstance(index, int) or not 0 <= index < TOOL_CALLS_MAX:
             raise ServiceError(f"{self._where} sent a call of a tool without a place")
         call = self._calls.setdefault(
             index, {"id": "", "type": "function", "function": {"name": [], "arguments": []}}
@@ -85,34 +85,36 @@ class Pieces:
             for name, texts in call["function"].items():
                 texts.append(str(function.get(name) or ""))
 
-    def _completion(self) -> Json:
+    def _build_completion(self) -> Json:
         message: dict[str, Json] = {"role": self._role, "content": "".join(self._texts)}
         if self._calls:
-            message["tool_calls"] = [_whole(self._calls[index]) for index in sorted(self._calls)]
-        choice = {"message": message, "finish_reason": self._finish}
+            message["tool_calls"] = [
+                _join_tool_call(self._calls[index]) for index in sorted(self._calls)
+            ]
+        choice = {"message": message, "finish_reason": self._finish_reason}
         return {"choices": [choice], "model": self._model, "usage": self._usage}
 
 
-def _whole(call: dict[str, Json]) -> Json:
+def _join_tool_call(call: dict[str, Json]) -> Json:
     """Its texts are joined once: adding piece by piece would take the square of their size."""
     function = {name: "".join(texts) for name, texts in call["function"].items()}
     return {**call, "function": function}
 
 
-async def lines_of(chunks: AsyncIterator[bytes], *, where: str) -> AsyncGenerator[str, None]:
+async def iterate_lines(chunks: AsyncIterator[bytes], *, where: str) -> AsyncGenerator[str, None]:
     """Raises ServiceError for what is no text."""
     rest: list[bytes] = []
     async for chunk in chunks:
         first, *others = chunk.split(b"\n")
         rest.append(first)
         for other in others:  # each one ends the line before it
-            yield _line(b"".join(rest), where)
+            yield _decode_line(b"".join(rest), where)
             rest = [other]
     if any(rest):
-        yield _line(b"".join(rest), where)
+        yield _decode_line(b"".join(rest), where)
 
 
-def _line(data: bytes, where: str) -> str:
+def _decode_line(data: bytes, where: str) -> str:
     try:
         return data.decode().rstrip("\r")
     except UnicodeDecodeError as error:

@@ -14,16 +14,16 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from runnel.authoring.calls import AnyFunction
-from runnel.core.validation.handler_settings import config_problems
+from runnel.core.validation.handler_settings import find_config_problems
 from runnel.core.values import Json
 from runnel.errors import InputError, NotAllowedError, ProgramNotFoundError, ServiceRefusedError
 
-ALL = "*"
-_PYTHON = "RUNNEL_ALLOW_PYTHON"
-_SHELL = "RUNNEL_ALLOW_SHELL"
+ALLOW_ALL = "*"
+_PYTHON_SETTING = "RUNNEL_ALLOW_PYTHON"
+_SHELL_SETTING = "RUNNEL_ALLOW_SHELL"
 # With these a program runs other code than its own. The first lines are for any program, also for
 # the shell that starts it: bash as sh runs what PS4 says, if SHELLOPTS asks for traces.
-_LOADERS = re.compile(
+_CODE_LOADING_VARIABLES = re.compile(
     r"(LD|DYLD|BASH|GLIBC)_\w*|PATH|SHELLOPTS|BASHOPTS|PS4|ENV|IFS|CDPATH|GCONV_PATH"
     r"|HOME|SHELL|XDG_\w*|EDITOR|VISUAL|\w*PAGER|BROWSER|LESS(OPEN|CLOSE)?|ZDOTDIR|CLASSPATH"
     r"|(PYTHON|PERL|RUBY|PHP|GEM_|NODE_|NPM_|LUA_|TCL|GIT_|SSH_|_?JAVA_|JDK_)\w*",
@@ -31,48 +31,48 @@ _LOADERS = re.compile(
 )
 
 
-class Functions(msgspec.Struct, frozen=True):
+class FunctionPermissions(msgspec.Struct, frozen=True):
     """`module:name`, `module:*` (what the module defines), `package.*` (and all below), or `*`."""
 
-    entries: tuple[str, ...] = (ALL,)
+    entries: tuple[str, ...] = (ALLOW_ALL,)
 
     def check_name(self, name: str) -> None:
         """Before anything is imported, which runs code; raises NotAllowedError."""
         module = name.partition(":")[0]
         if name not in self.entries and not self._has_module(module):
-            raise NotAllowedError("the function", name, setting=_PYTHON)
+            raise NotAllowedError("the function", name, setting=_PYTHON_SETTING)
 
-    def check_found(self, name: str, function: AnyFunction) -> None:
+    def check_function(self, name: str, function: AnyFunction) -> None:
         """A module that is allowed may have imported others: what they define is still theirs."""
         module = getattr(function, "__module__", None)
         if name not in self.entries and not self._has_module(module or ""):
             raise NotAllowedError(
-                f"a function of '{module}', which it was given as", name, setting=_PYTHON
+                f"a function of '{module}', which it was given as", name, setting=_PYTHON_SETTING
             )
 
-    def with_names(self, names: Iterable[str]) -> "Functions":
-        return Functions((*self.entries, *names))
+    def with_names(self, names: Iterable[str]) -> "FunctionPermissions":
+        return FunctionPermissions((*self.entries, *names))
 
-    def with_module(self, module: str) -> "Functions":
-        return Functions((*self.entries, f"{module}:*"))
+    def with_module(self, module: str) -> "FunctionPermissions":
+        return FunctionPermissions((*self.entries, f"{module}:*"))
 
     def _has_module(self, module: str) -> bool:
-        return any(_covers(entry, module) for entry in self.entries)
+        return any(_is_module_covered(entry, module) for entry in self.entries)
 
 
-class Programs(msgspec.Struct, frozen=True):
+class ProgramPermissions(msgspec.Struct, frozen=True):
     """Names, looked for in the PATH of the worker, or whole paths; `*` stands for all."""
 
-    entries: tuple[str, ...] = (ALL,)
+    entries: tuple[str, ...] = (ALLOW_ALL,)
 
     @property
-    def are_all(self) -> bool:
-        return ALL in self.entries
+    def is_unrestricted(self) -> bool:
+        return ALLOW_ALL in self.entries
 
     def find(self, program: str, *, cwd: Path) -> str:
         """The path of the program; raises NotAllowedError or ProgramNotFoundError."""
-        if not self.are_all and program not in self.entries:
-            raise NotAllowedError("the program", program, setting=_SHELL)
+        if not self.is_unrestricted and program not in self.entries:
+            raise NotAllowedError("the program", program, setting=_SHELL_SETTING)
         if "/" in program:
             path = Path(program)
             found = str(path if path.is_absolute() else cwd / path)
@@ -84,15 +84,15 @@ class Programs(msgspec.Struct, frozen=True):
 
     def check_variables(self, names: Sequence[str]) -> None:
         """Where only some programs may run, none is made to load other code."""
-        for name in () if self.are_all else names:
-            if _LOADERS.fullmatch(name):
+        for name in () if self.is_unrestricted else names:
+            if _CODE_LOADING_VARIABLES.fullmatch(name):
                 raise NotAllowedError(
-                    "a program with the variable", name, setting=_SHELL, example="all"
+                    "a program with the variable", name, setting=_SHELL_SETTING, example="all"
                 )
 
 
-def _covers(entry: str, module: str) -> bool:
-    if entry == ALL:
+def _is_module_covered(entry: str, module: str) -> bool:
+    if entry == ALLOW_ALL:
         return True
     if entry.endswith(":*"):
         return module == entry[:-2]
@@ -108,10 +108,10 @@ def _covers(entry: str, module: str) -> bool:
 
 Address: TypeAlias = IPv4Address | IPv6Address
 
-ALL_ADDRESSES = "*"
+ALLOW_ALL_ADDRESSES = "*"
 # Where clouds keep keys, also inside networks that are private: only to be had by their name.
 # 168.63.129.16 is Azure's, and looks public.
-METADATA = tuple(
+METADATA_NETWORKS = tuple(
     map(
         ip_network,
         (
@@ -126,12 +126,12 @@ METADATA = tuple(
     )
 )
 # Not public, although Python before 3.12.4 takes them for it, or does not know them at all.
-_NOT_PUBLIC = tuple(map(ip_network, ("192.0.0.0/24", "64:ff9b:1::/48", "fec0::/10")))
+_NON_PUBLIC_NETWORKS = tuple(map(ip_network, ("192.0.0.0/24", "64:ff9b:1::/48", "fec0::/10")))
 # IPv6 addresses that stand for an IPv4 address, which is in their last four bytes.
-_TRANSLATED = tuple(map(ip_network, ("64:ff9b::/96", "::/96")))
+_EMBEDDED_IPV4_NETWORKS = tuple(map(ip_network, ("64:ff9b::/96", "::/96")))
 
 
-class Addresses(msgspec.Struct, frozen=True):
+class AddressPermissions(msgspec.Struct, frozen=True):
     """`entries` are networks, addresses and names of hosts that may be reached besides public
     ones; `*` allows all private ones but the metadata services.
     """
@@ -140,7 +140,7 @@ class Addresses(msgspec.Struct, frozen=True):
 
     def check(self, host: str, address: str) -> None:
         """Raises ServiceRefusedError, which names the setting that would allow it."""
-        if not self._allows(host, plain(address)):
+        if not self._allows(host, parse_address(address)):
             raise ServiceRefusedError(
                 f"'{host}' is at {address}, which is not a public address: who runs the worker has "
                 f"to allow it, with RUNNEL_ALLOW_PRIVATE_ADDRESSES={host} for example"
@@ -149,14 +149,14 @@ class Addresses(msgspec.Struct, frozen=True):
     def _allows(self, host: str, address: Address) -> bool:
         if host.lower().rstrip(".") in map(str.lower, self.entries):
             return True
-        if any(_is_in(address, entry) for entry in self.entries):
+        if any(_is_in_network(address, entry) for entry in self.entries):
             return True
-        if any(address in network for network in METADATA):
+        if any(address in network for network in METADATA_NETWORKS):
             return False
-        return is_public(address) or ALL_ADDRESSES in self.entries
+        return is_public(address) or ALLOW_ALL_ADDRESSES in self.entries
 
 
-def plain(address: str) -> Address:
+def parse_address(address: str) -> Address:
     """An IPv4 address in the clothes of an IPv6 one is the IPv4 address."""
     found = ip_address(address.partition("%")[0])
     if isinstance(found, IPv4Address):
@@ -164,19 +164,23 @@ def plain(address: str) -> Address:
     inner = found.ipv4_mapped or found.sixtofour
     if inner is None and found.teredo is not None:
         inner = found.teredo[1]
-    if inner is None and any(found in network for network in _TRANSLATED) and int(found) > 1:
+    if (
+        inner is None
+        and any(found in network for network in _EMBEDDED_IPV4_NETWORKS)
+        and int(found) > 1
+    ):
         inner = IPv4Address(int(found) & 0xFFFFFFFF)
     return found if inner is None else inner
 
 
 def is_public(address: Address) -> bool:
-    is_known = any(address in network for network in _NOT_PUBLIC)
+    is_known = any(address in network for network in _NON_PUBLIC_NETWORKS)
     return (
         address.is_global and not is_known and not address.is_multicast and not address.is_reserved
     )
 
 
-def _is_in(address: Address, entry: str) -> bool:
+def _is_in_network(address: Address, entry: str) -> bool:
     try:
         return address in ip_network(entry, strict=False)
     except ValueError:  # the name of a host
@@ -186,7 +190,7 @@ def _is_in(address: Address, entry: str) -> bool:
 # Waiting on the event loop, for handlers that were given no clock.
 
 
-class Waits(Protocol):
+class HandlerClock(Protocol):
     """The part of a Clock that handlers need."""
 
     def now(self) -> float: ...
@@ -196,7 +200,7 @@ class Waits(Protocol):
     def timeout(self, seconds: float) -> AbstractAsyncContextManager[object]: ...
 
 
-class LoopTime:
+class EventLoopClock:
     def now(self) -> float:
         return time.time()
 
@@ -212,31 +216,31 @@ class LoopTime:
 LLM_URL = "https://api.openai.com/v1"
 
 
-class Means(msgspec.Struct, frozen=True, kw_only=True):
+class HandlerEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     """By default what a user on the own machine may do: any function, any program.
 
     `llm_api_key` is sent to `llm_url` and to nobody else.
     """
 
-    functions: Functions = Functions()
-    programs: Programs = Programs()
-    addresses: Addresses = Addresses()
+    functions: FunctionPermissions = FunctionPermissions()
+    programs: ProgramPermissions = ProgramPermissions()
+    addresses: AddressPermissions = AddressPermissions()
     llm_url: str = LLM_URL
     llm_api_key: str | None = None
-    clock: Waits = msgspec.field(default_factory=LoopTime)
+    clock: HandlerClock = msgspec.field(default_factory=EventLoopClock)
 
-    def with_app(self, module: str, tasks: Iterable[str]) -> "Means":
+    def with_app(self, module: str, tasks: Iterable[str]) -> "HandlerEnvironment":
         """The functions that the module defines are allowed too, and so are these tasks."""
         functions = self.functions.with_module(module).with_names(tasks)
         return msgspec.structs.replace(self, functions=functions)
 
-    def with_functions(self, patterns: Iterable[str]) -> "Means":
+    def with_functions(self, patterns: Iterable[str]) -> "HandlerEnvironment":
         return msgspec.structs.replace(self, functions=self.functions.with_names(patterns))
 
 
 def check_config(handler: str, config: Json) -> None:
     """Raises InputError with every problem of a config whose templates are filled in."""
-    problems = list(config_problems(handler, config))
+    problems = list(find_config_problems(handler, config))
     if problems:
         raise InputError(f"handler '{handler}': " + "; ".join(problems))
 
@@ -245,8 +249,8 @@ def check_config(handler: str, config: Json) -> None:
 #
 # By the mark, whoever hides secrets knows that half of one may stand before it.
 
-CUT = "…"
+ELLIPSIS = "…"
 
 
-def short(text: str, chars_max: int) -> str:
-    return text if len(text) <= chars_max else text[: chars_max - len(CUT)] + CUT
+def truncate(text: str, chars_max: int) -> str:
+    return text if len(text) <= chars_max else text[: chars_max - len(ELLIPSIS)] + ELLIPSIS

@@ -9,20 +9,20 @@ mode      auto (default: async on the event loop, sync in a thread), loop, threa
 import inspect
 from functools import lru_cache
 
-from runnel.authoring.calls import AUTO, AnyFunction, Call, ContextPlace, mode_of
-from runnel.authoring.functions import locate
+from runnel.authoring.calls import AUTO, AnyFunction, ContextPlace, FunctionCall, resolve_mode
+from runnel.authoring.functions import import_function
 from runnel.core.values import Json
 from runnel.errors import InputError
-from runnel.handlers.permissions import Functions
+from runnel.handlers.permissions import FunctionPermissions
 
 SETTINGS = ("function", "args", "mode")
 
 
-class Python:
-    def __init__(self, allowed: Functions) -> None:
+class PythonHandler:
+    def __init__(self, allowed: FunctionPermissions) -> None:
         self._allowed = allowed
 
-    def plan(self, config: Json) -> Call:
+    def plan(self, config: Json) -> FunctionCall:
         """Raises InputError, in one sentence, for a call that can't be made.
 
         NotAllowedError for one that the operator has not allowed: before its module is imported,
@@ -40,12 +40,14 @@ class Python:
         if not isinstance(args, dict):
             raise InputError(f"expected args to be an object of keyword arguments, got {args!r}")
         self._allowed.check_name(name)
-        function, signature = _found(name)
-        self._allowed.check_found(name, function)
-        place = ContextPlace.NONE if signature is None else _place(signature, args, name)
-        return Call(
+        function, signature = _load_function(name)
+        self._allowed.check_function(name, function)
+        place = (
+            ContextPlace.NONE if signature is None else _find_context_place(signature, args, name)
+        )
+        return FunctionCall(
             function=function,
-            mode=mode_of(function, config.get("mode", AUTO)),
+            mode=resolve_mode(function, config.get("mode", AUTO)),
             named=args,
             place=place,
         )
@@ -53,15 +55,17 @@ class Python:
 
 # Reading a signature takes 10 µs, and it does not change.
 @lru_cache(maxsize=1024)
-def _found(name: str) -> tuple[AnyFunction, inspect.Signature | None]:
-    function = locate(name)
+def _load_function(name: str) -> tuple[AnyFunction, inspect.Signature | None]:
+    function = import_function(name)
     try:
         return function, inspect.signature(function)
     except (TypeError, ValueError):  # some functions written in C have none
         return function, None
 
 
-def _place(signature: inspect.Signature, args: dict[str, Json], name: str) -> ContextPlace:
+def _find_context_place(
+    signature: inspect.Signature, args: dict[str, Json], name: str
+) -> ContextPlace:
     """Checks the arguments against the signature, before anything runs."""
     wants_context = "ctx" in signature.parameters and "ctx" not in args
     try:

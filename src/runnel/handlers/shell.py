@@ -13,18 +13,23 @@ from typing import cast
 
 import msgspec
 
-from runnel.authoring.calls import Call, ContextPlace, Mode
+from runnel.authoring.calls import ContextPlace, FunctionCall, Mode
 from runnel.core.values import Json
 from runnel.errors import InputError, ProgramFailedError, ProgramRefusedError, TaskTimeoutError
 from runnel.handlers import shell_guardian as guardian
-from runnel.handlers.permissions import CUT, Means, Programs, check_config
+from runnel.handlers.permissions import (
+    ELLIPSIS,
+    HandlerEnvironment,
+    ProgramPermissions,
+    check_config,
+)
 
 # What a program writes: its beginning is kept, and its last words for an error.
 
 TAIL_BYTES = 2_000
 
 
-class Capture:
+class ProgramOutput:
     """`is_cut` tells that the program wrote more than `bytes_max`."""
 
     def __init__(self, bytes_max: int) -> None:
@@ -32,7 +37,7 @@ class Capture:
         self._parts: list[bytes] = []
         self._size = 0
         self._tail = b""
-        self._heard = 0
+        self._bytes_received = 0
         self.is_cut = False
 
     def add(self, chunk: bytes) -> None:
@@ -40,8 +45,8 @@ class Capture:
         if kept:
             self._parts.append(kept)
             self._size += len(kept)
-        self._heard += len(chunk)
-        self.is_cut = self._heard > self._bytes_max
+        self._bytes_received += len(chunk)
+        self.is_cut = self._bytes_received > self._bytes_max
         self._tail = (self._tail + chunk[-TAIL_BYTES:])[-TAIL_BYTES:]
 
     def data(self) -> bytes:
@@ -54,7 +59,7 @@ class Capture:
     def tail(self) -> str:
         """Marked if something stood before it."""
         text = self._tail.decode(errors="replace").strip()
-        return CUT + text if self._heard > TAIL_BYTES else text
+        return ELLIPSIS + text if self._bytes_received > TAIL_BYTES else text
 
 
 # One program that runs, with everything that it has started: fed, heard, and ended as a group.
@@ -62,20 +67,20 @@ class Capture:
 STDIN, STDOUT, STDERR = 0, 1, 2
 # Says who it is to the guardian, which is its standard input till then, and becomes the program:
 # at no moment is there a program that the guardian does not know of. A shell adds 1 ms.
-STARTER = 'echo "+$$" >&0; exec "$@" <{stdin}'
+STARTER_SCRIPT = 'echo "+$$" >&0; exec "$@" <{stdin}'
 
 
 class Program(asyncio.SubprocessProtocol):
-    """`has_exited` is set when it has ended itself, `is_silent` when nobody can write any more: a
-    program may leave children behind who still hold its output. `on_closed` is given its group.
+    """`has_exited` is set when it has ended itself, `output_closed` when nobody can write any more:
+    a program may leave children behind who still hold its output. `on_closed` is given its group.
     """
 
     def __init__(self, bytes_max: int, on_closed: Callable[[int], None]) -> None:
-        self.stdout = Capture(bytes_max)
-        self.stderr = Capture(bytes_max)
+        self.stdout = ProgramOutput(bytes_max)
+        self.stderr = ProgramOutput(bytes_max)
         self.has_started = asyncio.Event()
         self.has_exited = asyncio.Event()
-        self.is_silent = asyncio.Event()
+        self.output_closed = asyncio.Event()
         self._open = {STDOUT, STDERR}
         self._on_closed = on_closed
         self._is_closed = False
@@ -88,26 +93,31 @@ class Program(asyncio.SubprocessProtocol):
         return -signal.SIGKILL if code is None else code
 
     async def start(
-        self, arguments: list[str], *, env: dict[str, str], cwd: str | None, lifeline: int
+        self, arguments: list[str], *, env: dict[str, str], cwd: str | None, guardian_fd: int
     ) -> None:
         """With nothing to read; the first of the arguments is a path."""
-        await self._start(arguments, "/dev/null", env=env, cwd=cwd, lifeline=lifeline)
+        await self._start(arguments, "/dev/null", env=env, cwd=cwd, guardian_fd=guardian_fd)
 
-    async def start_with(
+    async def start_with_stdin(
         self,
         text: str,
         arguments: list[str],
         *,
         env: dict[str, str],
         cwd: str | None,
-        lifeline: int,
+        guardian_fd: int,
     ) -> None:
         """As `start`, with a text on its standard input: it may end before it has read it all."""
         theirs, ours = os.pipe()
         feeding = os.fdopen(ours, "wb", buffering=0)
         try:
             await self._start(
-                arguments, f"/dev/fd/{theirs}", env=env, cwd=cwd, lifeline=lifeline, passed=theirs
+                arguments,
+                f"/dev/fd/{theirs}",
+                env=env,
+                cwd=cwd,
+                guardian_fd=guardian_fd,
+                inherited_fd=theirs,
             )
             loop = asyncio.get_running_loop()
             writing, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, feeding)
@@ -126,8 +136,8 @@ class Program(asyncio.SubprocessProtocol):
         *,
         env: dict[str, str],
         cwd: str | None,
-        lifeline: int,
-        passed: int | None = None,
+        guardian_fd: int,
+        inherited_fd: int | None = None,
     ) -> None:
         """Cancelled, it still goes on to `connection_made`: who else would know what to end?"""
         loop = asyncio.get_running_loop()
@@ -136,18 +146,18 @@ class Program(asyncio.SubprocessProtocol):
                 lambda: self,
                 "/bin/sh",
                 "-c",
-                STARTER.format(stdin=stdin),
+                STARTER_SCRIPT.format(stdin=stdin),
                 "sh",
                 *arguments,
-                stdin=lifeline,
+                stdin=guardian_fd,
                 cwd=cwd,
                 env=env,
-                pass_fds=() if passed is None else (passed,),
+                pass_fds=() if inherited_fd is None else (inherited_fd,),
                 start_new_session=True,
             )
         )
 
-    def signal(self, number: int) -> None:
+    def send_signal(self, number: int) -> None:
         """To all of its group, also when only its children are left."""
         if self._transport is not None:
             with suppress(ProcessLookupError, PermissionError):
@@ -157,7 +167,7 @@ class Program(asyncio.SubprocessProtocol):
         """Ends by force what is left; if it is being started, as soon as it was."""
         self._is_closed = True
         if self._transport is not None:
-            self.signal(signal.SIGKILL)
+            self.send_signal(signal.SIGKILL)
             self._transport.close()
             self._on_closed(self._transport.get_pid())
 
@@ -173,7 +183,7 @@ class Program(asyncio.SubprocessProtocol):
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         self._open.discard(fd)
         if not self._open:
-            self.is_silent.set()
+            self.output_closed.set()
 
     def process_exited(self) -> None:
         self.has_exited.set()
@@ -188,7 +198,7 @@ class Guardian:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
-    def lifeline(self) -> int:
+    def open_pipe(self) -> int:
         """A descriptor to which a program writes `+` and its id before it does anything else.
 
         Valid until the next call: a guardian that was killed is replaced.
@@ -196,7 +206,7 @@ class Guardian:
         process = self._process
         if process is None or process.poll() is not None:
             self.close()
-            process = self._process = _started()
+            process = self._process = _start_guardian()
         return 0 if process.stdin is None else process.stdin.fileno()
 
     def forget(self, group: int) -> None:
@@ -213,7 +223,7 @@ class Guardian:
             process.wait()
 
 
-def _started() -> "subprocess.Popen[bytes]":
+def _start_guardian() -> "subprocess.Popen[bytes]":
     path = str(Path(guardian.__file__))
     return subprocess.Popen(  # noqa: S603  # our own file, by our own interpreter
         [sys.executable, "-I", "-S", path],
@@ -230,36 +240,46 @@ def _started() -> "subprocess.Popen[bytes]":
 # A program is the leader of a session of its own: it is ended with everything that it has
 # started, when it takes too long, when its node is cancelled, and when its worker dies.
 
-NAME = "shell"
-SH = "/bin/sh"
-OUTPUT_BYTES = 1024 * 1024
+HANDLER_NAME = "shell"
+SHELL_PATH = "/bin/sh"
+OUTPUT_BYTES_MAX = 1024 * 1024
 # Of the worker's environment a program sees these; the rest may hold what is none of its business.
-PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR")
-PASSED_ON_PREFIX = "LC_"
+INHERITED_VARIABLES = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LANGUAGE",
+    "TZ",
+    "TMPDIR",
+)
+INHERITED_PREFIX = "LC_"
 # Found but not runnable, and not found at all, as shells say it.
-NO_USE = (126, 127)
+NOT_RUNNABLE_EXIT_CODES = (126, 127)
 # Between a request to end and the end: less than a worker gives its tasks.
 GRACE_S = 2.0
 
 
-class Shell:
-    def __init__(self, means: Means) -> None:
-        self._programs: Programs = means.programs
-        self._clock = means.clock
+class ShellHandler:
+    def __init__(self, environment: HandlerEnvironment) -> None:
+        self._programs: ProgramPermissions = environment.programs
+        self._clock = environment.clock
         self._guardian = Guardian()
 
-    def plan(self, config: Json) -> Call:
+    def plan(self, config: Json) -> FunctionCall:
         """Raises InputError for a config with problems, NotAllowedError for a program that the
         operator has not allowed, ProgramNotFoundError for one that is not there.
         """
-        check_config(NAME, config)
+        check_config(HANDLER_NAME, config)
         cwd = Path(config.get("cwd", "."))
         if not cwd.is_dir():
             raise InputError(f"handler 'shell': config.cwd: there is no folder '{cwd}'")
         self._programs.check_variables(list(config.get("env", {})))
-        arguments = _arguments(config)
+        arguments = _build_arguments(config)
         path = self._programs.find(arguments[0], cwd=cwd.absolute())
-        return Call(
+        return FunctionCall(
             function=self._run,
             mode=Mode.LOOP,
             positional=(config, path, arguments),
@@ -271,28 +291,30 @@ class Shell:
 
     async def _run(self, config: Mapping[str, Json], path: str, arguments: list[str]) -> Json:
         """Nothing that the program has started is left when this ends, however it ends."""
-        bytes_max = config.get("max_output_bytes", OUTPUT_BYTES)
+        bytes_max = config.get("max_output_bytes", OUTPUT_BYTES_MAX)
         program = Program(bytes_max, on_closed=self._guardian.forget)
         try:
             await self._start(program, config, [path, *arguments[1:]])
-            await self._until_over(program, config.get("timeout_seconds"))
+            await self._wait_until_finished(program, config.get("timeout_seconds"))
         except asyncio.CancelledError:
-            await self._end_gently(program)
+            await self._terminate(program)
             raise
         finally:
             program.close()
-        return _output(config, arguments[0], program)
+        return _build_output(config, arguments[0], program)
 
     async def _start(
         self, program: Program, config: Mapping[str, Json], arguments: list[str]
     ) -> None:
-        env, cwd, stdin = _environment(config), config.get("cwd"), config.get("stdin")
-        lifeline = self._guardian.lifeline()
+        env, cwd, stdin = _build_environment(config), config.get("cwd"), config.get("stdin")
+        lifeline = self._guardian.open_pipe()
         try:
             if stdin is None:
-                await program.start(arguments, env=env, cwd=cwd, lifeline=lifeline)
+                await program.start(arguments, env=env, cwd=cwd, guardian_fd=lifeline)
             else:
-                await program.start_with(stdin, arguments, env=env, cwd=cwd, lifeline=lifeline)
+                await program.start_with_stdin(
+                    stdin, arguments, env=env, cwd=cwd, guardian_fd=lifeline
+                )
         except OSError as error:
             if error.errno != errno.E2BIG:
                 raise
@@ -301,7 +323,7 @@ class Shell:
                 "texts to stdin"
             ) from error
 
-    async def _until_over(self, program: Program, limit_s: float | None) -> None:
+    async def _wait_until_finished(self, program: Program, limit_s: float | None) -> None:
         if limit_s is None:
             await program.has_exited.wait()
         else:
@@ -309,63 +331,65 @@ class Shell:
                 async with self._clock.timeout(limit_s):
                     await program.has_exited.wait()
             except TimeoutError as error:
-                await self._end_gently(program)
+                await self._terminate(program)
                 raise TaskTimeoutError(limit_s) from error
-        program.signal(signal.SIGKILL)  # children that it has left behind hold its output
+        program.send_signal(signal.SIGKILL)  # children that it has left behind hold its output
         with suppress(TimeoutError):
             async with self._clock.timeout(GRACE_S):
-                await program.is_silent.wait()
+                await program.output_closed.wait()
 
-    async def _end_gently(self, program: Program) -> None:
+    async def _terminate(self, program: Program) -> None:
         """SIGTERM first: what it has begun, it may put in order."""
         with suppress(TimeoutError):
             async with self._clock.timeout(GRACE_S):
                 await program.has_started.wait()
-                program.signal(signal.SIGTERM)
+                program.send_signal(signal.SIGTERM)
                 await program.has_exited.wait()
 
 
-def _output(config: Mapping[str, Json], name: str, program: Program) -> Json:
+def _build_output(config: Mapping[str, Json], name: str, program: Program) -> Json:
     if program.exit_code not in config.get("ok_exit_codes", (0,)):
-        raise _failure(config, name, program)
+        raise _build_failure(config, name, program)
     return {
         "exit_code": program.exit_code,
-        "stdout": _parsed(program.stdout, config.get("parse", "text"), name),
+        "stdout": _parse_output(program.stdout, config.get("parse", "text"), name),
         "stderr": program.stderr.text(),
         "is_cut": program.stdout.is_cut or program.stderr.is_cut,
     }
 
 
-def _arguments(config: Mapping[str, Json]) -> list[str]:
+def _build_arguments(config: Mapping[str, Json]) -> list[str]:
     command = config["command"]
-    return [SH, "-c", command] if isinstance(command, str) else [str(each) for each in command]
+    return (
+        [SHELL_PATH, "-c", command] if isinstance(command, str) else [str(each) for each in command]
+    )
 
 
-def _environment(config: Mapping[str, Json]) -> dict[str, str]:
+def _build_environment(config: Mapping[str, Json]) -> dict[str, str]:
     kept = {
         name: value
         for name, value in os.environ.items()
-        if name in PASSED_ON or name.startswith(PASSED_ON_PREFIX)
+        if name in INHERITED_VARIABLES or name.startswith(INHERITED_PREFIX)
     }
     return kept | {name: str(value) for name, value in config.get("env", {}).items()}
 
 
-def _failure(config: Mapping[str, Json], name: str, program: Program) -> ProgramFailedError:
+def _build_failure(config: Mapping[str, Json], name: str, program: Program) -> ProgramFailedError:
     code = program.exit_code
-    ending = f"exit code {code}" if code >= 0 else f"signal {_name(-code)}"
-    is_final = code in config.get("no_retry_exit_codes", NO_USE)
+    ending = f"exit code {code}" if code >= 0 else f"signal {_get_signal_name(-code)}"
+    is_final = code in config.get("no_retry_exit_codes", NOT_RUNNABLE_EXIT_CODES)
     kind = ProgramRefusedError if is_final else ProgramFailedError
     return kind(name, ending, stderr=program.stderr.tail())
 
 
-def _name(number: int) -> str:
+def _get_signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:
         return str(number)
 
 
-def _parsed(stdout: Capture, kind: str, program: str) -> Json:
+def _parse_output(stdout: ProgramOutput, kind: str, program: str) -> Json:
     if kind == "lines":
         return stdout.text().splitlines()
     if kind == "text":

@@ -10,20 +10,20 @@ from typing import TypeAlias
 import msgspec
 
 from runnel.core.ids import ExecutionId
-from runnel.core.states import EXECUTION_FINAL
-from runnel.engine.liveness import Patience
+from runnel.core.states import FINAL_EXECUTION_STATES
+from runnel.engine.liveness import StoreRetry
 from runnel.ports.clock import Clock
 from runnel.ports.feed import Feed, FeedPage, FeedPosition
 from runnel.ports.telemetry import Telemetry
 
 # All changes for one listener: handed on by a reader that many share, and bounded.
 
-HELD_MAX = 5_000
-READ_AT_ONCE = 1_000
-NOWHERE = FeedPosition("")
+BUFFERED_CHANGES_MAX = 5_000
+CATCH_UP_PAGE_SIZE = 1_000
+NO_POSITION = FeedPosition("")
 
 
-class Subscription:
+class FeedSubscription:
     """Keeps up to 5,000 changes that were not taken: who is slower than that gets a gap.
 
     `position` is behind the last page that `next` has given. A listener that has been away reads by
@@ -33,37 +33,37 @@ class Subscription:
     def __init__(self, feed: Feed, clock: Clock, after: FeedPosition | None) -> None:
         self._feed = feed
         self._clock = clock
-        self._is_behind = after is not None
-        self.position = NOWHERE if after is None else after
-        self._joined: FeedPosition | None = None
+        self._is_catching_up = after is not None
+        self.position = NO_POSITION if after is None else after
+        self._start_position: FeedPosition | None = None
         self._pages: deque[FeedPage] = deque()
-        self._held = 0
+        self._buffered = 0
         self._arrived = asyncio.Event()
         self._is_closed = False
 
-    def join(self, position: FeedPosition) -> None:
+    def start_at(self, position: FeedPosition) -> None:
         """The pages that are put begin there."""
-        self._joined = position
-        if not self._is_behind:
+        self._start_position = position
+        if not self._is_catching_up:
             self.position = position
         self._arrived.set()
 
-    async def joined(self) -> None:
+    async def wait_until_started(self) -> None:
         """Until the reader knows where it is."""
-        while self._joined is None:
+        while self._start_position is None:
             await self._arrived.wait()
 
     def put(self, page: FeedPage) -> None:
         """The first page of a reader says where it begins, and is no news to who waited for it."""
-        if self._joined is None:
-            self.join(page.position)
+        if self._start_position is None:
+            self.start_at(page.position)
             return
-        if self._held + len(page.changes) > HELD_MAX:
+        if self._buffered + len(page.changes) > BUFFERED_CHANGES_MAX:
             self._pages.clear()
-            self._held = 0
+            self._buffered = 0
             page = FeedPage(changes=(), position=page.position, has_gap=True)
         self._pages.append(page)
-        self._held += len(page.changes)
+        self._buffered += len(page.changes)
         self._arrived.set()
 
     async def next(self, *, wait_s: float) -> FeedPage:
@@ -74,7 +74,7 @@ class Subscription:
         deadline = self._clock.monotonic() + wait_s
         while True:
             self._arrived.clear()
-            page = await self._read() if self._is_behind else self._take()
+            page = await self._read_missed() if self._is_catching_up else self._take_page()
             if page is not None:
                 self.position = page.position
                 return page
@@ -89,59 +89,59 @@ class Subscription:
 
     def take_all(self) -> Sequence[FeedPage]:
         """What has come by now; nothing while a listener that has been away reads by itself."""
-        pages = [] if self._is_behind else list(self._pages)
+        pages = [] if self._is_catching_up else list(self._pages)
         if pages:
             self._pages.clear()
-            self._held = 0
+            self._buffered = 0
             self.position = pages[-1].position
         return pages
 
-    async def _read(self) -> FeedPage | None:
-        page = await self._feed.read(self.position, limit=READ_AT_ONCE, wait_s=0)
-        self._is_behind = not self._meets(page.position)
+    async def _read_missed(self) -> FeedPage | None:
+        page = await self._feed.read(self.position, limit=CATCH_UP_PAGE_SIZE, wait_s=0)
+        self._is_catching_up = not self._align_pages(page.position)
         if page.changes or page.has_gap:
             return page
-        return None if self._is_behind else self._take()
+        return None if self._is_catching_up else self._take_page()
 
-    def _meets(self, position: FeedPosition) -> bool:
+    def _align_pages(self, position: FeedPosition) -> bool:
         """Whether the pages go on behind it; those that are before it are dropped then."""
-        if position == self._joined:
+        if position == self._start_position:
             return True
         for number, page in enumerate(self._pages):
             found = [each.position for each in page.changes]
             if page.has_gap or position in found:
                 for _ in range(number):
-                    self._drop()
+                    self._pop_page()
                 if not page.has_gap:
-                    self._drop()
+                    self._pop_page()
                     rest = page.changes[found.index(position) + 1 :]
                     if rest:
                         self._pages.appendleft(FeedPage(changes=rest, position=page.position))
-                        self._held += len(rest)
+                        self._buffered += len(rest)
                 return True
         return False
 
-    def _take(self) -> FeedPage | None:
-        return self._drop() if self._pages else None
+    def _take_page(self) -> FeedPage | None:
+        return self._pop_page() if self._pages else None
 
-    def _drop(self) -> FeedPage:
+    def _pop_page(self) -> FeedPage:
         page = self._pages.popleft()
-        self._held -= len(page.changes)
+        self._buffered -= len(page.changes)
         return page
 
 
-PAGE = 1_000
-WAIT_S = 30.0
+PAGE_SIZE = 1_000
+READ_WAIT_S = 30.0
 
-Ear: TypeAlias = Callable[[FeedPage], None]
+PageCallback: TypeAlias = Callable[[FeedPage], None]
 
 
-class Listener(msgspec.Struct, frozen=True, eq=False):
-    news: asyncio.Event
+class ExecutionListener(msgspec.Struct, frozen=True, eq=False):
+    wakeup: asyncio.Event
     ends_only: bool
 
 
-class Newsroom:
+class FeedBroadcaster:
     """Reads only while somebody listens, and goes on when a store that was away is back.
 
     Nobody misses what was stored after it began to listen. Whoever may have missed something is
@@ -151,9 +151,9 @@ class Newsroom:
     def __init__(self, feed: Feed, clock: Clock, telemetry: Telemetry) -> None:
         self._feed = feed
         self._clock = clock
-        self._patience = Patience(clock, telemetry, "newsroom")
-        self._listeners: dict[str, list[Listener]] = {}
-        self._ears: list[Ear] = []
+        self._store_retry = StoreRetry(clock, telemetry, "newsroom")
+        self._listeners: dict[str, list[ExecutionListener]] = {}
+        self._callbacks: list[PageCallback] = []
         self._users = 0
         self._reader: asyncio.Task[None] | None = None
         self._position: FeedPosition | None = None
@@ -162,7 +162,7 @@ class Newsroom:
     async def listen(
         self,
         execution_id: ExecutionId,
-        news: asyncio.Event | None = None,
+        wakeup: asyncio.Event | None = None,
         *,
         ends_only: bool = False,
     ) -> AsyncIterator[asyncio.Event]:
@@ -171,11 +171,11 @@ class Newsroom:
         With `ends_only`, whenever it may have become final. Look at the store after this has begun,
         and after each time the event was set; clear it before the look.
         """
-        listener = Listener(news or asyncio.Event(), ends_only)
+        listener = ExecutionListener(wakeup or asyncio.Event(), ends_only)
         self._listeners.setdefault(execution_id, []).append(listener)
         try:
-            async with self._reading():
-                yield listener.news
+            async with self._hold_reader():
+                yield listener.wakeup
         finally:
             left = [each for each in self._listeners[execution_id] if each is not listener]
             if left:
@@ -185,50 +185,52 @@ class Newsroom:
 
     @asynccontextmanager
     async def listen_for_end(
-        self, execution_id: ExecutionId, news: asyncio.Event
+        self, execution_id: ExecutionId, wakeup: asyncio.Event
     ) -> AsyncIterator[None]:
-        async with self.listen(execution_id, news, ends_only=True):
+        async with self.listen(execution_id, wakeup, ends_only=True):
             yield
 
     @asynccontextmanager
-    async def listen_all(self, *, after: FeedPosition | None = None) -> AsyncIterator[Subscription]:
+    async def open_subscription(
+        self, *, after: FeedPosition | None = None
+    ) -> AsyncIterator[FeedSubscription]:
         """All changes from now on, or behind a position that somebody was told earlier."""
-        subscription = Subscription(self._feed, self._clock, after)
-        async with self.hear(subscription.put):
+        subscription = FeedSubscription(self._feed, self._clock, after)
+        async with self.subscribe(subscription.put):
             if self._position is not None:
-                subscription.join(self._position)
-            await subscription.joined()
+                subscription.start_at(self._position)
+            await subscription.wait_until_started()
             yield subscription
 
     @asynccontextmanager
-    async def hear(self, ear: Ear) -> AsyncIterator[None]:
+    async def subscribe(self, callback: PageCallback) -> AsyncIterator[None]:
         """Calls `ear` with each page, on the loop; it must not block.
 
         The first page of a reader that has just begun has a gap, and its position.
         """
-        self._ears.append(ear)
+        self._callbacks.append(callback)
         try:
-            async with self._reading():
+            async with self._hold_reader():
                 yield
         finally:
-            self._ears.remove(ear)
+            self._callbacks.remove(callback)
 
     @asynccontextmanager
-    async def _reading(self) -> AsyncIterator[None]:
+    async def _hold_reader(self) -> AsyncIterator[None]:
         self._users += 1
         if self._reader is None or self._reader.done():
             # Not in a group: it serves listeners of whom each may leave; the last one ends it.
-            self._reader = asyncio.get_running_loop().create_task(self._read())
+            self._reader = asyncio.get_running_loop().create_task(self._run_reader())
         try:
             yield
         except BaseException:
-            await self._leave()
+            await self._release_reader()
             raise
-        ended = await self._leave()
+        ended = await self._release_reader()
         if ended is not None and not ended.cancelled():
             ended.result()  # raises what has ended it, which nothing that a store does should
 
-    async def _leave(self) -> "asyncio.Task[None] | None":
+    async def _release_reader(self) -> "asyncio.Task[None] | None":
         """The reader, if nobody needs it any more: it has ended then."""
         self._users -= 1
         if self._users or self._reader is None:
@@ -238,25 +240,25 @@ class Newsroom:
         await asyncio.wait([reader])
         return reader
 
-    async def _read(self) -> None:
-        position = await self._patience.until_done(self._feed.end, "feed")
-        self._tell(FeedPage(changes=(), position=position, has_gap=True))
+    async def _run_reader(self) -> None:
+        position = await self._store_retry.run(self._feed.end, "feed")
+        self._publish(FeedPage(changes=(), position=position, has_gap=True))
         while True:
-            read = partial(self._feed.read, position, limit=PAGE, wait_s=WAIT_S)
-            page = await self._patience.until_done(read, "feed")
+            read = partial(self._feed.read, position, limit=PAGE_SIZE, wait_s=READ_WAIT_S)
+            page = await self._store_retry.run(read, "feed")
             position = page.position
             if page.changes or page.has_gap:
-                self._tell(page)
+                self._publish(page)
 
-    def _tell(self, page: FeedPage) -> None:
+    def _publish(self, page: FeedPage) -> None:
         self._position = page.position
         if page.has_gap:
             for listeners in self._listeners.values():
                 for listener in listeners:
-                    listener.news.set()
+                    listener.wakeup.set()
         for change in page.changes:
             for listener in self._listeners.get(change.execution_id, ()):
-                if not listener.ends_only or change.state in EXECUTION_FINAL:
-                    listener.news.set()
-        for ear in tuple(self._ears):
+                if not listener.ends_only or change.state in FINAL_EXECUTION_STATES:
+                    listener.wakeup.set()
+        for ear in tuple(self._callbacks):
             ear(page)

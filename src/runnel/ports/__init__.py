@@ -20,7 +20,7 @@ class Backend(Protocol):
     windows: RequestWindows
     feed: Feed
 
-    async def claim_home(self, owner: str) -> int:
+    async def claim_home_partition(self, owner: str) -> int:
         """The partition that new executions of this process go to, for stores that give each
         process one of its own; acquired by the caller afterwards. Such a store keeps it for this
         process until `close`, however often its lease is lost.

@@ -12,33 +12,33 @@ from runnel.core.effects import DeadLetter
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.errors import InputError
-from runnel.ports.store import Header
+from runnel.ports.store import ExecutionHeader
 
 # Where a page of executions ended, as a text that callers keep and give back.
 #
 # Newest first, by (created_at, id): the place stays what it is when the execution there is
 # deleted, and nothing that begins later moves it.
 
-Cursor = NewType("Cursor", str)
+PageCursor = NewType("PageCursor", str)
 """Opaque: what it is made of may change; one of an earlier version is refused then."""
-Place: TypeAlias = tuple[float, str]
+PagePosition: TypeAlias = tuple[float, str]
 
-NEWEST: Place = (inf, "")
+NEWEST_POSITION: PagePosition = (inf, "")
 """Before everything."""
 
-_CHARS_MAX = 4_000
+_CURSOR_CHARS_MAX = 4_000
 _decode = msgspec.json.Decoder(tuple[float, str]).decode
 
 
-def cursor_at(place: Place) -> Cursor:
-    data = base64.urlsafe_b64encode(msgspec.json.encode(place))
-    return Cursor(data.decode().rstrip("="))
+def encode_cursor(position: PagePosition) -> PageCursor:
+    data = base64.urlsafe_b64encode(msgspec.json.encode(position))
+    return PageCursor(data.decode().rstrip("="))
 
 
-def place_at(cursor: str) -> Place:
+def decode_cursor(cursor: str) -> PagePosition:
     """Raises InputError for a text that no page has given."""
     try:
-        if len(cursor) > _CHARS_MAX:
+        if len(cursor) > _CURSOR_CHARS_MAX:
             raise ValueError
         padded = cursor + "=" * (-len(cursor) % 4)
         place = _decode(base64.b64decode(padded.encode("ascii"), altchars=b"-_", validate=True))
@@ -49,7 +49,7 @@ def place_at(cursor: str) -> Place:
     return place
 
 
-LOOKED_MAX = 10_000
+SCANNED_EXECUTIONS_MAX = 10_000
 """So many executions are looked at for one page, or for one count of a state."""
 
 
@@ -77,7 +77,7 @@ class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
     rerun_of: ExecutionId | None = None
     parent: ExecutionId | None = None
-    after: Cursor | None = None
+    after: PageCursor | None = None
     limit: int = 50
 
 
@@ -91,21 +91,21 @@ class HeaderPage(msgspec.Struct, frozen=True, kw_only=True):
     executions that are not wanted, the caller says whether to go on.
     """
 
-    headers: Sequence[Header]
-    next: Cursor | None = None
+    headers: Sequence[ExecutionHeader]
+    next: PageCursor | None = None
 
-    def __iter__(self) -> Iterator[Header]:
+    def __iter__(self) -> Iterator[ExecutionHeader]:
         return iter(self.headers)
 
 
-class StateCount(msgspec.Struct, frozen=True, kw_only=True):
+class ExecutionCount(msgspec.Struct, frozen=True, kw_only=True):
     """At least so many if it `is_least`: counting went no further."""
 
     number: int = 0
     is_least: bool = False
 
 
-class LetterFilter(msgspec.Struct, frozen=True, kw_only=True):
+class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
     """`execution` is the beginning of an execution's id; `before` is a time of rejection.
 
     `after` is the last letter of the previous page (newest first), whether it still is there or
@@ -120,7 +120,7 @@ class LetterFilter(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 50
 
 
-ALL_LETTERS = LetterFilter()
+ALL_DEAD_LETTERS = DeadLetterFilter()
 
 
 class Archive(Protocol):
@@ -147,9 +147,11 @@ class Archive(Protocol):
 
     async def find_version(self, name: str, version: int) -> Definition | None: ...
 
-    async def get_header(self, execution_id: ExecutionId) -> Header | None: ...
+    async def get_header(self, execution_id: ExecutionId) -> ExecutionHeader | None: ...
 
-    async def get_headers(self, ids: Sequence[ExecutionId]) -> Mapping[ExecutionId, Header]:
+    async def get_headers(
+        self, ids: Sequence[ExecutionId]
+    ) -> Mapping[ExecutionId, ExecutionHeader]:
         """Of those that are known; as one call where a call is dear."""
 
     async def load(self, execution_id: ExecutionId, *, after: int = 0) -> Sequence[bytes]:
@@ -158,12 +160,12 @@ class Archive(Protocol):
         Those behind the first `after`, for who has read so many: only the others are read then.
         """
 
-    async def list_headers(self, wanted: ExecutionFilter) -> HeaderPage:
+    async def list_headers(self, criteria: ExecutionFilter) -> HeaderPage:
         """Newest first, by (created_at, id); raises InputError for an `after` that is none."""
 
     async def count_headers(
-        self, wanted: ExecutionFilter = ALL_EXECUTIONS
-    ) -> Mapping[ExecutionState, StateCount]:
+        self, criteria: ExecutionFilter = ALL_EXECUTIONS
+    ) -> Mapping[ExecutionState, ExecutionCount]:
         """Of each wanted state, or of all, whatever `limit` and `after` say."""
 
     async def find_ids(self, prefix: str, *, limit: int = 2) -> Sequence[ExecutionId]:
@@ -172,10 +174,12 @@ class Archive(Protocol):
         A prefix without a dot finds roots only: the ids of all children begin with their root's.
         """
 
-    async def list_dead_letters(self, wanted: LetterFilter = ALL_LETTERS) -> Sequence[DeadLetter]:
+    async def list_dead_letters(
+        self, criteria: DeadLetterFilter = ALL_DEAD_LETTERS
+    ) -> Sequence[DeadLetter]:
         """Newest first; of those rejected in the same moment, by their bytes, backwards."""
 
-    async def count_dead_letters(self, wanted: LetterFilter = ALL_LETTERS) -> int:
+    async def count_dead_letters(self, criteria: DeadLetterFilter = ALL_DEAD_LETTERS) -> int:
         """All that are wanted, whatever `limit` and `after` say."""
 
     async def delete_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
@@ -192,7 +196,7 @@ class Retention(Protocol):
         At most `limit`, the oldest first, and none of which a child still runs; returns how many.
         """
 
-    async def delete_ownerless(self, *, idle_s: float) -> int:
+    async def delete_orphaned_blobs(self, *, idle_s: float) -> int:
         """Deletes blobs whose execution there is not, and which were not touched for so long.
 
         What a process has left that died before its command was stored; returns how many.

@@ -24,11 +24,11 @@ class Clock(Protocol):
     async def wait(self, event: asyncio.Event, seconds: float | None) -> bool:
         """Waits until the event is set (True) or the time is up (False); None waits for ever."""
 
-    async def within(self, seconds: float, work: Awaitable[T]) -> T:
+    async def run_within(self, seconds: float, work: Awaitable[T]) -> T:
         """The result of `work`; raises TimeoutError, and cancels it, once the time is up."""
 
 
-class Ids(Protocol):
+class IdGenerator(Protocol):
     """Fresh names; two calls never return the same one."""
 
     def execution_id(self) -> str:
@@ -44,7 +44,7 @@ class Secrets(Protocol):
     def get(self, name: str) -> str | None:
         """None when this process has no secret of that name."""
 
-    def hide(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """The text without the value of any secret, also where it is quoted or encoded."""
 
 
@@ -52,5 +52,5 @@ class NoSecrets:
     def get(self, name: str) -> str | None:
         return None
 
-    def hide(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         return text

@@ -15,7 +15,7 @@ from runnel.core.states import ExecutionState
 FeedPosition = NewType("FeedPosition", str)
 
 
-class Change(msgspec.Struct, frozen=True, gc=False):
+class ExecutionChange(msgspec.Struct, frozen=True, gc=False):
     """`state` is that of the header if the commit has written it, or a submit has; None when only
     something inside the execution is new. `position` is the place behind this change.
 
@@ -34,7 +34,7 @@ class FeedPage(msgspec.Struct, frozen=True, kw_only=True):
     to know after it has got this page.
     """
 
-    changes: Sequence[Change]
+    changes: Sequence[ExecutionChange]
     position: FeedPosition
     has_gap: bool = False
 

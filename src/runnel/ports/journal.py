@@ -11,15 +11,15 @@ import msgspec
 
 from runnel.core.commands import Command
 from runnel.core.effects import DeadLetter
-from runnel.ports.store import Header, History, Lease, Position
+from runnel.ports.store import ExecutionHeader, HistoryRecord, InboxPosition, Lease
 
 
 class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
     """What of one commit must last."""
 
     sequence: int
-    histories: Sequence[History] = ()
-    headers: Sequence[Header] = ()
+    histories: Sequence[HistoryRecord] = ()
+    headers: Sequence[ExecutionHeader] = ()
     closed: Sequence[str] = ()
     dead_letters: Sequence[DeadLetter] = ()
 
@@ -45,13 +45,13 @@ class Journal(Protocol):
     async def length(self, partition: int) -> int:
         """How many commits wait for the archive."""
 
-    async def inbox_end(self, partition: int) -> Position:
+    async def read_inbox_end(self, partition: int) -> InboxPosition:
         """The position of the last message that has come, read or not."""
 
     async def resend(self, lease: Lease, commands: Sequence[Command]) -> None:
         """Puts them into the partition's inbox again; raises FencedError for a former owner."""
 
-    async def forget(self, lease: Lease, *, upto: int, read: Position) -> int | None:
+    async def forget(self, lease: Lease, *, upto: int, inbox_position: InboxPosition) -> int | None:
         """Removes executions that have been final, with all their children, since `upto`.
 
         A bounded number, which is returned. None, and nothing is removed, before the owner has
@@ -62,21 +62,21 @@ class Journal(Protocol):
 # The lasting side of a store that forgets: where its journal is archived, each commit once.
 
 
-class Cursor(msgspec.Struct, frozen=True):
+class ArchiveCursor(msgspec.Struct, frozen=True):
     """How far a partition is archived, and the epoch of the last who did it."""
 
     sequence: int
     epoch: int
 
 
-class SetAside(msgspec.Struct, frozen=True):
+class QuarantinedAggregate(msgspec.Struct, frozen=True):
     """An execution, or a concurrency key, of which the archive would not take something."""
 
     aggregate_id: str
     reason: str
 
 
-class Asked(msgspec.Struct, frozen=True):
+class PendingCommand(msgspec.Struct, frozen=True):
     """What a caller asked for; `command` is None when it can't be read, `problem` says why."""
 
     id: int
@@ -87,7 +87,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Ledger(Protocol):
-    async def cursor(self, partition: int) -> Cursor: ...
+    async def cursor(self, partition: int) -> ArchiveCursor: ...
 
     async def append(
         self, partition: int, entries: Sequence[JournalEntry], *, after: int, epoch: int
@@ -98,23 +98,23 @@ class Ledger(Protocol):
         ArchiveRefusedError when one of them can't be stored.
         """
 
-    async def append_piecemeal(
+    async def append_with_quarantine(
         self, partition: int, entry: JournalEntry, *, after: int, epoch: int
-    ) -> Sequence[SetAside]:
+    ) -> Sequence[QuarantinedAggregate]:
         """As `append`, for a commit that was refused: what can't be stored is set aside.
 
         It is kept as it is, and so is all that comes later of the same aggregate. Returns those
         of which it was the first.
         """
 
-    async def unapplied(
+    async def list_unapplied(
         self, partition: int, *, idle_s: float, limit: int, after: int = 0
-    ) -> Sequence[Asked]:
+    ) -> Sequence[PendingCommand]:
         """What callers asked for, oldest first, that no archived event shows the effect of.
 
         Each is told again after `idle_s`, then twice that, and so on; with 0, all are told, those
         with an id of up to `after` left out.
         """
 
-    async def mark_unreadable(self, asked: Asked) -> None:
+    async def mark_unreadable(self, pending: PendingCommand) -> None:
         """It is kept, and not told again."""

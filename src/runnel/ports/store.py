@@ -11,13 +11,19 @@ from typing import NewType, Protocol
 import msgspec
 
 from runnel.core.commands import Command, CreateExecution
-from runnel.core.effects import DeadLetter, Task, TimerKey
-from runnel.core.ids import ExecutionId, Token
+from runnel.core.effects import DeadLetter, TaskMessage, TimerKey
+from runnel.core.ids import ExecutionId, TaskToken
 from runnel.core.states import ExecutionState
 from runnel.core.workflow import ErrorInfo
-from runnel.ports.workers import Attendance, Orders, QueueRecord, WorkerAbout, WorkerRecord
+from runnel.ports.workers import (
+    HeartbeatReply,
+    OrchestratorRecord,
+    QueueRecord,
+    WorkerInfo,
+    WorkerRecord,
+)
 
-Position = NewType("Position", str)
+InboxPosition = NewType("InboxPosition", str)
 
 NO_BLOBS: Mapping[str, bytes] = {}
 
@@ -28,7 +34,7 @@ class CommitLimits(msgspec.Struct, frozen=True, kw_only=True):
     commands: int = 512
     writes: int = 2_000
     size_bytes: int = 1_000_000
-    tasks_are_written: bool = True
+    serializes_tasks: bool = True
     """With all that they carry; otherwise they are handed over as they are, whatever their size."""
 
 
@@ -55,20 +61,20 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 class InboxEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """`command` is None when the message can't be read: `body` and `problem` say why."""
 
-    position: Position
+    position: InboxPosition
     command: Command | None
     body: bytes = b""
     problem: str = ""
 
 
-class History(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class HistoryRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Encoded events (one `codec` entry) of one aggregate, appended by one commit."""
 
     aggregate_id: str
     entry: bytes
 
 
-class Header(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class ExecutionHeader(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What lists and look-ups need of an execution; written when one of its fields changes."""
 
     execution_id: ExecutionId
@@ -85,9 +91,9 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     rerun_of: ExecutionId | None = None
 
 
-def pending_header(command: CreateExecution) -> Header:
+def make_pending_header(command: CreateExecution) -> ExecutionHeader:
     """How an execution is listed before its partition's owner has seen it."""
-    return Header(
+    return ExecutionHeader(
         execution_id=command.execution_id,
         workflow=command.workflow,
         version=command.version,
@@ -100,7 +106,7 @@ def pending_header(command: CreateExecution) -> Header:
     )
 
 
-class TimerSet(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class TimerRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     key: TimerKey
     due: float
     attempt: int = 0
@@ -117,14 +123,14 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
 
     sequence: int
     """The expected sequence: that of the last commit plus one."""
-    consumed: Position | None = None
-    histories: Sequence[History] = ()
-    headers: Sequence[Header] = ()
+    consumed: InboxPosition | None = None
+    histories: Sequence[HistoryRecord] = ()
+    headers: Sequence[ExecutionHeader] = ()
     closed: Sequence[str] = ()
     """Aggregates that hold nothing any more (an empty limit): their history may be forgotten."""
-    tasks: Sequence[Task] = ()
-    dropped: Sequence[Token] = ()
-    timers_set: Sequence[TimerSet] = ()
+    tasks: Sequence[TaskMessage] = ()
+    dropped: Sequence[TaskToken] = ()
+    timers_set: Sequence[TimerRecord] = ()
     timers_cleared: Sequence[TimerKey] = ()
     messages: Sequence[Command] = ()
     dead_letters: Sequence[DeadLetter] = ()
@@ -160,7 +166,7 @@ class Store(Protocol):
     """
 
     limits: CommitLimits
-    fails_together: bool
+    has_shared_failures: bool
     """Whether partitions of one process share what a call that failed may have changed: then all
     of them have to be given up and loaded again, not only the one that failed."""
 
@@ -177,9 +183,9 @@ class Store(Protocol):
         """None when nobody holds it: it can be acquired at once."""
 
     async def acquire(
-        self, partition: int, owner: str, *, over: LeaseRecord | None = None
+        self, partition: int, owner: str, *, expected: LeaseRecord | None = None
     ) -> Lease:
-        """Takes a free partition, or one whose lease still is exactly `over` (judged dead).
+        """Takes a free partition, or one whose lease still is exactly `expected` (judged dead).
 
         Raises LeaseHeldError otherwise, and PartitionUnavailableError, as `observe` does, for one
         that can't be had while others can. The epoch grows, the nonce is new: from now on every
@@ -200,10 +206,10 @@ class Store(Protocol):
     async def release(self, lease: Lease) -> None:
         """Gives the partition back; not an error when it is already somebody else's."""
 
-    async def attend(self, owner: str) -> Sequence[Attendance]:
+    async def heartbeat_orchestrator(self, owner: str) -> Sequence[OrchestratorRecord]:
         """Says that an orchestrator lives; returns all that have said so and not departed."""
 
-    async def depart(self, owner: str, *, counter: int | None = None) -> None:
+    async def unregister_orchestrator(self, owner: str, *, counter: int | None = None) -> None:
         """The orchestrator ends: it is not listed any more until it attends again.
 
         With `counter` somebody else says so, and nothing happens when that is not its last sign.
@@ -224,7 +230,7 @@ class Store(Protocol):
         Cancelling the call loses nothing: what it did not return is read by the next one.
         """
 
-    async def due_timers(self, lease: Lease, now: float, *, limit: int) -> Sequence[TimerSet]:
+    async def due_timers(self, lease: Lease, now: float, *, limit: int) -> Sequence[TimerRecord]:
         """Timers with `due <= now`, earliest first; they stay until a commit clears them."""
 
     async def next_due(self, lease: Lease) -> float | None:
@@ -239,13 +245,13 @@ class Store(Protocol):
     async def running(self, partition: int) -> Sequence[ExecutionId]:
         """Executions of the partition that are RUNNING, oldest first: what a new owner looks at."""
 
-    async def keys_of(self, partition: int) -> Sequence[str]:
+    async def list_concurrency_keys(self, partition: int) -> Sequence[str]:
         """The concurrency keys of the partition that have a history."""
         ...
 
     async def unknown_tasks(
-        self, partition: int, tokens: Sequence[Token]
-    ) -> Mapping[Token, bool | None]:
+        self, partition: int, tokens: Sequence[TaskToken]
+    ) -> Mapping[TaskToken, bool | None]:
         """Those that the store neither holds queued nor claimed nor has an unread report of.
 
         True for one that may have killed the process that ran it, False for one that has not;
@@ -264,10 +270,10 @@ class Store(Protocol):
     async def unarchived(self, partition: int) -> int:
         """How many commits the archive lacks; 0 for a store that is its own."""
 
-    async def lose_tasks_of(self, judged: WorkerRecord) -> int:
+    async def lose_worker_tasks(self, record: WorkerRecord) -> int:
         """A worker is dead: each task it holds becomes TaskLost in its inbox; returns how many.
 
-        None when it has given a sign of life since: its record is not `judged` any more. Unless
+        None when it has given a sign of life since: its record is not `record` any more. Unless
         that `is_crash`, no task counts as started, as with `leave`.
         """
 
@@ -279,7 +285,7 @@ class Store(Protocol):
         Each is taken out and reported as TaskFailed in one step; returns how many, `limit` at most.
         """
 
-    async def forget_queue(self, judged: QueueRecord) -> bool:
+    async def forget_queue(self, record: QueueRecord) -> bool:
         """Removes what is stored of an empty queue; False when a task has come since."""
 
 
@@ -291,7 +297,7 @@ class Mailbox(Protocol):
         commands: Sequence[Command],
         *,
         blobs: Mapping[str, bytes] = NO_BLOBS,
-        of_stored: bool = False,
+        requires_definition: bool = False,
     ) -> None:
         """Returns when all are stored; each goes to the inbox of its aggregate's partition.
 
@@ -299,13 +305,13 @@ class Mailbox(Protocol):
         `blobs` are the large values of the commands, by key: they are there when a command is, and
         commands that are refused leave none.
 
-        With `of_stored`, raises NotFoundError, and nothing is stored, when one of them makes an
-        execution of a definition that is not stored, or was deleted: both is one step.
+        With `requires_definition`, raises NotFoundError, and nothing is stored, when one of them
+        makes an execution of a definition that is not stored, or was deleted: both is one step.
         """
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
-    task: Task
+    task: TaskMessage
 
 
 class TaskQueue(Protocol):
@@ -318,18 +324,20 @@ class TaskQueue(Protocol):
         *,
         limit: int,
         wait_s: float,
-        starts: bool = False,
-    ) -> Sequence[Task]:
+        starts_tasks: bool = False,
+    ) -> Sequence[TaskMessage]:
         """Up to `limit` tasks, fair over the queues (None = all), waiting for the first.
 
         None of them was dropped before: what is no longer to be run is not handed out. With
-        `starts` they are started by the same step, as if `start` was called with all of them.
+        `starts_tasks` they are started by the same step, as if `start` was called with all of them.
         """
 
-    async def start(self, worker: str, tokens: Sequence[Token], *, now: float) -> Sequence[bool]:
+    async def start(
+        self, worker: str, tokens: Sequence[TaskToken], *, now: float
+    ) -> Sequence[bool]:
         """The start check: False for each claimed task that is no longer to be run (it is gone)."""
 
-    def begin(self, token: Token) -> None:
+    def begin(self, token: TaskToken) -> None:
         """The code of a started task begins, perhaps behind others that were started with it.
 
         For stores in the worker's own process, whose successor wants to know what ran when it
@@ -344,8 +352,8 @@ class TaskQueue(Protocol):
         """
 
     async def beat(
-        self, worker: str, holds: Sequence[Token], *, about: WorkerAbout | None = None
-    ) -> Orders:
+        self, worker: str, holds: Sequence[TaskToken], *, about: WorkerInfo | None = None
+    ) -> HeartbeatReply:
         """Says that the worker lives and which tasks it holds; returns what it is to do.
 
         A task claimed by this worker and missing from `holds` in two beats is lost: its claim
@@ -355,7 +363,7 @@ class TaskQueue(Protocol):
     async def drain(self, worker: str) -> bool:
         """From now on its beats tell it to end in good order; False for one that is not listed."""
 
-    async def wait_dropped(self, worker: str, *, wait_s: float) -> Sequence[Token]:
+    async def wait_dropped(self, worker: str, *, wait_s: float) -> Sequence[TaskToken]:
         """Tokens that this worker holds and that were dropped by a commit, as soon as known."""
 
     async def leave(self, worker: str) -> None:
@@ -368,18 +376,20 @@ class TaskQueue(Protocol):
     async def workers(self, *, with_dead: bool = False) -> Sequence[WorkerRecord]:
         """Every worker that has claimed or beaten, for whoever judges which are dead.
 
-        One that left, or whose tasks were lost by `lose_tasks_of`, is no longer listed; but for the
-        latter `with_dead`: the last hundred, unless they have come back.
+        One that left, or whose tasks were lost by `lose_worker_tasks`, is no longer listed; but for
+        the latter `with_dead`: the last hundred, unless they have come back.
         """
 
     async def queues(self) -> Sequence[QueueRecord]:
         """By name: those in which a task waits, and those that had one and were not forgotten."""
 
-    async def recall(self, key: str) -> bytes | None:
+    async def get_cached_result(self, key: str) -> bytes | None:
         """The result that was kept under this key, if its time is not over."""
 
-    async def keep(self, key: str, data: bytes, *, ttl_s: float) -> None:
-        """For any worker to `recall`, for so long on the store's clock; replaces what was kept."""
+    async def put_cached_result(self, key: str, data: bytes, *, ttl_s: float) -> None:
+        """For any worker to `get_cached_result`, for so long on the store's clock; replaces what
+        was kept.
+        """
 
     async def take_token(
         self, tag: str, *, rate_per_second: float, burst: int, wait_s_max: float

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from runnel.core.effects import Task
+from runnel.core.effects import TaskMessage
 from runnel.core.events import AnyEvent
 from runnel.core.graph import Graph
-from runnel.ports.store import Header
+from runnel.ports.store import ExecutionHeader
 
 EXECUTION_STARTED = "execution.started"
 EXECUTION_FINISHED = "execution.finished"
@@ -63,7 +63,7 @@ class Telemetry(Protocol):
         execution_id: str,
         at: float,
         events: Sequence[AnyEvent],
-        header: Header | None,
+        header: ExecutionHeader | None,
         graph: Graph | None = None,
     ) -> None:
         """Called after the commit that made these events true; `header` if they ended it.
@@ -71,10 +71,10 @@ class Telemetry(Protocol):
         `graph` is the execution's; None for a concurrency key, and for one that can't be read.
         """
 
-    def started(self, task: Task, worker: str, at: float) -> None:
+    def started(self, task: TaskMessage, worker: str, at: float) -> None:
         """User code begins."""
 
-    def ended(self, task: Task, outcome: str, took_s: float) -> None:
+    def ended(self, task: TaskMessage, outcome: str, took_s: float) -> None:
         """User code is over: completed, failed, skipped, deferred or stopped."""
 
     def measured(self, name: str, value: float) -> None:

@@ -8,13 +8,13 @@ from enum import StrEnum
 
 import msgspec
 
-from runnel.core.ids import Token
+from runnel.core.ids import TaskToken
 
 # Judged after 7/12 of the timeout (`engine.liveness`): with fewer, one late beat makes it dead.
 BEATS_PER_TIMEOUT_MIN = 3.5
 
 
-class Attendance(msgspec.Struct, frozen=True, kw_only=True):
+class OrchestratorRecord(msgspec.Struct, frozen=True, kw_only=True):
     """An orchestrator as the others see it: alive while `counter` changes, as a lease is."""
 
     owner: str
@@ -27,7 +27,7 @@ class WorkerState(StrEnum):
     DEAD = "dead"
 
 
-class RunningTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RunningTaskInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A task whose code runs, as its worker says."""
 
     execution_id: str
@@ -39,7 +39,7 @@ class RunningTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     started_at: float
 
 
-class WorkerAbout(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a worker says of itself; `queues` None means all.
 
     `beat_s` is how often it beats; 0 when it does not say, as those of an earlier Runnel.
@@ -56,17 +56,17 @@ class WorkerAbout(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     is_draining: bool = False
     beat_s: float = 0.0
     claimed_at: float = 0.0
-    tasks: tuple[RunningTask, ...] = ()
+    tasks: tuple[RunningTaskInfo, ...] = ()
 
     def serves(self, queue: str) -> bool:
         """Whether it will claim what comes into this queue."""
         return not self.is_draining and (self.queues is None or queue in self.queues)
 
 
-class Orders(msgspec.Struct, frozen=True, kw_only=True):
+class HeartbeatReply(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker is told when it beats: tasks that it should stop, and whether it is to end."""
 
-    stop: Sequence[Token] = ()
+    stop: Sequence[TaskToken] = ()
     drains: bool = False
 
 
@@ -79,7 +79,7 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     worker: str
     counter: int
     holds: int
-    about: WorkerAbout | None = None
+    about: WorkerInfo | None = None
     silent_s: float = 0.0
     is_dead: bool = False
 

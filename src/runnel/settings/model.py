@@ -14,10 +14,10 @@ Environment: TypeAlias = Literal["dev", "test", "prod"]
 LogFormat: TypeAlias = Literal["auto", "human", "json"]
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 
-BEATS_PER_TIMEOUT = 4.5
+HEARTBEATS_PER_TIMEOUT = 4.5
 
 # How long a task of a handler may wait in its queue before that is remarkable (document 000).
-STALE_S: Mapping[str, float] = {
+DEFAULT_STALE_S: Mapping[str, float] = {
     "input": 30.0,
     "output": 30.0,
     "call_external_service": 120.0,
@@ -104,7 +104,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     letters_max: int = 10_000
     unserved_s: float = 60.0
-    stale_s: Mapping[str, float] = msgspec.field(default_factory=lambda: dict(STALE_S))
+    stale_s: Mapping[str, float] = msgspec.field(default_factory=lambda: dict(DEFAULT_STALE_S))
 
     @property
     def has_server(self) -> bool:
@@ -138,18 +138,20 @@ ENVIRONMENTS: Mapping[Environment, Mapping[str, object]] = {
 }
 
 
-def derived(values: Mapping[str, object], given: frozenset[str]) -> dict[str, object]:
+def derive_heartbeat_interval(
+    values: Mapping[str, object], given_fields: frozenset[str]
+) -> dict[str, object]:
     """Who shortens the timeout alone means the beats too, unless they are given."""
     timeout_s = values.get("heartbeat_timeout_s")
-    if "heartbeat_timeout_s" not in given or "heartbeat_interval_s" in given:
+    if "heartbeat_timeout_s" not in given_fields or "heartbeat_interval_s" in given_fields:
         return {}
     default_s = values.get("heartbeat_interval_s", Settings().heartbeat_interval_s)
     if not isinstance(timeout_s, float) or not isinstance(default_s, float):
         return {}
-    return {"heartbeat_interval_s": min(default_s, timeout_s / BEATS_PER_TIMEOUT)}
+    return {"heartbeat_interval_s": min(default_s, timeout_s / HEARTBEATS_PER_TIMEOUT)}
 
 
-def misfits(settings: Settings) -> Iterator[str]:
+def find_conflicting_settings(settings: Settings) -> Iterator[str]:
     """One sentence for each pair of settings that does not fit together."""
     beat_s, dead_s = settings.heartbeat_interval_s, settings.heartbeat_timeout_s
     if dead_s < BEATS_PER_TIMEOUT_MIN * beat_s:

@@ -9,21 +9,21 @@ from typing import Literal
 import msgspec
 
 from runnel.core import events as e
-from runnel.core.effects import Task
+from runnel.core.effects import TaskMessage
 from runnel.core.events import AnyEvent
 from runnel.core.graph import Graph
-from runnel.core.ids import NO_ITEM, Token
-from runnel.core.states import EXECUTION_FINAL, ExecutionState
+from runnel.core.ids import NO_ITEM, TaskToken
+from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.ports import telemetry as names
-from runnel.ports.store import Header
-from runnel.telemetry.redaction import Hide, Redactor
+from runnel.ports.store import ExecutionHeader
+from runnel.telemetry.redaction import Redactor, TextMask
 
 # How loud each event is.
 #
 # What somebody must look at is a warning, what will not be right by itself an error.
 
-_LOUDEST = (names.ARCHIVE_SET_ASIDE, names.ARCHIVE_FENCED, names.ARCHIVE_GAP)
-_LOUD = (
+_ERROR_EVENTS = (names.ARCHIVE_SET_ASIDE, names.ARCHIVE_FENCED, names.ARCHIVE_GAP)
+_WARNING_EVENTS = (
     names.COMMAND_POISONED,
     names.MESSAGE_UNREADABLE,
     names.PARTITION_LOST,
@@ -41,7 +41,7 @@ _LOUD = (
     names.SCHEDULE_MISSED,
     names.SCHEDULE_FAILED,
 )
-_QUIET = (
+_DEBUG_EVENTS = (
     names.TASK_STARTED,
     names.TASK_LOST,
     names.REPORT_REFUSED,
@@ -50,31 +50,31 @@ _QUIET = (
     names.EXECUTION_STARTED,
 )
 LEVELS: Mapping[str, int] = {
-    **dict.fromkeys(_LOUDEST, logging.ERROR),
-    **dict.fromkeys(_LOUD, logging.WARNING),
-    **dict.fromkeys(_QUIET, logging.DEBUG),
+    **dict.fromkeys(_ERROR_EVENTS, logging.ERROR),
+    **dict.fromkeys(_WARNING_EVENTS, logging.WARNING),
+    **dict.fromkeys(_DEBUG_EVENTS, logging.DEBUG),
 }
 
 
-def level_of(name: str) -> int:
+def get_level(name: str) -> int:
     return LEVELS.get(name, logging.INFO)
 
 
-LOGGER = "runnel"
-_log = logging.getLogger(LOGGER)
+LOGGER_NAME = "runnel"
+_log = logging.getLogger(LOGGER_NAME)
 
-_SETTLED = (e.NodeCompleted, e.NodeFailed, e.NodeSkipped, e.NodeCancelled)
+_SETTLED_EVENTS = (e.NodeCompleted, e.NodeFailed, e.NodeSkipped, e.NodeCancelled)
 
 
 class LogTelemetry:
     """Writes to the logger `runnel`; what its level leaves out costs a look at the level."""
 
     def event(self, name: str, **fields: object) -> None:
-        level = level_of(name)
+        level = get_level(name)
         if _log.isEnabledFor(level):
             # Without the search for the caller's file and line, which nobody wants to know here:
             # it was a quarter of the time of a line.
-            record = logging.LogRecord(LOGGER, level, "", 0, name, None, None)
+            record = logging.LogRecord(LOGGER_NAME, level, "", 0, name, None, None)
             record.event, record.fields = name, fields
             _log.handle(record)
 
@@ -83,30 +83,30 @@ class LogTelemetry:
         execution_id: str,
         at: float,
         events: Sequence[AnyEvent],
-        header: Header | None,
+        header: ExecutionHeader | None,
         graph: Graph | None = None,
     ) -> None:
         """The end of an execution is told by its header; its nodes are told one by one below."""
-        if header is not None and header.state in EXECUTION_FINAL:
-            self._tell_end(header)
+        if header is not None and header.state in FINAL_EXECUTION_STATES:
+            self._log_end(header)
         if _log.isEnabledFor(logging.DEBUG):
             for event in events:
-                self._tell_detail(execution_id, event)
+                self._log_detail(execution_id, event)
 
-    def started(self, task: Task, worker: str, at: float) -> None:
+    def started(self, task: TaskMessage, worker: str, at: float) -> None:
         if _log.isEnabledFor(logging.DEBUG):
-            self.event(names.TASK_STARTED, worker=worker, **_ids(task.token))
+            self.event(names.TASK_STARTED, worker=worker, **_build_id_fields(task.token))
 
-    def ended(self, task: Task, outcome: str, took_s: float) -> None:
+    def ended(self, task: TaskMessage, outcome: str, took_s: float) -> None:
         """Its node tells, once that is settled."""
 
     def measured(self, name: str, value: float) -> None:
         """A line for each would be most of a log; what is too much is told as an event."""
 
-    def _tell_end(self, header: Header) -> None:
+    def _log_end(self, header: ExecutionHeader) -> None:
         is_failure = header.state is ExecutionState.FAILED
         name = names.EXECUTION_FAILED if is_failure else names.EXECUTION_FINISHED
-        if not _log.isEnabledFor(level_of(name)):
+        if not _log.isEnabledFor(get_level(name)):
             return
         began = header.started_at or header.created_at
         fields: dict[str, object] = {
@@ -117,17 +117,17 @@ class LogTelemetry:
         }
         self.event(name, **fields, **({"error": header.error} if header.error else {}))
 
-    def _tell_detail(self, execution_id: str, event: AnyEvent) -> None:
+    def _log_detail(self, execution_id: str, event: AnyEvent) -> None:
         if isinstance(event, e.ExecutionStarted):
             self.event(names.EXECUTION_STARTED, execution_id=execution_id)
-        elif isinstance(event, _SETTLED):
+        elif isinstance(event, _SETTLED_EVENTS):
             fields: dict[str, object] = {"execution_id": execution_id, "node_id": event.node}
             if event.item != NO_ITEM:
                 fields["item"] = event.item
             self.event(names.NODE_SETTLED, **fields, how=type(event).__name__)
 
 
-def _ids(token: Token) -> dict[str, object]:
+def _build_id_fields(token: TaskToken) -> dict[str, object]:
     ids: dict[str, object] = {
         "execution_id": token.execution_id,
         "node_id": token.node_id,
@@ -139,75 +139,75 @@ def _ids(token: Token) -> dict[str, object]:
 # Log records as lines: for a person at a terminal, or one JSON object each.
 
 # What every record has: the rest was given by whoever logged.
-_STANDARD = frozenset(
+_STANDARD_RECORD_FIELDS = frozenset(
     {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "event", "fields"}
 )
 
 
-class _Line(logging.Formatter):
+class _RedactingFormatter(logging.Formatter):
     def __init__(self, redactor: Redactor) -> None:
         super().__init__()
         self._redactor = redactor
 
-    def _fields(self, record: logging.LogRecord) -> dict[str, object]:
+    def _collect_fields(self, record: logging.LogRecord) -> dict[str, object]:
         """Those of an event, or the extras of an ordinary record; without secrets and Nones."""
         given: dict[str, object] = getattr(record, "fields", None) or {
-            key: value for key, value in vars(record).items() if key not in _STANDARD
+            key: value for key, value in vars(record).items() if key not in _STANDARD_RECORD_FIELDS
         }
         return {
-            self._redactor.text(key): self._redactor.value(key, value)
+            self._redactor.redact_text(key): self._redactor.redact_value(key, value)
             for key, value in given.items()
             if value is not None
         }
 
-    def _message(self, record: logging.LogRecord) -> str:
+    def _format_message(self, record: logging.LogRecord) -> str:
         event: object = getattr(record, "event", None)
-        return self._redactor.text(str(event or record.getMessage()))
+        return self._redactor.redact_text(str(event or record.getMessage()))
 
-    def _traceback(self, record: logging.LogRecord) -> str:
+    def _format_traceback(self, record: logging.LogRecord) -> str:
         if record.exc_info is None or record.exc_info[0] is None:
             return ""
-        return self._redactor.text(self.formatException(record.exc_info))
+        return self._redactor.redact_text(self.formatException(record.exc_info))
 
 
-class JsonLine(_Line):
+class JsonFormatter(_RedactingFormatter):
     """`at`, `level`, `event` (or `message` and `logger`), what the process is, then the fields."""
 
-    def __init__(self, redactor: Redactor, about: dict[str, str]) -> None:
+    def __init__(self, redactor: Redactor, process_fields: dict[str, str]) -> None:
         super().__init__(redactor)
-        self._about = about
+        self._process_fields = process_fields
 
     def format(self, record: logging.LogRecord) -> str:
         is_event = getattr(record, "event", None) is not None
         said = {} if is_event else {"logger": record.name}
         line: dict[str, object] = {
-            **self._fields(record),
-            "at": _utc(record.created),
+            **self._collect_fields(record),
+            "at": _format_utc(record.created),
             "level": record.levelname.lower(),
-            "event" if is_event else "message": self._message(record),
+            "event" if is_event else "message": self._format_message(record),
             **said,
-            **self._about,
+            **self._process_fields,
         }
         first = ("at", "level", "event", "message")
         ordered = {key: line.pop(key) for key in first if key in line}
-        trace = self._traceback(record)
+        trace = self._format_traceback(record)
         if trace:
             line["traceback"] = trace
         return msgspec.json.encode(ordered | line, enc_hook=str).decode()
 
 
-class HumanLine(_Line):
+class TextFormatter(_RedactingFormatter):
     """`12:03:04 warning store.failed call=renew error=…`, in the local time."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S")
-        fields = " ".join(f"{key}={value}" for key, value in self._fields(record).items())
-        words = [at, f"{record.levelname.lower():<7}", self._message(record), fields]
-        trace = self._traceback(record)
+        fields = " ".join(f"{key}={value}" for key, value in self._collect_fields(record).items())
+        words = [at, f"{record.levelname.lower():<7}", self._format_message(record), fields]
+        trace = self._format_traceback(record)
         return " ".join(word for word in words if word) + (f"\n{trace}" if trace else "")
 
 
-def _utc(at: float) -> str:
+def _format_utc(at: float) -> str:
     moment = datetime.fromtimestamp(at, UTC)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1_000:03}Z"
 
@@ -215,24 +215,26 @@ def _utc(at: float) -> str:
 # Where the log lines of a process go: to stderr, in one of two forms.
 
 
-def write_logs(
+def configure_logging(
     *,
     format_: Literal["auto", "human", "json"],
     level: str,
     secrets: Iterable[str] = (),
-    hide: Hide | None = None,
-    about: dict[str, str] | None = None,
+    hide: TextMask | None = None,
+    process_fields: dict[str, str] | None = None,
 ) -> None:
     """All loggers of this process, user code's too; `auto` is human on a terminal, else JSON.
 
-    No line shows `secrets`, nor what `hide` takes out; `about` says in each JSON line which process
-    it is.
+    No line shows `secrets`, nor what `hide` takes out; `process_fields` says in each JSON line
+    which process it is.
     """
     logging.raiseExceptions = False  # a closed stderr is no reason to fail
     is_human = format_ == "human" or (format_ == "auto" and sys.stderr.isatty())
     redactor = Redactor(secrets, hide=hide)
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(HumanLine(redactor) if is_human else JsonLine(redactor, about or {}))
+    handler.setFormatter(
+        TextFormatter(redactor) if is_human else JsonFormatter(redactor, process_fields or {})
+    )
     root = logging.getLogger()
     for former in root.handlers[:]:
         root.removeHandler(former)

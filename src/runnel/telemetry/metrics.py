@@ -9,12 +9,12 @@ from typing import Any, Literal, TypeAlias, cast
 import msgspec
 
 from runnel.core import events as e
-from runnel.core.effects import Task
+from runnel.core.effects import TaskMessage
 from runnel.core.events import AnyEvent
 from runnel.core.graph import Graph
-from runnel.core.states import EXECUTION_FINAL
+from runnel.core.states import FINAL_EXECUTION_STATES
 from runnel.ports import telemetry as names
-from runnel.ports.store import Header
+from runnel.ports.store import ExecutionHeader
 
 # Metrics as numbers: counted in plain dictionaries, so that the hot path pays next to nothing.
 #
@@ -23,12 +23,12 @@ from runnel.ports.store import Header
 # takes anyway (embedded, SQLite, 64 slots, 2026-11). All is counted and read on one event loop:
 # nothing is locked.
 
-Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
-Key: TypeAlias = tuple[str, ...]
+MetricKind: TypeAlias = Literal["counter", "gauge", "histogram"]
+LabelKey: TypeAlias = tuple[str, ...]
 
-NAMES_MAX = 200
-OTHER = "other"
-SECONDS = (
+LABEL_VALUES_MAX = 200
+OTHER_LABEL = "other"
+DURATION_BUCKETS_S = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
 )
@@ -41,20 +41,20 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
     value: float
 
 
-class Family(msgspec.Struct, frozen=True, kw_only=True):
+class MetricFamily(msgspec.Struct, frozen=True, kw_only=True):
     """All numbers of one name, as they are read."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     about: str
-    labels: Key = ()
+    labels: LabelKey = ()
     samples: Sequence[Sample] = ()
 
 
-class BoundedNames:
+class BoundedLabelValues:
     """The first so many names are themselves, all later ones are `other`: labels stay few."""
 
-    def __init__(self, limit: int = NAMES_MAX) -> None:
+    def __init__(self, limit: int = LABEL_VALUES_MAX) -> None:
         self._limit = limit
         self._known: dict[str, str] = {}
 
@@ -62,20 +62,20 @@ class BoundedNames:
         found = self._known.get(name)
         if found is None:
             if len(self._known) >= self._limit:
-                return OTHER
+                return OTHER_LABEL
             found = self._known[name] = name or "none"
         return found
 
 
-class Tally:
+class LabeledCounter:
     """Counts by label values; `kind` gauge when they may also fall."""
 
-    def __init__(self, name: str, about: str, *labels: str, kind: Kind = "counter") -> None:
+    def __init__(self, name: str, about: str, *labels: str, kind: MetricKind = "counter") -> None:
         self.name = name
         self.about = about
-        self.values: dict[Key, float] = {}
+        self.values: dict[LabelKey, float] = {}
         self._labels = labels
-        self._kind: Kind = kind
+        self._kind: MetricKind = kind
         if not labels and kind == "counter":
             self.values[()] = 0.0
 
@@ -85,12 +85,12 @@ class Tally:
     def set(self, *key: str, value: float) -> None:
         self.values[key] = value
 
-    def family(self) -> Family:
+    def build_family(self) -> MetricFamily:
         samples = [
             Sample("", dict(zip(self._labels, key, strict=True)), value)
             for key, value in self.values.items()
         ]
-        return Family(
+        return MetricFamily(
             name=self.name,
             kind=self._kind,
             about=self.about,
@@ -99,32 +99,32 @@ class Tally:
         )
 
 
-class Spread:
+class Histogram:
     """How many seconds things took, in buckets, by one label or none."""
 
     def __init__(self, name: str, about: str, *labels: str) -> None:
         self.name = name
         self.about = about
-        self.buckets: dict[Key, list[float]] = {}
+        self.buckets: dict[LabelKey, list[float]] = {}
         self._labels = labels
 
-    def add(self, seconds: float, key: Key = ()) -> None:
+    def add(self, seconds: float, key: LabelKey = ()) -> None:
         """Less than nothing is nothing: the clocks of two machines may have measured it."""
         found = self.buckets.get(key)
         if found is None:
             # One for each bound, one for what is above all of them, and the sum.
-            found = self.buckets[key] = [0.0] * (len(SECONDS) + 2)
-        found[bisect_left(SECONDS, seconds)] += 1
+            found = self.buckets[key] = [0.0] * (len(DURATION_BUCKETS_S) + 2)
+        found[bisect_left(DURATION_BUCKETS_S, seconds)] += 1
         if seconds > 0:
             found[-1] += seconds
 
-    def family(self) -> Family:
+    def build_family(self) -> MetricFamily:
         samples = [
             sample
             for key, found in self.buckets.items()
-            for sample in spread_samples(found, dict(zip(self._labels, key, strict=True)))
+            for sample in build_histogram_samples(found, dict(zip(self._labels, key, strict=True)))
         ]
-        return Family(
+        return MetricFamily(
             name=self.name,
             kind="histogram",
             about=self.about,
@@ -133,38 +133,44 @@ class Spread:
         )
 
 
-def spread_samples(found: Sequence[float], labels: Mapping[str, str]) -> Iterator[Sample]:
+def build_histogram_samples(
+    buckets: Sequence[float], labels: Mapping[str, str]
+) -> Iterator[Sample]:
     """Buckets count all that is below their bound, also what other buckets have counted."""
     below = 0.0
-    for bound, count in zip((*SECONDS, inf), found[:-1], strict=True):
+    for bound, count in zip((*DURATION_BUCKETS_S, inf), buckets[:-1], strict=True):
         below += count
         text = "+Inf" if bound == inf else f"{bound:g}"
         yield Sample("_bucket", {**labels, "le": text}, below)
     yield Sample("_count", labels, below)
-    yield Sample("_sum", labels, found[-1])
+    yield Sample("_sum", labels, buckets[-1])
 
 
-def gauge(
+def build_gauge(
     name: str, about: str, label: str | None = None, values: Mapping[str, float] | None = None
-) -> Family:
+) -> MetricFamily:
     """One number for each value of the label; without a label, the one of the key ''."""
     samples = [
         Sample("", {} if label is None else {label: key}, value)
         for key, value in (values or {}).items()
     ]
     labels = () if label is None else (label,)
-    return Family(name=name, kind="gauge", about=about, labels=labels, samples=samples)
+    return MetricFamily(name=name, kind="gauge", about=about, labels=labels, samples=samples)
 
 
 # What user code measures by `ctx.metrics`, kept within bounds whatever it names.
 
-USER_NAMES_MAX = 200
-SERIES_MAX = 2_000
+USER_METRICS_MAX = 200
+USER_SERIES_MAX = 2_000
 LABEL_CHARS_MAX = 100
 
-_UNFIT = re.compile(r"[^a-zA-Z0-9_]+")
-_KINDS: Mapping[str, Kind] = {"count": "counter", "gauge": "gauge", "timing": "histogram"}
-_SUFFIXES = {"count": "", "gauge": "", "timing": "_seconds"}
+_INVALID_CHARS = re.compile(r"[^a-zA-Z0-9_]+")
+_USER_METRIC_KINDS: Mapping[str, MetricKind] = {
+    "count": "counter",
+    "gauge": "gauge",
+    "timing": "histogram",
+}
+_USER_METRIC_SUFFIXES = {"count": "", "gauge": "", "timing": "_seconds"}
 
 
 class UserMetrics:
@@ -175,139 +181,150 @@ class UserMetrics:
     """
 
     def __init__(self) -> None:
-        self._families: dict[str, tuple[Kind, dict[Key, list[float]]]] = {}
-        self._series = 0
-        self._dropped = Tally(
+        self._families: dict[str, tuple[MetricKind, dict[LabelKey, list[float]]]] = {}
+        self._series_count = 0
+        self._dropped = LabeledCounter(
             "runnel_user_metrics_dropped", "Measurements of user code over the bounds."
         )
 
-    def measure(self, fields: Mapping[str, object]) -> None:
+    def record(self, fields: Mapping[str, object]) -> None:
         """As the worker tells of it: metric, kind, value, labels, handler."""
-        given, kind = str(fields.get("kind")), _KINDS.get(str(fields.get("kind")))
+        given, kind = str(fields.get("kind")), _USER_METRIC_KINDS.get(str(fields.get("kind")))
         value = fields.get("value")
         if kind is None or not isinstance(value, int | float):
             self._dropped.add()
             return
-        name = f"runnel_user_{_fit(str(fields.get('metric')))}{_SUFFIXES[given]}"
+        name = (
+            f"runnel_user_{_sanitize_name(str(fields.get('metric')))}{_USER_METRIC_SUFFIXES[given]}"
+        )
         labels = {
             "handler": fields.get("handler", ""),
             **cast("dict[str, object]", fields["labels"]),
         }
-        found = self._found(name, kind, _key(labels))
+        found = self._get_series(name, kind, _build_label_key(labels))
         if found is None:
             self._dropped.add()
         elif kind == "histogram":
-            _spread(found, float(value))
+            _observe(found, float(value))
         else:
             found[0] = float(value) if kind == "gauge" else found[0] + float(value)
 
-    def families(self) -> list[Family]:
-        return [self._dropped.family(), *(self._family(name) for name in self._families)]
+    def collect_families(self) -> list[MetricFamily]:
+        return [
+            self._dropped.build_family(),
+            *(self._build_family(name) for name in self._families),
+        ]
 
-    def _found(self, name: str, kind: Kind, key: Key) -> list[float] | None:
+    def _get_series(self, name: str, kind: MetricKind, key: LabelKey) -> list[float] | None:
         """None for what is too much, and for a name that is of another kind already."""
         family = self._families.get(name)
         if family is None:
-            if len(self._families) >= USER_NAMES_MAX:
+            if len(self._families) >= USER_METRICS_MAX:
                 return None
             family = self._families[name] = (kind, {})
         known, series = family
         if known != kind:
             return None
         found = series.get(key)
-        if found is None and self._series < SERIES_MAX:
-            self._series += 1
+        if found is None and self._series_count < USER_SERIES_MAX:
+            self._series_count += 1
             found = series[key] = [0.0]
         return found
 
-    def _family(self, name: str) -> Family:
+    def _build_family(self, name: str) -> MetricFamily:
         kind, series = self._families[name]
         samples: list[Sample] = []
         for key, found in series.items():
             labels = dict(zip(key[::2], key[1::2], strict=True))
             if kind == "histogram":
-                samples += spread_samples(found, labels)
+                samples += build_histogram_samples(found, labels)
             else:
                 samples.append(Sample("", labels, found[0]))
-        return Family(name=name, kind=kind, about="Measured by user code.", samples=samples)
+        return MetricFamily(name=name, kind=kind, about="Measured by user code.", samples=samples)
 
 
-def _spread(found: list[float], seconds: float) -> None:
-    spread = Spread("", "")
-    if len(found) > 1:
-        spread.buckets[()] = found
+def _observe(buckets: list[float], seconds: float) -> None:
+    spread = Histogram("", "")
+    if len(buckets) > 1:
+        spread.buckets[()] = buckets
     spread.add(seconds)
-    found[:] = spread.buckets[()]
+    buckets[:] = spread.buckets[()]
 
 
-def _key(labels: Mapping[str, object]) -> Key:
+def _build_label_key(labels: Mapping[str, object]) -> LabelKey:
     """Names and values in turn, by name."""
-    pairs = sorted((_fit(name), str(value)[:LABEL_CHARS_MAX]) for name, value in labels.items())
+    pairs = sorted(
+        (_sanitize_name(name), str(value)[:LABEL_CHARS_MAX]) for name, value in labels.items()
+    )
     return tuple(word for pair in pairs for word in pair)
 
 
-def _fit(name: str) -> str:
-    fitting = _UNFIT.sub("_", name)[:LABEL_CHARS_MAX]
+def _sanitize_name(name: str) -> str:
+    fitting = _INVALID_CHARS.sub("_", name)[:LABEL_CHARS_MAX]
     return f"_{fitting}" if not fitting or fitting[0].isdigit() else fitting
 
 
-_SETTLED: Mapping[type, str] = {
+_SETTLED_STATES: Mapping[type, str] = {
     e.NodeCompleted: "completed",
     e.NodeFailed: "failed",
     e.NodeSkipped: "skipped",
     e.NodeCancelled: "cancelled",
 }
-_COUNTED = frozenset({e.ExecutionStarted, e.RetryPlanned, e.TaskWasLost, e.SlaMissed})
+_COUNTED_EVENTS = frozenset({e.ExecutionStarted, e.RetryPlanned, e.TaskWasLost, e.SlaMissed})
 
 
-class Metrics:
+class MetricsTelemetry:
     """Implements the Telemetry port; `families` are read when somebody asks."""
 
     def __init__(self) -> None:
-        self._included: list[Callable[[], Sequence[Family]]] = []
-        self.users = UserMetrics()
-        self._workflows, self._handlers, self._queues = (BoundedNames() for _ in range(3))
-        self._begun = Tally("runnel_executions_started", "Executions that have begun.", "workflow")
-        self._finished = Tally(
+        self._extra_sources: list[Callable[[], Sequence[MetricFamily]]] = []
+        self.user_metrics = UserMetrics()
+        self._workflows, self._handlers, self._queues = (BoundedLabelValues() for _ in range(3))
+        self._executions_started = LabeledCounter(
+            "runnel_executions_started", "Executions that have begun.", "workflow"
+        )
+        self._executions_finished = LabeledCounter(
             "runnel_executions_finished", "Executions that are final.", "workflow", "state"
         )
-        self._lasted = Spread(
+        self._execution_duration = Histogram(
             "runnel_execution_duration_seconds",
             "From the start of an execution to its end.",
             "workflow",
         )
-        self._settled = Tally(
+        self._nodes_settled = LabeledCounter(
             "runnel_nodes_settled", "Nodes, and items of maps, that are final.", "handler", "state"
         )
-        self._retries = Tally(
+        self._retries = LabeledCounter(
             "runnel_retries", "Attempts that failed and are tried again.", "handler"
         )
-        self._losses = Tally(
+        self._losses = LabeledCounter(
             "runnel_losses", "Attempts that were lost with their worker.", "handler"
         )
-        self._sla = Tally(
+        self._sla_misses = LabeledCounter(
             "runnel_sla_misses", "Executions that took longer than their sla_seconds.", "workflow"
         )
-        self._letters = Tally("runnel_dead_letters_written", "Dead letters.", "queue")
-        self._unserved = Tally(
+        self._dead_letters = LabeledCounter("runnel_dead_letters_written", "Dead letters.", "queue")
+        self._tasks_unserved = LabeledCounter(
             "runnel_tasks_unserved", "Tasks that failed because no worker took them.", "queue"
         )
-        self._ended = Tally(
+        self._tasks_ended = LabeledCounter(
             "runnel_tasks_ended", "Attempts whose code is over.", "handler", "outcome"
         )
-        self._took = Spread(
+        self._task_duration = Histogram(
             "runnel_task_duration_seconds", "How long the code of an attempt ran.", "handler"
         )
-        self._handed_over = Spread(
+        self._handoff_duration = Histogram(
             "runnel_handoff_seconds",
             "From the commit that issued a task, because its parents had settled, to its start.",
         )
-        self._events = Tally("runnel_events", "What is told in the log, by name.", "event")
-        self._counted = {name: Tally(*words) for name, words in _BY_EVENT.items()}
-        self._refused = Tally(
+        self._events = LabeledCounter("runnel_events", "What is told in the log, by name.", "event")
+        self._event_counters = {
+            name: LabeledCounter(*words) for name, words in _EVENT_COUNTERS.items()
+        }
+        self._commits_refused = LabeledCounter(
             "runnel_commits_refused", "Partitions lost because another orchestrator has them."
         )
-        self._lag = Tally(
+        self._archive_lag = LabeledCounter(
             "runnel_archive_lag_seconds",
             "How far the archive is behind, of the worst partition that this process owns.",
             kind="gauge",
@@ -315,88 +332,94 @@ class Metrics:
 
     def event(self, name: str, **fields: object) -> None:
         if name == names.HANDLER_METRIC:
-            self.users.measure(fields)
+            self.user_metrics.record(fields)
             return
         self._events.add(name)
-        counted = self._counted.get(name)
+        counted = self._event_counters.get(name)
         if counted is not None:
             counted.add()
         elif name == names.LETTER_WRITTEN:
-            self._letters.add(self._queue(fields))
+            self._dead_letters.add(self._get_queue_label(fields))
         elif name == names.TASKS_UNSERVED:
-            self._unserved.add(self._queue(fields), n=_number(fields.get("rejected")))
+            self._tasks_unserved.add(
+                self._get_queue_label(fields), n=_to_number(fields.get("rejected"))
+            )
         elif name == names.PARTITION_LOST and fields.get("is_fenced"):
-            self._refused.add()
+            self._commits_refused.add()
 
     def committed(
         self,
         execution_id: str,
         at: float,
         events: Sequence[AnyEvent],
-        header: Header | None,
+        header: ExecutionHeader | None,
         graph: Graph | None = None,
     ) -> None:
-        if header is not None and header.state in EXECUTION_FINAL:
-            self._finish(header)
+        if header is not None and header.state in FINAL_EXECUTION_STATES:
+            self._record_finished(header)
         if graph is None:
             return
-        settled = self._settled.values
+        settled = self._nodes_settled.values
         for event in events:
             kind = type(event)
-            state = _SETTLED.get(kind)
+            state = _SETTLED_STATES.get(kind)
             if state is not None:
-                key = (self._handler(graph, event), state)
+                key = (self._get_handler_label(graph, event), state)
                 settled[key] = settled.get(key, 0.0) + 1
-            elif kind in _COUNTED:
+            elif kind in _COUNTED_EVENTS:
                 self._count(graph, event)
 
-    def started(self, task: Task, worker: str, at: float) -> None:
-        self._handed_over.add(at - task.issued_at)
+    def started(self, task: TaskMessage, worker: str, at: float) -> None:
+        self._handoff_duration.add(at - task.issued_at)
 
-    def ended(self, task: Task, outcome: str, took_s: float) -> None:
+    def ended(self, task: TaskMessage, outcome: str, took_s: float) -> None:
         key = (self._handlers(task.handler), outcome)
-        ended = self._ended.values
+        ended = self._tasks_ended.values
         ended[key] = ended.get(key, 0.0) + 1
-        self._took.add(took_s, key[:1])
+        self._task_duration.add(took_s, key[:1])
 
     def measured(self, name: str, value: float) -> None:
         if name == names.ARCHIVE_LAG_S:
-            self._lag.set(value=value)
+            self._archive_lag.set(value=value)
 
-    def include(self, families: Callable[[], Sequence[Family]]) -> None:
+    def include(self, source: Callable[[], Sequence[MetricFamily]]) -> None:
         """What another part of the process counts by itself."""
-        self._included.append(families)
+        self._extra_sources.append(source)
 
-    def families(self) -> list[Family]:
-        others = [family for families in self._included for family in families()]
-        own = [each.family() for each in vars(self).values() if isinstance(each, Tally | Spread)]
-        counted = [each.family() for each in self._counted.values()]
-        return [*own, *counted, *others, *self.users.families()]
+    def collect_families(self) -> list[MetricFamily]:
+        others = [family for families in self._extra_sources for family in families()]
+        own = [
+            each.build_family()
+            for each in vars(self).values()
+            if isinstance(each, LabeledCounter | Histogram)
+        ]
+        counted = [each.build_family() for each in self._event_counters.values()]
+        return [*own, *counted, *others, *self.user_metrics.collect_families()]
 
     def _count(self, graph: Graph, event: AnyEvent) -> None:
         if isinstance(event, e.ExecutionStarted):
-            self._begun.add(self._workflows(graph.workflow.name))
+            self._executions_started.add(self._workflows(graph.workflow.name))
         elif isinstance(event, e.RetryPlanned):
-            self._retries.add(self._handler(graph, event))
+            self._retries.add(self._get_handler_label(graph, event))
         elif isinstance(event, e.TaskWasLost):
-            self._losses.add(self._handler(graph, event))
+            self._losses.add(self._get_handler_label(graph, event))
         elif isinstance(event, e.SlaMissed):
-            self._sla.add(self._workflows(graph.workflow.name))
+            self._sla_misses.add(self._workflows(graph.workflow.name))
 
-    def _finish(self, header: Header) -> None:
+    def _record_finished(self, header: ExecutionHeader) -> None:
         workflow = self._workflows(header.workflow)
-        self._finished.add(workflow, header.state.lower())
+        self._executions_finished.add(workflow, header.state.lower())
         began = header.started_at or header.created_at
-        self._lasted.add((header.finished_at or began) - began, (workflow,))
+        self._execution_duration.add((header.finished_at or began) - began, (workflow,))
 
-    def _handler(self, graph: Graph, event: Any) -> str:
+    def _get_handler_label(self, graph: Graph, event: Any) -> str:
         return self._handlers(graph.nodes[graph.index[event.node]].node.handler)
 
-    def _queue(self, fields: Mapping[str, object]) -> str:
+    def _get_queue_label(self, fields: Mapping[str, object]) -> str:
         return self._queues(str(fields.get("queue", "")).removeprefix("tasks:"))
 
 
-_BY_EVENT = {
+_EVENT_COUNTERS = {
     names.PARTITION_TAKEN_OVER: (
         "runnel_takeovers",
         "Partitions that were taken over from an orchestrator that gave no sign of life.",
@@ -427,5 +450,5 @@ _BY_EVENT = {
 }
 
 
-def _number(value: object) -> float:
+def _to_number(value: object) -> float:
     return float(value) if isinstance(value, int | float) else 1.0

@@ -6,44 +6,44 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from prometheus_client.core import Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from runnel.telemetry.metrics import Family
+from runnel.telemetry.metrics import MetricFamily
 
 MEDIA_TYPE = CONTENT_TYPE_LATEST
 
-Source = Callable[[], Iterable[Family]]
+FamilySource = Callable[[], Iterable[MetricFamily]]
 
 
 class Exposition:
     """Of these sources, and of the process itself: memory, processor time, files, collections."""
 
-    def __init__(self, *sources: Source) -> None:
+    def __init__(self, *sources: FamilySource) -> None:
         self._sources = list(sources)
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
         GCCollector(registry=self._registry)
-        self._registry.register(_Collector(self._sources))
+        self._registry.register(_FamilyCollector(self._sources))
 
-    def add(self, source: Source) -> None:
+    def add(self, source: FamilySource) -> None:
         self._sources.append(source)
 
-    def text(self) -> bytes:
+    def render(self) -> bytes:
         return generate_latest(self._registry)
 
 
-class _Collector:
-    def __init__(self, sources: Sequence[Source]) -> None:
+class _FamilyCollector:
+    def __init__(self, sources: Sequence[FamilySource]) -> None:
         self._sources = sources
 
     def collect(self) -> Iterator[Metric]:
         for source in self._sources:
-            yield from map(_metric, source())
+            yield from map(_to_metric, source())
 
     def describe(self) -> Iterable[Metric]:
         return ()
 
 
-def _metric(family: Family) -> Metric:
+def _to_metric(family: MetricFamily) -> Metric:
     metric = Metric(family.name, family.about, family.kind)
     suffix = "_total" if family.kind == "counter" else ""
     for sample in family.samples:

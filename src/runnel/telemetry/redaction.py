@@ -5,23 +5,23 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import TypeAlias
 
-Hide: TypeAlias = Callable[[str], str]
+TextMask: TypeAlias = Callable[[str], str]
 
 HIDDEN = "***"
 # Shorter ones would be found in innocent words, and guessed anyway.
 SECRET_CHARS_MIN = 4
-_NAMES = re.compile(
+_SECRET_NAMES = re.compile(
     r"passw(or)?d|passphrase|secret|authorization|credential|private_?key|api_?key"
     r"|(access|auth|api|bearer|refresh)_?token",
     re.IGNORECASE,
 )
 # Bounded: in a text of many URLs and nothing else, each would be searched to the end of all.
-_IN_URL = re.compile(r"(?<=://)[^\s@'\"]{1,1000}@")
+_URL_CREDENTIALS = re.compile(r"(?<=://)[^\s@'\"]{1,1000}@")
 
 
 @lru_cache(maxsize=1_000)
-def _is_secret(name: str) -> bool:
-    return _NAMES.search(name) is not None
+def _is_secret_name(name: str) -> bool:
+    return _SECRET_NAMES.search(name) is not None
 
 
 class Redactor:
@@ -29,33 +29,38 @@ class Redactor:
     whose name says that it is a secret.
     """
 
-    def __init__(self, secrets: Iterable[str] = (), *, hide: Hide | None = None) -> None:
+    def __init__(self, secrets: Iterable[str] = (), *, hide: TextMask | None = None) -> None:
         """`hide` takes further secrets out of a text."""
         # The longest first: one may be part of another.
         known = sorted({each for each in secrets if len(each) >= SECRET_CHARS_MIN}, key=len)
-        self._known = re.compile("|".join(map(re.escape, reversed(known)))) if known else None
+        self._known_pattern = (
+            re.compile("|".join(map(re.escape, reversed(known)))) if known else None
+        )
         self._hide = hide
 
-    def known(self, text: str) -> str:
+    def redact_known(self, text: str) -> str:
         """Without the secrets that were given."""
         if self._hide is not None:
             text = self._hide(text)
-        return text if self._known is None else self._known.sub(HIDDEN, text)
+        return text if self._known_pattern is None else self._known_pattern.sub(HIDDEN, text)
 
-    def text(self, text: str) -> str:
-        text = self.known(text)
-        return _IN_URL.sub(f"{HIDDEN}@", text) if "://" in text else text
+    def redact_text(self, text: str) -> str:
+        text = self.redact_known(text)
+        return _URL_CREDENTIALS.sub(f"{HIDDEN}@", text) if "://" in text else text
 
-    def value(self, name: str, value: object) -> object:
+    def redact_value(self, name: str, value: object) -> object:
         """Numbers and truths as they are, unless one is a secret; everything else as text or as
         what holds texts.
         """
-        if _is_secret(name):
+        if _is_secret_name(name):
             return HIDDEN
         if value is None or isinstance(value, bool | int | float):
-            return HIDDEN if self.known(str(value)) == HIDDEN else value
+            return HIDDEN if self.redact_known(str(value)) == HIDDEN else value
         if isinstance(value, dict):
-            return {self.text(str(key)): self.value(str(key), each) for key, each in value.items()}
+            return {
+                self.redact_text(str(key)): self.redact_value(str(key), each)
+                for key, each in value.items()
+            }
         if isinstance(value, list | tuple | set | frozenset):
-            return [self.value("", each) for each in value]
-        return self.text(str(value))
+            return [self.redact_value("", each) for each in value]
+        return self.redact_text(str(value))

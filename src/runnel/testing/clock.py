@@ -18,11 +18,11 @@ class AlarmClock(ABC):
     """The waiting half of the Clock port, for a clock that can ring at a given time."""
 
     @abstractmethod
-    def alarm(self, seconds: float, ring: Callable[[], None]) -> int:
-        """Calls `ring` once the time has passed; returns a number for `silence`."""
+    def set_alarm(self, seconds: float, callback: Callable[[], None]) -> int:
+        """Calls `ring` once the time has passed; returns a number for `cancel_alarm`."""
 
     @abstractmethod
-    def silence(self, alarm: int) -> None: ...
+    def cancel_alarm(self, alarm: int) -> None: ...
 
     async def sleep(self, seconds: float) -> None:
         if seconds <= 0:
@@ -31,7 +31,7 @@ class AlarmClock(ABC):
         await self.wait(asyncio.Event(), seconds)
 
     def timeout(self, seconds: float) -> AbstractAsyncContextManager[object]:
-        return _Timeout(self, seconds)
+        return _AlarmTimeout(self, seconds)
 
     async def wait(self, event: asyncio.Event, seconds: float | None) -> bool:
         if event.is_set() or (seconds is not None and seconds <= 0):
@@ -44,12 +44,12 @@ class AlarmClock(ABC):
         except TimeoutError:
             return event.is_set()
 
-    async def within(self, seconds: float, work: Awaitable[T]) -> T:
+    async def run_within(self, seconds: float, work: Awaitable[T]) -> T:
         async with self.timeout(seconds):
             return await work
 
 
-class _Timeout:
+class _AlarmTimeout:
     """What asyncio.timeout does, on the fake clock: cancels the task, then says why."""
 
     def __init__(self, clock: AlarmClock, seconds: float) -> None:
@@ -57,13 +57,13 @@ class _Timeout:
         self._seconds = seconds
         self._task: asyncio.Task[object] | None = None
         self._alarm: int | None = None
-        self._is_over = False
+        self._has_expired = False
         self._cancels_before = 0
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.current_task()
         self._cancels_before = self._task.cancelling() if self._task is not None else 0
-        self._alarm = self._clock.alarm(self._seconds, self._ring)
+        self._alarm = self._clock.set_alarm(self._seconds, self._expire)
         return self
 
     async def __aexit__(
@@ -72,28 +72,28 @@ class _Timeout:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if not self._is_over:
+        if not self._has_expired:
             if self._alarm is not None:
-                self._clock.silence(self._alarm)
+                self._clock.cancel_alarm(self._alarm)
             return
         cancels = self._task.uncancel() if self._task is not None else 0
         is_only_reason = cancels <= self._cancels_before
         if is_only_reason and kind is not None and issubclass(kind, asyncio.CancelledError):
             raise TimeoutError from error
 
-    def _ring(self) -> None:
-        self._is_over = True
+    def _expire(self) -> None:
+        self._has_expired = True
         if self._task is not None:
             self._task.cancel()
 
 
 # Turns of the loop that tasks get to go on by themselves before and after time moves.
-TURNS = 30
+SETTLE_TURNS = 30
 
 
 async def settle() -> None:
     """Lets every task that can go on without time passing do so."""
-    for _ in range(TURNS):
+    for _ in range(SETTLE_TURNS):
         await asyncio.sleep(0)
 
 
@@ -106,7 +106,7 @@ class FakeClock(AlarmClock):
         self._order = count()
         self._alarms: list[tuple[float, int, Callable[[], None]]] = []
         self._cancelled: set[int] = set()
-        self._set = asyncio.Event()
+        self._alarm_added = asyncio.Event()
 
     def now(self) -> float:
         return self._start + self._passed_s
@@ -119,11 +119,11 @@ class FakeClock(AlarmClock):
         """How many wait for time to pass."""
         return len(self._alarms) - len(self._cancelled)
 
-    async def until_asleep(self) -> None:
+    async def wait_for_sleeper(self) -> None:
         """Until somebody waits for time to pass: for what takes real time before, as threads do."""
         while not self.sleepers:
-            self._set.clear()
-            await self._set.wait()
+            self._alarm_added.clear()
+            await self._alarm_added.wait()
 
     async def advance(self, seconds: float) -> None:
         """Moves time on, stopping at each alarm that is due on the way."""
@@ -140,13 +140,13 @@ class FakeClock(AlarmClock):
         self._passed_s = end
         await settle()
 
-    def alarm(self, seconds: float, ring: Callable[[], None]) -> int:
+    def set_alarm(self, seconds: float, callback: Callable[[], None]) -> int:
         number = next(self._order)
-        heapq.heappush(self._alarms, (self._passed_s + max(0.0, seconds), number, ring))
-        self._set.set()
+        heapq.heappush(self._alarms, (self._passed_s + max(0.0, seconds), number, callback))
+        self._alarm_added.set()
         return number
 
-    def silence(self, alarm: int) -> None:
+    def cancel_alarm(self, alarm: int) -> None:
         self._cancelled.add(alarm)
 
 

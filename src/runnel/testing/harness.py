@@ -17,16 +17,16 @@ class Harness(Protocol):
 
     backend: Backend
 
-    async def abandon(self, lease: Lease) -> None:
+    async def abandon_lease(self, lease: Lease) -> None:
         """The owner dies without a word: no release, no more commits, no more renewals."""
 
     async def inject_message(self, partition: int, body: bytes) -> None:
         """Puts raw bytes behind the messages that the partition's inbox holds."""
 
-    async def pass_time(self, seconds: float) -> None:
+    async def advance_time(self, seconds: float) -> None:
         """Lets time pass on the store's own clock, by which rate buckets fill."""
 
-    async def forget_changes(self) -> None:
+    async def trim_feed(self) -> None:
         """All entries of the feed but the last, as a store does after thousands of commits."""
         ...
 
@@ -37,17 +37,17 @@ class MemoryHarness:
         self._state = backend.state
         self._clock = clock
 
-    async def abandon(self, lease: Lease) -> None:
+    async def abandon_lease(self, lease: Lease) -> None:
         """A lease in memory stays as it is: its counter does not move any more."""
 
     async def inject_message(self, partition: int, body: bytes) -> None:
         self._state.partitions[partition].inbox.put_raw(body)
 
-    async def pass_time(self, seconds: float) -> None:
+    async def advance_time(self, seconds: float) -> None:
         await self._clock.advance(seconds)
 
-    async def forget_changes(self) -> None:
-        self._state.changes.forget(ENTRIES_MAX)
+    async def trim_feed(self) -> None:
+        self._state.change_log.trim(ENTRIES_MAX)
 
 
 class SqliteHarness:
@@ -57,9 +57,9 @@ class SqliteHarness:
         self._leases = backend.leases
         self._data_dir = data_dir
 
-    async def abandon(self, lease: Lease) -> None:
+    async def abandon_lease(self, lease: Lease) -> None:
         """The kernel frees the lock of a process that is gone."""
-        self._leases.locks.free(lease.partition)
+        self._leases.locks.unlock(lease.partition)
 
     async def inject_message(self, partition: int, body: bytes) -> None:
         db = sqlite3.connect(self._data_dir / "runnel.db", isolation_level=None)
@@ -67,12 +67,12 @@ class SqliteHarness:
             db.execute("INSERT INTO messages (partition, body) VALUES (?, ?)", (partition, body))
         finally:
             db.close()
-        self._leases.sweep(partition)
+        self._leases.read_new_messages(partition)
 
-    async def pass_time(self, seconds: float) -> None:
+    async def advance_time(self, seconds: float) -> None:
         await self._clock.advance(seconds)
 
-    async def forget_changes(self) -> None:
+    async def trim_feed(self) -> None:
         db = sqlite3.connect(self._data_dir / "runnel.db", isolation_level=None)
         try:
             db.execute("DELETE FROM feed WHERE id < (SELECT max(id) FROM feed)")

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from runnel.backends.redis.backend import RedisBackend
-from runnel.backends.redis_postgres.backend import ArchivedBackend
+from runnel.backends.redis_postgres.backend import RedisPostgresBackend
 from runnel.engine.services.archiver import Archiver
 from runnel.ports import Backend
 from runnel.ports.clock import Clock
@@ -15,45 +15,45 @@ from runnel.ports.telemetry import Telemetry
 class RedisHarness:
     def __init__(self, backend: RedisBackend) -> None:
         self.backend: Backend = backend
-        self._lines = backend.lines
+        self._pool = backend.pool
         self._keys = backend.keys
 
-    async def abandon(self, lease: Lease) -> None:
+    async def abandon_lease(self, lease: Lease) -> None:
         """A lease on a server stays as it is: its counter does not move any more."""
 
     async def inject_message(self, partition: int, body: bytes) -> None:
-        await self._lines.call("XADD", f"{self._keys.inbox}{partition}", "*", "m", body)
+        await self._pool.call("XADD", f"{self._keys.inbox}{partition}", "*", "m", body)
 
-    async def pass_time(self, seconds: float) -> None:
+    async def advance_time(self, seconds: float) -> None:
         """Sets what has a time back instead: it comes to the same."""
-        for key in await self._lines.call("KEYS", self._keys.window + "*"):
-            for member in await self._lines.call("ZRANGE", key, 0, -1):
-                await self._lines.call("ZINCRBY", key, round(-1_000_000 * seconds), member)
-        for key in await self._lines.call("KEYS", self._keys.bucket + "*"):
-            full_at = float(await self._lines.call("GET", key))
-            await self._lines.call("SET", key, repr(full_at - seconds))
-        for key in await self._lines.call("KEYS", self._keys.result + "*"):
-            left_ms = int(await self._lines.call("PTTL", key))
-            await self._lines.call("PEXPIRE", key, left_ms - round(1_000 * seconds))
+        for key in await self._pool.call("KEYS", self._keys.window + "*"):
+            for member in await self._pool.call("ZRANGE", key, 0, -1):
+                await self._pool.call("ZINCRBY", key, round(-1_000_000 * seconds), member)
+        for key in await self._pool.call("KEYS", self._keys.bucket + "*"):
+            full_at = float(await self._pool.call("GET", key))
+            await self._pool.call("SET", key, repr(full_at - seconds))
+        for key in await self._pool.call("KEYS", self._keys.result + "*"):
+            left_ms = int(await self._pool.call("PTTL", key))
+            await self._pool.call("PEXPIRE", key, left_ms - round(1_000 * seconds))
 
-    async def forget_changes(self) -> None:
-        await self._lines.call("XTRIM", self._keys.feed, "MAXLEN", 1)
+    async def trim_feed(self) -> None:
+        await self._pool.call("XTRIM", self._keys.feed, "MAXLEN", 1)
 
 
 # The accidents of a backend of two servers, whose archive is brought up to date at each commit.
 
 
 class ArchivedHarness(RedisHarness):
-    def __init__(self, backend: ArchivedBackend, clock: Clock, telemetry: Telemetry) -> None:
+    def __init__(self, backend: RedisPostgresBackend, clock: Clock, telemetry: Telemetry) -> None:
         super().__init__(backend.redis)
         self.backend: Backend = backend
-        backend.store = cast("Store", FlushedStore(backend, clock, telemetry))
+        backend.store = cast("Store", ArchivingStore(backend, clock, telemetry))
 
 
-class FlushedStore:
+class ArchivingStore:
     """Any: each other attribute is a method of the store behind it."""
 
-    def __init__(self, backend: ArchivedBackend, clock: Clock, telemetry: Telemetry) -> None:
+    def __init__(self, backend: RedisPostgresBackend, clock: Clock, telemetry: Telemetry) -> None:
         self._store = backend.store
         self._leases: dict[int, Lease] = {}
         self._archiver = Archiver(
@@ -67,9 +67,9 @@ class FlushedStore:
         )
 
     async def acquire(
-        self, partition: int, owner: str, *, over: LeaseRecord | None = None
+        self, partition: int, owner: str, *, expected: LeaseRecord | None = None
     ) -> Lease:
-        lease = await self._store.acquire(partition, owner, over=over)
+        lease = await self._store.acquire(partition, owner, expected=expected)
         self._leases[partition] = lease
         return await self._store.restore(lease)
 

@@ -12,13 +12,13 @@ from runnel.core.ids import ExecutionId
 from runnel.core.templates.errors import TemplateError
 from runnel.core.templates.template import compile_tree
 from runnel.core.values import Json
-from runnel.core.wording import quoted, shown
+from runnel.core.wording import describe_value, quote_name
 from runnel.errors import InvalidInputError, WebhookRefusedError
 from runnel.triggers.schedule_checks import RootScope
 from runnel.triggers.webhook import Webhook, WebhookKind
 
 # Credentials, and what proves who calls: of no use to a workflow, and stored with its input.
-SENSITIVE = frozenset(
+SENSITIVE_HEADERS = frozenset(
     {
         "authorization",
         "cookie",
@@ -28,14 +28,14 @@ SENSITIVE = frozenset(
         "x-slack-signature",
     }
 )
-GITHUB_DELIVERY = "x-github-delivery"
-REQUEST_IDS = ("idempotency-key", "x-request-id")
+GITHUB_DELIVERY_HEADER = "x-github-delivery"
+REQUEST_ID_HEADERS = ("idempotency-key", "x-request-id")
 KEY_CHARS_MAX = 500
-FIELDS_MAX = 1_000
+FORM_FIELDS_MAX = 1_000
 # 72 bits, and a letter that no other id begins with.
 _ID_BYTES = 9
 _ID_PREFIX = "w"
-_FORM = "application/x-www-form-urlencoded"
+_FORM_CONTENT_TYPE = "application/x-www-form-urlencoded"
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
 
     @classmethod
-    def of(
+    def from_pairs(
         cls, headers: Iterable[tuple[str, str]], query: Iterable[tuple[str, str]], body: bytes
     ) -> Self:
         """From pairs. What is given twice: a header is joined by a comma, a query is a list."""
@@ -54,9 +54,9 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
         for name, value in headers:
             key = name.lower()
             joined[key] = f"{joined[key]}, {value}" if key in joined else value
-        return cls(headers=joined, query=_gathered(query), body=body)
+        return cls(headers=joined, query=_group_pairs(query), body=body)
 
-    def header(self, name: str) -> str:
+    def get_header(self, name: str) -> str:
         """Nothing when it is not there."""
         return self.headers.get(name, "").strip()
 
@@ -65,7 +65,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
         return hashlib.blake2b(self.body, digest_size=_ID_BYTES).hexdigest()
 
 
-def delivery_id(webhook: Webhook, key: str) -> ExecutionId:
+def derive_delivery_execution_id(webhook: Webhook, key: str) -> ExecutionId:
     """The execution of a delivery: the same for whoever receives it again."""
     text = f"{webhook.workflow}\0{key}"
     return ExecutionId(
@@ -74,41 +74,44 @@ def delivery_id(webhook: Webhook, key: str) -> ExecutionId:
     )
 
 
-def delivery_key(webhook: Webhook, delivery: Delivery, content: Json) -> str | None:
+def find_delivery_key(webhook: Webhook, delivery: Delivery, content: Json) -> str | None:
     """What tells this delivery from others; None when nothing does. `content` is its body.
 
     Raises InvalidInputError for a `delivery_id` that leads nowhere.
     """
     if webhook.delivery_id is not None:
-        found = _resolved(webhook, "delivery_id", webhook.delivery_id, delivery, content)
+        found = _resolve_template(webhook, "delivery_id", webhook.delivery_id, delivery, content)
         if not isinstance(found, str | int) or not 0 < len(str(found)) <= KEY_CHARS_MAX:
             raise InvalidInputError(
-                f"the delivery_id of webhook {quoted(webhook.workflow)}: expected a text of up to "
-                f"{KEY_CHARS_MAX} characters, or a whole number, got {shown(found)}"
+                f"the delivery_id of webhook {quote_name(webhook.workflow)}: expected a text of "
+                f"up to "
+                f"{KEY_CHARS_MAX} characters, or a whole number, got {describe_value(found)}"
             )
         return f"own:{found}"
     if webhook.kind is WebhookKind.GITHUB:
         # Its id is not signed; so that of another body is another delivery.
-        return f"github:{delivery.header(GITHUB_DELIVERY)}:{delivery.body_hash}"
+        return f"github:{delivery.get_header(GITHUB_DELIVERY_HEADER)}:{delivery.body_hash}"
     if webhook.kind is WebhookKind.SLACK:
         # An event that is sent again has another time, and so another signature.
         event = content.get("event_id") if isinstance(content, dict) else None
-        mark = event if isinstance(event, str) and event else delivery.header("x-slack-signature")
+        mark = (
+            event if isinstance(event, str) and event else delivery.get_header("x-slack-signature")
+        )
         return f"slack:{mark}"
-    for name in REQUEST_IDS:
-        if value := delivery.header(name):
+    for name in REQUEST_ID_HEADERS:
+        if value := delivery.get_header(name):
             return f"{name}:{value}"
     return None
 
 
-def input_of(webhook: Webhook, delivery: Delivery, content: Json) -> Json:
+def build_delivery_input(webhook: Webhook, delivery: Delivery, content: Json) -> Json:
     """Raises InvalidInputError, which names the path that leads nowhere."""
     if webhook.mapping is None:
-        return _values(webhook, delivery, content)
-    return _resolved(webhook, "mapping", webhook.mapping, delivery, content)
+        return _build_template_values(webhook, delivery, content)
+    return _resolve_template(webhook, "mapping", webhook.mapping, delivery, content)
 
 
-def content_of(delivery: Delivery) -> Json:
+def parse_content(delivery: Delivery) -> Json:
     """The body as a value: JSON, the fields of a form, or else its text; null without a body.
 
     A form with nothing but a `payload` holds JSON there: so do GitHub and Slack. Raises
@@ -116,60 +119,60 @@ def content_of(delivery: Delivery) -> Json:
     """
     if not delivery.body:
         return None
-    kind = delivery.header("content-type").partition(";")[0].strip().lower()
-    text = _text(delivery.body)
-    if kind == _FORM:
-        fields = _fields(text)
+    kind = delivery.get_header("content-type").partition(";")[0].strip().lower()
+    text = _decode_text(delivery.body)
+    if kind == _FORM_CONTENT_TYPE:
+        fields = _parse_form(text)
         payload = fields.get("payload")
-        return _json(payload) if len(fields) == 1 and isinstance(payload, str) else fields
+        return _decode_json(payload) if len(fields) == 1 and isinstance(payload, str) else fields
     if kind == "application/json" or kind.endswith("+json"):
-        return _json(text)
+        return _decode_json(text)
     return text
 
 
-def _values(webhook: Webhook, delivery: Delivery, content: Json) -> dict[str, Json]:
-    hidden = SENSITIVE
+def _build_template_values(webhook: Webhook, delivery: Delivery, content: Json) -> dict[str, Json]:
+    hidden = SENSITIVE_HEADERS
     if webhook.kind is WebhookKind.TOKEN:
         hidden |= {webhook.header.lower()}
     headers = {name: text for name, text in delivery.headers.items() if name not in hidden}
     return {"body": content, "headers": headers, "query": dict(delivery.query)}
 
 
-def _resolved(
+def _resolve_template(
     webhook: Webhook, field: str, template: Json, delivery: Delivery, content: Json
 ) -> Json:
     try:
         tree = compile_tree(template, where=field)
-        return tree.resolve(RootScope(_values(webhook, delivery, content)))
+        return tree.resolve(RootScope(_build_template_values(webhook, delivery, content)))
     except TemplateError as error:
         raise InvalidInputError(
-            f"the delivery does not fit webhook {quoted(webhook.workflow)}: {error}"
+            f"the delivery does not fit webhook {quote_name(webhook.workflow)}: {error}"
         ) from error
 
 
-def _text(body: bytes) -> str:
+def _decode_text(body: bytes) -> str:
     try:
         return body.decode()
     except UnicodeDecodeError as error:
         raise InvalidInputError("body: expected text in UTF-8") from error
 
 
-def _json(text: str) -> Json:
+def _decode_json(text: str) -> Json:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidInputError(f"body: it is not JSON: {error}") from error
 
 
-def _fields(text: str) -> dict[str, Json]:
+def _parse_form(text: str) -> dict[str, Json]:
     try:
-        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=FIELDS_MAX)
+        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=FORM_FIELDS_MAX)
     except ValueError as error:
-        raise InvalidInputError(f"body: a form has at most {FIELDS_MAX:,} fields") from error
-    return _gathered(pairs)
+        raise InvalidInputError(f"body: a form has at most {FORM_FIELDS_MAX:,} fields") from error
+    return _group_pairs(pairs)
 
 
-def _gathered(pairs: Iterable[tuple[str, str]]) -> dict[str, Json]:
+def _group_pairs(pairs: Iterable[tuple[str, str]]) -> dict[str, Json]:
     found: dict[str, list[str]] = {}
     for name, value in pairs:
         found.setdefault(name, []).append(value)
@@ -181,8 +184,8 @@ def _gathered(pairs: Iterable[tuple[str, str]]) -> dict[str, Json]:
 # What is wrong is said in words that tell a forger nothing; comparing takes as long for any
 # guess.
 
-GITHUB_HEADER = "x-hub-signature-256"
-SLACK_HEADER = "x-slack-signature"
+GITHUB_SIGNATURE_HEADER = "x-hub-signature-256"
+SLACK_SIGNATURE_HEADER = "x-slack-signature"
 SLACK_TIME_HEADER = "x-slack-request-timestamp"
 # As Slack asks for: an older call may be one that somebody has recorded.
 SLACK_TOLERANCE_S = 300.0
@@ -190,7 +193,7 @@ _TIME_CHARS_MAX = 12
 _BEARER = "bearer "
 
 
-def verify(webhook: Webhook, delivery: Delivery, now: float, secret: str | None) -> None:
+def verify_delivery(webhook: Webhook, delivery: Delivery, now: float, secret: str | None) -> None:
     """Raises WebhookRefusedError unless whoever sent the body knows the secret.
 
     `secret` is the value; None, or nothing, fits no delivery.
@@ -203,23 +206,23 @@ def verify(webhook: Webhook, delivery: Delivery, now: float, secret: str | None)
         case WebhookKind.TOKEN:
             _check_token(delivery, webhook.header.lower(), secret)
         case WebhookKind.GITHUB:
-            expected = _signature("sha256=", secret, delivery.body)
-            _compare(delivery.header(GITHUB_HEADER), expected, "signature")
+            expected = _compute_signature("sha256=", secret, delivery.body)
+            _check_credential(delivery.get_header(GITHUB_SIGNATURE_HEADER), expected, "signature")
         case WebhookKind.SLACK:
-            time = _slack_time(delivery, now)
-            expected = _signature("v0=", secret, b"v0:" + time + b":" + delivery.body)
-            _compare(delivery.header(SLACK_HEADER), expected, "signature")
+            time = _check_slack_time(delivery, now)
+            expected = _compute_signature("v0=", secret, b"v0:" + time + b":" + delivery.body)
+            _check_credential(delivery.get_header(SLACK_SIGNATURE_HEADER), expected, "signature")
 
 
 def _check_token(delivery: Delivery, header: str, secret: str) -> None:
-    found = delivery.header(header)
+    found = delivery.get_header(header)
     if header == "authorization" and found.lower().startswith(_BEARER):
         found = found[len(_BEARER) :]
-    _compare(found, secret.encode(), "token")
+    _check_credential(found, secret.encode(), "token")
 
 
-def _slack_time(delivery: Delivery, now: float) -> bytes:
-    text = delivery.header(SLACK_TIME_HEADER)
+def _check_slack_time(delivery: Delivery, now: float) -> bytes:
+    text = delivery.get_header(SLACK_TIME_HEADER)
     if not text.isascii() or not text.isdigit() or len(text) > _TIME_CHARS_MAX:
         raise WebhookRefusedError("the time of the request is missing, or none")
     if abs(now - int(text)) > SLACK_TOLERANCE_S:
@@ -227,18 +230,18 @@ def _slack_time(delivery: Delivery, now: float) -> bytes:
     return text.encode()
 
 
-def _signature(prefix: str, secret: str, data: bytes) -> bytes:
+def _compute_signature(prefix: str, secret: str, data: bytes) -> bytes:
     return (prefix + hmac.new(secret.encode(), data, hashlib.sha256).hexdigest()).encode()
 
 
-def _compare(found: str, expected: bytes, what: str) -> None:
+def _check_credential(found: str, expected: bytes, subject: str) -> None:
     if not found:
-        raise WebhookRefusedError(f"the {what} is missing")
-    if not hmac.compare_digest(_sent(found), expected):
-        raise WebhookRefusedError(f"the {what} is wrong")
+        raise WebhookRefusedError(f"the {subject} is missing")
+    if not hmac.compare_digest(_encode_header(found), expected):
+        raise WebhookRefusedError(f"the {subject} is wrong")
 
 
-def _sent(header: str) -> bytes:
+def _encode_header(header: str) -> bytes:
     """As bytes: servers hand headers on as Latin-1."""
     try:
         return header.encode("latin-1")

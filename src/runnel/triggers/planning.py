@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import msgspec
 
 from runnel.core.ids import ExecutionId
-from runnel.triggers.schedule import KeptSchedule, Overlap, Planned, Progress
-from runnel.triggers.ticks import Due, due_ticks, next_ticks
+from runnel.triggers.schedule import Overlap, PlannedTick, ScheduleProgress, ScheduleRecord
+from runnel.triggers.ticks import DueTicks, compute_due_ticks, compute_next_ticks
 
 # 72 bits, and a letter that neither ids made of the time nor those made of keys begin with.
 _ID_BYTES = 9
@@ -19,7 +19,7 @@ _ID_PREFIX = "t"
 ERROR_CHARS_MAX = 1_000
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class TickResult(msgspec.Struct, frozen=True, kw_only=True):
     """Of a tick that was carried out; `error` is why it could not be."""
 
     schedule_id: str
@@ -28,38 +28,40 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
-def tick_id(kept: KeptSchedule, tick: float) -> ExecutionId:
+def derive_tick_execution_id(record: ScheduleRecord, tick: float) -> ExecutionId:
     """The same for whoever fires this tick; another one for another schedule of the same name."""
     microseconds = round(tick * 1_000_000)
-    text = f"{kept.schedule.id}\0{kept.nonce}\0{microseconds}"
+    text = f"{record.schedule.id}\0{record.nonce}\0{microseconds}"
     digest = hashlib.blake2b(text.encode(), digest_size=_ID_BYTES).hexdigest()
     return ExecutionId(_ID_PREFIX + digest)
 
 
-def wakes_at(kept: KeptSchedule) -> float | None:
+def compute_wake_time(record: ScheduleRecord) -> float | None:
     """When something is to be done next; 0 when something is under way, None for never."""
-    if kept.progress.is_under_way:
+    if record.progress.is_under_way:
         return 0.0
-    if kept.schedule.is_paused:
+    if record.schedule.is_paused:
         return None
-    return next(iter(next_ticks(kept.schedule, kept.progress.cursor, 1)), None)
+    return next(iter(compute_next_ticks(record.schedule, record.progress.cursor, 1)), None)
 
 
-def due_of(kept: KeptSchedule, now: float) -> Due:
+def find_due_ticks(record: ScheduleRecord, now: float) -> DueTicks:
     """What `planned` is given; nothing of a schedule that is paused."""
-    if kept.schedule.is_paused:
-        return Due()
-    return due_ticks(kept.schedule, cursor=kept.progress.cursor, now=now)
+    if record.schedule.is_paused:
+        return DueTicks()
+    return compute_due_ticks(record.schedule, cursor=record.progress.cursor, now=now)
 
 
-def planned(kept: KeptSchedule, due: Due, now: float, *, is_last_final: bool) -> KeptSchedule:
+def plan_ticks(
+    record: ScheduleRecord, due: DueTicks, now: float, *, is_last_final: bool
+) -> ScheduleRecord:
     """With the ticks decided: which are fired, which skipped, what is cancelled before.
 
     Without `allow` no two executions may run at a time: of several that are due, the last one is
     fired, and only if the execution before `is_last_final`, or is cancelled.
     """
-    progress = kept.progress
-    overlap = kept.schedule.overlap
+    progress = record.progress
+    overlap = record.schedule.overlap
     fired = list(due.ticks)
     if overlap is Overlap.SKIP and not is_last_final:
         fired = []
@@ -67,9 +69,9 @@ def planned(kept: KeptSchedule, due: Due, now: float, *, is_last_final: bool) ->
         fired = fired[-1:]
     skipped = [tick for tick in due.ticks if tick not in fired]
     cancels = overlap is Overlap.CANCEL and not is_last_final
-    new = tuple(Planned(tick, tick_id(kept, tick)) for tick in fired)
-    return _with(
-        kept,
+    new = tuple(PlannedTick(tick, derive_tick_execution_id(record, tick)) for tick in fired)
+    return _replace_progress(
+        record,
         cursor=max(progress.cursor, due.ticks[-1] if due.ticks else now),
         planned=new,
         cancels=progress.last_execution if cancels and new else None,
@@ -80,22 +82,22 @@ def planned(kept: KeptSchedule, due: Due, now: float, *, is_last_final: bool) ->
     )
 
 
-def carried_out(kept: KeptSchedule, outcomes: Sequence[Outcome]) -> KeptSchedule:
+def record_results(record: ScheduleRecord, results: Sequence[TickResult]) -> ScheduleRecord:
     """With what became of the ticks that were planned."""
-    progress = kept.progress
-    errors = [outcome.error for outcome in outcomes if outcome.error is not None]
-    is_right = outcomes[-1].error is None
-    return _with(
-        kept,
+    progress = record.progress
+    errors = [outcome.error for outcome in results if outcome.error is not None]
+    is_right = results[-1].error is None
+    return _replace_progress(
+        record,
         planned=(),
         cancels=None,
-        fired=progress.fired + len(outcomes) - len(errors),
+        fired=progress.fired + len(results) - len(errors),
         failed=progress.failed + len(errors),
-        last_tick=outcomes[-1].tick,
+        last_tick=results[-1].tick,
         last_error=None if is_right else errors[-1][:ERROR_CHARS_MAX],
     )
 
 
-def _with(kept: KeptSchedule, **changes: object) -> KeptSchedule:
-    progress: Progress = msgspec.structs.replace(kept.progress, **changes)
-    return msgspec.structs.replace(kept, progress=progress)
+def _replace_progress(record: ScheduleRecord, **changes: object) -> ScheduleRecord:
+    progress: ScheduleProgress = msgspec.structs.replace(record.progress, **changes)
+    return msgspec.structs.replace(record, progress=progress)

@@ -14,27 +14,30 @@ from runnel.errors import NewerFormatError, UnreadableFormatError
 T = TypeVar("T")
 
 
-class _Versioned(msgspec.Struct):
+class _RecordFormat(msgspec.Struct):
     format: int
 
 
-_version = msgspec.json.Decoder(_Versioned)
+_format_decoder = msgspec.json.Decoder(_RecordFormat)
 
 
-def decode_record(data: bytes, decoder: msgspec.json.Decoder[T], *, what: str, known: int) -> T:
-    """Raises UnreadableFormatError, and NewerFormatError above the version that is `known`."""
+def decode_record(
+    data: bytes, decoder: msgspec.json.Decoder[T], *, subject: str, newest_format: int
+) -> T:
+    """Raises UnreadableFormatError, and NewerFormatError above version `newest_format`."""
     try:
-        found = _version.decode(data).format
-        if found > known:
+        found = _format_decoder.decode(data).format
+        if found > newest_format:
             raise NewerFormatError(
-                f"{what} has format {found}, this Runnel knows up to {known}: upgrade Runnel"
+                f"{subject} has format {found}, this Runnel knows up to {newest_format}: upgrade "
+                f"Runnel"
             )
         return decoder.decode(data)
     except msgspec.MsgspecError as error:
-        raise UnreadableFormatError(f"{what} can't be read: {error}") from error
+        raise UnreadableFormatError(f"{subject} can't be read: {error}") from error
 
 
-KIND = "schedule"
+SCHEDULE_KIND = "schedule"
 FORMAT = 1
 
 
@@ -75,14 +78,14 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     embedded engine imports functions from."""
 
 
-class Planned(msgspec.Struct, frozen=True, array_like=True):
+class PlannedTick(msgspec.Struct, frozen=True, array_like=True):
     """A tick, and the execution that it starts."""
 
     tick: float
     execution_id: ExecutionId
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
+class ScheduleProgress(msgspec.Struct, frozen=True, kw_only=True):
     """`cursor`: no tick up to here is looked at again. `planned` are those of them that have been
     decided and perhaps not been fired yet, `cancels` is what is to be cancelled before.
 
@@ -91,7 +94,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     cursor: float
-    planned: tuple[Planned, ...] = ()
+    planned: tuple[PlannedTick, ...] = ()
     cancels: ExecutionId | None = None
     fired: int = 0
     skipped: int = 0
@@ -107,29 +110,29 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.planned)
 
 
-class KeptSchedule(msgspec.Struct, frozen=True, kw_only=True):
+class ScheduleRecord(msgspec.Struct, frozen=True, kw_only=True):
     """`nonce` tells it from an earlier one of the same id, whose executions are not its own."""
 
     schedule: Schedule
     nonce: str
     created_at: float
-    progress: Progress
+    progress: ScheduleProgress
     format: int = FORMAT
 
 
-class Stored(msgspec.Struct, frozen=True):
-    kept: KeptSchedule
+class StoredSchedule(msgspec.Struct, frozen=True):
+    record: ScheduleRecord
     revision: int
 
 
 _encode = msgspec.json.Encoder().encode
-_decoder = msgspec.json.Decoder(KeptSchedule)
+_decoder = msgspec.json.Decoder(ScheduleRecord)
 
 
-def encode_schedule(kept: KeptSchedule) -> bytes:
-    return _encode(kept)
+def encode_schedule(record: ScheduleRecord) -> bytes:
+    return _encode(record)
 
 
-def decode_schedule(data: bytes) -> KeptSchedule:
+def decode_schedule(data: bytes) -> ScheduleRecord:
     """Raises UnreadableFormatError, NewerFormatError."""
-    return decode_record(data, _decoder, what="a schedule", known=FORMAT)
+    return decode_record(data, _decoder, subject="a schedule", newest_format=FORMAT)

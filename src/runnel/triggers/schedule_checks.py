@@ -7,7 +7,7 @@ from math import isfinite
 
 from runnel.authoring.payloads import (
     NAME_CHARS_MAX,
-    RESERVED_LABELS,
+    RESERVED_LABEL_PREFIX,
     check_labels,
     check_text,
     encode_payload,
@@ -15,7 +15,7 @@ from runnel.authoring.payloads import (
 from runnel.core.templates.errors import MissingValueError, TemplateError
 from runnel.core.templates.template import compile_tree
 from runnel.core.values import Json
-from runnel.core.wording import quoted, shown
+from runnel.core.wording import describe_value, quote_name
 from runnel.errors import InvalidTriggerError, PayloadError
 from runnel.triggers.schedule import Schedule
 from runnel.triggers.ticks import (
@@ -23,35 +23,35 @@ from runnel.triggers.ticks import (
     CronError,
     UnknownZoneError,
     check_cron,
-    next_ticks,
-    zone_of,
+    compute_next_ticks,
+    load_zone,
 )
 
 # What a workflow gets to know about the tick that started it.
 
 ROOTS = ("schedule", "tick")
-LABEL = "schedule"
+SCHEDULE_LABEL = "schedule"
 """The id of the schedule that an execution was started by."""
-TICK_LABEL = RESERVED_LABELS + "tick"
+TICK_LABEL = RESERVED_LABEL_PREFIX + "tick"
 """The moment of the tick, in UTC."""
 
 
-def input_of(schedule: Schedule, tick: float) -> Json:
+def build_tick_input(schedule: Schedule, tick: float) -> Json:
     """The input with its templates filled in; raises TemplateError, which names the place."""
-    values = {"schedule": {"id": schedule.id}, "tick": tick_document(schedule, tick)}
+    values = {"schedule": {"id": schedule.id}, "tick": build_tick_document(schedule, tick)}
     return compile_tree(schedule.input, where="input").resolve(RootScope(values))
 
 
-def labels_of(schedule: Schedule, tick: float) -> dict[str, str]:
-    marks = {LABEL: schedule.id, TICK_LABEL: _in_utc(tick)}
+def build_tick_labels(schedule: Schedule, tick: float) -> dict[str, str]:
+    marks = {SCHEDULE_LABEL: schedule.id, TICK_LABEL: _format_utc(tick)}
     return {**schedule.labels, **schedule.own_labels, **marks}
 
 
-def tick_document(schedule: Schedule, tick: float) -> Json:
+def build_tick_document(schedule: Schedule, tick: float) -> Json:
     """The `tick` of templates: the moment in UTC, and how the clocks of its time zone show it."""
-    local = datetime.fromtimestamp(tick, zone_of(schedule.timezone))
+    local = datetime.fromtimestamp(tick, load_zone(schedule.timezone))
     return {
-        "at": _in_utc(tick),
+        "at": _format_utc(tick),
         "timestamp": tick,
         "local": local.isoformat(),
         "date": local.date().isoformat(),
@@ -71,7 +71,7 @@ class RootScope:
         return self._values[root]
 
 
-def _in_utc(tick: float) -> str:
+def _format_utc(tick: float) -> str:
     return datetime.fromtimestamp(tick, UTC).isoformat().replace("+00:00", "Z")
 
 
@@ -79,40 +79,45 @@ INTERVAL_S_MIN = 1.0
 INTERVAL_S_MAX = 10 * 366 * 86_400.0
 INPUT_BYTES_MAX = 256 * 1024
 # The year 9000: calendars end a little later.
-LATEST_MOMENT = 221_845_392_000.0
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+LATEST_TIME = 221_845_392_000.0
+NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def check_schedule(schedule: Schedule, now: float) -> None:
     """Raises InvalidTriggerError; each problem begins with the name of its field."""
-    problems = [*_name_problems(schedule), *_time_problems(schedule), *_value_problems(schedule)]
-    if not problems and not next_ticks(schedule, now, 1):
-        problems.append(f"{_when(schedule)}: it has no tick that is still to come")
+    problems = [
+        *_find_target_problems(schedule),
+        *_find_time_problems(schedule),
+        *_find_value_problems(schedule),
+    ]
+    if not problems and not compute_next_ticks(schedule, now, 1):
+        problems.append(f"{_get_timing_field(schedule)}: it has no tick that is still to come")
     if problems:
-        raise InvalidTriggerError(problems, source=f"schedule {quoted(schedule.id)}")
+        raise InvalidTriggerError(problems, source=f"schedule {quote_name(schedule.id)}")
 
 
-def name_problems(field: str, name: Json) -> Iterator[str]:
+def find_name_problems(field: str, name: Json) -> Iterator[str]:
     """A name that can be part of a URL."""
-    if not isinstance(name, str) or NAME.fullmatch(name) is None:
+    if not isinstance(name, str) or NAME_PATTERN.fullmatch(name) is None:
         yield (
             f"{field}: expected up to 100 letters, digits, '.', '_' and '-', beginning with a "
-            f"letter or digit, got {shown(name)}"
+            f"letter or digit, got {describe_value(name)}"
         )
 
 
-def label_problems(labels: dict[str, str]) -> Iterator[str]:
+def find_label_problems(labels: dict[str, str]) -> Iterator[str]:
     try:
         check_labels(labels)
     except PayloadError as error:
         yield f"labels: {error}"
     for key in labels:
-        if key.startswith(RESERVED_LABELS):
-            yield f"labels: {quoted(key)} begins with '{RESERVED_LABELS}', as only Runnel's own do"
+        if key.startswith(RESERVED_LABEL_PREFIX):
+            reserved = f"begins with '{RESERVED_LABEL_PREFIX}', as only Runnel's own do"
+            yield f"labels: {quote_name(key)} {reserved}"
 
 
-def _name_problems(schedule: Schedule) -> Iterator[str]:
-    yield from name_problems("id", schedule.id)
+def _find_target_problems(schedule: Schedule) -> Iterator[str]:
+    yield from find_name_problems("id", schedule.id)
     try:
         check_text(schedule.workflow, "workflow", chars_max=NAME_CHARS_MAX)
     except PayloadError as error:
@@ -121,7 +126,7 @@ def _name_problems(schedule: Schedule) -> Iterator[str]:
         yield f"version: expected at least 1, got {schedule.version}"
 
 
-def _time_problems(schedule: Schedule) -> Iterator[str]:
+def _find_time_problems(schedule: Schedule) -> Iterator[str]:
     if (schedule.cron is None) == (schedule.interval_s is None):
         yield "cron: give either cron or interval_s, " + (
             "not both" if schedule.cron is not None else "got neither"
@@ -133,44 +138,44 @@ def _time_problems(schedule: Schedule) -> Iterator[str]:
             yield f"cron: {error}"
     interval_s = schedule.interval_s
     if interval_s is not None and not INTERVAL_S_MIN <= interval_s <= INTERVAL_S_MAX:
-        yield f"interval_s: expected 1 second to 10 years, got {shown(interval_s)}"
+        yield f"interval_s: expected 1 second to 10 years, got {describe_value(interval_s)}"
     try:
-        zone_of(schedule.timezone)
+        load_zone(schedule.timezone)
     except UnknownZoneError as error:
         yield f"timezone: {error}"
     if not 0 <= schedule.catch_up <= CATCH_UP_MAX:
         yield f"catch_up: expected 0 to {CATCH_UP_MAX}, got {schedule.catch_up}"
-    yield from _span_problems(schedule)
+    yield from _find_period_problems(schedule)
 
 
-def _span_problems(schedule: Schedule) -> Iterator[str]:
+def _find_period_problems(schedule: Schedule) -> Iterator[str]:
     starts_at, ends_at = schedule.starts_at, schedule.ends_at
     for name, moment in (("starts_at", starts_at), ("ends_at", ends_at)):
-        if moment is not None and not is_moment(moment):
-            yield f"{name}: expected a time up to the year 9000, got {shown(moment)}"
+        if moment is not None and not is_valid_time(moment):
+            yield f"{name}: expected a time up to the year 9000, got {describe_value(moment)}"
     if starts_at is not None and ends_at is not None and starts_at > ends_at:
         yield "ends_at: it lies before starts_at"
 
 
-def is_moment(moment: float) -> bool:
-    return isfinite(moment) and 0 <= moment <= LATEST_MOMENT
+def is_valid_time(time: float) -> bool:
+    return isfinite(time) and 0 <= time <= LATEST_TIME
 
 
-def _value_problems(schedule: Schedule) -> Iterator[str]:
-    yield from label_problems(schedule.labels)
-    if LABEL in schedule.labels:
-        yield f"labels: '{LABEL}' is set by the schedule itself, to its id"
+def _find_value_problems(schedule: Schedule) -> Iterator[str]:
+    yield from find_label_problems(schedule.labels)
+    if SCHEDULE_LABEL in schedule.labels:
+        yield f"labels: '{SCHEDULE_LABEL}' is set by the schedule itself, to its id"
     try:
         data = encode_payload(schedule.input, where="input")
         if len(data) > INPUT_BYTES_MAX:
             yield f"input: it has {len(data):,} bytes, at most {INPUT_BYTES_MAX:,} are allowed"
         else:
-            input_of(schedule, 0.0)
+            build_tick_input(schedule, 0.0)
     except (PayloadError, TemplateError) as error:
         yield str(error)
     except UnknownZoneError:
         return  # told already
 
 
-def _when(schedule: Schedule) -> str:
+def _get_timing_field(schedule: Schedule) -> str:
     return "interval_s" if schedule.cron is None else "cron"

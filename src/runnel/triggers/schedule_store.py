@@ -7,43 +7,43 @@ from datetime import datetime
 import msgspec
 
 from runnel.authoring.input_schema import check_input
-from runnel.client.definitions import Definitions, Library, wanted_workflow
+from runnel.client.definitions import DefinitionCache, WorkflowLibrary, find_workflow_or_suggest
 from runnel.core.values import Json
-from runnel.core.wording import did_you_mean, printable
+from runnel.core.wording import escape_unprintable, suggest_name
 from runnel.errors import ConflictError, NotFoundError
 from runnel.ports import Backend
-from runnel.ports.clock import Clock, Ids
+from runnel.ports.clock import Clock, IdGenerator
 from runnel.ports.records import Record
 from runnel.triggers.schedule import (
-    KIND,
-    KeptSchedule,
-    Progress,
+    SCHEDULE_KIND,
     Schedule,
-    Stored,
+    ScheduleProgress,
+    ScheduleRecord,
+    StoredSchedule,
     decode_schedule,
     encode_schedule,
 )
-from runnel.triggers.schedule_checks import NAME, check_schedule, input_of
-from runnel.triggers.ticks import next_ticks, zone_of
+from runnel.triggers.schedule_checks import NAME_PATTERN, build_tick_input, check_schedule
+from runnel.triggers.ticks import compute_next_ticks, load_zone
 from runnel.triggers.webhook import Webhook, WebhookKind
-from runnel.views.execution import moment
+from runnel.views.execution import format_time
 
-PAGE = 200
+PAGE_SIZE = 200
 # Ticks that were fired ahead of time are not fired again. Where that was by more than a day, a
 # clock was wrong, and whoever changes the schedule, or pauses and resumes it, wants it to go on.
-AHEAD_S_MAX = 86_400.0
-_RUN = ("workflow", "version", "input")
-_TIMING = ("cron", "interval_s", "timezone", "starts_at", "ends_at", "is_paused")
+CURSOR_AHEAD_S_MAX = 86_400.0
+_WORKFLOW_FIELDS = ("workflow", "version", "input")
+_TIMING_FIELDS = ("cron", "interval_s", "timezone", "starts_at", "ends_at", "is_paused")
 
 
-class Schedules:
-    def __init__(self, backend: Backend, clock: Clock, ids: Ids) -> None:
+class ScheduleStore:
+    def __init__(self, backend: Backend, clock: Clock, ids: IdGenerator) -> None:
         self._records = backend.records
-        self._library = Library(backend.archive, Definitions(backend.archive, clock))
+        self._library = WorkflowLibrary(backend.archive, DefinitionCache(backend.archive, clock))
         self._clock = clock
         self._ids = ids
 
-    async def add(self, schedule: Schedule) -> KeptSchedule:
+    async def add(self, schedule: Schedule) -> ScheduleRecord:
         """Its first tick is the next one from now on.
 
         Raises InvalidTriggerError; NotFoundError for a workflow that does not exist and
@@ -51,21 +51,21 @@ class Schedules:
         of this id.
         """
         now = self._clock.now()
-        schedule = _with_start(schedule, None, now)
+        schedule = _set_start(schedule, None, now)
         check_schedule(schedule, now)
-        await self._require_workflow(schedule)
-        kept = KeptSchedule(
+        await self._check_workflow(schedule)
+        kept = ScheduleRecord(
             schedule=schedule,
             nonce=self._ids.nonce(),
             created_at=now,
-            progress=Progress(cursor=now),
+            progress=ScheduleProgress(cursor=now),
         )
-        await self._records.put(KIND, schedule.id, encode_schedule(kept), revision=0)
+        await self._records.put(SCHEDULE_KIND, schedule.id, encode_schedule(kept), revision=0)
         return kept
 
     async def change(
         self, schedule_id: str, change: Callable[[Schedule], Schedule]
-    ) -> KeptSchedule:
+    ) -> ScheduleRecord:
         """Stores what `change` makes of the schedule, which may be called several times.
 
         If it changes the ticks, those count that come from now on: what fell into a pause is not
@@ -73,14 +73,14 @@ class Schedules:
         """
         while True:
             stored = await self.get(schedule_id)
-            kept = await self._changed(stored.kept, change(stored.kept.schedule))
+            kept = await self._apply_change(stored.record, change(stored.record.schedule))
             try:
                 await self.store(stored, kept)
             except ConflictError:
                 continue
             return kept
 
-    async def pause(self, schedule_id: str, *, is_paused: bool = True) -> KeptSchedule:
+    async def pause(self, schedule_id: str, *, is_paused: bool = True) -> ScheduleRecord:
         """Or goes on with it; raises NotFoundError."""
         return await self.change(
             schedule_id, lambda found: msgspec.structs.replace(found, is_paused=is_paused)
@@ -89,68 +89,72 @@ class Schedules:
     async def remove(self, schedule_id: str) -> None:
         """What it has started goes on; raises NotFoundError."""
         await self.get(schedule_id)
-        if not await self._records.delete(KIND, schedule_id):
-            raise await self._unknown(schedule_id)
+        if not await self._records.delete(SCHEDULE_KIND, schedule_id):
+            raise await self._build_not_found_error(schedule_id)
 
-    async def get(self, schedule_id: str) -> Stored:
+    async def get(self, schedule_id: str) -> StoredSchedule:
         """Raises NotFoundError, UnreadableFormatError."""
-        is_name = NAME.fullmatch(schedule_id) is not None
-        record = await self._records.get(KIND, schedule_id) if is_name else None
+        is_name = NAME_PATTERN.fullmatch(schedule_id) is not None
+        record = await self._records.get(SCHEDULE_KIND, schedule_id) if is_name else None
         if record is None:
-            raise await self._unknown(schedule_id)
-        return Stored(decode_schedule(record.data), record.revision)
+            raise await self._build_not_found_error(schedule_id)
+        return StoredSchedule(decode_schedule(record.data), record.revision)
 
-    async def list(self, *, after: str = "", limit: int = 50) -> Sequence[KeptSchedule]:
+    async def list(self, *, after: str = "", limit: int = 50) -> Sequence[ScheduleRecord]:
         """By id; `after` is the last id of the previous page."""
-        records = await self._records.list(KIND, after=after, limit=limit)
+        records = await self._records.list(SCHEDULE_KIND, after=after, limit=limit)
         return [decode_schedule(record.data) for record in records]
 
     async def records(self) -> AsyncIterator[Record]:
         """All of them as they are stored: one that can't be read keeps nobody from the others."""
         after = ""
-        while page := await self._records.list(KIND, after=after, limit=PAGE):
+        while page := await self._records.list(SCHEDULE_KIND, after=after, limit=PAGE_SIZE):
             for record in page:
                 yield record
             after = page[-1].key
-            if len(page) < PAGE:
+            if len(page) < PAGE_SIZE:
                 return
             await asyncio.sleep(0)  # a page can take 16 ms: others want to go on, too
 
-    async def store(self, stored: Stored, kept: KeptSchedule) -> Stored:
+    async def store(self, stored: StoredSchedule, record: ScheduleRecord) -> StoredSchedule:
         """Raises ConflictError when it is not what is stored any more."""
-        data = encode_schedule(kept)
-        revision = await self._records.put(KIND, kept.schedule.id, data, revision=stored.revision)
-        return Stored(kept, revision)
+        data = encode_schedule(record)
+        revision = await self._records.put(
+            SCHEDULE_KIND, record.schedule.id, data, revision=stored.revision
+        )
+        return StoredSchedule(record, revision)
 
-    async def _changed(self, kept: KeptSchedule, changed: Schedule) -> KeptSchedule:
+    async def _apply_change(self, record: ScheduleRecord, changed: Schedule) -> ScheduleRecord:
         now = self._clock.now()
-        former = kept.schedule
+        former = record.schedule
         own_labels = changed.own_labels or former.own_labels
         schedule = msgspec.structs.replace(changed, id=former.id, own_labels=own_labels)
-        schedule = _with_start(schedule, former, now)
+        schedule = _set_start(schedule, former, now)
         if msgspec.structs.replace(schedule, is_paused=former.is_paused) != former:
             check_schedule(schedule, now)
-        if any(getattr(schedule, name) != getattr(former, name) for name in _RUN):
-            await self._require_workflow(schedule)
-        progress = kept.progress
-        if any(getattr(schedule, name) != getattr(former, name) for name in _TIMING):
-            is_lost = progress.cursor > now + AHEAD_S_MAX
+        if any(getattr(schedule, name) != getattr(former, name) for name in _WORKFLOW_FIELDS):
+            await self._check_workflow(schedule)
+        progress = record.progress
+        if any(getattr(schedule, name) != getattr(former, name) for name in _TIMING_FIELDS):
+            is_lost = progress.cursor > now + CURSOR_AHEAD_S_MAX
             cursor = now if is_lost else max(progress.cursor, now)
             progress = msgspec.structs.replace(progress, cursor=cursor)
-        return msgspec.structs.replace(kept, schedule=schedule, progress=progress)
+        return msgspec.structs.replace(record, schedule=schedule, progress=progress)
 
-    async def _require_workflow(self, schedule: Schedule) -> None:
-        workflow = await wanted_workflow(self._library, schedule.workflow, schedule.version)
-        check_input(workflow, input_of(schedule, self._clock.now()))
+    async def _check_workflow(self, schedule: Schedule) -> None:
+        workflow = await find_workflow_or_suggest(
+            self._library, schedule.workflow, schedule.version
+        )
+        check_input(workflow, build_tick_input(schedule, self._clock.now()))
 
-    async def _unknown(self, schedule_id: str) -> NotFoundError:
-        known = [record.key for record in await self._records.list(KIND, limit=1_000)]
-        close = did_you_mean(schedule_id, known).strip(" ()")
+    async def _build_not_found_error(self, schedule_id: str) -> NotFoundError:
+        known = [record.key for record in await self._records.list(SCHEDULE_KIND, limit=1_000)]
+        close = suggest_name(schedule_id, known).strip(" ()")
         hint = close or "'runnel schedule list' shows those that exist"
-        return NotFoundError("schedule", printable(schedule_id), hint=hint)
+        return NotFoundError("schedule", escape_unprintable(schedule_id), hint=hint)
 
 
-def _with_start(schedule: Schedule, former: Schedule | None, now: float) -> Schedule:
+def _set_start(schedule: Schedule, former: Schedule | None, now: float) -> Schedule:
     """An interval needs a moment to be counted from, which a change of something else keeps."""
     if schedule.interval_s is None or schedule.starts_at is not None:
         return schedule
@@ -162,12 +166,14 @@ def _with_start(schedule: Schedule, former: Schedule | None, now: float) -> Sche
 
 # Schedules and webhooks as they are shown: one model for the CLI and the API.
 
-NEXT = 5
+NEXT_TICKS_SHOWN = 5
 
 
-def schedule_document(kept: KeptSchedule, now: float, *, ticks: int = NEXT) -> dict[str, Json]:
+def build_schedule_document(
+    record: ScheduleRecord, now: float, *, ticks: int = NEXT_TICKS_SHOWN
+) -> dict[str, Json]:
     """All of it, with the next ticks: none while it is paused, or when it has ended."""
-    schedule, progress = kept.schedule, kept.progress
+    schedule, progress = record.schedule, record.progress
     return {
         "id": schedule.id,
         "workflow": schedule.workflow,
@@ -180,13 +186,15 @@ def schedule_document(kept: KeptSchedule, now: float, *, ticks: int = NEXT) -> d
         "overlap": schedule.overlap.value,
         "catch_up": schedule.catch_up,
         "is_paused": schedule.is_paused,
-        "starts_at": moment(schedule.starts_at),
-        "ends_at": moment(schedule.ends_at),
-        "created_at": moment(kept.created_at),
-        "next_ticks": [in_zone(schedule, tick) for tick in coming(kept, now, ticks)],
-        "last_tick": moment(progress.last_tick),
+        "starts_at": format_time(schedule.starts_at),
+        "ends_at": format_time(schedule.ends_at),
+        "created_at": format_time(record.created_at),
+        "next_ticks": [
+            format_in_zone(schedule, tick) for tick in find_upcoming_ticks(record, now, ticks)
+        ],
+        "last_tick": format_time(progress.last_tick),
         "last_execution_id": progress.last_execution,
-        "last_skipped": moment(progress.last_skipped),
+        "last_skipped": format_time(progress.last_skipped),
         "last_error": progress.last_error,
         "fired": progress.fired,
         "skipped": progress.skipped,
@@ -195,19 +203,19 @@ def schedule_document(kept: KeptSchedule, now: float, *, ticks: int = NEXT) -> d
     }
 
 
-def coming(kept: KeptSchedule, now: float, count: int) -> list[float]:
+def find_upcoming_ticks(record: ScheduleRecord, now: float, count: int) -> list[float]:
     """The ticks that will be fired next."""
-    if kept.schedule.is_paused:
+    if record.schedule.is_paused:
         return []
-    return list(next_ticks(kept.schedule, max(kept.progress.cursor, now), count))
+    return list(compute_next_ticks(record.schedule, max(record.progress.cursor, now), count))
 
 
-def in_zone(schedule: Schedule, tick: float) -> str:
+def format_in_zone(schedule: Schedule, tick: float) -> str:
     """`2026-03-29T03:00:00+02:00`: as the clocks of the schedule's zone show it."""
-    return datetime.fromtimestamp(tick, zone_of(schedule.timezone)).isoformat()
+    return datetime.fromtimestamp(tick, load_zone(schedule.timezone)).isoformat()
 
 
-def webhook_document(webhook: Webhook) -> dict[str, Json]:
+def build_webhook_document(webhook: Webhook) -> dict[str, Json]:
     """All of it; of the secret, there is nothing but its name."""
     return {
         "workflow": webhook.workflow,
@@ -218,5 +226,5 @@ def webhook_document(webhook: Webhook) -> dict[str, Json]:
         "mapping": webhook.mapping,
         "delivery_id": webhook.delivery_id,
         "labels": webhook.labels,
-        "created_at": moment(webhook.created_at),
+        "created_at": format_time(webhook.created_at),
     }

@@ -5,30 +5,30 @@ from typing import TypeAlias
 
 import msgspec
 
-from runnel.client.store_client import Client
+from runnel.client.store_client import StoreClient
 from runnel.core.ids import ExecutionId
 from runnel.core.values import Json
-from runnel.core.wording import quoted
+from runnel.core.wording import quote_name
 from runnel.errors import KeyReusedError
 from runnel.ports.archive import Archive
 from runnel.ports.clock import Clock, Secrets
 from runnel.triggers.deliveries import (
     Delivery,
-    content_of,
-    delivery_id,
-    delivery_key,
-    input_of,
-    verify,
+    build_delivery_input,
+    derive_delivery_execution_id,
+    find_delivery_key,
+    parse_content,
+    verify_delivery,
 )
-from runnel.triggers.webhook import LABEL, Webhook, WebhookKind
+from runnel.triggers.webhook import WEBHOOK_LABEL, Webhook, WebhookKind
 
-CheckRoom: TypeAlias = Callable[[], Awaitable[None]]
+CheckCapacity: TypeAlias = Callable[[], Awaitable[None]]
 
-BODY_LABEL = "runnel.body"
+BODY_HASH_LABEL = "runnel.body"
 """The hash of the body that an execution was started by, if its delivery had a name."""
 
 
-class Received(msgspec.Struct, frozen=True, kw_only=True):
+class DeliveryResult(msgspec.Struct, frozen=True, kw_only=True):
     """Either the execution of this delivery, which `is_new` unless it came before; or the
     `challenge` that Slack wants to be answered with, and nothing was started.
     """
@@ -38,25 +38,25 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
     challenge: str | None = None
 
 
-class Receiver:
-    """`check_room` raises what is to be told while nothing new can be taken on."""
+class WebhookReceiver:
+    """`check_capacity` raises what is to be told while nothing new can be taken on."""
 
     def __init__(
         self,
-        client: Client,
+        client: StoreClient,
         archive: Archive,
         clock: Clock,
         secrets: Secrets,
         *,
-        check_room: CheckRoom | None = None,
+        check_capacity: CheckCapacity | None = None,
     ) -> None:
-        self._check_room = check_room
+        self._check_capacity = check_capacity
         self._client = client
         self._archive = archive
         self._clock = clock
         self._secrets = secrets
 
-    async def receive(self, webhook: Webhook, delivery: Delivery) -> Received:
+    async def receive(self, webhook: Webhook, delivery: Delivery) -> DeliveryResult:
         """A delivery that came before is the same execution, and nothing is stored.
 
         Raises WebhookRefusedError before it looks at the body; InvalidInputError for one that does
@@ -64,16 +64,16 @@ class Receiver:
         when the workflow is gone.
         """
         secret = None if webhook.secret is None else self._secrets.get(webhook.secret)
-        verify(webhook, delivery, self._clock.now(), secret)
-        content = content_of(delivery)
-        challenge = challenge_of(webhook, content)
+        verify_delivery(webhook, delivery, self._clock.now(), secret)
+        content = parse_content(delivery)
+        challenge = find_challenge(webhook, content)
         if challenge is not None:
-            return Received(challenge=challenge)
-        key = delivery_key(webhook, delivery, content)
+            return DeliveryResult(challenge=challenge)
+        key = find_delivery_key(webhook, delivery, content)
         if key is None:
             return await self._start(webhook, delivery, content, None)
-        execution_id = delivery_id(webhook, key)
-        received = Received(execution_id=execution_id)
+        execution_id = derive_delivery_execution_id(webhook, key)
+        received = DeliveryResult(execution_id=execution_id)
         if not await self._is_known(execution_id, key, delivery):
             received = await self._start(webhook, delivery, content, execution_id)
             await self._is_known(execution_id, key, delivery)  # somebody else may have been faster
@@ -81,8 +81,8 @@ class Receiver:
 
     async def _is_known(self, execution_id: ExecutionId, key: str, delivery: Delivery) -> bool:
         header = await self._archive.get_header(execution_id)
-        if header is not None and header.labels.get(BODY_LABEL) != delivery.body_hash:
-            raise KeyReusedError(quoted(key.partition(":")[2]), execution_id, "another body")
+        if header is not None and header.labels.get(BODY_HASH_LABEL) != delivery.body_hash:
+            raise KeyReusedError(quote_name(key.partition(":")[2]), execution_id, "another body")
         return header is not None
 
     async def _start(
@@ -91,24 +91,24 @@ class Receiver:
         delivery: Delivery,
         content: Json,
         execution_id: ExecutionId | None,
-    ) -> Received:
+    ) -> DeliveryResult:
         found = await self._client.library.find(webhook.workflow, webhook.version)
-        if self._check_room is not None:
-            await self._check_room()
-        labels = {**webhook.labels, LABEL: webhook.kind.value}
+        if self._check_capacity is not None:
+            await self._check_capacity()
+        labels = {**webhook.labels, WEBHOOK_LABEL: webhook.kind.value}
         if execution_id is not None:
-            labels[BODY_LABEL] = delivery.body_hash
-        begun = await self._client.begin(
+            labels[BODY_HASH_LABEL] = delivery.body_hash
+        begun = await self._client.create_execution(
             found.graph.workflow,
-            input_of(webhook, delivery, content),
+            build_delivery_input(webhook, delivery, content),
             labels=labels,
             execution_id=execution_id,
             version=found.version,
         )
-        return Received(execution_id=begun.execution_id, is_new=True)
+        return DeliveryResult(execution_id=begun.execution_id, is_new=True)
 
 
-def challenge_of(webhook: Webhook, content: Json) -> str | None:
+def find_challenge(webhook: Webhook, content: Json) -> str | None:
     """What Slack asks a new address for, to see that it is the right one."""
     if webhook.kind is not WebhookKind.SLACK or not isinstance(content, dict):
         return None

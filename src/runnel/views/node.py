@@ -9,11 +9,11 @@ from msgspec.structs import replace
 from runnel.core import events as e
 from runnel.core.codec import decode_entry
 from runnel.core.ids import NO_ITEM, NodeId
-from runnel.core.values import LogLine
+from runnel.core.values import TaskLogLine
 from runnel.core.workflow import ErrorInfo
 
 
-class Outcome(StrEnum):
+class AttemptOutcome(StrEnum):
     """What became of an attempt; the first three are of one that is not over."""
 
     QUEUED = "queued"
@@ -27,7 +27,7 @@ class Outcome(StrEnum):
     CANCELLED = "cancelled"
 
 
-OPEN = frozenset({Outcome.QUEUED, Outcome.RUNNING, Outcome.WAITING})
+OPEN_OUTCOMES = frozenset({AttemptOutcome.QUEUED, AttemptOutcome.RUNNING, AttemptOutcome.WAITING})
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +38,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     number: int
-    outcome: Outcome
+    outcome: AttemptOutcome
     worker: str = ""
     queued_at: float | None = None
     started_at: float | None = None
@@ -48,71 +48,91 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     next_at: float | None = None
     child_id: str | None = None
     is_cached: bool = False
-    logs: tuple[LogLine, ...] = ()
+    logs: tuple[TaskLogLine, ...] = ()
 
 
-class Happened(msgspec.Struct, frozen=True):
+class TimedEvent(msgspec.Struct, frozen=True):
     at: float
     event: e.AnyEvent
 
 
-def events_of(entries: Iterable[bytes], node: NodeId) -> Iterator[Happened]:
+def iter_node_events(entries: Iterable[bytes], node: NodeId) -> Iterator[TimedEvent]:
     """All that names this node, and what ends everything, in order."""
     for entry in map(decode_entry, entries):
         for event in entry.events:
             if getattr(event, "node", None) == node:
-                yield Happened(entry.at, event)
+                yield TimedEvent(entry.at, event)
 
 
-def attempts_of(happened: Iterable[Happened], *, item: int = NO_ITEM) -> Sequence[Attempt]:
+def build_attempts(events: Iterable[TimedEvent], *, item: int = NO_ITEM) -> Sequence[Attempt]:
     """The first one first; none of a node that no attempt was made of."""
     found: list[Attempt] = []
-    for each in happened:
+    for each in events:
         if getattr(each.event, "item", NO_ITEM) == item:
-            _apply(found, each.event, each.at)
+            _apply_event(found, each.event, each.at)
     return found
 
 
-def _apply(found: list[Attempt], event: e.AnyEvent, at: float) -> None:
+def _apply_event(attempts: list[Attempt], event: e.AnyEvent, at: float) -> None:
     match event:
         case e.NodeQueued():
-            found.append(Attempt(number=event.attempt, outcome=Outcome.QUEUED, queued_at=at))
+            attempts.append(
+                Attempt(number=event.attempt, outcome=AttemptOutcome.QUEUED, queued_at=at)
+            )
         case e.NodeWaits(wait=e.Wait.SLEEP | e.Wait.SIGNAL | e.Wait.CHILD):
-            found.append(_of_core(event, at))
+            attempts.append(_build_core_attempt(event, at))
         case e.NodeWaits(wait=e.Wait.RATE_LIMIT):
-            _end(found, at, outcome=Outcome.DEFERRED, reason=event.detail, next_at=event.due)
+            _end_last(
+                attempts,
+                at,
+                outcome=AttemptOutcome.DEFERRED,
+                reason=event.detail,
+                next_at=event.due,
+            )
         case e.NodeWaits(wait=e.Wait.CRASH):
-            _set_last(found, next_at=event.due)
+            _update_last(attempts, next_at=event.due)
         case e.NodeStarted():
-            _set_last(
-                found, outcome=Outcome.RUNNING, worker=event.worker, started_at=event.started_at
+            _update_last(
+                attempts,
+                outcome=AttemptOutcome.RUNNING,
+                worker=event.worker,
+                started_at=event.started_at,
             )
         case e.NodeCompleted():
-            _report(found, event, at, outcome=Outcome.COMPLETED, is_cached=event.is_cached)
+            _apply_report(
+                attempts, event, at, outcome=AttemptOutcome.COMPLETED, is_cached=event.is_cached
+            )
         case e.NodeSkipped():
-            _report(found, event, at, outcome=Outcome.SKIPPED, reason=event.detail)
+            _apply_report(attempts, event, at, outcome=AttemptOutcome.SKIPPED, reason=event.detail)
         case e.NodeFailed():
-            _report(found, event, at, outcome=Outcome.FAILED, error=event.error)
+            _apply_report(attempts, event, at, outcome=AttemptOutcome.FAILED, error=event.error)
         case e.RetryPlanned():
-            _report(found, event, at, outcome=Outcome.FAILED, error=event.error, next_at=event.due)
+            _apply_report(
+                attempts,
+                event,
+                at,
+                outcome=AttemptOutcome.FAILED,
+                error=event.error,
+                next_at=event.due,
+            )
         case e.TaskWasLost():
-            _end(found, at, outcome=Outcome.LOST, reason=event.reason)
+            _end_last(attempts, at, outcome=AttemptOutcome.LOST, reason=event.reason)
         case e.NodeCancelled():
-            _end(found, at, outcome=Outcome.CANCELLED, reason=event.reason)
+            _end_last(attempts, at, outcome=AttemptOutcome.CANCELLED, reason=event.reason)
 
 
-def _of_core(event: e.NodeWaits, at: float) -> Attempt:
+def _build_core_attempt(event: e.NodeWaits, at: float) -> Attempt:
     return Attempt(
         number=event.attempt or 1,
-        outcome=Outcome.WAITING,
+        outcome=AttemptOutcome.WAITING,
         queued_at=at,
         started_at=at,
         child_id=event.detail if event.wait is e.Wait.CHILD else None,
     )
 
 
-def _report(
-    found: list[Attempt],
+def _apply_report(
+    attempts: list[Attempt],
     event: e.NodeCompleted | e.NodeSkipped | e.NodeFailed | e.RetryPlanned,
     at: float,
     **fields: object,
@@ -120,15 +140,15 @@ def _report(
     """A report says who ran it, and when: a short task was never shown as running before."""
     said = {"worker": event.worker, "started_at": event.started_at}
     known = {name: value for name, value in said.items() if value}
-    _end(found, at, logs=event.logs, **known, **fields)
+    _end_last(attempts, at, logs=event.logs, **known, **fields)
 
 
-def _end(found: list[Attempt], at: float, **fields: object) -> None:
+def _end_last(attempts: list[Attempt], at: float, **fields: object) -> None:
     """What ends after its last attempt has ended was not ended by it: a map, a crash loop."""
-    if found and found[-1].outcome in OPEN:
-        _set_last(found, finished_at=at, **fields)
+    if attempts and attempts[-1].outcome in OPEN_OUTCOMES:
+        _update_last(attempts, finished_at=at, **fields)
 
 
-def _set_last(found: list[Attempt], **fields: object) -> None:
-    if found:
-        found[-1] = replace(found[-1], **fields)
+def _update_last(attempts: list[Attempt], **fields: object) -> None:
+    if attempts:
+        attempts[-1] = replace(attempts[-1], **fields)

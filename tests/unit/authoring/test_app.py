@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from runnel.authoring.registry import AppError, HandlerRegistry, load_app, tasks_of_app
+from runnel.authoring.registry import AppError, HandlerRegistry, list_app_tasks, load_app
 from runnel.errors import InputError
-from runnel.handlers import builtin_registry
+from runnel.handlers import create_builtin_registry
 
 APP = """
 from runnel import HandlerRegistry
@@ -52,11 +52,11 @@ def test_a_registry_is_found_by_its_name_or_alone_in_its_module(name: str) -> No
 @pytest.mark.parametrize("name", ["tasks_app", "tasks_app:one"])
 def test_tasks_need_no_registry(name: str) -> None:
     assert load_app(name).names() == []
-    assert tasks_of_app(name) == ["tasks_app:one"]
+    assert list_app_tasks(name) == ["tasks_app:one"]
 
 
 def test_the_tasks_of_an_app_are_those_that_it_has_imported_too() -> None:
-    assert tasks_of_app("flow_app") == ["flow_app:two", "tasks_app:one"]
+    assert list_app_tasks("flow_app") == ["flow_app:two", "tasks_app:one"]
 
 
 @pytest.mark.parametrize(
@@ -84,10 +84,10 @@ def test_a_wrong_app_gets_a_sentence(name: str, sentence: str) -> None:
 def test_a_registry_takes_in_another_and_refuses_a_name_that_means_two_things() -> None:
     mine = HandlerRegistry()
     mine.register("resize", lambda config, _ctx: config)
-    both = builtin_registry()
+    both = create_builtin_registry()
     both.include(mine)
     both.include(mine)
-    both.include(builtin_registry())
+    both.include(create_builtin_registry())
     other = HandlerRegistry()
     other.register("python", lambda config, _ctx: config)
 

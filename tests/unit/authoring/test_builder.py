@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 import runnel
-from runnel.authoring.builder import WorkflowDAG
+from runnel import InvalidWorkflowError, RetryPolicy, WorkflowDAG
 from runnel.authoring.context import StepOutputs
-from runnel.core.workflow import OnFailure, RetryPolicy, RunWhen
-from runnel.errors import InvalidWorkflowError
+from runnel.core.workflow import OnFailure, RunWhen
 
 ROOT = Path(__file__).parents[3]
 PUBLIC = [

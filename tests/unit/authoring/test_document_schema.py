@@ -13,31 +13,31 @@ from runnel.authoring.documents.fields import (
     RATE_LIMIT_TABLE,
     RETRY_TABLE,
     WORKFLOW_TABLE,
-    Checked,
-    Table,
+    CheckedReader,
+    FieldTable,
 )
 from runnel.authoring.documents.files import read_data
 from runnel.authoring.documents.schema import (
-    MEANINGS,
-    SHAPES,
-    document_schema,
-    shape_of,
-    shipped_schema,
-    written_schema,
+    FIELD_DESCRIPTIONS,
+    FIELD_SCHEMAS,
+    build_document_schema,
+    find_field_schema,
+    format_document_schema,
+    read_shipped_schema,
 )
 from runnel.cli.main import run_command
-from runnel.core.validation.handler_settings import ANYTHING, SETTINGS
+from runnel.core.validation.handler_settings import ANYTHING, HANDLER_SETTINGS
 from runnel.errors import InvalidWorkflowError
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-TABLES: dict[str, Table] = {
+TABLES: dict[str, FieldTable] = {
     "workflow": WORKFLOW_TABLE,
     "node": NODE_TABLE,
     "retry": RETRY_TABLE,
     "cache": CACHE_TABLE,
     "rate_limit": RATE_LIMIT_TABLE,
 }
-VALIDATOR = Draft202012Validator(document_schema())
+VALIDATOR = Draft202012Validator(build_document_schema())
 
 
 def node(**fields: Any) -> dict[str, Any]:
@@ -50,17 +50,17 @@ def problems(document: object) -> list[str]:
 
 def test_the_shipped_file_is_current() -> None:
     """Write it anew: `python -m runnel.authoring.documents.schema`."""
-    assert shipped_schema() == written_schema()
+    assert read_shipped_schema() == format_document_schema()
 
 
 def test_the_command_prints_the_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["schema"]) == 0
 
-    assert capsys.readouterr().out == written_schema()
+    assert capsys.readouterr().out == format_document_schema()
 
 
 def test_it_is_a_json_schema() -> None:
-    Draft202012Validator.check_schema(document_schema())
+    Draft202012Validator.check_schema(build_document_schema())
 
     assert VALIDATOR.is_valid({"name": "a", "nodes": {"a": {"handler": "output"}}})
 
@@ -69,20 +69,22 @@ def test_it_is_a_json_schema() -> None:
 def test_every_field_has_a_shape_and_no_shape_is_left_over(name: str) -> None:
     fields = TABLES[name].fields
 
-    assert [key for key, field in fields.items() if shape_of(name, key, field) is None] == []
-    composed = {key for key, field in fields.items() if not isinstance(field.read, Checked)}
-    assert set(SHAPES.get(name, {})) == composed
+    assert [
+        key for key, field in fields.items() if find_field_schema(name, key, field) is None
+    ] == []
+    composed = {key for key, field in fields.items() if not isinstance(field.read, CheckedReader)}
+    assert set(FIELD_SCHEMAS.get(name, {})) == composed
 
 
 def test_every_field_has_a_meaning_and_nothing_else_has() -> None:
     fields = {name: set(table.fields) for name, table in TABLES.items()}
 
-    assert {name: set(each) for name, each in MEANINGS.items()} == fields
+    assert {name: set(each) for name, each in FIELD_DESCRIPTIONS.items()} == fields
 
 
-@pytest.mark.parametrize("handler", [name for name, each in SETTINGS.items() if each])
+@pytest.mark.parametrize("handler", [name for name, each in HANDLER_SETTINGS.items() if each])
 def test_every_setting_of_a_handler_says_of_which_kind_it_is(handler: str) -> None:
-    settings = SETTINGS[handler] or {}
+    settings = HANDLER_SETTINGS[handler] or {}
 
     unknown = [name for name, each in settings.items() if not each.check.schema]
     assert [name for name in unknown if settings[name].check is not ANYTHING] == []

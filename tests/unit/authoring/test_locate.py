@@ -2,7 +2,7 @@
 
 import pytest
 
-from runnel.authoring.functions import NotImportableError, locate
+from runnel.authoring.functions import NotImportableError, import_function
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,6 @@ from runnel.authoring.functions import NotImportableError, locate
 )
 def test_nothing_of_what_a_value_holds_is_told(name: str, said: str) -> None:
     with pytest.raises(NotImportableError) as raised:
-        locate(name)
+        import_function(name)
 
     assert str(raised.value) == said

@@ -8,13 +8,13 @@ from types import ModuleType
 import pytest
 
 from runnel.authoring.functions import (
-    function_name,
-    import_folder,
-    loaded_module,
-    locate,
-    main_name,
+    find_import_folder,
+    get_loaded_module,
+    get_main_module_name,
+    import_function,
+    resolve_function_name,
 )
-from runnel.authoring.python_files import python_file
+from runnel.authoring.python_files import parse_python_path
 from runnel.errors import InputError
 
 
@@ -49,23 +49,23 @@ def test_a_script_has_the_name_of_its_file(
 ) -> None:
     script(monkeypatch, file, spec)
 
-    assert main_name() == name
-    assert import_folder(name or "nowhere") == (folder and Path(folder))
+    assert get_main_module_name() == name
+    assert find_import_folder(name or "nowhere") == (folder and Path(folder))
 
 
 def test_the_functions_of_a_script_are_those_that_run(monkeypatch: pytest.MonkeyPatch) -> None:
     main = script(monkeypatch, "/code/flow_of_mine.py")
 
-    assert function_name(main.build) == "flow_of_mine:build"
-    assert locate("flow_of_mine:build") is main.build
-    assert loaded_module("flow_of_mine") is main
+    assert resolve_function_name(main.build) == "flow_of_mine:build"
+    assert import_function("flow_of_mine:build") is main.build
+    assert get_loaded_module("flow_of_mine") is main
 
 
 def test_a_session_without_a_file_keeps_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     main = script(monkeypatch, None)
 
-    assert function_name(main.build) == "__main__:build"
-    assert locate("__main__:build") is main.build
+    assert resolve_function_name(main.build) == "__main__:build"
+    assert import_function("__main__:build") is main.build
 
 
 def test_a_name_that_leads_to_another_function_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,7 @@ def test_a_name_that_leads_to_another_function_is_refused(monkeypatch: pytest.Mo
     vars(main)["build"] = main.other
 
     with pytest.raises(InputError, match="another function under the name 'flow_of_mine:build'"):
-        function_name(build)
+        resolve_function_name(build)
 
 
 def test_a_package_is_imported_from_above(tmp_path: Path) -> None:
@@ -83,18 +83,18 @@ def test_a_package_is_imported_from_above(tmp_path: Path) -> None:
     for folder in (package, package.parent):
         (folder / "__init__.py").touch()
 
-    file = python_file(str(package / "report.py:name"))
+    file = parse_python_path(str(package / "report.py:name"))
 
     assert file is not None
     assert (file.module, file.folder, file.name) == ("app.flows.report", tmp_path.resolve(), "name")
-    assert python_file("report.yaml") is None
-    assert python_file("C:report.yaml") is None
+    assert parse_python_path("report.yaml") is None
+    assert parse_python_path("C:report.yaml") is None
 
 
 def test_a_package_itself_is_imported_from_above() -> None:
     import runnel.authoring as package
 
-    folder = import_folder(package.__name__)
+    folder = find_import_folder(package.__name__)
 
     assert folder is not None
     assert (folder / "runnel" / "authoring").is_dir()

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from runnel.authoring.calls import Mode, is_async, mode_of, name_of
+from runnel.authoring.calls import Mode, get_import_name, is_async, resolve_mode
 from runnel.authoring.context import Context
-from runnel.authoring.functions import NotImportableError, locate
+from runnel.authoring.functions import NotImportableError, import_function
 from runnel.authoring.registry import HandlerRegistry
 from runnel.errors import HandlerNotFoundError, InputError
 
@@ -81,13 +81,13 @@ def test_an_unknown_handler_is_named_with_those_that_there_are() -> None:
     ],
 )
 def test_auto_means_the_loop_for_async_and_a_thread_for_the_rest(function: Any, mode: Mode) -> None:
-    assert mode_of(function, "auto") is mode
+    assert resolve_mode(function, "auto") is mode
     assert is_async(function) is (mode is Mode.LOOP)
 
 
 def test_an_unknown_mode_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InputError, match="auto, loop, thread, process, got 'fibre'"):
-        mode_of(synchronous, "fibre")
+        resolve_mode(synchronous, "fibre")
 
 
 @pytest.mark.parametrize("function", [lambda _config, _ctx: 1, functools.partial(synchronous)])
@@ -97,8 +97,8 @@ def test_a_function_without_an_importable_name_cannot_run_in_a_process(function:
 
 
 def test_a_function_is_found_again_by_its_name() -> None:
-    assert locate(name_of(functools.reduce)) is functools.reduce
-    assert locate("pathlib:Path.cwd")() == locate("pathlib:Path").cwd()  # type: ignore[attr-defined]  # a class
+    assert import_function(get_import_name(functools.reduce)) is functools.reduce
+    assert import_function("pathlib:Path.cwd")() == import_function("pathlib:Path").cwd()  # type: ignore[attr-defined]  # a class
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_function_is_found_again_by_its_name() -> None:
 )
 def test_what_cannot_be_imported_is_explained_and_not_tried_again(name: str, sentence: str) -> None:
     with pytest.raises(NotImportableError, match=sentence) as caught:
-        locate(name)
+        import_function(name)
 
     assert caught.value.retryable is False
 
@@ -125,4 +125,4 @@ def test_a_module_that_ends_the_program_ends_no_worker(
     monkeypatch.syspath_prepend(str(tmp_path))
 
     with pytest.raises(NotImportableError, match="leaving_steps raised SystemExit: 3"):
-        locate("leaving_steps:run")
+        import_function("leaving_steps:run")

@@ -8,7 +8,7 @@ import pytest
 
 import runnel
 from runnel.app.decorated import DecoratedWorkflow
-from runnel.authoring.decorators.trace import current
+from runnel.authoring.decorators.trace import get_current_trace
 from runnel.authoring.documents import read_document
 from runnel.core.graph import Graph
 from runnel.core.templates.template import compile_tree
@@ -269,7 +269,7 @@ def test_secrets_are_names_until_a_worker_knows_them() -> None:
 def test_a_body_is_traced_once() -> None:
     assert flows.diamond.to_workflow() is flows.diamond.to_workflow()
     assert isinstance(flows.diamond.to_workflow(), Workflow)
-    assert current() is None
+    assert get_current_trace() is None
 
 
 def test_outside_of_a_workflow_a_task_is_its_function() -> None:

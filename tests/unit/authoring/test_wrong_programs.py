@@ -11,7 +11,7 @@ import pytest
 
 from runnel.app.decorated import workflow
 from runnel.authoring.decorators.task import task
-from runnel.authoring.python_files import load_workflow, python_file
+from runnel.authoring.python_files import load_workflow, parse_python_path
 from runnel.errors import InputError, InvalidWorkflowError, TraceError
 
 PREAMBLE = """\
@@ -64,7 +64,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def load(text: str, tmp_path: Path) -> None:
     path = tmp_path / "flow.py"
     path.write_text(text)
-    file = python_file("flow.py:flow" if "\ndef flow" in text else "flow.py")
+    file = parse_python_path("flow.py:flow" if "\ndef flow" in text else "flow.py")
     assert file is not None
     load_workflow(file).to_workflow()
 
@@ -132,7 +132,7 @@ def test_a_type_hint_that_no_input_fits_is_refused(
 def test_a_file_named_as_another_module_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "json.py"
     path.write_text("x = 1")
-    file = python_file(str(path))
+    file = parse_python_path(str(path))
     assert file is not None
 
     with pytest.raises(InvalidWorkflowError, match="the name 'json' is that of another module"):
@@ -142,7 +142,7 @@ def test_a_file_named_as_another_module_is_refused(tmp_path: Path) -> None:
 def test_a_file_whose_name_cannot_be_imported_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "my-flow.py"
     path.write_text("x = 1")
-    file = python_file(str(path))
+    file = parse_python_path(str(path))
     assert file is not None
 
     with pytest.raises(InvalidWorkflowError, match="'my-flow' can't be one; rename it"):

@@ -7,10 +7,7 @@ from datetime import timedelta
 from typing import Any, Literal, TypedDict
 
 import runnel
-from runnel.app.decorated import workflow
-from runnel.authoring.context import Context
-from runnel.authoring.decorators.task import task
-from runnel.core.workflow import RateLimit, RetryPolicy
+from runnel import Context, RateLimit, RetryPolicy, task, workflow
 
 
 @task(retries=3, timeout=30)

@@ -6,8 +6,7 @@ An ignore that is not needed would be an error, so each one shows that a mistake
 from typing import TypedDict, assert_type
 
 import runnel
-from runnel.app.decorated import workflow
-from runnel.authoring.decorators.task import task
+from runnel import task, workflow
 
 
 class Page(TypedDict):

@@ -1,44 +1,44 @@
 """The history of a busy key is folded: it takes the room of who holds and waits, not of who did."""
 
-from runnel.backends.sqlite.partition import FOLD_BYTES_MIN, Limits
+from runnel.backends.sqlite.partition import COMPACT_BYTES_MIN, LimitHistories
 from runnel.core.codec import encode_entry
 from runnel.core.concurrency_key import replay_limit
 from runnel.core.events import LimitEvent, LimitHeld, LimitQueued, LimitReleased
-from runnel.ports.store import Commit, History
-from runnel.testing.conformance.suite import LIMIT, token
+from runnel.ports.store import Commit, HistoryRecord
+from runnel.testing.conformance.suite import LIMIT_ID, make_token
 
 
 def test_a_key_that_is_never_free_takes_no_more_room() -> None:
-    limits = Limits()
-    apply(limits, *(LimitQueued(holder=token(f"n{each}"), limit=1) for each in range(3)))
+    limits = LimitHistories()
+    apply(limits, *(LimitQueued(holder=make_token(f"n{each}"), limit=1) for each in range(3)))
 
     for turn in range(2_000):
-        holder = token(f"n{turn}")
+        holder = make_token(f"n{turn}")
         apply(limits, LimitHeld(holder=holder, limit=1))
         apply(limits, LimitReleased(holder=holder))
-        apply(limits, LimitQueued(holder=token(f"n{turn + 3}"), limit=1))
+        apply(limits, LimitQueued(holder=make_token(f"n{turn + 3}"), limit=1))
 
-    entries = limits.load(LIMIT)
+    entries = limits.load(LIMIT_ID)
     found = replay_limit("gpu", entries)
-    assert sum(map(len, entries)) < 2 * FOLD_BYTES_MIN
-    assert list(found.waiters) == [token(f"n{each}") for each in (2_000, 2_001, 2_002)]
+    assert sum(map(len, entries)) < 2 * COMPACT_BYTES_MIN
+    assert list(found.waiters) == [make_token(f"n{each}") for each in (2_000, 2_001, 2_002)]
     assert not found.holders
 
 
 def test_a_fold_keeps_holders_and_the_order_of_waiters() -> None:
-    limits = Limits()
-    many = [token(f"n{each}") for each in range(500)]
+    limits = LimitHistories()
+    many = [make_token(f"n{each}") for each in range(500)]
     for each in many:
         apply(limits, LimitQueued(holder=each, limit=2))
     for each in many[:2]:
         apply(limits, LimitHeld(holder=each, limit=2))
 
-    found = replay_limit("gpu", limits.load(LIMIT))
+    found = replay_limit("gpu", limits.load(LIMIT_ID))
 
-    assert len(limits.load(LIMIT)) < len(many)
+    assert len(limits.load(LIMIT_ID)) < len(many)
     assert (list(found.holders), list(found.waiters)) == (many[:2], many[2:])
 
 
-def apply(limits: Limits, *events: LimitEvent) -> None:
-    history = History(aggregate_id=LIMIT, entry=encode_entry(1.0, events))
+def apply(limits: LimitHistories, *events: LimitEvent) -> None:
+    history = HistoryRecord(aggregate_id=LIMIT_ID, entry=encode_entry(1.0, events))
     limits.apply(Commit(sequence=1, histories=[history]))

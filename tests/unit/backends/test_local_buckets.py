@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runnel.backends.local.tasks import LEAP_S, take
+from runnel.backends.local.tasks import CLOCK_JUMP_S_MAX, take_rate_token
 
 steps = st.lists(st.floats(0, 3), min_size=1, max_size=60)
 
@@ -17,7 +17,9 @@ def test_no_window_of_time_sees_more_than_burst_and_rate(
 
     for step in steps:
         now += step
-        wait_s, full_at = take(full_at, now=now, rate_per_second=rate, burst=burst, wait_s_max=5.0)
+        wait_s, full_at = take_rate_token(
+            full_at, now=now, rate_per_second=rate, burst=burst, wait_s_max=5.0
+        )
         if wait_s <= 5.0:
             runs.append(now + wait_s)
 
@@ -29,8 +31,10 @@ def test_no_window_of_time_sees_more_than_burst_and_rate(
 
 
 def test_a_clock_that_was_set_back_does_not_lock_a_bucket() -> None:
-    written_before = 1_000.0 + 2 * LEAP_S
+    written_before = 1_000.0 + 2 * CLOCK_JUMP_S_MAX
 
-    wait_s, _ = take(written_before, now=1_000.0, rate_per_second=1.0, burst=1, wait_s_max=5.0)
+    wait_s, _ = take_rate_token(
+        written_before, now=1_000.0, rate_per_second=1.0, burst=1, wait_s_max=5.0
+    )
 
     assert wait_s == 0.0

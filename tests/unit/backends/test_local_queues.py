@@ -1,15 +1,15 @@
 """A task that is dropped leaves its queue, also when nobody serves that queue."""
 
 from runnel.backends.local.task_board import TaskBoard
-from runnel.testing.conformance.suite import task, token
+from runnel.testing.conformance.suite import make_task, make_token
 
 
 def test_a_dropped_task_takes_no_room_in_a_queue_that_nobody_serves() -> None:
     board = TaskBoard(lambda _partition, _command: None)
     for node in ("a", "b", "c"):
-        board.issue(0, task(node, queue="unserved"))
+        board.issue(0, make_task(node, queue="unserved"))
 
-    board.drop(token("a"))
+    board.drop(make_token("a"))
     left = len(board.ready)
     board.drop_partition(0)
 
@@ -19,9 +19,12 @@ def test_a_dropped_task_takes_no_room_in_a_queue_that_nobody_serves() -> None:
 def test_the_tasks_around_a_dropped_one_keep_their_order() -> None:
     board = TaskBoard(lambda _partition, _command: None)
     for node in ("a", "b", "c"):
-        board.issue(0, task(node))
+        board.issue(0, make_task(node))
 
-    board.drop(token("b"))
+    board.drop(make_token("b"))
 
-    assert [entry.task.token for entry in board.ready.pop(None, 9)] == [token("a"), token("c")]
+    assert [entry.task.token for entry in board.ready.pop(None, 9)] == [
+        make_token("a"),
+        make_token("c"),
+    ]
     assert len(board.ready) == 0

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runnel.backends.local.inbox import STALE_MIN, LocalTimers
-from runnel.ports.store import TimerSet
-from runnel.testing.conformance.suite import timer, timer_key
+from runnel.ports.store import TimerRecord
+from runnel.testing.conformance.suite import make_timer, make_timer_key
 
 names = st.sampled_from("abcdef")
 times = st.integers(0, 20).map(float)
@@ -17,15 +17,15 @@ def test_due_timers_are_those_of_a_plain_sorted_list(
     steps: list[tuple[str, float | None]], now: float, limit: int
 ) -> None:
     timers = LocalTimers()
-    expected: dict[str, TimerSet] = {}
+    expected: dict[str, TimerRecord] = {}
 
     for name, due in steps:
         if due is None:
-            timers.clear(timer_key(name))
+            timers.clear(make_timer_key(name))
             expected.pop(name, None)
         else:
-            timers.set(timer(name, due=due))
-            expected[name] = timer(name, due=due)
+            timers.set(make_timer(name, due=due))
+            expected[name] = make_timer(name, due=due)
         timers.due(now, limit=limit)
 
     found = timers.due(now, limit=limit)
@@ -39,7 +39,7 @@ def test_a_timer_that_is_moved_for_ever_takes_no_more_room() -> None:
     timers = LocalTimers()
 
     for number in range(10_000):
-        timers.set(timer("a", due=float(number)))
+        timers.set(make_timer("a", due=float(number)))
 
     assert len(timers) <= STALE_MIN + 2
     assert timers.next_due() == 9_999.0

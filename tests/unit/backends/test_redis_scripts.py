@@ -1,6 +1,6 @@
 """Each script is sent with what it uses of the prelude, and with nothing else."""
 
-from runnel.backends.redis.connection_pool import SCRIPTS, used_of
+from runnel.backends.redis.connection_pool import SCRIPTS, select_prelude
 
 PRELUDE = """-- What several scripts share.
 
@@ -19,7 +19,7 @@ end
 
 
 def test_what_a_used_part_uses_comes_with_it_and_before_it() -> None:
-    used = used_of(PRELUDE, "return second(KEYS)\n")
+    used = select_prelude(PRELUDE, "return second(KEYS)\n")
 
     assert [line for line in used.splitlines() if line.startswith("local")] == [
         "local MOST = 3",
@@ -29,8 +29,8 @@ def test_what_a_used_part_uses_comes_with_it_and_before_it() -> None:
 
 
 def test_a_part_that_is_not_used_is_left_out() -> None:
-    assert "second" not in used_of(PRELUDE, "return first(KEYS)\n")
-    assert used_of(PRELUDE, "return secondly(KEYS)\n") == ""
+    assert "second" not in select_prelude(PRELUDE, "return first(KEYS)\n")
+    assert select_prelude(PRELUDE, "return secondly(KEYS)\n") == ""
 
 
 def test_a_short_script_has_no_function_of_the_prelude() -> None:

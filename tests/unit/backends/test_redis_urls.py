@@ -2,23 +2,23 @@
 
 import pytest
 
-from runnel.backends.redis.connection import Address, Tls, parse_address
-from runnel.backends.redis.connection_pool import Lines
+from runnel.backends.redis.connection import RedisAddress, TlsOptions, parse_address
+from runnel.backends.redis.connection_pool import RedisConnectionPool
 from runnel.engine.clock import RealClock
 from runnel.errors import InputError
 
 URLS = {
-    "redis://host": Address(host="host"),
-    "redis://": Address(),
-    "redis://[::1]:6380/": Address(host="::1", port=6380),
-    "redis://:p%40ss@host:6380/3": Address(host="host", port=6380, db=3, password="p@ss"),
-    "redis://user:pass@host/0?client_name=me&socket_keepalive=no": Address(
-        host="host", username="user", password="pass", client_name="me", is_kept_alive=False
+    "redis://host": RedisAddress(host="host"),
+    "redis://": RedisAddress(),
+    "redis://[::1]:6380/": RedisAddress(host="::1", port=6380),
+    "redis://:p%40ss@host:6380/3": RedisAddress(host="host", port=6380, db=3, password="p@ss"),
+    "redis://user:pass@host/0?client_name=me&socket_keepalive=no": RedisAddress(
+        host="host", username="user", password="pass", client_name="me", has_keepalive=False
     ),
-    "rediss://host:6379/1?ssl_cert_reqs=none&ssl_min_version=771": Address(
-        host="host", db=1, tls=Tls(cert_reqs="none", min_version="771")
+    "rediss://host:6379/1?ssl_cert_reqs=none&ssl_min_version=771": RedisAddress(
+        host="host", db=1, tls=TlsOptions(cert_reqs="none", min_version="771")
     ),
-    "unix:///run/redis.sock?db=2&password=pass": Address(
+    "unix:///run/redis.sock?db=2&password=pass": RedisAddress(
         path="/run/redis.sock", db=2, password="pass"
     ),
 }
@@ -61,7 +61,7 @@ def test_an_option_that_is_not_the_urls_to_set_is_named(option: str) -> None:
     url = f"redis://:secret@host:6379/0?{option}"
 
     with pytest.raises(InputError, match=f"got '{option.partition('=')[0]}'") as caught:
-        Lines(url, RealClock(), call_s=1.0)
+        RedisConnectionPool(url, RealClock(), call_timeout_s=1.0)
     assert "secret" not in str(caught.value)
 
 
@@ -74,5 +74,5 @@ def test_a_password_that_is_not_quoted_is_not_taken_for_a_port(sign: str) -> Non
 
 def test_a_text_that_is_no_url_is_refused_without_repeating_it() -> None:
     with pytest.raises(InputError, match="expected the URL of a Redis server") as caught:
-        Lines("secret@nowhere", RealClock(), call_s=1.0)
+        RedisConnectionPool("secret@nowhere", RealClock(), call_timeout_s=1.0)
     assert "secret" not in str(caught.value)

@@ -4,12 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from runnel.backends.local.task_board import NO_MARK
-from runnel.backends.sqlite.running_tasks_file import FILE_BYTES, MAGIC, MARKS, SLOTS, RunningFile
-from runnel.core.ids import Token
-from runnel.testing.conformance.suite import token
+from runnel.backends.local.task_board import NO_SLOT
+from runnel.backends.sqlite.running_tasks_file import (
+    FILE_BYTES,
+    MAGIC,
+    SLOT_OFFSETS,
+    SLOTS,
+    RunningTasksFile,
+)
+from runnel.core.ids import TaskToken
+from runnel.testing.conformance.suite import make_token
 
-A, B, C = token("a"), token("b"), token("c")
+A, B, C = make_token("a"), make_token("b"), make_token("c")
 
 
 @pytest.fixture
@@ -17,33 +23,33 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "p0.running"
 
 
-def after_a_kill(path: Path, *tokens: Token) -> RunningFile:
+def after_a_kill(path: Path, *tokens: TaskToken) -> RunningTasksFile:
     """What a process finds after one that ran these was killed: nobody has closed the file."""
-    former = RunningFile(path)
+    former = RunningTasksFile(path)
     for each in tokens:
-        former.begin(each)
-    return RunningFile(path)
+        former.add(each)
+    return RunningTasksFile(path)
 
 
-def blamed(path: Path, *tokens: Token) -> list[bool | None]:
-    found = RunningFile(path)
-    return [found.has_killed(each) for each in tokens]
+def blamed(path: Path, *tokens: TaskToken) -> list[bool | None]:
+    found = RunningTasksFile(path)
+    return [found.was_running_at_crash(each) for each in tokens]
 
 
 def test_what_has_begun_and_not_ended_is_found_by_the_next_process(path: Path) -> None:
-    former = RunningFile(path)
-    marks = [former.begin(each) for each in (A, B, C)]
-    former.end(marks[1])
+    former = RunningTasksFile(path)
+    marks = [former.add(each) for each in (A, B, C)]
+    former.remove(marks[1])
 
-    found = RunningFile(path)
+    found = RunningTasksFile(path)
 
-    assert [found.has_killed(each) for each in (A, B, C)] == [True, None, True]
+    assert [found.was_running_at_crash(each) for each in (A, B, C)] == [True, None, True]
 
 
 def test_there_is_no_file_before_the_first_start_nor_after_a_good_end(path: Path) -> None:
-    running = RunningFile(path)
+    running = RunningTasksFile(path)
     existed = [path.exists()]
-    running.begin(A)
+    running.add(A)
     existed.append(path.exists())
 
     running.close()
@@ -52,18 +58,18 @@ def test_there_is_no_file_before_the_first_start_nor_after_a_good_end(path: Path
 
 
 def test_a_full_file_takes_no_more_until_one_ends(path: Path) -> None:
-    running = RunningFile(path)
-    marks = [running.begin(token(f"n{number}")) for number in range(SLOTS)]
+    running = RunningTasksFile(path)
+    marks = [running.add(make_token(f"n{number}")) for number in range(SLOTS)]
 
-    refused = running.begin(A)
-    running.end(marks[7])
+    refused = running.add(A)
+    running.remove(marks[7])
 
-    assert sorted(marks) == list(MARKS)
-    assert (refused, running.begin(A)) == (NO_MARK, marks[7])
+    assert sorted(marks) == list(SLOT_OFFSETS)
+    assert (refused, running.add(A)) == (NO_SLOT, marks[7])
 
 
 def test_a_token_of_any_length_is_kept(path: Path) -> None:
-    long = token("ж" * 10_000)
+    long = make_token("ж" * 10_000)
 
     after_a_kill(path, long)
 
@@ -71,21 +77,21 @@ def test_a_token_of_any_length_is_kept(path: Path) -> None:
 
 
 def test_nobody_is_to_blame_for_the_end_of_a_process_that_was_told_to_end(path: Path) -> None:
-    former = RunningFile(path)
-    former.begin(A)
-    former.excuse()
+    former = RunningTasksFile(path)
+    former.add(A)
+    former.mark_clean_shutdown()
 
-    found = RunningFile(path)
-    found.begin(C)
+    found = RunningTasksFile(path)
+    found.add(C)
 
-    assert [found.has_killed(each) for each in (A, B)] == [False, False]
+    assert [found.was_running_at_crash(each) for each in (A, B)] == [False, False]
     assert blamed(path, C) == [True]
 
 
 def test_an_excuse_without_a_file_makes_none(path: Path) -> None:
-    running = RunningFile(path)
+    running = RunningTasksFile(path)
 
-    running.excuse()
+    running.mark_clean_shutdown()
 
     assert not path.exists()
 
@@ -102,9 +108,9 @@ def test_an_excuse_without_a_file_makes_none(path: Path) -> None:
 def test_a_file_of_another_format_is_replaced(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
-    found = RunningFile(path)
-    before = found.has_killed(A)
-    found.begin(A)
+    found = RunningTasksFile(path)
+    before = found.was_running_at_crash(A)
+    found.add(A)
 
     assert before is None
     assert blamed(path, A) == [True]
@@ -114,17 +120,20 @@ def test_a_file_of_another_format_is_replaced(path: Path, content: bytes) -> Non
 def test_a_torn_slot_belongs_to_nobody(path: Path, torn: bytes) -> None:
     after_a_kill(path, A, B)
     content = bytearray(path.read_bytes())
-    content[MARKS[1] + 1 : MARKS[1] + 1 + len(torn)] = torn
+    content[SLOT_OFFSETS[1] + 1 : SLOT_OFFSETS[1] + 1 + len(torn)] = torn
     path.write_bytes(content)
 
-    found = RunningFile(path)
+    found = RunningTasksFile(path)
 
-    assert (found.has_killed(A), found.has_killed(B)) == (True, None if torn else True)
-    assert [found.begin(B), found.begin(C)] == [MARKS[0], MARKS[1]]
+    assert (found.was_running_at_crash(A), found.was_running_at_crash(B)) == (
+        True,
+        None if torn else True,
+    )
+    assert [found.add(B), found.add(C)] == [SLOT_OFFSETS[0], SLOT_OFFSETS[1]]
 
 
 def test_where_no_file_can_be_made_tasks_run_unmarked(tmp_path: Path) -> None:
-    running = RunningFile(tmp_path / "missing" / "p0.running")
+    running = RunningTasksFile(tmp_path / "missing" / "p0.running")
 
-    assert [running.begin(A), running.begin(B)] == [NO_MARK, NO_MARK]
+    assert [running.add(A), running.add(B)] == [NO_SLOT, NO_SLOT]
     running.close()

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from bench import __main__ as command
-from bench.job import Job
+from bench.job import BenchmarkJob
 
-MANY = [Job(name="one", run=dict), Job(name="two", run=dict)]
+MANY = [BenchmarkJob(name="one", run=dict), BenchmarkJob(name="two", run=dict)]
 
 
 @pytest.mark.parametrize(
@@ -40,9 +40,9 @@ def test_a_number_that_makes_no_sense_is_one_sentence(
 def test_what_was_not_begun_in_time_is_in_the_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "jobs", lambda: MANY)
+    monkeypatch.setattr(command, "list_jobs", lambda: MANY)
     monkeypatch.setattr(command, "FOLDER", tmp_path)
-    monkeypatch.setattr(command, "_run", lambda _job: {"executions_per_s": 1.0})
+    monkeypatch.setattr(command, "_run_job", lambda _job: {"executions_per_s": 1.0})
     times = iter([0.0, 1.0, 120.0])
     monkeypatch.setattr(command, "now", lambda: next(times))
 
@@ -57,5 +57,5 @@ def test_what_was_not_begun_in_time_is_in_the_results(
 def test_the_last_words_of_a_group_of_errors_are_not_its_dashes() -> None:
     text = "Traceback\n  | ServerFailedError: worker-0 ended\n  +-----------------\n"
 
-    assert command.last_words(text) == "ServerFailedError: worker-0 ended"
-    assert command.last_words("\n") == "without a word"
+    assert command.find_last_line(text) == "ServerFailedError: worker-0 ended"
+    assert command.find_last_line("\n") == "without a word"

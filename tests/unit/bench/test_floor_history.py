@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bench.floors.batch import Runs, creation, shape_of
+from bench.floors.batch import FloorExecutions, build_shape, make_creation
 from runnel.bench import setup as workflows
 from runnel.core.commands import Command, TaskCompleted
 from runnel.core.evolve import replay
@@ -16,20 +16,26 @@ from runnel.core.workflow import Workflow
 
 
 @pytest.mark.parametrize(
-    "make", [workflows.diamond, workflows.chain, workflows.fan, workflows.graph]
+    "make",
+    [
+        workflows.build_diamond,
+        workflows.build_chain,
+        workflows.build_fan,
+        workflows.build_large_graph,
+    ],
 )
 def test_what_a_floor_stores_is_the_history_of_an_execution_that_completed(
     make: Callable[[], Workflow],
 ) -> None:
     workflow = make()
-    shape = shape_of(workflow)
-    runs = Runs(shape)
+    shape = build_shape(workflow)
+    runs = FloorExecutions(shape)
     entries: list[bytes] = []
-    commands: list[Command] = [creation(shape, ExecutionId("e"), 1.0)]
+    commands: list[Command] = [make_creation(shape, ExecutionId("e"), 1.0)]
 
     while commands:
         batch = runs.decide(commands, 2.0, Nonce("n"))
-        entries += [entry for _, entry in batch.entries()]
+        entries += [entry for _, entry in batch.encode_entries()]
         commands = [
             TaskCompleted(token=token, output=NULL, worker="w", started_at=2.0)
             for token in batch.tasks

@@ -9,15 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from bench.peers import PEERS, described, environment, measure
-from bench.peers.__main__ import main, setting
+from bench.peers import PEERS, describe_peer, environment, measure
+from bench.peers.__main__ import main, parse_setting
 from bench.peers.catalogue import PEERS_BY_NAME
-from bench.peers.deployment import command_line
-from bench.peers.environment import pinned, place_of, python_of
+from bench.peers.deployment import build_command_line
+from bench.peers.environment import find_environment_folder, prepare_python, read_pinned_versions
 from bench.peers.errors import PeerFailedError, PeerMissingError, UnknownPeerError
-from bench.peers.measuring import figures_in, measure_with
-from bench.peers.peer import WORKLOADS, Command, Peer, Settings
-from bench.peers.programs.order import EXPECTED, Order, carry_out, edges
+from bench.peers.measurement import measure_with_python, parse_figures
+from bench.peers.peer import WORKLOADS, Command, Peer, PeerSettings
+from bench.peers.programs.order import (
+    EXPECTED,
+    MeasurementOrder,
+    compute_edge_latencies,
+    run_order,
+)
 
 PYTHON = Path(sys.executable)
 FOREVER = ["-c", "import threading; threading.Event().wait()"]
@@ -27,7 +32,7 @@ FIGURES = ["-c", "print('warm'); print('{\"fan_1000_s\": 2}')"]
 def peer(program: Command, *workers: Command) -> Peer:
     """One whose programs need no package: this interpreter can stand in for its environment."""
 
-    def commands(settings: Settings) -> list[Command]:
+    def commands(settings: PeerSettings) -> list[Command]:
         return list(workers)
 
     return Peer(
@@ -47,7 +52,7 @@ def peer(program: Command, *workers: Command) -> Peer:
 
 
 def measured(found: Peer) -> dict[str, float]:
-    return measure_with(PYTHON, found, "fan", settings={"pool": "b"})
+    return measure_with_python(PYTHON, found, "fan", settings={"pool": "b"})
 
 
 def test_the_last_line_that_a_program_prints_is_the_figures() -> None:
@@ -102,14 +107,14 @@ def test_a_peer_sees_its_programs_and_nothing_of_this_project() -> None:
     python = Path("/cache/celery/bin/python")
     path = f"PYTHONPATH={environment.FOLDER}"
 
-    assert command_line(python, ["-m", "celery"]) == [
+    assert build_command_line(python, ["-m", "celery"]) == [
         "/usr/bin/env",
         path,
         str(python),
         "-m",
         "celery",
     ]
-    assert command_line(python, ["temporal", "server"])[2:] == [
+    assert build_command_line(python, ["temporal", "server"])[2:] == [
         "/cache/celery/bin/temporal",
         "server",
     ]
@@ -122,12 +127,12 @@ def test_an_environment_is_another_one_when_its_pins_change(
     monkeypatch.setenv("RUNNEL_BENCH_CACHE", str(tmp_path / "cache"))
 
     (tmp_path / "one.txt").write_text("celery==5.7.0\n")
-    first = place_of("one")
+    first = find_environment_folder("one")
     (tmp_path / "one.txt").write_text("celery==5.8.0\n")
 
     assert first.parent == tmp_path / "cache"
     assert first.name.startswith("one-")
-    assert place_of("one") != first
+    assert find_environment_folder("one") != first
 
 
 @pytest.mark.slow
@@ -141,17 +146,17 @@ def test_a_peer_that_cannot_be_installed_is_told_in_one_sentence_and_leaves_noth
     with pytest.raises(
         PeerMissingError, match="one can't be installed and is left out: "
     ) as raised:
-        python_of("one")
+        prepare_python("one")
 
     assert "\n" not in str(raised.value)
-    assert not place_of("one").exists()
+    assert not find_environment_folder("one").exists()
 
 
 @pytest.mark.parametrize("name", PEERS)
 def test_a_peer_is_described_with_the_versions_that_are_pinned(name: str) -> None:
-    found = described(name)
+    found = describe_peer(name)
 
-    versions = pinned(PEERS_BY_NAME[name].environment)
+    versions = read_pinned_versions(PEERS_BY_NAME[name].environment)
     assert found["versions"].split(", ")[0] in {f"{key} {value}" for key, value in versions.items()}
     assert ("NOT durable" in found["joins"]) is (name == "taskiq")
     assert all(found[key] for key in ("durability", "layout", "settings", "counts"))
@@ -185,7 +190,7 @@ def test_an_unknown_name_is_told_with_those_that_are_known(
 @pytest.mark.parametrize("output", ["", "[]", "{}", "3", "{broken"])
 def test_figures_are_an_object_of_numbers(output: str) -> None:
     with pytest.raises(ValueError, match=r"expected figures|Expecting property name"):
-        figures_in(output)
+        parse_figures(output)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +198,7 @@ def test_figures_are_an_object_of_numbers(output: str) -> None:
     [("slots=4", ("slots", 4)), ("pool=threads", ("pool", "threads")), ("a=[1]", ("a", [1]))],
 )
 def test_a_setting_to_try_is_json_or_text(text: str, expected: tuple[str, object]) -> None:
-    assert setting(text) == expected
+    assert parse_setting(text) == expected
 
 
 def test_the_command_line_refuses_a_setting_without_a_value(
@@ -205,8 +210,8 @@ def test_the_command_line_refuses_a_setting_without_a_value(
     assert "expected name=value, got 'slots'" in capsys.readouterr().err
 
 
-def order(workload: str) -> Order:
-    return Order(workload=workload, count=5, url="", settings={})
+def order(workload: str) -> MeasurementOrder:
+    return MeasurementOrder(workload=workload, count=5, url="", settings={})
 
 
 @pytest.mark.parametrize(
@@ -223,7 +228,7 @@ async def test_a_program_prints_the_figures_of_its_workload(
     async def run(name: str, count: int) -> Sequence[int]:
         return [EXPECTED[name]] * count
 
-    await carry_out(order(workload), run)
+    await run_order(order(workload), run)
 
     assert set(json.loads(capsys.readouterr().out)) == figures
 
@@ -236,12 +241,12 @@ async def test_work_that_was_not_done_right_is_no_figure(
         return [EXPECTED[name] - 1 + lost] * (count - lost)
 
     with pytest.raises(ValueError, match=r"diamonds: .* returned"):
-        await carry_out(order("diamonds"), run)
+        await run_order(order("diamonds"), run)
 
     assert capsys.readouterr().out == ""
 
 
 def test_an_edge_is_a_twentieth_of_its_chain() -> None:
-    assert edges([0.02 * number for number in range(1, 101)]) == pytest.approx(
+    assert compute_edge_latencies([0.02 * number for number in range(1, 101)]) == pytest.approx(
         {"edge_ms_p50": 50.0, "edge_ms_p99": 99.0}
     )

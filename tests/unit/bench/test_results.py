@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from bench.comparison import times_best_peer
-from bench.job import Job
-from bench.jobs import jobs
-from bench.results import Results
-from bench.tables import markdown
-from bench.targets import judged, targets
+from bench.comparison import compare_with_best_peer
+from bench.job import BenchmarkJob
+from bench.jobs import list_jobs
+from bench.results import BenchmarkResults
+from bench.tables import format_markdown
+from bench.targets import judge_targets, list_targets
 
 PEER = {
     "versions": "celery 5",
@@ -20,8 +20,8 @@ PEER = {
 }
 
 
-def found() -> Results:
-    results = Results(machine={"cores": 2}, peers={"celery": PEER})
+def found() -> BenchmarkResults:
+    results = BenchmarkResults(machine={"cores": 2}, peers={"celery": PEER})
     for rate in (900.0, 1_100.0, 1_000.0):
         results.add("diamond servers 1w x64", {"executions_per_s": rate, "floor_per_s": 2_500.0})
     results.add("diamond peer celery", {"executions_per_s": 50.0})
@@ -29,10 +29,10 @@ def found() -> Results:
     return results
 
 
-def verdict(results: Results, target: str, configuration: str) -> tuple[float | None, str]:
+def verdict(results: BenchmarkResults, target: str, configuration: str) -> tuple[float | None, str]:
     [row] = [
         each
-        for each in judged(results)
+        for each in judge_targets(results)
         if (each["target"], each["configuration"]) == (target, configuration)
     ]
     return row["found"], row["verdict"]
@@ -66,20 +66,22 @@ def test_a_peer_is_compared_in_each_way_that_it_can_be_run() -> None:
 
 
 def test_only_peers_with_durable_joins_are_compared_and_less_time_is_better() -> None:
-    results = Results(peers={"celery": {"joins": "durable"}, "taskiq": {"joins": "NOT durable: …"}})
+    results = BenchmarkResults(
+        peers={"celery": {"joins": "durable"}, "taskiq": {"joins": "NOT durable: …"}}
+    )
     results.add("chain sqlite x4", {"edge_ms_p50": 0.5, "hop_ms_p50": 0.4})
     results.add("chain peer celery", {"edge_ms_p50": 4.0})
     results.add("chain peer taskiq", {"edge_ms_p50": 2.0})
 
-    assert times_best_peer(results, "chain sqlite x4", "edge_ms_p50") == 8.0
-    assert times_best_peer(results, "chain sqlite x4", "hop_ms_p50") is None
-    assert times_best_peer(results, "chain peer taskiq", "edge_ms_p50") is None
-    assert times_best_peer(results, "fan sqlite x4", "fan_1000_s") is None
+    assert compare_with_best_peer(results, "chain sqlite x4", "edge_ms_p50") == 8.0
+    assert compare_with_best_peer(results, "chain sqlite x4", "hop_ms_p50") is None
+    assert compare_with_best_peer(results, "chain peer taskiq", "edge_ms_p50") is None
+    assert compare_with_best_peer(results, "fan sqlite x4", "fan_1000_s") is None
 
 
 def test_every_target_is_about_a_job_that_is_run() -> None:
-    names = {job.name for job in jobs()}
-    results = Results()
+    names = {job.name for job in list_jobs()}
+    results = BenchmarkResults()
     for name in names:
         results.figures[name] = {
             figure: [1.0]
@@ -91,9 +93,9 @@ def test_every_target_is_about_a_job_that_is_run() -> None:
         }
 
     unknown = [
-        each.about
-        for each in targets()
-        if each.found(results) is None and "times" not in each.about.split()[:2]
+        each.description
+        for each in list_targets()
+        if each.read_figure(results) is None and "times" not in each.description.split()[:2]
     ]
 
     assert unknown == []
@@ -104,7 +106,7 @@ def test_an_interrupted_run_has_what_it_had(tmp_path: Path) -> None:
     results = found()
     results.failed["diamond peer temporal"] = "took more than 900 s"
 
-    results.write(path, judged(results))
+    results.write(path, judge_targets(results))
     kept = json.loads(path.read_text())
 
     assert kept["figures"]["diamond servers 1w x64"]["executions_per_s"] == [900, 1_100, 1_000]
@@ -116,7 +118,7 @@ def test_people_read_medians_ratios_verdicts_and_what_is_missing() -> None:
     results = found()
     results.failed["diamond peer temporal"] = "took more than 900 s"
 
-    text = markdown(results, judged(results))
+    text = format_markdown(results, judge_targets(results))
 
     assert (
         "| diamond servers 1w x64 | executions per second | 1,000 | 900 | 1,100 | 0.40 | 20.0 |"
@@ -130,14 +132,14 @@ def test_people_read_medians_ratios_verdicts_and_what_is_missing() -> None:
 
 
 def test_a_job_is_chosen_by_all_of_the_words() -> None:
-    job = Job(name="diamond servers 1w x4", run=dict)
+    job = BenchmarkJob(name="diamond servers 1w x4", run=dict)
 
-    assert job.has(["servers", "diamond"])
-    assert job.has([])
-    assert not job.has(["servers", "x64"])
+    assert job.has_words(["servers", "diamond"])
+    assert job.has_words([])
+    assert not job.has_words(["servers", "x64"])
 
 
 def test_jobs_have_names_of_their_own() -> None:
-    names = [job.name for job in jobs()]
+    names = [job.name for job in list_jobs()]
 
     assert len(names) == len(set(names))

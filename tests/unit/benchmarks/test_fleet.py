@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 import runnel
-from runnel.bench.servers import Fleet
+from runnel.bench.servers import ProcessFleet
 from runnel.bench.setup import clean_environment
 from runnel.engine.clock import RealClock
 from runnel.errors import ServerFailedError
-from tests.waiting import eventually
+from tests.waiting import wait_until
 
 
 def test_no_setting_of_the_caller_reaches_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,10 +38,10 @@ def test_they_run_the_code_that_measures_wherever_they_run(
 
 async def test_nobody_waits_for_ever_for_one_that_has_ended(tmp_path: Path) -> None:
     with (
-        Fleet({"worker-0": ("no_such_module",)}, {}, tmp_path) as fleet,
+        ProcessFleet({"worker-0": ("no_such_module",)}, {}, tmp_path) as fleet,
         pytest.raises(ExceptionGroup) as caught,
     ):
-        async with fleet.watched(RealClock()):
+        async with fleet.watch(RealClock()):
             await asyncio.Event().wait()
 
     assert caught.group_contains(ServerFailedError, match="worker-0 server ended in the middle")
@@ -52,16 +52,16 @@ async def test_modules_that_are_not_of_runnel_are_found_where_it_is_told(tmp_pat
     (tmp_path / "elsewhere" / "theirs.py").write_text("raise SystemExit('it was found')")
     places = {"worker-0": ("theirs",)}
 
-    with Fleet(places, {}, tmp_path, import_from=[tmp_path / "elsewhere"]) as fleet:
-        await eventually(lambda: "worker-0" in fleet.ended())
-        said = fleet.ended()["worker-0"]
+    with ProcessFleet(places, {}, tmp_path, import_from=[tmp_path / "elsewhere"]) as fleet:
+        await wait_until(lambda: "worker-0" in fleet.find_ended())
+        said = fleet.find_ended()["worker-0"]
 
     assert said == "it was found"
 
 
 async def test_one_that_has_ended_is_named_with_its_last_words(tmp_path: Path) -> None:
-    with Fleet({"worker-0": ("no_such_module",)}, {}, tmp_path) as fleet:
-        await eventually(lambda: "worker-0" in fleet.ended())
-        said = fleet.ended()["worker-0"]
+    with ProcessFleet({"worker-0": ("no_such_module",)}, {}, tmp_path) as fleet:
+        await wait_until(lambda: "worker-0" in fleet.find_ended())
+        said = fleet.find_ended()["worker-0"]
 
     assert "No module named no_such_module" in said

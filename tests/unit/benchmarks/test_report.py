@@ -3,15 +3,15 @@
 import pytest
 
 from runnel.bench.report import (
+    BenchmarkOptions,
     Measured,
-    Options,
-    asked,
-    document,
-    label,
-    number,
-    rows,
-    settings_of,
-    title,
+    build_document,
+    build_request,
+    describe_settings,
+    format_label,
+    format_number,
+    format_rows,
+    format_title,
 )
 
 MEASURED = Measured(
@@ -25,7 +25,7 @@ MEASURED = Measured(
 
 
 def test_programs_get_rates_settings_and_machine() -> None:
-    found = document(asked("diamond", Options()), MEASURED)
+    found = build_document(build_request("diamond", BenchmarkOptions()), MEASURED)
 
     assert found["executions_per_s"] == 500.0
     assert found["nodes_per_s"] == 2_000.0
@@ -36,14 +36,14 @@ def test_programs_get_rates_settings_and_machine() -> None:
 def test_what_has_no_rate_says_so_by_null() -> None:
     measured = Measured(figures={"cold_start_s": 0.5}, spread={"cold_start_s": (0.5, 0.5)})
 
-    found = document(asked("start", Options()), measured)
+    found = build_document(build_request("start", BenchmarkOptions()), measured)
 
     assert found["executions_per_s"] is None
     assert found["nodes_per_s"] is None
 
 
 def test_people_get_the_rate_first() -> None:
-    assert rows(MEASURED) == [
+    assert format_rows(MEASURED) == [
         ("executions per second", "500", "450", "600"),
         ("nodes per second", "2,000", "1,800", "2,400"),
         ("edge, ms, p50", "0.250", "", ""),
@@ -51,14 +51,14 @@ def test_people_get_the_rate_first() -> None:
 
 
 def test_no_password_is_shown() -> None:
-    options = Options(
+    options = BenchmarkOptions(
         redis_url="redis://:hush@host:6379/0", postgres_url="postgresql://u:hush@host/db"
     )
-    wanted = asked("diamond", options)
+    wanted = build_request("diamond", options)
 
-    assert "hush" not in title(wanted)
-    assert "hush" not in str(settings_of(wanted))
-    assert settings_of(wanted)["redis"] == "redis://***@host:6379/0"
+    assert "hush" not in format_title(wanted)
+    assert "hush" not in str(describe_settings(wanted))
+    assert describe_settings(wanted)["redis"] == "redis://***@host:6379/0"
 
 
 @pytest.mark.parametrize(
@@ -74,11 +74,11 @@ def test_no_password_is_shown() -> None:
     ],
 )
 def test_a_figure_is_told_with_its_unit(name: str, expected: str) -> None:
-    assert label(name) == expected
+    assert format_label(name) == expected
 
 
 @pytest.mark.parametrize(
     ("value", "expected"), [(12_345.6, "12,346"), (45.67, "45.7"), (1.234, "1.23"), (0.1, "0.100")]
 )
 def test_a_number_has_three_digits_or_all_before_the_point(value: float, expected: str) -> None:
-    assert number(value) == expected
+    assert format_number(value) == expected

@@ -16,13 +16,13 @@ def edges_of(workflow: Workflow) -> int:
 @pytest.mark.parametrize(
     ("make", "nodes", "edges"),
     [
-        (workflows.diamond, 4, 4),
-        (workflows.napping_diamond, 4, 4),
-        (workflows.chain, 20, 19),
-        (workflows.fan, 1_002, 2_000),
-        (workflows.graph, 2_000, 6_000),
-        (workflows.mapping, 1, 0),
-        (workflows.waiting, 2, 1),
+        (workflows.build_diamond, 4, 4),
+        (workflows.build_napping_diamond, 4, 4),
+        (workflows.build_chain, 20, 19),
+        (workflows.build_fan, 1_002, 2_000),
+        (workflows.build_large_graph, 2_000, 6_000),
+        (workflows.build_map, 1, 0),
+        (workflows.build_signal_wait, 2, 1),
     ],
 )
 def test_a_workflow_is_valid_and_of_the_size_that_is_told(

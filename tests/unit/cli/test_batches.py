@@ -5,18 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from runnel.cli.session.batch_documents import Document, read_documents
-from runnel.cli.session.batch_feeder import Outcome, Tally
-from runnel.cli.session.batch_run import pace
+from runnel.cli.session.batch_documents import BatchDocument, read_documents
+from runnel.cli.session.batch_feeder import BatchTally, DocumentOutcome
+from runnel.cli.session.batch_run import describe_pace
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.errors import InputError
-from runnel.ports.store import Header
-from tests.driver import node, workflow
+from runnel.ports.store import ExecutionHeader
+from tests.driver import make_node, make_workflow
 
-ANY = workflow(node("a"))
-STRICT = workflow(
-    node("a"), input={"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+ANY = make_workflow(make_node("a"))
+STRICT = make_workflow(
+    make_node("a"),
+    input={"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]},
 )
 
 
@@ -122,8 +123,8 @@ def test_all_problems_are_told_before_anything_is_submitted(tmp_path: Path) -> N
     ]
 
 
-def outcome(number: int, state: ExecutionState, *, is_earlier: bool = False) -> Outcome:
-    header = Header(
+def outcome(number: int, state: ExecutionState, *, is_earlier: bool = False) -> DocumentOutcome:
+    header = ExecutionHeader(
         execution_id=ExecutionId(f"x{number}"),
         workflow="w",
         version=1,
@@ -133,20 +134,24 @@ def outcome(number: int, state: ExecutionState, *, is_earlier: bool = False) -> 
         started_at=1.0,
         finished_at=1.0 + number,
     )
-    return Outcome(Document(number, str(number), b"{}"), header, is_earlier=is_earlier)
+    return DocumentOutcome(
+        BatchDocument(number, str(number), b"{}"), header, is_from_earlier_run=is_earlier
+    )
 
 
 def test_pace_and_quantiles_are_of_what_this_run_has_done() -> None:
-    tally = Tally(200, began_at=1_000.0)
-    unknown = pace(tally, 1_000.0)
+    tally = BatchTally(200, started_at=1_000.0)
+    unknown = describe_pace(tally, 1_000.0)
     for number in range(1, 101):
         tally.add(outcome(number, ExecutionState.COMPLETED))
     tally.add(outcome(500, ExecutionState.FAILED, is_earlier=True))
 
-    document = tally.document("b", 1_060.0)
+    document = tally.to_document("b", 1_060.0)
 
     assert unknown == "0 of 200 documents"
-    assert pace(tally, 1_060.0) == "101 of 200 documents, 6,000 per hour, 59 s left, 1 failed"
+    assert (
+        describe_pace(tally, 1_060.0) == "101 of 200 documents, 6,000 per hour, 59 s left, 1 failed"
+    )
     assert (document["p50_s"], document["p95_s"]) == (51.0, 96.0)
     assert (document["completed"], document["failed"], document["unfinished"]) == (100, 1, 99)
     assert (document["done_before"], document["documents_per_hour"]) == (1, 6000)

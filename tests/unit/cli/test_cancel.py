@@ -13,18 +13,18 @@ from runnel.core.ids import ExecutionId
 from runnel.core.workflow import RunWhen
 from runnel.errors import StoreError
 from runnel.settings.model import Settings
-from tests.driver import node, workflow
+from tests.driver import make_node, make_workflow
 
-TIDIED = workflow(
-    node("approve", handler="wait_for_signal", config={"signal": "approve"}),
-    node("tidy", "approve", handler="output", run_when=RunWhen.ALL_SETTLED),
+TIDIED = make_workflow(
+    make_node("approve", handler="wait_for_signal", config={"signal": "approve"}),
+    make_node("tidy", "approve", handler="output", run_when=RunWhen.ALL_SETTLED),
 )
 
 
 async def _submit(data_dir: Path) -> ExecutionId:
     engine = await build_engine(Settings(data_dir=data_dir))
     try:
-        await engine.claim_home()
+        await engine.claim_home_partition()
         return await engine.client.submit(TIDIED)
     finally:
         await engine.backend.close()
@@ -55,7 +55,7 @@ def test_what_could_not_be_applied_is_not_called_cancelled(
         raise StoreError("the database is locked")
 
     monkeypatch.setattr(SqliteStore, "acquire", refused)
-    monkeypatch.setattr(cancel, "APPLY_S", 0.05)
+    monkeypatch.setattr(cancel, "APPLY_TIMEOUT_S", 0.05)
     execution_id = asyncio.run(_submit(tmp_path))
 
     code = run_command(["cancel", "@last", "--data-dir", str(tmp_path)])

@@ -4,7 +4,7 @@ from datetime import datetime
 
 import pytest
 
-from runnel.cli.options import Chosen, filter_of, moment_of
+from runnel.cli.options import ExecutionSelection, build_filter, parse_past_time
 from runnel.core.states import ExecutionState
 from runnel.errors import InputError
 from runnel.ports.archive import ExecutionFilter
@@ -28,17 +28,17 @@ NOW = 1_000_000.0
     ],
 )
 def test_a_moment_is_so_long_ago_or_a_date(text: str, expected: float) -> None:
-    assert moment_of("--since", text, NOW) == expected
+    assert parse_past_time("--since", text, NOW) == expected
 
 
 @pytest.mark.parametrize("text", ["", "2", "h", "-2h", "2 years", "2h30m", "31.01.2026", "nan"])
 def test_what_is_no_moment_is_refused_with_what_is(text: str) -> None:
     with pytest.raises(InputError, match=r"--until: expected how long ago .*, got '"):
-        moment_of("--until", text, NOW)
+        parse_past_time("--until", text, NOW)
 
 
 def test_the_options_make_one_filter() -> None:
-    chosen = Chosen(
+    chosen = ExecutionSelection(
         status=["failed", "FAILED"],
         workflow="w",
         labels=["a=1", "runnel.key=k=v"],
@@ -47,7 +47,7 @@ def test_the_options_make_one_filter() -> None:
         search="text",
     )
 
-    wanted = filter_of(chosen, NOW)
+    wanted = build_filter(chosen, NOW)
 
     assert wanted == ExecutionFilter(
         states=(ExecutionState.FAILED,),
@@ -63,15 +63,22 @@ def test_the_options_make_one_filter() -> None:
 def test_no_option_means_every_execution_of_the_states_that_there_are() -> None:
     known = (ExecutionState.RUNNING, ExecutionState.PENDING)
 
-    assert filter_of(Chosen(), NOW) == ExecutionFilter()
-    assert filter_of(Chosen(), NOW, known=known).states == known
-    assert filter_of(Chosen(status=["pending"]), NOW, known=known).states == known[1:]
+    assert build_filter(ExecutionSelection(), NOW) == ExecutionFilter()
+    assert build_filter(ExecutionSelection(), NOW, allowed_states=known).states == known
+    assert (
+        build_filter(ExecutionSelection(status=["pending"]), NOW, allowed_states=known).states
+        == known[1:]
+    )
     with pytest.raises(InputError, match="--status: expected one of running, pending, got 'fail"):
-        filter_of(Chosen(status=["failed"]), NOW, known=known)
-    assert Chosen().is_empty
+        build_filter(ExecutionSelection(status=["failed"]), NOW, allowed_states=known)
+    assert ExecutionSelection().is_empty
 
 
 def test_a_text_that_no_store_can_look_for_is_refused() -> None:
-    for chosen in (Chosen(search="\udcff"), Chosen(workflow="\udcff"), Chosen(labels=["a=\udcff"])):
+    for chosen in (
+        ExecutionSelection(search="\udcff"),
+        ExecutionSelection(workflow="\udcff"),
+        ExecutionSelection(labels=["a=\udcff"]),
+    ):
         with pytest.raises(InputError, match="surrogate"):
-            filter_of(chosen, NOW)
+            build_filter(chosen, NOW)

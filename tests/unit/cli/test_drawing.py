@@ -6,12 +6,12 @@ from xml.etree import ElementTree as ET
 import msgspec
 import pytest
 
-from runnel.cli.render.graph import draw, list_layers, svg
-from runnel.cli.render.graph_layout import route
+from runnel.cli.render.graph import draw_graph, list_layers, render_svg
+from runnel.cli.render.graph_layout import route_lines
 from runnel.core.graph import Graph
 from runnel.core.ids import NodeId
 from runnel.core.workflow import Node, Workflow
-from runnel.views.workflow import escaped, graph_document, mermaid
+from runnel.views.workflow import build_graph_document, escape_label, render_mermaid
 from tests.unit.cli.graphs import graph, workflow
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -47,17 +47,17 @@ def dedented(text: str) -> list[str]:
 
 
 def test_a_chain_is_drawn_with_boxes_and_arrows() -> None:
-    assert draw(graph({"a": "", "b": "a"}), columns=80) == CHAIN
+    assert draw_graph(graph({"a": "", "b": "a"}), columns=80) == CHAIN
 
 
 def test_a_diamond_is_drawn_as_a_diamond() -> None:
-    drawn = draw(graph({"a": "", "b": "a", "c": "a", "d": "b c"}), columns=80)
+    drawn = draw_graph(graph({"a": "", "b": "a", "c": "a", "d": "b c"}), columns=80)
 
     assert dedented(drawn) == dedented(DIAMOND)
 
 
 def test_an_edge_over_several_layers_passes_beside_the_boxes() -> None:
-    drawn = draw(graph({"a": "", "b": "a", "c": "b a"}), columns=80).splitlines()
+    drawn = draw_graph(graph({"a": "", "b": "a", "c": "b a"}), columns=80).splitlines()
 
     row_of_b = next(line for line in drawn if "│ b │" in line)
     assert row_of_b.replace("│ b │", "").strip() == "│"
@@ -75,15 +75,15 @@ def test_an_edge_over_several_layers_passes_beside_the_boxes() -> None:
     ],
 )
 def test_lines_between_two_layers(lines: list[tuple[int, int]], expected: list[str]) -> None:
-    assert route(lines, 7) == expected
+    assert route_lines(lines, 7) == expected
 
 
 def test_lines_that_could_be_taken_for_another_are_not_drawn() -> None:
-    assert route([(0, 4), (4, 0)], 5) is None
+    assert route_lines([(0, 4), (4, 0)], 5) is None
 
 
 def test_two_lines_never_share_a_part_that_belongs_to_one() -> None:
-    rows = route([(0, 4), (4, 8)], 9)
+    rows = route_lines([(0, 4), (4, 8)], 9)
 
     assert rows == ["│   ╰───╮", "╰───╮   │"]
 
@@ -95,7 +95,7 @@ def test_marks_tell_conditions_and_maps_and_are_explained() -> None:
         Node(id=NodeId("c"), handler="output", dependencies=(NodeId("a"),), for_each="a.x"),
     )
 
-    drawn = draw(Graph(Workflow(name="w", nodes=nodes)), columns=80)
+    drawn = draw_graph(Graph(Workflow(name="w", nodes=nodes)), columns=80)
 
     assert "│ b ? │" in drawn
     assert "│ c ×n │" in drawn  # noqa: RUF001  # the sign for "times" is meant
@@ -105,7 +105,7 @@ def test_marks_tell_conditions_and_maps_and_are_explained() -> None:
 def test_a_graph_wider_than_the_terminal_is_listed_by_layer_and_shortened() -> None:
     wide = graph({"start": ""} | {f"node_{i}": "start" for i in range(30)})
 
-    lines = draw(wide, columns=60).splitlines()
+    lines = draw_graph(wide, columns=60).splitlines()
 
     assert lines[0] == "31 nodes in 2 layers"
     assert lines[2] == "1  start"
@@ -122,7 +122,7 @@ def test_a_deep_listing_says_how_many_layers_are_left_out() -> None:
 
 
 def test_mermaid_names_nodes_by_number_and_labels_them_by_id() -> None:
-    text = mermaid(graph({"a": "", "end": "a"}))
+    text = render_mermaid(graph({"a": "", "end": "a"}))
 
     assert text.splitlines() == [
         "flowchart TD",
@@ -144,11 +144,11 @@ def test_mermaid_names_nodes_by_number_and_labels_them_by_id() -> None:
     ],
 )
 def test_a_mermaid_label_escapes_what_mermaid_reads(id_: str, expected: str) -> None:
-    assert escaped(id_) == expected
+    assert escape_label(id_) == expected
 
 
 def test_a_graph_as_data_is_plain_json() -> None:
-    document = graph_document(Graph(workflow({"a": "", "b": "a"})))
+    document = build_graph_document(Graph(workflow({"a": "", "b": "a"})))
 
     assert msgspec.json.decode(msgspec.json.encode(document)) == {
         "workflow": "test",
@@ -164,7 +164,7 @@ def test_an_image_has_a_box_for_each_node_and_says_itself_in_words() -> None:
         Node(id=NodeId('<b> & "c"\n'), handler="python", for_each="a.x", dependencies=("a",)),  # type: ignore[arg-type]
         Node(id=NodeId("d"), handler="a_handler_with_a_long_name", condition="a.x > 1"),
     )
-    found = ET.fromstring(svg(Graph(Workflow(name="w & <x>", nodes=nodes))))
+    found = ET.fromstring(render_svg(Graph(Workflow(name="w & <x>", nodes=nodes))))
 
     groups = list(found.iter(f"{SVG}g"))
     kinds = [(each.get("class"), len(each.findall(f"{SVG}rect"))) for each in groups]
@@ -178,7 +178,7 @@ def test_an_image_has_a_box_for_each_node_and_says_itself_in_words() -> None:
 
 def test_boxes_of_an_image_hold_their_texts_and_do_not_overlap() -> None:
     edges = {"a": "", "b": "a", "c": "a", "d": "b c", "e": "a d", "a_long_name_in_a_row": "a"}
-    found = ET.fromstring(svg(graph(edges)))
+    found = ET.fromstring(render_svg(graph(edges)))
 
     boxes = [
         (float(each.get("y", 0)), float(each.get("x", 0)), float(each.get("width", 0)))
@@ -194,7 +194,7 @@ def test_boxes_of_an_image_hold_their_texts_and_do_not_overlap() -> None:
 
 
 def test_an_image_draws_each_edge_with_a_tip_at_its_end() -> None:
-    found = ET.fromstring(svg(graph({"a": "", "b": "a", "c": "b", "d": "a c"})))
+    found = ET.fromstring(render_svg(graph({"a": "", "b": "a", "c": "b", "d": "a c"})))
 
     tips = [each for each in found.iter(f"{SVG}path") if each.get("class") == "tip"]
     lines = [each for each in found.iter(f"{SVG}path") if each.get("class") == "edge"]

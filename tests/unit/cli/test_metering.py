@@ -2,7 +2,7 @@
 
 import pytest
 
-from runnel.cli.session.serving import ports_for
+from runnel.cli.session.serving import assign_metrics_ports
 from runnel.errors import InputError
 
 
@@ -15,9 +15,9 @@ from runnel.errors import InputError
     ],
 )
 def test_each_process_has_the_next_port(first: int | None, ports: list[list[str]]) -> None:
-    assert ports_for(first, 2) == ports
+    assert assign_metrics_ports(first, 2) == ports
 
 
 def test_ports_that_do_not_exist_are_refused() -> None:
     with pytest.raises(InputError, match="2 processes need a port each from 65535 on"):
-        ports_for(65_535, 2)
+        assign_metrics_ports(65_535, 2)

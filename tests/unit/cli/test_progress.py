@@ -1,9 +1,9 @@
 """Events folded into lines, and the sentences and frames that are made of them."""
 
-from runnel.cli.render.live_frames import frame
-from runnel.cli.render.sentences import change, outcome
-from runnel.cli.session.hints import Hints
-from runnel.cli.session.progress import Progress, fold
+from runnel.cli.render.live_frames import build_frame
+from runnel.cli.render.sentences import describe_change, describe_outcome
+from runnel.cli.session.hints import CommandHints
+from runnel.cli.session.progress import ExecutionProgress, apply_events
 from runnel.core import events as e
 from runnel.core.ids import NodeId, Nonce
 from runnel.core.states import ExecutionState, NodeState
@@ -15,9 +15,9 @@ A, B = NodeId("a"), NodeId("b")
 ERROR = ErrorInfo(type="ConnectionError", message="refused")
 
 
-def progress(edges: dict[str, str] | None = None) -> Progress:
-    found = Progress("e1", workflow(edges or {"a": "", "b": "a"}))
-    fold(found, 10.0, [e.ExecutionStarted()])
+def progress(edges: dict[str, str] | None = None) -> ExecutionProgress:
+    found = ExecutionProgress("e1", workflow(edges or {"a": "", "b": "a"}))
+    apply_events(found, 10.0, [e.ExecutionStarted()])
     return found
 
 
@@ -25,23 +25,24 @@ def queued(node: NodeId, attempt: int = 1) -> e.NodeQueued:
     return e.NodeQueued(node=node, attempt=attempt, nonce=Nonce("n"))
 
 
-def said(found: Progress, now: float = 20.0) -> list[str]:
+def said(found: ExecutionProgress, now: float = 20.0) -> list[str]:
     lines, found.changed = found.changed, []
-    return [change(line, now) for line in lines]
+    return [describe_change(line, now) for line in lines]
 
 
-def shown(found: Progress, *, now: float = 20.0, lines_max: int = 40) -> list[str]:
+def shown(found: ExecutionProgress, *, now: float = 20.0, lines_max: int = 40) -> list[str]:
     return [
-        text.plain.rstrip() for text in frame(found, now=now, hints=Hints(), lines_max=lines_max)
+        text.plain.rstrip()
+        for text in build_frame(found, now=now, hints=CommandHints(), lines_max=lines_max)
     ]
 
 
 def test_a_node_that_runs_and_completes_is_told_twice() -> None:
     found = progress()
 
-    fold(found, 11.0, [queued(A)])
+    apply_events(found, 11.0, [queued(A)])
     found.start("a", 1, 11.5)
-    fold(found, 12.0, [e.NodeCompleted(node=A, output=NULL, started_at=11.5), queued(B)])
+    apply_events(found, 12.0, [e.NodeCompleted(node=A, output=NULL, started_at=11.5), queued(B)])
 
     assert said(found) == ["a: completed in 0.5 s", "a: completed in 0.5 s"]
     assert found.counts[NodeState.COMPLETED] == 1
@@ -53,7 +54,7 @@ def test_a_start_that_is_told_before_the_queueing_still_counts() -> None:
 
     found.start("a", 1, 11.5)
     before = said(found)
-    fold(found, 11.0, [queued(A)])
+    apply_events(found, 11.0, [queued(A)])
 
     assert (before, said(found)) == ([], ["a: started"])
     assert found.lines["a"].started_at == 11.5
@@ -62,7 +63,7 @@ def test_a_start_that_is_told_before_the_queueing_still_counts() -> None:
 def test_a_retry_tells_the_next_attempt_the_delay_and_the_error() -> None:
     found = progress()
 
-    fold(found, 11.0, [queued(A), e.RetryPlanned(node=A, error=ERROR, due=22.5)])
+    apply_events(found, 11.0, [queued(A), e.RetryPlanned(node=A, error=ERROR, due=22.5)])
 
     assert said(found) == ["a: attempt 2 in 2.5 s, after ConnectionError: refused"]
 
@@ -71,7 +72,7 @@ def test_a_wait_after_crashes_tells_the_next_attempt_the_delay_and_why() -> None
     found = progress()
     crashed = e.NodeWaits(node=A, wait=e.Wait.CRASH, due=45.0, detail="2 processes died with it")
 
-    fold(found, 11.0, [queued(A, attempt=2), crashed])
+    apply_events(found, 11.0, [queued(A, attempt=2), crashed])
 
     assert said(found) == ["a: attempt 3 in 25 s, after 2 processes died with it"]
 
@@ -79,7 +80,7 @@ def test_a_wait_after_crashes_tells_the_next_attempt_the_delay_and_why() -> None
 def test_a_skip_tells_its_reason() -> None:
     found = progress()
 
-    fold(found, 11.0, [e.NodeSkipped(node=A, reason=SkipReason.CONDITION_FALSE)])
+    apply_events(found, 11.0, [e.NodeSkipped(node=A, reason=SkipReason.CONDITION_FALSE)])
 
     assert said(found) == ["a: skipped (condition is false)"]
 
@@ -87,7 +88,7 @@ def test_a_skip_tells_its_reason() -> None:
 def test_a_task_that_skips_itself_tells_what_it_said() -> None:
     found, by_itself = progress(), SkipReason.BY_ITSELF
 
-    fold(found, 11.0, [e.NodeSkipped(node=A, reason=by_itself, detail="no orders today")])
+    apply_events(found, 11.0, [e.NodeSkipped(node=A, reason=by_itself, detail="no orders today")])
 
     assert said(found) == ["a: skipped (no orders today)"]
 
@@ -96,16 +97,16 @@ def test_an_item_that_skips_itself_is_one_of_its_map() -> None:
     found = progress()
     skipped = e.NodeSkipped(node=A, item=0, reason=SkipReason.BY_ITSELF)
 
-    fold(found, 11.0, [e.MapStarted(node=A, count=2), skipped])
+    apply_events(found, 11.0, [e.MapStarted(node=A, count=2), skipped])
 
-    assert change(found.lines["a"], 20.0) == "a: 1 of 2 items"
+    assert describe_change(found.lines["a"], 20.0) == "a: 1 of 2 items"
     assert found.settled == 0
 
 
 def test_closing_cancels_what_has_not_begun() -> None:
     found = progress()
 
-    fold(found, 11.0, [e.ExecutionClosing(outcome=ExecutionState.CANCELLED)])
+    apply_events(found, 11.0, [e.ExecutionClosing(outcome=ExecutionState.CANCELLED)])
 
     assert found.counts[NodeState.CANCELLED] == 2
 
@@ -114,16 +115,16 @@ def test_a_map_counts_its_items_and_shows_a_bar() -> None:
     found = progress()
     events = [e.NodeCompleted(node=A, item=i, output=NULL) for i in range(5)]
 
-    fold(found, 11.0, [e.MapStarted(node=A, count=10), *events])
+    apply_events(found, 11.0, [e.MapStarted(node=A, count=10), *events])
 
-    assert change(found.lines["a"], 20.0) == "a: 5 of 10 items"
+    assert describe_change(found.lines["a"], 20.0) == "a: 5 of 10 items"
     assert shown(found)[1].endswith("━━━━━━━━━━────────── 5/10")
 
 
 def test_a_node_that_waits_for_a_signal_shows_the_command_that_sends_it() -> None:
     found = progress()
 
-    fold(found, 11.0, [e.NodeWaits(node=A, wait=e.Wait.SIGNAL, detail="approve")])
+    apply_events(found, 11.0, [e.NodeWaits(node=A, wait=e.Wait.SIGNAL, detail="approve")])
 
     lines = shown(found)
     assert lines[1].endswith("waits for signal 'approve'")
@@ -136,9 +137,9 @@ def test_a_node_that_has_not_begun_shows_what_it_comes_after() -> None:
 
 def test_a_large_graph_is_shown_as_counts_and_the_nodes_at_work() -> None:
     found = progress({f"n{i}": "" for i in range(100)})
-    fold(found, 11.0, [queued(NodeId("n7")), queued(NodeId("n8"))])
+    apply_events(found, 11.0, [queued(NodeId("n7")), queued(NodeId("n8"))])
     found.start("n7", 1, 11.0)
-    fold(found, 12.0, [e.NodeFailed(node=NodeId("n8"), error=ERROR)])
+    apply_events(found, 12.0, [e.NodeFailed(node=NodeId("n8"), error=ERROR)])
 
     lines = shown(found)
 
@@ -152,6 +153,6 @@ def test_the_outcome_is_one_line_with_the_error() -> None:
     found = progress()
     error = ErrorInfo(type="ValueError", message="two\nlines")
 
-    fold(found, 13.0, [e.ExecutionFinished(state=ExecutionState.FAILED, error=error)])
+    apply_events(found, 13.0, [e.ExecutionFinished(state=ExecutionState.FAILED, error=error)])
 
-    assert outcome(found, 99.0) == "test failed in 3.0 s: ValueError: two lines"
+    assert describe_outcome(found, 99.0) == "test failed in 3.0 s: ValueError: two lines"

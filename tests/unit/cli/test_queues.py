@@ -2,8 +2,8 @@
 
 import pytest
 
-from runnel.client.operations import lines_of, state_of
-from runnel.ports.workers import QueueRecord, WorkerAbout, WorkerRecord
+from runnel.client.operations import build_queue_views, get_worker_state
+from runnel.ports.workers import QueueRecord, WorkerInfo, WorkerRecord
 from runnel.settings.model import Settings
 
 SETTINGS = Settings(heartbeat_timeout_s=9.0, unserved_s=60.0)
@@ -13,7 +13,7 @@ def worker(
     *queues: str, silent_s: float = 0.0, beat_s: float = 0.0, **fields: bool
 ) -> WorkerRecord:
     is_dead = fields.pop("is_dead", False)
-    about = WorkerAbout(
+    about = WorkerInfo(
         queues=queues or None,
         beat_s=beat_s,
         **fields,  # type: ignore[arg-type]  # is_draining
@@ -35,7 +35,7 @@ def worker(
     ],
 )
 def test_a_worker_is_alive_draining_silent_or_dead(record: WorkerRecord, state: str) -> None:
-    assert state_of(record, SETTINGS) == state
+    assert get_worker_state(record, SETTINGS) == state
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_queue_is_marked_when_its_tasks_wait_in_vain_or_too_long(
 ) -> None:
     record = QueueRecord(queue=f"tasks:{name}", depth=waiting[0], waits_s=waiting[1])
 
-    (line,) = lines_of([record], workers, SETTINGS)
+    (line,) = build_queue_views([record], workers, SETTINGS)
 
     assert (line.queue, line.waiting, line.workers) == (name, waiting[0], serving)
     assert line.problem.startswith(problem)

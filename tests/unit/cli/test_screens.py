@@ -3,12 +3,12 @@
 import pytest
 
 from runnel.cli.commands.top import Overview
-from runnel.cli.render.text import LOOKS
-from runnel.cli.render.top_screen import screen, share_out
-from runnel.client.operations import QueueLine
+from runnel.cli.render.text import STATE_STYLES
+from runnel.cli.render.top_screen import allocate_rows, build_screen
+from runnel.client.operations import QueueView
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
-from runnel.ports.store import Header
+from runnel.ports.store import ExecutionHeader
 from runnel.settings import read_settings
 
 
@@ -25,12 +25,12 @@ from runnel.settings import read_settings
 def test_lines_are_shared_among_the_sections(
     wanted: list[int], lines: int, shares: list[int]
 ) -> None:
-    assert share_out(wanted, lines) == shares
+    assert allocate_rows(wanted, lines) == shares
 
 
 def test_a_screen_shows_what_fits_and_says_how_much_more_there_is() -> None:
     headers = [
-        Header(
+        ExecutionHeader(
             execution_id=ExecutionId(f"x{number}"),
             workflow="w",
             version=1,
@@ -48,7 +48,7 @@ def test_a_screen_shows_what_fits_and_says_how_much_more_there_is() -> None:
         dead_letters=3,
         owners=["engine-1"],
         queues=[
-            QueueLine(
+            QueueView(
                 queue="python",
                 waiting=7,
                 oldest_s=1.0,
@@ -59,14 +59,16 @@ def test_a_screen_shows_what_fits_and_says_how_much_more_there_is() -> None:
         workers=[],
     )
 
-    lines = screen(seen, read_settings({}), height=24, trouble="Redis is away").plain.split("\n")
+    lines = build_screen(seen, read_settings({}), height=24, problem="Redis is away").plain.split(
+        "\n"
+    )
 
     assert len(lines) <= 24
     assert "40 running" in lines[0]
     assert "3 dead letters (runnel dlq list)" in lines[0]
     assert lines[1] == "Redis is away"
     shown = [line for line in lines if line.startswith("x")]
-    assert shown[0].split() == ["x0", "w", LOOKS["RUNNING"].glyph, "RUNNING", "10", "s"]
+    assert shown[0].split() == ["x0", "w", STATE_STYLES["RUNNING"].glyph, "RUNNING", "10", "s"]
     assert f"under way  ({40 - len(shown)} more)" in lines
     assert "  none; start one with: runnel worker" in lines
     assert any(line.startswith("python") and "no worker takes them" in line for line in lines)

@@ -3,7 +3,7 @@
 import pytest
 
 from runnel.authoring.registry import HandlerRegistry
-from runnel.cli.session.serving import queues_of
+from runnel.cli.session.serving import parse_queues
 
 
 async def work(config: object, ctx: object) -> None:
@@ -29,4 +29,4 @@ def handlers() -> HandlerRegistry:
 def test_a_worker_takes_what_it_can_run_unless_it_is_told(
     handlers: HandlerRegistry, text: str | None, queues: list[str]
 ) -> None:
-    assert queues_of(text, handlers) == queues
+    assert parse_queues(text, handlers) == queues

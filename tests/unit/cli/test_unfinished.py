@@ -3,7 +3,7 @@
 import pytest
 
 from runnel.authoring.documents import read_document
-from runnel.cli.session.takeover import is_of_program
+from runnel.cli.session.takeover import is_bound_to_program
 from runnel.core.values import Json
 
 
@@ -28,4 +28,4 @@ def document(handler: str, **config: Json) -> Json:
 def test_functions_without_a_name_elsewhere_belong_to_their_program(
     found: Json, expected: bool
 ) -> None:
-    assert is_of_program(read_document(found)) is expected
+    assert is_bound_to_program(read_document(found)) is expected

@@ -4,16 +4,22 @@ from pathlib import Path
 
 import pytest
 
-from runnel.app.process_signals import engine_name, pid_of
+from runnel.app.process_signals import build_engine_name, parse_engine_pid
 from runnel.cli import errors as exits
-from runnel.cli.commands.list import Waits, commands_for
+from runnel.cli.commands.list import NodeWait, suggest_commands
 from runnel.cli.commands.signal import read_payload
-from runnel.cli.options import Place
-from runnel.cli.render.text import count, duration, short, shown_labels, some
-from runnel.cli.session.hints import Hints
+from runnel.cli.options import StoreLocation
+from runnel.cli.render.text import (
+    format_count,
+    format_duration,
+    format_labels,
+    join_names,
+    shorten,
+)
+from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.inputs import read_input, read_labels
 from runnel.core.states import ExecutionState, NodeState
-from runnel.views.execution import moment
+from runnel.views.execution import format_time
 
 
 @pytest.mark.parametrize(
@@ -31,45 +37,48 @@ from runnel.views.execution import moment
     ],
 )
 def test_a_duration_has_at_most_two_units(seconds: float, expected: str) -> None:
-    assert duration(seconds) == expected
+    assert format_duration(seconds) == expected
 
 
 def test_a_moment_is_iso_8601_in_utc() -> None:
-    assert moment(0.25) == "1970-01-01T00:00:00.250Z"
+    assert format_time(0.25) == "1970-01-01T00:00:00.250Z"
 
 
 def test_a_count_agrees_with_its_noun() -> None:
-    assert [count(1, "node"), count(1_200, "node")] == ["1 node", "1,200 nodes"]
+    assert [format_count(1, "node"), format_count(1_200, "node")] == ["1 node", "1,200 nodes"]
 
 
 def test_a_list_of_names_is_shortened() -> None:
-    assert some(["a", "b", "c", "d"], 2) == "a, b and 2 more"
+    assert join_names(["a", "b", "c", "d"], 2) == "a, b and 2 more"
 
 
 def test_a_short_text_is_one_line() -> None:
-    assert short("one\n two three", 9) == "one two …"
+    assert shorten("one\n two three", 9) == "one two …"
 
 
 def test_labels_of_runnel_itself_are_not_shown() -> None:
-    assert shown_labels({"team": "red", "runnel.source": "/x"}) == "team=red"
+    assert format_labels({"team": "red", "runnel.source": "/x"}) == "team=red"
 
 
 def test_a_hint_names_the_data_dir_only_when_the_user_did() -> None:
-    assert Hints().revive("e1") == "runnel resume e1"
-    assert Hints(Place(Path("my data"))).revive() == "runnel resume --data-dir 'my data'"
+    assert CommandHints().resume("e1") == "runnel resume e1"
+    assert (
+        CommandHints(StoreLocation(Path("my data"))).resume()
+        == "runnel resume --data-dir 'my data'"
+    )
 
 
 def test_on_servers_nothing_is_resumed() -> None:
-    hints = Hints(Place(redis_url="redis://:geheim@host/0"), is_remote=True)
+    hints = CommandHints(StoreLocation(redis_url="redis://:geheim@host/0"), is_remote=True)
 
-    assert hints.revive("e1") == "runnel orchestrator --redis-url 'redis://***@host/0'"
-    assert hints.return_to("e1") == "runnel watch e1 --redis-url 'redis://***@host/0'"
-    assert Hints(is_remote=True).return_to() == "runnel list"
+    assert hints.resume("e1") == "runnel orchestrator --redis-url 'redis://***@host/0'"
+    assert hints.watch_again("e1") == "runnel watch e1 --redis-url 'redis://***@host/0'"
+    assert CommandHints(is_remote=True).watch_again() == "runnel list"
 
 
 def test_an_engine_is_named_after_its_process() -> None:
-    assert pid_of(engine_name("abc")) is not None
-    assert pid_of("engine-abc") is None
+    assert parse_engine_pid(build_engine_name("abc")) is not None
+    assert parse_engine_pid("engine-abc") is None
 
 
 @pytest.mark.parametrize(
@@ -81,7 +90,7 @@ def test_an_engine_is_named_after_its_process() -> None:
     ],
 )
 def test_the_exit_code_follows_from_the_state(state: ExecutionState, code: int) -> None:
-    assert exits.OF_STATE[state] == code
+    assert exits.EXIT_CODE_BY_STATE[state] == code
 
 
 @pytest.mark.parametrize(
@@ -122,8 +131,8 @@ def test_labels_are_texts() -> None:
 def test_the_commands_that_make_a_stuck_execution_go_on(
     is_owned: bool, expected: tuple[str, ...]
 ) -> None:
-    waits = Waits(
+    waits = NodeWait(
         node="a", state=NodeState.WAITING, waits_for="signal 'ok'", since=None, signal="ok"
     )
 
-    assert commands_for("e1", (waits,), Hints(), is_owned=is_owned) == expected
+    assert suggest_commands("e1", (waits,), CommandHints(), is_owned=is_owned) == expected

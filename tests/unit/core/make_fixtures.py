@@ -5,23 +5,38 @@ from pathlib import Path
 from msgspec import Raw
 
 from runnel.core import codec, commands, events
-from runnel.core.ids import NO_ITEM, DefinitionHash, ExecutionId, NodeId, Nonce, Ref, Token
+from runnel.core.ids import (
+    NO_ITEM,
+    DefinitionHash,
+    ExecutionId,
+    NodeId,
+    NodeRef,
+    Nonce,
+    TaskToken,
+)
 from runnel.core.states import ExecutionState
-from runnel.core.values import blob, inline
-from runnel.core.workflow import ErrorInfo, RetryPolicy, RunWhen, SkipReason, Taken, encode_workflow
-from tests.driver import TRANSIENT, Driver, node, workflow
+from runnel.core.values import make_blob_reference, make_inline_value
+from runnel.core.workflow import (
+    ErrorInfo,
+    RetryPolicy,
+    ReusedResult,
+    RunWhen,
+    SkipReason,
+    encode_workflow,
+)
+from tests.driver import TRANSIENT, CoreDriver, make_node, make_workflow
 
 FOLDER = Path(__file__).parent / "fixtures"
-TOKEN = Token(ExecutionId("e1"), NodeId("a"), NO_ITEM, 2, Nonce("n7"))
-REF = Ref(ExecutionId("e1"), NodeId("a"), 3)
+TOKEN = TaskToken(ExecutionId("e1"), NodeId("a"), NO_ITEM, 2, Nonce("n7"))
+REF = NodeRef(ExecutionId("e1"), NodeId("a"), 3)
 ERROR = ErrorInfo(
     type="ValueError", message="bad", types=("ValueError",), retryable=False, traceback="…"
 )
 E0, E1, A = ExecutionId("e0"), ExecutionId("e1"), NodeId("a")
 TAKEN = [
-    Taken(A, output=inline([1])),
-    Taken(NodeId("b"), skip=SkipReason.BY_ITSELF, detail="empty"),
-    Taken(NodeId("each"), 3, output=blob("e0/each/3", 10**6)),
+    ReusedResult(A, output=make_inline_value([1])),
+    ReusedResult(NodeId("b"), skip=SkipReason.BY_ITSELF, detail="empty"),
+    ReusedResult(NodeId("each"), 3, output=make_blob_reference("e0/each/3", 10**6)),
 ]
 HASH = DefinitionHash("0123")
 
@@ -31,7 +46,7 @@ COMMANDS: list[commands.Command] = [
         workflow="w",
         definition=HASH,
         version=2,
-        input=inline({"k": [1, 2.5, None, "ü"]}),
+        input=make_inline_value({"k": [1, 2.5, None, "ü"]}),
         labels={"team": "x"},
         parent=TOKEN,
         is_held=True,
@@ -41,16 +56,18 @@ COMMANDS: list[commands.Command] = [
         execution_id=E1, workflow="w", definition=HASH, version=2, rerun_of=E0, created_at=5.0
     ),
     commands.TakeOver(execution_id=E1, part=2, taken=TAKEN, configs={A: Raw(b'{"x":1}')}),
-    commands.StartExecution(execution_id=E1, input=inline(1)),
+    commands.StartExecution(execution_id=E1, input=make_inline_value(1)),
     commands.TaskStarted(token=TOKEN, worker="w1", started_at=6.5),
-    commands.TaskCompleted(token=TOKEN, output=blob("e1/a", 9), worker="w1", started_at=6.5),
-    commands.TaskCompleted(token=TOKEN, output=inline(1), is_cached=True),
+    commands.TaskCompleted(
+        token=TOKEN, output=make_blob_reference("e1/a", 9), worker="w1", started_at=6.5
+    ),
+    commands.TaskCompleted(token=TOKEN, output=make_inline_value(1), is_cached=True),
     commands.TaskFailed(token=TOKEN, error=ERROR, worker="w1", started_at=6.5),
     commands.TaskSkipped(token=TOKEN, reason="nothing to do", worker="w1", started_at=6.5),
     commands.TaskLost(token=TOKEN, reason="gone", was_started=True),
     commands.TaskDeferred(token=TOKEN, until=99.0),
     commands.TimerFired(ref=REF, kind="retry", attempt=2),
-    commands.SendSignal(execution_id=E1, name="go", payload=inline([]), signal_id="s1"),
+    commands.SendSignal(execution_id=E1, name="go", payload=make_inline_value([]), signal_id="s1"),
     commands.CancelExecution(execution_id=E1, reason="why not"),
     commands.ChildSettled(
         token=TOKEN, child_id=ExecutionId("e1.a.2"), state=ExecutionState.FAILED, error=ERROR
@@ -60,8 +77,8 @@ COMMANDS: list[commands.Command] = [
     commands.ResumeLimit(key="k"),
     commands.LimitGranted(key="k", holder=TOKEN),
     commands.BlobLoaded(execution_id=E1),
-    commands.OutputStored(ref=REF, output=blob("e1/a/joined", 10**6)),
-    commands.ValuesShared(execution_id=E1, values={"a": blob("e1/a/shared", 9_000)}),
+    commands.OutputStored(ref=REF, output=make_blob_reference("e1/a/joined", 10**6)),
+    commands.ValuesShared(execution_id=E1, values={"a": make_blob_reference("e1/a/shared", 9_000)}),
     commands.ResumeExecution(execution_id=E1),
     commands.FailExecution(execution_id=E1, error=ERROR),
 ]
@@ -72,7 +89,7 @@ EVENTS: list[events.AnyEvent] = [
         workflow="w",
         version=1,
         definition=HASH,
-        input=inline({}),
+        input=make_inline_value({}),
         labels={"a": "b"},
         parent=TOKEN,
         created_at=1.0,
@@ -82,16 +99,16 @@ EVENTS: list[events.AnyEvent] = [
         workflow="w",
         version=1,
         definition=HASH,
-        input=inline({}),
+        input=make_inline_value({}),
         rerun_of=E0,
         created_at=1.0,
     ),
     events.NodesTaken(part=2, taken=TAKEN, configs={A: Raw(b'{"x":1}')}),
-    events.ExecutionStarted(input=inline({"x": 1})),
+    events.ExecutionStarted(input=make_inline_value({"x": 1})),
     events.NodeQueued(node=A, item=4, attempt=2, nonce=Nonce("n"), key="db"),
     events.NodeStarted(node=A, worker="w1", started_at=2.0),
-    events.NodeCompleted(node=A, output=inline("out"), worker="w1", started_at=2.0),
-    events.NodeCompleted(node=A, output=inline("out"), is_cached=True),
+    events.NodeCompleted(node=A, output=make_inline_value("out"), worker="w1", started_at=2.0),
+    events.NodeCompleted(node=A, output=make_inline_value("out"), is_cached=True),
     events.NodeFailed(node=A, error=ERROR, worker="w1", started_at=2.0),
     events.NodeSkipped(node=A, reason=SkipReason.CONDITION_FALSE),
     events.NodeCancelled(node=A, item=1, reason="stop"),
@@ -101,29 +118,31 @@ EVENTS: list[events.AnyEvent] = [
         node=A, wait=events.Wait.SIGNAL, due=8.0, detail="go", attempt=1, nonce=Nonce("n")
     ),
     events.MapStarted(node=A, count=7),
-    events.MapStarted(node=A, count=7, shared={"input": blob("e1/input/shared", 9_000)}),
-    events.SignalReceived(signal_id="s1", name="go", payload=inline(None)),
+    events.MapStarted(
+        node=A, count=7, shared={"input": make_blob_reference("e1/input/shared", 9_000)}
+    ),
+    events.SignalReceived(signal_id="s1", name="go", payload=make_inline_value(None)),
     events.SignalConsumed(signal_id="s1", node=A),
     events.ExecutionClosing(outcome=ExecutionState.CANCELLED, error=ERROR, is_abrupt=True),
     events.SlaMissed(sla_s=60.0),
-    events.ExecutionFinished(state=ExecutionState.COMPLETED, output=inline(1)),
+    events.ExecutionFinished(state=ExecutionState.COMPLETED, output=make_inline_value(1)),
     events.LimitHeld(holder=TOKEN, limit=2),
     events.LimitQueued(holder=TOKEN, limit=2),
     events.LimitReleased(holder=TOKEN),
 ]
 
 
-def history() -> Driver:
+def history() -> CoreDriver:
     retry = RetryPolicy(max_retries=1, initial_delay=1, jitter=False)
-    driver = Driver(
-        workflow(
-            node("a", retry=retry),
-            node("each", "a", for_each="a.items"),
-            node("never", "a", condition="a.items | length > 9"),
-            node("b", "each"),
-            node("c", "each"),
-            node("ok", handler="wait_for_signal", config={"signal": "go"}),
-            node("tidy", "b", run_when=RunWhen.ALL_SETTLED),
+    driver = CoreDriver(
+        make_workflow(
+            make_node("a", retry=retry),
+            make_node("each", "a", for_each="a.items"),
+            make_node("never", "a", condition="a.items | length > 9"),
+            make_node("b", "each"),
+            make_node("c", "each"),
+            make_node("ok", handler="wait_for_signal", config={"signal": "go"}),
+            make_node("tidy", "b", run_when=RunWhen.ALL_SETTLED),
         )
     ).start()
     driver.signal("go", {"by": "x"})

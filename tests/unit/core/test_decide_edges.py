@@ -3,32 +3,32 @@
 import pytest
 
 from runnel.core.commands import CancelExecution
-from runnel.core.decide.turn import ExecutionScope
+from runnel.core.decide.decision_context import ExecutionScope
 from runnel.core.ids import (
     CHILD_ID_CHARS_MAX,
     NO_ITEM,
     ExecutionId,
     NodeId,
+    NodeRef,
     Nonce,
-    Ref,
-    Token,
-    child_id,
-    root_of,
+    TaskToken,
+    get_root_id,
+    make_child_id,
 )
 from runnel.core.states import ExecutionState as X
 from runnel.core.states import NodeState as S
 from runnel.core.templates.errors import MissingValueError
-from runnel.core.workflow import MESSAGE_CHARS_MAX, Policy, RetryPolicy, RunWhen
-from tests.driver import ROOT, TRANSIENT, Driver, node, workflow
+from runnel.core.workflow import MESSAGE_CHARS_MAX, EnginePolicy, RetryPolicy, RunWhen
+from tests.driver import ROOT, TRANSIENT, CoreDriver, make_node, make_workflow
 
 TIDY = RunWhen.ALL_SETTLED
 
 
 def test_clean_up_items_that_stand_in_line_are_issued_after_the_execution_closes() -> None:
-    definition = workflow(
-        node("tidy", for_each="[1, 2, 3]", run_when=TIDY), node("a"), max_concurrency=2
+    definition = make_workflow(
+        make_node("tidy", for_each="[1, 2, 3]", run_when=TIDY), make_node("a"), max_concurrency=2
     )
-    driver = Driver(definition).start()
+    driver = CoreDriver(definition).start()
 
     driver.cancel()
     driver.finish_all()
@@ -39,8 +39,10 @@ def test_clean_up_items_that_stand_in_line_are_issued_after_the_execution_closes
 
 def test_a_clean_up_node_that_waits_for_a_slot_keeps_its_place_when_the_execution_closes() -> None:
     retry = RetryPolicy(initial_delay=1, jitter=False)
-    definition = workflow(node("tidy", run_when=TIDY, retry=retry), node("a"), max_concurrency=1)
-    driver = Driver(definition).start()
+    definition = make_workflow(
+        make_node("tidy", run_when=TIDY, retry=retry), make_node("a"), max_concurrency=1
+    )
+    driver = CoreDriver(definition).start()
     driver.fail("tidy", TRANSIENT)
     driver.advance(1)
 
@@ -51,9 +53,9 @@ def test_a_clean_up_node_that_waits_for_a_slot_keeps_its_place_when_the_executio
 
 
 def test_a_lost_task_whose_key_is_in_a_blob_is_issued_again() -> None:
-    keyed = node("b", "a", concurrency_key="{{ a.key }}")
+    keyed = make_node("b", "a", concurrency_key="{{ a.key }}")
     for slots in (None, 1):
-        driver = Driver(workflow(node("a"), keyed, max_concurrency=slots)).start()
+        driver = CoreDriver(make_workflow(make_node("a"), keyed, max_concurrency=slots)).start()
         driver.finish_with_blob("a", {"key": "k"})
         assert driver.queued() == ["b"]
 
@@ -68,12 +70,12 @@ def test_children_of_different_nodes_never_share_an_id() -> None:
     e = ExecutionId("e")
 
     ids = [
-        child_id(Ref(e, NodeId("a"), 1), 1),
-        child_id(Ref(e, NodeId("a.1")), 1),
-        child_id(Ref(e, NodeId("a")), 1),
-        child_id(Ref(e, NodeId("a"), 11), 1),
-        child_id(Ref(e, NodeId("a"), 1), 11),
-        child_id(Ref(e, NodeId("a 1")), 1),
+        make_child_id(NodeRef(e, NodeId("a"), 1), 1),
+        make_child_id(NodeRef(e, NodeId("a.1")), 1),
+        make_child_id(NodeRef(e, NodeId("a")), 1),
+        make_child_id(NodeRef(e, NodeId("a"), 11), 1),
+        make_child_id(NodeRef(e, NodeId("a"), 1), 11),
+        make_child_id(NodeRef(e, NodeId("a 1")), 1),
     ]
 
     assert len(set(ids)) == len(ids)
@@ -86,18 +88,18 @@ def test_the_id_of_a_child_has_a_bound_however_deep_it_is() -> None:
     first, second = [[ExecutionId("e")] for _ in range(2)]
     for ids, item in ((first, NO_ITEM), (second, 7)):
         for name in names:
-            ids.append(child_id(Ref(ids[-1], name, item), 3))
+            ids.append(make_child_id(NodeRef(ids[-1], name, item), 3))
 
     assert first[1:3] == [f"e.{names[0]}.3", f"e.{names[0]}.3.{names[1]}.3"]
     assert max(map(len, first + second)) <= CHILD_ID_CHARS_MAX
     assert len({*first, *second}) == len(first) + len(second) - 1
-    assert {root_of(id_) for id_ in first + second} == {"e"}
+    assert {get_root_id(id_) for id_ in first + second} == {"e"}
 
 
 def test_max_concurrency_counts_child_executions() -> None:
-    child = workflow(node("c"))
-    subs = [node(f"s{i}", handler="workflow", child=child) for i in range(5)]
-    driver = Driver(workflow(*subs, max_concurrency=2)).start()
+    child = make_workflow(make_node("c"))
+    subs = [make_node(f"s{i}", handler="workflow", child=child) for i in range(5)]
+    driver = CoreDriver(make_workflow(*subs, max_concurrency=2)).start()
     seen = []
 
     while driver.tasks:
@@ -109,8 +111,8 @@ def test_max_concurrency_counts_child_executions() -> None:
 
 
 def test_a_forced_cancel_ends_the_clean_up_too() -> None:
-    wait = node("tidy", "a", handler="wait_for_signal", config={"signal": "s"}, run_when=TIDY)
-    driver = Driver(workflow(node("a"), wait)).start()
+    wait = make_node("tidy", "a", handler="wait_for_signal", config={"signal": "s"}, run_when=TIDY)
+    driver = CoreDriver(make_workflow(make_node("a"), wait)).start()
     driver.cancel()
     driver.cancel()
     assert driver.states()["tidy"] is S.WAITING
@@ -122,7 +124,7 @@ def test_a_forced_cancel_ends_the_clean_up_too() -> None:
 
 
 def test_a_stop_in_good_order_is_no_crash() -> None:
-    driver = Driver(workflow(node("a"))).start()
+    driver = CoreDriver(make_workflow(make_node("a"))).start()
 
     for _ in range(driver.policy.losses_max + 5):
         driver.start_task("a")
@@ -132,8 +134,8 @@ def test_a_stop_in_good_order_is_no_crash() -> None:
 
 
 def test_texts_of_errors_are_bounded_however_deep_they_come_from() -> None:
-    inner = workflow(*[node(f"n{i}") for i in range(3)], on_failure="continue")
-    driver = Driver(workflow(node("sub", handler="workflow", child=inner))).start()
+    inner = make_workflow(*[make_node(f"n{i}") for i in range(3)], on_failure="continue")
+    driver = CoreDriver(make_workflow(make_node("sub", handler="workflow", child=inner))).start()
 
     for token in list(driver.tasks):
         driver.send_failed(token, TRANSIENT_LARGE)
@@ -142,8 +144,8 @@ def test_texts_of_errors_are_bounded_however_deep_they_come_from() -> None:
 
 
 def test_a_large_value_in_the_wrong_place_is_quoted_in_part_only() -> None:
-    nap = node("nap", "a", handler="sleep", config={"seconds": "{{ a.text }}"})
-    driver = Driver(workflow(node("a"), nap), policy=Policy()).start()
+    nap = make_node("nap", "a", handler="sleep", config={"seconds": "{{ a.text }}"})
+    driver = CoreDriver(make_workflow(make_node("a"), nap), policy=EnginePolicy()).start()
 
     driver.finish("a", {"text": "x" * 100_000})
 
@@ -156,7 +158,7 @@ def test_a_key_or_signal_name_of_any_length_is_refused() -> None:
         {"concurrency_key": "{{ a.text }}"},
         {"handler": "wait_for_signal", "config": {"signal": "{{ a.text }}"}},
     ):
-        driver = Driver(workflow(node("a"), node("b", "a", **field))).start()
+        driver = CoreDriver(make_workflow(make_node("a"), make_node("b", "a", **field))).start()
 
         driver.finish("a", {"text": "x" * 100_000})
 
@@ -170,9 +172,11 @@ TRANSIENT_LARGE = type(TRANSIENT)(
 
 
 def test_a_forced_cancel_reaches_the_clean_up_of_children() -> None:
-    wait = node("tidy", handler="wait_for_signal", config={"signal": "s"}, run_when=TIDY)
-    driver = Driver(
-        workflow(node("sub", handler="workflow", child=workflow(node("c"), wait)))
+    wait = make_node("tidy", handler="wait_for_signal", config={"signal": "s"}, run_when=TIDY)
+    driver = CoreDriver(
+        make_workflow(
+            make_node("sub", handler="workflow", child=make_workflow(make_node("c"), wait))
+        )
     ).start()
 
     driver.send(CancelExecution(execution_id=ROOT, is_forced=True))
@@ -182,7 +186,11 @@ def test_a_forced_cancel_reaches_the_clean_up_of_children() -> None:
 
 def test_conditions_see_what_execution_they_belong_to() -> None:
     condition = "execution.workflow == 'test' and execution.id == 'e1' and execution.version == 1"
-    driver = Driver(workflow(node("a", condition=condition), node("b", condition="not execution")))
+    driver = CoreDriver(
+        make_workflow(
+            make_node("a", condition=condition), make_node("b", condition="not execution")
+        )
+    )
 
     driver.start()
 
@@ -191,7 +199,7 @@ def test_conditions_see_what_execution_they_belong_to() -> None:
 
 @pytest.mark.parametrize("root", ["nobody", "item"])
 def test_a_name_that_stands_for_nothing_is_missing(root: str) -> None:
-    driver = Driver(workflow(node("a"))).start()
+    driver = CoreDriver(make_workflow(make_node("a"))).start()
 
     with pytest.raises(MissingValueError, match=root):
         ExecutionScope(driver.root, driver).lookup(root)
@@ -199,6 +207,8 @@ def test_a_name_that_stands_for_nothing_is_missing(root: str) -> None:
 
 @pytest.mark.parametrize(("item", "key"), [(NO_ITEM, "e1/n"), (0, "e1/n/0"), (7, "e1/n/7")])
 def test_every_attempt_of_a_node_or_item_has_the_same_idempotency_key(item: int, key: str) -> None:
-    attempts = [Token(ROOT, NodeId("n"), item, number, Nonce(f"n{number}")) for number in (1, 2)]
+    attempts = [
+        TaskToken(ROOT, NodeId("n"), item, number, Nonce(f"n{number}")) for number in (1, 2)
+    ]
 
     assert {token.idempotency_key for token in attempts} == {key}

@@ -12,13 +12,17 @@ from runnel.core.workflow import (
     RunWhen,
     SkipReason,
 )
-from tests.driver import TRANSIENT, Driver, node, workflow
+from tests.driver import TRANSIENT, CoreDriver, make_node, make_workflow
 
-DIAMOND = workflow(node("a"), node("b", "a"), node("c", "a"), node("d", "b", "c"))
+DIAMOND = make_workflow(
+    make_node("a"), make_node("b", "a"), make_node("c", "a"), make_node("d", "b", "c")
+)
 
 
 def test_a_chain_hands_each_output_to_the_next_node() -> None:
-    driver = Driver(workflow(node("a"), node("b", "a"), node("c", "b"))).start({"x": 1})
+    driver = CoreDriver(
+        make_workflow(make_node("a"), make_node("b", "a"), make_node("c", "b"))
+    ).start({"x": 1})
 
     driver.finish("a", {"n": 1})
     task = driver.tasks[driver.token("b")]
@@ -33,7 +37,7 @@ def test_a_chain_hands_each_output_to_the_next_node() -> None:
 
 
 def test_a_join_gets_the_outputs_of_all_its_parents_and_waits_for_the_last() -> None:
-    driver = Driver(DIAMOND).start()
+    driver = CoreDriver(DIAMOND).start()
     driver.finish("a")
     assert driver.queued() == ["b", "c"]
 
@@ -46,8 +50,8 @@ def test_a_join_gets_the_outputs_of_all_its_parents_and_waits_for_the_last() -> 
 
 
 def test_a_template_may_reach_an_ancestor_that_is_no_parent() -> None:
-    reach = node("c", "b", config={"x": "{{ a.n }}"})
-    driver = Driver(workflow(node("a"), node("b", "a"), reach)).start()
+    reach = make_node("c", "b", config={"x": "{{ a.n }}"})
+    driver = CoreDriver(make_workflow(make_node("a"), make_node("b", "a"), reach)).start()
 
     driver.finish("a", {"n": 7})
     driver.finish("b")
@@ -58,13 +62,19 @@ def test_a_template_may_reach_an_ancestor_that_is_no_parent() -> None:
 
 
 def test_several_last_nodes_give_an_output_by_id() -> None:
-    driver = Driver(workflow(node("a"), node("b"))).start().finish_all(lambda t: t.token.node_id)
+    driver = (
+        CoreDriver(make_workflow(make_node("a"), make_node("b")))
+        .start()
+        .finish_all(lambda t: t.token.node_id)
+    )
 
     assert driver.output() == {"a": "a", "b": "b"}
 
 
 def test_the_output_template_gives_the_result_of_the_execution() -> None:
-    driver = Driver(workflow(node("a"), output={"sum": "{{ a.n }}", "of": "{{ input.k }}"}))
+    driver = CoreDriver(
+        make_workflow(make_node("a"), output={"sum": "{{ a.n }}", "of": "{{ input.k }}"})
+    )
 
     driver.start({"k": "v"}).finish_all(lambda _task: {"n": 3})
 
@@ -72,7 +82,7 @@ def test_the_output_template_gives_the_result_of_the_execution() -> None:
 
 
 def test_an_output_template_that_names_what_is_not_there_fails_the_execution() -> None:
-    driver = Driver(workflow(node("a"), output="{{ a.missing }}"))
+    driver = CoreDriver(make_workflow(make_node("a"), output="{{ a.missing }}"))
 
     driver.start().finish_all(lambda _task: {"n": 3})
 
@@ -81,13 +91,13 @@ def test_an_output_template_that_names_what_is_not_there_fails_the_execution() -
 
 
 def test_a_false_condition_skips_the_node_and_what_hangs_on_it_alone() -> None:
-    definition = workflow(
-        node("a"),
-        node("b", "a", condition="a.go"),
-        node("c", "b"),
-        node("d", "a", "c"),
+    definition = make_workflow(
+        make_node("a"),
+        make_node("b", "a", condition="a.go"),
+        make_node("c", "b"),
+        make_node("d", "a", "c"),
     )
-    driver = Driver(definition).start()
+    driver = CoreDriver(definition).start()
 
     driver.finish("a", {"go": False})
 
@@ -97,7 +107,9 @@ def test_a_false_condition_skips_the_node_and_what_hangs_on_it_alone() -> None:
 
 
 def test_a_condition_that_can_not_be_evaluated_fails_its_node() -> None:
-    driver = Driver(workflow(node("a"), node("b", "a", condition="a.go.further"))).start()
+    driver = CoreDriver(
+        make_workflow(make_node("a"), make_node("b", "a", condition="a.go.further"))
+    ).start()
 
     driver.finish("a", {"go": 1})
 
@@ -107,14 +119,14 @@ def test_a_condition_that_can_not_be_evaluated_fails_its_node() -> None:
 
 
 def test_fail_fast_cancels_what_runs_and_runs_the_clean_up() -> None:
-    definition = workflow(
-        node("a"),
-        node("b"),
-        node("after", "a"),
-        node("undo", "b", run_when=RunWhen.ONE_FAILED),
-        node("always", "a", "b", run_when=RunWhen.ALL_SETTLED),
+    definition = make_workflow(
+        make_node("a"),
+        make_node("b"),
+        make_node("after", "a"),
+        make_node("undo", "b", run_when=RunWhen.ONE_FAILED),
+        make_node("always", "a", "b", run_when=RunWhen.ALL_SETTLED),
     )
-    driver = Driver(definition).start()
+    driver = CoreDriver(definition).start()
     running = driver.token("b")
 
     driver.fail("a")
@@ -133,15 +145,15 @@ def test_fail_fast_cancels_what_runs_and_runs_the_clean_up() -> None:
 
 
 def test_continue_skips_the_dependents_of_a_failed_node_and_goes_on_elsewhere() -> None:
-    definition = workflow(
-        node("a"),
-        node("b"),
-        node("a2", "a"),
-        node("a3", "a2"),
-        node("b2", "b"),
+    definition = make_workflow(
+        make_node("a"),
+        make_node("b"),
+        make_node("a2", "a"),
+        make_node("a3", "a2"),
+        make_node("b2", "b"),
         on_failure=OnFailure.CONTINUE,
     )
-    driver = Driver(definition).start()
+    driver = CoreDriver(definition).start()
 
     driver.fail("a")
     driver.finish_all()
@@ -158,13 +170,13 @@ def test_continue_skips_the_dependents_of_a_failed_node_and_goes_on_elsewhere() 
 
 
 def test_one_failed_does_not_clean_up_after_what_never_began() -> None:
-    definition = workflow(
-        node("reserve"),
-        node("book", "reserve"),
-        node("undo_reserve", "reserve", run_when=RunWhen.ONE_FAILED),
-        node("undo_book", "book", run_when=RunWhen.ONE_FAILED),
+    definition = make_workflow(
+        make_node("reserve"),
+        make_node("book", "reserve"),
+        make_node("undo_reserve", "reserve", run_when=RunWhen.ONE_FAILED),
+        make_node("undo_book", "book", run_when=RunWhen.ONE_FAILED),
     )
-    driver = Driver(definition).start()
+    driver = CoreDriver(definition).start()
 
     driver.fail("reserve")
 
@@ -174,7 +186,7 @@ def test_one_failed_does_not_clean_up_after_what_never_began() -> None:
 
 def test_a_retry_waits_for_its_timer_and_then_counts_as_a_new_attempt() -> None:
     retry = RetryPolicy(max_retries=2, initial_delay=10, jitter=False)
-    driver = Driver(workflow(node("a", retry=retry))).start()
+    driver = CoreDriver(make_workflow(make_node("a", retry=retry))).start()
 
     driver.fail("a", TRANSIENT)
     assert driver.states()["a"] is S.WAITING
@@ -193,7 +205,7 @@ def test_a_retry_waits_for_its_timer_and_then_counts_as_a_new_attempt() -> None:
 
 def test_retries_that_are_used_up_fail_the_node_without_a_dead_letter() -> None:
     retry = RetryPolicy(max_retries=1, initial_delay=1, jitter=False)
-    driver = Driver(workflow(node("a", retry=retry))).start()
+    driver = CoreDriver(make_workflow(make_node("a", retry=retry))).start()
 
     driver.fail("a", TRANSIENT)
     driver.advance(1)
@@ -205,7 +217,7 @@ def test_retries_that_are_used_up_fail_the_node_without_a_dead_letter() -> None:
 
 
 def test_an_error_that_is_not_retryable_fails_at_once_and_leaves_a_dead_letter() -> None:
-    driver = Driver(workflow(node("a", queue="slow"))).start()
+    driver = CoreDriver(make_workflow(make_node("a", queue="slow"))).start()
     token = driver.token("a")
 
     driver.fail("a")
@@ -217,7 +229,7 @@ def test_an_error_that_is_not_retryable_fails_at_once_and_leaves_a_dead_letter()
 
 
 def test_a_lost_task_is_issued_again_and_its_late_report_refused() -> None:
-    driver = Driver(workflow(node("a"))).start()
+    driver = CoreDriver(make_workflow(make_node("a"))).start()
     lost = driver.token("a")
 
     driver.lose("a")
@@ -231,7 +243,7 @@ def test_a_lost_task_is_issued_again_and_its_late_report_refused() -> None:
 
 
 def test_a_task_that_keeps_killing_its_workers_is_set_aside() -> None:
-    driver = Driver(workflow(node("a"))).start()
+    driver = CoreDriver(make_workflow(make_node("a"))).start()
 
     for _ in range(driver.policy.losses_max + 1):
         driver.lose("a", was_started=True)
@@ -245,7 +257,7 @@ def test_a_task_that_keeps_killing_its_workers_is_set_aside() -> None:
 def test_neighbours_that_die_together_twice_come_back_apart() -> None:
     """A killer and three tasks that ran beside it: nobody can tell yet which one it is."""
     names = ["a", "b", "c", "d"]
-    driver = Driver(workflow(*map(node, names))).start()
+    driver = CoreDriver(make_workflow(*map(make_node, names))).start()
 
     for _ in range(2):
         assert {driver.states()[name] for name in names} == {S.QUEUED}
@@ -263,8 +275,10 @@ def test_neighbours_that_die_together_twice_come_back_apart() -> None:
 
 
 def test_a_task_with_a_key_gives_it_back_while_it_waits_after_a_crash() -> None:
-    keyed = node("a", concurrency_key="k")
-    driver = Driver(workflow(keyed, node("b", "c", concurrency_key="k"), node("c")))
+    keyed = make_node("a", concurrency_key="k")
+    driver = CoreDriver(
+        make_workflow(keyed, make_node("b", "c", concurrency_key="k"), make_node("c"))
+    )
     driver.start()
 
     for _ in range(2):
@@ -279,7 +293,7 @@ def test_a_task_with_a_key_gives_it_back_while_it_waits_after_a_crash() -> None:
 
 
 def test_tasks_lost_before_they_started_are_no_crash_loop() -> None:
-    driver = Driver(workflow(node("a"))).start()
+    driver = CoreDriver(make_workflow(make_node("a"))).start()
 
     for _ in range(50):
         driver.lose("a", was_started=False)
@@ -288,7 +302,7 @@ def test_tasks_lost_before_they_started_are_no_crash_loop() -> None:
 
 
 def test_a_deferred_task_waits_for_its_time_without_a_failure() -> None:
-    driver = Driver(workflow(node("a"))).start()
+    driver = CoreDriver(make_workflow(make_node("a"))).start()
 
     driver.defer("a", 30)
     assert driver.states()["a"] is S.WAITING
@@ -300,8 +314,8 @@ def test_a_deferred_task_waits_for_its_time_without_a_failure() -> None:
 
 
 def test_max_concurrency_bounds_what_is_out_and_the_next_follows_at_once() -> None:
-    definition = workflow(*[node(f"n{i}") for i in range(5)], max_concurrency=2)
-    driver = Driver(definition).start()
+    definition = make_workflow(*[make_node(f"n{i}") for i in range(5)], max_concurrency=2)
+    driver = CoreDriver(definition).start()
     seen = []
 
     while driver.tasks:
@@ -314,8 +328,8 @@ def test_max_concurrency_bounds_what_is_out_and_the_next_follows_at_once() -> No
 
 @pytest.mark.parametrize("state", ["PENDING", "QUEUED", "WAITING", "cleaning up", "final"])
 def test_cancel_works_in_every_state(state: str) -> None:
-    clean_up = node("tidy", "a", run_when=RunWhen.ALL_SETTLED)
-    driver = Driver(workflow(node("a"), node("b", "a"), clean_up))
+    clean_up = make_node("tidy", "a", run_when=RunWhen.ALL_SETTLED)
+    driver = CoreDriver(make_workflow(make_node("a"), make_node("b", "a"), clean_up))
     driver.start(is_held=state == "PENDING")
     if state == "WAITING":
         driver.fail("a", TRANSIENT)
@@ -335,7 +349,7 @@ def test_cancel_works_in_every_state(state: str) -> None:
 
 
 def test_a_held_execution_waits_for_its_trigger() -> None:
-    driver = Driver(workflow(node("a"))).start(is_held=True)
+    driver = CoreDriver(make_workflow(make_node("a"))).start(is_held=True)
     assert driver.root.state is X.PENDING
     assert not driver.tasks
 
@@ -345,9 +359,9 @@ def test_a_held_execution_waits_for_its_trigger() -> None:
 
 
 def test_a_skipped_chain_of_any_length_is_one_decision() -> None:
-    nodes = [node("a"), node("n0", "a", condition="false")]
-    nodes += [node(f"n{i}", f"n{i - 1}") for i in range(1, 5_000)]
-    driver = Driver(workflow(*nodes)).start()
+    nodes = [make_node("a"), make_node("n0", "a", condition="false")]
+    nodes += [make_node(f"n{i}", f"n{i - 1}") for i in range(1, 5_000)]
+    driver = CoreDriver(make_workflow(*nodes)).start()
 
     driver.finish("a")
 
@@ -356,13 +370,13 @@ def test_a_skipped_chain_of_any_length_is_one_decision() -> None:
 
 
 def test_an_ancestor_that_the_config_names_does_not_take_the_place_of_a_skipped_parent() -> None:
-    definition = workflow(
-        node("a"),
-        node("b", "a"),
-        node("c", "a", condition="false"),
-        node("d", "b", "c", config={"x": "{{ a.n }}"}),
+    definition = make_workflow(
+        make_node("a"),
+        make_node("b", "a"),
+        make_node("c", "a", condition="false"),
+        make_node("d", "b", "c", config={"x": "{{ a.n }}"}),
     )
-    driver = Driver(definition).start()
+    driver = CoreDriver(definition).start()
     driver.finish("a", {"n": 1})
     driver.finish("b", 2)
 

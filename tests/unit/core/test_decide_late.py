@@ -6,26 +6,26 @@ import pytest
 
 from runnel.core import commands as c
 from runnel.core.decide import decide
-from runnel.core.decide.turn import Moment
-from runnel.core.effects import Effect, LoadBlob, StoreOutput, Tell
-from runnel.core.ids import NO_ITEM, NodeId, Nonce, Ref, Token, child_id
+from runnel.core.decide.decision_context import DecisionInputs
+from runnel.core.effects import Effect, LoadBlob, SendCommand, StoreOutput
+from runnel.core.ids import NO_ITEM, NodeId, NodeRef, Nonce, TaskToken, make_child_id
 from runnel.core.states import ExecutionState as X
 from runnel.core.values import NULL
-from runnel.core.workflow import Policy, RunWhen, Workflow
-from tests.driver import PERMANENT, ROOT, TRANSIENT, Driver, node, workflow
+from runnel.core.workflow import EnginePolicy, RunWhen, Workflow
+from tests.driver import PERMANENT, ROOT, TRANSIENT, CoreDriver, make_node, make_workflow
 
-RUNNING = workflow(
-    node("a"),
-    node("each", for_each="[1, 2]"),
-    node("nap", handler="sleep", config={"seconds": 9}),
-    node("sub", handler="workflow", child=workflow(node("c"))),
+RUNNING = make_workflow(
+    make_node("a"),
+    make_node("each", for_each="[1, 2]"),
+    make_node("nap", handler="sleep", config={"seconds": 9}),
+    make_node("sub", handler="workflow", child=make_workflow(make_node("c"))),
 )
-OLD = Token(ROOT, NodeId("a"), NO_ITEM, 1, Nonce("of another commit"))
-OF_THE_MAP_ITSELF = Token(ROOT, NodeId("each"), NO_ITEM, 1, Nonce(""))
+OLD = TaskToken(ROOT, NodeId("a"), NO_ITEM, 1, Nonce("of another commit"))
+OF_THE_MAP_ITSELF = TaskToken(ROOT, NodeId("each"), NO_ITEM, 1, Nonce(""))
 
 
-def ref(node_id: str) -> Ref:
-    return Ref(ROOT, NodeId(node_id))
+def ref(node_id: str) -> NodeRef:
+    return NodeRef(ROOT, NodeId(node_id))
 
 
 def fired(node_id: str, kind: str, attempt: int = 1) -> c.TimerFired:
@@ -36,9 +36,9 @@ def stored(node_id: str) -> c.OutputStored:
     return c.OutputStored(ref=ref(node_id), output=NULL)
 
 
-def changed_by(driver: Driver, command: c.Command) -> object:
+def changed_by(driver: CoreDriver, command: c.Command) -> object:
     """What the command added to the history, and what it asked for."""
-    decision = decide(driver.root, command, Moment(driver.now, Nonce("late"), driver))
+    decision = decide(driver.root, command, DecisionInputs(driver.now, Nonce("late"), driver))
     return [*decision.events, *decision.effects]
 
 
@@ -67,7 +67,7 @@ def changed_by(driver: Driver, command: c.Command) -> object:
 def test_a_running_execution_ignores_what_is_not_about_its_present_state(
     command: c.Command,
 ) -> None:
-    driver = Driver(RUNNING).start()
+    driver = CoreDriver(RUNNING).start()
 
     assert changed_by(driver, command) == []
 
@@ -91,7 +91,7 @@ def test_a_running_execution_ignores_what_is_not_about_its_present_state(
     ids=lambda command: type(command).__name__,
 )
 def test_a_final_execution_ignores_everything(command: c.Command) -> None:
-    driver = Driver(RUNNING).start()
+    driver = CoreDriver(RUNNING).start()
     driver.cancel()
 
     assert driver.root.state is X.CANCELLED
@@ -99,7 +99,7 @@ def test_a_final_execution_ignores_everything(command: c.Command) -> None:
 
 
 def test_a_task_that_has_started_does_not_start_again() -> None:
-    driver = Driver(workflow(node("a"))).start()
+    driver = CoreDriver(make_workflow(make_node("a"))).start()
     driver.start_task("a")
     again = c.TaskStarted(token=driver.token("a"), worker="other", started_at=driver.now)
 
@@ -108,7 +108,7 @@ def test_a_task_that_has_started_does_not_start_again() -> None:
 
 
 def test_the_timer_of_a_retry_that_waits_for_a_slot_already_is_ignored() -> None:
-    driver = Driver(workflow(node("a"), node("b"), max_concurrency=1)).start()
+    driver = CoreDriver(make_workflow(make_node("a"), make_node("b"), max_concurrency=1)).start()
     driver.fail("a", TRANSIENT)
     driver.advance(3600)
 
@@ -117,8 +117,8 @@ def test_the_timer_of_a_retry_that_waits_for_a_slot_already_is_ignored() -> None
 
 
 def test_a_timeout_does_not_change_an_outcome_that_was_decided_before() -> None:
-    tidy = node("tidy", run_when=RunWhen.ALL_SETTLED)
-    driver = Driver(workflow(tidy, node("a"), timeout_seconds=10)).start()
+    tidy = make_node("tidy", run_when=RunWhen.ALL_SETTLED)
+    driver = CoreDriver(make_workflow(tidy, make_node("a"), timeout_seconds=10)).start()
     driver.cancel()
 
     assert changed_by(driver, fired("", "timeout")) == []
@@ -127,8 +127,10 @@ def test_a_timeout_does_not_change_an_outcome_that_was_decided_before() -> None:
 
 
 def test_the_creation_of_a_child_that_has_ended_is_answered_by_its_end_again() -> None:
-    driver = Driver(workflow(node("sub", handler="workflow", child=workflow(node("c"))))).start()
-    child = driver.execution(child_id(ref("sub"), 1))
+    driver = CoreDriver(
+        make_workflow(make_node("sub", handler="workflow", child=make_workflow(make_node("c"))))
+    ).start()
+    child = driver.execution(make_child_id(ref("sub"), 1))
     driver.finish_all(lambda _task: "done")
     again = c.CreateExecution(
         execution_id=child.id,
@@ -139,18 +141,18 @@ def test_the_creation_of_a_child_that_has_ended_is_answered_by_its_end_again() -
         created_at=1.0,
     )
 
-    decision = decide(child, again, Moment(driver.now, Nonce("late"), driver))
+    decision = decide(child, again, DecisionInputs(driver.now, Nonce("late"), driver))
 
-    [told] = [each.command for each in decision.effects if isinstance(each, Tell)]
+    [told] = [each.command for each in decision.effects if isinstance(each, SendCommand)]
     assert isinstance(told, c.ChildSettled)
     assert (told.state, told.output and told.output.decode()) == (X.COMPLETED, "done")
     assert decision.events == []
 
 
-class SlowStore(Driver):
+class SlowStore(CoreDriver):
     """A world in which no output is ever written aside, only asked for."""
 
-    def __init__(self, definition: Workflow, *, policy: Policy) -> None:
+    def __init__(self, definition: Workflow, *, policy: EnginePolicy) -> None:
         super().__init__(definition, policy=policy)
         self.under_way: list[StoreOutput] = []
 
@@ -162,7 +164,9 @@ class SlowStore(Driver):
 
 
 def test_a_large_output_is_written_once_whatever_comes_meanwhile() -> None:
-    driver = SlowStore(workflow(node("a"), output="{{ a }}"), policy=Policy(inline_bytes_max=9))
+    driver = SlowStore(
+        make_workflow(make_node("a"), output="{{ a }}"), policy=EnginePolicy(inline_bytes_max=9)
+    )
     driver.start()
     driver.finish("a", "x" * 100)
 
@@ -174,7 +178,7 @@ def test_a_large_output_is_written_once_whatever_comes_meanwhile() -> None:
     assert driver.root.state is X.RUNNING
 
 
-class LateNews(Driver):
+class LateNews(CoreDriver):
     """A world in which blobs come at once, and that they have come is not said."""
 
     def _apply(self, effect: Effect, following: deque[c.Command]) -> None:
@@ -190,8 +194,8 @@ class LateNews(Driver):
 def test_a_clean_up_that_began_before_its_blob_was_said_to_be_there_begins_once(
     how: dict[str, str], items: list[int]
 ) -> None:
-    clean_up = node("c", "a", run_when=RunWhen.ALL_SETTLED, **how)
-    driver = LateNews(workflow(node("a"), node("b"), clean_up)).start()
+    clean_up = make_node("c", "a", run_when=RunWhen.ALL_SETTLED, **how)
+    driver = LateNews(make_workflow(make_node("a"), make_node("b"), clean_up)).start()
     driver.finish_with_blob("a", {"items": [1, 2], "ok": True})
 
     driver.cancel()
@@ -201,7 +205,7 @@ def test_a_clean_up_that_began_before_its_blob_was_said_to_be_there_begins_once(
 
 
 def test_an_execution_that_waits_for_its_trigger_is_left_alone_by_a_takeover() -> None:
-    driver = Driver(workflow(node("a"), timeout_seconds=10)).start(is_held=True)
+    driver = CoreDriver(make_workflow(make_node("a"), timeout_seconds=10)).start(is_held=True)
 
     driver.take_over()
     before = [*driver.tasks, *driver.timers]

@@ -4,12 +4,12 @@ import pytest
 
 from runnel.core.states import ExecutionState as X
 from runnel.core.workflow import RunWhen
-from tests.driver import Driver, node, workflow
+from tests.driver import CoreDriver, make_node, make_workflow
 
 
 def test_the_executions_timeout_cancels_what_runs_and_fails_it() -> None:
-    tidy = node("tidy", "a", run_when=RunWhen.ALL_SETTLED)
-    driver = Driver(workflow(node("a"), tidy, timeout_seconds=60)).start()
+    tidy = make_node("tidy", "a", run_when=RunWhen.ALL_SETTLED)
+    driver = CoreDriver(make_workflow(make_node("a"), tidy, timeout_seconds=60)).start()
 
     driver.advance(60)
     driver.finish("tidy")
@@ -19,7 +19,7 @@ def test_the_executions_timeout_cancels_what_runs_and_fails_it() -> None:
 
 
 def test_a_missed_sla_is_noted_and_changes_nothing_else() -> None:
-    driver = Driver(workflow(node("a"), sla_seconds=5)).start()
+    driver = CoreDriver(make_workflow(make_node("a"), sla_seconds=5)).start()
 
     driver.advance(6)
     driver.finish("a")
@@ -31,7 +31,7 @@ def test_a_missed_sla_is_noted_and_changes_nothing_else() -> None:
 
 @pytest.mark.parametrize("ends", ["completed", "timed out", "cancelled"])
 def test_what_ends_too_late_has_missed_its_sla_before_its_timer_has_fired(ends: str) -> None:
-    driver = Driver(workflow(node("a"), sla_seconds=5, timeout_seconds=4)).start()
+    driver = CoreDriver(make_workflow(make_node("a"), sla_seconds=5, timeout_seconds=4)).start()
     driver.now += 6  # and nobody was there to fire a timer
 
     if ends == "completed":

@@ -6,24 +6,24 @@ import pytest
 
 from runnel.core.codec import decode_entry
 from runnel.core.commands import BlobLoaded, SendSignal, ValuesShared
-from runnel.core.effects import Effect, ShareValues, Task
+from runnel.core.effects import Effect, ShareValues, TaskMessage
 from runnel.core.events import MapStarted
 from runnel.core.ids import NodeId
 from runnel.core.states import ExecutionState, NodeState
-from runnel.core.values import INLINE_BYTES_MAX, SHARED_BYTES_MAX, inline
-from runnel.core.workflow import Policy, RetryPolicy, Workflow
-from tests.driver import ROOT, TRANSIENT, Driver, node, workflow
+from runnel.core.values import INLINE_BYTES_MAX, SHARED_BYTES_MAX, make_inline_value
+from runnel.core.workflow import EnginePolicy, RetryPolicy, Workflow
+from tests.driver import ROOT, TRANSIENT, CoreDriver, make_node, make_workflow
 
-POLICY = Policy(inline_bytes_max=300, shared_bytes_max=50)
+POLICY = EnginePolicy(inline_bytes_max=300, shared_bytes_max=50)
 LARGE = "x" * 100
 INPUT = {"items": [1, 2, 3], "text": LARGE}
-OF_INPUT = workflow(node("each", for_each="input.items"))
-OF_NODES = workflow(
-    node("list"),
-    node("far"),
-    node("up", "far"),
-    node("each", "list", "up", for_each="list.items", config={"x": "{{ far }}"}),
-    node("after", "each", "list"),
+OF_INPUT = make_workflow(make_node("each", for_each="input.items"))
+OF_NODES = make_workflow(
+    make_node("list"),
+    make_node("far"),
+    make_node("up", "far"),
+    make_node("each", "list", "up", for_each="list.items", config={"x": "{{ far }}"}),
+    make_node("after", "each", "list"),
 )
 
 
@@ -32,17 +32,17 @@ def stem(key: str | None) -> str:
     return (key or "").rpartition("/")[0]
 
 
-def tasks(driver: Driver, name: str) -> list[Task]:
+def tasks(driver: CoreDriver, name: str) -> list[TaskMessage]:
     return [task for token, task in driver.tasks.items() if token.node_id == name]
 
 
-def started(driver: Driver) -> list[MapStarted]:
+def started(driver: CoreDriver) -> list[MapStarted]:
     events = [event for entry in driver.histories[ROOT] for event in decode_entry(entry).events]
     return [event for event in events if isinstance(event, MapStarted)]
 
 
 def test_a_large_input_is_put_aside_before_the_map_and_named_by_each_item() -> None:
-    driver = Driver(OF_INPUT, policy=POLICY).start(INPUT)
+    driver = CoreDriver(OF_INPUT, policy=POLICY).start(INPUT)
 
     names = {task.execution_input.blob for task in tasks(driver, "each")}
     [name] = names
@@ -53,7 +53,7 @@ def test_a_large_input_is_put_aside_before_the_map_and_named_by_each_item() -> N
 
 
 def test_large_outputs_are_put_aside_for_the_items_and_carried_by_all_others() -> None:
-    driver = Driver(OF_NODES, policy=POLICY).start()
+    driver = CoreDriver(OF_NODES, policy=POLICY).start()
 
     driver.finish("far", LARGE)
     driver.finish("list", {"items": [1, 2, 3], "text": LARGE})
@@ -85,8 +85,10 @@ def test_large_outputs_are_put_aside_for_the_items_and_carried_by_all_others() -
 def test_shared_is_what_is_large_and_together_more_than_may_be_inline(
     count: int, size: int, is_shared: bool
 ) -> None:
-    definition = workflow(node("a"), node("each", "a", for_each=str([0] * count)), node("z", "a"))
-    driver = Driver(definition, policy=POLICY).start()
+    definition = make_workflow(
+        make_node("a"), make_node("each", "a", for_each=str([0] * count)), make_node("z", "a")
+    )
+    driver = CoreDriver(definition, policy=POLICY).start()
 
     driver.finish("a", "x" * (size - 2))
 
@@ -95,7 +97,7 @@ def test_shared_is_what_is_large_and_together_more_than_may_be_inline(
 
 
 def test_an_engine_shares_from_8_kb_on() -> None:
-    policy = Policy()
+    policy = EnginePolicy()
 
     assert policy.shared_bytes_max == SHARED_BYTES_MAX == 8 * 1024
     assert policy.inline_bytes_max == INLINE_BYTES_MAX
@@ -104,8 +106,8 @@ def test_an_engine_shares_from_8_kb_on() -> None:
 @pytest.mark.parametrize("when", ["after a takeover", "at once"])
 def test_a_later_attempt_of_an_item_names_the_same_blob(when: str) -> None:
     retry = RetryPolicy(initial_delay=5, jitter=False)
-    driver = Driver(
-        workflow(node("each", for_each="input.items", retry=retry)), policy=POLICY
+    driver = CoreDriver(
+        make_workflow(make_node("each", for_each="input.items", retry=retry)), policy=POLICY
     ).start(INPUT)
 
     if when == "after a takeover":
@@ -119,8 +121,8 @@ def test_a_later_attempt_of_an_item_names_the_same_blob(when: str) -> None:
 
 
 def test_what_one_map_shares_is_not_written_again_for_the_next_one() -> None:
-    definition = workflow(
-        node("one", for_each="input.items"), node("two", "one", for_each="input.items")
+    definition = make_workflow(
+        make_node("one", for_each="input.items"), make_node("two", "one", for_each="input.items")
     )
     driver = Counted(definition, policy=POLICY)
     driver.start(INPUT)
@@ -135,15 +137,17 @@ def test_what_one_map_shares_is_not_written_again_for_the_next_one() -> None:
 
 
 def test_a_map_whose_items_no_worker_runs_shares_nothing() -> None:
-    sub = node("sub", handler="workflow", child=workflow(node("a")), for_each="input.items")
+    sub = make_node(
+        "sub", handler="workflow", child=make_workflow(make_node("a")), for_each="input.items"
+    )
 
-    driver = Driver(workflow(sub), policy=POLICY).start(INPUT)
+    driver = CoreDriver(make_workflow(sub), policy=POLICY).start(INPUT)
 
     assert [list(event.shared) for event in started(driver)] == [[]]
 
 
 def test_a_blob_is_named_as_it_is() -> None:
-    driver = Driver(OF_NODES, policy=POLICY).start()
+    driver = CoreDriver(OF_NODES, policy=POLICY).start()
     driver.finish("far", 1)
     driver.finish("up", 2)
 
@@ -156,12 +160,14 @@ def test_a_blob_is_named_as_it_is() -> None:
 
 
 def test_what_a_signal_and_a_map_gave_is_shared_too() -> None:
-    ok = node("ok", handler="wait_for_signal", config={"signal": "go"})
-    one = node("one", "ok", for_each="[1, 2]")
-    two = node("two", "one", "ok", for_each="[1, 2, 3, 4]")
-    driver = Driver(workflow(ok, one, two), policy=POLICY).start()
+    ok = make_node("ok", handler="wait_for_signal", config={"signal": "go"})
+    one = make_node("one", "ok", for_each="[1, 2]")
+    two = make_node("two", "one", "ok", for_each="[1, 2, 3, 4]")
+    driver = CoreDriver(make_workflow(ok, one, two), policy=POLICY).start()
 
-    driver.send(SendSignal(execution_id=ROOT, name="go", payload=inline(LARGE), signal_id="s1"))
+    driver.send(
+        SendSignal(execution_id=ROOT, name="go", payload=make_inline_value(LARGE), signal_id="s1")
+    )
     for item in range(2):
         driver.finish("one", "y" * 50, item=item)
 
@@ -176,18 +182,18 @@ def test_what_is_put_aside_after_a_store_was_set_back_has_another_name() -> None
     """A worker that has read the former one keeps that by its name."""
     names: list[str | None] = []
     for life in ("first", "second"):
-        driver = Driver(OF_INPUT, policy=POLICY, nonces=life).start(INPUT)
+        driver = CoreDriver(OF_INPUT, policy=POLICY, nonces=life).start(INPUT)
         names += {task.execution_input.blob for task in tasks(driver, "each")}
 
     assert len(set(names)) == 2
 
 
 def test_a_large_output_of_a_map_or_an_execution_has_a_name_of_its_own_too() -> None:
-    policy = Policy(inline_bytes_max=9)
+    policy = EnginePolicy(inline_bytes_max=9)
     names = []
     for life in ("first", "second"):
-        definition = workflow(node("each", for_each="[1, 2]"), output="{{ each }}")
-        driver = Driver(definition, policy=policy, nonces=life).start()
+        definition = make_workflow(make_node("each", for_each="[1, 2]"), output="{{ each }}")
+        driver = CoreDriver(definition, policy=policy, nonces=life).start()
         for item in range(2):
             driver.finish("each", "y" * 9, item=item)
         names += list(driver.blobs)
@@ -196,10 +202,10 @@ def test_a_large_output_of_a_map_or_an_execution_has_a_name_of_its_own_too() -> 
     assert len(set(names)) == 4
 
 
-class Counted(Driver):
+class Counted(CoreDriver):
     """Remembers what was put aside."""
 
-    def __init__(self, definition: Workflow, *, policy: Policy) -> None:
+    def __init__(self, definition: Workflow, *, policy: EnginePolicy) -> None:
         super().__init__(definition, policy=policy)
         self.shared: list[ShareValues] = []
 
@@ -220,7 +226,7 @@ class SlowStore(Counted):
 
     def write(self) -> None:
         for effect in self.shared:
-            values = {name: inline(LARGE) for name in effect.values}
+            values = {name: make_inline_value(LARGE) for name in effect.values}
             self.send(ValuesShared(execution_id=ROOT, values=values))
 
 
@@ -252,8 +258,8 @@ def test_a_map_that_is_cancelled_while_its_values_are_written_does_not_begin() -
 
 
 def test_what_is_being_written_is_not_written_again_for_another_map() -> None:
-    maps = [node(f"each{n}", f"a{n}", for_each="input.items") for n in range(5)]
-    driver = SlowStore(workflow(*[node(f"a{n}") for n in range(5)], *maps), policy=POLICY)
+    maps = [make_node(f"each{n}", f"a{n}", for_each="input.items") for n in range(5)]
+    driver = SlowStore(make_workflow(*[make_node(f"a{n}") for n in range(5)], *maps), policy=POLICY)
     driver.start(INPUT)
 
     for n in range(5):

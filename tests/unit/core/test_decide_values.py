@@ -3,19 +3,19 @@
 import pytest
 
 from runnel.core.states import ExecutionState as X
-from runnel.core.values import inline
-from runnel.core.workflow import Policy
-from tests.driver import Driver, node, workflow
+from runnel.core.values import make_inline_value
+from runnel.core.workflow import EnginePolicy
+from tests.driver import CoreDriver, make_node, make_workflow
 
-CHILD = workflow(node("c"))
+CHILD = make_workflow(make_node("c"))
 
 taken_over_or_not = pytest.mark.parametrize("is_taken_over", [False, True])
 
 
 @taken_over_or_not
 def test_items_whose_key_is_in_a_blob_are_issued_once_it_has_come(is_taken_over: bool) -> None:
-    keyed = node("each", "a", for_each="[1, 2]", concurrency_key="{{ a.key }}")
-    driver = Driver(workflow(node("a"), keyed)).start()
+    keyed = make_node("each", "a", for_each="[1, 2]", concurrency_key="{{ a.key }}")
+    driver = CoreDriver(make_workflow(make_node("a"), keyed)).start()
     driver.finish_with_blob("a", {"key": "k"})
     if is_taken_over:
         driver.take_over()
@@ -29,8 +29,8 @@ def test_items_whose_key_is_in_a_blob_are_issued_once_it_has_come(is_taken_over:
 
 @taken_over_or_not
 def test_a_child_whose_input_is_in_a_blob_is_made_once(is_taken_over: bool) -> None:
-    sub = node("sub", "a", handler="workflow", config={"input": "{{ a }}"}, child=CHILD)
-    driver = Driver(workflow(node("a"), sub)).start()
+    sub = make_node("sub", "a", handler="workflow", config={"input": "{{ a }}"}, child=CHILD)
+    driver = CoreDriver(make_workflow(make_node("a"), sub)).start()
     driver.finish_with_blob("a", {"n": 4})
     if is_taken_over:
         driver.take_over()
@@ -38,13 +38,13 @@ def test_a_child_whose_input_is_in_a_blob_is_made_once(is_taken_over: bool) -> N
     driver.finish_all(lambda task: task.execution_input.decode())
 
     assert [each.id for each in driver.all_executions()] == ["e1", "e1.sub.1"]
-    assert driver.execution("e1.sub.1").input == inline({"n": 4})
+    assert driver.execution("e1.sub.1").input == make_inline_value({"n": 4})
     assert driver.output() == {"n": 4}
 
 
 def test_a_sleep_whose_length_is_in_a_blob_begins_once_it_has_come() -> None:
-    nap = node("nap", "a", handler="sleep", config={"seconds": "{{ a.s }}"})
-    driver = Driver(workflow(node("a"), nap)).start()
+    nap = make_node("nap", "a", handler="sleep", config={"seconds": "{{ a.s }}"})
+    driver = CoreDriver(make_workflow(make_node("a"), nap)).start()
 
     driver.finish_with_blob("a", {"s": 9})
     driver.advance(9)
@@ -68,7 +68,7 @@ def test_a_sleep_whose_length_is_in_a_blob_begins_once_it_has_come() -> None:
 def test_a_bad_value_fails_a_node_that_no_worker_runs(
     handler: str, config: dict[str, object], problem: str
 ) -> None:
-    driver = Driver(workflow(node("a", handler=handler, config=config)))
+    driver = CoreDriver(make_workflow(make_node("a", handler=handler, config=config)))
 
     driver.start({"text": "soon", "null": None})
 
@@ -77,8 +77,8 @@ def test_a_bad_value_fails_a_node_that_no_worker_runs(
 
 
 def test_an_input_too_large_for_a_child_fails_its_node() -> None:
-    sub = node("sub", handler="workflow", config={"input": "{{ input }}"}, child=CHILD)
-    driver = Driver(workflow(sub), policy=Policy(inline_bytes_max=100))
+    sub = make_node("sub", handler="workflow", config={"input": "{{ input }}"}, child=CHILD)
+    driver = CoreDriver(make_workflow(sub), policy=EnginePolicy(inline_bytes_max=100))
 
     driver.start({"text": "x" * 100})
 
@@ -86,7 +86,9 @@ def test_an_input_too_large_for_a_child_fails_its_node() -> None:
 
 
 def test_a_map_of_more_items_than_allowed_fails_and_says_how_many() -> None:
-    driver = Driver(workflow(node("each", for_each="[1, 2, 3]")), policy=Policy(map_items_max=2))
+    driver = CoreDriver(
+        make_workflow(make_node("each", for_each="[1, 2, 3]")), policy=EnginePolicy(map_items_max=2)
+    )
 
     driver.start()
 

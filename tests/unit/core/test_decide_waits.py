@@ -6,17 +6,19 @@ import pytest
 from runnel.core.ids import NO_ITEM
 from runnel.core.states import ExecutionState as X
 from runnel.core.states import NodeState as S
-from runnel.core.workflow import Policy, RetryPolicy, RunWhen, Workflow
-from tests.driver import TRANSIENT, Driver, node, workflow
+from runnel.core.workflow import EnginePolicy, RetryPolicy, RunWhen, Workflow
+from tests.driver import TRANSIENT, CoreDriver, make_node, make_workflow
 
-MAP = workflow(node("list"), node("each", "list", for_each="list.items"), node("sum", "each"))
+MAP = make_workflow(
+    make_node("list"), make_node("each", "list", for_each="list.items"), make_node("sum", "each")
+)
 
 
 def child_of(child: Workflow, **fields: object) -> Workflow:
-    parent = node(
+    parent = make_node(
         "sub", "a", handler="workflow", config={"input": {"n": "{{ a.n }}"}}, child=child, **fields
     )
-    return workflow(node("a"), parent, node("z", "sub"))
+    return make_workflow(make_node("a"), parent, make_node("z", "sub"))
 
 
 @pytest.fixture(params=["undisturbed", "taken over", "taken over, tasks survive"])
@@ -24,13 +26,13 @@ def trouble(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def disturb(driver: Driver, trouble: str) -> None:
+def disturb(driver: CoreDriver, trouble: str) -> None:
     if trouble != "undisturbed":
         driver.take_over(tasks_survive="survive" in trouble)
 
 
 def test_a_map_joins_its_results_in_the_order_of_its_items(trouble: str) -> None:
-    driver = Driver(MAP).start()
+    driver = CoreDriver(MAP).start()
     driver.finish("list", {"items": ["x", "y", "z"]})
     driver.finish("each", "Z", item=2)
     disturb(driver, trouble)
@@ -43,7 +45,7 @@ def test_a_map_joins_its_results_in_the_order_of_its_items(trouble: str) -> None
 
 
 def test_an_empty_list_completes_its_map_at_once() -> None:
-    driver = Driver(MAP).start()
+    driver = CoreDriver(MAP).start()
 
     driver.finish("list", {"items": []})
 
@@ -52,7 +54,7 @@ def test_an_empty_list_completes_its_map_at_once() -> None:
 
 
 def test_a_map_issues_at_most_its_window_and_the_next_item_follows_each() -> None:
-    driver = Driver(MAP, policy=Policy(window=3)).start()
+    driver = CoreDriver(MAP, policy=EnginePolicy(in_flight_max=3)).start()
     driver.finish("list", {"items": list(range(10))})
     seen = []
 
@@ -66,17 +68,19 @@ def test_a_map_issues_at_most_its_window_and_the_next_item_follows_each() -> Non
 
 
 def test_maps_that_are_ready_together_take_turns() -> None:
-    definition = workflow(
-        node("a", for_each="input.items"), node("b", for_each="input.items"), max_concurrency=4
+    definition = make_workflow(
+        make_node("a", for_each="input.items"),
+        make_node("b", for_each="input.items"),
+        max_concurrency=4,
     )
 
-    driver = Driver(definition).start({"items": list(range(100))})
+    driver = CoreDriver(definition).start({"items": list(range(100))})
 
     assert sorted(driver.queued()) == ["a", "a", "b", "b"]
 
 
 def test_an_item_that_fails_fails_the_map_and_stops_the_others() -> None:
-    driver = Driver(MAP).start()
+    driver = CoreDriver(MAP).start()
     driver.finish("list", {"items": [1, 2, 3]})
 
     driver.fail("each", item=1)
@@ -88,8 +92,8 @@ def test_an_item_that_fails_fails_the_map_and_stops_the_others() -> None:
 
 def test_an_item_is_retried_by_itself(trouble: str) -> None:
     retry = RetryPolicy(initial_delay=5, jitter=False)
-    definition = workflow(node("each", for_each="[1, 2]", retry=retry))
-    driver = Driver(definition).start()
+    definition = make_workflow(make_node("each", for_each="[1, 2]", retry=retry))
+    driver = CoreDriver(definition).start()
 
     driver.fail("each", TRANSIENT, item=0)
     driver.finish("each", "two", item=1)
@@ -101,14 +105,16 @@ def test_an_item_is_retried_by_itself(trouble: str) -> None:
 
 
 def test_a_list_that_is_none_fails_its_node_with_what_was_found() -> None:
-    driver = Driver(workflow(node("each", for_each="input.items"))).start({"items": "text"})
+    driver = CoreDriver(make_workflow(make_node("each", for_each="input.items"))).start(
+        {"items": "text"}
+    )
 
     assert driver.root.state is X.FAILED
     assert 'for_each gave "text", expected a list' in str(driver.root.error)
 
 
 def test_a_large_joined_output_is_written_aside_and_passed_by_reference() -> None:
-    driver = Driver(MAP, policy=Policy(inline_bytes_max=20)).start()
+    driver = CoreDriver(MAP, policy=EnginePolicy(inline_bytes_max=20)).start()
     driver.finish("list", {"items": [1, 2, 3]})
 
     for item in range(3):
@@ -120,7 +126,7 @@ def test_a_large_joined_output_is_written_aside_and_passed_by_reference() -> Non
 
 
 def test_a_list_in_a_blob_is_loaded_before_the_map_begins(trouble: str) -> None:
-    driver = Driver(MAP).start()
+    driver = CoreDriver(MAP).start()
     driver.finish_with_blob("list", {"items": ["p", "q"]})
     disturb(driver, trouble)
 
@@ -132,7 +138,9 @@ def test_a_list_in_a_blob_is_loaded_before_the_map_begins(trouble: str) -> None:
 
 
 def test_a_condition_on_a_blob_waits_until_it_is_loaded() -> None:
-    driver = Driver(workflow(node("a"), node("b", "a", condition="a.n > 3"))).start()
+    driver = CoreDriver(
+        make_workflow(make_node("a"), make_node("b", "a", condition="a.n > 3"))
+    ).start()
 
     driver.finish_with_blob("a", {"n": 4})
 
@@ -140,7 +148,7 @@ def test_a_condition_on_a_blob_waits_until_it_is_loaded() -> None:
 
 
 def test_a_child_execution_gets_its_input_and_gives_its_output(trouble: str) -> None:
-    driver = Driver(child_of(workflow(node("c")))).start()
+    driver = CoreDriver(child_of(make_workflow(make_node("c")))).start()
     driver.finish("a", {"n": 5})
     disturb(driver, trouble)
     (token,) = driver.tasks
@@ -151,7 +159,7 @@ def test_a_child_execution_gets_its_input_and_gives_its_output(trouble: str) -> 
 
 
 def test_a_failed_child_fails_its_node_with_the_reason() -> None:
-    driver = Driver(child_of(workflow(node("c")))).start()
+    driver = CoreDriver(child_of(make_workflow(make_node("c")))).start()
     driver.finish("a", {"n": 5})
     (token,) = driver.tasks
 
@@ -162,7 +170,7 @@ def test_a_failed_child_fails_its_node_with_the_reason() -> None:
 
 
 def test_cancelling_a_parent_cancels_its_children() -> None:
-    driver = Driver(child_of(workflow(node("c")))).start()
+    driver = CoreDriver(child_of(make_workflow(make_node("c")))).start()
     driver.finish("a", {"n": 5})
 
     driver.cancel()
@@ -172,15 +180,15 @@ def test_cancelling_a_parent_cancels_its_children() -> None:
 
 
 def test_a_map_of_child_executions_joins_their_outputs() -> None:
-    child = workflow(node("c"))
-    each = node(
+    child = make_workflow(make_node("c"))
+    each = make_node(
         "each",
         handler="workflow",
         for_each="input.items",
         config={"input": {"n": "{{ item }}"}},
         child=child,
     )
-    driver = Driver(workflow(each)).start({"items": [1, 2, 3]})
+    driver = CoreDriver(make_workflow(each)).start({"items": [1, 2, 3]})
 
     driver.finish_all(lambda task: task.execution_input.decode()["n"] * 10)
 
@@ -188,8 +196,10 @@ def test_a_map_of_child_executions_joins_their_outputs() -> None:
 
 
 def test_a_sleep_ends_by_its_timer(trouble: str) -> None:
-    definition = workflow(node("nap", handler="sleep", config={"seconds": "{{ input.s }}"}))
-    driver = Driver(definition).start({"s": 60})
+    definition = make_workflow(
+        make_node("nap", handler="sleep", config={"seconds": "{{ input.s }}"})
+    )
+    driver = CoreDriver(definition).start({"s": 60})
 
     driver.advance(59)
     disturb(driver, trouble)
@@ -200,8 +210,10 @@ def test_a_sleep_ends_by_its_timer(trouble: str) -> None:
 
 
 def test_a_signal_completes_the_node_that_waits_for_it(trouble: str) -> None:
-    definition = workflow(node("ok", handler="wait_for_signal", config={"signal": "approve"}))
-    driver = Driver(definition).start()
+    definition = make_workflow(
+        make_node("ok", handler="wait_for_signal", config={"signal": "approve"})
+    )
+    driver = CoreDriver(definition).start()
     disturb(driver, trouble)
 
     driver.signal("other")
@@ -212,8 +224,8 @@ def test_a_signal_completes_the_node_that_waits_for_it(trouble: str) -> None:
 
 
 def test_a_signal_that_came_early_is_kept(trouble: str) -> None:
-    wait = node("ok", "a", handler="wait_for_signal", config={"signal": "approve"})
-    driver = Driver(workflow(node("a"), wait)).start()
+    wait = make_node("ok", "a", handler="wait_for_signal", config={"signal": "approve"})
+    driver = CoreDriver(make_workflow(make_node("a"), wait)).start()
 
     driver.signal("approve", "early")
     disturb(driver, trouble)
@@ -223,8 +235,8 @@ def test_a_signal_that_came_early_is_kept(trouble: str) -> None:
 
 
 def test_the_same_signal_id_is_taken_once() -> None:
-    waits = [node(i, handler="wait_for_signal", config={"signal": "s"}) for i in ("a", "b")]
-    driver = Driver(workflow(*waits)).start()
+    waits = [make_node(i, handler="wait_for_signal", config={"signal": "s"}) for i in ("a", "b")]
+    driver = CoreDriver(make_workflow(*waits)).start()
 
     driver.signal("s", signal_id="same")
     driver.signal("s", signal_id="same")
@@ -235,7 +247,9 @@ def test_the_same_signal_id_is_taken_once() -> None:
 @pytest.mark.parametrize(("on_timeout", "wanted"), [("fail", X.FAILED), ("complete", X.COMPLETED)])
 def test_a_signal_that_does_not_come_in_time(on_timeout: str, wanted: X) -> None:
     config = {"signal": "s", "timeout_seconds": 10, "on_timeout": on_timeout}
-    driver = Driver(workflow(node("w", handler="wait_for_signal", config=config))).start()
+    driver = CoreDriver(
+        make_workflow(make_node("w", handler="wait_for_signal", config=config))
+    ).start()
 
     driver.advance(10)
 
@@ -245,8 +259,8 @@ def test_a_signal_that_does_not_come_in_time(on_timeout: str, wanted: X) -> None
 def test_a_concurrency_key_lets_so_many_through_and_a_release_wakes_the_next(
     trouble: str,
 ) -> None:
-    nodes = [node(f"n{i}", concurrency_key="db", concurrency_limit=2) for i in range(5)]
-    driver = Driver(workflow(*nodes)).start()
+    nodes = [make_node(f"n{i}", concurrency_key="db", concurrency_limit=2) for i in range(5)]
+    driver = CoreDriver(make_workflow(*nodes)).start()
     seen = []
 
     while driver.tasks:
@@ -260,8 +274,8 @@ def test_a_concurrency_key_lets_so_many_through_and_a_release_wakes_the_next(
 
 
 def test_a_key_is_free_again_while_its_holder_waits_for_a_retry() -> None:
-    nodes = [node(i, concurrency_key="{{ input.key }}") for i in ("a", "b")]
-    driver = Driver(workflow(*nodes)).start({"key": "k"})
+    nodes = [make_node(i, concurrency_key="{{ input.key }}") for i in ("a", "b")]
+    driver = CoreDriver(make_workflow(*nodes)).start({"key": "k"})
     assert driver.queued() == ["a"]
 
     driver.fail("a", TRANSIENT)
@@ -270,9 +284,9 @@ def test_a_key_is_free_again_while_its_holder_waits_for_a_retry() -> None:
 
 
 def test_a_cancelled_waiter_leaves_the_line() -> None:
-    nodes = [node(i, concurrency_key="k") for i in ("a", "b")]
-    tidy = node("tidy", "a", run_when=RunWhen.ALL_SETTLED)
-    driver = Driver(workflow(*nodes, tidy)).start()
+    nodes = [make_node(i, concurrency_key="k") for i in ("a", "b")]
+    tidy = make_node("tidy", "a", run_when=RunWhen.ALL_SETTLED)
+    driver = CoreDriver(make_workflow(*nodes, tidy)).start()
 
     driver.cancel()
 
@@ -284,8 +298,8 @@ def test_a_retry_that_is_due_without_a_slot_is_found_again_after_a_takeover(
     trouble: str,
 ) -> None:
     retry = RetryPolicy(initial_delay=1, jitter=False)
-    definition = workflow(node("a", retry=retry), node("b"), max_concurrency=1)
-    driver = Driver(definition).start()
+    definition = make_workflow(make_node("a", retry=retry), make_node("b"), max_concurrency=1)
+    driver = CoreDriver(definition).start()
     driver.fail("a", TRANSIENT)
     assert driver.queued() == ["b"]
     driver.advance(1)
@@ -300,7 +314,7 @@ def test_a_retry_that_is_due_without_a_slot_is_found_again_after_a_takeover(
 
 @pytest.mark.slow
 def test_a_map_of_many_items_costs_the_same_per_item() -> None:
-    driver = Driver(workflow(node("each", for_each="input.items")))
+    driver = CoreDriver(make_workflow(make_node("each", for_each="input.items")))
     driver.start({"items": list(range(5_000))})
 
     driver.finish_all(lambda task: task.token.item)
@@ -312,7 +326,7 @@ def test_a_map_of_many_items_costs_the_same_per_item() -> None:
 
 def test_a_failed_child_is_tried_again_as_a_new_child_when_the_node_asks_for_it() -> None:
     retry = RetryPolicy(retry_on=("ChildFailed",), initial_delay=1, jitter=False)
-    driver = Driver(child_of(workflow(node("c")), retry=retry)).start()
+    driver = CoreDriver(child_of(make_workflow(make_node("c")), retry=retry)).start()
     driver.finish("a", {"n": 5})
     (first,) = driver.tasks
 
@@ -327,7 +341,7 @@ def test_a_failed_child_is_tried_again_as_a_new_child_when_the_node_asks_for_it(
 
 def test_an_error_that_names_a_delay_is_tried_again_no_sooner() -> None:
     retry = RetryPolicy(max_retries=2, initial_delay=1, jitter=False)
-    driver = Driver(workflow(node("a", retry=retry))).start()
+    driver = CoreDriver(make_workflow(make_node("a", retry=retry))).start()
 
     driver.fail("a", msgspec.structs.replace(TRANSIENT, retry_after_s=90.0))
     driver.advance(89.9)

@@ -5,12 +5,12 @@ import pytest
 from runnel.core.commands import TaskDeferred
 from runnel.core.ids import NodeId
 from runnel.core.workflow import Node, Workflow
-from tests.driver import Driver
+from tests.driver import CoreDriver
 
 
 @pytest.mark.parametrize(("wait_s", "expected_s"), [(6.0, 6.0), (None, -30.0)])
 def test_a_wait_begins_when_it_is_decided(wait_s: float | None, expected_s: float) -> None:
-    driver = Driver(Workflow(name="w", nodes=(Node(id=NodeId("a"), handler="h"),)))
+    driver = CoreDriver(Workflow(name="w", nodes=(Node(id=NodeId("a"), handler="h"),)))
     driver.start()
     behind = driver.now - 30.0
 

@@ -9,18 +9,18 @@ from runnel.core.ids import NodeId
 from runnel.core.values import NULL
 from runnel.errors import BrokenInvariantError, IllegalMoveError
 from simulation.invariants import check_invariants
-from tests.driver import Driver, node, workflow
+from tests.driver import CoreDriver, make_node, make_workflow
 
 
 def test_a_history_begins_with_the_creation() -> None:
-    driver = Driver(workflow(node("a")))
+    driver = CoreDriver(make_workflow(make_node("a")))
 
     with pytest.raises(BrokenInvariantError, match="does not begin with ExecutionCreated"):
         replay([encode_entry(1.0, [ExecutionStarted()])], driver.graphs.__getitem__)
 
 
 def test_a_node_that_is_settled_is_not_settled_again() -> None:
-    driver = Driver(workflow(node("a"), node("b"))).start()
+    driver = CoreDriver(make_workflow(make_node("a"), make_node("b"))).start()
     driver.finish("a")
 
     with pytest.raises(IllegalMoveError, match="'a' can't move from COMPLETED"):
@@ -28,7 +28,7 @@ def test_a_node_that_is_settled_is_not_settled_again() -> None:
 
 
 def test_an_item_that_is_settled_is_not_settled_again() -> None:
-    driver = Driver(workflow(node("each", for_each="[1, 2]"))).start()
+    driver = CoreDriver(make_workflow(make_node("each", for_each="[1, 2]"))).start()
     driver.finish("each", item=0)
 
     with pytest.raises(BrokenInvariantError, match="item 0 of 'each' is settled twice"):
@@ -38,13 +38,13 @@ def test_an_item_that_is_settled_is_not_settled_again() -> None:
 @pytest.mark.parametrize(
     ("attribute", "value", "problem"),
     [
-        ("remaining", 7, "remaining is 7"),
+        ("unsettled_count", 7, "unsettled_count is 7"),
         ("in_flight", 7, "in_flight is 7, not 1"),
-        ("unsettled", [0, 0], "'b' counts 0 open parents"),
+        ("unsettled_parents", [0, 0], "'b' counts 0 open parents"),
     ],
 )
 def test_a_count_that_does_not_add_up_is_named(attribute: str, value: object, problem: str) -> None:
-    driver = Driver(workflow(node("a"), node("b", "a"))).start()
+    driver = CoreDriver(make_workflow(make_node("a"), make_node("b", "a"))).start()
     setattr(driver.root, attribute, value)
 
     with pytest.raises(BrokenInvariantError, match=problem):
@@ -52,7 +52,7 @@ def test_a_count_that_does_not_add_up_is_named(attribute: str, value: object, pr
 
 
 def test_a_node_that_could_run_and_stands_in_no_line_is_named() -> None:
-    driver = Driver(workflow(node("a"), node("b"), max_concurrency=1)).start()
+    driver = CoreDriver(make_workflow(make_node("a"), make_node("b"), max_concurrency=1)).start()
     driver.root.ready.clear()
 
     with pytest.raises(BrokenInvariantError, match="'b' is ready and in no line"):

@@ -9,35 +9,35 @@ from runnel.core.commands import (
     ReleaseLimit,
     ResumeLimit,
 )
-from runnel.core.concurrency_key import Limit, decide_limit, replay_limit
-from runnel.core.effects import Tell
-from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, Token
+from runnel.core.concurrency_key import ConcurrencyLimit, decide_limit, replay_limit
+from runnel.core.effects import SendCommand
+from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, TaskToken
 
 
-def holder(name: str, attempt: int = 1) -> Token:
-    return Token(ExecutionId(name), NodeId("n"), NO_ITEM, attempt, Nonce("x"))
+def holder(name: str, attempt: int = 1) -> TaskToken:
+    return TaskToken(ExecutionId(name), NodeId("n"), NO_ITEM, attempt, Nonce("x"))
 
 
-def ask(limit: Limit, command: LimitCommand) -> list[str]:
+def ask(limit: ConcurrencyLimit, command: LimitCommand) -> list[str]:
     """The executions that were told to go on."""
     told: list[Command] = [
         effect.command
         for effect in decide_limit(limit, command).effects
-        if isinstance(effect, Tell)
+        if isinstance(effect, SendCommand)
     ]
     return [command.holder.execution_id for command in told if isinstance(command, LimitGranted)]
 
 
-def acquire(limit: Limit, token: Token, most: int = 1) -> list[str]:
+def acquire(limit: ConcurrencyLimit, token: TaskToken, most: int = 1) -> list[str]:
     return ask(limit, AcquireLimit(key="k", limit=most, holder=token))
 
 
-def release(limit: Limit, token: Token) -> list[str]:
+def release(limit: ConcurrencyLimit, token: TaskToken) -> list[str]:
     return ask(limit, ReleaseLimit(key="k", holder=token))
 
 
 def test_so_many_hold_it_and_the_rest_waits_in_order() -> None:
-    limit = Limit("k")
+    limit = ConcurrencyLimit("k")
 
     assert acquire(limit, holder("a"), 2) == ["a"]
     assert acquire(limit, holder("b"), 2) == ["b"]
@@ -48,7 +48,7 @@ def test_so_many_hold_it_and_the_rest_waits_in_order() -> None:
 
 
 def test_asking_again_is_answered_again_and_takes_no_second_place() -> None:
-    limit = Limit("k")
+    limit = ConcurrencyLimit("k")
     acquire(limit, holder("a"))
 
     assert acquire(limit, holder("a")) == ["a"]
@@ -60,7 +60,7 @@ def test_asking_again_is_answered_again_and_takes_no_second_place() -> None:
 
 
 def test_releasing_what_is_not_held_changes_nothing() -> None:
-    limit = Limit("k")
+    limit = ConcurrencyLimit("k")
     acquire(limit, holder("a"))
 
     assert release(limit, holder("b")) == []
@@ -68,7 +68,7 @@ def test_releasing_what_is_not_held_changes_nothing() -> None:
 
 
 def test_a_new_attempt_replaces_the_one_before() -> None:
-    limit = Limit("k")
+    limit = ConcurrencyLimit("k")
     acquire(limit, holder("a", attempt=1))
 
     assert acquire(limit, holder("a", attempt=2)) == ["a"]
@@ -76,7 +76,7 @@ def test_a_new_attempt_replaces_the_one_before() -> None:
 
 
 def test_an_old_attempt_that_asks_late_does_not_take_the_place_of_a_newer_one() -> None:
-    limit = Limit("k")
+    limit = ConcurrencyLimit("k")
     acquire(limit, holder("a", attempt=2))
 
     assert acquire(limit, holder("a", attempt=1)) == []
@@ -84,7 +84,7 @@ def test_an_old_attempt_that_asks_late_does_not_take_the_place_of_a_newer_one() 
 
 
 def test_after_a_takeover_all_holders_are_told_and_no_waiter() -> None:
-    limit = Limit("k")
+    limit = ConcurrencyLimit("k")
     for name in "abc":
         acquire(limit, holder(name), 2)
 
@@ -93,7 +93,7 @@ def test_after_a_takeover_all_holders_are_told_and_no_waiter() -> None:
 
 
 def test_a_limit_is_rebuilt_from_its_history() -> None:
-    limit = Limit("k")
+    limit = ConcurrencyLimit("k")
     commands: list[AcquireLimit | ReleaseLimit] = [
         *(AcquireLimit(key="k", limit=2, holder=holder(name)) for name in "abcd"),
         ReleaseLimit(key="k", holder=holder("a")),

@@ -6,20 +6,22 @@ from msgspec import Raw
 from runnel.core.commands import StartExecution, TakeOver
 from runnel.core.execution import Execution
 from runnel.core.ids import NodeId
-from runnel.core.rerun import take
+from runnel.core.rerun import select_reused_results
 from runnel.core.states import ExecutionState as X
 from runnel.core.states import NodeState as S
-from runnel.core.values import inline
-from runnel.core.workflow import OnFailure, RetryPolicy, RunWhen, SkipReason, Taken
-from tests.driver import ROOT, Driver, node, workflow
+from runnel.core.values import make_inline_value
+from runnel.core.workflow import OnFailure, RetryPolicy, ReusedResult, RunWhen, SkipReason
+from tests.driver import ROOT, CoreDriver, make_node, make_workflow
 
-DIAMOND = workflow(node("a"), node("b", "a"), node("c", "a"), node("d", "b", "c"))
+DIAMOND = make_workflow(
+    make_node("a"), make_node("b", "a"), make_node("c", "a"), make_node("d", "b", "c")
+)
 ONCE = RetryPolicy(max_retries=0)
 
 
 def failed_at(name: str) -> Execution:
     """A diamond of which this node failed, and all that could run before it completed."""
-    driver = Driver(DIAMOND).start({"x": 1})
+    driver = CoreDriver(DIAMOND).start({"x": 1})
     for each in "abcd":
         if each == name:
             driver.fail(each)
@@ -44,7 +46,7 @@ def failed_at(name: str) -> Execution:
 def test_a_rerun_begins_with_what_failed_and_what_is_named(
     failed: str, again: tuple[str, ...], runs: list[str]
 ) -> None:
-    driver = Driver(DIAMOND).rerun(failed_at(failed), *again)
+    driver = CoreDriver(DIAMOND).rerun(failed_at(failed), *again)
 
     assert driver.queued() == runs
     driver.finish_all(lambda task: f"{task.token.node_id}2")
@@ -52,7 +54,7 @@ def test_a_rerun_begins_with_what_failed_and_what_is_named(
 
 
 def test_a_node_gets_the_outputs_that_were_taken_over() -> None:
-    driver = Driver(DIAMOND).rerun(failed_at("c"))
+    driver = CoreDriver(DIAMOND).rerun(failed_at("c"))
 
     driver.finish("c", "new")
 
@@ -66,39 +68,43 @@ def test_a_node_gets_the_outputs_that_were_taken_over() -> None:
 def test_nothing_left_to_run_ends_the_rerun_with_the_same_output() -> None:
     former = failed_at("")
 
-    driver = Driver(DIAMOND).rerun(former)
+    driver = CoreDriver(DIAMOND).rerun(former)
 
     assert driver.root.state is X.COMPLETED
     assert driver.output() == "D"
 
 
 def test_a_changed_definition_runs_what_changed_and_what_is_new() -> None:
-    changed = workflow(
-        node("a"), node("b", "a", config={"new": 1}), node("c", "a"), node("d", "b", "c"), node("e")
+    changed = make_workflow(
+        make_node("a"),
+        make_node("b", "a", config={"new": 1}),
+        make_node("c", "a"),
+        make_node("d", "b", "c"),
+        make_node("e"),
     )
 
-    driver = Driver(changed).rerun(failed_at(""))
+    driver = CoreDriver(changed).rerun(failed_at(""))
 
     assert sorted(driver.queued()) == ["b", "e"]
 
 
 def test_what_was_skipped_stays_skipped_unless_it_is_behind_what_runs_again() -> None:
-    graph = workflow(
-        node("a"),
-        node("no", "a", condition="false"),
-        node("bad", "a", retry=ONCE),
-        node("behind", "bad"),
-        node("tidy", "bad", run_when=RunWhen.ALL_SETTLED),
+    graph = make_workflow(
+        make_node("a"),
+        make_node("no", "a", condition="false"),
+        make_node("bad", "a", retry=ONCE),
+        make_node("behind", "bad"),
+        make_node("tidy", "bad", run_when=RunWhen.ALL_SETTLED),
         on_failure=OnFailure.CONTINUE,
     )
-    former = Driver(graph).start()
+    former = CoreDriver(graph).start()
     former.finish("a")
     former.fail("bad")
     former.finish("tidy")
     assert former.root.state is X.FAILED
 
-    taken = list(take(former.root, former.graph))
-    driver = Driver(graph).rerun(former.root)
+    taken = list(select_reused_results(former.root, former.graph))
+    driver = CoreDriver(graph).rerun(former.root)
 
     assert [(each.node, each.skip) for each in taken] == [
         ("a", None),
@@ -109,14 +115,16 @@ def test_what_was_skipped_stays_skipped_unless_it_is_behind_what_runs_again() ->
 
 
 def test_a_map_runs_only_the_items_that_did_not_complete() -> None:
-    graph = workflow(node("a"), node("each", "a", for_each="a", retry=ONCE), node("b", "each"))
-    former = Driver(graph).start()
+    graph = make_workflow(
+        make_node("a"), make_node("each", "a", for_each="a", retry=ONCE), make_node("b", "each")
+    )
+    former = CoreDriver(graph).start()
     former.finish("a", [10, 20, 30, 40])
     former.finish("each", 0, item=0)
     former.finish("each", 2, item=2)
     former.fail("each", item=1)
 
-    driver = Driver(graph).rerun(former.root)
+    driver = CoreDriver(graph).rerun(former.root)
 
     assert [token.item for token in driver.tasks] == [1, 3]
     driver.finish("each", 33, item=3)
@@ -127,24 +135,24 @@ def test_a_map_runs_only_the_items_that_did_not_complete() -> None:
 
 @pytest.mark.parametrize("how", ["another input", "named"])
 def test_a_map_whose_list_may_be_another_one_runs_all_its_items(how: str) -> None:
-    graph = workflow(node("each", for_each="input.list", retry=ONCE))
-    former = Driver(graph).start({"list": [1, 2]})
+    graph = make_workflow(make_node("each", for_each="input.list", retry=ONCE))
+    former = CoreDriver(graph).start({"list": [1, 2]})
     former.finish("each", 0, item=0)
     former.fail("each", item=1)
 
     again = ("each",) if how == "named" else ()
     input_ = {"list": [7, 8, 9]} if how == "another input" else None
-    driver = Driver(graph).rerun(former.root, *again, input_=input_)
+    driver = CoreDriver(graph).rerun(former.root, *again, input_=input_)
 
     assert len(driver.tasks) == (2 if how == "named" else 3)
 
 
 def test_a_taken_item_survives_a_takeover() -> None:
-    graph = workflow(node("each", for_each="input.list", retry=ONCE))
-    former = Driver(graph).start({"list": [1, 2, 3]})
+    graph = make_workflow(make_node("each", for_each="input.list", retry=ONCE))
+    former = CoreDriver(graph).start({"list": [1, 2, 3]})
     former.finish("each", "one", item=0)
     former.fail("each", item=2)
-    driver = Driver(graph).rerun(former.root)
+    driver = CoreDriver(graph).rerun(former.root)
 
     driver.take_over()
 
@@ -154,43 +162,65 @@ def test_a_taken_item_survives_a_takeover() -> None:
 
 
 def test_taking_over_twice_or_too_late_changes_nothing() -> None:
-    driver = Driver(DIAMOND).start(is_held=True)
-    take_a = TakeOver(execution_id=ROOT, taken=[Taken(NodeId("a"), output=inline(1))])
+    driver = CoreDriver(DIAMOND).start(is_held=True)
+    take_a = TakeOver(
+        execution_id=ROOT, taken=[ReusedResult(NodeId("a"), output=make_inline_value(1))]
+    )
 
     driver.send(take_a)
     driver.send(take_a)
     driver.send(StartExecution(execution_id=ROOT))
-    driver.send(TakeOver(execution_id=ROOT, part=1, taken=[Taken(NodeId("b"), output=inline(2))]))
+    driver.send(
+        TakeOver(
+            execution_id=ROOT,
+            part=1,
+            taken=[ReusedResult(NodeId("b"), output=make_inline_value(2))],
+        )
+    )
 
     assert driver.queued() == ["b", "c"]
     assert driver.root.nodes[1].state is S.QUEUED
 
 
 def test_it_starts_once_it_was_told_all_parts() -> None:
-    driver = Driver(DIAMOND).start(is_held=True)
+    driver = CoreDriver(DIAMOND).start(is_held=True)
     start = StartExecution(execution_id=ROOT, parts=2)
-    driver.send(TakeOver(execution_id=ROOT, part=1, taken=[Taken(NodeId("a"), output=inline(1))]))
+    driver.send(
+        TakeOver(
+            execution_id=ROOT,
+            part=1,
+            taken=[ReusedResult(NodeId("a"), output=make_inline_value(1))],
+        )
+    )
 
     driver.send(start)
     before = driver.queued()
-    driver.send(TakeOver(execution_id=ROOT, part=2, taken=[Taken(NodeId("b"), output=inline(2))]))
+    driver.send(
+        TakeOver(
+            execution_id=ROOT,
+            part=2,
+            taken=[ReusedResult(NodeId("b"), output=make_inline_value(2))],
+        )
+    )
     driver.send(start)
 
     assert (before, driver.queued()) == ([], ["c"])
 
 
 def test_a_config_may_be_replaced_and_name_any_ancestor() -> None:
-    graph = workflow(node("a"), node("b", "a"), node("c", "b", config={"x": 1}, retry=ONCE))
-    former = Driver(graph).start()
+    graph = make_workflow(
+        make_node("a"), make_node("b", "a"), make_node("c", "b", config={"x": 1}, retry=ONCE)
+    )
+    former = CoreDriver(graph).start()
     former.finish("a", {"n": 7})
     former.finish("b")
-    driver = Driver(graph).start(is_held=True)
+    driver = CoreDriver(graph).start(is_held=True)
     config = Raw(b'{"x":"{{ a.n }}"}')
 
     driver.send(
         TakeOver(
             execution_id=ROOT,
-            taken=list(take(former.root, graph=driver.graph)),
+            taken=list(select_reused_results(former.root, graph=driver.graph)),
             configs={NodeId("c"): config},
         )
     )

@@ -2,10 +2,10 @@
 
 import pytest
 
-from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, Token
-from runnel.core.workflow import ErrorInfo, RetryPolicy, delay_after_crash
+from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, TaskToken
+from runnel.core.workflow import ErrorInfo, RetryPolicy, compute_crash_delay
 
-TOKEN = Token(ExecutionId("e"), NodeId("n"), NO_ITEM, 1, Nonce("x"))
+TOKEN = TaskToken(ExecutionId("e"), NodeId("n"), NO_ITEM, 1, Nonce("x"))
 
 
 @pytest.mark.parametrize(
@@ -29,13 +29,15 @@ def test_three_retries_make_four_attempts() -> None:
 def test_an_error_may_ask_for_a_longer_delay(least_s: float | None, delay: float) -> None:
     policy = RetryPolicy(jitter=False)
 
-    assert policy.delay_after(1, TOKEN, least_s=least_s) == delay
-    assert policy.delay_after(4, TOKEN, least_s=least_s) is None
+    assert policy.delay_after(1, TOKEN, delay_s_min=least_s) == delay
+    assert policy.delay_after(4, TOKEN, delay_s_min=least_s) is None
 
 
 def test_jitter_adds_up_to_half_and_depends_on_the_ids_alone() -> None:
     policy = RetryPolicy(initial_delay=10)
-    tokens = [Token(ExecutionId(f"e{i}"), NodeId("n"), NO_ITEM, 1, Nonce("x")) for i in range(200)]
+    tokens = [
+        TaskToken(ExecutionId(f"e{i}"), NodeId("n"), NO_ITEM, 1, Nonce("x")) for i in range(200)
+    ]
 
     delays = [policy.delay_after(1, token) or 0 for token in tokens]
 
@@ -51,9 +53,11 @@ def test_jitter_adds_up_to_half_and_depends_on_the_ids_alone() -> None:
 def test_the_second_death_and_those_after_it_spread_the_suspects(
     losses: int, least: float, most: float
 ) -> None:
-    tokens = [Token(ExecutionId(f"e{i}"), NodeId("n"), NO_ITEM, 1, Nonce("x")) for i in range(200)]
+    tokens = [
+        TaskToken(ExecutionId(f"e{i}"), NodeId("n"), NO_ITEM, 1, Nonce("x")) for i in range(200)
+    ]
 
-    delays = [delay_after_crash(losses, token) for token in tokens]
+    delays = [compute_crash_delay(losses, token) for token in tokens]
 
     assert all(least <= delay <= most for delay in delays)
     assert max(delays) - min(delays) >= 0.9 * most

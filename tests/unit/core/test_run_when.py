@@ -4,7 +4,7 @@ import pytest
 
 from runnel.core.states import NodeState
 from runnel.core.workflow import ParentOutcome as P
-from runnel.core.workflow import RunWhen, SkipReason, judge, outcome_of
+from runnel.core.workflow import RunWhen, SkipReason, apply_run_when, classify_parent_outcome
 
 RUN = None
 FAILED, EMPTY, NOT_MET = (
@@ -39,7 +39,7 @@ def test_the_rule_follows_from_what_became_of_the_parents(
         RunWhen.ONE_FAILED,
     )
 
-    assert tuple(judge(rule, parents) for rule in rules) == wanted
+    assert tuple(apply_run_when(rule, parents) for rule in rules) == wanted
 
 
 @pytest.mark.parametrize(
@@ -56,4 +56,4 @@ def test_the_rule_follows_from_what_became_of_the_parents(
 def test_a_settled_parent_means_one_thing_to_its_children(
     state: NodeState, attempt: int, reason: SkipReason | None, wanted: P
 ) -> None:
-    assert outcome_of(state, attempt, reason) is wanted
+    assert classify_parent_outcome(state, attempt, reason) is wanted

@@ -3,9 +3,9 @@
 import pytest
 
 from runnel.core.states import (
-    EXECUTION_FINAL,
     EXECUTION_MOVES,
-    NODE_FINAL,
+    FINAL_EXECUTION_STATES,
+    FINAL_NODE_STATES,
     NODE_MOVES,
     ExecutionState,
     NodeState,
@@ -26,19 +26,19 @@ def test_nothing_leaves_a_final_state() -> None:
         NodeState.FAILED,
         NodeState.SKIPPED,
         NodeState.CANCELLED,
-    } == NODE_FINAL
-    for final in NODE_FINAL:
+    } == FINAL_NODE_STATES
+    for final in FINAL_NODE_STATES:
         for state in NodeState:
             with pytest.raises(IllegalMoveError):
                 check_node_move("n", final, state)
-    for ended in EXECUTION_FINAL:
+    for ended in FINAL_EXECUTION_STATES:
         for target in ExecutionState:
             with pytest.raises(IllegalMoveError):
                 check_execution_move("e", ended, target)
 
 
 def test_a_final_state_can_be_reached_from_every_other() -> None:
-    for state in set(NodeState) - NODE_FINAL:
+    for state in set(NodeState) - FINAL_NODE_STATES:
         assert NodeState.CANCELLED in NODE_MOVES[state]
         assert NodeState.FAILED in NODE_MOVES[state]
 

@@ -5,13 +5,13 @@ import pytest
 from runnel.core.codec import decode_entry, decode_message, encode_message
 from runnel.core.commands import TASK_ENDINGS, TaskSkipped
 from runnel.core.events import NodeSkipped
-from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, Token
+from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, TaskToken
 from runnel.core.states import ExecutionState as X
 from runnel.core.states import NodeState as S
 from runnel.core.workflow import OnFailure, RunWhen, SkipReason
-from tests.driver import ROOT, TRANSIENT, Driver, node, workflow
+from tests.driver import ROOT, TRANSIENT, CoreDriver, make_node, make_workflow
 
-TOKEN = Token(ExecutionId("e1"), NodeId("a"), -1, 2, Nonce("n"))
+TOKEN = TaskToken(ExecutionId("e1"), NodeId("a"), -1, 2, Nonce("n"))
 # What was stored by the version that added it.
 MESSAGE = (
     b'[1,{"type":"TaskSkipped","token":["e1","a",-1,2,"n"],"reason":"empty","worker":"w",'
@@ -24,14 +24,14 @@ ENTRY = (
 )
 
 
-def skip(driver: Driver, node_id: str, reason: str = "", *, item: int = NO_ITEM) -> None:
+def skip(driver: CoreDriver, node_id: str, reason: str = "", *, item: int = NO_ITEM) -> None:
     token = driver.token(node_id, item)
     del driver.tasks[token]
     driver.send(TaskSkipped(token=token, reason=reason, worker="w", started_at=driver.now))
 
 
 def test_a_task_that_skips_settles_its_node_as_skipped_with_its_reason() -> None:
-    driver = Driver(workflow(node("a"), node("b"))).start()
+    driver = CoreDriver(make_workflow(make_node("a"), make_node("b"))).start()
 
     skip(driver, "a", "nothing to do")
     driver.finish("b")
@@ -44,7 +44,7 @@ def test_a_task_that_skips_settles_its_node_as_skipped_with_its_reason() -> None
 
 
 def test_without_words_the_reason_says_who_skipped_it() -> None:
-    driver = Driver(workflow(node("a"))).start()
+    driver = CoreDriver(make_workflow(make_node("a"))).start()
 
     skip(driver, "a")
 
@@ -62,7 +62,7 @@ def test_without_words_the_reason_says_who_skipped_it() -> None:
     ],
 )
 def test_to_its_children_it_is_a_skipped_parent(rule: RunWhen, expected: S) -> None:
-    driver = Driver(workflow(node("a"), node("b", "a", run_when=rule))).start()
+    driver = CoreDriver(make_workflow(make_node("a"), make_node("b", "a", run_when=rule))).start()
 
     skip(driver, "a")
 
@@ -71,7 +71,7 @@ def test_to_its_children_it_is_a_skipped_parent(rule: RunWhen, expected: S) -> N
 
 @pytest.mark.parametrize("policy", OnFailure)
 def test_skipping_is_not_failing_in_any_policy(policy: OnFailure) -> None:
-    driver = Driver(workflow(node("a"), node("b"), on_failure=policy)).start()
+    driver = CoreDriver(make_workflow(make_node("a"), make_node("b"), on_failure=policy)).start()
 
     skip(driver, "a")
 
@@ -79,7 +79,7 @@ def test_skipping_is_not_failing_in_any_policy(policy: OnFailure) -> None:
 
 
 def test_its_slot_goes_to_the_next_in_line() -> None:
-    driver = Driver(workflow(node("a"), node("b"), max_concurrency=1)).start()
+    driver = CoreDriver(make_workflow(make_node("a"), make_node("b"), max_concurrency=1)).start()
     assert driver.queued() == ["a"]
 
     skip(driver, "a")
@@ -89,8 +89,8 @@ def test_its_slot_goes_to_the_next_in_line() -> None:
 
 
 def test_its_concurrency_key_is_given_back() -> None:
-    nodes = [node(each, concurrency_key="k", concurrency_limit=1) for each in ("a", "b")]
-    driver = Driver(workflow(*nodes)).start()
+    nodes = [make_node(each, concurrency_key="k", concurrency_limit=1) for each in ("a", "b")]
+    driver = CoreDriver(make_workflow(*nodes)).start()
     assert driver.queued() == ["a"]
 
     skip(driver, "a")
@@ -101,7 +101,7 @@ def test_its_concurrency_key_is_given_back() -> None:
 
 
 def test_a_skip_after_a_retry_forgets_the_wait() -> None:
-    driver = Driver(workflow(node("a"))).start()
+    driver = CoreDriver(make_workflow(make_node("a"))).start()
     driver.fail("a", TRANSIENT)
     driver.advance(60)
 
@@ -113,7 +113,7 @@ def test_a_skip_after_a_retry_forgets_the_wait() -> None:
 
 
 def test_a_late_skip_of_an_old_attempt_is_ignored() -> None:
-    driver = Driver(workflow(node("a"))).start()
+    driver = CoreDriver(make_workflow(make_node("a"))).start()
     old = driver.token("a")
     driver.lose("a")
 
@@ -123,7 +123,7 @@ def test_a_late_skip_of_an_old_attempt_is_ignored() -> None:
 
 
 def test_a_skip_that_comes_twice_counts_once() -> None:
-    driver = Driver(workflow(node("a"), node("b"))).start()
+    driver = CoreDriver(make_workflow(make_node("a"), make_node("b"))).start()
     token = driver.token("a")
     skip(driver, "a")
     events = len(driver.histories[ROOT])
@@ -134,7 +134,9 @@ def test_a_skip_that_comes_twice_counts_once() -> None:
 
 
 def test_an_item_that_skips_keeps_its_place_as_null() -> None:
-    driver = Driver(workflow(node("m", for_each="input.items"))).start({"items": [1, 2, 3]})
+    driver = CoreDriver(make_workflow(make_node("m", for_each="input.items"))).start(
+        {"items": [1, 2, 3]}
+    )
 
     driver.finish("m", "one", item=0)
     skip(driver, "m", item=1)
@@ -146,8 +148,8 @@ def test_an_item_that_skips_keeps_its_place_as_null() -> None:
 
 
 def test_a_map_whose_items_all_skip_completes_with_nulls() -> None:
-    definition = workflow(node("m", for_each="input.items"), max_concurrency=1)
-    driver = Driver(definition).start({"items": [1, 2]})
+    definition = make_workflow(make_node("m", for_each="input.items"), max_concurrency=1)
+    driver = CoreDriver(definition).start({"items": [1, 2]})
 
     skip(driver, "m", item=0)
     skip(driver, "m", item=1)
@@ -157,7 +159,9 @@ def test_a_map_whose_items_all_skip_completes_with_nulls() -> None:
 
 
 def test_a_skip_survives_a_takeover_in_the_middle_of_a_map() -> None:
-    driver = Driver(workflow(node("m", for_each="input.items"))).start({"items": [1, 2]})
+    driver = CoreDriver(make_workflow(make_node("m", for_each="input.items"))).start(
+        {"items": [1, 2]}
+    )
     skip(driver, "m", item=0)
 
     driver.take_over()

@@ -12,7 +12,7 @@ from runnel.core.templates.errors import (
     TemplateEvaluationError,
     TemplateSyntaxError,
 )
-from runnel.core.templates.nodes import Reference
+from runnel.core.templates.nodes import TemplateReference
 from runnel.core.templates.template import compile_expression, compile_tree, is_true
 
 
@@ -215,16 +215,16 @@ def test_references_name_every_path_also_those_that_may_be_missing() -> None:
     )
 
     assert tree.references == {
-        Reference("fetch", ("result", 0, "x")),
-        Reference("x-y", ("z",), via_nodes=True),
-        Reference("input", ("a",)),
-        Reference("item"),
+        TemplateReference("fetch", ("result", 0, "x")),
+        TemplateReference("x-y", ("z",), via_nodes=True),
+        TemplateReference("input", ("a",)),
+        TemplateReference("item"),
     }
     assert compile_expression("a.b and not c").references == {
-        Reference("a", ("b",)),
-        Reference("c"),
+        TemplateReference("a", ("b",)),
+        TemplateReference("c"),
     }
-    assert str(Reference("x-y", ("z", 0), via_nodes=True)) == "nodes['x-y'].z[0]"
+    assert str(TemplateReference("x-y", ("z", 0), via_nodes=True)) == "nodes['x-y'].z[0]"
 
 
 @pytest.mark.parametrize(

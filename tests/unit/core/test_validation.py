@@ -6,8 +6,13 @@ from typing import Any
 import pytest
 
 from runnel.core.ids import NodeId
-from runnel.core.templates.nodes import RESERVED
-from runnel.core.validation import PROBLEMS_MAX, Limits, build_graph, find_problems
+from runnel.core.templates.nodes import RESERVED_NAMES
+from runnel.core.validation import (
+    PROBLEMS_SHOWN_MAX,
+    DefinitionLimits,
+    build_graph,
+    find_problems,
+)
 from runnel.core.validation.structure import CHILD_DEPTH_MAX
 from runnel.core.workflow import Node, RateLimit, RetryPolicy, Workflow
 from runnel.errors import InvalidWorkflowError
@@ -52,7 +57,7 @@ def test_any_printable_id_is_allowed_and_can_be_reached(name: str) -> None:
     assert find_problems(workflow(node(name), reader)) == []
 
 
-@pytest.mark.parametrize("name", sorted(RESERVED))
+@pytest.mark.parametrize("name", sorted(RESERVED_NAMES))
 def test_reserved_names_are_no_ids(name: str) -> None:
     (problem,) = find_problems(workflow(node(name)))
 
@@ -227,7 +232,7 @@ def test_a_long_cycle_is_named_by_its_ends() -> None:
 
 
 def test_too_many_nodes_or_bytes_are_refused() -> None:
-    limits = Limits(nodes_max=2, definition_bytes_per_10k_nodes=200)
+    limits = DefinitionLimits(nodes_max=2, definition_bytes_per_10k_nodes=200)
 
     assert find_problems(workflow(node("a"), node("b")), limits=limits) == []
     assert find_problems(workflow(node("a"), node("b"), node("c")), limits=limits) == [
@@ -288,7 +293,7 @@ def test_a_child_belongs_to_the_handler_workflow() -> None:
 def test_after_a_hundred_problems_the_rest_is_only_mentioned() -> None:
     problems = find_problems(workflow(*(node(f"n{n}", "x") for n in range(100_000))))
 
-    assert len(problems) == PROBLEMS_MAX + 1
+    assert len(problems) == PROBLEMS_SHOWN_MAX + 1
     assert problems[-1] == "there are more than these 100 problems; mend these first"
 
 

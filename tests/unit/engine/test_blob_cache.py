@@ -53,8 +53,8 @@ async def test_what_was_deleted_is_forgotten_and_the_rest_is_kept(store: Counted
 async def test_the_least_recently_needed_leave_first_but_a_few_always_stay(
     store: CountedBlobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blob_cache, "BYTES_MAX", 30)
-    monkeypatch.setattr(blob_cache, "KEPT_MIN", 2)
+    monkeypatch.setattr(blob_cache, "CACHE_BYTES_MAX", 30)
+    monkeypatch.setattr(blob_cache, "CACHED_BLOBS_MIN", 2)
     cache = BlobCache(store)
     for key in "abcd":
         await cache.put(key, b"x" * 10)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runnel.engine.liveness import DELAY_S_MAX, Patience
+from runnel.engine.liveness import RETRY_DELAY_S_MAX, StoreRetry
 from runnel.errors import StoreError
 from runnel.testing.clock import FakeClock
 from tests.unit.engine.worker.stage import Told
@@ -39,10 +39,10 @@ async def test_each_wait_is_twice_as_long_up_to_a_limit() -> None:
     clock, told = HastyClock(), Told()
     away = Away(*(StoreError("away") for _ in range(8)))
 
-    answer = await Patience(clock, told, "w1").until_done(away.ask, "claim")
+    answer = await StoreRetry(clock, told, "w1").run(away.ask, "claim")
 
     assert answer == "answer"
-    assert clock.waits == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, DELAY_S_MAX, DELAY_S_MAX]
+    assert clock.waits == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, RETRY_DELAY_S_MAX, RETRY_DELAY_S_MAX]
     assert told.named("store.failed") == [{"worker": "w1", "call": "claim", "error": "away"}] * 8
 
 
@@ -50,5 +50,5 @@ async def test_an_error_that_will_not_go_away_is_raised_at_once() -> None:
     clock = HastyClock()
 
     with pytest.raises(HopelessError):
-        await Patience(clock, Told(), "w1").until_done(Away(HopelessError("no")).ask, "claim")
+        await StoreRetry(clock, Told(), "w1").run(Away(HopelessError("no")).ask, "claim")
     assert clock.waits == []

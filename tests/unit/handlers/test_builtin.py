@@ -7,7 +7,7 @@ import pytest
 
 from runnel.authoring.context import Context
 from runnel.engine.clock import RealClock
-from runnel.handlers import builtin_registry
+from runnel.handlers import create_builtin_registry
 from tests.unit.engine.worker.stage import Stage
 
 HERE = "tests.unit.handlers.test_builtin"
@@ -31,7 +31,7 @@ def python(stage: Stage, **config: Any) -> Any:
 
 
 def test_the_registry_has_those_that_a_worker_runs() -> None:
-    assert builtin_registry().names() == [
+    assert create_builtin_registry().names() == [
         "call_external_service",
         "data_processor",
         "external_service",

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from runnel.core.validation.handler_settings import OPERATIONS
+from runnel.core.validation.handler_settings import OPERATION_SETTINGS
 from runnel.errors import InputError
-from runnel.handlers.data_processor import APPLY, ITEMS_ON_LOOP_MAX, plan, process
+from runnel.handlers.data_processor import ITEMS_ON_LOOP_MAX, OPERATION_FUNCTIONS, plan, process
 
 ORDERS = [
     {"id": 1, "total": 30, "paid": True, "by": {"city": "Bonn"}},
@@ -183,7 +183,7 @@ def test_a_deep_merge_changes_nothing_that_it_was_given() -> None:
 
 
 def test_the_operations_are_those_that_a_workflow_is_checked_against() -> None:
-    assert set(APPLY) == set(OPERATIONS)
+    assert set(OPERATION_FUNCTIONS) == set(OPERATION_SETTINGS)
 
 
 def test_many_items_are_processed_in_a_thread() -> None:

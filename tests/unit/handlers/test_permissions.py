@@ -5,11 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from runnel.app.wiring import local_handlers, server_handlers
+from runnel.app.wiring import build_local_handlers, build_server_handlers
 from runnel.engine.clock import RealClock
 from runnel.errors import NotAllowedError, ProgramNotFoundError, ServiceRefusedError
-from runnel.handlers import builtin_registry
-from runnel.handlers.permissions import Addresses, Functions, Means, Programs
+from runnel.handlers import create_builtin_registry
+from runnel.handlers.permissions import (
+    AddressPermissions,
+    FunctionPermissions,
+    HandlerEnvironment,
+    ProgramPermissions,
+)
 from runnel.settings.model import Settings
 from tests.unit.engine.worker.stage import Stage
 
@@ -20,14 +25,14 @@ def answer() -> int:
     return 42
 
 
-def planned(functions: Functions, name: str) -> object:
-    plan = builtin_registry(Means(functions=functions)).get("python").plan
+def planned(functions: FunctionPermissions, name: str) -> object:
+    plan = create_builtin_registry(HandlerEnvironment(functions=functions)).get("python").plan
     return plan({"function": name}).function()
 
 
 @pytest.mark.parametrize("entry", ["*", f"{HERE}:answer", f"{HERE}:*", "tests.*", "tests.unit.*"])
 def test_an_allowed_function_is_called(entry: str) -> None:
-    assert planned(Functions((entry,)), f"{HERE}:answer") == 42
+    assert planned(FunctionPermissions((entry,)), f"{HERE}:answer") == 42
 
 
 @pytest.mark.parametrize(
@@ -36,7 +41,7 @@ def test_an_allowed_function_is_called(entry: str) -> None:
 )
 def test_any_other_function_is_refused(entries: tuple[str, ...]) -> None:
     with pytest.raises(NotAllowedError) as caught:
-        planned(Functions(entries), f"{HERE}:answer")
+        planned(FunctionPermissions(entries), f"{HERE}:answer")
 
     assert str(caught.value) == (
         f"this worker may not use the function '{HERE}:answer': who runs the worker has to allow "
@@ -45,24 +50,26 @@ def test_any_other_function_is_refused(entries: tuple[str, ...]) -> None:
     assert caught.value.retryable is False
 
 
-@pytest.mark.parametrize("name", ["sys.exit", "Path.cwd", "builtin_registry", "pytest.raises"])
+@pytest.mark.parametrize(
+    "name", ["sys.exit", "Path.cwd", "create_builtin_registry", "pytest.raises"]
+)
 def test_what_a_module_has_imported_is_not_its_own(name: str) -> None:
     with pytest.raises(NotAllowedError, match="which it was given as"):
-        planned(Functions((f"{HERE}:*",)), f"{HERE}:{name}")
+        planned(FunctionPermissions((f"{HERE}:*",)), f"{HERE}:{name}")
 
 
 def test_nothing_is_imported_before_it_is_allowed() -> None:
     sys.modules.pop("this", None)
 
     with pytest.raises(NotAllowedError):
-        planned(Functions(("json:dumps",)), "this:s")
+        planned(FunctionPermissions(("json:dumps",)), "this:s")
 
     assert "this" not in sys.modules
 
 
 async def test_a_worker_of_a_server_runs_only_what_its_settings_allow() -> None:
     stage = Stage(RealClock())
-    stage.handlers = server_handlers(Settings(), stage.clock)
+    stage.handlers = build_server_handlers(Settings(), stage.clock)
 
     failed = await stage.error(stage.task("python", {"function": f"{HERE}:answer"}))
 
@@ -82,7 +89,7 @@ async def test_a_worker_of_a_server_runs_only_what_its_settings_allow() -> None:
 async def test_on_servers_nothing_is_allowed_unless_it_is_said(
     settings: Settings, is_allowed: bool
 ) -> None:
-    plan = server_handlers(settings, RealClock()).get("python").plan
+    plan = build_server_handlers(settings, RealClock()).get("python").plan
     if is_allowed:
         assert plan({"function": f"{HERE}:answer"}).function() == 42
     else:
@@ -91,7 +98,7 @@ async def test_on_servers_nothing_is_allowed_unless_it_is_said(
 
 
 def test_the_module_of_the_app_is_code_that_the_operator_has_loaded() -> None:
-    plan = server_handlers(Settings(), RealClock(), app_module=HERE).get("python").plan
+    plan = build_server_handlers(Settings(), RealClock(), app_module=HERE).get("python").plan
 
     assert plan({"function": f"{HERE}:answer"}).function() == 42
     with pytest.raises(NotAllowedError):
@@ -99,7 +106,7 @@ def test_the_module_of_the_app_is_code_that_the_operator_has_loaded() -> None:
 
 
 def test_a_task_that_the_app_has_imported_is_there_to_be_called() -> None:
-    handlers = server_handlers(
+    handlers = build_server_handlers(
         Settings(), RealClock(), app_module="flows", app_tasks=[f"{HERE}:answer"]
     )
     plan = handlers.get("python").plan
@@ -110,8 +117,8 @@ def test_a_task_that_the_app_has_imported_is_there_to_be_called() -> None:
 
 
 def test_a_user_on_the_own_machine_may_do_everything_unless_the_settings_say_less() -> None:
-    everything = local_handlers(Settings(), RealClock())
-    less = local_handlers(Settings(allowed_programs=("ls",)), RealClock())
+    everything = build_local_handlers(Settings(), RealClock())
+    less = build_local_handlers(Settings(allowed_programs=("ls",)), RealClock())
 
     assert everything.get("python").plan({"function": f"{HERE}:answer"}).function() == 42
     everything.get("shell").plan({"command": ["cat"]})
@@ -126,12 +133,12 @@ def test_programs_are_looked_for_in_the_workers_own_path(
     (tmp_path / "tool").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    assert Programs(("tool",)).find("tool", cwd=Path("/")) == str(tmp_path / "tool")
-    assert Programs().find("./tool", cwd=tmp_path) == str(tmp_path / "tool")
+    assert ProgramPermissions(("tool",)).find("tool", cwd=Path("/")) == str(tmp_path / "tool")
+    assert ProgramPermissions().find("./tool", cwd=tmp_path) == str(tmp_path / "tool")
     with pytest.raises(ProgramNotFoundError, match="there is no program 'nothing' on this worker"):
-        Programs().find("nothing", cwd=tmp_path)
+        ProgramPermissions().find("nothing", cwd=tmp_path)
     with pytest.raises(NotAllowedError):
-        Programs(("tool",)).find("./tool", cwd=tmp_path)
+        ProgramPermissions(("tool",)).find("./tool", cwd=tmp_path)
 
 
 def test_a_relative_path_does_not_lead_into_the_folder_that_a_document_names(
@@ -145,7 +152,7 @@ def test_a_relative_path_does_not_lead_into_the_folder_that_a_document_names(
     monkeypatch.chdir(tmp_path / "workers")
     monkeypatch.setenv("PATH", "bin")
 
-    found = Programs(("tool",)).find("tool", cwd=tmp_path / "others")
+    found = ProgramPermissions(("tool",)).find("tool", cwd=tmp_path / "others")
 
     assert found == str(tmp_path / "workers" / "bin" / "tool")
 
@@ -158,11 +165,11 @@ def test_a_relative_path_does_not_lead_into_the_folder_that_a_document_names(
     ],
 )
 def test_where_some_programs_may_run_none_is_made_to_run_another(name: str) -> None:
-    Programs().check_variables([name])
-    Programs(("echo",)).check_variables(["LC_ALL", "TZ", "YEAR", "API_KEY", "REPORT"])
+    ProgramPermissions().check_variables([name])
+    ProgramPermissions(("echo",)).check_variables(["LC_ALL", "TZ", "YEAR", "API_KEY", "REPORT"])
 
     with pytest.raises(NotAllowedError, match=f"variable '{name}': .* RUNNEL_ALLOW_SHELL=all"):
-        Programs(("echo",)).check_variables(["LC_ALL", name])
+        ProgramPermissions(("echo",)).check_variables(["LC_ALL", name])
 
 
 PUBLIC = ["8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8"]
@@ -195,7 +202,7 @@ METADATA = [
 
 @pytest.mark.parametrize("address", PUBLIC)
 def test_public_addresses_are_free(address: str) -> None:
-    allowed = Addresses()
+    allowed = AddressPermissions()
     allowed.check("host", address)
 
     assert allowed.entries == ()
@@ -204,13 +211,13 @@ def test_public_addresses_are_free(address: str) -> None:
 @pytest.mark.parametrize("address", [*PRIVATE, *METADATA])
 def test_other_addresses_are_refused(address: str) -> None:
     with pytest.raises(ServiceRefusedError, match="RUNNEL_ALLOW_PRIVATE_ADDRESSES=host for"):
-        Addresses().check("host", address)
+        AddressPermissions().check("host", address)
 
 
 @pytest.mark.parametrize("address", METADATA)
 def test_metadata_services_are_not_among_all(address: str) -> None:
     with pytest.raises(ServiceRefusedError):
-        Addresses(("*",)).check("host", address)
+        AddressPermissions(("*",)).check("host", address)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +232,7 @@ def test_metadata_services_are_not_among_all(address: str) -> None:
     ],
 )
 def test_what_the_operator_names_may_be_reached(entry: str, host: str, address: str) -> None:
-    allowed = Addresses((entry,))
+    allowed = AddressPermissions((entry,))
     allowed.check(host, address)
 
     with pytest.raises(ServiceRefusedError):

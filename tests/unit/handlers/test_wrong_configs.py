@@ -7,8 +7,8 @@ import pytest
 from runnel.core.validation import find_problems
 from runnel.core.workflow import Workflow
 from runnel.errors import InputError
-from runnel.handlers import builtin_registry
-from tests.driver import node
+from runnel.handlers import create_builtin_registry
+from tests.driver import make_node
 from tests.unit.handlers.wrong_configs import WRONG
 
 
@@ -16,7 +16,7 @@ from tests.unit.handlers.wrong_configs import WRONG
 def test_a_wrong_config_is_refused_at_submit(
     handler: str, config: dict[str, Any], sentence: str
 ) -> None:
-    wrong = Workflow(name="w", nodes=(node("a", handler=handler, config=config),))
+    wrong = Workflow(name="w", nodes=(make_node("a", handler=handler, config=config),))
 
     assert list(find_problems(wrong)) == [f"node 'a': {sentence}"]
 
@@ -26,7 +26,7 @@ def test_a_wrong_config_is_refused_when_it_is_known(
     handler: str, config: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(InputError) as caught:
-        builtin_registry().get(handler).plan(config)
+        create_builtin_registry().get(handler).plan(config)
 
     assert str(caught.value) == f"handler '{handler}': {sentence}"
     assert caught.value.retryable is False
@@ -45,16 +45,16 @@ TEMPLATES = [
 
 @pytest.mark.parametrize(("handler", "config"), TEMPLATES)
 def test_what_a_template_gives_is_judged_later(handler: str, config: dict[str, Any]) -> None:
-    fine = Workflow(name="w", nodes=(node("a", handler=handler, config=config),))
+    fine = Workflow(name="w", nodes=(make_node("a", handler=handler, config=config),))
 
     assert list(find_problems(fine)) == []
 
 
 def test_a_text_that_a_template_gives_is_still_read_by_no_shell() -> None:
     with pytest.raises(InputError, match="only with shell: true does a shell read it"):
-        builtin_registry().get("shell").plan({"command": "echo {{ x }}"})
+        create_builtin_registry().get("shell").plan({"command": "echo {{ x }}"})
 
 
 def test_a_folder_that_is_not_there_is_named() -> None:
     with pytest.raises(InputError, match=r"config\.cwd: there is no folder '/no/such/place'"):
-        builtin_registry().get("shell").plan({"command": ["ls"], "cwd": "/no/such/place"})
+        create_builtin_registry().get("shell").plan({"command": ["ls"], "cwd": "/no/such/place"})

@@ -5,8 +5,12 @@ from collections.abc import Sequence
 import pytest
 
 from runnel import errors
-from runnel.api.problems import STATUSES, internal_response, problem_response
-from runnel.client.transport import CLASSES, error_of
+from runnel.api.problems import (
+    STATUS_BY_ERROR,
+    make_internal_error_response,
+    make_problem_response,
+)
+from runnel.client.transport import ERROR_CLASSES, decode_error
 from runnel.errors import InputError, RunnelError
 
 ERRORS: Sequence[RunnelError] = (
@@ -43,9 +47,9 @@ ERRORS: Sequence[RunnelError] = (
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_an_error_comes_back_as_it_was(error: RunnelError) -> None:
-    answer = problem_response(error)
+    answer = make_problem_response(error)
 
-    found = error_of(answer.status_code, bytes(answer.body))
+    found = decode_error(answer.status_code, bytes(answer.body))
 
     assert type(found) is type(error)
     assert str(found) == str(error)
@@ -55,20 +59,20 @@ def test_an_error_comes_back_as_it_was(error: RunnelError) -> None:
 def test_every_class_that_has_a_status_is_in_the_table() -> None:
     tried = {kind for error in ERRORS for kind in type(error).__mro__}
 
-    assert set(STATUSES) <= tried
+    assert set(STATUS_BY_ERROR) <= tried
 
 
 def test_a_code_belongs_to_one_class() -> None:
     named = [getattr(errors, name) for name in errors.__all__]
     coded = [each for each in named if "code" in vars(each)]
 
-    assert len(CLASSES) == len(coded)
+    assert len(ERROR_CLASSES) == len(coded)
 
 
 def test_what_went_wrong_inside_stays_there() -> None:
-    answer = internal_response()
+    answer = make_internal_error_response()
 
-    found = error_of(answer.status_code, bytes(answer.body))
+    found = decode_error(answer.status_code, bytes(answer.body))
 
     assert type(found) is RunnelError
     assert "the log of the server" in str(found)
@@ -80,7 +84,7 @@ def test_what_went_wrong_inside_stays_there() -> None:
 def test_a_code_of_a_later_version_is_told_by_its_status(
     status: int, kind: type[RunnelError]
 ) -> None:
-    found = error_of(status, b'{"code": "not_invented_yet", "detail": "so it is"}')
+    found = decode_error(status, b'{"code": "not_invented_yet", "detail": "so it is"}')
 
     assert type(found) is kind
     assert str(found) == "so it is"
@@ -88,4 +92,4 @@ def test_a_code_of_a_later_version_is_told_by_its_status(
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"detail": "x"}', b'{"code": 1}'])
 def test_what_no_runnel_says_is_no_error_of_runnel(body: bytes) -> None:
-    assert error_of(404, body) is None
+    assert decode_error(404, body) is None

@@ -7,18 +7,14 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import assert_type
 
-from runnel.app.decorated import workflow
-from runnel.authoring.builder import WorkflowDAG
-from runnel.authoring.decorators.task import task
+from runnel import Client, SyncClient, WorkflowDAG, task, workflow
 from runnel.client.bulk import BulkStep
-from runnel.client.http_client import Client
 from runnel.client.http_resources import LetterView, WorkerView
-from runnel.client.operations import QueueLine
-from runnel.client.sync_client import SyncClient
+from runnel.client.operations import QueueView
 from runnel.core.ids import ExecutionId
 from runnel.ports.archive import ExecutionFilter
-from runnel.ports.store import Header
-from runnel.triggers.schedule import KeptSchedule
+from runnel.ports.store import ExecutionHeader
+from runnel.triggers.schedule import ScheduleRecord
 from runnel.triggers.webhook import Webhook
 from runnel.views.execution import ExecutionView, HistoryView
 
@@ -43,10 +39,10 @@ async def asynchronous() -> None:
         assert_type(client.follow("01x"), AsyncIterator[HistoryView])
         assert_type((await client.node("01x", "parse")).attempts[0].worker, str)
         async for header in client.executions(states=["failed"], workflow="report"):
-            assert_type(header, Header)
-        assert_type(await client.schedules.pause("nightly"), KeptSchedule)
+            assert_type(header, ExecutionHeader)
+        assert_type(await client.schedules.pause("nightly"), ScheduleRecord)
         assert_type(await client.webhooks.get("report"), Webhook)
-        assert_type(await client.operations.queues(), list[QueueLine])
+        assert_type(await client.operations.queues(), list[QueueView])
         async for letter in client.dead_letters.list(queue="python"):
             assert_type(letter, LetterView)
         async for step in client.many.cancel(ExecutionFilter(workflow="report")):
@@ -59,10 +55,10 @@ def synchronous() -> None:
     with SyncClient() as client:
         assert_type(client.submit("report", {"year": 2026}, version=2), ExecutionId)
         assert_type(client.run(total, {"a": 1}, timeout_s=10), ExecutionView)
-        assert_type(client.executions(workflow="report"), Iterator[Header])
+        assert_type(client.executions(workflow="report"), Iterator[ExecutionHeader])
         assert_type(client.follow("01x"), Iterator[HistoryView])
         assert_type(client.signal("01x", "approve", {"by": "ada"}), None)
-        assert_type(client.schedules.pause("nightly"), KeptSchedule)
+        assert_type(client.schedules.pause("nightly"), ScheduleRecord)
         assert_type(client.operations.workers(), list[WorkerView])
         assert_type(client.dead_letters.list(queue="python"), Iterator[LetterView])
         assert_type(client.many.rerun(ExecutionFilter(), key="again"), Iterator[BulkStep])

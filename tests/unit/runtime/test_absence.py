@@ -2,10 +2,10 @@
 
 import pytest
 
-from runnel.app.follower import MOMENT_S, NO_ORCHESTRATOR, NO_WORKER, Absence
+from runnel.app.follower import GRACE_S, NO_ORCHESTRATOR, NO_WORKER, MissingProcessWarning
 from runnel.backends.memory import MemoryBackend
 from runnel.core.ids import ExecutionId
-from runnel.ports.workers import WorkerAbout
+from runnel.ports.workers import WorkerInfo
 from runnel.settings.model import Settings
 from runnel.testing.clock import FakeClock, FakeIds
 
@@ -20,7 +20,7 @@ class Scene:
         self.clock = FakeClock()
         self.backend = MemoryBackend(self.clock, FakeIds("store"))
         self.said: list[str] = []
-        self._absence = Absence(
+        self._absence = MissingProcessWarning(
             self.backend, self.clock, SETTINGS, queues=frozenset({"tasks:output"})
         )
 
@@ -28,7 +28,7 @@ class Scene:
         """What is said while so much time passes, one look a second."""
         before = len(self.said)
         for _ in range(int(seconds) + 1):
-            await self._absence.tell(EXECUTION, self.said.append)
+            await self._absence.check(EXECUTION, self.said.append)
             await self.clock.advance(1.0)
         return self.said[before:]
 
@@ -39,7 +39,7 @@ def scene() -> Scene:
 
 
 async def test_nobody_is_missed_before_a_moment_has_passed_and_then_once(scene: Scene) -> None:
-    assert await scene.look(seconds=MOMENT_S - 1) == []
+    assert await scene.look(seconds=GRACE_S - 1) == []
     assert await scene.look(seconds=5) == [NO_ORCHESTRATOR, NO_WORKER]
     assert await scene.look(seconds=5) == []
 
@@ -47,7 +47,7 @@ async def test_nobody_is_missed_before_a_moment_has_passed_and_then_once(scene: 
 async def test_who_came_and_died_is_missed_again(scene: Scene) -> None:
     await scene.look(seconds=3)
     await scene.backend.store.acquire(await scene.backend.store.route(EXECUTION), "one")
-    await scene.backend.tasks.beat("worker", [], about=WorkerAbout())
+    await scene.backend.tasks.beat("worker", [], about=WorkerInfo())
 
     assert await scene.look(seconds=1) == []
     # Neither gives another sign.
@@ -56,7 +56,7 @@ async def test_who_came_and_died_is_missed_again(scene: Scene) -> None:
 
 async def test_a_worker_that_beats_rarely_is_missed_later(scene: Scene) -> None:
     await scene.look(seconds=3)
-    await scene.backend.tasks.beat("worker", [], about=WorkerAbout(beat_s=4.0))
+    await scene.backend.tasks.beat("worker", [], about=WorkerInfo(beat_s=4.0))
 
     assert await scene.look(seconds=12) == []
     assert await scene.look(seconds=2) == [NO_WORKER]

@@ -9,12 +9,12 @@ from runnel.backends.memory import MemoryBackend
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.errors import StoreError
-from runnel.notify.feed_reader import HELD_MAX, Newsroom
-from runnel.notify.hub import Hub
+from runnel.notify.event_bus import EventBus
+from runnel.notify.feed_reader import BUFFERED_CHANGES_MAX, FeedBroadcaster
 from runnel.ports.feed import FeedPage, FeedPosition
 from runnel.testing.clock import FakeClock, FakeIds, settle
-from runnel.testing.conformance.feed import changing
-from runnel.testing.conformance.suite import Owner, header
+from runnel.testing.conformance.feed import make_changes
+from runnel.testing.conformance.suite import LeaseOwner, make_header
 
 FIRST, SECOND = ExecutionId("x1"), ExecutionId("x2")
 
@@ -49,20 +49,20 @@ class Stage:
         self.clock = FakeClock()
         self.backend = MemoryBackend(self.clock, FakeIds())
         self.feed = FeedThatFails(self.backend)
-        self.newsroom = Newsroom(self.feed, self.clock, Hub())
-        self._owner: Owner | None = None
+        self.newsroom = FeedBroadcaster(self.feed, self.clock, EventBus())
+        self._owner: LeaseOwner | None = None
 
     async def change(self, *ids: str, state: ExecutionState | None = None) -> None:
         """One commit, which the newsroom has heard of then."""
         if self._owner is None:
-            self._owner = Owner(self.backend.store, await self.backend.store.acquire(0, "one"))
-        headers = [] if state is None else [header(each, state=state) for each in ids]
-        await self._owner.commit(changing(*ids, headers=headers))
+            self._owner = LeaseOwner(self.backend.store, await self.backend.store.acquire(0, "one"))
+        headers = [] if state is None else [make_header(each, state=state) for each in ids]
+        await self._owner.commit(make_changes(*ids, headers=headers))
         await settle()
 
     async def forget(self) -> None:
         """What was not read yet is not known any more."""
-        self.backend.state.changes.forget(1_000_000)
+        self.backend.state.change_log.trim(1_000_000)
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ async def test_any_number_of_listeners_share_one_reader(stage: Stage) -> None:
     async with (
         stage.newsroom.listen(FIRST) as one,
         stage.newsroom.listen(FIRST) as two,
-        stage.newsroom.listen_all() as all_,
+        stage.newsroom.open_subscription() as all_,
     ):
         await settle()
         one.clear()
@@ -156,7 +156,7 @@ async def test_a_gap_wakes_everybody(stage: Stage) -> None:
     async with (
         stage.newsroom.listen(FIRST) as news,
         stage.newsroom.listen_for_end(SECOND, ended),
-        stage.newsroom.listen_all() as all_,
+        stage.newsroom.open_subscription() as all_,
     ):
         await settle()
         stage.feed.is_away = True
@@ -179,7 +179,7 @@ async def test_a_gap_wakes_everybody(stage: Stage) -> None:
 
 
 async def test_what_happens_while_the_store_is_away_is_told_when_it_is_back(stage: Stage) -> None:
-    async with stage.newsroom.listen_all() as all_:
+    async with stage.newsroom.open_subscription() as all_:
         stage.feed.is_away = True
         await stage.change("x1")
         await stage.change("x2")
@@ -212,7 +212,7 @@ async def test_a_store_that_is_away_when_somebody_begins_to_listen_is_waited_for
 
 async def test_all_changes_are_told_in_order_from_the_beginning_of_listening(stage: Stage) -> None:
     await stage.change("x0")
-    async with stage.newsroom.listen_all() as all_:
+    async with stage.newsroom.open_subscription() as all_:
         assert all_.position == await stage.feed.end()
         await stage.change("x1", "x2")
         await stage.change("x3")
@@ -223,7 +223,7 @@ async def test_all_changes_are_told_in_order_from_the_beginning_of_listening(sta
 
 
 async def test_a_listener_waits_for_the_next_change_as_long_as_it_said(stage: Stage) -> None:
-    async with stage.newsroom.listen_all() as all_, asyncio.TaskGroup() as group:
+    async with stage.newsroom.open_subscription() as all_, asyncio.TaskGroup() as group:
         told = group.create_task(all_.next(wait_s=5))
         await stage.clock.advance(4.9)
         was_done = told.done()
@@ -236,7 +236,7 @@ async def test_a_listener_waits_for_the_next_change_as_long_as_it_said(stage: St
 
 
 async def test_a_listener_that_is_closed_is_kept_waiting_no_longer(stage: Stage) -> None:
-    async with stage.newsroom.listen_all() as all_, asyncio.TaskGroup() as group:
+    async with stage.newsroom.open_subscription() as all_, asyncio.TaskGroup() as group:
         waiting = group.create_task(all_.next(wait_s=60))
         await settle()
         all_.close()
@@ -250,8 +250,8 @@ async def test_a_listener_that_is_closed_is_kept_waiting_no_longer(stage: Stage)
 
 async def test_a_listener_that_is_too_slow_gets_a_gap_and_what_comes_then(stage: Stage) -> None:
     ids = [f"x{number}" for number in range(1_000)]
-    async with stage.newsroom.listen_all() as slow:
-        for _ in range(HELD_MAX // len(ids) + 1):
+    async with stage.newsroom.open_subscription() as slow:
+        for _ in range(BUFFERED_CHANGES_MAX // len(ids) + 1):
             await stage.change(*ids)
         end = await stage.feed.end()
         await stage.change("y")
@@ -263,11 +263,11 @@ async def test_a_listener_that_is_too_slow_gets_a_gap_and_what_comes_then(stage:
 
 
 async def test_who_was_away_goes_on_behind_what_was_told_last(stage: Stage) -> None:
-    async with stage.newsroom.listen_all() as all_:
+    async with stage.newsroom.open_subscription() as all_:
         await stage.change("x1", "x2", "x3")
         page = await all_.next(wait_s=0)
     await stage.change("x4")
-    async with stage.newsroom.listen_all(after=page.changes[0].position) as again:
+    async with stage.newsroom.open_subscription(after=page.changes[0].position) as again:
         await stage.change("x5")
 
         found: list[str] = []
@@ -281,11 +281,11 @@ async def test_who_was_away_goes_on_behind_what_was_told_last(stage: Stage) -> N
 
 async def test_who_was_away_while_others_listen_is_told_each_change_once(stage: Stage) -> None:
     """Whatever the others have been told, and whatever comes while it catches up."""
-    async with stage.newsroom.listen_all() as others:
+    async with stage.newsroom.open_subscription() as others:
         start = others.position
         for number in range(30):
             await stage.change(f"a{number}", f"b{number}")
-        async with stage.newsroom.listen_all(after=start) as again:
+        async with stage.newsroom.open_subscription(after=start) as again:
             found: list[str] = []
             for number in range(30, 60):
                 if number % 3 == 0:
@@ -298,12 +298,12 @@ async def test_who_was_away_while_others_listen_is_told_each_change_once(stage: 
 
 
 async def test_who_reads_ahead_of_the_others_is_told_each_change_once(stage: Stage) -> None:
-    async with stage.newsroom.listen_all() as others:
+    async with stage.newsroom.open_subscription() as others:
         start = others.position
         stage.feed.is_away = True
         await stage.change("x1")
         await stage.change("x2")
-        async with stage.newsroom.listen_all(after=start) as again:
+        async with stage.newsroom.open_subscription(after=start) as again:
             stage.feed.is_away = False
             found = list(ids_of(await again.next(wait_s=0)))
             found += ids_of(await again.next(wait_s=0))
@@ -322,7 +322,7 @@ async def test_who_was_away_for_too_long_gets_a_gap(stage: Stage) -> None:
     await stage.forget()
     await stage.change("x2")
 
-    async with stage.newsroom.listen_all(after=start) as again:
+    async with stage.newsroom.open_subscription(after=start) as again:
         page = await again.next(wait_s=0)
         await stage.change("x3")
 
@@ -331,7 +331,7 @@ async def test_who_was_away_for_too_long_gets_a_gap(stage: Stage) -> None:
 
 
 async def test_cancelling_the_wait_for_a_change_loses_nothing(stage: Stage) -> None:
-    async with stage.newsroom.listen_all() as all_, asyncio.TaskGroup() as group:
+    async with stage.newsroom.open_subscription() as all_, asyncio.TaskGroup() as group:
         waiting = group.create_task(all_.next(wait_s=60))
         await settle()
         waiting.cancel()

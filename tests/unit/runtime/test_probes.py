@@ -2,10 +2,10 @@
 
 import asyncio
 
-from runnel.api.state import LOOK_S, Probes
+from runnel.api.state import PROBE_TIMEOUT_S, ReadinessProbes
 from runnel.errors import StoreError
 from runnel.testing.clock import FakeClock
-from tests.waiting import eventually
+from tests.waiting import wait_until
 
 
 class Part:
@@ -24,14 +24,14 @@ class Part:
 
 async def test_a_part_that_hangs_is_told_of_and_looked_at_once_at_a_time() -> None:
     clock, part = FakeClock(), Part()
-    probes = Probes(clock)
+    probes = ReadinessProbes(clock)
 
-    asked = [asyncio.create_task(probes.problem("store", part.look)) for _ in range(3)]
-    await eventually(lambda: part.looks == 1)
-    await clock.advance(LOOK_S)
+    asked = [asyncio.create_task(probes.find_problem("store", part.look)) for _ in range(3)]
+    await wait_until(lambda: part.looks == 1)
+    await clock.advance(PROBE_TIMEOUT_S)
     hanging = await asyncio.gather(*asked)
     part.answers.set()
-    back = await probes.problem("store", part.look)
+    back = await probes.find_problem("store", part.look)
 
     assert set(hanging) == {"no answer within 3 s"}
     assert back is None
@@ -40,11 +40,11 @@ async def test_a_part_that_hangs_is_told_of_and_looked_at_once_at_a_time() -> No
 async def test_a_part_that_is_away_says_why_and_is_looked_at_anew() -> None:
     part = Part()
     part.answers.set()
-    probes = Probes(FakeClock())
+    probes = ReadinessProbes(FakeClock())
     part.problem = "gone"
-    away = await probes.problem("store", part.look)
+    away = await probes.find_problem("store", part.look)
     part.problem = None
 
     assert away == "gone"
-    assert await probes.problem("store", part.look) is None
+    assert await probes.find_problem("store", part.look) is None
     assert part.looks == 2

@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import pytest
 
-from runnel.app.engine import Stops
-from runnel.app.roles import OrchestratorRole, Together
+from runnel.app.engine import StopEvents
+from runnel.app.roles import OrchestratorRole, PairedRole
 
 
 class Quick:
@@ -29,13 +29,13 @@ class Slow(Quick):
 
 
 @pytest.fixture
-def stops() -> Stops:
-    return Stops(asyncio.Event(), asyncio.Event())
+def stops() -> StopEvents:
+    return StopEvents(asyncio.Event(), asyncio.Event())
 
 
-async def test_services_end_after_the_orchestrator(stops: Stops) -> None:
+async def test_services_end_after_the_orchestrator(stops: StopEvents) -> None:
     services = [Quick(), Quick()]
-    stops.gently.set()
+    stops.drain.set()
 
     async with asyncio.timeout(5):
         await OrchestratorRole("o", cast("Any", Quick()), services).run(stops)
@@ -43,10 +43,10 @@ async def test_services_end_after_the_orchestrator(stops: Stops) -> None:
     assert all(service.has_ended for service in services)
 
 
-async def test_the_second_signal_does_not_wait_for_a_service(stops: Stops) -> None:
+async def test_the_second_signal_does_not_wait_for_a_service(stops: StopEvents) -> None:
     services = [Slow(), Quick()]
-    stops.gently.set()
-    stops.now.set()
+    stops.drain.set()
+    stops.abort.set()
 
     async with asyncio.timeout(5):
         await OrchestratorRole("o", cast("Any", Quick()), services).run(stops)
@@ -62,8 +62,8 @@ class Answering:
     def __init__(self) -> None:
         self.has_ended = False
 
-    async def run(self, stops: Stops) -> None:
-        await stops.gently.wait()
+    async def run(self, stops: StopEvents) -> None:
+        await stops.drain.wait()
         self.has_ended = True
 
 
@@ -72,14 +72,14 @@ class Drained:
 
     name = "worker"
 
-    async def run(self, stops: Stops) -> None:
+    async def run(self, stops: StopEvents) -> None:
         await asyncio.sleep(0)
 
 
-async def test_nobody_answers_once_the_worker_of_the_process_was_drained(stops: Stops) -> None:
+async def test_nobody_answers_once_the_worker_of_the_process_was_drained(stops: StopEvents) -> None:
     answering = Answering()
 
     async with asyncio.timeout(5):
-        await Together(Drained(), first=answering).run(stops)
+        await PairedRole(Drained(), first=answering).run(stops)
 
     assert answering.has_ended

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runnel.app.secrets import secrets_of_worker
+from runnel.app.secrets import load_worker_secrets
 from runnel.settings import SettingsError, read_settings
 from runnel.settings.model import Settings
 from runnel.telemetry.redaction import Redactor
@@ -23,7 +23,7 @@ def written(folder: Path, text: str, mode: int = 0o600) -> Path:
 def test_a_file_has_a_secret_a_line(tmp_path: Path) -> None:
     text = '# of the shop\n\napi_key = sk-1=2\nquoted="a\\nb c"\n  token=  geheim  \n'
 
-    secrets = secrets_of_worker(Settings(secrets_file=written(tmp_path, text)))
+    secrets = load_worker_secrets(Settings(secrets_file=written(tmp_path, text)))
 
     assert [secrets.get(name) for name in ("api_key", "quoted", "token", "other")] == [
         "sk-1=2",
@@ -36,7 +36,7 @@ def test_a_file_has_a_secret_a_line(tmp_path: Path) -> None:
 def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
     path = written(tmp_path, "key = from file\nother = stays\n")
 
-    secrets = secrets_of_worker(
+    secrets = load_worker_secrets(
         read_settings({"RUNNEL_SECRETS_FILE": str(path), "RUNNEL_SECRET_KEY": "from there"})
     )
 
@@ -54,7 +54,7 @@ def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
 )
 def test_a_wrong_line_is_named_and_not_repeated(tmp_path: Path, text: str, problem: str) -> None:
     with pytest.raises(SettingsError, match=problem) as caught:
-        secrets_of_worker(Settings(secrets_file=written(tmp_path, text)))
+        load_worker_secrets(Settings(secrets_file=written(tmp_path, text)))
 
     assert str(caught.value).startswith("RUNNEL_SECRETS_FILE: ")
     assert "geheim" not in str(caught.value)
@@ -65,7 +65,7 @@ def test_a_file_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> No
     path = written(tmp_path, "key = geheim", mode)
 
     with pytest.raises(SettingsError, match=f"its mode is {mode:o}: chmod 600 '{path}'"):
-        secrets_of_worker(Settings(secrets_file=path))
+        load_worker_secrets(Settings(secrets_file=path))
 
 
 def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
@@ -73,32 +73,36 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "binary").chmod(0o600)
 
     with pytest.raises(SettingsError, match="can't be read: No such file"):
-        secrets_of_worker(Settings(secrets_file=tmp_path / "nothing"))
+        load_worker_secrets(Settings(secrets_file=tmp_path / "nothing"))
     with pytest.raises(SettingsError, match="can't be read: Is a directory"):
-        secrets_of_worker(Settings(secrets_file=tmp_path))
+        load_worker_secrets(Settings(secrets_file=tmp_path))
     with pytest.raises(SettingsError, match="expected text in UTF-8"):
-        secrets_of_worker(Settings(secrets_file=tmp_path / "binary"))
+        load_worker_secrets(Settings(secrets_file=tmp_path / "binary"))
     with pytest.raises(SettingsError, match="expected a file, '/dev/null' is none"):
-        secrets_of_worker(Settings(secrets_file=Path(os.devnull)))
+        load_worker_secrets(Settings(secrets_file=Path(os.devnull)))
 
 
 def test_each_line_of_a_long_secret_is_hidden_by_itself() -> None:
-    secrets = secrets_of_worker(Settings(secrets={"pem": PEM}, llm_api_key="sk-operator"))
+    secrets = load_worker_secrets(Settings(secrets={"pem": PEM}, llm_api_key="sk-operator"))
 
-    logged = Redactor(hide=secrets.hide).text("got MIIEvQIBADANBgkqhkiG9w0B and sk-operator")
+    logged = Redactor(hide=secrets.redact).redact_text(
+        "got MIIEvQIBADANBgkqhkiG9w0B and sk-operator"
+    )
 
     assert logged == "got *** and ***"
-    assert secrets.hide("AQEFAASCBKcwggSjAgEAAoIB: bad line") == "***: bad line"
+    assert secrets.redact("AQEFAASCBKcwggSjAgEAAoIB: bad line") == "***: bad line"
 
 
 def test_a_secret_is_hidden_without_the_line_break_of_its_file_too() -> None:
-    secrets = secrets_of_worker(Settings(secrets={"token": " open-sesame\n"}))
+    secrets = load_worker_secrets(Settings(secrets={"token": " open-sesame\n"}))
 
     assert secrets.get("token") == " open-sesame\n"
-    assert secrets.hide("Bearer open-sesame!") == "Bearer ***!"
+    assert secrets.redact("Bearer open-sesame!") == "Bearer ***!"
 
 
 def test_of_two_secrets_the_longer_one_is_hidden_first() -> None:
-    secrets = secrets_of_worker(Settings(secrets={"a": "open", "b": "open-sesame", "c": "sesame"}))
+    secrets = load_worker_secrets(
+        Settings(secrets={"a": "open", "b": "open-sesame", "c": "sesame"})
+    )
 
-    assert secrets.hide("open-sesame, open, sesame") == "***, ***, ***"
+    assert secrets.redact("open-sesame, open, sesame") == "***, ***, ***"

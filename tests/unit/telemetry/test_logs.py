@@ -7,21 +7,21 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from runnel.core.effects import Task
+from runnel.core.effects import TaskMessage
 from runnel.core.events import AnyEvent, ExecutionStarted, NodeCompleted, NodeFailed
-from runnel.core.ids import ExecutionId, NodeId, Nonce, Token
+from runnel.core.ids import ExecutionId, NodeId, Nonce, TaskToken
 from runnel.core.states import ExecutionState
 from runnel.core.values import EMPTY_OBJECT
 from runnel.core.workflow import ErrorInfo
 from runnel.ports import telemetry as names
-from runnel.ports.store import Header
-from runnel.telemetry.logs import HumanLine, JsonLine, LogTelemetry, write_logs
+from runnel.ports.store import ExecutionHeader
+from runnel.telemetry.logs import JsonFormatter, LogTelemetry, TextFormatter, configure_logging
 from runnel.telemetry.redaction import Redactor
 
-TOKEN = Token(
+TOKEN = TaskToken(
     execution_id=ExecutionId("e1"), node_id=NodeId("a"), item=3, attempt=2, nonce=Nonce("n")
 )
-TASK = Task(
+TASK = TaskMessage(
     token=TOKEN,
     handler="work",
     queue="tasks:work",
@@ -51,7 +51,7 @@ class Kept(logging.Handler):
 
 @pytest.fixture
 def kept() -> Iterator[Kept]:
-    handler = Kept(JsonLine(Redactor(["geheim", "83726150"]), {"role": "worker"}))
+    handler = Kept(JsonFormatter(Redactor(["geheim", "83726150"]), {"role": "worker"}))
     logger = logging.getLogger("runnel")
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)
@@ -60,8 +60,8 @@ def kept() -> Iterator[Kept]:
     logger.setLevel(logging.NOTSET)
 
 
-def header(state: ExecutionState, **fields: object) -> Header:
-    return Header(
+def header(state: ExecutionState, **fields: object) -> ExecutionHeader:
+    return ExecutionHeader(
         execution_id=ExecutionId("e1"),
         workflow="w",
         version=1,
@@ -195,7 +195,7 @@ def test_a_person_reads_time_level_name_and_fields() -> None:
     record = logging.makeLogRecord(
         {"levelname": "WARNING", "event": "worker.dead", "fields": {"worker": "w", "lost": 2}}
     )
-    line = HumanLine(Redactor()).format(record)
+    line = TextFormatter(Redactor()).format(record)
 
     assert line[9:] == "warning worker.dead worker=w lost=2"
 
@@ -207,7 +207,7 @@ def test_logs_go_to_stderr_in_the_form_that_is_asked_for(
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
     try:
-        write_logs(format_=format_, level="info")  # type: ignore[arg-type]  # from a table
+        configure_logging(format_=format_, level="info")  # type: ignore[arg-type]  # from a table
         logging.getLogger("mine").info("hello")
         logging.getLogger("mine").debug("too quiet")
     finally:

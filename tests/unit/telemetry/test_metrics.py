@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from runnel.core.effects import Task
+from runnel.core.effects import TaskMessage
 from runnel.core.events import (
     AnyEvent,
     ExecutionStarted,
@@ -19,29 +19,35 @@ from runnel.core.events import (
     TaskWasLost,
 )
 from runnel.core.graph import Graph
-from runnel.core.ids import ExecutionId, NodeId, Nonce, Token
+from runnel.core.ids import ExecutionId, NodeId, Nonce, TaskToken
 from runnel.core.states import ExecutionState
 from runnel.core.values import EMPTY_OBJECT
 from runnel.core.workflow import ErrorInfo, SkipReason
 from runnel.ports import telemetry as names
-from runnel.ports.store import Header
-from runnel.telemetry.metrics import NAMES_MAX, SECONDS, SERIES_MAX, Metrics, Spread
+from runnel.ports.store import ExecutionHeader
+from runnel.telemetry.metrics import (
+    DURATION_BUCKETS_S,
+    LABEL_VALUES_MAX,
+    USER_SERIES_MAX,
+    Histogram,
+    MetricsTelemetry,
+)
 from runnel.telemetry.prometheus import Exposition
-from tests.driver import node, workflow
-from tests.exposed import Samples, samples
+from tests.driver import make_node, make_workflow
+from tests.exposed import Samples, parse_samples
 
-GRAPH = Graph(msgspec.structs.replace(workflow(node("a"), node("b")), name="bills"))
+GRAPH = Graph(msgspec.structs.replace(make_workflow(make_node("a"), make_node("b")), name="bills"))
 ERROR = ErrorInfo(type="ValueError", message="it broke")
 A, B = NodeId("a"), NodeId("b")
 
 
-def read(metrics: Metrics) -> Samples:
-    return samples(Exposition(metrics.families).text().decode())
+def read(metrics: MetricsTelemetry) -> Samples:
+    return parse_samples(Exposition(metrics.collect_families).render().decode())
 
 
-def task(handler: str = "work", issued_at: float = 1.0) -> Task:
-    return Task(
-        token=Token(ExecutionId("e1"), A, -1, 1, Nonce("n")),
+def task(handler: str = "work", issued_at: float = 1.0) -> TaskMessage:
+    return TaskMessage(
+        token=TaskToken(ExecutionId("e1"), A, -1, 1, Nonce("n")),
         handler=handler,
         queue=f"tasks:{handler}",
         config=msgspec.Raw(b"{}"),
@@ -54,8 +60,8 @@ def task(handler: str = "work", issued_at: float = 1.0) -> Task:
     )
 
 
-def header(state: ExecutionState, workflow: str = "bills") -> Header:
-    return Header(
+def header(state: ExecutionState, workflow: str = "bills") -> ExecutionHeader:
+    return ExecutionHeader(
         execution_id=ExecutionId("e1"),
         workflow=workflow,
         version=1,
@@ -67,12 +73,12 @@ def header(state: ExecutionState, workflow: str = "bills") -> Header:
     )
 
 
-def committed(metrics: Metrics, *events: AnyEvent) -> None:
+def committed(metrics: MetricsTelemetry, *events: AnyEvent) -> None:
     metrics.committed("e1", 3.5, events, None, GRAPH)
 
 
 def test_executions_are_counted_by_workflow_and_state() -> None:
-    metrics = Metrics()
+    metrics = MetricsTelemetry()
 
     committed(metrics, ExecutionStarted())
     metrics.committed("e1", 3.5, (), header(ExecutionState.FAILED), GRAPH)
@@ -84,7 +90,7 @@ def test_executions_are_counted_by_workflow_and_state() -> None:
 
 
 def test_nodes_are_counted_by_handler_and_state() -> None:
-    metrics = Metrics()
+    metrics = MetricsTelemetry()
 
     committed(
         metrics,
@@ -113,7 +119,7 @@ def test_nodes_are_counted_by_handler_and_state() -> None:
     ],
 )
 def test_what_did_not_go_well_is_counted(event: AnyEvent, name: str, labels: Sequence[str]) -> None:
-    metrics = Metrics()
+    metrics = MetricsTelemetry()
 
     committed(metrics, event)
 
@@ -140,7 +146,7 @@ def test_what_did_not_go_well_is_counted(event: AnyEvent, name: str, labels: Seq
 def test_an_event_is_counted_under_its_own_name(
     event: str, fields: dict[str, object], name: str
 ) -> None:
-    metrics = Metrics()
+    metrics = MetricsTelemetry()
     before = read(metrics)[name]
 
     metrics.event(event, **fields)
@@ -151,7 +157,7 @@ def test_an_event_is_counted_under_its_own_name(
 
 
 def test_a_partition_that_was_lost_with_its_store_is_no_refused_commit() -> None:
-    metrics = Metrics()
+    metrics = MetricsTelemetry()
 
     metrics.event(names.PARTITION_LOST, is_fenced=False)
 
@@ -159,7 +165,7 @@ def test_a_partition_that_was_lost_with_its_store_is_no_refused_commit() -> None
 
 
 def test_dead_letters_and_unserved_tasks_are_counted_by_queue() -> None:
-    metrics = Metrics()
+    metrics = MetricsTelemetry()
 
     metrics.event(names.LETTER_WRITTEN, queue="tasks:python")
     metrics.event(names.LETTER_WRITTEN, queue="inbox")
@@ -171,7 +177,7 @@ def test_dead_letters_and_unserved_tasks_are_counted_by_queue() -> None:
 
 
 def test_attempts_are_timed_from_their_commit_to_their_start_and_to_their_end() -> None:
-    metrics = Metrics()
+    metrics = MetricsTelemetry()
 
     metrics.started(task(issued_at=1.0), "w", 1.02)
     metrics.started(task(issued_at=9.0), "w", 1.0)
@@ -187,7 +193,7 @@ def test_attempts_are_timed_from_their_commit_to_their_start_and_to_their_end() 
 
 
 def test_the_lag_of_the_archive_is_what_it_is_now() -> None:
-    metrics = Metrics()
+    metrics = MetricsTelemetry()
 
     metrics.measured(names.ARCHIVE_LAG_S, 3.0)
     metrics.measured(names.ARCHIVE_LAG_S, 0.5)
@@ -196,35 +202,35 @@ def test_the_lag_of_the_archive_is_what_it_is_now() -> None:
 
 
 def test_a_bucket_counts_all_that_is_not_above_its_bound() -> None:
-    spread = Spread("x", "y")
-    for value in (0.0, SECONDS[0], SECONDS[-1], SECONDS[-1] + 1):
+    spread = Histogram("x", "y")
+    for value in (0.0, DURATION_BUCKETS_S[0], DURATION_BUCKETS_S[-1], DURATION_BUCKETS_S[-1] + 1):
         spread.add(value)
 
-    shown = {each.labels.get("le"): each.value for each in spread.family().samples}
+    shown = {each.labels.get("le"): each.value for each in spread.build_family().samples}
 
-    assert shown[f"{SECONDS[0]:g}"] == 2
-    assert shown[f"{SECONDS[-1]:g}"] == 3
+    assert shown[f"{DURATION_BUCKETS_S[0]:g}"] == 2
+    assert shown[f"{DURATION_BUCKETS_S[-1]:g}"] == 3
     assert shown["+Inf"] == 4
 
 
 def test_the_names_of_workflows_are_bounded() -> None:
-    metrics = Metrics()
+    metrics = MetricsTelemetry()
 
-    for number in range(3 * NAMES_MAX):
+    for number in range(3 * LABEL_VALUES_MAX):
         metrics.committed("e", 1.0, (), header(ExecutionState.COMPLETED, f"w{number}"))
 
     found = read(metrics)["runnel_executions_finished_total"]
-    assert len(found) == NAMES_MAX + 1
-    assert found["completed", "other"] == 2 * NAMES_MAX
+    assert len(found) == LABEL_VALUES_MAX + 1
+    assert found["completed", "other"] == 2 * LABEL_VALUES_MAX
 
 
-def user(metrics: Metrics, kind: str, name: str, value: float, /, **labels: str) -> None:
+def user(metrics: MetricsTelemetry, kind: str, name: str, value: float, /, **labels: str) -> None:
     fields: dict[str, Any] = {"metric": name, "kind": kind, "value": value, "labels": labels}
     metrics.event(names.HANDLER_METRIC, handler="python", execution_id="e", **fields)
 
 
 def test_what_user_code_measures_is_shown_under_its_name() -> None:
-    metrics = Metrics()
+    metrics = MetricsTelemetry()
 
     user(metrics, "count", "pages", 2, kind="pdf")
     user(metrics, "count", "pages", 3, kind="pdf")
@@ -242,15 +248,15 @@ def test_what_user_code_measures_is_shown_under_its_name() -> None:
 
 
 def test_user_code_can_not_make_the_metrics_grow_without_end() -> None:
-    metrics = Metrics()
+    metrics = MetricsTelemetry()
 
-    for number in range(SERIES_MAX + 50):
+    for number in range(USER_SERIES_MAX + 50):
         user(metrics, "count", "orders", 1, customer=str(number))
     for number in range(300):
         user(metrics, "gauge", f"g{number}", 1)
 
     found = read(metrics)
-    assert len(found["runnel_user_orders_total"]) == SERIES_MAX
+    assert len(found["runnel_user_orders_total"]) == USER_SERIES_MAX
     assert found["runnel_user_metrics_dropped_total"] == {(): 350}
 
 
@@ -264,7 +270,7 @@ def test_user_code_can_not_make_the_metrics_grow_without_end() -> None:
     ],
 )
 def test_odd_names_of_user_code_can_be_read(name: str, labels: dict[str, str], shown: str) -> None:
-    metrics = Metrics()
+    metrics = MetricsTelemetry()
 
     user(metrics, "count", name, 1, **labels)
 
@@ -272,7 +278,7 @@ def test_odd_names_of_user_code_can_be_read(name: str, labels: dict[str, str], s
 
 
 def test_a_name_of_two_kinds_is_shown_as_the_first() -> None:
-    metrics = Metrics()
+    metrics = MetricsTelemetry()
 
     user(metrics, "count", "x", 1)
     user(metrics, "gauge", "x", 9)

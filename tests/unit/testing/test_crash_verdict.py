@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from simulation.crash_points.verdict import Snapshot, problems_of
+from simulation.crash_points.verdict import Snapshot, find_problems
 
 UNDISTURBED = Snapshot(
     executions={"ROOT": {"state": "COMPLETED", "nodes": {"a": "COMPLETED"}}},
@@ -21,7 +21,7 @@ GOOD = msgspec.structs.replace(
 
 
 def test_what_was_not_settled_may_run_once_more() -> None:
-    assert problems_of(GOOD, crashes=[CRASH], undisturbed=UNDISTURBED) == []
+    assert find_problems(GOOD, crashes=[CRASH], undisturbed=UNDISTURBED) == []
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_what_was_not_settled_may_run_once_more() -> None:
 def test_each_promise_that_is_broken_is_named(changed: dict[str, object], problem: str) -> None:
     end = msgspec.structs.replace(GOOD, **changed)
 
-    found = problems_of(end, crashes=[CRASH], undisturbed=UNDISTURBED)
+    found = find_problems(end, crashes=[CRASH], undisturbed=UNDISTURBED)
 
     assert len(found) == 1
     assert found[0].startswith(problem)

@@ -109,7 +109,7 @@ async def test_work_that_takes_too_long_is_cancelled() -> None:
 
     async def limited() -> None:
         with pytest.raises(TimeoutError):
-            await clock.within(2.0, work())
+            await clock.run_within(2.0, work())
 
     async with asyncio.TaskGroup() as group:
         group.create_task(limited())

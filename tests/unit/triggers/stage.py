@@ -7,23 +7,23 @@ from typing import cast
 import msgspec
 
 from runnel.backends.memory import MemoryBackend
-from runnel.client.store_client import Client
+from runnel.client.store_client import StoreClient
 from runnel.core.commands import Command
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.core.workflow import encode_workflow, hash_workflow
 from runnel.errors import StoreError
-from runnel.notify.waiter import Ending
+from runnel.notify.waiter import Completion
 from runnel.ports.archive import ExecutionFilter
 from runnel.ports.records import Records
-from runnel.ports.store import Header
+from runnel.ports.store import ExecutionHeader
 from runnel.testing.clock import FakeClock, FakeIds
-from runnel.triggers.schedule import Progress, Schedule
-from runnel.triggers.schedule_store import Schedules
+from runnel.triggers.schedule import Schedule, ScheduleProgress
+from runnel.triggers.schedule_store import ScheduleStore
 from runnel.triggers.scheduler import Scheduler
-from tests.driver import node, workflow
+from tests.driver import make_node, make_workflow
 
-NIGHTLY = msgspec.structs.replace(workflow(node("a")), name="report")
+NIGHTLY = msgspec.structs.replace(make_workflow(make_node("a")), name="report")
 START = 1_700_000_000.0
 
 
@@ -54,12 +54,14 @@ class Stage:
         self.told = Told()
 
     @property
-    def schedules(self) -> Schedules:
-        return Schedules(self.backend, self.clock, self.ids)
+    def schedules(self) -> ScheduleStore:
+        return ScheduleStore(self.backend, self.clock, self.ids)
 
     def scheduler(self) -> Scheduler:
         """As a process of its own has one."""
-        client = Client(self.backend, self.clock, self.ids, ending_of=lambda _id: Ending())
+        client = StoreClient(
+            self.backend, self.clock, self.ids, get_completion=lambda _id: Completion()
+        )
         return Scheduler(self.schedules, client, self.backend.archive, self.clock, self.told)
 
     def scheduler_away(self) -> "tuple[Scheduler, AwayRecords]":
@@ -89,10 +91,10 @@ class Stage:
         schedule = Schedule(id=schedule_id, workflow=NIGHTLY.name, **fields)  # type: ignore[arg-type]  # each test gives what fits
         await self.schedules.add(schedule)
 
-    async def progress(self, schedule_id: str = "s") -> Progress:
-        return (await self.schedules.get(schedule_id)).kept.progress
+    async def progress(self, schedule_id: str = "s") -> ScheduleProgress:
+        return (await self.schedules.get(schedule_id)).record.progress
 
-    async def started(self) -> Sequence[Header]:
+    async def started(self) -> Sequence[ExecutionHeader]:
         """By tick."""
         found = (await self.backend.archive.list_headers(ExecutionFilter(limit=10_000))).headers
         return sorted(found, key=lambda each: each.labels["runnel.tick"])

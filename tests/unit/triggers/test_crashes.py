@@ -5,12 +5,12 @@ from typing import Any, cast
 
 import pytest
 
-from runnel.client.store_client import Client
-from runnel.notify.waiter import Ending
+from runnel.client.store_client import StoreClient
+from runnel.notify.waiter import Completion
 from runnel.ports import Backend
 from runnel.ports.archive import Archive
 from runnel.triggers.schedule import Overlap
-from runnel.triggers.schedule_store import Schedules
+from runnel.triggers.schedule_store import ScheduleStore
 from runnel.triggers.scheduler import Scheduler
 from tests.unit.triggers.stage import START, Stage
 
@@ -64,8 +64,8 @@ class DyingBackend:
 
 def dying_scheduler(stage: Stage, dying: Dying) -> Scheduler:
     backend = cast("Backend", DyingBackend(stage.backend, dying))
-    client = Client(backend, stage.clock, stage.ids, ending_of=lambda _id: Ending())
-    schedules = Schedules(backend, stage.clock, stage.ids)
+    client = StoreClient(backend, stage.clock, stage.ids, get_completion=lambda _id: Completion())
+    schedules = ScheduleStore(backend, stage.clock, stage.ids)
     archive: Archive = backend.archive
     return Scheduler(schedules, client, archive, stage.clock, stage.told)
 

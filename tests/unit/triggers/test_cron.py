@@ -5,7 +5,13 @@ from itertools import islice
 
 import pytest
 
-from runnel.triggers.ticks import CronError, UnknownZoneError, check_cron, moments_after, zone_of
+from runnel.triggers.ticks import (
+    CronError,
+    UnknownZoneError,
+    check_cron,
+    iterate_cron_times,
+    load_zone,
+)
 
 BERLIN = "Europe/Berlin"
 
@@ -15,8 +21,8 @@ def at(text: str) -> float:
 
 
 def shown(cron: str, zone: str, after: str, count: int) -> list[str]:
-    found = islice(moments_after(cron, at(after), zone_of(zone)), count)
-    return [datetime.fromtimestamp(each, zone_of(zone)).isoformat() for each in found]
+    found = islice(iterate_cron_times(cron, at(after), load_zone(zone)), count)
+    return [datetime.fromtimestamp(each, load_zone(zone)).isoformat() for each in found]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +135,7 @@ def test_a_wrong_expression_is_refused_with_its_field(cron: str, message: str) -
 
 
 def test_moments_end_with_the_calendar() -> None:
-    found = list(moments_after("0 0 1 1 *", at("9990-06-01T00:00:00Z"), zone_of("UTC")))
+    found = list(iterate_cron_times("0 0 1 1 *", at("9990-06-01T00:00:00Z"), load_zone("UTC")))
 
     assert len(found) == 9
 
@@ -151,6 +157,6 @@ def test_moments_end_with_the_calendar() -> None:
 )
 def test_an_unknown_zone_is_refused_with_the_one_that_was_meant(name: str, message: str) -> None:
     with pytest.raises(UnknownZoneError) as caught:
-        zone_of(name)
+        load_zone(name)
 
     assert message in str(caught.value)

@@ -4,30 +4,36 @@ import msgspec
 import pytest
 
 from runnel.core.ids import ExecutionId
-from runnel.triggers.planning import Outcome, carried_out, planned, tick_id, wakes_at
+from runnel.triggers.planning import (
+    TickResult,
+    compute_wake_time,
+    derive_tick_execution_id,
+    plan_ticks,
+    record_results,
+)
 from runnel.triggers.schedule import (
-    KeptSchedule,
     Overlap,
-    Planned,
-    Progress,
+    PlannedTick,
     Schedule,
+    ScheduleProgress,
+    ScheduleRecord,
     decode_schedule,
     encode_schedule,
 )
-from runnel.triggers.ticks import Due
+from runnel.triggers.ticks import DueTicks
 
 LAST = ExecutionId("before")
 NOW = 100.0
 
 
-def kept(overlap: Overlap = Overlap.ALLOW, **progress: object) -> KeptSchedule:
-    return KeptSchedule(
+def kept(overlap: Overlap = Overlap.ALLOW, **progress: object) -> ScheduleRecord:
+    return ScheduleRecord(
         schedule=Schedule(
             id="s", workflow="w", interval_s=10.0, starts_at=0.0, overlap=overlap, labels={"a": "b"}
         ),
         nonce="n1",
         created_at=0.0,
-        progress=Progress(cursor=0.0, last_execution=LAST, **progress),  # type: ignore[arg-type]  # each test gives what fits
+        progress=ScheduleProgress(cursor=0.0, last_execution=LAST, **progress),  # type: ignore[arg-type]  # each test gives what fits
     )
 
 
@@ -47,24 +53,24 @@ def test_overlap_decides_what_is_fired(
 ) -> None:
     before = kept(overlap)
 
-    after = planned(before, Due((80.0, 90.0), 3), NOW, is_last_final=is_last_final).progress
+    after = plan_ticks(before, DueTicks((80.0, 90.0), 3), NOW, is_last_final=is_last_final).progress
 
     assert [each.tick for each in after.planned] == fired
     assert (after.cursor, after.skipped, after.missed, after.cancels) == (90.0, skipped, 3, cancels)
     assert after.last_skipped == (None if not skipped else 90.0 if not fired else 80.0)
-    assert after.last_execution == (tick_id(before, 90.0) if fired else LAST)
+    assert after.last_execution == (derive_tick_execution_id(before, 90.0) if fired else LAST)
 
 
 def test_ticks_that_are_all_missed_move_the_cursor_to_now() -> None:
-    after = planned(kept(), Due((), 9), NOW, is_last_final=True).progress
+    after = plan_ticks(kept(), DueTicks((), 9), NOW, is_last_final=True).progress
 
     assert (after.cursor, after.missed, after.planned) == (NOW, 9, ())
 
 
 def test_the_cursor_never_moves_back() -> None:
-    before = msgspec.structs.replace(kept(), progress=Progress(cursor=500.0))
+    before = msgspec.structs.replace(kept(), progress=ScheduleProgress(cursor=500.0))
 
-    assert planned(before, Due((), 1), NOW, is_last_final=True).progress.cursor == 500.0
+    assert plan_ticks(before, DueTicks((), 1), NOW, is_last_final=True).progress.cursor == 500.0
 
 
 def test_an_id_is_made_of_the_schedule_and_the_tick() -> None:
@@ -75,20 +81,20 @@ def test_an_id_is_made_of_the_schedule_and_the_tick() -> None:
         first, schedule=msgspec.structs.replace(first.schedule, id="other")
     )
 
-    ids = [tick_id(each, 10.0) for each in (first, again, later, other)]
+    ids = [derive_tick_execution_id(each, 10.0) for each in (first, again, later, other)]
 
     assert ids[0] == ids[1]
-    assert len({*ids, tick_id(first, 10.000001)}) == 4
+    assert len({*ids, derive_tick_execution_id(first, 10.000001)}) == 4
 
 
 def test_what_was_carried_out_is_counted() -> None:
-    plan = (Planned(80.0, ExecutionId("x")), Planned(90.0, ExecutionId("y")))
+    plan = (PlannedTick(80.0, ExecutionId("x")), PlannedTick(90.0, ExecutionId("y")))
     before = kept(planned=plan, cancels=LAST, fired=5, failed=1, last_error="old")
-    fired = Outcome(schedule_id="s", tick=80.0, execution_id=ExecutionId("x"))
-    refused = Outcome(schedule_id="s", tick=90.0, error="no workflow 'w'")
+    fired = TickResult(schedule_id="s", tick=80.0, execution_id=ExecutionId("x"))
+    refused = TickResult(schedule_id="s", tick=90.0, error="no workflow 'w'")
 
-    failed = carried_out(before, [fired, refused]).progress
-    right = carried_out(before, [refused, fired]).progress
+    failed = record_results(before, [fired, refused]).progress
+    right = record_results(before, [refused, fired]).progress
 
     assert (failed.fired, failed.failed, failed.last_error) == (6, 2, "no workflow 'w'")
     assert (failed.planned, failed.cancels, failed.last_tick) == ((), None, 90.0)
@@ -101,14 +107,14 @@ def test_a_schedule_wakes_at_its_next_tick_unless_something_is_under_way() -> No
         idle, schedule=msgspec.structs.replace(idle.schedule, is_paused=True)
     )
     busy = msgspec.structs.replace(
-        paused, progress=Progress(cursor=0.0, planned=(Planned(1.0, LAST),))
+        paused, progress=ScheduleProgress(cursor=0.0, planned=(PlannedTick(1.0, LAST),))
     )
 
-    assert [wakes_at(each) for each in (idle, paused, busy)] == [10.0, None, 0.0]
+    assert [compute_wake_time(each) for each in (idle, paused, busy)] == [10.0, None, 0.0]
 
 
 def test_a_schedule_is_kept_with_all_of_it() -> None:
-    before = kept(planned=(Planned(80.0, ExecutionId("x")),), cancels=LAST, last_error="e")
+    before = kept(planned=(PlannedTick(80.0, ExecutionId("x")),), cancels=LAST, last_error="e")
 
     assert decode_schedule(encode_schedule(before)) == before
 
@@ -122,4 +128,6 @@ def test_a_schedule_as_the_first_version_wrote_it_can_be_read() -> None:
     found = decode_schedule(data)
 
     assert found.schedule == Schedule(id="s", workflow="w", cron="@daily", overlap=Overlap.SKIP)
-    assert found.progress == Progress(cursor=2.0, planned=(Planned(3.0, ExecutionId("t1")),))
+    assert found.progress == ScheduleProgress(
+        cursor=2.0, planned=(PlannedTick(3.0, ExecutionId("t1")),)
+    )

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from runnel.app.secrets import KnownSecrets
-from runnel.client.store_client import Client
+from runnel.client.store_client import StoreClient
 from runnel.core.commands import CreateExecution
 from runnel.core.values import Json
 from runnel.errors import (
@@ -18,11 +18,11 @@ from runnel.errors import (
     NotFoundError,
     WebhookRefusedError,
 )
-from runnel.notify.waiter import Ending
+from runnel.notify.waiter import Completion
 from runnel.ports.archive import ExecutionFilter
-from runnel.triggers.deliveries import Delivery, content_of, input_of
-from runnel.triggers.webhook import Webhook, WebhookKind, Webhooks, check_webhook
-from runnel.triggers.webhook_receiver import Received, Receiver
+from runnel.triggers.deliveries import Delivery, build_delivery_input, parse_content
+from runnel.triggers.webhook import Webhook, WebhookKind, WebhookStore, check_webhook
+from runnel.triggers.webhook_receiver import DeliveryResult, WebhookReceiver
 from tests.unit.triggers.stage import Stage
 
 K = WebhookKind
@@ -37,22 +37,26 @@ class Desk:
     def __init__(self) -> None:
         self.stage = Stage()
         stage = self.stage
-        client = Client(stage.backend, stage.clock, stage.ids, ending_of=lambda _id: Ending())
-        self.receiver = Receiver(
+        client = StoreClient(
+            stage.backend, stage.clock, stage.ids, get_completion=lambda _id: Completion()
+        )
+        self.receiver = WebhookReceiver(
             client, stage.backend.archive, stage.clock, KnownSecrets({"hook": SECRET})
         )
 
-    async def receive(self, webhook: Webhook, value: Json, *headers: tuple[str, str]) -> Received:
-        delivery = Delivery.of([JSON, *headers], [], msgspec.json.encode(value))
+    async def receive(
+        self, webhook: Webhook, value: Json, *headers: tuple[str, str]
+    ) -> DeliveryResult:
+        delivery = Delivery.from_pairs([JSON, *headers], [], msgspec.json.encode(value))
         return await self.receiver.receive(webhook, delivery)
 
-    async def github(self, value: Json, delivery: str) -> Received:
+    async def github(self, value: Json, delivery: str) -> DeliveryResult:
         """Signed, as GitHub does it."""
         mark = signature("sha256=", msgspec.json.encode(value))
         headers = [("X-Hub-Signature-256", mark), ("X-GitHub-Delivery", delivery)]
         return await self.receive(GITHUB, value, *headers)
 
-    async def slack(self, value: Json, *, ago_s: float = 0.0) -> Received:
+    async def slack(self, value: Json, *, ago_s: float = 0.0) -> DeliveryResult:
         time = str(int(self.stage.clock.now() - ago_s))
         mark = signature("v0=", f"v0:{time}:".encode() + msgspec.json.encode(value))
         headers = [("X-Slack-Signature", mark), ("X-Slack-Request-Timestamp", time)]
@@ -104,7 +108,7 @@ async def test_a_call_is_stored_as_an_execution_with_its_mapped_input(desk: Desk
     )
 
     [header] = await desk.stage.backend.archive.list_headers(ALL)
-    assert received == Received(execution_id=header.execution_id, is_new=True)
+    assert received == DeliveryResult(execution_id=header.execution_id, is_new=True)
     assert header.labels == {"team": "x", "webhook": "token"}
     assert await desk.inputs() == [
         {"id": 5, "first": "a", "agent": "curl", "page": "1", "fixed": 7}
@@ -125,10 +129,10 @@ def test_without_a_mapping_the_input_is_all_of_it_but_what_is_secret() -> None:
         ("X-Twice", "b"),
     ]
     query = [("a", "1"), ("b", "2"), ("b", "3")]
-    delivery = Delivery.of(headers, query, b'{"n": 1}')
+    delivery = Delivery.from_pairs(headers, query, b'{"n": 1}')
 
-    found = input_of(
-        Webhook(workflow="w", secret="s", header="X-My-Token"), delivery, content_of(delivery)
+    found = build_delivery_input(
+        Webhook(workflow="w", secret="s", header="X-My-Token"), delivery, parse_content(delivery)
     )
 
     assert found == {
@@ -143,10 +147,10 @@ def test_a_mapping_does_not_reach_what_is_secret(name: str) -> None:
     webhook = Webhook(
         workflow="w", secret="s", header="X-My-Token", mapping={"a": f"{{{{ headers['{name}'] }}}}"}
     )
-    delivery = Delivery.of([(name.title(), "x")], [], b"")
+    delivery = Delivery.from_pairs([(name.title(), "x")], [], b"")
 
     with pytest.raises(InvalidInputError, match=f"'headers' has no '{name}'"):
-        input_of(webhook, delivery, None)
+        build_delivery_input(webhook, delivery, None)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +172,7 @@ def test_a_mapping_does_not_reach_what_is_secret(name: str) -> None:
     ],
 )
 def test_a_body_is_read_by_its_kind(kind: str, body: bytes, expected: Json) -> None:
-    assert content_of(Delivery.of([("content-type", kind)], [], body)) == expected
+    assert parse_content(Delivery.from_pairs([("content-type", kind)], [], body)) == expected
 
 
 @pytest.mark.parametrize(
@@ -184,7 +188,7 @@ def test_a_body_is_read_by_its_kind(kind: str, body: bytes, expected: Json) -> N
 )
 def test_a_body_that_can_not_be_read_is_refused(kind: str, body: bytes, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
-        content_of(Delivery.of([("content-type", kind)], [], body))
+        parse_content(Delivery.from_pairs([("content-type", kind)], [], body))
 
 
 async def test_what_does_not_fit_names_its_path_and_starts_nothing(desk: Desk) -> None:
@@ -204,7 +208,7 @@ async def test_a_delivery_of_github_that_comes_again_is_the_same_execution(desk:
     later = await desk.github({"ref": "main"}, "9fff")
     other = await desk.github({"ref": "dev"}, "72d3")
 
-    assert again == Received(execution_id=first.execution_id, is_new=False)
+    assert again == DeliveryResult(execution_id=first.execution_id, is_new=False)
     assert len({first.execution_id, later.execution_id, other.execution_id}) == 3
     assert await desk.inputs() == [{"ref": "main"}, {"ref": "main"}, {"ref": "dev"}]
 
@@ -217,8 +221,8 @@ async def test_an_event_of_slack_that_is_sent_again_is_the_same_execution(desk: 
     replayed = await desk.slack({"text": "hi"})
     later = await desk.slack({"text": "hi"}, ago_s=60.0)
 
-    assert again == Received(execution_id=first.execution_id)
-    assert replayed == Received(execution_id=command.execution_id)
+    assert again == DeliveryResult(execution_id=first.execution_id)
+    assert replayed == DeliveryResult(execution_id=command.execution_id)
     assert len({first.execution_id, command.execution_id, later.execution_id}) == 3
     with pytest.raises(WebhookRefusedError, match="too old"):
         await desk.slack(event, ago_s=301.0)
@@ -230,7 +234,7 @@ async def test_slack_is_answered_with_its_challenge(desk: Desk) -> None:
     with pytest.raises(WebhookRefusedError):
         await desk.receive(SLACK, {"type": "url_verification", "challenge": "3eZbrw1a"})
 
-    assert received == Received(challenge="3eZbrw1a")
+    assert received == DeliveryResult(challenge="3eZbrw1a")
     assert await desk.inputs() == []
 
 
@@ -242,7 +246,7 @@ async def test_a_name_of_the_callers_own_is_one_execution(desk: Desk, name: str)
         await desk.receive(OPEN, {"n": 2}, (name, "k"))
     other = await desk.receive(OPEN, {"n": 1}, (name, "l"))
 
-    assert again == Received(execution_id=first.execution_id)
+    assert again == DeliveryResult(execution_id=first.execution_id)
     assert other.is_new
     assert len(await desk.inputs()) == 2
 
@@ -261,7 +265,7 @@ async def test_a_webhook_may_say_what_tells_deliveries_apart(desk: Desk) -> None
     again = await desk.receive(webhook, {"order": {"id": 5}})
     other = await desk.receive(webhook, {"order": {"id": "6"}}, key)
 
-    assert again == Received(execution_id=first.execution_id)
+    assert again == DeliveryResult(execution_id=first.execution_id)
     assert other.is_new
     wrong_ones: list[Json] = [None, [], "", "x" * 501, 1.5]
     for wrong in wrong_ones:
@@ -316,7 +320,7 @@ def test_what_is_wrong_with_a_webhook_is_said(fields: dict[str, Json], problem: 
 
 
 async def test_webhooks_are_kept_replaced_and_removed(desk: Desk) -> None:
-    webhooks = Webhooks(desk.stage.backend, desk.stage.clock)
+    webhooks = WebhookStore(desk.stage.backend, desk.stage.clock)
     kept = await webhooks.add(GITHUB)
     with pytest.raises(InvalidTriggerError):
         await webhooks.add(msgspec.structs.replace(GITHUB, secret=None), replaces=True)

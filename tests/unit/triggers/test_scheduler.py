@@ -10,9 +10,9 @@ from runnel.core.commands import CancelExecution, Command, CreateExecution
 from runnel.core.ids import ExecutionId
 from runnel.errors import InputError, StoreError
 from runnel.ports import telemetry as names
-from runnel.triggers.planning import due_of, planned, tick_id
-from runnel.triggers.schedule import KIND, Overlap, encode_schedule
-from runnel.triggers.scheduler import LOOK_S, TAKE_OVER_S
+from runnel.triggers.planning import derive_tick_execution_id, find_due_ticks, plan_ticks
+from runnel.triggers.schedule import SCHEDULE_KIND, Overlap, encode_schedule
+from runnel.triggers.scheduler import POLL_INTERVAL_S, TAKE_OVER_AFTER_S
 from tests.unit.triggers.stage import START, Stage
 
 
@@ -25,7 +25,7 @@ async def decide(stage: Stage) -> None:
     """And die then."""
     stored = await stage.schedules.get("s")
     now = stage.clock.now()
-    decided = planned(stored.kept, due_of(stored.kept, now), now, is_last_final=True)
+    decided = plan_ticks(stored.record, find_due_ticks(stored.record, now), now, is_last_final=True)
     await stage.schedules.store(stored, decided)
 
 
@@ -41,11 +41,11 @@ async def test_a_tick_starts_one_execution_with_its_labels_and_input(stage: Stag
     fired = await stage.scheduler().tick()
 
     [header] = await stage.started()
-    kept = (await stage.schedules.get("s")).kept
+    kept = (await stage.schedules.get("s")).record
     [command] = await stage.sent()
     assert fired == 1
     assert header.execution_id == kept.progress.last_execution
-    assert header.execution_id == tick_id(kept, kept.progress.last_tick or 0.0)
+    assert header.execution_id == derive_tick_execution_id(kept, kept.progress.last_tick or 0.0)
     assert header.labels == {
         "team": "x",
         "schedule": "s",
@@ -85,7 +85,7 @@ async def test_what_was_decided_by_one_that_died_is_carried_out_by_another(stage
     scheduler = stage.scheduler()
 
     at_once = await scheduler.tick()
-    await stage.clock.advance(TAKE_OVER_S - 0.1)
+    await stage.clock.advance(TAKE_OVER_AFTER_S - 0.1)
     before = await scheduler.tick()
     await stage.clock.advance(0.2)
     after = await scheduler.tick()
@@ -125,7 +125,7 @@ async def test_a_decision_that_could_not_be_stored_is_made_again(
 
     first = await scheduler.tick()
     await scheduler.tick()
-    await stage.clock.advance(TAKE_OVER_S)
+    await stage.clock.advance(TAKE_OVER_AFTER_S)
     await scheduler.tick()
 
     assert first == 0
@@ -238,11 +238,11 @@ async def test_a_schedule_that_is_changed_or_removed_while_it_fires_stays_so(sta
     stage.backend.mailbox.send = meanwhile  # type: ignore[method-assign]  # something happens then
     fired = await scheduler.tick()
 
-    kept = (await stage.schedules.get("paused")).kept
+    kept = (await stage.schedules.get("paused")).record
     assert fired == 2
     assert await stage.ticks() == [10.0, 10.0]
     assert (kept.schedule.is_paused, kept.progress.fired, kept.progress.planned) == (True, 1, ())
-    assert await stage.backend.records.get(KIND, "removed") is None
+    assert await stage.backend.records.get(SCHEDULE_KIND, "removed") is None
 
 
 async def test_dispatch_fires_what_is_due_at_the_given_time(stage: Stage) -> None:
@@ -288,13 +288,13 @@ async def test_dispatch_says_that_the_store_is_away_after_it_did_what_it_could(
 
 async def test_one_that_can_not_be_read_keeps_nobody_from_the_others(stage: Stage) -> None:
     await stage.add()
-    kept = (await stage.schedules.get("s")).kept
+    kept = (await stage.schedules.get("s")).record
     strange = msgspec.structs.replace(
         kept, schedule=msgspec.structs.replace(kept.schedule, interval_s=None, cron="nonsense")
     )
     later = encode_schedule(kept).replace(b'"format":1', b'"format":9')
     for key, data in (("bad", b"{}"), ("newer", later), ("strange", encode_schedule(strange))):
-        await stage.backend.records.put(KIND, key, data, revision=0)
+        await stage.backend.records.put(SCHEDULE_KIND, key, data, revision=0)
     scheduler = stage.scheduler()
     await stage.clock.advance(10.0)
 
@@ -310,9 +310,9 @@ async def test_it_sleeps_until_the_next_tick_or_the_next_look(stage: Stage) -> N
     stop = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         group.create_task(scheduler.run(stop))
-        await stage.clock.until_asleep()
+        await stage.clock.wait_for_sleeper()
         await stage.add(interval_s=4.0)
-        await stage.clock.advance(LOOK_S)
+        await stage.clock.advance(POLL_INTERVAL_S)
         await stage.clock.advance(1.0 - 0.001)
         early = await stage.ticks()
         await stage.clock.advance(0.001)
@@ -331,7 +331,7 @@ async def test_a_store_that_is_away_is_told_and_asked_again(stage: Stage) -> Non
     stop = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         group.create_task(scheduler.run(stop))
-        await stage.clock.until_asleep()
+        await stage.clock.wait_for_sleeper()
         await stage.clock.advance(4.0)
         stop.set()
 

@@ -6,7 +6,7 @@ import pytest
 from runnel.core.values import Json
 from runnel.errors import ConflictError, InvalidTriggerError, NotFoundError
 from runnel.triggers.schedule import Overlap, Schedule
-from runnel.triggers.schedule_store import PAGE, schedule_document
+from runnel.triggers.schedule_store import PAGE_SIZE, build_schedule_document
 from tests.unit.triggers.stage import START, Stage
 
 GOOD = Schedule(id="s", workflow="report", cron="@daily")
@@ -25,7 +25,7 @@ async def test_an_interval_is_counted_from_when_it_was_added(stage: Stage) -> No
     kept = await stage.schedules.add(Schedule(id="s", workflow="report", interval_s=90.0))
 
     assert kept.schedule.starts_at == START
-    assert schedule_document(kept, START)["next_ticks"][0] == "2023-11-14T22:14:50+00:00"
+    assert build_schedule_document(kept, START)["next_ticks"][0] == "2023-11-14T22:14:50+00:00"
 
 
 async def test_a_change_of_something_else_keeps_the_ticks(stage: Stage) -> None:
@@ -159,14 +159,14 @@ async def test_an_unknown_schedule_is_not_found(stage: Stage, name: str) -> None
 
 
 async def test_more_than_a_page_of_schedules_is_fired(stage: Stage) -> None:
-    for number in range(PAGE + 5):
+    for number in range(PAGE_SIZE + 5):
         await stage.add(f"s{number:04}", overlap=Overlap.SKIP)
     await stage.clock.advance(10.0)
 
     fired = await stage.scheduler().tick()
 
     listed = await stage.schedules.list(after="s0001", limit=2)
-    assert fired == PAGE + 5
+    assert fired == PAGE_SIZE + 5
     assert [each.schedule.id for each in listed] == ["s0002", "s0003"]
 
 
@@ -175,7 +175,7 @@ async def test_a_schedule_that_a_wrong_clock_has_led_far_ahead_goes_on_after_a_p
 ) -> None:
     await stage.add()
     await stage.scheduler().dispatch(START + 10 * 366 * 86_400)
-    lost = (await stage.schedules.get("s")).kept
+    lost = (await stage.schedules.get("s")).record
 
     await stage.schedules.pause("s")
     await stage.schedules.pause("s", is_paused=False)

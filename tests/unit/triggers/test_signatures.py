@@ -3,7 +3,7 @@
 import pytest
 
 from runnel.errors import WebhookRefusedError
-from runnel.triggers.deliveries import Delivery, verify
+from runnel.triggers.deliveries import Delivery, verify_delivery
 from runnel.triggers.webhook import Webhook, WebhookKind
 
 K = WebhookKind
@@ -28,7 +28,9 @@ def webhook(kind: WebhookKind, header: str = "X-Webhook-Token") -> Webhook:
 
 
 def call(body: bytes, **headers: str) -> Delivery:
-    return Delivery.of([(name.replace("_", "-"), text) for name, text in headers.items()], [], body)
+    return Delivery.from_pairs(
+        [(name.replace("_", "-"), text) for name, text in headers.items()], [], body
+    )
 
 
 def slack(
@@ -54,7 +56,7 @@ def slack(
 def test_who_knows_the_secret_may_call(
     kind: WebhookKind, delivery: Delivery, secret: str | None, header: str
 ) -> None:
-    verify(webhook(kind, header), delivery, SLACK_TIME + 299.0, secret)
+    verify_delivery(webhook(kind, header), delivery, SLACK_TIME + 299.0, secret)
 
     assert kind is K.NONE or secret
 
@@ -111,16 +113,18 @@ def test_who_does_not_prove_it_is_refused(
     kind: WebhookKind, delivery: Delivery, secret: str | None, message: str
 ) -> None:
     with pytest.raises(WebhookRefusedError, match=message):
-        verify(webhook(kind), delivery, SLACK_TIME, secret)
+        verify_delivery(webhook(kind), delivery, SLACK_TIME, secret)
 
 
 def test_a_recorded_call_is_refused_after_five_minutes() -> None:
     with pytest.raises(WebhookRefusedError, match="too old"):
-        verify(webhook(K.SLACK), slack(), SLACK_TIME + 300.5, SLACK_SECRET)
+        verify_delivery(webhook(K.SLACK), slack(), SLACK_TIME + 300.5, SLACK_SECRET)
 
 
 def test_a_signature_that_is_given_twice_is_none() -> None:
     twice = [("X-Hub-Signature-256", GITHUB_SIGNATURE)] * 2
 
     with pytest.raises(WebhookRefusedError, match="wrong"):
-        verify(webhook(K.GITHUB), Delivery.of(twice, [], GITHUB_BODY), 0.0, GITHUB_SECRET)
+        verify_delivery(
+            webhook(K.GITHUB), Delivery.from_pairs(twice, [], GITHUB_BODY), 0.0, GITHUB_SECRET
+        )

@@ -5,7 +5,13 @@ from datetime import datetime
 import pytest
 
 from runnel.triggers.schedule import Schedule
-from runnel.triggers.ticks import CATCH_UP_MAX, COUNTED_MAX, Due, due_ticks, next_ticks
+from runnel.triggers.ticks import (
+    CATCH_UP_MAX,
+    COUNTED_TICKS_MAX,
+    DueTicks,
+    compute_due_ticks,
+    compute_next_ticks,
+)
 
 HOUR = 3_600.0
 START = 1_000_000.0
@@ -38,14 +44,14 @@ def at(text: str) -> float:
 def test_intervals_are_counted_from_the_start(
     interval_s: float, after: float, expected: list[float]
 ) -> None:
-    assert next_ticks(every(interval_s), after, len(expected)) == expected
+    assert compute_next_ticks(every(interval_s), after, len(expected)) == expected
 
 
 def test_an_interval_means_the_same_moments_whenever_it_is_asked() -> None:
     schedule = every(7.7)
-    all_at_once = next_ticks(schedule, START, 1_000)
+    all_at_once = compute_next_ticks(schedule, START, 1_000)
 
-    one_by_one = [next_ticks(schedule, after, 1)[0] for after in (START, *all_at_once[:-1])]
+    one_by_one = [compute_next_ticks(schedule, after, 1)[0] for after in (START, *all_at_once[:-1])]
 
     assert one_by_one == all_at_once
     assert len(set(all_at_once)) == 1_000
@@ -56,52 +62,56 @@ def test_ticks_lie_between_start_and_end() -> None:
         "0 * * * *", starts_at=at("2026-01-01T10:00:00Z"), ends_at=at("2026-01-01T12:00:00Z")
     )
 
-    found = next_ticks(schedule, 0.0, 10)
+    found = compute_next_ticks(schedule, 0.0, 10)
 
     hours = [datetime.fromtimestamp(tick).astimezone().timestamp() for tick in found]
     assert hours == [at(f"2026-01-01T{hour}:00:00Z") for hour in (10, 11, 12)]
-    assert next_ticks(schedule, at("2026-01-01T12:00:00Z"), 1) == []
+    assert compute_next_ticks(schedule, at("2026-01-01T12:00:00Z"), 1) == []
 
 
 def test_a_start_within_a_second_is_not_passed_over() -> None:
     schedule = by_cron("0 * * * *", starts_at=at("2026-01-01T09:59:59.5Z"))
 
-    assert next_ticks(schedule, 0.0, 1) == [at("2026-01-01T10:00:00Z")]
+    assert compute_next_ticks(schedule, 0.0, 1) == [at("2026-01-01T10:00:00Z")]
 
 
 @pytest.mark.parametrize(
     ("catch_up", "now", "expected"),
     [
-        pytest.param(1, START + HOUR - 1, Due(), id="nothing is due"),
-        pytest.param(0, START + HOUR, Due((START + HOUR,)), id="one, in its second"),
-        pytest.param(0, START + HOUR + 60, Due((START + HOUR,)), id="late, but not missed"),
-        pytest.param(0, START + HOUR + 61, Due((), 1), id="missed, and none is made up for"),
-        pytest.param(1, START + HOUR + 61, Due((START + HOUR,)), id="missed, and made up for"),
-        pytest.param(1, START + 3.5 * HOUR, Due((START + 3 * HOUR,), 2), id="the last of three"),
+        pytest.param(1, START + HOUR - 1, DueTicks(), id="nothing is due"),
+        pytest.param(0, START + HOUR, DueTicks((START + HOUR,)), id="one, in its second"),
+        pytest.param(0, START + HOUR + 60, DueTicks((START + HOUR,)), id="late, but not missed"),
+        pytest.param(0, START + HOUR + 61, DueTicks((), 1), id="missed, and none is made up for"),
+        pytest.param(1, START + HOUR + 61, DueTicks((START + HOUR,)), id="missed, and made up for"),
+        pytest.param(
+            1, START + 3.5 * HOUR, DueTicks((START + 3 * HOUR,), 2), id="the last of three"
+        ),
         pytest.param(
             1,
             START + 3 * HOUR + 5,
-            Due((START + 2 * HOUR, START + 3 * HOUR), 1),
+            DueTicks((START + 2 * HOUR, START + 3 * HOUR), 1),
             id="the last that was missed, and the one that is due now",
         ),
         pytest.param(
             3,
             START + 3.5 * HOUR,
-            Due((START + HOUR, START + 2 * HOUR, START + 3 * HOUR)),
+            DueTicks((START + HOUR, START + 2 * HOUR, START + 3 * HOUR)),
             id="all of three",
         ),
     ],
 )
-def test_after_an_outage_the_last_ones_are_due(catch_up: int, now: float, expected: Due) -> None:
+def test_after_an_outage_the_last_ones_are_due(
+    catch_up: int, now: float, expected: DueTicks
+) -> None:
     schedule = every(HOUR, catch_up=catch_up)
 
-    assert due_ticks(schedule, cursor=START, now=now) == expected
+    assert compute_due_ticks(schedule, cursor=START, now=now) == expected
 
 
 def test_every_tick_of_the_last_minute_is_due() -> None:
-    due = due_ticks(every(1.0, catch_up=0), cursor=START, now=START + 60.5)
+    due = compute_due_ticks(every(1.0, catch_up=0), cursor=START, now=START + 60.5)
 
-    assert due == Due(tuple(START + second for second in range(1, 61)))
+    assert due == DueTicks(tuple(START + second for second in range(1, 61)))
 
 
 @pytest.mark.parametrize(
@@ -112,18 +122,18 @@ def test_every_tick_of_the_last_minute_is_due() -> None:
 def test_years_of_missed_ticks_are_not_counted_one_by_one(schedule: Schedule) -> None:
     now = START + 20 * 365 * 86_400
 
-    due = due_ticks(schedule, cursor=START, now=now)
+    due = compute_due_ticks(schedule, cursor=START, now=now)
 
     assert due.ticks[-1] == now
     assert due.ticks == tuple(now - second for second in range(CATCH_UP_MAX + 60, -1, -1))
-    assert due.missed == COUNTED_MAX + 1 - len(due.ticks)
+    assert due.missed == COUNTED_TICKS_MAX + 1 - len(due.ticks)
 
 
 def test_rare_ticks_are_found_far_back() -> None:
     schedule = by_cron("0 0 * * *", catch_up=CATCH_UP_MAX)
 
-    due = due_ticks(schedule, cursor=0.0, now=at("2026-01-01T12:00:00Z"))
+    due = compute_due_ticks(schedule, cursor=0.0, now=at("2026-01-01T12:00:00Z"))
 
     assert len(due.ticks) == CATCH_UP_MAX
     assert due.ticks[-1] == at("2026-01-01T00:00:00Z")
-    assert due.missed == COUNTED_MAX + 1 - CATCH_UP_MAX
+    assert due.missed == COUNTED_TICKS_MAX + 1 - CATCH_UP_MAX

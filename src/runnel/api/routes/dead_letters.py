@@ -18,40 +18,40 @@ from runnel.api.models import (
     RetryRequest,
     Selection,
 )
-from runnel.api.requests import After, Limit, StrictRoute
-from runnel.api.responses import BODY, problems
-from runnel.api.security.guard import needs
+from runnel.api.requests import AfterParam, LimitParam, StrictRoute
+from runnel.api.responses import BODY_STATUSES, describe_problems
+from runnel.api.security.guard import require_scope
 from runnel.api.security.tokens import Scope
-from runnel.api.state import OfSite
+from runnel.api.state import AppStateDependency
 from runnel.client.dead_letters import (
-    all_letters,
+    build_letter_document,
     check_editable,
     find_letter,
-    letter_document,
-    letter_page,
-    letters_by_root,
-    letters_of,
-    name_of,
-    retry_each,
+    format_letter_name,
+    group_letters_by_root,
+    iter_letters,
+    list_execution_letters,
+    read_letter_page,
+    retry_each_root,
     retry_letters,
 )
-from runnel.client.operations import queue_key
+from runnel.client.operations import to_queue_key
 from runnel.core.effects import DeadLetter
-from runnel.core.ids import root_of
+from runnel.core.ids import get_root_id
 from runnel.core.validation.checks import NAME_CHARS_MAX
 from runnel.core.values import Json
 from runnel.errors import InputError
-from runnel.ports.archive import LetterFilter
+from runnel.ports.archive import DeadLetterFilter
 
 router = APIRouter(tags=["dead letters"], route_class=StrictRoute, prefix="/dead-letters")
-READ, OPERATE = [needs(Scope.READ)], [needs(Scope.OPERATE)]
+READ, OPERATE = [require_scope(Scope.READ)], [require_scope(Scope.OPERATE)]
 
-Name = Annotated[
+LetterNameParam = Annotated[
     str, Path(description="As listed; the first characters of the execution do", max_length=1_000)
 ]
-Queue = Annotated[str | None, Query(max_length=NAME_CHARS_MAX)]
-OfWorkflow = Annotated[str | None, Query(max_length=NAME_CHARS_MAX)]
-OfExecution = Annotated[str, Query(max_length=500, description="The beginning of its id")]
+QueueParam = Annotated[str | None, Query(max_length=NAME_CHARS_MAX)]
+WorkflowParam = Annotated[str | None, Query(max_length=NAME_CHARS_MAX)]
+ExecutionPrefixParam = Annotated[str, Query(max_length=500, description="The beginning of its id")]
 
 
 @router.get(
@@ -60,22 +60,22 @@ OfExecution = Annotated[str, Query(max_length=500, description="The beginning of
     summary="Dead letters, the newest first",
     response_model=DeadLetterPage,
     dependencies=READ,
-    responses=problems(422),
+    responses=describe_problems(422),
 )
 async def list_dead_letters(
-    site: OfSite,
+    app_state: AppStateDependency,
     *,
-    queue: Queue = None,
-    workflow: OfWorkflow = None,
-    execution: OfExecution = "",
-    limit: Limit = 50,
-    after: After = None,
+    queue: QueueParam = None,
+    workflow: WorkflowParam = None,
+    execution: ExecutionPrefixParam = "",
+    limit: LimitParam = 50,
+    after: AfterParam = None,
 ) -> dict[str, Json]:
-    wanted = LetterFilter(
-        queue=queue_key(queue), workflow=workflow, execution=execution, limit=limit
+    wanted = DeadLetterFilter(
+        queue=to_queue_key(queue), workflow=workflow, execution=execution, limit=limit
     )
-    found, more = await letter_page(site.backend.archive, wanted, after=after)
-    return {"items": [letter_document(each) for each in found], "next": more}
+    found, more = await read_letter_page(app_state.backend.archive, wanted, after=after)
+    return {"items": [build_letter_document(each) for each in found], "next": more}
 
 
 @router.get(
@@ -83,17 +83,17 @@ async def list_dead_letters(
     operation_id="count_dead_letters",
     summary="How many dead letters there are",
     dependencies=READ,
-    responses=problems(422),
+    responses=describe_problems(422),
 )
 async def count(
-    site: OfSite,
+    app_state: AppStateDependency,
     *,
-    queue: Queue = None,
-    workflow: OfWorkflow = None,
-    execution: OfExecution = "",
+    queue: QueueParam = None,
+    workflow: WorkflowParam = None,
+    execution: ExecutionPrefixParam = "",
 ) -> DeadLetterCount:
-    wanted = LetterFilter(queue=queue_key(queue), workflow=workflow, execution=execution)
-    return DeadLetterCount(count=await site.backend.archive.count_dead_letters(wanted))
+    wanted = DeadLetterFilter(queue=to_queue_key(queue), workflow=workflow, execution=execution)
+    return DeadLetterCount(count=await app_state.backend.archive.count_dead_letters(wanted))
 
 
 @router.post(
@@ -101,16 +101,16 @@ async def count(
     operation_id="retry_dead_letters",
     summary="Run again what failed in every execution that has such a letter, the oldest first",
     dependencies=OPERATE,
-    responses=problems(*BODY),
+    responses=describe_problems(*BODY_STATUSES),
 )
-async def retry_many(site: OfSite, wanted: BulkRetryRequest) -> BulkRetried:
-    archive = site.backend.archive
-    trees = await letters_by_root(archive, _filter(site, wanted))
-    await site.check_room()
-    answer = BulkRetried(retried=[], refused=[], left=max(0, len(trees) - wanted.limit))
-    chosen = dict(islice(trees.items(), wanted.limit))
-    async for each in retry_each(site.client, archive, chosen):
-        names = _names(each.letters)
+async def retry_many(app_state: AppStateDependency, body: BulkRetryRequest) -> BulkRetried:
+    archive = app_state.backend.archive
+    trees = await group_letters_by_root(archive, _build_filter(app_state, body))
+    await app_state.check_capacity()
+    answer = BulkRetried(retried=[], refused=[], left=max(0, len(trees) - body.limit))
+    chosen = dict(islice(trees.items(), body.limit))
+    async for each in retry_each_root(app_state.client, archive, chosen):
+        names = _list_names(each.letters)
         if each.execution_id is not None:
             answer.retried.append(
                 RetriedAnswer(execution_id=each.execution_id, rerun_of=each.root, letters=names)
@@ -128,11 +128,11 @@ async def retry_many(site: OfSite, wanted: BulkRetryRequest) -> BulkRetried:
     operation_id="purge_dead_letters",
     summary="Remove dead letters for good; their executions stay as they are",
     dependencies=OPERATE,
-    responses=problems(*BODY),
+    responses=describe_problems(*BODY_STATUSES),
 )
-async def purge_many(site: OfSite, wanted: Selection) -> Purged:
-    archive = site.backend.archive
-    found = [each async for each in all_letters(archive, _filter(site, wanted))]
+async def purge_many(app_state: AppStateDependency, body: Selection) -> Purged:
+    archive = app_state.backend.archive
+    found = [each async for each in iter_letters(archive, _build_filter(app_state, body))]
     return Purged(purged=await archive.delete_dead_letters(found) if found else 0)
 
 
@@ -142,19 +142,21 @@ async def purge_many(site: OfSite, wanted: Selection) -> Purged:
     summary="Run again what failed in the execution of a letter, with other configs if given",
     status_code=201,
     dependencies=OPERATE,
-    responses=problems(*BODY, 404, 409),
+    responses=describe_problems(*BODY_STATUSES, 404, 409),
 )
-async def retry(name: Name, site: OfSite, wanted: RetryRequest | None = None) -> RetriedAnswer:
+async def retry(
+    name: LetterNameParam, app_state: AppStateDependency, wanted: RetryRequest | None = None
+) -> RetriedAnswer:
     configs = {} if wanted is None else wanted.configs
-    archive = site.backend.archive
+    archive = app_state.backend.archive
     letter = await find_letter(archive, name)
     if configs:
         check_editable(letter)
-    await site.check_room()
-    root = root_of(letter.token.execution_id)
-    letters = await letters_of(archive, root) if root else [letter]
-    new_id = await retry_letters(site.client, archive, letters, configs=configs)
-    return RetriedAnswer(execution_id=new_id, rerun_of=root, letters=_names(letters))
+    await app_state.check_capacity()
+    root = get_root_id(letter.token.execution_id)
+    letters = await list_execution_letters(archive, root) if root else [letter]
+    new_id = await retry_letters(app_state.client, archive, letters, configs=configs)
+    return RetriedAnswer(execution_id=new_id, rerun_of=root, letters=_list_names(letters))
 
 
 @router.get(
@@ -163,14 +165,14 @@ async def retry(name: Name, site: OfSite, wanted: RetryRequest | None = None) ->
     summary="One dead letter, with the state of its execution",
     response_model=DeadLetterDetail,
     dependencies=READ,
-    responses=problems(404, 422),
+    responses=describe_problems(404, 422),
 )
-async def read(name: Name, site: OfSite) -> dict[str, Json]:
-    letter = await find_letter(site.backend.archive, name)
-    root = root_of(letter.token.execution_id)
-    header = await site.backend.archive.get_header(root) if root else None
+async def read(name: LetterNameParam, app_state: AppStateDependency) -> dict[str, Json]:
+    letter = await find_letter(app_state.backend.archive, name)
+    root = get_root_id(letter.token.execution_id)
+    header = await app_state.backend.archive.get_header(root) if root else None
     state = None if header is None else header.state
-    return {**letter_document(letter), "execution_status": state}
+    return {**build_letter_document(letter), "execution_status": state}
 
 
 @router.delete(
@@ -178,25 +180,25 @@ async def read(name: Name, site: OfSite) -> dict[str, Json]:
     operation_id="purge_dead_letter",
     summary="Remove one dead letter for good",
     dependencies=OPERATE,
-    responses=problems(404, 422),
+    responses=describe_problems(404, 422),
 )
-async def purge(name: Name, site: OfSite) -> Purged:
-    letter = await find_letter(site.backend.archive, name)
-    return Purged(purged=await site.backend.archive.delete_dead_letters([letter]))
+async def purge(name: LetterNameParam, app_state: AppStateDependency) -> Purged:
+    letter = await find_letter(app_state.backend.archive, name)
+    return Purged(purged=await app_state.backend.archive.delete_dead_letters([letter]))
 
 
-def _filter(site: OfSite, wanted: Selection) -> LetterFilter:
+def _build_filter(app_state: AppStateDependency, body: Selection) -> DeadLetterFilter:
     """Raises InputError for what would be all of them without saying so, or both."""
-    has_filter = bool(wanted.queue or wanted.workflow or wanted.execution or wanted.older_than_s)
-    if has_filter is wanted.all:
+    has_filter = bool(body.queue or body.workflow or body.execution or body.older_than_s)
+    if has_filter is body.all:
         raise InputError("say which dead letters: by queue, workflow, execution or age, or 'all'")
-    return LetterFilter(
-        queue=queue_key(wanted.queue or None),
-        workflow=wanted.workflow or None,
-        execution=wanted.execution,
-        before=site.clock.now() - wanted.older_than_s,
+    return DeadLetterFilter(
+        queue=to_queue_key(body.queue or None),
+        workflow=body.workflow or None,
+        execution=body.execution,
+        before=app_state.clock.now() - body.older_than_s,
     )
 
 
-def _names(letters: Sequence[DeadLetter]) -> list[str]:
-    return [name_of(each) for each in letters]
+def _list_names(letters: Sequence[DeadLetter]) -> list[str]:
+    return [format_letter_name(each) for each in letters]

@@ -6,18 +6,25 @@ from typing import Annotated, TypeAlias
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from runnel.api.event_streams import BEAT, BEAT_S, MEDIA_TYPE, id_of, message, place_of
+from runnel.api.event_streams import (
+    KEEPALIVE_COMMENT,
+    KEEPALIVE_INTERVAL_S,
+    MEDIA_TYPE,
+    encode_message,
+    make_message_id,
+    parse_message_id,
+)
 from runnel.api.models import Changes
-from runnel.api.requests import ExecutionIdPath, StrictRoute
-from runnel.api.responses import problems
-from runnel.api.security.guard import needs, token_of
+from runnel.api.requests import ExecutionIdParam, StrictRoute
+from runnel.api.responses import describe_problems
+from runnel.api.security.guard import get_token_id, require_scope
 from runnel.api.security.tokens import Scope
-from runnel.api.state import OfSite, Site
+from runnel.api.state import AppState, AppStateDependency
 from runnel.core.ids import ExecutionId
-from runnel.core.states import EXECUTION_FINAL
+from runnel.core.states import FINAL_EXECUTION_STATES
 from runnel.core.values import Json
 from runnel.ports.feed import FeedPosition
-from runnel.ports.store import Header as Header_of_streams
+from runnel.ports.store import ExecutionHeader as Header_of_streams
 
 # Server-sent events: what happens in one execution, or to which executions something happens.
 #
@@ -25,69 +32,74 @@ from runnel.ports.store import Header as Header_of_streams
 # which browsers send by themselves) misses nothing.
 
 # So many messages at most are handed over at once: one by one, a long history costs ten times it.
-TOGETHER = 100
+MESSAGES_PER_CHUNK_MAX = 100
 # While much happens it is told so often, and at once after a while in which nothing did: to wake
 # 100 listeners for each of 200 commits a second took more than a processor.
-REST_S = 0.25
+SEND_INTERVAL_S = 0.25
 
 
-async def of_execution(
-    site: Site, execution_id: ExecutionId, after: str
+async def stream_execution(
+    app_state: AppState, execution_id: ExecutionId, after: str
 ) -> AsyncGenerator[bytes, None]:
     """Its history, from the beginning or behind the message `after`, until it is final."""
-    sent = place_of(after)
+    sent = parse_message_id(after)
     async with (
-        site.stories.following(execution_id) as story,
-        site.newsroom.listen(execution_id) as news,
-        site.stopping.waking(news.set),
+        app_state.histories.follow(execution_id) as story,
+        app_state.feed_broadcaster.listen(execution_id) as news,
+        app_state.stopping.call_when_set(news.set),
     ):
-        while not site.stopping.is_set():
+        while not app_state.stopping.is_set():
             news.clear()
-            await story.look()
+            await story.refresh()
             while sent < len(story.messages):
-                some = story.messages[sent : sent + TOGETHER]
+                some = story.messages[sent : sent + MESSAGES_PER_CHUNK_MAX]
                 sent += len(some)
                 yield b"".join(some)
-            if story.is_over:
-                yield message(id_of(sent), "end", {"status": story.state})
+            if story.is_final:
+                yield encode_message(make_message_id(sent), "end", {"status": story.state})
                 return
-            while not await site.clock.wait(news, BEAT_S):
-                yield BEAT
+            while not await app_state.clock.wait(news, KEEPALIVE_INTERVAL_S):
+                yield KEEPALIVE_COMMENT
 
 
-async def of_all(site: Site, after: str | None, *, children: bool) -> AsyncGenerator[bytes, None]:
+async def stream_all(
+    app_state: AppState, after: str | None, *, children: bool
+) -> AsyncGenerator[bytes, None]:
     """Every change of an execution from now on, or behind the message `after`."""
     position = None if after is None else FeedPosition(after)
     async with (
-        site.newsroom.listen_all(after=position) as subscription,
-        site.stopping.waking(subscription.close),
+        app_state.feed_broadcaster.open_subscription(after=position) as subscription,
+        app_state.stopping.call_when_set(subscription.close),
     ):
-        yield message(subscription.position, "hello", {})
+        yield encode_message(subscription.position, "hello", {})
         rests_until = 0.0
-        while not site.stopping.is_set():
-            page = await subscription.next(wait_s=BEAT_S)
-            await site.pause(rests_until - site.clock.monotonic())
+        while not app_state.stopping.is_set():
+            page = await subscription.next(wait_s=KEEPALIVE_INTERVAL_S)
+            await app_state.pause_unless_stopping(rests_until - app_state.clock.monotonic())
             pages = [page, *subscription.take_all()]
-            yield site.pages.told(pages, children=children) or BEAT
-            rests_until = site.clock.monotonic() + REST_S
+            yield app_state.encoded_pages.encode(pages, children=children) or KEEPALIVE_COMMENT
+            rests_until = app_state.clock.monotonic() + SEND_INTERVAL_S
 
 
-async def is_told(site: Site, header: Header_of_streams, after: str) -> bool:
+async def has_received_all(app_state: AppState, header: Header_of_streams, after: str) -> bool:
     """Whether a client that comes back has got all that there will ever be."""
-    if header.state not in EXECUTION_FINAL or not after:
+    if header.state not in FINAL_EXECUTION_STATES or not after:
         return False
-    return place_of(after) >= await site.stories.length(header.execution_id)
+    return parse_message_id(after) >= await app_state.histories.count_messages(header.execution_id)
 
 
 WAIT_S_MAX = 30.0
-CHANGES = 500
+CHANGES_PER_PAGE = 500
 
 router = APIRouter(tags=["events"], route_class=StrictRoute)
-READ = [needs(Scope.READ)]
-_STREAM = {"content": {MEDIA_TYPE: {"schema": {"type": "string"}}}, "description": "A stream"}
-_OVER = {"description": "All of it was told before: do not come back"}
+READ = [require_scope(Scope.READ)]
+_STREAM_RESPONSE = {
+    "content": {MEDIA_TYPE: {"schema": {"type": "string"}}},
+    "description": "A stream",
+}
+_ALREADY_RECEIVED_RESPONSE = {"description": "All of it was told before: do not come back"}
 
-LastEventId: TypeAlias = Annotated[
+LastEventIdHeader: TypeAlias = Annotated[
     str | None,
     Header(
         alias="Last-Event-ID",
@@ -103,17 +115,24 @@ LastEventId: TypeAlias = Annotated[
     summary="What happens in an execution, until it is final",
     response_class=StreamingResponse,
     dependencies=READ,
-    responses={**problems(404, 422), 200: _STREAM, 204: _OVER},
+    responses={
+        **describe_problems(404, 422),
+        200: _STREAM_RESPONSE,
+        204: _ALREADY_RECEIVED_RESPONSE,
+    },
 )
 async def follow(
-    request: Request, execution_id: ExecutionIdPath, site: OfSite, last: LastEventId = None
+    request: Request,
+    execution_id: ExecutionIdParam,
+    app_state: AppStateDependency,
+    last: LastEventIdHeader = None,
 ) -> Response:
     """`event` is the name of what happened, `end` the last one."""
-    header = await site.client.header(ExecutionId(execution_id))
-    if await is_told(site, header, last or ""):
+    header = await app_state.client.get_header(ExecutionId(execution_id))
+    if await has_received_all(app_state, header, last or ""):
         return Response(status_code=204)
-    messages = of_execution(site, ExecutionId(execution_id), last or "")
-    return site.stream(messages, token_id=token_of(request))
+    messages = stream_execution(app_state, ExecutionId(execution_id), last or "")
+    return app_state.make_stream_response(messages, token_id=get_token_id(request))
 
 
 @router.get(
@@ -122,19 +141,21 @@ async def follow(
     summary="Which executions change, and their new states",
     response_class=StreamingResponse,
     dependencies=READ,
-    responses={**problems(422), 200: _STREAM},
+    responses={**describe_problems(422), 200: _STREAM_RESPONSE},
 )
 async def follow_all(
     request: Request,
-    site: OfSite,
+    app_state: AppStateDependency,
     *,
     children: Annotated[bool, Query(description="Child executions too")] = False,
-    last: LastEventId = None,
+    last: LastEventIdHeader = None,
 ) -> Response:
     """`execution` says which one changed, with its `status` if that did; after `gap` something is
     not known any more: list anew.
     """
-    return site.stream(of_all(site, last, children=children), token_id=token_of(request))
+    return app_state.make_stream_response(
+        stream_all(app_state, last, children=children), token_id=get_token_id(request)
+    )
 
 
 @router.get(
@@ -143,10 +164,10 @@ async def follow_all(
     summary="The same in pages, for programs: waits until something changes",
     response_model=Changes,
     dependencies=READ,
-    responses=problems(422),
+    responses=describe_problems(422),
 )
 async def changes(
-    site: OfSite,
+    app_state: AppStateDependency,
     *,
     after: Annotated[
         str | None, Query(max_length=500, description="`position` of the page before")
@@ -154,11 +175,13 @@ async def changes(
     wait: Annotated[float, Query(ge=0, le=WAIT_S_MAX, description="In seconds")] = 0.0,
 ) -> dict[str, Json]:
     """Without `after`, where the end is: nothing that changes from now on is missed behind it."""
-    feed = site.backend.feed
+    feed = app_state.backend.feed
     if after is None:
         return {"items": [], "position": await feed.end(), "has_gap": False}
     asked = FeedPosition(after)
-    page = await site.or_stopped(feed.read(asked, limit=CHANGES, wait_s=wait))
+    page = await app_state.run_unless_stopping(
+        feed.read(asked, limit=CHANGES_PER_PAGE, wait_s=wait)
+    )
     if page is None:
         return {"items": [], "position": asked, "has_gap": False}
     items = [

@@ -25,28 +25,33 @@ from runnel.api.models import (
 )
 from runnel.api.requests import (
     LIMIT_MAX,
-    Chosen,
-    ChosenPage,
-    ExecutionIdPath,
-    IdempotencyKey,
+    ExecutionIdParam,
+    ExecutionPageQuery,
+    ExecutionQuery,
+    IdempotencyKeyHeader,
     StrictRoute,
 )
-from runnel.api.responses import BODY, listed, problems, written
-from runnel.api.routes.workflows import begun
-from runnel.api.security.guard import needs
+from runnel.api.responses import (
+    BODY_STATUSES,
+    build_listed_execution,
+    describe_problems,
+    make_json_response,
+)
+from runnel.api.routes.workflows import build_started_answer
+from runnel.api.security.guard import require_scope
 from runnel.api.security.tokens import Scope
-from runnel.api.state import OfSite
+from runnel.api.state import AppStateDependency
 from runnel.client.bulk import BulkStep, cancel_many, rerun_many
-from runnel.client.nodes import ITEMS, detail_document
+from runnel.client.nodes import ITEMS_PAGE_SIZE, build_node_document
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.core.values import Json
 from runnel.errors import InputError
 from runnel.ports.archive import ExecutionFilter
-from runnel.views.execution import document_of, moment
+from runnel.views.execution import build_execution_document, format_time
 
 router = APIRouter(tags=["executions"], route_class=StrictRoute)
-READ, RUN = [needs(Scope.READ)], [needs(Scope.RUN)]
+READ, RUN = [require_scope(Scope.READ)], [require_scope(Scope.RUN)]
 WAIT_S_MAX = 60.0
 
 
@@ -55,19 +60,19 @@ WAIT_S_MAX = 60.0
     operation_id="trigger_execution",
     summary="Start an execution that was submitted",
     dependencies=RUN,
-    responses=problems(*BODY, 404, 409),
+    responses=describe_problems(*BODY_STATUSES, 404, 409),
 )
 async def trigger(
-    execution_id: ExecutionIdPath,
-    site: OfSite,
+    execution_id: ExecutionIdParam,
+    app_state: AppStateDependency,
     wanted: TriggerRequest | None = None,
-    key: IdempotencyKey = None,
+    key: IdempotencyKeyHeader = None,
 ) -> Triggered:
     id_ = ExecutionId(execution_id)
     input_ = None if wanted is None else wanted.input_params
-    await site.check_room()
-    await site.client.trigger(id_, input_, idempotency_key=key)
-    header = await site.backend.archive.get_header(id_)
+    await app_state.check_capacity()
+    await app_state.client.trigger(id_, input_, idempotency_key=key)
+    header = await app_state.backend.archive.get_header(id_)
     state = ExecutionState.PENDING if header is None else header.state
     return Triggered(execution_id=execution_id, status=state)
 
@@ -78,12 +83,16 @@ async def trigger(
     summary="Executions, the newest first",
     response_model=ExecutionPage,
     dependencies=READ,
-    responses=problems(422),
+    responses=describe_problems(422),
 )
-async def list_executions(site: OfSite, chosen: Annotated[ChosenPage, Query()]) -> Response:
-    wanted = chosen.to_filter(limit=chosen.limit, after=chosen.after)
-    page = await site.client.list_executions(wanted)
-    return written({"items": [listed(each) for each in page], "next": page.next})
+async def list_executions(
+    app_state: AppStateDependency, query: Annotated[ExecutionPageQuery, Query()]
+) -> Response:
+    wanted = query.to_filter(limit=query.limit, after=query.after)
+    page = await app_state.client.list_executions(wanted)
+    return make_json_response(
+        {"items": [build_listed_execution(each) for each in page], "next": page.next}
+    )
 
 
 @router.get(
@@ -92,10 +101,12 @@ async def list_executions(site: OfSite, chosen: Annotated[ChosenPage, Query()]) 
     summary="How many executions there are in each state",
     response_model=Counts,
     dependencies=READ,
-    responses=problems(422),
+    responses=describe_problems(422),
 )
-async def count(site: OfSite, chosen: Annotated[Chosen, Query()]) -> dict[str, Json]:
-    found = await site.client.count_executions(chosen.to_filter())
+async def count(
+    app_state: AppStateDependency, query: Annotated[ExecutionQuery, Query()]
+) -> dict[str, Json]:
+    found = await app_state.client.count_executions(query.to_filter())
     return {
         "states": {
             state: {"number": each.number, "is_least": each.is_least}
@@ -110,7 +121,7 @@ async def count(site: OfSite, chosen: Annotated[Chosen, Query()]) -> dict[str, J
     summary="An execution with its nodes",
     response_model=ExecutionAnswer,
     dependencies=READ,
-    responses=problems(404, 422),
+    responses=describe_problems(404, 422),
 )
 @router.get(
     "/executions/{execution_id}",
@@ -118,10 +129,12 @@ async def count(site: OfSite, chosen: Annotated[Chosen, Query()]) -> dict[str, J
     summary="An execution with its nodes",
     response_model=ExecutionAnswer,
     dependencies=READ,
-    responses=problems(404, 422),
+    responses=describe_problems(404, 422),
 )
-async def read(execution_id: ExecutionIdPath, site: OfSite) -> Response:
-    return written(document_of(await site.client.get(ExecutionId(execution_id))))
+async def read(execution_id: ExecutionIdParam, app_state: AppStateDependency) -> Response:
+    return make_json_response(
+        build_execution_document(await app_state.client.get(ExecutionId(execution_id)))
+    )
 
 
 @router.get(
@@ -130,15 +143,15 @@ async def read(execution_id: ExecutionIdPath, site: OfSite) -> Response:
     summary="An execution once it is final, or after so many seconds as it is then",
     response_model=ExecutionAnswer,
     dependencies=READ,
-    responses=problems(404, 422),
+    responses=describe_problems(404, 422),
 )
 async def wait(
-    execution_id: ExecutionIdPath,
-    site: OfSite,
+    execution_id: ExecutionIdParam,
+    app_state: AppStateDependency,
     timeout: Annotated[float, Query(ge=0, le=WAIT_S_MAX, description="In seconds")] = 30.0,
 ) -> Response:
-    await site.wait(ExecutionId(execution_id), timeout)
-    return await read(execution_id, site)
+    await app_state.wait_until_final(ExecutionId(execution_id), timeout)
+    return await read(execution_id, app_state)
 
 
 @router.get(
@@ -147,18 +160,20 @@ async def wait(
     summary="Everything that has happened in an execution",
     response_model=HistoryAnswer,
     dependencies=READ,
-    responses=problems(404, 422),
+    responses=describe_problems(404, 422),
 )
 async def history(
-    execution_id: ExecutionIdPath,
-    site: OfSite,
+    execution_id: ExecutionIdParam,
+    app_state: AppStateDependency,
     after: Annotated[
         int, Query(ge=0, le=2**31, description="So many are known already, and left out")
     ] = 0,
 ) -> Response:
-    found = await site.client.history(ExecutionId(execution_id), after=after)
-    items = [{"at": moment(each.at), "event": each.event, "fields": each.fields} for each in found]
-    return written({"items": items})
+    found = await app_state.client.history(ExecutionId(execution_id), after=after)
+    items = [
+        {"at": format_time(each.at), "event": each.event, "fields": each.fields} for each in found
+    ]
+    return make_json_response({"items": items})
 
 
 @router.post(
@@ -167,14 +182,16 @@ async def history(
     summary="End an execution; its clean-up nodes still run, unless it is forced",
     status_code=202,
     dependencies=RUN,
-    responses=problems(*BODY, 404, 409),
+    responses=describe_problems(*BODY_STATUSES, 404, 409),
 )
 async def cancel(
-    execution_id: ExecutionIdPath, site: OfSite, wanted: CancelRequest | None = None
+    execution_id: ExecutionIdParam,
+    app_state: AppStateDependency,
+    wanted: CancelRequest | None = None,
 ) -> Accepted:
     wanted = wanted or CancelRequest()
     id_ = ExecutionId(execution_id)
-    await site.client.cancel(id_, reason=wanted.reason, is_forced=wanted.force)
+    await app_state.client.cancel(id_, reason=wanted.reason, is_forced=wanted.force)
     return Accepted(execution_id=execution_id)
 
 
@@ -184,11 +201,13 @@ async def cancel(
     summary="Tell an execution what one of its nodes waits for",
     status_code=202,
     dependencies=RUN,
-    responses=problems(*BODY, 404, 409),
+    responses=describe_problems(*BODY_STATUSES, 404, 409),
 )
-async def signal(execution_id: ExecutionIdPath, site: OfSite, wanted: SignalRequest) -> Accepted:
-    await site.client.signal(
-        ExecutionId(execution_id), wanted.name, wanted.payload, signal_id=wanted.signal_id
+async def signal(
+    execution_id: ExecutionIdParam, app_state: AppStateDependency, body: SignalRequest
+) -> Accepted:
+    await app_state.client.signal(
+        ExecutionId(execution_id), body.name, body.payload, signal_id=body.signal_id
     )
     return Accepted(execution_id=execution_id)
 
@@ -199,26 +218,26 @@ async def signal(execution_id: ExecutionIdPath, site: OfSite, wanted: SignalRequ
     summary="Run a finished execution again, by default only what did not complete",
     status_code=201,
     dependencies=RUN,
-    responses=problems(*BODY, 404, 409),
+    responses=describe_problems(*BODY_STATUSES, 404, 409),
 )
 async def rerun(
-    execution_id: ExecutionIdPath,
-    site: OfSite,
+    execution_id: ExecutionIdParam,
+    app_state: AppStateDependency,
     wanted: RerunRequest | None = None,
-    key: IdempotencyKey = None,
+    key: IdempotencyKeyHeader = None,
 ) -> Begun:
     wanted = wanted or RerunRequest()
-    await site.check_room()
-    new_id = await site.client.rerun(
+    await app_state.check_capacity()
+    new_id = await app_state.client.rerun(
         ExecutionId(execution_id), wanted.to_rerun(), input_=wanted.input, idempotency_key=key
     )
-    return begun(await site.client.header(new_id))
+    return build_started_answer(await app_state.client.get_header(new_id))
 
 
 # One node of an execution.
 
 nodes_router = APIRouter(tags=["executions"], route_class=StrictRoute)
-PLACE_MAX = 2**31 - 1
+ITEM_INDEX_MAX = 2**31 - 1
 
 
 @nodes_router.get(
@@ -226,32 +245,32 @@ PLACE_MAX = 2**31 - 1
     operation_id="read_node",
     summary="A node: its attempts, config, inputs, output, error and logs; items of a map in pages",
     response_model=NodeDetailAnswer,
-    dependencies=[needs(Scope.READ)],
-    responses=problems(404, 422),
+    dependencies=[require_scope(Scope.READ)],
+    responses=describe_problems(404, 422),
 )
 async def read_node(
-    execution_id: ExecutionIdPath,
+    execution_id: ExecutionIdParam,
     node_id: Annotated[str, Path(max_length=500)],
-    site: OfSite,
+    app_state: AppStateDependency,
     *,
-    item: Annotated[int | None, Query(ge=0, le=PLACE_MAX, description="One of a map")] = None,
-    items_after: Annotated[int, Query(ge=-1, le=PLACE_MAX)] = -1,
-    items_limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = ITEMS,
+    item: Annotated[int | None, Query(ge=0, le=ITEM_INDEX_MAX, description="One of a map")] = None,
+    items_after: Annotated[int, Query(ge=-1, le=ITEM_INDEX_MAX)] = -1,
+    items_limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = ITEMS_PAGE_SIZE,
 ) -> dict[str, Json]:
-    detail = await site.client.nodes.get(
+    detail = await app_state.client.nodes.get(
         ExecutionId(execution_id),
         node_id,
         item=item,
         items_after=items_after,
         items_limit=items_limit,
     )
-    return detail_document(detail)
+    return build_node_document(detail)
 
 
 # Many executions at once, by a filter.
 
 bulk_router = APIRouter(tags=["executions"], route_class=StrictRoute)
-OPERATE = [needs(Scope.OPERATE)]
+OPERATE = [require_scope(Scope.OPERATE)]
 
 
 @bulk_router.post(
@@ -260,17 +279,19 @@ OPERATE = [needs(Scope.OPERATE)]
     summary="End all executions that a filter finds, up to 500 in each step",
     response_model=BulkAnswer,
     dependencies=OPERATE,
-    responses=problems(*BODY),
+    responses=describe_problems(*BODY_STATUSES),
 )
-async def cancel_executions(site: OfSite, wanted: BulkCancelRequest) -> dict[str, Json]:
+async def cancel_executions(
+    app_state: AppStateDependency, body: BulkCancelRequest
+) -> dict[str, Json]:
     step = await cancel_many(
-        site.client,
-        site.backend.mailbox,
-        _filter(wanted),
-        reason=wanted.reason,
-        is_forced=wanted.force,
+        app_state.client,
+        app_state.backend.mailbox,
+        _build_filter(body),
+        reason=body.reason,
+        is_forced=body.force,
     )
-    return _answer(step)
+    return _to_document(step)
 
 
 @bulk_router.post(
@@ -279,24 +300,30 @@ async def cancel_executions(site: OfSite, wanted: BulkCancelRequest) -> dict[str
     summary="Rerun all executions that a filter finds, up to 100 in each step",
     response_model=BulkAnswer,
     dependencies=OPERATE,
-    responses=problems(*BODY),
+    responses=describe_problems(*BODY_STATUSES),
 )
-async def rerun_executions(site: OfSite, wanted: BulkRerunRequest) -> dict[str, Json]:
-    await site.check_room()
+async def rerun_executions(
+    app_state: AppStateDependency, body: BulkRerunRequest
+) -> dict[str, Json]:
+    await app_state.check_capacity()
     step = await rerun_many(
-        site.client, site.backend.archive, _filter(wanted), wanted.to_rerun(), key=wanted.key
+        app_state.client,
+        app_state.backend.archive,
+        _build_filter(body),
+        body.to_rerun(),
+        key=body.key,
     )
-    return _answer(step)
+    return _to_document(step)
 
 
-def _filter(wanted: BulkRequest) -> ExecutionFilter:
+def _build_filter(body: BulkRequest) -> ExecutionFilter:
     """Everything has to be asked for in so many words."""
-    chosen = Chosen(**wanted.model_dump(include=set(Chosen.model_fields)))
-    if chosen == Chosen() and not wanted.every:
+    chosen = ExecutionQuery(**body.model_dump(include=set(ExecutionQuery.model_fields)))
+    if chosen == ExecutionQuery() and not body.every:
         raise InputError("which executions? Say status, workflow, label …, or 'every': true")
-    return chosen.to_filter(after=wanted.after)
+    return chosen.to_filter(after=body.after)
 
 
-def _answer(step: BulkStep) -> dict[str, Json]:
+def _to_document(step: BulkStep) -> dict[str, Json]:
     document: dict[str, Json] = msgspec.to_builtins(step)
     return document

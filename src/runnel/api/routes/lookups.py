@@ -6,11 +6,11 @@ from fastapi import APIRouter, Path, Query, Response
 
 from runnel import __version__
 from runnel.api.models import FoundList, PartitionOf, ServerAnswer, WorkflowDocument
-from runnel.api.requests import LIMIT_MAX, ExecutionIdPath, StrictRoute
-from runnel.api.responses import listed, problems
-from runnel.api.security.guard import needs
+from runnel.api.requests import LIMIT_MAX, ExecutionIdParam, StrictRoute
+from runnel.api.responses import build_listed_execution, describe_problems
+from runnel.api.security.guard import require_scope
 from runnel.api.security.tokens import Scope
-from runnel.api.state import OfSite
+from runnel.api.state import AppStateDependency
 from runnel.authoring.documents.export import to_document
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.values import Json
@@ -18,12 +18,12 @@ from runnel.core.workflow import decode_workflow
 from runnel.errors import NotFoundError
 
 router = APIRouter(tags=["lookups"], route_class=StrictRoute)
-READ = [needs(Scope.READ)]
+READ = [require_scope(Scope.READ)]
 ID_CHARS_MAX = 500
 KEY_CHARS_MAX = 2_000
-SOME = 2
+PREFIX_MATCHES_MAX = 2
 
-DefinitionId = Annotated[
+DefinitionHashParam = Annotated[
     str,
     Path(
         description="The hash of a workflow's content, as executions name it",
@@ -38,11 +38,11 @@ DefinitionId = Annotated[
     operation_id="read_server",
     summary="What this server is",
     dependencies=READ,
-    responses=problems(),
+    responses=describe_problems(),
 )
-async def server(site: OfSite) -> ServerAnswer:
+async def server(app_state: AppStateDependency) -> ServerAnswer:
     return ServerAnswer(
-        version=__version__, engine="redis" if site.settings.has_redis else "embedded"
+        version=__version__, engine="redis" if app_state.settings.has_redis else "embedded"
     )
 
 
@@ -52,19 +52,19 @@ async def server(site: OfSite) -> ServerAnswer:
     summary="Executions by their ids, those that there are; or two of those that begin so",
     response_model=FoundList,
     dependencies=READ,
-    responses=problems(422),
+    responses=describe_problems(422),
 )
 async def look_up(
-    site: OfSite,
+    app_state: AppStateDependency,
     id: Annotated[list[str] | None, Query(max_length=LIMIT_MAX)] = None,
     begins: Annotated[str | None, Query(max_length=ID_CHARS_MAX)] = None,
 ) -> dict[str, Json]:
-    archive = site.backend.archive
+    archive = app_state.backend.archive
     wanted = [ExecutionId(each) for each in id or ()]
     if begins is not None:
-        wanted += await archive.find_ids(begins, limit=SOME)
+        wanted += await archive.find_ids(begins, limit=PREFIX_MATCHES_MAX)
     found = await archive.get_headers(list(dict.fromkeys(wanted)))
-    return {"items": [listed(each) for each in found.values()]}
+    return {"items": [build_listed_execution(each) for each in found.values()]}
 
 
 @router.get(
@@ -72,10 +72,10 @@ async def look_up(
     operation_id="read_partition_of_execution",
     summary="The partition that an execution is decided in",
     dependencies=READ,
-    responses=problems(422),
+    responses=describe_problems(422),
 )
-async def partition(execution_id: ExecutionIdPath, site: OfSite) -> PartitionOf:
-    return PartitionOf(partition=await site.backend.store.route(ExecutionId(execution_id)))
+async def partition(execution_id: ExecutionIdParam, app_state: AppStateDependency) -> PartitionOf:
+    return PartitionOf(partition=await app_state.backend.store.route(ExecutionId(execution_id)))
 
 
 @router.get(
@@ -85,14 +85,15 @@ async def partition(execution_id: ExecutionIdPath, site: OfSite) -> PartitionOf:
     response_class=Response,
     dependencies=READ,
     responses={
-        **problems(404, 422),
+        **describe_problems(404, 422),
         200: {"description": "The value", "content": {"application/json": {"schema": {}}}},
     },
 )
 async def value(
-    site: OfSite, key: Annotated[str, Query(min_length=1, max_length=KEY_CHARS_MAX)]
+    app_state: AppStateDependency,
+    key: Annotated[str, Query(min_length=1, max_length=KEY_CHARS_MAX)],
 ) -> Response:
-    return Response(await site.backend.blobs.get(key), media_type="application/json")
+    return Response(await app_state.backend.blobs.get(key), media_type="application/json")
 
 
 @router.get(
@@ -100,10 +101,12 @@ async def value(
     operation_id="read_definition",
     summary="The content that an execution runs, as it could be written in a file",
     dependencies=READ,
-    responses=problems(404, 422),
+    responses=describe_problems(404, 422),
 )
-async def definition(workflow_definition_id: DefinitionId, site: OfSite) -> WorkflowDocument:
-    found = await site.backend.archive.get_definition(DefinitionHash(workflow_definition_id))
+async def definition(
+    workflow_definition_id: DefinitionHashParam, app_state: AppStateDependency
+) -> WorkflowDocument:
+    found = await app_state.backend.archive.get_definition(DefinitionHash(workflow_definition_id))
     if found is None:
         raise NotFoundError("definition", workflow_definition_id)
     workflow = decode_workflow(found.document)

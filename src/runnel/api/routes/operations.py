@@ -16,27 +16,27 @@ from runnel.api.models import (
     WorkerAnswer,
     WorkerList,
 )
-from runnel.api.requests import After, Limit, StrictRoute
-from runnel.api.responses import problems
-from runnel.api.security.guard import needs
+from runnel.api.requests import AfterParam, LimitParam, StrictRoute
+from runnel.api.responses import describe_problems
+from runnel.api.security.guard import require_scope
 from runnel.api.security.tokens import Scope
-from runnel.api.state import OfSite
+from runnel.api.state import AppStateDependency
 from runnel.client.operations import (
+    build_queue_views,
+    build_worker_document,
     drain_worker,
     find_worker,
-    lines_of,
-    list_limits,
+    get_worker_state,
+    list_concurrency_keys,
     list_workers,
-    state_of,
-    worker_document,
 )
 from runnel.core.values import Json
 from runnel.telemetry.prometheus import MEDIA_TYPE
 
 router = APIRouter(tags=["operations"], route_class=StrictRoute)
-READ, OPERATE = [needs(Scope.READ)], [needs(Scope.OPERATE)]
+READ, OPERATE = [require_scope(Scope.READ)], [require_scope(Scope.OPERATE)]
 
-WorkerName = Annotated[str, Path(description="As listed", max_length=500)]
+WorkerNameParam = Annotated[str, Path(description="As listed", max_length=500)]
 
 
 @router.get(
@@ -45,11 +45,11 @@ WorkerName = Annotated[str, Path(description="As listed", max_length=500)]
     summary="The workers: what each one takes, what it runs and since when, how it is",
     response_model=WorkerList,
     dependencies=READ,
-    responses=problems(),
+    responses=describe_problems(),
 )
-async def workers(site: OfSite) -> dict[str, Json]:
-    found = await list_workers(site.backend.tasks)
-    return {"items": [worker_document(each, site.settings) for each in found]}
+async def workers(app_state: AppStateDependency) -> dict[str, Json]:
+    found = await list_workers(app_state.backend.tasks)
+    return {"items": [build_worker_document(each, app_state.settings) for each in found]}
 
 
 @router.get(
@@ -58,10 +58,12 @@ async def workers(site: OfSite) -> dict[str, Json]:
     summary="One worker",
     response_model=WorkerAnswer,
     dependencies=READ,
-    responses=problems(404, 422),
+    responses=describe_problems(404, 422),
 )
-async def worker(name: WorkerName, site: OfSite) -> dict[str, Json]:
-    return worker_document(await find_worker(site.backend.tasks, name), site.settings)
+async def worker(name: WorkerNameParam, app_state: AppStateDependency) -> dict[str, Json]:
+    return build_worker_document(
+        await find_worker(app_state.backend.tasks, name), app_state.settings
+    )
 
 
 @router.post(
@@ -70,10 +72,10 @@ async def worker(name: WorkerName, site: OfSite) -> dict[str, Json]:
     summary="Let a worker finish what it runs, and end its process",
     status_code=202,
     dependencies=OPERATE,
-    responses=problems(404, 409, 422),
+    responses=describe_problems(404, 409, 422),
 )
-async def drain(name: WorkerName, site: OfSite) -> Draining:
-    await drain_worker(site.backend.tasks, name)
+async def drain(name: WorkerNameParam, app_state: AppStateDependency) -> Draining:
+    await drain_worker(app_state.backend.tasks, name)
     return Draining(worker=name)
 
 
@@ -83,11 +85,11 @@ async def drain(name: WorkerName, site: OfSite) -> Draining:
     summary="The queues: what waits, since when, who takes it, and what is wrong with that",
     response_model=QueueList,
     dependencies=READ,
-    responses=problems(),
+    responses=describe_problems(),
 )
-async def queues(site: OfSite) -> dict[str, Json]:
-    tasks = site.backend.tasks
-    lines = lines_of(await tasks.queues(), await tasks.workers(), site.settings)
+async def queues(app_state: AppStateDependency) -> dict[str, Json]:
+    tasks = app_state.backend.tasks
+    lines = build_queue_views(await tasks.queues(), await tasks.workers(), app_state.settings)
     return {"items": msgspec.to_builtins(lines)}
 
 
@@ -97,10 +99,12 @@ async def queues(site: OfSite) -> dict[str, Json]:
     summary="The concurrency keys that somebody holds or waits for, by key",
     response_model=LimitPage,
     dependencies=READ,
-    responses=problems(422),
+    responses=describe_problems(422),
 )
-async def limits(site: OfSite, limit: Limit = 50, after: After = None) -> dict[str, Json]:
-    found = await list_limits(site.backend.store, after=after or "", limit=limit)
+async def limits(
+    app_state: AppStateDependency, limit: LimitParam = 50, after: AfterParam = None
+) -> dict[str, Json]:
+    found = await list_concurrency_keys(app_state.backend.store, after=after or "", limit=limit)
     last = found[-1].key if len(found) == limit else None
     return {"items": msgspec.to_builtins(found), "next": last}
 
@@ -111,10 +115,10 @@ async def limits(site: OfSite, limit: Limit = 50, after: After = None) -> dict[s
     summary="The partitions: who decides for each, and what lies there undone",
     response_model=PartitionList,
     dependencies=READ,
-    responses=problems(),
+    responses=describe_problems(),
 )
-async def partitions(site: OfSite) -> dict[str, Json]:
-    return {"items": msgspec.to_builtins(await site.partitions.look())}
+async def partitions(app_state: AppStateDependency) -> dict[str, Json]:
+    return {"items": msgspec.to_builtins(await app_state.partitions.inspect())}
 
 
 # Whether this process lives, and whether it can be given work.
@@ -146,13 +150,18 @@ async def live() -> Live:
     summary="All parts that a request needs can be reached",
     responses={503: {"model": Ready, "description": "One of them can't be reached"}},
 )
-async def ready(site: OfSite, response: Response) -> Ready:
-    found = await gather(*(site.probes.problem(part, partial(PARTS[part], site)) for part in PARTS))
-    parts = dict(zip(PARTS, found, strict=True))
-    needed = {part: parts[part] for part in NEEDED}
-    if site.stopping.is_set():
+async def ready(app_state: AppStateDependency, response: Response) -> Ready:
+    found = await gather(
+        *(
+            app_state.probes.find_problem(part, partial(READINESS_CHECKS[part], app_state))
+            for part in READINESS_CHECKS
+        )
+    )
+    parts = dict(zip(READINESS_CHECKS, found, strict=True))
+    needed = {part: parts[part] for part in REQUIRED_PARTS}
+    if app_state.stopping.is_set():
         needed["server"] = "it is ending"
-    acting = {part: parts[part] for part in PARTS if part not in NEEDED}
+    acting = {part: parts[part] for part in READINESS_CHECKS if part not in REQUIRED_PARTS}
     parts = {**needed, **acting}
     if any(needed.values()):
         response.status_code = 503
@@ -160,18 +169,18 @@ async def ready(site: OfSite, response: Response) -> Ready:
     return Ready(status="degraded" if any(acting.values()) else "ready", parts=parts)
 
 
-async def _store(site: OfSite) -> str | None:
-    await site.backend.tasks.queues()
+async def _check_store(app_state: AppStateDependency) -> str | None:
+    await app_state.backend.tasks.queues()
     return None
 
 
-async def _archive(site: OfSite) -> str | None:
-    await site.backend.archive.list_workflows(limit=1)
+async def _check_archive(app_state: AppStateDependency) -> str | None:
+    await app_state.backend.archive.list_workflows(limit=1)
     return None
 
 
-async def _orchestrators(site: OfSite) -> str | None:
-    found = await site.partitions.look()
+async def _check_orchestrators(app_state: AppStateDependency) -> str | None:
+    found = await app_state.partitions.inspect()
     orphaned = [each.partition for each in found if each.owner is None or each.is_silent]
     if not orphaned:
         return None
@@ -180,19 +189,19 @@ async def _orchestrators(site: OfSite) -> str | None:
     return f"{len(orphaned)} of {len(found)} partitions have no living orchestrator"
 
 
-async def _workers(site: OfSite) -> str | None:
-    found = await site.backend.tasks.workers()
-    if any(state_of(each, site.settings) == "alive" for each in found):
+async def _check_workers(app_state: AppStateDependency) -> str | None:
+    found = await app_state.backend.tasks.workers()
+    if any(get_worker_state(each, app_state.settings) == "alive" for each in found):
         return None
     return "no worker is there: tasks wait"
 
 
-NEEDED = ("store", "archive")
-PARTS = {
-    "store": _store,
-    "archive": _archive,
-    "orchestrators": _orchestrators,
-    "workers": _workers,
+REQUIRED_PARTS = ("store", "archive")
+READINESS_CHECKS = {
+    "store": _check_store,
+    "archive": _check_archive,
+    "orchestrators": _check_orchestrators,
+    "workers": _check_workers,
 }
 
 
@@ -206,12 +215,12 @@ metrics_router = APIRouter(tags=["health"])
     operation_id="read_metrics",
     summary="Numbers of this process and of the store, as Prometheus reads them",
     response_class=Response,
-    dependencies=[needs(Scope.READ)],
+    dependencies=[require_scope(Scope.READ)],
     responses={
-        **problems(),
+        **describe_problems(),
         200: {"content": {"text/plain": {"schema": {"type": "string"}}}},
     },
 )
-async def metrics(site: OfSite) -> Response:
-    await site.gauges.refresh()
-    return Response(site.exposition.text(), media_type=MEDIA_TYPE)
+async def metrics(app_state: AppStateDependency) -> Response:
+    await app_state.gauges.refresh()
+    return Response(app_state.exposition.render(), media_type=MEDIA_TYPE)

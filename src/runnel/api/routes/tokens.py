@@ -7,14 +7,14 @@ from fastapi import APIRouter, Path
 
 from runnel.api.models import NewTokenAnswer, TokenAnswer, TokenList, TokenRequest
 from runnel.api.requests import StrictRoute
-from runnel.api.responses import BODY, problems
-from runnel.api.security.guard import needs
-from runnel.api.security.tokens import Scope, Token, new_token
-from runnel.api.state import OfSite
-from runnel.views.execution import moment
+from runnel.api.responses import BODY_STATUSES, describe_problems
+from runnel.api.security.guard import require_scope
+from runnel.api.security.tokens import ApiToken, Scope, generate_token
+from runnel.api.state import AppStateDependency
+from runnel.views.execution import format_time
 
 router = APIRouter(tags=["tokens"], route_class=StrictRoute)
-ADMIN = [needs(Scope.ADMIN)]
+ADMIN = [require_scope(Scope.ADMIN)]
 
 
 @router.get(
@@ -22,10 +22,10 @@ ADMIN = [needs(Scope.ADMIN)]
     operation_id="list_tokens",
     summary="All tokens, without what is secret of them",
     dependencies=ADMIN,
-    responses=problems(),
+    responses=describe_problems(),
 )
-async def list_tokens(site: OfSite) -> TokenList:
-    return TokenList(items=[_answer(each) for each in await site.tokens.all()])
+async def list_tokens(app_state: AppStateDependency) -> TokenList:
+    return TokenList(items=[_build_answer(each) for each in await app_state.tokens.all()])
 
 
 @router.post(
@@ -34,15 +34,15 @@ async def list_tokens(site: OfSite) -> TokenList:
     summary="Make a token, which is shown once",
     status_code=201,
     dependencies=ADMIN,
-    responses=problems(*BODY),
+    responses=describe_problems(*BODY_STATUSES),
 )
-async def create(site: OfSite, wanted: TokenRequest) -> NewTokenAnswer:
+async def create(app_state: AppStateDependency, body: TokenRequest) -> NewTokenAnswer:
     ends = None
-    if wanted.days is not None:
-        ends = site.clock.now() + timedelta(days=wanted.days).total_seconds()
-    scopes = tuple(dict.fromkeys(wanted.scopes))
-    new = new_token(wanted.name, scopes, expires_at=ends, per_minute=wanted.per_minute)
-    text = await site.tokens.create(new)
+    if body.days is not None:
+        ends = app_state.clock.now() + timedelta(days=body.days).total_seconds()
+    scopes = tuple(dict.fromkeys(body.scopes))
+    new = generate_token(body.name, scopes, expires_at=ends, per_minute=body.per_minute)
+    text = await app_state.tokens.create(new)
     return NewTokenAnswer(id=new.id, name=new.name, scopes=list(new.scopes), token=text)
 
 
@@ -52,20 +52,21 @@ async def create(site: OfSite, wanted: TokenRequest) -> NewTokenAnswer:
     summary="Make a token useless, within seconds",
     status_code=204,
     dependencies=ADMIN,
-    responses=problems(404, 422),
+    responses=describe_problems(404, 422),
 )
 async def revoke(
-    token_id: Annotated[str, Path(description="As listed", max_length=100)], site: OfSite
+    token_id: Annotated[str, Path(description="As listed", max_length=100)],
+    app_state: AppStateDependency,
 ) -> None:
-    await site.tokens.revoke(token_id)
+    await app_state.tokens.revoke(token_id)
 
 
-def _answer(token: Token) -> TokenAnswer:
+def _build_answer(token: ApiToken) -> TokenAnswer:
     return TokenAnswer(
         id=token.id,
         name=token.name,
         scopes=list(token.scopes),
-        created_at=moment(token.created_at) or "",
-        expires_at=moment(token.expires_at),
+        created_at=format_time(token.created_at) or "",
+        expires_at=format_time(token.expires_at),
         per_minute=token.per_minute,
     )

@@ -18,34 +18,34 @@ from runnel.api.models import (
     WorkflowPage,
 )
 from runnel.api.requests import (
-    After,
-    IdempotencyKey,
-    Limit,
-    NamePath,
+    AfterParam,
+    IdempotencyKeyHeader,
+    LimitParam,
     StrictRoute,
-    Version,
+    VersionParam,
+    WorkflowNameParam,
     read_workflow,
 )
-from runnel.api.responses import BODY, DOCUMENT_BODY, problems
-from runnel.api.security.gate import media_type
-from runnel.api.security.guard import needs
+from runnel.api.responses import BODY_STATUSES, WORKFLOW_REQUEST_BODY, describe_problems
+from runnel.api.security.gate import parse_media_type
+from runnel.api.security.guard import require_scope
 from runnel.api.security.tokens import Scope
-from runnel.api.state import OfSite
+from runnel.api.state import AppStateDependency
 from runnel.authoring.documents.export import to_document
 from runnel.core.graph import Graph
 from runnel.core.validation import build_graph
 from runnel.core.workflow import decode_workflow
 from runnel.errors import PayloadError
 from runnel.ports.archive import Definition
-from runnel.ports.store import Header
-from runnel.triggers.schedule_checks import label_problems
-from runnel.views.execution import moment
-from runnel.views.workflow import graph_document, mermaid
+from runnel.ports.store import ExecutionHeader
+from runnel.triggers.schedule_checks import find_label_problems
+from runnel.views.execution import format_time
+from runnel.views.workflow import build_graph_document, render_mermaid
 
 router = APIRouter(tags=["workflows"], route_class=StrictRoute)
-_MERMAID = {"text/plain": {"schema": {"type": "string"}}}
-WithDocuments = Annotated[bool, Query(description="With what could be written in a file")]
-READ, RUN = [needs(Scope.READ)], [needs(Scope.RUN)]
+_MERMAID_CONTENT = {"text/plain": {"schema": {"type": "string"}}}
+WithDocumentsParam = Annotated[bool, Query(description="With what could be written in a file")]
+READ, RUN = [require_scope(Scope.READ)], [require_scope(Scope.RUN)]
 
 
 @router.post(
@@ -54,12 +54,16 @@ READ, RUN = [needs(Scope.READ)], [needs(Scope.RUN)]
     summary="Store a workflow and an execution of it that waits to be triggered",
     status_code=201,
     dependencies=RUN,
-    responses=problems(*BODY),
-    openapi_extra=DOCUMENT_BODY,
+    responses=describe_problems(*BODY_STATUSES),
+    openapi_extra=WORKFLOW_REQUEST_BODY,
 )
-async def submit(request: Request, site: OfSite, key: IdempotencyKey = None) -> Submitted:
-    workflow = await read_workflow(site, await request.body(), media_type(request.headers))
-    header = await site.client.begin(workflow, is_held=True, idempotency_key=key)
+async def submit(
+    request: Request, app_state: AppStateDependency, key: IdempotencyKeyHeader = None
+) -> Submitted:
+    workflow = await read_workflow(
+        app_state, await request.body(), parse_media_type(request.headers)
+    )
+    header = await app_state.client.create_execution(workflow, is_held=True, idempotency_key=key)
     return Submitted(
         workflow_definition_id=header.definition,
         workflow=header.workflow,
@@ -75,13 +79,15 @@ async def submit(request: Request, site: OfSite, key: IdempotencyKey = None) -> 
     summary="Store a workflow, without an execution",
     status_code=201,
     dependencies=RUN,
-    responses=problems(*BODY),
-    openapi_extra=DOCUMENT_BODY,
+    responses=describe_problems(*BODY_STATUSES),
+    openapi_extra=WORKFLOW_REQUEST_BODY,
 )
-async def store(request: Request, site: OfSite) -> StoredWorkflow:
-    workflow = await read_workflow(site, await request.body(), media_type(request.headers))
-    stored = await site.client.library.store(workflow)
-    return _stored(stored.name, stored.version, stored.graph)
+async def store(request: Request, app_state: AppStateDependency) -> StoredWorkflow:
+    workflow = await read_workflow(
+        app_state, await request.body(), parse_media_type(request.headers)
+    )
+    stored = await app_state.client.library.store(workflow)
+    return _build_stored_workflow(stored.name, stored.version, stored.graph)
 
 
 @router.post(
@@ -89,11 +95,13 @@ async def store(request: Request, site: OfSite) -> StoredWorkflow:
     operation_id="validate_workflow",
     summary="Judge a workflow, and store nothing",
     dependencies=READ,
-    responses=problems(*BODY),
-    openapi_extra=DOCUMENT_BODY,
+    responses=describe_problems(*BODY_STATUSES),
+    openapi_extra=WORKFLOW_REQUEST_BODY,
 )
-async def validate(request: Request, site: OfSite) -> Valid:
-    workflow = await read_workflow(site, await request.body(), media_type(request.headers))
+async def validate(request: Request, app_state: AppStateDependency) -> Valid:
+    workflow = await read_workflow(
+        app_state, await request.body(), parse_media_type(request.headers)
+    )
     graph = build_graph(workflow)
     return Valid(name=workflow.name, nodes=len(graph), layers=len(graph.layers()))
 
@@ -103,14 +111,18 @@ async def validate(request: Request, site: OfSite) -> Valid:
     operation_id="list_workflows",
     summary="The newest version of each workflow, by name",
     dependencies=READ,
-    responses=problems(422),
+    responses=describe_problems(422),
 )
 async def list_workflows(
-    site: OfSite, *, limit: Limit = 50, after: After = None, documents: WithDocuments = False
+    app_state: AppStateDependency,
+    *,
+    limit: LimitParam = 50,
+    after: AfterParam = None,
+    documents: WithDocumentsParam = False,
 ) -> WorkflowPage:
-    found = await site.client.library.list(after=after or "", limit=limit)
+    found = await app_state.client.library.list(after=after or "", limit=limit)
     return WorkflowPage(
-        items=[_of_definition(each, with_document=documents) for each in found],
+        items=[_build_listed_workflow(each, with_document=documents) for each in found],
         next=found[-1].name if len(found) == limit else None,
     )
 
@@ -121,33 +133,36 @@ async def list_workflows(
     summary="Begin an execution of a stored workflow",
     status_code=201,
     dependencies=RUN,
-    responses=problems(*BODY, 404, 409),
+    responses=describe_problems(*BODY_STATUSES, 404, 409),
 )
 async def run(
-    name: NamePath, site: OfSite, wanted: RunRequest | None = None, key: IdempotencyKey = None
+    name: WorkflowNameParam,
+    app_state: AppStateDependency,
+    wanted: RunRequest | None = None,
+    key: IdempotencyKeyHeader = None,
 ) -> Begun:
     wanted = wanted or RunRequest()
-    for problem in label_problems(wanted.labels):
+    for problem in find_label_problems(wanted.labels):
         raise PayloadError(problem)
-    stored = await site.client.library.find(name, wanted.version)
-    await site.check_room()
-    header = await site.client.begin(
+    stored = await app_state.client.library.find(name, wanted.version)
+    await app_state.check_capacity()
+    header = await app_state.client.create_execution(
         stored.graph.workflow,
         wanted.input,
         labels=wanted.labels,
         idempotency_key=key,
         version=stored.version,
     )
-    return begun(header)
+    return build_started_answer(header)
 
 
-def begun(header: Header) -> Begun:
+def build_started_answer(header: ExecutionHeader) -> Begun:
     return Begun(
         execution_id=header.execution_id,
         workflow=header.workflow,
         version=header.version,
         status=header.state,
-        created_at=moment(header.created_at),
+        created_at=format_time(header.created_at),
     )
 
 
@@ -156,13 +171,17 @@ def begun(header: Header) -> Begun:
     operation_id="list_versions",
     summary="The versions of a workflow, newest first",
     dependencies=READ,
-    responses=problems(404, 422),
+    responses=describe_problems(404, 422),
 )
 async def versions(
-    name: NamePath, site: OfSite, *, limit: Limit = 50, documents: WithDocuments = False
+    name: WorkflowNameParam,
+    app_state: AppStateDependency,
+    *,
+    limit: LimitParam = 50,
+    documents: WithDocumentsParam = False,
 ) -> WorkflowPage:
-    found = await site.client.library.versions(name, limit=limit)
-    items = [_of_definition(each, with_document=documents) for each in found]
+    found = await app_state.client.library.versions(name, limit=limit)
+    items = [_build_listed_workflow(each, with_document=documents) for each in found]
     return WorkflowPage(items=items, next=None)
 
 
@@ -172,18 +191,18 @@ async def versions(
     summary="The graph of a workflow: nodes, edges and layers, or Mermaid text",
     response_model=GraphAnswer,
     dependencies=READ,
-    responses={**problems(404, 422), 200: {"content": _MERMAID}},
+    responses={**describe_problems(404, 422), 200: {"content": _MERMAID_CONTENT}},
 )
 async def draw(
-    name: NamePath,
-    site: OfSite,
-    version: Version = None,
+    name: WorkflowNameParam,
+    app_state: AppStateDependency,
+    version: VersionParam = None,
     format: Annotated[Literal["json", "mermaid"], Query()] = "json",
 ) -> Response:
-    stored = await site.client.library.find(name, version)
+    stored = await app_state.client.library.find(name, version)
     if format == "mermaid":
-        return PlainTextResponse(mermaid(stored.graph))
-    return JSONResponse(graph_document(stored.graph))
+        return PlainTextResponse(render_mermaid(stored.graph))
+    return JSONResponse(build_graph_document(stored.graph))
 
 
 @router.get(
@@ -191,11 +210,13 @@ async def draw(
     operation_id="read_workflow",
     summary="A workflow as it could be written in a file",
     dependencies=READ,
-    responses=problems(404, 422),
+    responses=describe_problems(404, 422),
 )
-async def read(name: NamePath, site: OfSite, version: Version = None) -> WorkflowDocument:
-    stored = await site.client.library.find(name, version)
-    about = _stored(stored.name, stored.version, stored.graph)
+async def read(
+    name: WorkflowNameParam, app_state: AppStateDependency, version: VersionParam = None
+) -> WorkflowDocument:
+    stored = await app_state.client.library.find(name, version)
+    about = _build_stored_workflow(stored.name, stored.version, stored.graph)
     return WorkflowDocument(**about.model_dump(), document=to_document(stored.graph.workflow))
 
 
@@ -203,25 +224,25 @@ async def read(name: NamePath, site: OfSite, version: Version = None) -> Workflo
     "/workflows/{name:path}",
     operation_id="delete_workflow",
     summary="Delete all versions of a workflow; executions that have ended stay readable",
-    dependencies=[needs(Scope.OPERATE)],
-    responses=problems(404, 409, 422),
+    dependencies=[require_scope(Scope.OPERATE)],
+    responses=describe_problems(404, 409, 422),
 )
-async def delete(name: NamePath, site: OfSite) -> Deleted:
-    return Deleted(versions=await site.client.library.delete(name))
+async def delete(name: WorkflowNameParam, app_state: AppStateDependency) -> Deleted:
+    return Deleted(versions=await app_state.client.library.delete(name))
 
 
-def _stored(name: str, version: int, graph: Graph) -> StoredWorkflow:
+def _build_stored_workflow(name: str, version: int, graph: Graph) -> StoredWorkflow:
     return StoredWorkflow(
         name=name, version=version, workflow_definition_id=graph.hash, nodes=len(graph)
     )
 
 
-def _of_definition(found: Definition, *, with_document: bool) -> ListedWorkflow:
-    workflow = decode_workflow(found.document)
+def _build_listed_workflow(definition: Definition, *, with_document: bool) -> ListedWorkflow:
+    workflow = decode_workflow(definition.document)
     return ListedWorkflow(
-        name=found.name,
-        version=found.version,
-        workflow_definition_id=found.hash,
+        name=definition.name,
+        version=definition.version,
+        workflow_definition_id=definition.hash,
         nodes=len(workflow.nodes),
         document=to_document(workflow) if with_document else None,
     )

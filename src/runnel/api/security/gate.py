@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from runnel.api.problems import problem_response
+from runnel.api.problems import make_problem_response
 from runnel.api.security.guard import Guard
 from runnel.errors import BodyTooLargeError, MalformedBodyError, RunnelError, UnsupportedMediaError
 
-HEADERS: Mapping[str, str] = {
+SECURITY_HEADERS: Mapping[str, str] = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
@@ -17,14 +17,14 @@ HEADERS: Mapping[str, str] = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-JSON = "application/json"
+JSON_MEDIA_TYPE = "application/json"
 # A workflow may be YAML; what comes to a webhook is for its sender to choose, and is signed.
 YAML_PATHS = ("/workflow", "/workflows", "/workflows/validate")
-_WEBHOOK = "/triggers/webhook"
-_SENDING = frozenset({"POST", "PUT", "PATCH"})
+_WEBHOOK_SUFFIX = "/triggers/webhook"
+_METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
-class Gate:
+class SecurityMiddleware:
     def __init__(self, app: ASGIApp, *, guard: Guard, body_bytes_max: int) -> None:
         self._app = app
         self._guard = guard
@@ -35,24 +35,24 @@ class Gate:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        sending = _with_headers(send)
+        sending = _add_security_headers(send)
         try:
             client = scope.get("client") or ("unknown", 0)
             path: str = scope["path"]
-            is_delivery = scope["method"] == "POST" and path.endswith(_WEBHOOK)
+            is_delivery = scope["method"] == "POST" and path.endswith(_WEBHOOK_SUFFIX)
             caller = await self._guard.admit(path, headers, client[0], is_delivery=is_delivery)
             self._check_body(scope, headers, is_delivery=is_delivery)
         except RunnelError as error:
-            answer = problem_response(error)
-            if _is_ambiguous(headers):
+            answer = make_problem_response(error)
+            if _has_ambiguous_length(headers):
                 answer.headers["Connection"] = "close"
             await answer(scope, receive, sending)
             return
         scope.setdefault("state", {})["caller"] = caller
-        await self._app(scope, self._bounded(receive), sending)
+        await self._app(scope, self._limit_body(receive), sending)
 
     def _check_body(self, scope: Scope, headers: Headers, *, is_delivery: bool) -> None:
-        if _is_ambiguous(headers):
+        if _has_ambiguous_length(headers):
             raise MalformedBodyError(
                 "the body: expected Content-Length or Transfer-Encoding, got both"
             )
@@ -60,15 +60,19 @@ class Gate:
         if length.isdigit() and int(length) > self._body_bytes_max:
             raise BodyTooLargeError(self._body_bytes_max)
         has_body = length not in {"", "0"} or "transfer-encoding" in headers
-        if scope["method"] not in _SENDING or not has_body or is_delivery:
+        if scope["method"] not in _METHODS_WITH_BODY or not has_body or is_delivery:
             return
         path: str = scope["path"]
-        expected = [JSON, "application/yaml"] if path.endswith(YAML_PATHS) else [JSON]
-        found = media_type(headers)
+        expected = (
+            [JSON_MEDIA_TYPE, "application/yaml"]
+            if path.endswith(YAML_PATHS)
+            else [JSON_MEDIA_TYPE]
+        )
+        found = parse_media_type(headers)
         if found not in expected:
             raise UnsupportedMediaError(found, expected)
 
-    def _bounded(self, receive: Receive) -> Receive:
+    def _limit_body(self, receive: Receive) -> Receive:
         """For a body that does not say how long it is."""
         received = 0
 
@@ -83,20 +87,20 @@ class Gate:
         return bounded
 
 
-def media_type(headers: Headers) -> str:
+def parse_media_type(headers: Headers) -> str:
     return headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def _is_ambiguous(headers: Headers) -> bool:
+def _has_ambiguous_length(headers: Headers) -> bool:
     """A proxy may have seen another end of this request, and so a request that is none."""
     return "content-length" in headers and "transfer-encoding" in headers
 
 
-def _with_headers(send: Send) -> Send:
+def _add_security_headers(send: Send) -> Send:
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
-            for name, value in HEADERS.items():
+            for name, value in SECURITY_HEADERS.items():
                 headers.setdefault(name, value)
         await send(message)
 

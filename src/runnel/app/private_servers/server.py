@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import ClassVar, Literal, Protocol, Self, TypeAlias
 
 from runnel.app.private_servers import guardian
-from runnel.app.private_servers.guardian import remove
-from runnel.engine.clock import RealClock, RealIds
+from runnel.app.private_servers.guardian import remove_folder
+from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.errors import ServerFailedError
 
 # One server process: started with a guardian, signalled with all its children, always reaped.
@@ -62,40 +62,40 @@ class ServerProcess:
 
     @property
     def has_ended(self) -> bool:
-        return self.ends_within(0)
+        return self.wait_for_exit(0)
 
     @property
     def exit_code(self) -> int | None:
         return self._popen.returncode
 
-    def ends_within(self, seconds: float) -> bool:
+    def wait_for_exit(self, seconds: float) -> bool:
         try:
             self._popen.wait(seconds)
         except subprocess.TimeoutExpired:
             return False
-        self._let_guardian_go()
+        self._release_guardian()
         return True
 
-    def ask_to_end(self, number: signal.Signals) -> None:
+    def send_stop_signal(self, number: signal.Signals) -> None:
         self._popen.send_signal(number)
 
     def pause(self) -> None:
         if not self.has_ended:
-            guardian.stopped_family(self.pid)
+            guardian.suspend_process_tree(self.pid)
 
     def resume(self) -> None:
         if not self.has_ended:
-            for pid in (*guardian.children_of(self.pid), self.pid):
+            for pid in (*guardian.list_children(self.pid), self.pid):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGCONT)
 
     def kill(self) -> None:
         if not self.has_ended:
-            guardian.kill_family(self.pid)
+            guardian.kill_process_tree(self.pid)
             self._popen.wait()
-        self._let_guardian_go()
+        self._release_guardian()
 
-    def _let_guardian_go(self) -> None:
+    def _release_guardian(self) -> None:
         if not self._lifeline.closed:
             with suppress(BrokenPipeError):
                 self._lifeline.write(b".")
@@ -107,25 +107,27 @@ class ServerProcess:
 # "memory": a memory file system where there is one with room, else as "disk". A new PostgreSQL is
 # a thousand small files: 70 ms in memory, 150 ms to 2 s on a disk that others use too (2026-11).
 # A kill -9 loses nothing in either; what a power cut or an fsync costs, only "disk" can tell.
-Storage: TypeAlias = Literal["memory", "disk"]
+StorageKind: TypeAlias = Literal["memory", "disk"]
 
-MEMORY = Path("/dev/shm")  # noqa: S108  # the folder is made by mkdtemp, with a name nobody can guess
-ROOM_BYTES = 512 * 1024 * 1024  # a container's own default is 64 MB, and PostgreSQL starts with 39
+MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108  # the folder is made by mkdtemp, with a name nobody can guess
+FREE_BYTES_MIN = (
+    512 * 1024 * 1024
+)  # a container's own default is 64 MB, and PostgreSQL starts with 39
 
 
-def make_folder(prefix: str, *, storage: Storage, user: str | None) -> Path:
+def make_folder(prefix: str, *, storage: StorageKind, user: str | None) -> Path:
     """A new folder that only this user, or the one it is made for, may enter."""
-    folder = Path(tempfile.mkdtemp(prefix=f"runnel-{prefix}-", dir=_parent(storage)))
+    folder = Path(tempfile.mkdtemp(prefix=f"runnel-{prefix}-", dir=_choose_parent(storage)))
     if user is not None:
         shutil.chown(folder, user)
     return folder
 
 
-def _parent(storage: Storage) -> Path | None:
-    if storage == "memory" and os.access(MEMORY, os.W_OK | os.X_OK):
-        room = os.statvfs(MEMORY)
-        if room.f_bavail * room.f_frsize >= ROOM_BYTES:
-            return MEMORY
+def _choose_parent(storage: StorageKind) -> Path | None:
+    if storage == "memory" and os.access(MEMORY_FOLDER, os.W_OK | os.X_OK):
+        room = os.statvfs(MEMORY_FOLDER)
+        if room.f_bavail * room.f_frsize >= FREE_BYTES_MIN:
+            return MEMORY_FOLDER
     return None
 
 
@@ -135,25 +137,25 @@ LOOPBACK = "127.0.0.1"
 # Below the ports that Linux (32768) and macOS (49152) give to outgoing connections: a client that
 # tries to reconnect to a dead server within that range can get the server's port as its own, and
 # is then connected to itself while the server can't start again.
-FIRST, LAST = 20_000, 32_000
-TRIES = 100
+FIRST_PORT, LAST_PORT = 20_000, 32_000
+PORT_TRIES_MAX = 100
 
 
-class Chance(Protocol):
+class NonceSource(Protocol):
     def nonce(self) -> str: ...
 
 
-def free_port(chance: Chance) -> int:
+def find_free_port(nonces: NonceSource) -> int:
     """Free a moment ago: who starts a server on it must be ready for it to be taken."""
-    for _ in range(TRIES):
-        port = FIRST + int(chance.nonce(), 16) % (LAST - FIRST)
-        if _is_free(port):
+    for _ in range(PORT_TRIES_MAX):
+        port = FIRST_PORT + int(nonces.nonce(), 16) % (LAST_PORT - FIRST_PORT)
+        if _is_port_free(port):
             return port
     with socket.create_server((LOOPBACK, 0)) as probe:
         return int(probe.getsockname()[1])
 
 
-def _is_free(port: int) -> bool:
+def _is_port_free(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -163,12 +165,12 @@ def _is_free(port: int) -> bool:
     return True
 
 
-READY_LIMIT_S = 20.0
-STOP_LIMIT_S = 20.0
-LOOK_EVERY_S = 0.002
+START_TIMEOUT_S = 20.0
+STOP_TIMEOUT_S = 20.0
+POLL_INTERVAL_S = 0.002
 # What both servers write when another process still holds their port, or their memory.
-TAKEN = "in use"
-LOG_LINES = 5
+IN_USE_TEXT = "in use"
+LOG_LINES_MAX = 5
 
 
 class PrivateServer(ABC):
@@ -181,16 +183,16 @@ class PrivateServer(ABC):
     kind: ClassVar[str]
     stop_signal: ClassVar[signal.Signals]
 
-    def __init__(self, *, storage: Storage, user: str | None = None) -> None:
+    def __init__(self, *, storage: StorageKind, user: str | None = None) -> None:
         self._storage = storage
         self._user = user
         self._clock = RealClock()
-        self._chance = RealIds()
-        self._password = self._chance.nonce() + self._chance.nonce()
+        self._ids = RandomIdGenerator()
+        self._password = self._ids.nonce() + self._ids.nonce()
         self._process: ServerProcess | None = None
         self._folder: Path | None = None
         self._port = 0
-        self._has_answered = False
+        self._was_ready = False
 
     @property
     @abstractmethod
@@ -200,14 +202,14 @@ class PrivateServer(ABC):
     @property
     def port(self) -> int:
         if self._folder is None:
-            raise self._not_started()
+            raise self._not_started_error()
         return self._port
 
     @property
     def folder(self) -> Path:
         """All its files: removed by `close`, and when this process dies."""
         if self._folder is None:
-            raise self._not_started()
+            raise self._not_started_error()
         return self._folder
 
     @property
@@ -248,18 +250,18 @@ class PrivateServer(ABC):
             if self._folder is None:
                 self._folder = make_folder(self.kind, storage=self._storage, user=self._user)
                 self._set_up()
-            self._start_until_answered()
+            self._start_until_ready()
         except BaseException:
-            if not self._has_answered:
+            if not self._was_ready:
                 self.close()
             raise
 
     def stop(self) -> None:
         """Cleanly: all data is on disk. Kills when that takes longer than 20 s."""
         if self._process is not None:
-            self._process.ask_to_end(self.stop_signal)
+            self._process.send_stop_signal(self.stop_signal)
             self._process.resume()
-            self._process.ends_within(STOP_LIMIT_S)
+            self._process.wait_for_exit(STOP_TIMEOUT_S)
             self.kill()
 
     def kill(self) -> None:
@@ -284,7 +286,7 @@ class PrivateServer(ABC):
     def wipe(self) -> None:
         """As after the loss of its disk: killed, and started again at the same address."""
         self.kill()
-        remove(self._data)
+        remove_folder(self._data)
         self._set_up()
         self.start()
 
@@ -292,9 +294,9 @@ class PrivateServer(ABC):
         """Ends it and removes its folder; a start after that is one of a new server."""
         self.kill()
         if self._folder is not None:
-            remove(self._folder)
+            remove_folder(self._folder)
         self._folder = None
-        self._has_answered = False
+        self._was_ready = False
 
     @property
     def _data(self) -> Path:
@@ -305,41 +307,41 @@ class PrivateServer(ABC):
         """Makes the data folder of an empty server."""
 
     @abstractmethod
-    def _command(self) -> list[str]: ...
+    def _build_command(self) -> list[str]: ...
 
     @abstractmethod
-    def _answers(self) -> bool:
+    def _is_ready(self) -> bool:
         """Whether it takes a connection and serves it, within a moment."""
 
-    def _start_until_answered(self) -> None:
-        end = self._clock.monotonic() + READY_LIMIT_S
+    def _start_until_ready(self) -> None:
+        end = self._clock.monotonic() + START_TIMEOUT_S
         while True:
-            if not self._has_answered:
-                self._port = free_port(self._chance)
+            if not self._was_ready:
+                self._port = find_free_port(self._ids)
             self._process = ServerProcess(
-                self._command(), folder=self.folder, log=self.folder / "log", user=self._user
+                self._build_command(), folder=self.folder, log=self.folder / "log", user=self._user
             )
-            if self._comes_up(self._process, end):
-                self._has_answered = True
+            if self._wait_until_ready(self._process, end):
+                self._was_ready = True
                 return
-            if TAKEN not in self.log or self._clock.monotonic() > end:
+            if IN_USE_TEXT not in self.log or self._clock.monotonic() > end:
                 code = self._process.exit_code
-                raise self._failure(f"ended with exit code {code} while it started")
+                raise self._build_failure(f"ended with exit code {code} while it started")
 
-    def _comes_up(self, process: ServerProcess, end: float) -> bool:
+    def _wait_until_ready(self, process: ServerProcess, end: float) -> bool:
         """False when it has ended instead."""
-        while not process.ends_within(LOOK_EVERY_S):
-            if self._answers():
+        while not process.wait_for_exit(POLL_INTERVAL_S):
+            if self._is_ready():
                 return True
             if self._clock.monotonic() > end:
                 self.kill()
-                limit = f"within {READY_LIMIT_S:g} s"
-                raise self._failure(f"did not answer on port {self._port} {limit}")
+                limit = f"within {START_TIMEOUT_S:g} s"
+                raise self._build_failure(f"did not answer on port {self._port} {limit}")
         return False
 
-    def _failure(self, problem: str) -> ServerFailedError:
-        lines = self.log.splitlines()[-LOG_LINES:]
+    def _build_failure(self, problem: str) -> ServerFailedError:
+        lines = self.log.splitlines()[-LOG_LINES_MAX:]
         return ServerFailedError(self.kind, problem, log="\n".join(lines))
 
-    def _not_started(self) -> ServerFailedError:
+    def _not_started_error(self) -> ServerFailedError:
         return ServerFailedError(self.kind, "has not been started: call start() first")

@@ -7,26 +7,30 @@ from typing import TYPE_CHECKING
 
 from runnel.authoring.decorators.placeholders import (
     Constant,
-    Default,
-    Expression,
-    Item,
-    Key,
-    Part,
+    DefaultPlaceholder,
+    ExpressionPart,
+    ExpressionPlaceholder,
+    ItemPlaceholder,
+    PathKey,
     Placeholder,
-    Result,
+    ResultPlaceholder,
     Text,
-    choice_of,
-    is_plain,
-    parts_of,
-    path_of,
-    root_of,
-    trace_of,
+    get_parts,
+    get_root,
+    get_trace,
+    get_value_and_default,
+    is_identifier,
+    split_path,
 )
-from runnel.authoring.decorators.source_location import Spot, here, shown_in
-from runnel.authoring.documents.fields import written
-from runnel.core.templates.nodes import OPERATORS
-from runnel.core.templates.parser import NO_ROOTS, OPENING
-from runnel.core.validation.checks import DEPTH_MAX, json_problems
+from runnel.authoring.decorators.source_location import (
+    SourceLocation,
+    find_shown_text,
+    locate_user_code,
+)
+from runnel.authoring.documents.fields import format_literal
+from runnel.core.templates.nodes import OPERATOR_WORDS
+from runnel.core.templates.parser import NON_ROOT_WORDS, OPENING_PATTERN
+from runnel.core.validation.checks import DEPTH_MAX, find_json_problems
 from runnel.core.values import Json
 from runnel.errors import TraceError
 
@@ -35,162 +39,174 @@ if TYPE_CHECKING:
 
 
 # Names with which a path can't begin; a node of such a name is nodes['name'].
-_NOT_ROOTS = NO_ROOTS | OPERATORS
+_RESERVED_ROOTS = NON_ROOT_WORDS | OPERATOR_WORDS
 
 
-class Writer:
+class TemplateWriter:
     """Writes for one node, or for the output; with `is_lenient`, no node has surely a result.
 
     What then is not there becomes `absent`.
 
-    `what` names the value in messages: "argument 'url' of fetch".
+    `subject` names the value in messages: "argument 'url' of fetch".
     """
 
     def __init__(
         self,
         trace: "Trace",
-        what: str,
+        subject: str,
         *,
         is_lenient: bool = False,
         absent: str = "none",
-        spot: Callable[[], Spot] = here,
+        locate: Callable[[], SourceLocation] = locate_user_code,
     ) -> None:
         self._trace = trace
-        self._what = what
+        self._subject = subject
         self._is_lenient = is_lenient
         self._absent = absent
-        self._spot = spot
+        self._locate = locate
 
-    def about(self, what: str) -> "Writer":
+    def with_subject(self, subject: str) -> "TemplateWriter":
         """For another value of the same node."""
-        return Writer(self._trace, what, is_lenient=self._is_lenient)
+        return TemplateWriter(self._trace, subject, is_lenient=self._is_lenient)
 
-    def tree(self, value: object, path: str = "", depth: int = 0) -> Json:
+    def write_tree(self, value: object, path: str = "", depth: int = 0) -> Json:
         """JSON whose texts hold templates where there were placeholders."""
         if isinstance(value, Text):
-            return self._text(parts_of(value))
+            return self._write_text(get_parts(value))
         if isinstance(value, Placeholder):
-            return f"{{{{ {self.source(value)} }}}}"
+            return f"{{{{ {self.write_expression(value)} }}}}"
         if isinstance(value, str):
-            return escaped(self.plain(value, path))
+            return escape_template(self.check_plain_text(value, path))
         if depth >= DEPTH_MAX:
-            raise self._refused(path, f"nested too deeply: at most {DEPTH_MAX} levels")
+            raise self._build_error(path, f"nested too deeply: at most {DEPTH_MAX} levels")
         if isinstance(value, list | tuple):
-            return [self.tree(each, f"{path}[{at}]", depth + 1) for at, each in enumerate(value)]
+            return [
+                self.write_tree(each, f"{path}[{at}]", depth + 1) for at, each in enumerate(value)
+            ]
         if isinstance(value, dict):
             self._check_keys(value, path)
             return {
-                key: self.tree(each, f"{path}[{key!r}]", depth + 1) for key, each in value.items()
+                key: self.write_tree(each, f"{path}[{key!r}]", depth + 1)
+                for key, each in value.items()
             }
-        return self._constant(value, path)
+        return self._check_constant(value, path)
 
-    def source(self, value: object) -> str:
+    def write_expression(self, value: object) -> str:
         """One expression."""
-        return self._source(value)[0]
+        return self._write_expression(value)[0]
 
-    def _source(self, value: object) -> tuple[str, bool]:
+    def _write_expression(self, value: object) -> tuple[str, bool]:
         """And whether it stands by itself, so that no brackets are needed around it."""
-        if isinstance(value, Result | Item):
-            return self._path(value)
-        if isinstance(value, Expression):
-            self._check_home(value)
-            return "".join(map(self._operand, parts_of(value))), False
-        if isinstance(value, Default):
-            return self._default(value), False
+        if isinstance(value, ResultPlaceholder | ItemPlaceholder):
+            return self._write_path(value)
+        if isinstance(value, ExpressionPlaceholder):
+            self._check_same_trace(value)
+            return "".join(map(self._write_operand, get_parts(value))), False
+        if isinstance(value, DefaultPlaceholder):
+            return self._write_default(value), False
         if isinstance(value, Text):
-            raise self._refused(
+            raise self._build_error(
                 "", "a text with results in it can't be part of an expression; make it in a task"
             )
         if isinstance(value, list | tuple):
-            return f"[{', '.join(map(self.source, value))}]", True
+            return f"[{', '.join(map(self.write_expression, value))}]", True
         if isinstance(value, dict):
             self._check_keys(value, "")
-            pairs = (f"{written(key)}: {self.source(each)}" for key, each in value.items())
+            pairs = (
+                f"{format_literal(key)}: {self.write_expression(each)}"
+                for key, each in value.items()
+            )
             return f"{{{', '.join(pairs)}}}", True
-        return written(self._constant(value, "")), True
+        return format_literal(self._check_constant(value, "")), True
 
-    def _operand(self, part: Part) -> str:
+    def _write_operand(self, part: ExpressionPart) -> str:
         if isinstance(part, str):
             return part
-        source, is_atom = self._source(part.value if isinstance(part, Constant) else part)
+        source, is_atom = self._write_expression(part.value if isinstance(part, Constant) else part)
         return source if is_atom else f"({source})"
 
-    def plain(self, text: str, path: str = "") -> str:
+    def check_plain_text(self, text: str, path: str = "") -> str:
         """The same; raises TraceError when it was made of a result."""
-        found = shown_in(text)
+        found = find_shown_text(text)
         if found is not None:
-            raise self._refused(
+            raise self._build_error(
                 path,
                 f"the text holds {found}, which stands for what is not there yet; write "
                 'runnel.text("... {} ...", result), or make the text inside a task',
             )
         return text
 
-    def _text(self, parts: tuple[Part, ...]) -> str:
+    def _write_text(self, parts: tuple[ExpressionPart, ...]) -> str:
         """Literal parts are joined first: two of them may be a bracket each."""
         pieces: list[str] = []
         for is_literal, group in itertools.groupby(parts, lambda part: isinstance(part, str)):
             if is_literal:
-                pieces.append(escaped(self.plain("".join(map(str, group)))))
+                pieces.append(escape_template(self.check_plain_text("".join(map(str, group)))))
                 continue
             if pieces and pieces[-1].endswith("{"):
                 pieces[-1] = f"{pieces[-1][:-1]}{{{{ '{{' }}}}"
-            pieces += map(self._hole, group)
+            pieces += map(self._write_template, group)
         return "".join(pieces)
 
-    def _hole(self, part: Part) -> str:
+    def _write_template(self, part: ExpressionPart) -> str:
         value = part.value if isinstance(part, Constant) else part
-        return f"{{{{ {self.source(value)} }}}}"
+        return f"{{{{ {self.write_expression(value)} }}}}"
 
-    def _default(self, value: Default) -> str:
-        found, instead = choice_of(value)
-        source = self._bare(found) if isinstance(found, Result | Item) else self._operand(found)
-        return f"{source} | default({self.source(instead)})"
-
-    def _path(self, value: Placeholder) -> tuple[str, bool]:
-        holder = path_of(value)[0]
-        may_miss = isinstance(holder, Result) and self._trace.may_miss(
-            root_of(holder), is_lenient=self._is_lenient
+    def _write_default(self, value: DefaultPlaceholder) -> str:
+        found, instead = get_value_and_default(value)
+        source = (
+            self._write_bare_path(found)
+            if isinstance(found, ResultPlaceholder | ItemPlaceholder)
+            else self._write_operand(found)
         )
-        return self._bare(value) + (f" | default({self._absent})" if may_miss else ""), not may_miss
+        return f"{source} | default({self.write_expression(instead)})"
 
-    def _bare(self, value: Placeholder) -> str:
-        holder, path = path_of(value)
-        self._check_home(holder)
-        if not isinstance(holder, Result):
-            return f"({self.source(holder)}){_steps(path)}"
-        root = root_of(holder)
-        return (root if is_root(root) else f"nodes[{_quoted(root)}]") + _steps(path)
+    def _write_path(self, value: Placeholder) -> tuple[str, bool]:
+        holder = split_path(value)[0]
+        may_miss = isinstance(holder, ResultPlaceholder) and self._trace.can_be_missing(
+            get_root(holder), is_lenient=self._is_lenient
+        )
+        return self._write_bare_path(value) + (
+            f" | default({self._absent})" if may_miss else ""
+        ), not may_miss
 
-    def _check_home(self, value: Placeholder) -> None:
-        if trace_of(value) is not self._trace:
-            raise self._refused(
+    def _write_bare_path(self, value: Placeholder) -> str:
+        holder, path = split_path(value)
+        self._check_same_trace(holder)
+        if not isinstance(holder, ResultPlaceholder):
+            return f"({self.write_expression(holder)}){_format_path(path)}"
+        root = get_root(holder)
+        return (root if is_root_name(root) else f"nodes[{_quote(root)}]") + _format_path(path)
+
+    def _check_same_trace(self, value: Placeholder) -> None:
+        if get_trace(value) is not self._trace:
+            raise self._build_error(
                 "",
-                f"it is a result of workflow '{trace_of(value).name}'; pass it as an argument, "
+                f"it is a result of workflow '{get_trace(value).name}'; pass it as an argument, "
                 "or return it from there",
             )
 
-    def _constant(self, value: object, path: str) -> Json:
-        wrong = not_json(value)
+    def _check_constant(self, value: object, path: str) -> Json:
+        wrong = describe_non_json(value)
         if wrong is not None:
-            raise self._refused(path, wrong)
+            raise self._build_error(path, wrong)
         if isinstance(value, str):
-            self.plain(value, path)
-        for problem in json_problems(value, ""):
-            raise self._refused(path, problem)
+            self.check_plain_text(value, path)
+        for problem in find_json_problems(value, ""):
+            raise self._build_error(path, problem)
         return value
 
     def _check_keys(self, value: dict[object, object], path: str) -> None:
         for key in value:
             if not isinstance(key, str):
-                raise self._refused(path, f"the key {key!r} is not a text, as keys of JSON are")
-            self.plain(key, path)
+                raise self._build_error(path, f"the key {key!r} is not a text, as keys of JSON are")
+            self.check_plain_text(key, path)
 
-    def _refused(self, path: str, problem: str) -> TraceError:
-        return self._spot().refusal(f"has a wrong value: {self._what}{path}: {problem}")
+    def _build_error(self, path: str, problem: str) -> TraceError:
+        return self._locate().build_error(f"has a wrong value: {self._subject}{path}: {problem}")
 
 
-def not_json(value: object) -> str | None:
+def describe_non_json(value: object) -> str | None:
     """What is told about things that only a beginner would pass on; None for all others."""
     kind = getattr(type(value), "__runnel_kind__", None)
     if kind is not None:
@@ -202,26 +218,26 @@ def not_json(value: object) -> str | None:
     return None
 
 
-def escaped(text: str) -> str:
+def escape_template(text: str) -> str:
     """As a template that gives this very text."""
-    return OPENING.sub(lambda found: f"{{{{ '{found[0]}' }}}}", text)
+    return OPENING_PATTERN.sub(lambda found: f"{{{{ '{found[0]}' }}}}", text)
 
 
-def is_root(name: str) -> bool:
-    return is_plain(name) and name not in _NOT_ROOTS
+def is_root_name(name: str) -> bool:
+    return is_identifier(name) and name not in _RESERVED_ROOTS
 
 
-def _steps(path: tuple[Key, ...]) -> str:
-    return "".join(map(_step, path))
+def _format_path(path: tuple[PathKey, ...]) -> str:
+    return "".join(map(_format_key, path))
 
 
-def _step(key: Key) -> str:
+def _format_key(key: PathKey) -> str:
     if isinstance(key, int):
         return f"[{key}]"
-    return f".{key}" if is_plain(key) else f"[{_quoted(key)}]"
+    return f".{key}" if is_identifier(key) else f"[{_quote(key)}]"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """In single quotes where that needs no escape, as people write it."""
     is_simple = text.isascii() and text.isprintable() and not set(text) & {"'", "\\"}
     return f"'{text}'" if is_simple else json.dumps(text, ensure_ascii=False)

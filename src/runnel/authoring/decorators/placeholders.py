@@ -5,20 +5,20 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
 
 from runnel.authoring.decorators.source_location import (
-    is_asked_by_user,
-    note_shown,
-    refusal,
-    type_refusal,
+    build_misuse_error,
+    build_type_error,
+    is_called_by_user,
+    record_shown_text,
 )
 
 if TYPE_CHECKING:
     from runnel.authoring.decorators.trace import Trace
 
 
-Key: TypeAlias = str | int
-Part: TypeAlias = "str | Placeholder | Constant"
+PathKey: TypeAlias = str | int
+ExpressionPart: TypeAlias = "str | Placeholder | Constant"
 
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Constant:
@@ -41,44 +41,44 @@ class Placeholder:
     @property  # type: ignore[misc]  # what isinstance asks for when the type does not fit
     def __class__(self) -> type:
         """Libraries get an answer: to the user's code it would be a wrong one."""
-        if is_asked_by_user():
-            raise type_refusal(described(self))
+        if is_called_by_user():
+            raise build_type_error(describe_placeholder(self))
         return type(self)
 
-    def __eq__(self, other: object) -> "Expression":  # type: ignore[override]  # it is not known yet whether they are equal
-        return _compared(self, "==", other)
+    def __eq__(self, other: object) -> "ExpressionPlaceholder":  # type: ignore[override]  # it is not known yet whether they are equal
+        return _compare(self, "==", other)
 
-    def __ne__(self, other: object) -> "Expression":  # type: ignore[override]  # as __eq__
-        return _compared(self, "!=", other)
+    def __ne__(self, other: object) -> "ExpressionPlaceholder":  # type: ignore[override]  # as __eq__
+        return _compare(self, "!=", other)
 
-    def __lt__(self, other: object) -> "Expression":
-        return _compared(self, "<", other)
+    def __lt__(self, other: object) -> "ExpressionPlaceholder":
+        return _compare(self, "<", other)
 
-    def __le__(self, other: object) -> "Expression":
-        return _compared(self, "<=", other)
+    def __le__(self, other: object) -> "ExpressionPlaceholder":
+        return _compare(self, "<=", other)
 
-    def __gt__(self, other: object) -> "Expression":
-        return _compared(self, ">", other)
+    def __gt__(self, other: object) -> "ExpressionPlaceholder":
+        return _compare(self, ">", other)
 
-    def __ge__(self, other: object) -> "Expression":
-        return _compared(self, ">=", other)
+    def __ge__(self, other: object) -> "ExpressionPlaceholder":
+        return _compare(self, ">=", other)
 
-    def __and__(self, other: object) -> "Expression":
-        _check_truth(self, other)
-        return Expression(trace_of(self), (self, " and ", _part(other)))
+    def __and__(self, other: object) -> "ExpressionPlaceholder":
+        _check_not_bitwise(self, other)
+        return ExpressionPlaceholder(get_trace(self), (self, " and ", _to_part(other)))
 
-    def __rand__(self, other: object) -> "Expression":
-        _check_truth(self, other)
-        return Expression(trace_of(self), (_part(other), " and ", self))
+    def __rand__(self, other: object) -> "ExpressionPlaceholder":
+        _check_not_bitwise(self, other)
+        return ExpressionPlaceholder(get_trace(self), (_to_part(other), " and ", self))
 
-    def __or__(self, other: object) -> "Expression":
-        return Expression(trace_of(self), (self, " or ", _part(other)))
+    def __or__(self, other: object) -> "ExpressionPlaceholder":
+        return ExpressionPlaceholder(get_trace(self), (self, " or ", _to_part(other)))
 
-    def __ror__(self, other: object) -> "Expression":
-        return Expression(trace_of(self), (_part(other), " or ", self))
+    def __ror__(self, other: object) -> "ExpressionPlaceholder":
+        return ExpressionPlaceholder(get_trace(self), (_to_part(other), " or ", self))
 
-    def __invert__(self) -> "Expression":
-        return Expression(trace_of(self), ("not ", self))
+    def __invert__(self) -> "ExpressionPlaceholder":
+        return ExpressionPlaceholder(get_trace(self), ("not ", self))
 
     def __copy__(self) -> Self:
         return self
@@ -91,8 +91,8 @@ class Placeholder:
         return id(self)
 
     def __repr__(self) -> str:
-        text = f"<{described(self)}>"
-        note_shown(text)
+        text = f"<{describe_placeholder(self)}>"
+        record_shown_text(text)
         return text
 
     def __getattr__(self, name: str) -> "Placeholder":
@@ -103,13 +103,13 @@ class Placeholder:
 
     def __getitem__(self, key: object) -> "Placeholder":
         if isinstance(key, slice):
-            raise refusal("slice", described(self))
+            raise build_misuse_error("slice", describe_placeholder(self))
         if isinstance(key, bool) or not isinstance(key, str | int):
-            raise refusal("key", described(self))
-        return Item(self, key)
+            raise build_misuse_error("key", describe_placeholder(self))
+        return ItemPlaceholder(self, key)
 
 
-class Result(Placeholder):
+class ResultPlaceholder(Placeholder):
     """What a node will have given, or, with `root` 'input' or 'item', what it will be given."""
 
     __slots__ = ("_root",)
@@ -119,34 +119,34 @@ class Result(Placeholder):
         object.__setattr__(self, "_root", root)
 
 
-class Item(Placeholder):
+class ItemPlaceholder(Placeholder):
     """A value inside another one."""
 
     __slots__ = ("_holder", "_key")
 
-    def __init__(self, holder: Placeholder, key: Key) -> None:
-        super().__init__(trace_of(holder))
+    def __init__(self, holder: Placeholder, key: PathKey) -> None:
+        super().__init__(get_trace(holder))
         object.__setattr__(self, "_holder", holder)
         object.__setattr__(self, "_key", key)
 
 
-class Expression(Placeholder):
+class ExpressionPlaceholder(Placeholder):
     """A comparison, a choice, a default: what templates can compute."""
 
     __slots__ = ("_parts",)
 
-    def __init__(self, trace: "Trace", parts: tuple[Part, ...]) -> None:
+    def __init__(self, trace: "Trace", parts: tuple[ExpressionPart, ...]) -> None:
         super().__init__(trace)
         object.__setattr__(self, "_parts", parts)
 
 
-class Default(Placeholder):
+class DefaultPlaceholder(Placeholder):
     """A value, or another one when it is not there."""
 
     __slots__ = ("_instead", "_value")
 
     def __init__(self, value: Placeholder, instead: object) -> None:
-        super().__init__(trace_of(value))
+        super().__init__(get_trace(value))
         object.__setattr__(self, "_value", value)
         object.__setattr__(self, "_instead", instead)
 
@@ -156,86 +156,86 @@ class Text(Placeholder):
 
     __slots__ = ("_parts",)
 
-    def __init__(self, trace: "Trace", parts: tuple[Part, ...]) -> None:
+    def __init__(self, trace: "Trace", parts: tuple[ExpressionPart, ...]) -> None:
         super().__init__(trace)
         object.__setattr__(self, "_parts", parts)
 
 
-def trace_of(placeholder: Placeholder) -> "Trace":
+def get_trace(placeholder: Placeholder) -> "Trace":
     trace: Trace = object.__getattribute__(placeholder, "_trace")
     return trace
 
 
-def parts_of(placeholder: Expression | Text) -> tuple[Part, ...]:
-    parts: tuple[Part, ...] = object.__getattribute__(placeholder, "_parts")
+def get_parts(placeholder: ExpressionPlaceholder | Text) -> tuple[ExpressionPart, ...]:
+    parts: tuple[ExpressionPart, ...] = object.__getattribute__(placeholder, "_parts")
     return parts
 
 
-def choice_of(placeholder: Default) -> tuple[Placeholder, object]:
+def get_value_and_default(placeholder: DefaultPlaceholder) -> tuple[Placeholder, object]:
     """The value, and what to take instead."""
     value: Placeholder = object.__getattribute__(placeholder, "_value")
     return value, object.__getattribute__(placeholder, "_instead")
 
 
-def root_of(placeholder: Result) -> str:
+def get_root(placeholder: ResultPlaceholder) -> str:
     return str(object.__getattribute__(placeholder, "_root"))
 
 
-def path_of(item: Placeholder) -> tuple[Placeholder, tuple[Key, ...]]:
+def split_path(item: Placeholder) -> tuple[Placeholder, tuple[PathKey, ...]]:
     """What holds all, and the way from there."""
-    keys: list[Key] = []
-    while isinstance(item, Item):
+    keys: list[PathKey] = []
+    while isinstance(item, ItemPlaceholder):
         keys.append(object.__getattribute__(item, "_key"))
         item = object.__getattribute__(item, "_holder")
     return item, tuple(reversed(keys))
 
 
-def described(placeholder: Placeholder) -> str:
+def describe_placeholder(placeholder: Placeholder) -> str:
     """In words, for messages."""
-    holder, path = path_of(placeholder)
-    while isinstance(holder, Default):
-        holder, above = path_of(choice_of(holder)[0])
+    holder, path = split_path(placeholder)
+    while isinstance(holder, DefaultPlaceholder):
+        holder, above = split_path(get_value_and_default(holder)[0])
         path = (*above, *path)
-    if isinstance(holder, Result):
-        root = root_of(holder)
+    if isinstance(holder, ResultPlaceholder):
+        root = get_root(holder)
         if root == "input" and path:
-            return f"the input '{path[0]}{''.join(map(_step, path[1:]))}'"
+            return f"the input '{path[0]}{''.join(map(_format_key, path[1:]))}'"
         if root == "secrets" and path:
             return f"the secret '{path[0]}'"
-        return f"the result '{root}{''.join(map(_step, path))}'"
+        return f"the result '{root}{''.join(map(_format_key, path))}'"
     return "a text with results in it" if isinstance(holder, Text) else "an expression of results"
 
 
-def _step(key: Key) -> str:
-    return f".{key}" if isinstance(key, str) and is_plain(key) else f"[{key!r}]"
+def _format_key(key: PathKey) -> str:
+    return f".{key}" if isinstance(key, str) and is_identifier(key) else f"[{key!r}]"
 
 
-def is_plain(name: str) -> bool:
-    return _PLAIN.fullmatch(name) is not None
+def is_identifier(name: str) -> bool:
+    return _IDENTIFIER.fullmatch(name) is not None
 
 
-def _part(value: object) -> Part:
+def _to_part(value: object) -> ExpressionPart:
     return value if isinstance(value, Placeholder) else Constant(value)
 
 
-def _check_truth(placeholder: Placeholder, other: object) -> None:
+def _check_not_bitwise(placeholder: Placeholder, other: object) -> None:
     """`flags & 4` asks for bits, not for two truths."""
     if isinstance(other, int) and not isinstance(other, bool):
-        raise refusal("arithmetic", described(placeholder))
+        raise build_misuse_error("arithmetic", describe_placeholder(placeholder))
 
 
-def _compared(left: Placeholder, sign: str, right: object) -> Expression:
-    return Expression(trace_of(left), (left, f" {sign} ", _part(right)))
+def _compare(left: Placeholder, sign: str, right: object) -> ExpressionPlaceholder:
+    return ExpressionPlaceholder(get_trace(left), (left, f" {sign} ", _to_part(right)))
 
 
-def _refusing(kind: str) -> Callable[..., NoReturn]:
+def _make_refusing_method(kind: str) -> Callable[..., NoReturn]:
     def refuse(self: Placeholder, *_: Any) -> NoReturn:
-        raise refusal(kind, described(self))
+        raise build_misuse_error(kind, describe_placeholder(self))
 
     return refuse
 
 
-_REFUSED = {
+_REFUSED_METHODS = {
     "truth": ["__bool__"],
     "iteration": ["__iter__", "__reversed__"],
     "contains": ["__contains__"],
@@ -256,6 +256,6 @@ _REFUSED = {
         *(f"__{side}{name}__" for name in ("lshift", "rshift", "xor") for side in ("", "r")),
     ],
 }
-for _kind, _names in _REFUSED.items():
+for _kind, _names in _REFUSED_METHODS.items():
     for _name in _names:
-        setattr(Placeholder, _name, _refusing(_kind))
+        setattr(Placeholder, _name, _make_refusing_method(_kind))

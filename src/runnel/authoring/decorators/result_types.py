@@ -9,13 +9,17 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 from runnel.authoring.calls import AnyFunction
-from runnel.authoring.decorators.source_location import ASK_LATER, NOT_YET, Spot
-from runnel.authoring.decorators.task import Callee, default, handler, item, secret, text
+from runnel.authoring.decorators.source_location import (
+    ASK_IN_TASK,
+    NOT_YET_AVAILABLE,
+    SourceLocation,
+)
+from runnel.authoring.decorators.task import TracedCallable, default, handler, item, secret, text
 
-Stores: TypeAlias = Mapping[str, list[ast.expr | None]]
+Assignments: TypeAlias = Mapping[str, list[ast.expr | None]]
 
-_CHANGES = frozenset({"options", "when", "after", "map", "run_options"})
-_MAKERS = (handler, item, secret, text)
+_CHAINED_METHODS = frozenset({"options", "when", "after", "map", "run_options"})
+_PLACEHOLDER_FUNCTIONS = (handler, item, secret, text)
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
@@ -28,13 +32,15 @@ class KnownResults:
     def __init__(self, definition: ast.FunctionDef, function: AnyFunction) -> None:
         arguments = definition.args
         inputs = {each.arg for each in (*arguments.args, *arguments.kwonlyargs)}
-        stores = _stores(definition)
-        self._outside = {**vars(builtins), **_visible(function)}
-        self._local = {*inputs, *stores}
-        self._lists = set(stores) - inputs
-        self._names = set(self._local)
-        self._inputs = inputs
-        self._forget_others({name: values for name, values in stores.items() if name not in inputs})
+        stores = _collect_assignments(definition)
+        self._outer_names = {**vars(builtins), **_collect_visible_names(function)}
+        self._local_names = {*inputs, *stores}
+        self._list_names = set(stores) - inputs
+        self._result_names = set(self._local_names)
+        self._input_names = inputs
+        self._discard_non_results(
+            {name: values for name, values in stores.items() if name not in inputs}
+        )
 
     def describe(self, expression: ast.expr) -> str | None:
         """In words; None for what is no result, or can't be told."""
@@ -45,28 +51,29 @@ class KnownResults:
             root = root.value
         if not isinstance(root, ast.Name):
             return "a result"
-        return f"the {'input' if root.id in self._inputs else 'result'} '{root.id}'"
+        return f"the {'input' if root.id in self._input_names else 'result'} '{root.id}'"
 
     def calls_tasks(self, statement: ast.stmt) -> bool:
         return any(
-            isinstance(node, ast.Call) and self._is_task(node.func) for node in inside(statement)
+            isinstance(node, ast.Call) and self._is_task(node.func)
+            for node in iterate_scope(statement)
         )
 
-    def _forget_others(self, stores: Stores) -> None:
+    def _discard_non_results(self, stores: Assignments) -> None:
         """What is left holds results only; names may be made of each other, so until none goes."""
         size = -1
-        while size != len(self._names) + len(self._lists):
-            size = len(self._names) + len(self._lists)
+        while size != len(self._result_names) + len(self._list_names):
+            size = len(self._result_names) + len(self._list_names)
             for name, values in stores.items():
                 if not all(value is not None and self._is_result(value) for value in values):
-                    self._names.discard(name)
+                    self._result_names.discard(name)
                 if not all(value is not None and self._is_list(value) for value in values):
-                    self._lists.discard(name)
+                    self._list_names.discard(name)
 
     def _is_result(self, expression: ast.expr) -> bool:
         match expression:
             case ast.Name(id=name):
-                return name in self._names
+                return name in self._result_names
             case ast.Subscript(value=holder):
                 return self._is_result(holder) or self._is_list(holder)
             case ast.Attribute(value=holder) | ast.NamedExpr(value=holder):
@@ -78,9 +85,9 @@ class KnownResults:
             case ast.Compare(left=left, comparators=[right]):
                 return self._is_result(left) or self._is_result(right)
             case ast.Call(func=called, args=given):
-                found = self._outer(called)
+                found = self._resolve_outer_name(called)
                 is_choice = found is default and given and self._is_result(given[0])
-                is_made = bool(is_choice) or any(found is maker for maker in _MAKERS)
+                is_made = bool(is_choice) or any(found is maker for maker in _PLACEHOLDER_FUNCTIONS)
                 return is_made or self._is_task(called) or self._is_result(called)
             case _:
                 return False
@@ -89,7 +96,7 @@ class KnownResults:
         """Of results: what a loop over it finds."""
         match expression:
             case ast.Name(id=name):
-                return name in self._lists
+                return name in self._list_names
             case ast.List(elts=[_, *_] as items) | ast.Tuple(elts=[_, *_] as items):
                 return all(map(self._is_result, items))
             case ast.ListComp(elt=each) | ast.GeneratorExp(elt=each):
@@ -99,37 +106,37 @@ class KnownResults:
 
     def _is_task(self, called: ast.expr) -> bool:
         """`fetch`, `tasks.fetch`, `fetch.options(retries=3)`, `handler("resize").map`."""
-        if isinstance(self._outer(called), Callee):
+        if isinstance(self._resolve_outer_name(called), TracedCallable):
             return True
         match called:
-            case ast.Attribute(value=holder, attr=name) if name in _CHANGES:
+            case ast.Attribute(value=holder, attr=name) if name in _CHAINED_METHODS:
                 return self._is_task(holder)
             case ast.Call(func=function):
-                return self._is_task(function) or self._outer(function) is handler
+                return self._is_task(function) or self._resolve_outer_name(function) is handler
             case _:
                 return False
 
-    def _outer(self, expression: ast.expr) -> Any:
+    def _resolve_outer_name(self, expression: ast.expr) -> Any:
         """What a name outside of the body, or in a module or class there, stands for."""
         match expression:
-            case ast.Name(id=name) if name not in self._local:
-                return self._outside.get(name)
+            case ast.Name(id=name) if name not in self._local_names:
+                return self._outer_names.get(name)
             case ast.Attribute(value=holder, attr=name):
-                owner = self._outer(holder)
+                owner = self._resolve_outer_name(holder)
                 return getattr(owner, name, None) if isinstance(owner, ModuleType | type) else None
             case _:
                 return None
 
 
-def inside(node: ast.AST) -> Iterator[ast.AST]:
+def iterate_scope(node: ast.AST) -> Iterator[ast.AST]:
     """All that belongs to it, without functions in it: those have names of their own."""
     yield node
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, _SCOPES):
-            yield from inside(child)
+            yield from iterate_scope(child)
 
 
-def _visible(function: AnyFunction) -> dict[str, Any]:
+def _collect_visible_names(function: AnyFunction) -> dict[str, Any]:
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
     enclosing = {name: cell.cell_contents for name, cell in cells if _is_filled(cell)}
     return {**function.__globals__, **enclosing}
@@ -142,17 +149,17 @@ def _is_filled(cell: Any) -> bool:
         return False
 
 
-def _stores(definition: ast.FunctionDef) -> Stores:
+def _collect_assignments(definition: ast.FunctionDef) -> Assignments:
     """All that each name is given; None is what can't be said."""
     found: dict[str, list[ast.expr | None]] = defaultdict(list)
-    for node in inside(definition):
-        for target, value in _assigned(node):
-            for name, part in _parts(target, value):
+    for node in iterate_scope(definition):
+        for target, value in _iterate_targets(node):
+            for name, part in _iterate_target_names(target, value):
                 found[name].append(part)
     return found
 
 
-def _assigned(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None]]:
+def _iterate_targets(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None]]:
     match node:
         case ast.Assign(targets=targets, value=value):
             yield from ((target, value) for target in targets)
@@ -174,7 +181,9 @@ def _assigned(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None]]:
             return
 
 
-def _parts(target: ast.expr, value: ast.expr | None) -> Iterator[tuple[str, ast.expr | None]]:
+def _iterate_target_names(
+    target: ast.expr, value: ast.expr | None
+) -> Iterator[tuple[str, ast.expr | None]]:
     """The names in a target; of `a, b = f(x), g(x)` each with its own."""
     match target, value:
         case ast.Name(id=name), _:
@@ -183,12 +192,12 @@ def _parts(target: ast.expr, value: ast.expr | None) -> Iterator[tuple[str, ast.
             targets
         ) == len(values):
             for each, own in zip(targets, values, strict=True):
-                yield from _parts(each, own)
+                yield from _iterate_target_names(each, own)
         case ast.Tuple(elts=targets) | ast.List(elts=targets), _:
             for each in targets:
-                yield from _parts(each, None)
+                yield from _iterate_target_names(each, None)
         case ast.Starred(value=inner), _:
-            yield from _parts(inner, None)
+            yield from _iterate_target_names(inner, None)
         case _:
             return
 
@@ -198,34 +207,34 @@ def _parts(target: ast.expr, value: ast.expr | None) -> Iterator[tuple[str, ast.
 # `url is None` is false while a workflow is traced, whatever the input will be, and nothing would
 # ever say so. In the same way nothing is raised that `except` could catch.
 
-_INSTEAD_OF_IS = "write task.when(x == None)(...), or decide inside a task"
-_INSTEAD_OF_GETATTR = "write runnel.default(x['name'], value), or ask inside a task"
-_OF_TYPE = frozenset({"isinstance", "issubclass", "type", "callable"})
+_IS_ADVICE = "write task.when(x == None)(...), or decide inside a task"
+_GETATTR_ADVICE = "write runnel.default(x['name'], value), or ask inside a task"
+_TYPE_FUNCTIONS = frozenset({"isinstance", "issubclass", "type", "callable"})
 
 
-def check_questions(function: AnyFunction) -> None:
+def check_untraceable_code(function: AnyFunction) -> None:
     """Raises TraceError for the first one; does nothing where there is no source."""
     function = inspect.unwrap(function)
-    definition, first_line = _definition(function)
+    definition, first_line = _parse_definition(function)
     if definition is None:
         return
     known = KnownResults(definition, function)
-    for node in inside(definition):
-        for problem in _problems(node, known):
+    for node in iterate_scope(definition):
+        for problem in _find_problems(node, known):
             line = first_line + getattr(node, "lineno", 1) - 1
-            raise Spot(function.__code__.co_filename, line).refusal(problem)
+            raise SourceLocation(function.__code__.co_filename, line).build_error(problem)
 
 
-def _definition(function: AnyFunction) -> tuple[ast.FunctionDef | None, int]:
+def _parse_definition(function: AnyFunction) -> tuple[ast.FunctionDef | None, int]:
     try:
         lines, first_line = inspect.getsourcelines(function)
-        found = _parsed("".join(lines))
+        found = _parse_statement("".join(lines))
     except (OSError, TypeError, SyntaxError, ValueError):
         return None, 0
     return (found if isinstance(found, ast.FunctionDef) else None), first_line
 
 
-def _parsed(source: str) -> ast.stmt:
+def _parse_statement(source: str) -> ast.stmt:
     """Below an `if` when it is indented: to cut that off could break texts of several lines."""
     if not source[:1].isspace():
         return ast.parse(source).body[0]
@@ -233,18 +242,18 @@ def _parsed(source: str) -> ast.stmt:
     return ast.increment_lineno(around, -1).body[0] if isinstance(around, ast.If) else around
 
 
-def _problems(node: ast.AST, known: KnownResults) -> Iterator[str]:
+def _find_problems(node: ast.AST, known: KnownResults) -> Iterator[str]:
     if isinstance(node, ast.Try | ast.TryStar):
         if any(map(known.calls_tasks, node.body)):
-            yield _caught(node)
+            yield _describe_try(node)
         return
-    for asked, problem in _questions(node):
+    for asked, problem in _find_untraceable_tests(node):
         what = known.describe(asked)
         if what is not None:
-            yield problem.format(what=f"{what}, {NOT_YET}")
+            yield problem.format(what=f"{what}, {NOT_YET_AVAILABLE}")
 
 
-def _caught(node: ast.Try | ast.TryStar) -> str:
+def _describe_try(node: ast.Try | ast.TryStar) -> str:
     what, rule = "cleans up behind tasks", "all_settled"
     if node.handlers:
         what, rule = "catches what tasks raise", "one_failed"
@@ -254,19 +263,19 @@ def _caught(node: ast.Try | ast.TryStar) -> str:
     )
 
 
-def _questions(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
+def _find_untraceable_tests(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
     match node:
         case ast.Compare(left=left, ops=ops, comparators=others):
             if any(isinstance(op, ast.Is | ast.IsNot) for op in ops):
                 for each in (left, *others):
-                    yield each, f"asks by 'is' about {{what}}; {_INSTEAD_OF_IS}"
-        case ast.Call(func=ast.Name(id=name), args=[first, *_]) if name in _OF_TYPE:
-            yield first, f"asks for the type of {{what}}; {ASK_LATER}"
+                    yield each, f"asks by 'is' about {{what}}; {_IS_ADVICE}"
+        case ast.Call(func=ast.Name(id=name), args=[first, *_]) if name in _TYPE_FUNCTIONS:
+            yield first, f"asks for the type of {{what}}; {ASK_IN_TASK}"
         case (
             ast.Call(func=ast.Name(id="hasattr"), args=[first, _])
             | ast.Call(func=ast.Name(id="getattr"), args=[first, _, _])
         ):
-            yield first, f"asks what there is in {{what}}; {_INSTEAD_OF_GETATTR}"
+            yield first, f"asks what there is in {{what}}; {_GETATTR_ADVICE}"
         case ast.Match(subject=subject):
             parts = subject.elts if isinstance(subject, ast.Tuple | ast.List) else [subject]
             for each in parts:

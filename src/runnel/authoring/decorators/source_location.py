@@ -19,57 +19,57 @@ from runnel.errors import TraceError
 
 # What must not get lost while bodies are traced, whatever their own code does with it.
 
-_current: ContextVar["Notes | None"] = ContextVar("notes", default=None)
+_current_notes: ContextVar["TraceNotes | None"] = ContextVar("notes", default=None)
 
 
-class Notes:
-    """`refused` is the first refusal, which a body may have caught.
+class TraceNotes:
+    """`first_error` is the first refusal, which a body may have caught.
 
-    `shown` are the texts that stood for results, as `repr` gives them: a text that holds one was
-    made of a result that does not exist yet.
+    `shown_texts` are the texts that stood for results, as `repr` gives them: a text that holds one
+    was made of a result that does not exist yet.
     """
 
     def __init__(self) -> None:
-        self.refused: TraceError | None = None
-        self.shown: set[str] = set()
+        self.first_error: TraceError | None = None
+        self.shown_texts: set[str] = set()
 
 
 @contextmanager
-def noting() -> Iterator[Notes]:
+def collect_notes() -> Iterator[TraceNotes]:
     """A workflow that is traced inside another one shares its notes."""
-    notes = _current.get() or Notes()
-    token = _current.set(notes)
+    notes = _current_notes.get() or TraceNotes()
+    token = _current_notes.set(notes)
     try:
         yield notes
     finally:
-        _current.reset(token)
+        _current_notes.reset(token)
 
 
-def note_refusal(error: TraceError) -> None:
-    notes = _current.get()
-    if notes is not None and notes.refused is None:
-        notes.refused = error
+def record_error(error: TraceError) -> None:
+    notes = _current_notes.get()
+    if notes is not None and notes.first_error is None:
+        notes.first_error = error
 
 
-def note_shown(text: str) -> None:
-    notes = _current.get()
+def record_shown_text(text: str) -> None:
+    notes = _current_notes.get()
     if notes is not None:
-        notes.shown.add(text)
+        notes.shown_texts.add(text)
 
 
-def shown_in(text: str) -> str | None:
+def find_shown_text(text: str) -> str | None:
     """What stands for a result in this text; None when nothing does."""
-    notes = _current.get()
-    return next((each for each in notes.shown if each in text), None) if notes else None
+    notes = _current_notes.get()
+    return next((each for each in notes.shown_texts if each in text), None) if notes else None
 
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH120, PTH100  # compared with the names that code objects have
 
 # What `isinstance` runs for abstract classes and protocols.
-_ON_THE_WAY = frozenset({"<frozen abc>", abc.__file__, typing.__file__})
+_PASS_THROUGH_FILES = frozenset({"<frozen abc>", abc.__file__, typing.__file__})
 
 
-class Span(NamedTuple):
+class SourceSpan(NamedTuple):
     """Lines from 1, columns in bytes from 0, as Python counts them."""
 
     line: int
@@ -84,27 +84,27 @@ class Span(NamedTuple):
         return begins_before and (self.end_line, self.end_column) <= end
 
 
-class Spot(NamedTuple):
+class SourceLocation(NamedTuple):
     file: str
     line: int
-    span: Span | None = None
+    span: SourceSpan | None = None
 
-    def refusal(self, problem: str, *, is_noted: bool = True) -> TraceError:
+    def build_error(self, problem: str, *, is_recorded: bool = True) -> TraceError:
         """The problem as a sentence goes on after the code: "`if page:` decides by …"."""
         error = TraceError(
-            problem, file=self.shown_file, line=self.line, statement=self._statement()
+            problem, file=self.display_path, line=self.line, statement=self._read_statement()
         )
-        if is_noted:
-            note_refusal(error)
+        if is_recorded:
+            record_error(error)
         return error
 
     @property
-    def shown_file(self) -> str:
+    def display_path(self) -> str:
         """From the working directory when it is below it."""
         folder = os.getcwd() + os.sep  # noqa: PTH109  # compared with the names that code objects have
         return self.file.removeprefix(folder)
 
-    def nodes(self) -> Iterator[ast.expr | ast.stmt]:
+    def iterate_enclosing_nodes(self) -> Iterator[ast.expr | ast.stmt]:
         """All that is around the spot, outermost first; nothing when there is no source."""
         if self.span is None:
             return
@@ -116,73 +116,73 @@ class Spot(NamedTuple):
             if isinstance(node, ast.expr | ast.stmt) and self.span.is_within(node):
                 yield node
 
-    def _statement(self) -> str:
+    def _read_statement(self) -> str:
         return shorten(linecache.getline(self.file, self.line).strip())
 
 
-def here() -> Spot:
+def locate_user_code() -> SourceLocation:
     """The innermost line that is the user's: neither Runnel's nor that of an installed package."""
     frames: list[FrameType] = []
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # what inspect would call
     while frame is not None:
         frames.append(frame)
         frame = frame.f_back
-    return _chosen([(each.f_code, each.f_lineno, each.f_lasti) for each in frames])
+    return _choose_location([(each.f_code, each.f_lineno, each.f_lasti) for each in frames])
 
 
-def is_asked_by_user() -> bool:
+def is_called_by_user() -> bool:
     """Whether the caller of the caller is the user's code, also by way of an abstract class."""
-    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001  # as in `here`
-    while frame is not None and frame.f_code.co_filename in _ON_THE_WAY:
+    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001  # as in `locate_user_code`
+    while frame is not None and frame.f_code.co_filename in _PASS_THROUGH_FILES:
         frame = frame.f_back
     file = "" if frame is None else frame.f_code.co_filename
     return not (_is_in(file, _PACKAGE) or _is_installed(file))
 
 
-def raised_at(traceback: TracebackType | None) -> Spot:
-    """As `here`, for an exception."""
+def locate_exception(traceback: TracebackType | None) -> SourceLocation:
+    """As `locate_user_code`, for an exception."""
     found: list[tuple[CodeType, int, int]] = []
     while traceback is not None:
         found.append((traceback.tb_frame.f_code, traceback.tb_lineno, traceback.tb_lasti))
         traceback = traceback.tb_next
-    return _chosen(found[::-1])
+    return _choose_location(found[::-1])
 
 
-def start_of(code: CodeType | None) -> Spot:
+def locate_function(code: CodeType | None) -> SourceLocation:
     """The line of a function's `def`, which is below its decorators."""
     if code is None:
-        return Spot("?", 0)
+        return SourceLocation("?", 0)
     line = code.co_firstlineno
     while linecache.getline(code.co_filename, line).lstrip().startswith("@"):
         line += 1
-    return Spot(code.co_filename, line)
+    return SourceLocation(code.co_filename, line)
 
 
-def _chosen(places: Sequence[tuple[CodeType, int, int]]) -> Spot:
+def _choose_location(frames: Sequence[tuple[CodeType, int, int]]) -> SourceLocation:
     """Innermost first; code of libraries counts when there is no other."""
-    others = [place for place in places if not _is_in(place[0].co_filename, _PACKAGE)]
+    others = [place for place in frames if not _is_in(place[0].co_filename, _PACKAGE)]
     users = [place for place in others if not _is_installed(place[0].co_filename)]
     for code, line, instruction in (users or others)[:1]:
-        return Spot(code.co_filename, line, _span(code, instruction))
-    return Spot("?", 0)
+        return SourceLocation(code.co_filename, line, _find_span(code, instruction))
+    return SourceLocation("?", 0)
 
 
-def _span(code: CodeType, instruction: int) -> Span | None:
+def _find_span(code: CodeType, instruction: int) -> SourceSpan | None:
     positions = list(code.co_positions())
     if not 0 <= instruction // 2 < len(positions):
         return None
     line, end_line, column, end_column = positions[instruction // 2]
     if line is None or end_line is None or column is None or end_column is None:
         return None
-    return Span(line, column, end_line, end_column)
+    return SourceSpan(line, column, end_line, end_column)
 
 
 def _is_installed(file: str) -> bool:
-    return any(_is_in(file, folder) for folder in _library_folders())
+    return any(_is_in(file, folder) for folder in _find_library_folders())
 
 
 @cache
-def _library_folders() -> frozenset[str]:
+def _find_library_folders() -> frozenset[str]:
     paths = sysconfig.get_paths()
     names = ("stdlib", "platstdlib", "purelib", "platlib")
     return frozenset(paths[name] for name in names if name in paths)
@@ -194,43 +194,54 @@ def _is_in(file: str, folder: str) -> bool:
 
 # What can't be done with a value that does not exist yet, and how to write it instead.
 
-Sentence: TypeAlias = Callable[[str, Spot], str]
+SentenceBuilder: TypeAlias = Callable[[str, SourceLocation], str]
 
-NOT_YET = "which is not there before the workflow runs"
-ASK_LATER = "ask inside a task"
+NOT_YET_AVAILABLE = "which is not there before the workflow runs"
+ASK_IN_TASK = "ask inside a task"
 _TESTS = (ast.If, ast.IfExp, ast.While, ast.Assert, ast.BoolOp)
 _LOOPS = (ast.For, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
-def refusal(kind: str, what: str) -> TraceError:
+def build_misuse_error(kind: str, subject: str) -> TraceError:
     """`kind` is what was tried, one of SENTENCES; `what` is the value, in words."""
-    spot = here()
-    return spot.refusal(SENTENCES[kind](what, spot))
+    spot = locate_user_code()
+    return spot.build_error(SENTENCES[kind](subject, spot))
 
 
-def type_refusal(what: str) -> TraceError:
+def build_type_error(subject: str) -> TraceError:
     """Not noted: a debugger asks for types too, and goes on without an answer."""
-    return here().refusal(f"asks for the type of {what}, {NOT_YET}; {ASK_LATER}", is_noted=False)
+    return locate_user_code().build_error(
+        f"asks for the type of {subject}, {NOT_YET_AVAILABLE}; {ASK_IN_TASK}", is_recorded=False
+    )
 
 
-def _truth(what: str, spot: Spot) -> str:
-    match next((node for node in reversed(list(spot.nodes())) if _is_test(node)), None):
+def _describe_truth_test(subject: str, location: SourceLocation) -> str:
+    match next(
+        (node for node in reversed(list(location.iterate_enclosing_nodes())) if _is_test(node)),
+        None,
+    ):
         case ast.BoolOp(op=op):
             word, sign = ("and", "&") if isinstance(op, ast.And) else ("or", "|")
             return (
-                f"needs the truth of {what}, {NOT_YET}; instead of '{word}' write {sign}, with "
-                f"brackets around each side: (a > 1) {sign} (b > 2)"
+                f"needs the truth of {subject}, {NOT_YET_AVAILABLE}; instead of '{word}' write "
+                f"{sign}, with brackets around each side: (a > 1) {sign} (b > 2)"
             )
         case ast.UnaryOp():
-            return f"needs the truth of {what}, {NOT_YET}; instead of 'not x' write ~x"
+            return f"needs the truth of {subject}, {NOT_YET_AVAILABLE}; instead of 'not x' write ~x"
         case ast.Compare():
-            return f"compares {what} twice, {NOT_YET}; write two comparisons: (1 < x) & (x < 3)"
+            return (
+                f"compares {subject} twice, {NOT_YET_AVAILABLE}; write two comparisons: "
+                "(1 < x) & (x < 3)"
+            )
         case ast.While():
-            return f"repeats by {what}, {NOT_YET}; repeat inside a task, or use task.map(list)"
+            return (
+                f"repeats by {subject}, {NOT_YET_AVAILABLE}; repeat inside a task, or use "
+                "task.map(list)"
+            )
         case _:
             return (
-                f"decides by {what}, {NOT_YET}; write task.when(condition)(...) for a task that "
-                "runs only then, or decide inside a task"
+                f"decides by {subject}, {NOT_YET_AVAILABLE}; write task.when(condition)(...) for "
+                "a task that runs only then, or decide inside a task"
             )
 
 
@@ -242,43 +253,52 @@ def _is_test(node: ast.AST) -> bool:
             return isinstance(node, _TESTS)
 
 
-def _iteration(what: str, spot: Spot) -> str:
-    around = list(spot.nodes())
+def _describe_iteration(subject: str, location: SourceLocation) -> str:
+    around = list(location.iterate_enclosing_nodes())
     if any(isinstance(node, _LOOPS) for node in around):
         return (
-            f"goes through {what}, {NOT_YET}; write task.map(list) for one task of each item, or "
+            f"goes through {subject}, {NOT_YET_AVAILABLE}; write task.map(list) for one task of "
+            f"each item, or "
             "loop inside a task"
         )
     if any(isinstance(node, ast.Assign) for node in around):
-        return f"takes {what} apart, {NOT_YET}; write result[0], result[1] and so on"
-    return f"goes through {what}, {NOT_YET}; pass it on whole, and do this inside a task"
+        return f"takes {subject} apart, {NOT_YET_AVAILABLE}; write result[0], result[1] and so on"
+    return (
+        f"goes through {subject}, {NOT_YET_AVAILABLE}; pass it on whole, and do this inside a task"
+    )
 
 
-def _always(words: str, instead: str) -> Sentence:
-    return lambda what, _: f"{words} {what}, {NOT_YET}; {instead}"
+def _make_sentence_builder(words: str, instead: str) -> SentenceBuilder:
+    return lambda what, _: f"{words} {what}, {NOT_YET_AVAILABLE}; {instead}"
 
 
-SENTENCES: Mapping[str, Sentence] = {
-    "truth": _truth,
-    "iteration": _iteration,
-    "contains": _always(
+SENTENCES: Mapping[str, SentenceBuilder] = {
+    "truth": _describe_truth_test,
+    "iteration": _describe_iteration,
+    "contains": _make_sentence_builder(
         "looks into",
         "look inside a task, or give task.when() a text such as \"'x' in fetch.tags\"",
     ),
-    "length": _always(
+    "length": _make_sentence_builder(
         "counts", "count inside a task, or give task.when() a text such as 'fetch | length > 3'"
     ),
-    "arithmetic": _always("calculates with", "calculate inside a task"),
-    "number": _always("needs a number from", "do this inside a task"),
-    "text": _always(
+    "arithmetic": _make_sentence_builder("calculates with", "calculate inside a task"),
+    "number": _make_sentence_builder("needs a number from", "do this inside a task"),
+    "text": _make_sentence_builder(
         "makes a text of", 'write runnel.text("... {} ...", result), or make it inside a task'
     ),
-    "await": _always("awaits", "in a workflow results are passed on as they are: remove 'await'"),
-    "call": _always("calls", "call it inside a task: only tasks and workflows are called here"),
-    "change": _always("changes", "return a changed copy from a task"),
-    "slice": _always("cuts a part out of", "cut inside a task; [0] and [-1] can be written here"),
-    "key": _always(
+    "await": _make_sentence_builder(
+        "awaits", "in a workflow results are passed on as they are: remove 'await'"
+    ),
+    "call": _make_sentence_builder(
+        "calls", "call it inside a task: only tasks and workflows are called here"
+    ),
+    "change": _make_sentence_builder("changes", "return a changed copy from a task"),
+    "slice": _make_sentence_builder(
+        "cuts a part out of", "cut inside a task; [0] and [-1] can be written here"
+    ),
+    "key": _make_sentence_builder(
         "looks up by a computed key in", "an index is written out, as in ['name'] or [0]"
     ),
-    "context": _always("enters", "use 'with' inside a task"),
+    "context": _make_sentence_builder("enters", "use 'with' inside a task"),
 }

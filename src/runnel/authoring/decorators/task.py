@@ -8,36 +8,36 @@ from string import Formatter
 from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 from runnel.authoring.calls import AUTO
-from runnel.authoring.decorators.node_writer import Writer
+from runnel.authoring.decorators.node_writer import TemplateWriter
 from runnel.authoring.decorators.placeholders import (
     Constant,
-    Default,
-    Item,
-    Part,
+    DefaultPlaceholder,
+    ExpressionPart,
+    ItemPlaceholder,
     Placeholder,
-    Result,
+    ResultPlaceholder,
     Text,
 )
-from runnel.authoring.decorators.source_location import here
+from runnel.authoring.decorators.source_location import locate_user_code
 from runnel.authoring.decorators.trace import (
-    NO_MAP,
-    Asked,
+    NO_ITEMS,
+    FunctionParameters,
     NodeOptions,
-    Parameters,
+    TaskCall,
     Trace,
-    checked,
-    current,
+    check_options,
+    get_current_trace,
 )
-from runnel.authoring.functions import function_name
+from runnel.authoring.functions import resolve_function_name
 from runnel.core.values import Json
-from runnel.core.wording import shown
+from runnel.core.wording import describe_value
 from runnel.core.workflow import SLEEP, WAIT_FOR_SIGNAL, Workflow
 from runnel.errors import InputError
 
 # What tasks, workflows and built-in waits share: options, conditions, order, maps.
 
 
-class Callee:
+class TracedCallable:
     """`label` is its name in messages and ids; each change makes a new one."""
 
     __runnel_kind__ = "task"
@@ -45,22 +45,22 @@ class Callee:
     def __init__(self, label: str, handler: str, options: Mapping[str, Any]) -> None:
         self.label = label
         self.handler = handler
-        self._options = checked(options, of=label)
+        self._options = check_options(options, label=label)
         self._conditions: tuple[object, ...] = ()
         self._after: tuple[object, ...] = ()
 
     def options(self, **options: Unpack[NodeOptions]) -> Self:
         """The same with other options, for one call: `fetch.options(retries=5)(url)`."""
         try:
-            new = checked(options, of=self.label)
+            new = check_options(options, label=self.label)
             self._check_mode(new)
         except InputError as error:
-            raise _refused(f"has a wrong option: {error}") from None
-        return self._changed(_options={**self._options, **new})
+            raise _build_error(f"has a wrong option: {error}") from None
+        return self._copy_with(_options={**self._options, **new})
 
     def after(self, *results: object) -> Self:
         """Runs after these as well, though it takes nothing from them."""
-        return self._changed(_after=(*self._after, *results))
+        return self._copy_with(_after=(*self._after, *results))
 
     def when(self, condition: object) -> Self:
         """Runs only if the condition holds then, otherwise it is skipped, and its result is None.
@@ -68,30 +68,30 @@ class Callee:
         A comparison of results, or a text in the language of `condition` in a document.
         """
         if isinstance(condition, Text) or not isinstance(condition, Placeholder | str | bool):
-            raise _refused(
+            raise _build_error(
                 f"has a wrong condition: {self.label}.when: expected a comparison of results, such "
-                f"as page['size'] > 3, got {shown(condition)}"
+                f"as page['size'] > 3, got {describe_value(condition)}"
             )
-        return self._changed(_conditions=(*self._conditions, condition))
+        return self._copy_with(_conditions=(*self._conditions, condition))
 
     def _check_mode(self, options: Mapping[str, Any]) -> None:
         if "mode" in options:
             raise InputError(f"{self.label}: mode: only functions have one; remove it")
 
-    def _changed(self, **fields: object) -> Self:
+    def _copy_with(self, **fields: object) -> Self:
         changed = copy.copy(self)
         vars(changed).update(fields)
         return changed
 
-    def _add(
+    def _add_node(
         self,
         trace: Trace,
         given: Mapping[str, Any],
         *,
-        items: object = NO_MAP,
+        items: object = NO_ITEMS,
         child: Workflow | None = None,
-    ) -> Result:
-        asked = Asked(
+    ) -> ResultPlaceholder:
+        asked = TaskCall(
             label=self.label,
             handler=self.handler,
             options=self._options,
@@ -101,20 +101,20 @@ class Callee:
             after=self._after,
             child=child,
         )
-        return trace.call(asked, lambda writer: self._config(writer, given), items)
+        return trace.add_node(asked, lambda writer: self._build_config(writer, given), items)
 
-    def _config(self, writer: Writer, given: Mapping[str, Any]) -> dict[str, Json]:
+    def _build_config(self, writer: TemplateWriter, given: Mapping[str, Any]) -> dict[str, Json]:
         """The arguments as the handler's settings."""
-        return self._written(writer, given)
+        return self._write_arguments(writer, given)
 
-    def _written(self, writer: Writer, given: Mapping[str, Any]) -> dict[str, Json]:
+    def _write_arguments(self, writer: TemplateWriter, given: Mapping[str, Any]) -> dict[str, Json]:
         return {
-            name: writer.about(f"argument '{name}' of {self.label}").tree(value)
+            name: writer.with_subject(f"argument '{name}' of {self.label}").write_tree(value)
             for name, value in given.items()
         }
 
-    def _trace_of_map(self) -> Trace:
-        trace = current()
+    def _require_trace_for_map(self) -> Trace:
+        trace = get_current_trace()
         if trace is None:
             raise InputError(
                 f"{self.label}.map: maps are made inside a @workflow; elsewhere write "
@@ -123,12 +123,16 @@ class Callee:
         return trace
 
 
-def _refused(problem: str) -> InputError:
+def _build_error(problem: str) -> InputError:
     """With its line when it is one of a workflow."""
-    return InputError(problem) if current() is None else here().refusal(problem)
+    return (
+        InputError(problem)
+        if get_current_trace() is None
+        else locate_user_code().build_error(problem)
+    )
 
 
-class Handler(Callee):
+class TracedHandler(TracedCallable):
     """`handler("resize")(width=3)`: a node of a handler that is known by its name."""
 
     def __init__(self, name: str, /, **options: Unpack[NodeOptions]) -> None:
@@ -137,29 +141,29 @@ class Handler(Callee):
 
     def __call__(self, **config: Any) -> Any:
         """Its config; what it will give."""
-        trace = current()
+        trace = get_current_trace()
         if trace is None:
             raise InputError(f"{self.label}: this handler is called inside a @workflow only")
-        return self._add(trace, config)
+        return self._add_node(trace, config)
 
     def map(self, items: Any, **config: Any) -> list[Any]:
         """One task for each item, which `runnel.item` stands for in the config."""
-        trace = self._trace_of_map()
-        return self._add(trace, config, items=items)  # type: ignore[return-value]  # a list when it runs
+        trace = self._require_trace_for_map()
+        return self._add_node(trace, config, items=items)  # type: ignore[return-value]  # a list when it runs
 
 
-def item_of(trace: Trace) -> Placeholder:
+def make_item_placeholder(trace: Trace) -> Placeholder:
     """What stands for one item of a map."""
-    return Result(trace, "item")
+    return ResultPlaceholder(trace, "item")
 
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-HANDLER = "python"
+PYTHON_HANDLER = "python"
 
 
-class Task(Callee, Generic[P, R]):
+class Task(TracedCallable, Generic[P, R]):
     """Inside a workflow a call adds a node and returns what stands for its result.
 
     Outside of one it calls the plain function, which is `function`.
@@ -168,10 +172,10 @@ class Task(Callee, Generic[P, R]):
     def __init__(self, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
         label = getattr(function, "__name__", None) or repr(function)
         _check_function(function, label)
-        super().__init__(label, HANDLER, options)
+        super().__init__(label, PYTHON_HANDLER, options)
         functools.update_wrapper(self, function, updated=())
         self._function = function
-        self._parameters = Parameters(function, label=label, has_context=True)
+        self._parameters = FunctionParameters(function, label=label, has_context=True)
 
     @property
     def function(self) -> Callable[P, R]:
@@ -182,10 +186,10 @@ class Task(Callee, Generic[P, R]):
         return self._function
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        trace = current()
+        trace = get_current_trace()
         if trace is None:
             return self._function(*args, **kwargs)  # type: ignore[no-any-return]  # of the user's function
-        return self._add(trace, self._parameters.bind(args, kwargs))  # type: ignore[return-value]  # its place is taken until then
+        return self._add_node(trace, self._parameters.bind(args, kwargs))  # type: ignore[return-value]  # its place is taken until then
 
     def map(self, items: Any, *args: Any, **kwargs: Any) -> list[R]:
         """One task for each item of a list that is known only when the workflow runs.
@@ -193,21 +197,23 @@ class Task(Callee, Generic[P, R]):
         The item is the first argument, the others are the same for all; the results are in the
         order of the items.
         """
-        trace = self._trace_of_map()
-        given = self._parameters.bind((item_of(trace), *args), kwargs)
-        return self._add(trace, given, items=items)  # type: ignore[return-value]  # a list when it runs
+        trace = self._require_trace_for_map()
+        given = self._parameters.bind((make_item_placeholder(trace), *args), kwargs)
+        return self._add_node(trace, given, items=items)  # type: ignore[return-value]  # a list when it runs
 
     def _check_mode(self, options: Mapping[str, Any]) -> None:
         """Each function may have one."""
 
-    def _config(self, writer: Writer, given: Mapping[str, Any]) -> dict[str, Json]:
+    def _build_config(self, writer: TemplateWriter, given: Mapping[str, Any]) -> dict[str, Json]:
         try:
-            name = function_name(self._function)
+            name = resolve_function_name(self._function)
         except InputError as error:
-            raise here().refusal(f"calls a task that no worker could find: {error}") from None
+            raise locate_user_code().build_error(
+                f"calls a task that no worker could find: {error}"
+            ) from None
         config: dict[str, Json] = {"function": name}
         if given:
-            config["args"] = self._written(writer, given)
+            config["args"] = self._write_arguments(writer, given)
         mode = self._options.get("mode", AUTO)
         return config if mode == AUTO else config | {"mode": mode}
 
@@ -220,7 +226,7 @@ class AsyncTask(Task[P, R]):
         return self._function
 
 
-class Decorate:
+class TaskDecorator:
     """`task(...)` with options, before it has its function."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -240,15 +246,15 @@ def task(function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: .
 @overload
 def task(function: Callable[P, R], /) -> Task[P, R]: ...
 @overload
-def task(**options: Unpack[NodeOptions]) -> Decorate: ...
+def task(**options: Unpack[NodeOptions]) -> TaskDecorator: ...
 def task(function: Callable[..., Any] | None = None, /, **options: Unpack[NodeOptions]) -> Any:
     """`@task` or `@task(retries=3, timeout=30)` above a function at the top level of a module."""
-    decorate = Decorate(options)
+    decorate = TaskDecorator(options)
     return decorate if function is None else decorate(function)
 
 
 def _check_function(function: Any, label: str) -> None:
-    if isinstance(function, Callee):
+    if isinstance(function, TracedCallable):
         raise InputError(f"@task: '{function.label}' is a {function.__runnel_kind__} already")
     if not callable(function) or isinstance(function, type):
         raise InputError(
@@ -260,7 +266,7 @@ def _check_function(function: Any, label: str) -> None:
 
 # What a workflow's body can make of results besides passing them on.
 
-SECRETS = "secrets"
+SECRETS_ROOT = "secrets"
 
 
 def text(pattern: str, /, *args: Any, **kwargs: Any) -> str:
@@ -268,10 +274,10 @@ def text(pattern: str, /, *args: Any, **kwargs: Any) -> str:
 
     Outside of a workflow it is `str.format` itself.
     """
-    trace = current()
+    trace = get_current_trace()
     if trace is None:
         return pattern.format(*args, **kwargs)
-    parts: list[Part] = []
+    parts: list[ExpressionPart] = []
     position = 0
     for literal, name, form, conversion in Formatter().parse(pattern):
         if literal:
@@ -279,12 +285,12 @@ def text(pattern: str, /, *args: Any, **kwargs: Any) -> str:
         if name is None:
             continue
         if form or conversion:
-            raise here().refusal(
+            raise locate_user_code().build_error(
                 f"formats '{{{name}}}' in a way that only Python knows; write {{}} alone, or make "
                 "the text in a task"
             )
         position += not name
-        parts.append(_argument(name or str(position - 1), args, kwargs))
+        parts.append(_get_format_argument(name or str(position - 1), args, kwargs))
     return Text(trace, tuple(parts))  # type: ignore[return-value]  # a text when it runs
 
 
@@ -292,12 +298,12 @@ def default(result: Any, value: Any) -> Any:
     """The result, or the value when there is none: its task was skipped, or has no such item."""
     if not isinstance(result, Placeholder):
         return result
-    return Default(result, value)
+    return DefaultPlaceholder(result, value)
 
 
 def item() -> Any:
     """What stands for one item inside `handler(...).map(items, …)`."""
-    return item_of(_trace("item"))
+    return make_item_placeholder(_require_trace("item"))
 
 
 def secret(name: str) -> Any:
@@ -305,10 +311,10 @@ def secret(name: str) -> Any:
 
     `text("Bearer {}", secret("shop_token"))`: it is never stored, and filled in when the task runs.
     """
-    return Item(Result(_trace("secret"), SECRETS), name)
+    return ItemPlaceholder(ResultPlaceholder(_require_trace("secret"), SECRETS_ROOT), name)
 
 
-class Sleep(Handler):
+class Sleep(TracedHandler):
     """`sleep(30)`: waits, and occupies no worker meanwhile."""
 
     def __init__(self) -> None:
@@ -318,7 +324,7 @@ class Sleep(Handler):
         return super().__call__(seconds=seconds)
 
 
-class WaitForSignal(Handler):
+class WaitForSignal(TracedHandler):
     """`wait_for_signal("approve", timeout=3600)`: gives the signal's payload.
 
     With `on_timeout="complete"` it gives null when no signal came in time, otherwise it fails.
@@ -337,21 +343,25 @@ class WaitForSignal(Handler):
 
 sleep = Sleep()
 wait_for_signal = WaitForSignal()
-handler = Handler
+handler = TracedHandler
 
 
-def _argument(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Part:
+def _get_format_argument(
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> ExpressionPart:
     try:
         value = args[int(name)] if name.isdecimal() else kwargs[name]
     except (IndexError, KeyError):
-        raise here().refusal(f"has nothing to put into '{{{name}}}'; give it as argument") from None
+        raise locate_user_code().build_error(
+            f"has nothing to put into '{{{name}}}'; give it as argument"
+        ) from None
     if isinstance(value, Placeholder):
         return value
     return str(value) if isinstance(value, str | int | float) else Constant(value)
 
 
-def _trace(name: str) -> Trace:
-    trace = current()
+def _require_trace(name: str) -> Trace:
+    trace = get_current_trace()
     if trace is None:
         raise InputError(f"runnel.{name} is for the body of a @workflow")
     return trace

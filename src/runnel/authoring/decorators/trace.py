@@ -11,18 +11,29 @@ from typing import Any, TypedDict
 import msgspec
 
 from runnel.authoring.calls import AnyFunction
-from runnel.authoring.decorators.node_writer import Writer
-from runnel.authoring.decorators.placeholders import Placeholder, Result, path_of, root_of
-from runnel.authoring.decorators.source_location import Spot, here
+from runnel.authoring.decorators.node_writer import TemplateWriter
+from runnel.authoring.decorators.placeholders import (
+    Placeholder,
+    ResultPlaceholder,
+    get_root,
+    split_path,
+)
+from runnel.authoring.decorators.source_location import SourceLocation, locate_user_code
 from runnel.authoring.documents import infer_dependencies
 from runnel.core.ids import NodeId
 from runnel.core.templates.errors import TemplateSyntaxError
-from runnel.core.templates.nodes import RESERVED
+from runnel.core.templates.nodes import RESERVED_NAMES
 from runnel.core.templates.template import compile_expression
-from runnel.core.validation.checks import CACHE, NAME, NODE, RETRY, Check
+from runnel.core.validation.checks import (
+    CACHE_CHECKS,
+    NAME,
+    NODE_CHECKS,
+    RETRY_CHECKS,
+    ValueCheck,
+)
 from runnel.core.values import Json
-from runnel.core.wording import did_you_mean, shown
-from runnel.core.workflow import CLEAN_UP, Cache, Node, RetryPolicy, RunWhen, Workflow
+from runnel.core.wording import describe_value, suggest_name
+from runnel.core.workflow import CLEAN_UP_RULES, Cache, Node, RetryPolicy, RunWhen, Workflow
 from runnel.errors import InputError
 
 # The options of a task or a node: the fields of a node, as Python spells them.
@@ -51,88 +62,90 @@ class NodeOptions(TypedDict, total=False):
 
 
 MODES = ("auto", "loop", "thread", "process")
-_MODE = Check("one of " + ", ".join(MODES), lambda value: value in MODES)
-_FIELDS = {"timeout": "timeout_seconds", "soft_timeout": "soft_timeout_seconds"}
-_CHECKS: Mapping[str, Check] = {
+_MODE_CHECK = ValueCheck("one of " + ", ".join(MODES), lambda value: value in MODES)
+_DURATION_FIELDS = {"timeout": "timeout_seconds", "soft_timeout": "soft_timeout_seconds"}
+_OPTION_CHECKS: Mapping[str, ValueCheck] = {
     "name": NAME,
     "id": NAME,
-    "timeout": NODE["timeout_seconds"],
-    "soft_timeout": NODE["soft_timeout_seconds"],
-    "run_when": NODE["run_when"],
-    "resource_tag": NODE["resource_tag"],
-    "concurrency_limit": NODE["concurrency_limit"],
-    "queue": NODE["queue"],
-    "mode": _MODE,
+    "timeout": NODE_CHECKS["timeout_seconds"],
+    "soft_timeout": NODE_CHECKS["soft_timeout_seconds"],
+    "run_when": NODE_CHECKS["run_when"],
+    "resource_tag": NODE_CHECKS["resource_tag"],
+    "concurrency_limit": NODE_CHECKS["concurrency_limit"],
+    "queue": NODE_CHECKS["queue"],
+    "mode": _MODE_CHECK,
 }
 
 
-def checked(options: Mapping[str, Any], *, of: str) -> dict[str, Any]:
+def check_options(options: Mapping[str, Any], *, label: str) -> dict[str, Any]:
     """As they are kept; raises InputError, which names the option and what has it."""
     known = NodeOptions.__annotations__
     kept = {}
     for name, value in options.items():
         if name not in known:
-            hint = did_you_mean(name, known) or f"; there are: {', '.join(known)}"
-            raise InputError(f"{of}: there is no option '{name}'{hint}")
+            hint = suggest_name(name, known) or f"; there are: {', '.join(known)}"
+            raise InputError(f"{label}: there is no option '{name}'{hint}")
         if value is None:
             continue
-        kept[name] = _checked(name, value, of)
+        kept[name] = _check_option(name, value, label)
     return kept
 
 
-def fields_of(options: Mapping[str, Any], default: RetryPolicy) -> dict[str, Any]:
+def build_node_fields(options: Mapping[str, Any], default: RetryPolicy) -> dict[str, Any]:
     """The fields of the node that these options set."""
-    found: dict[str, Any] = {"retry": _policy(options.get("retries"), default)}
+    found: dict[str, Any] = {"retry": _build_retry_policy(options.get("retries"), default)}
     for name, value in options.items():
         if name in ("name", "id", "mode", "retries", "concurrency_key"):
             continue
-        found[_FIELDS.get(name, name)] = RunWhen(value) if name == "run_when" else value
+        found[_DURATION_FIELDS.get(name, name)] = RunWhen(value) if name == "run_when" else value
     return found
 
 
-def _checked(name: str, value: Any, of: str) -> Any:
-    if isinstance(value, timedelta) and name in _FIELDS:
+def _check_option(name: str, value: Any, label: str) -> Any:
+    if isinstance(value, timedelta) and name in _DURATION_FIELDS:
         value = value.total_seconds()
     if name == "retries":
-        if not isinstance(value, RetryPolicy) and not RETRY["max_retries"].fits(value):
+        if not isinstance(value, RetryPolicy) and not RETRY_CHECKS["max_retries"].fits(value):
             raise InputError(
-                f"{of}: retries: expected a whole number ≥ 0 or a RetryPolicy, got {shown(value)}"
+                f"{label}: retries: expected a whole number ≥ 0 or a RetryPolicy, got "
+                f"{describe_value(value)}"
             )
         return value
     if name == "cache":
-        return _cache(value, of)
-    check = _CHECKS.get(name)
+        return _parse_cache(value, label)
+    check = _OPTION_CHECKS.get(name)
     if check is not None and not check.fits(value):
-        raise InputError(f"{of}: {name}: expected {check.expected}, got {shown(value)}")
-    return float(value) if name in _FIELDS else value
+        raise InputError(f"{label}: {name}: expected {check.expected}, got {describe_value(value)}")
+    return float(value) if name in _DURATION_FIELDS else value
 
 
-def _cache(value: Any, of: str) -> Cache | None:
+def _parse_cache(value: Any, label: str) -> Cache | None:
     if isinstance(value, Cache):
         return value
     if isinstance(value, bool):
         return Cache() if value else None
     kept_s = value.total_seconds() if isinstance(value, timedelta) else value
-    if not CACHE["ttl_seconds"].fits(kept_s):
+    if not CACHE_CHECKS["ttl_seconds"].fits(kept_s):
         raise InputError(
-            f"{of}: cache: expected True, a number above 0 or a Cache, got {shown(value)}"
+            f"{label}: cache: expected True, a number above 0 or a Cache, got "
+            f"{describe_value(value)}"
         )
     return Cache(ttl_seconds=float(kept_s))
 
 
-def _policy(retries: int | RetryPolicy | None, default: RetryPolicy) -> RetryPolicy:
+def _build_retry_policy(retries: int | RetryPolicy | None, default: RetryPolicy) -> RetryPolicy:
     if isinstance(retries, RetryPolicy):
         return retries
     return default if retries is None else msgspec.structs.replace(default, max_retries=retries)
 
 
-NO_MAP = object()
-Arrange = Callable[[Writer], dict[str, Json]]
-_current: ContextVar["Trace | None"] = ContextVar("trace", default=None)
+NO_ITEMS = object()
+BuildConfig = Callable[[TemplateWriter], dict[str, Json]]
+_current_trace: ContextVar["Trace | None"] = ContextVar("trace", default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class TaskCall:
     """A task as it is about to be called; `label` is what messages call it."""
 
     label: str
@@ -144,138 +157,145 @@ class Asked:
 
 
 class Trace:
-    """`around` is the trace of the workflow that calls this one."""
+    """`caller` is the trace of the workflow that calls this one."""
 
-    def __init__(self, name: str, retry: RetryPolicy, around: "Trace | None" = None) -> None:
+    def __init__(self, name: str, retry: RetryPolicy, caller: "Trace | None" = None) -> None:
         self.name = name
         self.retry = retry
-        self.around = around
+        self.caller = caller
         self.nodes: list[Node] = []
         self._positions: dict[NodeId, int] = {}
         self._skippable: set[NodeId] = set()
         self._numbers: dict[str, int] = {}
 
     @contextmanager
-    def running(self) -> Iterator[None]:
-        token = _current.set(self)
+    def activate(self) -> Iterator[None]:
+        token = _current_trace.set(self)
         try:
             yield
         finally:
-            _current.reset(token)
+            _current_trace.reset(token)
 
-    def may_miss(self, root: str, *, is_lenient: bool) -> bool:
+    def can_be_missing(self, root: str, *, is_lenient: bool) -> bool:
         """Whether a node may be skipped because of a condition, its own or one further up.
 
         Or, for those that run whatever happened before, whether it is a node at all.
         """
         return root in (self._positions if is_lenient else self._skippable)
 
-    def call(self, asked: Asked, arrange: Arrange, items: object = NO_MAP) -> Result:
+    def add_node(
+        self, call: TaskCall, build_config: BuildConfig, items: object = NO_ITEMS
+    ) -> ResultPlaceholder:
         """Adds a node; `items` is the list of a map."""
-        run_when = RunWhen(asked.options.get("run_when", RunWhen.DEFAULT))
-        is_lenient = run_when in CLEAN_UP
+        run_when = RunWhen(call.options.get("run_when", RunWhen.DEFAULT))
+        is_lenient = run_when in CLEAN_UP_RULES
         node = Node(
-            id=self._id(asked),
-            handler=asked.handler,
-            config=arrange(Writer(self, "", is_lenient=is_lenient)),
-            condition=self._condition(asked, is_lenient=is_lenient),
-            for_each=None if items is NO_MAP else self._items(asked, items, is_lenient=is_lenient),
-            concurrency_key=self._key(asked),
-            child=asked.child,
-            **fields_of(asked.options, self.retry),
+            id=self._id(call),
+            handler=call.handler,
+            config=build_config(TemplateWriter(self, "", is_lenient=is_lenient)),
+            condition=self._condition(call, is_lenient=is_lenient),
+            for_each=None if items is NO_ITEMS else self._items(call, items, is_lenient=is_lenient),
+            concurrency_key=self._key(call),
+            child=call.child,
+            **build_node_fields(call.options, self.retry),
         )
-        found = {*infer_dependencies(node, self._positions), *self._after(asked)}
+        found = {*infer_dependencies(node, self._positions), *self._iterate_explicit_parents(call)}
         parents = tuple(sorted(found, key=self._positions.__getitem__))
-        if _may_skip(node, parents, self._skippable):
+        if _can_be_skipped(node, parents, self._skippable):
             self._skippable.add(node.id)
         self._positions[node.id] = len(self.nodes)
-        self.nodes.append(_with_parents(node, parents))
-        return Result(self, node.id)
+        self.nodes.append(_add_parents(node, parents))
+        return ResultPlaceholder(self, node.id)
 
-    def output(self, returned: object, spot: Spot) -> Json:
+    def write_output(self, returned: object, location: SourceLocation) -> Json:
         """None when the engine gives the same by itself: the result of the only last node."""
-        if isinstance(returned, Result) and root_of(returned) in self._positions:
+        if isinstance(returned, ResultPlaceholder) and get_root(returned) in self._positions:
             parents = {parent for node in self.nodes for parent in node.dependencies}
             leaves = [node.id for node in self.nodes if node.id not in parents]
-            if leaves == [root_of(returned)]:
+            if leaves == [get_root(returned)]:
                 return None
-        return Writer(self, "what it returns", spot=lambda: spot).tree(returned)
+        return TemplateWriter(self, "what it returns", locate=lambda: location).write_tree(returned)
 
-    def _id(self, asked: Asked) -> NodeId:
+    def _id(self, call: TaskCall) -> NodeId:
         """`fetch`, then `fetch_2`; the id that was asked for is taken as it is."""
-        if "id" in asked.options:
-            node_id = NodeId(asked.options["id"])
+        if "id" in call.options:
+            node_id = NodeId(call.options["id"])
             if node_id in self._positions:
-                raise here().refusal(
+                raise locate_user_code().build_error(
                     f"gives the id '{node_id}' to a second node; give each its own"
                 )
             return node_id
-        name = str(asked.options.get("name", asked.label))
-        first = f"{name}_node" if name in RESERVED else name
+        name = str(call.options.get("name", call.label))
+        first = f"{name}_node" if name in RESERVED_NAMES else name
         number = self._numbers.get(first, 0) + 1
         while (node_id := NodeId(first if number == 1 else f"{first}_{number}")) in self._positions:
             number += 1
         self._numbers[first] = number
         return node_id
 
-    def _condition(self, asked: Asked, *, is_lenient: bool) -> str | None:
-        writer = Writer(self, f"the condition of {asked.label}", is_lenient=is_lenient)
+    def _condition(self, call: TaskCall, *, is_lenient: bool) -> str | None:
+        writer = TemplateWriter(self, f"the condition of {call.label}", is_lenient=is_lenient)
         sources = [
-            writer.plain(condition) if isinstance(condition, str) else writer.source(condition)
-            for condition in asked.conditions
+            writer.check_plain_text(condition)
+            if isinstance(condition, str)
+            else writer.write_expression(condition)
+            for condition in call.conditions
         ]
         return sources[0] if len(sources) == 1 else " and ".join(f"({s})" for s in sources) or None
 
-    def _items(self, asked: Asked, items: object, *, is_lenient: bool) -> str:
+    def _items(self, call: TaskCall, items: object, *, is_lenient: bool) -> str:
         if not isinstance(items, Placeholder | list | tuple):
-            raise here().refusal(
-                f"maps {asked.label} over {shown(items)}; expected a list, or a result that is one"
+            raise locate_user_code().build_error(
+                f"maps {call.label} over {describe_value(items)}; expected a list, or a result "
+                f"that is one"
             )
-        what = f"the list of {asked.label}.map"
+        what = f"the list of {call.label}.map"
         absent = "[]" if isinstance(items, Placeholder) else "none"
-        source = Writer(self, what, is_lenient=is_lenient, absent=absent).source(items)
+        source = TemplateWriter(self, what, is_lenient=is_lenient, absent=absent).write_expression(
+            items
+        )
         try:
             compile_expression(source, where="for_each")
         except TemplateSyntaxError:
-            raise here().refusal(
-                f"maps {asked.label} over a list that is too long to be written out; let a task "
+            raise locate_user_code().build_error(
+                f"maps {call.label} over a list that is too long to be written out; let a task "
                 "return it, or pass it as input"
             ) from None
         return source
 
-    def _key(self, asked: Asked) -> str | None:
+    def _key(self, call: TaskCall) -> str | None:
         """A text may hold templates, as in a document."""
-        key = asked.options.get("concurrency_key")
+        key = call.options.get("concurrency_key")
         if not isinstance(key, Placeholder):
             return key
-        return str(Writer(self, f"the concurrency_key of {asked.label}").tree(key))
+        return str(TemplateWriter(self, f"the concurrency_key of {call.label}").write_tree(key))
 
-    def _after(self, asked: Asked) -> Iterator[NodeId]:
-        pending = list(asked.after)
+    def _iterate_explicit_parents(self, call: TaskCall) -> Iterator[NodeId]:
+        pending = list(call.after)
         while pending:
             value = pending.pop()
-            holder = path_of(value)[0] if isinstance(value, Placeholder) else None
+            holder = split_path(value)[0] if isinstance(value, Placeholder) else None
             if isinstance(value, list | tuple):
                 pending += value
-            elif isinstance(holder, Result) and root_of(holder) in self._positions:
-                yield NodeId(root_of(holder))
+            elif isinstance(holder, ResultPlaceholder) and get_root(holder) in self._positions:
+                yield NodeId(get_root(holder))
             else:
-                raise here().refusal(
-                    f"wants {asked.label} after something that is no result of this workflow: "
+                raise locate_user_code().build_error(
+                    f"wants {call.label} after something that is no result of this workflow: "
                     "expected what calls of tasks have returned"
                 )
 
 
-def current() -> Trace | None:
+def get_current_trace() -> Trace | None:
     """None outside of a workflow's body."""
-    return _current.get()
+    return _current_trace.get()
 
 
-def _with_parents(node: Node, parents: tuple[NodeId, ...]) -> Node:
+def _add_parents(node: Node, parents: tuple[NodeId, ...]) -> Node:
     return msgspec.structs.replace(node, dependencies=parents) if parents else node
 
 
-def _may_skip(node: Node, parents: tuple[NodeId, ...], skippable: set[NodeId]) -> bool:
+def _can_be_skipped(node: Node, parents: tuple[NodeId, ...], skippable: set[NodeId]) -> bool:
     """A node is skipped by its own condition, or by what its parents came to."""
     if node.condition is not None:
         return True
@@ -289,19 +309,25 @@ def _may_skip(node: Node, parents: tuple[NodeId, ...], skippable: set[NodeId]) -
 
 # The arguments of a call in a workflow, by the names that the called function gives them.
 
-CONTEXT = "ctx"
-_OWNERS = ("self", "cls")
+CONTEXT_PARAMETER = "ctx"
+_METHOD_PARAMETERS = ("self", "cls")
 
 
-class Parameters:
+class FunctionParameters:
     """Of a function that is called by names only; `ctx` is the worker's to give."""
 
     def __init__(self, function: AnyFunction, *, label: str, has_context: bool) -> None:
         whole = inspect.signature(function)
         found = [
-            each for name, each in whole.parameters.items() if not (has_context and name == CONTEXT)
+            each
+            for name, each in whole.parameters.items()
+            if not (has_context and name == CONTEXT_PARAMETER)
         ]
-        if "." in getattr(function, "__qualname__", "") and found and found[0].name in _OWNERS:
+        if (
+            "." in getattr(function, "__qualname__", "")
+            and found
+            and found[0].name in _METHOD_PARAMETERS
+        ):
             raise InputError(
                 f"{label}: workers have no object to call a method of; make it a function at the "
                 "top level of a module"
@@ -324,15 +350,17 @@ class Parameters:
             unknown = next((name for name in kwargs if name not in known), None)
             why = str(error)
             if unknown is not None:
-                why = f"there is no parameter '{unknown}'{did_you_mean(unknown, known)}"
-            raise here().refusal(f"does not fit {self.label}{self.signature}: {why}") from None
+                why = f"there is no parameter '{unknown}'{suggest_name(unknown, known)}"
+            raise locate_user_code().build_error(
+                f"does not fit {self.label}{self.signature}: {why}"
+            ) from None
         given: dict[str, Any] = {}
         for name, value in bound.arguments.items():
             match self.signature.parameters[name].kind:
                 case inspect.Parameter.VAR_KEYWORD:
                     given.update(value)
                 case inspect.Parameter.VAR_POSITIONAL:
-                    raise here().refusal(
+                    raise locate_user_code().build_error(
                         f"gives {self.label} more positional arguments than it names: pass them "
                         f"as one list"
                     )

@@ -9,25 +9,35 @@ from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, get_type_hints
 import msgspec
 
 from runnel.authoring.calls import AnyFunction
-from runnel.authoring.decorators.node_writer import Writer
-from runnel.authoring.decorators.placeholders import Default, Item, Placeholder, Result
-from runnel.authoring.decorators.result_types import check_questions
-from runnel.authoring.decorators.source_location import here, noting, raised_at, start_of
-from runnel.authoring.decorators.task import Callee, item_of
-from runnel.authoring.decorators.trace import Parameters, Trace, current
+from runnel.authoring.decorators.node_writer import TemplateWriter
+from runnel.authoring.decorators.placeholders import (
+    DefaultPlaceholder,
+    ItemPlaceholder,
+    Placeholder,
+    ResultPlaceholder,
+)
+from runnel.authoring.decorators.result_types import check_untraceable_code
+from runnel.authoring.decorators.source_location import (
+    collect_notes,
+    locate_exception,
+    locate_function,
+    locate_user_code,
+)
+from runnel.authoring.decorators.task import TracedCallable, make_item_placeholder
+from runnel.authoring.decorators.trace import FunctionParameters, Trace, get_current_trace
 from runnel.core.validation import find_problems
-from runnel.core.validation.checks import RATE_LIMIT, WORKFLOW, json_problems
+from runnel.core.validation.checks import RATE_LIMIT_CHECKS, WORKFLOW_CHECKS, find_json_problems
 from runnel.core.values import Json
-from runnel.core.wording import did_you_mean, shown
+from runnel.core.wording import describe_value, suggest_name
 from runnel.core.workflow import CHILD_WORKFLOW, OnFailure, RateLimit, RetryPolicy, Workflow
 from runnel.errors import InputError, InvalidWorkflowError, RunnelError
 
 # The input of a decorated workflow, from its signature: names, types and defaults.
 
-_EMPTY = inspect.Parameter.empty
+_NO_DEFAULT = inspect.Parameter.empty
 
 
-def input_schema(function: AnyFunction, label: str) -> dict[str, Json] | None:
+def build_input_schema(function: AnyFunction, label: str) -> dict[str, Json] | None:
     """A JSON Schema; None for a workflow without parameters, which takes any input.
 
     Raises InputError for a parameter that no JSON value fits.
@@ -35,15 +45,15 @@ def input_schema(function: AnyFunction, label: str) -> dict[str, Json] | None:
     parameters = inspect.signature(function).parameters
     if not parameters:
         return None
-    hints = _hints(function, label)
+    hints = _read_type_hints(function, label)
     wanted = {name: hints.get(name, Any) for name in parameters}
     # All at once, so that two types of one name get a definition each.
-    schemas, definitions = _schemas(wanted, label)
-    required = [name for name, each in parameters.items() if each.default is _EMPTY]
+    schemas, definitions = _build_schemas(wanted, label)
+    required = [name for name, each in parameters.items() if each.default is _NO_DEFAULT]
     return {
         "type": "object",
         "properties": {
-            name: schema | _default(each)
+            name: schema | _build_default(each)
             for schema, (name, each) in zip(schemas, parameters.items(), strict=True)
         },
         **({"required": required} if required else {}),
@@ -52,12 +62,12 @@ def input_schema(function: AnyFunction, label: str) -> dict[str, Json] | None:
     }
 
 
-def defaults_of(function: AnyFunction) -> Mapping[str, Json]:
+def collect_defaults(function: AnyFunction) -> Mapping[str, Json]:
     """Of the parameters that have one, as JSON."""
     return {
-        name: _as_json(each.default)
+        name: _to_json(each.default)
         for name, each in inspect.signature(function).parameters.items()
-        if each.default is not _EMPTY
+        if each.default is not _NO_DEFAULT
     }
 
 
@@ -70,12 +80,14 @@ def check_parameters(parameters: Iterable[inspect.Parameter], label: str) -> Non
                 f"workflow {label}: {star}{each.name}: the input of a workflow has names that are "
                 "known before; write each as a parameter, or take one list or dict"
             )
-        if each.default is not _EMPTY:
-            for problem in json_problems(_as_json(each.default), f"the default of '{each.name}'"):
+        if each.default is not _NO_DEFAULT:
+            for problem in find_json_problems(
+                _to_json(each.default), f"the default of '{each.name}'"
+            ):
                 raise InputError(f"workflow {label}: {problem}")
 
 
-def _hints(function: AnyFunction, label: str) -> Mapping[str, Any]:
+def _read_type_hints(function: AnyFunction, label: str) -> Mapping[str, Any]:
     try:
         return get_type_hints(function, include_extras=True)
     except (NameError, TypeError, AttributeError) as error:
@@ -85,21 +97,21 @@ def _hints(function: AnyFunction, label: str) -> Mapping[str, Any]:
         ) from error
 
 
-def _schemas(
-    wanted: Mapping[str, Any], label: str
+def _build_schemas(
+    hints: Mapping[str, Any], label: str
 ) -> tuple[Sequence[dict[str, Json]], dict[str, Json]]:
     """One for each, and the definitions that they refer to."""
     try:
-        return _components(list(wanted.values()))
+        return _build_schema_components(list(hints.values()))
     except TypeError:
-        for name, hint in wanted.items():
-            _check(name, hint, label)
+        for name, hint in hints.items():
+            _check_hint(name, hint, label)
         raise
 
 
-def _check(name: str, hint: Any, label: str) -> None:
+def _check_hint(name: str, hint: Any, label: str) -> None:
     try:
-        _components([hint])
+        _build_schema_components([hint])
     except TypeError as error:
         shown = getattr(hint, "__name__", str(hint))
         raise InputError(
@@ -108,15 +120,15 @@ def _check(name: str, hint: Any, label: str) -> None:
         ) from error
 
 
-def _components(hints: list[Any]) -> tuple[Sequence[dict[str, Json]], dict[str, Json]]:
+def _build_schema_components(hints: list[Any]) -> tuple[Sequence[dict[str, Json]], dict[str, Json]]:
     return msgspec.json.schema_components(hints, ref_template="#/$defs/{name}")
 
 
-def _default(parameter: inspect.Parameter) -> dict[str, Json]:
-    return {} if parameter.default is _EMPTY else {"default": _as_json(parameter.default)}
+def _build_default(parameter: inspect.Parameter) -> dict[str, Json]:
+    return {} if parameter.default is _NO_DEFAULT else {"default": _to_json(parameter.default)}
 
 
-def _as_json(value: object) -> Json:
+def _to_json(value: object) -> Json:
     """The value itself where that can't be done: it is refused with its name then."""
     try:
         return msgspec.to_builtins(value)
@@ -127,7 +139,7 @@ def _as_json(value: object) -> Json:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_UNTRACED = (
+_TRACING_HINT = (
     "while the workflow was traced, before anything has run: what needs results belongs into a task"
 )
 
@@ -144,7 +156,7 @@ class WorkflowOptions(TypedDict, total=False):
     labels: Mapping[str, str]
 
 
-class TracedWorkflow(Callee, Generic[P, R]):
+class TracedWorkflow(TracedCallable, Generic[P, R]):
     """Called inside another workflow, it becomes a node that runs it as a child execution."""
 
     __runnel_kind__ = "workflow"
@@ -156,9 +168,9 @@ class TracedWorkflow(Callee, Generic[P, R]):
         functools.update_wrapper(self, function, updated=())
         self.function = function
         self.name = str(options.get("name", label))
-        self._spot = start_of(getattr(function, "__code__", None))
-        self._fields = _fields(options, label)
-        self._parameters = Parameters(function, label=label, has_context=False)
+        self._location = locate_function(getattr(function, "__code__", None))
+        self._fields = _parse_options(options, label)
+        self._parameters = FunctionParameters(function, label=label, has_context=False)
         check_parameters(self._parameters.signature.parameters.values(), label)
         self._traced: dict[RetryPolicy, Workflow] = {}
 
@@ -171,10 +183,10 @@ class TracedWorkflow(Callee, Generic[P, R]):
         policy = retry or RetryPolicy()
         found = self._traced.get(policy)
         if found is None:
-            found = self._trace(policy, current())
+            found = self._trace(policy, get_current_trace())
             problems = find_problems(found)
             if problems:
-                source = f"{self._spot.shown_file}: workflow {shown(self.name)}"
+                source = f"{self._location.display_path}: workflow {describe_value(self.name)}"
                 raise InvalidWorkflowError(problems, source=source)
             self._traced[policy] = found
         return found
@@ -190,7 +202,7 @@ class TracedWorkflow(Callee, Generic[P, R]):
         return dict(bound.arguments)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        trace = current()
+        trace = get_current_trace()
         if trace is None:
             raise InputError(
                 f"'{self.label}' is a workflow: write {self.label}.run(...), or 'await "
@@ -198,69 +210,69 @@ class TracedWorkflow(Callee, Generic[P, R]):
                 "function"
             )
         given = self._parameters.bind(args, kwargs)
-        return self._add(trace, given, child=self._child(trace))  # type: ignore[return-value]  # its place is taken until then
+        return self._add_node(trace, given, child=self._trace_child(trace))  # type: ignore[return-value]  # its place is taken until then
 
     def map(self, items: Any, *args: Any, **kwargs: Any) -> list[R]:
         """One child execution for each item, which is the first argument."""
-        trace = self._trace_of_map()
-        given = self._parameters.bind((item_of(trace), *args), kwargs)
-        return self._add(trace, given, items=items, child=self._child(trace))  # type: ignore[return-value]  # a list when it runs
+        trace = self._require_trace_for_map()
+        given = self._parameters.bind((make_item_placeholder(trace), *args), kwargs)
+        return self._add_node(trace, given, items=items, child=self._trace_child(trace))  # type: ignore[return-value]  # a list when it runs
 
-    def _config(self, writer: Writer, given: Mapping[str, Any]) -> dict[str, Json]:
-        return {"input": self._written(writer, given)} if given else {}
+    def _build_config(self, writer: TemplateWriter, given: Mapping[str, Any]) -> dict[str, Json]:
+        return {"input": self._write_arguments(writer, given)} if given else {}
 
-    def _child(self, trace: Trace) -> Workflow:
+    def _trace_child(self, trace: Trace) -> Workflow:
         trail = [self.label]
         around: Trace | None = trace
         while around is not None:
             trail.append(around.name)
             if around.name == self.name:
                 path = " → ".join(reversed(trail))
-                raise here().refusal(
+                raise locate_user_code().build_error(
                     f"calls a workflow inside itself: {path}; a graph has an end: repeat inside a "
                     "task, or use map"
                 )
-            around = around.around
+            around = around.caller
         return self._traced.get(trace.retry) or self._trace(trace.retry, trace)
 
-    def _trace(self, retry: RetryPolicy, around: Trace | None) -> Workflow:
-        check_questions(self.function)
-        trace = Trace(self.name, retry, around)
-        with trace.running(), noting() as notes:
+    def _trace(self, retry: RetryPolicy, caller: Trace | None) -> Workflow:
+        check_untraceable_code(self.function)
+        trace = Trace(self.name, retry, caller)
+        with trace.activate(), collect_notes() as notes:
             try:
                 body: Callable[..., object] = self.function
                 returned = body(**self._placeholders(trace))
-                output = trace.output(returned, self._spot)
+                output = trace.write_output(returned, self._location)
             except RunnelError:
                 raise
             except Exception as error:
-                message = f"raised {type(error).__name__}: {error}, {_UNTRACED}"
-                raise raised_at(error.__traceback__).refusal(message) from error
-            if notes.refused is not None:  # the body has caught it
-                raise notes.refused
+                message = f"raised {type(error).__name__}: {error}, {_TRACING_HINT}"
+                raise locate_exception(error.__traceback__).build_error(message) from error
+            if notes.first_error is not None:  # the body has caught it
+                raise notes.first_error
         if not trace.nodes:
-            raise self._spot.refusal("calls no task; a workflow needs at least one")
+            raise self._location.build_error("calls no task; a workflow needs at least one")
         return Workflow(
             name=self.name,
             nodes=tuple(trace.nodes),
-            input=input_schema(self.function, self.label),
+            input=build_input_schema(self.function, self.label),
             output=output,
             **self._fields,
         )
 
     def _placeholders(self, trace: Trace) -> dict[str, Placeholder]:
-        given = Result(trace, "input")
-        defaults = defaults_of(self.function)
+        given = ResultPlaceholder(trace, "input")
+        defaults = collect_defaults(self.function)
         found: dict[str, Placeholder] = {}
         for name in self._parameters.signature.parameters:
-            found[name] = Item(given, name)
+            found[name] = ItemPlaceholder(given, name)
             if name in defaults:
-                found[name] = Default(found[name], defaults[name])
+                found[name] = DefaultPlaceholder(found[name], defaults[name])
         return found
 
 
 def _check_function(function: Any, label: str) -> None:
-    if isinstance(function, Callee):
+    if isinstance(function, TracedCallable):
         raise InputError(f"@workflow: '{function.label}' is a {function.__runnel_kind__} already")
     if not callable(function) or isinstance(function, type):
         raise InputError(
@@ -275,45 +287,47 @@ def _check_function(function: Any, label: str) -> None:
         raise InputError(f"workflow {label}: it returns its result as a whole; remove 'yield'")
 
 
-_NAMES = {"timeout": "timeout_seconds", "sla": "sla_seconds"}
+_DURATION_FIELDS = {"timeout": "timeout_seconds", "sla": "sla_seconds"}
 
 
-def _fields(options: Mapping[str, Any], label: str) -> dict[str, Any]:
+def _parse_options(options: Mapping[str, Any], label: str) -> dict[str, Any]:
     """Raises InputError, which names the option."""
     found: dict[str, Any] = {}
     for name, value in options.items():
         if name not in WorkflowOptions.__annotations__:
             known = WorkflowOptions.__annotations__
-            hint = did_you_mean(name, known) or f"; there are: {', '.join(known)}"
+            hint = suggest_name(name, known) or f"; there are: {', '.join(known)}"
             raise InputError(f"workflow {label}: there is no option '{name}'{hint}")
         if value is None:
             continue
-        found |= _field(name, value, label)
+        found |= _parse_option(name, value, label)
     return {name: value for name, value in found.items() if name != "name"}
 
 
-def _field(name: str, value: Any, label: str) -> dict[str, Any]:
+def _parse_option(name: str, value: Any, label: str) -> dict[str, Any]:
     if isinstance(value, timedelta):
         value = value.total_seconds()
-    field = _NAMES.get(name, name)
-    check = WORKFLOW.get(field)
+    field = _DURATION_FIELDS.get(name, name)
+    check = WORKFLOW_CHECKS.get(field)
     if check is not None and not check.fits(value):
-        raise InputError(f"workflow {label}: {name}: expected {check.expected}, got {shown(value)}")
+        raise InputError(
+            f"workflow {label}: {name}: expected {check.expected}, got {describe_value(value)}"
+        )
     if name == "rate_limits":
-        return {field: {tag: _rate_limit(tag, each, label) for tag, each in value.items()}}
+        return {field: {tag: _parse_rate_limit(tag, each, label) for tag, each in value.items()}}
     if name == "labels":
         return {field: {str(key): str(each) for key, each in value.items()}}
     if name == "on_failure":
         return {field: OnFailure(value)}
-    return {field: float(value) if name in _NAMES else value}
+    return {field: float(value) if name in _DURATION_FIELDS else value}
 
 
-def _rate_limit(tag: str, limit: Any, label: str) -> RateLimit:
+def _parse_rate_limit(tag: str, limit: Any, label: str) -> RateLimit:
     """A number is so many a second."""
     found = limit if isinstance(limit, RateLimit) else RateLimit(rate_per_second=limit)
-    if not RATE_LIMIT["rate_per_second"].fits(found.rate_per_second):
+    if not RATE_LIMIT_CHECKS["rate_per_second"].fits(found.rate_per_second):
         raise InputError(
             f"workflow {label}: rate_limits['{tag}']: expected a number above 0 or a RateLimit, "
-            f"got {shown(found.rate_per_second)}"
+            f"got {describe_value(found.rate_per_second)}"
         )
     return found

@@ -9,29 +9,29 @@ import msgspec
 from runnel.authoring.documents.fields import (
     NODE_TABLE,
     WORKFLOW_TABLE,
-    Place,
+    DocumentPath,
     TooManyProblemsError,
-    without_defaults,
+    drop_defaults,
 )
 from runnel.authoring.documents.files import parse_data, read_data
 from runnel.core.ids import NodeId
 from runnel.core.templates.errors import TemplateSyntaxError
-from runnel.core.templates.nodes import RESERVED
-from runnel.core.validation.checks import NAME, TEXT, json_problems
-from runnel.core.validation.references import compiled_fields
+from runnel.core.templates.nodes import RESERVED_NAMES
+from runnel.core.validation.checks import NAME, TEXT, find_json_problems
+from runnel.core.validation.references import compile_fields
 from runnel.core.validation.structure import CHILD_DEPTH_MAX
 from runnel.core.values import Json
-from runnel.core.wording import quoted, shown
+from runnel.core.wording import describe_value, quote_name
 from runnel.core.workflow import CHILD_WORKFLOW, Node, RetryPolicy, Workflow
 from runnel.errors import InvalidWorkflowError
 
 # The child workflow of a node: written down in place, in another file, or known by its name.
 
-Resolve: TypeAlias = Callable[[str], Workflow | None]
+ResolveWorkflow: TypeAlias = Callable[[str], Workflow | None]
 """Finds the newest version of a workflow by its name; None when there is none."""
 
 
-class Origin(msgspec.Struct, frozen=True, kw_only=True):
+class DocumentOrigin(msgspec.Struct, frozen=True, kw_only=True):
     """`trail` are the files that led here, so that none can lead back to itself."""
 
     directory: Path | None
@@ -39,23 +39,25 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     depth: int = 0
 
 
-ReadWorkflow: TypeAlias = Callable[[Json, Place, Origin], Workflow | None]
+ReadWorkflow: TypeAlias = Callable[[Json, DocumentPath, DocumentOrigin], Workflow | None]
 
 
-class Children:
+class ChildWorkflowReader:
     """Reads each file once, however many nodes name it: the workflows they get are one object."""
 
-    def __init__(self, read: ReadWorkflow, resolve: Resolve | None) -> None:
+    def __init__(self, read: ReadWorkflow, resolve: ResolveWorkflow | None) -> None:
         self._read = read
         self._resolve = resolve
         self._files: dict[Path, Workflow | None] = {}
 
-    def of(self, found: dict[str, Any], place: Place, origin: Origin) -> dict[str, Any]:
+    def read_child(
+        self, fields: dict[str, Any], place: DocumentPath, origin: DocumentOrigin
+    ) -> dict[str, Any]:
         """`child`, and the `config` that is left without it; nothing when it is wrong."""
-        config: dict[str, Json] = found.get("config", {})
+        config: dict[str, Json] = fields.get("config", {})
         given = [key for key in ("definition", "file", "workflow") if key in config]
         if len(given) != 1:
-            got = " and ".join(map(quoted, given)) or "none"
+            got = " and ".join(map(quote_name, given)) or "none"
             place.refuse(
                 "the handler 'workflow' takes one of 'definition', 'file' and 'workflow', "
                 f"got {got}"
@@ -65,22 +67,22 @@ class Children:
             place.refuse(f"child workflows are nested deeper than {CHILD_DEPTH_MAX}; flatten them")
             return {}
         key, value = given[0], config[given[0]]
-        child = self._child(key, value, place.key(key), origin, str(found.get("id")))
+        child = self._read_definition(key, value, place.key(key), origin, str(fields.get("id")))
         rest = {name: setting for name, setting in config.items() if name != key}
         return {"config": rest, "child": child}
 
-    def _child(
-        self, key: str, value: Json, place: Place, origin: Origin, name: str
+    def _read_definition(
+        self, key: str, value: Json, place: DocumentPath, origin: DocumentOrigin, name: str
     ) -> Workflow | None:
         if key == "workflow":
-            return self._named(value, place)
+            return self._find_by_name(value, place)
         if key == "file":
-            return self._file(value, place, origin)
+            return self._find_by_file(value, place, origin)
         if isinstance(value, dict) and "name" not in value:
             value = {"name": name, **value}
         return self._read(value, place, msgspec.structs.replace(origin, depth=origin.depth + 1))
 
-    def _named(self, value: Json, place: Place) -> Workflow | None:
+    def _find_by_name(self, value: Json, place: DocumentPath) -> Workflow | None:
         if not NAME.fits(value):
             place.expected("the name of a workflow", value)
         elif self._resolve is None:
@@ -91,10 +93,12 @@ class Children:
         elif (child := self._resolve(value)) is not None:
             return child
         else:
-            place.refuse(f"there is no workflow {quoted(value)}; submit it first")
+            place.refuse(f"there is no workflow {quote_name(value)}; submit it first")
         return None
 
-    def _file(self, value: Json, place: Place, origin: Origin) -> Workflow | None:
+    def _find_by_file(
+        self, value: Json, place: DocumentPath, origin: DocumentOrigin
+    ) -> Workflow | None:
         if not TEXT.fits(value):
             place.expected("the path of a file", value)
             return None
@@ -104,7 +108,7 @@ class Children:
                 "under 'definition'"
             )
             return None
-        path = _resolved(origin.directory / value)
+        path = _resolve_path(origin.directory / value)
         if path in origin.trail:
             names = [each.name for each in (*origin.trail[origin.trail.index(path) :], path)]
             place.refuse(f"the files lead back to themselves: {' → '.join(names)}; cut it once")
@@ -113,23 +117,25 @@ class Children:
             self._files[path] = self._read_file(path, place.file(value), origin)
         return self._files[path]
 
-    def _read_file(self, path: Path, place: Place, origin: Origin) -> Workflow | None:
+    def _read_file(
+        self, path: Path, place: DocumentPath, origin: DocumentOrigin
+    ) -> Workflow | None:
         try:
             data = read_data(path)
         except InvalidWorkflowError as error:
             for problem in error.problems:
                 place.refuse(problem)
             return None
-        for problem in json_problems(data, ""):
+        for problem in find_json_problems(data, ""):
             place.refuse(problem)
         if place.problems:
             return None
         trail = (*origin.trail, path)
-        below = Origin(directory=path.parent, trail=trail, depth=origin.depth + 1)
+        below = DocumentOrigin(directory=path.parent, trail=trail, depth=origin.depth + 1)
         return self._read(data, place, below)
 
 
-def _resolved(path: Path) -> Path:
+def _resolve_path(path: Path) -> Path:
     """The path itself when it can't be resolved: reading it will say why."""
     try:
         return path.resolve()
@@ -140,30 +146,34 @@ def _resolved(path: Path) -> Path:
 # Dependencies that are not written down: the nodes that a node's templates name.
 
 
-def with_inferred(nodes: Sequence[Node], *, unless: frozenset[NodeId]) -> tuple[Node, ...]:
-    """Gives each node its inferred dependencies; those in `unless` state theirs."""
-    positions = positions_of(nodes)
+def add_inferred_dependencies(
+    nodes: Sequence[Node], *, explicit_ids: frozenset[NodeId]
+) -> tuple[Node, ...]:
+    """Gives each node its inferred dependencies; those in `explicit_ids` state theirs."""
+    positions = map_positions(nodes)
     return tuple(
-        node if node.id in unless else _replaced(node, infer_dependencies(node, positions))
+        node
+        if node.id in explicit_ids
+        else _set_dependencies(node, infer_dependencies(node, positions))
         for node in nodes
     )
 
 
-def positions_of(nodes: Sequence[Node]) -> dict[NodeId, int]:
+def map_positions(nodes: Sequence[Node]) -> dict[NodeId, int]:
     return {node.id: position for position, node in enumerate(nodes)}
 
 
 def infer_dependencies(node: Node, positions: Mapping[NodeId, int]) -> tuple[NodeId, ...]:
     """In the order of the document; a template that is not one is left to validation."""
     found: set[NodeId] = set()
-    for _, compiled in compiled_fields(node):
+    for _, compiled in compile_fields(node):
         if not isinstance(compiled, TemplateSyntaxError):
             found.update(NodeId(reference.root) for reference in compiled.references)
-    known = (name for name in found if name in positions and name not in RESERVED)
+    known = (name for name in found if name in positions and name not in RESERVED_NAMES)
     return tuple(sorted((name for name in known if name != node.id), key=positions.__getitem__))
 
 
-def _replaced(node: Node, dependencies: tuple[NodeId, ...]) -> Node:
+def _set_dependencies(node: Node, dependencies: tuple[NodeId, ...]) -> Node:
     return msgspec.structs.replace(node, dependencies=dependencies) if dependencies else node
 
 
@@ -179,7 +189,7 @@ def read_document(
     source: str = "workflow",
     directory: Path | None = None,
     file: Path | None = None,
-    resolve: Resolve | None = None,
+    resolve: ResolveWorkflow | None = None,
     retry: RetryPolicy | None = None,
 ) -> Workflow:
     """Raises InvalidWorkflowError; `source` is what it calls the document.
@@ -193,14 +203,16 @@ def read_document(
     trail = () if file is None else (file.resolve(),)
     if directory is None and file is not None:
         directory = file.parent
-    place = Place()
+    place = DocumentPath()
     workflow = None
     try:
-        for problem in json_problems(data, ""):
+        for problem in find_json_problems(data, ""):
             place.refuse(problem)
         if not place.problems:
-            origin = Origin(directory=directory, trail=trail)
-            workflow = _Reader(resolve, retry or RetryPolicy()).workflow(data, place, origin)
+            origin = DocumentOrigin(directory=directory, trail=trail)
+            workflow = _DocumentReader(resolve, retry or RetryPolicy()).read_workflow(
+                data, place, origin
+            )
     except TooManyProblemsError:
         workflow = None
     if workflow is None:
@@ -208,68 +220,75 @@ def read_document(
     return workflow
 
 
-class _Reader:
-    def __init__(self, resolve: Resolve | None, retry: RetryPolicy) -> None:
-        self._children = Children(self.workflow, resolve)
+class _DocumentReader:
+    def __init__(self, resolve: ResolveWorkflow | None, retry: RetryPolicy) -> None:
+        self._children = ChildWorkflowReader(self.read_workflow, resolve)
         self._retry = retry
 
-    def workflow(self, data: Json, place: Place, origin: Origin) -> Workflow | None:
+    def read_workflow(
+        self, data: Json, place: DocumentPath, origin: DocumentOrigin
+    ) -> Workflow | None:
         """None when there are problems, here or anywhere before."""
         found = WORKFLOW_TABLE.read(data, place)
-        drafts, stated = self._drafts(found.pop("nodes", []), place.key("nodes"), origin)
+        drafts, stated = self._read_nodes(found.pop("nodes", []), place.key("nodes"), origin)
         if place.problems:
             return None
-        nodes = with_inferred(drafts, unless=stated)
-        return Workflow(nodes=nodes, **without_defaults(Workflow, found))
+        nodes = add_inferred_dependencies(drafts, explicit_ids=stated)
+        return Workflow(nodes=nodes, **drop_defaults(Workflow, found))
 
-    def _drafts(
-        self, data: Json, place: Place, origin: Origin
+    def _read_nodes(
+        self, data: Json, place: DocumentPath, origin: DocumentOrigin
     ) -> tuple[list[Node], frozenset[NodeId]]:
         """The nodes, and the ids of those that state their dependencies."""
         nodes: list[Node] = []
         stated: set[NodeId] = set()
-        for below, value in _entries(data, place):
+        for below, value in _iterate_node_entries(data, place):
             found = NODE_TABLE.read(value, below)
             if found.get("handler") == CHILD_WORKFLOW:
-                found |= self._children.of(found, below.key("config"), origin)
-            found["retry"] = self._policy(found.get("retry", {}))
+                found |= self._children.read_child(found, below.key("config"), origin)
+            found["retry"] = self._build_retry_policy(found.get("retry", {}))
             if "id" in found and "handler" in found:
-                nodes.append(Node(**without_defaults(Node, found)))
+                nodes.append(Node(**drop_defaults(Node, found)))
                 if "dependencies" in found:
                     stated.add(found["id"])
         return nodes, frozenset(stated)
 
-    def _policy(self, said: Mapping[str, Any]) -> RetryPolicy:
+    def _build_retry_policy(self, changes: Mapping[str, Any]) -> RetryPolicy:
         """One object for all nodes that say nothing: most do not."""
-        return msgspec.structs.replace(self._retry, **said) if said else self._retry
+        return msgspec.structs.replace(self._retry, **changes) if changes else self._retry
 
 
-def _entries(data: Json, place: Place) -> Iterator[tuple[Place, Json]]:
+def _iterate_node_entries(data: Json, place: DocumentPath) -> Iterator[tuple[DocumentPath, Json]]:
     """A list of nodes, or an object of nodes by id."""
     if isinstance(data, list):
         for index, value in enumerate(data):
             yield place.item(index), value
     elif isinstance(data, dict):
         for node_id, value in data.items():
-            yield from _named_entry(node_id, value, place.key(node_id))
+            yield from _iterate_named_entry(node_id, value, place.key(node_id))
     else:
         place.expected("a list of nodes, or an object of nodes by id", data)
 
 
-def _named_entry(node_id: str, value: Json, place: Place) -> Iterator[tuple[Place, Json]]:
+def _iterate_named_entry(
+    node_id: str, value: Json, place: DocumentPath
+) -> Iterator[tuple[DocumentPath, Json]]:
     if not isinstance(value, dict):
         place.expected("an object with 'handler'", value)
         return
     own = {key: value[key] for key in ("id", "node_id") if key in value}
     for key, other in own.items():
         if other != node_id:
-            place.refuse(f"the key says {quoted(node_id)}, '{key}' says {shown(other)}; keep one")
+            place.refuse(
+                f"the key says {quote_name(node_id)}, '{key}' says {describe_value(other)}; keep "
+                f"one"
+            )
             return
     yield place, value if own else {"id": node_id, **value}
 
 
 def load_file(
-    path: Path, *, resolve: Resolve | None = None, retry: RetryPolicy | None = None
+    path: Path, *, resolve: ResolveWorkflow | None = None, retry: RetryPolicy | None = None
 ) -> Workflow:
     """Raises InvalidWorkflowError with every problem of its shape; the graph is not judged yet.
 
@@ -283,7 +302,7 @@ def load_text(
     text: str,
     *,
     source: str = "workflow",
-    resolve: Resolve | None = None,
+    resolve: ResolveWorkflow | None = None,
     retry: RetryPolicy | None = None,
 ) -> Workflow:
     """As load_file, for a text that is no file: it can't name files of child workflows."""

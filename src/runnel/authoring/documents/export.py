@@ -5,18 +5,18 @@ from typing import Any
 
 import msgspec
 
-from runnel.authoring.documents import infer_dependencies, positions_of
-from runnel.authoring.documents.fields import without_defaults
+from runnel.authoring.documents import infer_dependencies, map_positions
+from runnel.authoring.documents.fields import drop_defaults
 from runnel.core.ids import NodeId
 from runnel.core.values import Json
 from runnel.core.workflow import Node, Workflow
 
 # fmt: off
-_OF_NODE = (
+_NODE_FIELDS = (
     "condition", "run_when", "timeout_seconds", "soft_timeout_seconds", "resource_tag",
     "concurrency_key", "concurrency_limit", "for_each", "queue", "cache",
 )
-_OF_WORKFLOW = (
+_WORKFLOW_FIELDS = (
     "on_failure", "timeout_seconds", "sla_seconds", "max_concurrency", "labels", "rate_limits",
     "input", "output",
 )
@@ -25,32 +25,32 @@ _OF_WORKFLOW = (
 
 def to_document(workflow: Workflow) -> dict[str, Json]:
     """What equals a default, or is inferred, is left out."""
-    positions = positions_of(workflow.nodes)
+    positions = map_positions(workflow.nodes)
     return {
         "name": workflow.name,
-        **_changed(workflow, _OF_WORKFLOW),
-        "nodes": [_node(node, positions) for node in workflow.nodes],
+        **_collect_changed_fields(workflow, _WORKFLOW_FIELDS),
+        "nodes": [_node_to_document(node, positions) for node in workflow.nodes],
     }
 
 
-def _node(node: Node, positions: Mapping[NodeId, int]) -> dict[str, Json]:
+def _node_to_document(node: Node, positions: Mapping[NodeId, int]) -> dict[str, Json]:
     document: dict[str, Json] = {"id": node.id, "handler": node.handler}
     child = {} if node.child is None else {"definition": to_document(node.child)}
     if node.config or child:
         document["config"] = {**node.config, **child}
     if node.dependencies != infer_dependencies(node, positions):
         document["dependencies"] = list(node.dependencies)
-    retry = _changed(node.retry, node.retry.__struct_fields__)
+    retry = _collect_changed_fields(node.retry, node.retry.__struct_fields__)
     if retry:
         document["retry"] = retry
-    return document | _changed(node, _OF_NODE)
+    return document | _collect_changed_fields(node, _NODE_FIELDS)
 
 
-def _changed(value: msgspec.Struct, fields: tuple[str, ...]) -> dict[str, Json]:
+def _collect_changed_fields(value: msgspec.Struct, fields: tuple[str, ...]) -> dict[str, Json]:
     """As JSON has it: no tuples, enums or structs."""
-    found = without_defaults(type(value), {name: getattr(value, name) for name in fields})
-    return {name: _plain(item) for name, item in found.items()}
+    found = drop_defaults(type(value), {name: getattr(value, name) for name in fields})
+    return {name: _to_plain_json(item) for name, item in found.items()}
 
 
-def _plain(value: Any) -> Json:
+def _to_plain_json(value: Any) -> Json:
     return list(value) if isinstance(value, tuple) else msgspec.to_builtins(value)

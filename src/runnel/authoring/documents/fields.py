@@ -7,22 +7,22 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from runnel.authoring.input_schema import schema_problems
+from runnel.authoring.input_schema import find_schema_problems
 from runnel.core.templates.errors import TemplateSyntaxError
 from runnel.core.templates.template import compile_expression
 from runnel.core.validation.checks import (
-    CACHE,
+    CACHE_CHECKS,
     LABEL,
     NAME,
-    NODE,
-    RATE_LIMIT,
-    RETRY,
-    WORKFLOW,
-    Check,
+    NODE_CHECKS,
+    RATE_LIMIT_CHECKS,
+    RETRY_CHECKS,
+    WORKFLOW_CHECKS,
+    ValueCheck,
     is_number,
 )
 from runnel.core.values import Json
-from runnel.core.wording import did_you_mean, printable, quoted, shown
+from runnel.core.wording import describe_value, escape_unprintable, quote_name, suggest_name
 from runnel.core.workflow import Cache, OnFailure, RateLimit, RunWhen
 
 # Where in a document the reader is: each problem goes to one list, with its path before it.
@@ -34,32 +34,34 @@ class TooManyProblemsError(Exception):
     """Ends the reading of a document that has little right in it."""
 
 
-class Place:
-    """`nodes[2].retry` and the like; `lead` tells how the reader came to the document."""
+class DocumentPath:
+    """`nodes[2].retry` and the like; `prefix` tells how the reader came to the document."""
 
-    __slots__ = ("_lead", "path", "problems")
+    __slots__ = ("_prefix", "path", "problems")
 
     def __init__(
-        self, path: str = "", *, lead: str = "", problems: list[str] | None = None
+        self, path: str = "", *, prefix: str = "", problems: list[str] | None = None
     ) -> None:
         self.path = path
         self.problems: list[str] = [] if problems is None else problems
-        self._lead = lead
+        self._prefix = prefix
 
-    def key(self, name: str) -> "Place":
-        step = name if name.isidentifier() else f"[{shown(name)}]"
+    def key(self, name: str) -> "DocumentPath":
+        step = name if name.isidentifier() else f"[{describe_value(name)}]"
         joint = "." if self.path and step is name else ""
-        return Place(f"{self.path}{joint}{step}", lead=self._lead, problems=self.problems)
+        return DocumentPath(
+            f"{self.path}{joint}{step}", prefix=self._prefix, problems=self.problems
+        )
 
-    def item(self, index: int) -> "Place":
-        return Place(f"{self.path}[{index}]", lead=self._lead, problems=self.problems)
+    def item(self, index: int) -> "DocumentPath":
+        return DocumentPath(f"{self.path}[{index}]", prefix=self._prefix, problems=self.problems)
 
-    def file(self, name: str) -> "Place":
+    def file(self, name: str) -> "DocumentPath":
         """The root of another document, which this place names."""
-        return Place(lead=f"{self._lead}{self.path} → {name}: ", problems=self.problems)
+        return DocumentPath(prefix=f"{self._prefix}{self.path} → {name}: ", problems=self.problems)
 
-    def expected(self, what: str, got: Json) -> None:
-        self.refuse(f"expected {what}, got {shown(got)}")
+    def expected(self, expectation: str, got: Json) -> None:
+        self.refuse(f"expected {expectation}, got {describe_value(got)}")
 
     def refuse(self, problem: str) -> None:
         """Raises TooManyProblemsError when a hundred have been found already."""
@@ -68,100 +70,102 @@ class Place:
             self.problems.append(more)
             raise TooManyProblemsError
         path = f"{self.path}: " if self.path else ""
-        self.problems.append(printable(f"{self._lead}{path}{problem}"))
+        self.problems.append(escape_unprintable(f"{self._prefix}{path}{problem}"))
 
 
-class Wrong:
+class InvalidValue:
     """What a reader returns after it has refused a value."""
 
 
-WRONG = Wrong()
+INVALID_VALUE = InvalidValue()
 
 # Any, because each field of the model has a type of its own; the model's constructor is typed.
-Read: TypeAlias = Callable[[Json, Place], Any]
+FieldReader: TypeAlias = Callable[[Json, DocumentPath], Any]
 
 
-class Field(msgspec.Struct, frozen=True):
-    read: Read
+class DocumentField(msgspec.Struct, frozen=True):
+    read: FieldReader
     alias: str | None = None
     is_required: bool = False
 
 
-class Table:
-    """`what` names the object in messages: "expected {what}, got a list"."""
+class FieldTable:
+    """`expectation` names the object in messages: "expected {what}, got a list"."""
 
-    def __init__(self, what: str, fields: Mapping[str, Field]) -> None:
-        self.what = what
+    def __init__(self, expectation: str, fields: Mapping[str, DocumentField]) -> None:
+        self.expectation = expectation
         self.fields = fields
         self.names = {name: name for name in fields}
         self.names |= {field.alias: name for name, field in fields.items() if field.alias}
         self._required = [name for name, field in fields.items() if field.is_required]
 
-    def read(self, value: Json, place: Place) -> dict[str, Any]:
+    def read(self, value: Json, place: DocumentPath) -> dict[str, Any]:
         """The good values by the names of the model; null counts as not given."""
         if not isinstance(value, dict):
-            place.expected(self.what, value)
+            place.expected(self.expectation, value)
             return {}
         spelled: dict[str, str] = {}
         found: dict[str, Any] = {}
         for key, item in value.items():
             name = self.names.get(key)
             if name is None:
-                hint = did_you_mean(key, self.fields) or f"; there are: {', '.join(self.fields)}"
-                place.refuse(f"unknown key {quoted(key)}{hint}")
+                hint = suggest_name(key, self.fields) or f"; there are: {', '.join(self.fields)}"
+                place.refuse(f"unknown key {quote_name(key)}{hint}")
             elif name in spelled:
                 place.refuse(f"'{spelled[name]}' and '{key}' mean the same; keep one of them")
             else:
                 spelled[name] = key
-                self._take(found, name, item, place.key(key))
+                self._read_field(found, name, item, place.key(key))
         for name in self._required:
             if name not in spelled:
                 place.refuse(f"the key '{name}' is missing")
         return found
 
-    def _take(self, found: dict[str, Any], name: str, item: Json, place: Place) -> None:
+    def _read_field(
+        self, values: dict[str, Any], name: str, item: Json, place: DocumentPath
+    ) -> None:
         field = self.fields[name]
         if item is None and not field.is_required:
             return
         result = field.read(item, place)
-        if result is not WRONG:
-            found[name] = result
+        if result is not INVALID_VALUE:
+            values[name] = result
 
 
-class Checked(msgspec.Struct, frozen=True):
+class CheckedReader(msgspec.Struct, frozen=True):
     """Reads a value that one check judges."""
 
-    check: Check
+    check: ValueCheck
     is_number: bool = False
 
-    def __call__(self, value: Json, place: Place) -> Any:
+    def __call__(self, value: Json, place: DocumentPath) -> Any:
         if self.check.fits(value):
             return float(value) if self.is_number else value
         place.expected(self.check.expected, value)
-        return WRONG
+        return INVALID_VALUE
 
 
-def plain(check: Check) -> Checked:
-    return Checked(check)
+def make_reader(check: ValueCheck) -> CheckedReader:
+    return CheckedReader(check)
 
 
-def number(check: Check) -> Checked:
+def make_number_reader(check: ValueCheck) -> CheckedReader:
     """As a float, because 30 and 30.0 are the same time-out and must give the same workflow."""
-    return Checked(check, is_number=True)
+    return CheckedReader(check, is_number=True)
 
 
-def without_defaults(kind: type[msgspec.Struct], found: Mapping[str, Any]) -> dict[str, Any]:
+def drop_defaults(kind: type[msgspec.Struct], values: Mapping[str, Any]) -> dict[str, Any]:
     """A value that equals its default is left out, so that writing it down changes no hash."""
-    defaults = _defaults_of(kind)
-    return {name: value for name, value in found.items() if value != defaults[name]}
+    defaults = _collect_defaults(kind)
+    return {name: value for name, value in values.items() if value != defaults[name]}
 
 
 @cache
-def _defaults_of(kind: type[msgspec.Struct]) -> Mapping[str, Any]:
-    return {field.name: _default(field) for field in msgspec.structs.fields(kind)}
+def _collect_defaults(kind: type[msgspec.Struct]) -> Mapping[str, Any]:
+    return {field.name: _get_default(field) for field in msgspec.structs.fields(kind)}
 
 
-def _default(field: msgspec.structs.FieldInfo) -> Any:
+def _get_default(field: msgspec.structs.FieldInfo) -> Any:
     if field.default_factory is msgspec.NODEFAULT:
         return field.default
     return field.default_factory()
@@ -170,12 +174,12 @@ def _default(field: msgspec.structs.FieldInfo) -> Any:
 # A list written out in a document, as the expression that the model keeps.
 
 
-def as_expression(items: list[Json], place: Place) -> str | Wrong:
+def format_list_expression(items: list[Json], place: DocumentPath) -> str | InvalidValue:
     """Refused when it holds a template, or is longer than an expression may be."""
-    source = written(items)
+    source = format_literal(items)
     if "{{" in source:
         place.refuse("a template inside a list; write it all as one expression: '[a.x, b.y]'")
-        return WRONG
+        return INVALID_VALUE
     try:
         compile_expression(source, where=place.path)
     except TemplateSyntaxError:
@@ -183,28 +187,28 @@ def as_expression(items: list[Json], place: Place) -> str | Wrong:
             "a list too long to be written out; let a node return it, or pass it as input and "
             "write 'input.items'"
         )
-        return WRONG
+        return INVALID_VALUE
     return source
 
 
-def written(value: Json) -> str:
+def format_literal(value: Json) -> str:
     """A value as an expression; recursive, but its depth is bounded before it comes here."""
     if value is None:
         return "none"
     if isinstance(value, list):
-        return f"[{', '.join(map(written, value))}]"
+        return f"[{', '.join(map(format_literal, value))}]"
     if isinstance(value, dict):
-        pairs = (f"{written(key)}: {written(item)}" for key, item in value.items())
+        pairs = (f"{format_literal(key)}: {format_literal(item)}" for key, item in value.items())
         return f"{{{', '.join(pairs)}}}"
     return json.dumps(value, ensure_ascii=False)
 
 
 # The keys of a node in a document, and what each may hold.
 
-OBJECT = Check("an object", lambda value: isinstance(value, dict), {"type": "object"})
+OBJECT_CHECK = ValueCheck("an object", lambda value: isinstance(value, dict), {"type": "object"})
 
 
-def names(value: Json, place: Place) -> tuple[str, ...]:
+def read_names(value: Json, place: DocumentPath) -> tuple[str, ...]:
     """A list of names, or one name alone; those that are none are refused and left out."""
     if not isinstance(value, str | list):
         place.expected("a list of names", value)
@@ -216,95 +220,97 @@ def names(value: Json, place: Place) -> tuple[str, ...]:
     return tuple(name for name in found if NAME.fits(name))
 
 
-RETRY_TABLE = Table(
+RETRY_TABLE = FieldTable(
     "an object, a number of retries, or false",
     {
-        "max_retries": Field(plain(RETRY["max_retries"])),
-        "initial_delay": Field(number(RETRY["initial_delay"])),
-        "max_delay": Field(number(RETRY["max_delay"])),
-        "exponential_base": Field(number(RETRY["exponential_base"])),
-        "jitter": Field(plain(RETRY["jitter"])),
-        "retry_on": Field(names),
-        "no_retry_on": Field(names),
+        "max_retries": DocumentField(make_reader(RETRY_CHECKS["max_retries"])),
+        "initial_delay": DocumentField(make_number_reader(RETRY_CHECKS["initial_delay"])),
+        "max_delay": DocumentField(make_number_reader(RETRY_CHECKS["max_delay"])),
+        "exponential_base": DocumentField(make_number_reader(RETRY_CHECKS["exponential_base"])),
+        "jitter": DocumentField(make_reader(RETRY_CHECKS["jitter"])),
+        "retry_on": DocumentField(read_names),
+        "no_retry_on": DocumentField(read_names),
     },
 )
 
 
-def _retry(value: Json, place: Place) -> Mapping[str, Any]:
+def _read_retry(value: Json, place: DocumentPath) -> Mapping[str, Any]:
     """Only what is said: the rest of the policy is not known here."""
     if value is False:
         return {"max_retries": 0}
     if isinstance(value, int) and value is not True:
-        return {"max_retries": plain(RETRY["max_retries"])(value, place)}
+        return {"max_retries": make_reader(RETRY_CHECKS["max_retries"])(value, place)}
     return RETRY_TABLE.read(value, place)
 
 
-def _condition(value: Json, place: Place) -> Any:
-    check = NODE["condition"]
-    return shown(value) if isinstance(value, bool) else plain(check)(value, place)
+def _read_condition(value: Json, place: DocumentPath) -> Any:
+    check = NODE_CHECKS["condition"]
+    return describe_value(value) if isinstance(value, bool) else make_reader(check)(value, place)
 
 
-def _for_each(value: Json, place: Place) -> str | Wrong:
+def _read_for_each(value: Json, place: DocumentPath) -> str | InvalidValue:
     if isinstance(value, dict):
-        items: str | Wrong = FOR_EACH_TABLE.read(value, place).get("items", WRONG)
+        items: str | InvalidValue = FOR_EACH_TABLE.read(value, place).get("items", INVALID_VALUE)
         return items
-    return _items(value, place)
+    return _read_items(value, place)
 
 
-def _items(value: Json, place: Place) -> str | Wrong:
+def _read_items(value: Json, place: DocumentPath) -> str | InvalidValue:
     if isinstance(value, list):
-        return as_expression(value, place)
-    if not NODE["for_each"].fits(value):
+        return format_list_expression(value, place)
+    if not NODE_CHECKS["for_each"].fits(value):
         place.expected("a list, an expression, or an object with 'items'", value)
-        return WRONG
+        return INVALID_VALUE
     return str(value)
 
 
-FOR_EACH_TABLE = Table("an object", {"items": Field(_items, is_required=True)})
+FOR_EACH_TABLE = FieldTable("an object", {"items": DocumentField(_read_items, is_required=True)})
 
 
-def _run_when(value: Json, place: Place) -> RunWhen | Wrong:
-    checked = plain(NODE["run_when"])(value, place)
-    return WRONG if checked is WRONG else RunWhen(checked)
+def _read_run_when(value: Json, place: DocumentPath) -> RunWhen | InvalidValue:
+    checked = make_reader(NODE_CHECKS["run_when"])(value, place)
+    return INVALID_VALUE if checked is INVALID_VALUE else RunWhen(checked)
 
 
-CACHE_TABLE = Table(
+CACHE_TABLE = FieldTable(
     "true, or an object with 'key' or 'ttl_seconds'",
     {
-        "key": Field(plain(CACHE["key"])),
-        "ttl_seconds": Field(number(CACHE["ttl_seconds"]), alias="ttl"),
+        "key": DocumentField(make_reader(CACHE_CHECKS["key"])),
+        "ttl_seconds": DocumentField(make_number_reader(CACHE_CHECKS["ttl_seconds"]), alias="ttl"),
     },
 )
 
 
-def _cache(value: Json, place: Place) -> Cache | None:
+def _read_cache(value: Json, place: DocumentPath) -> Cache | None:
     if isinstance(value, bool):
         return Cache() if value else None
     return Cache(**CACHE_TABLE.read(value, place))
 
 
-def _checked(field: str) -> Checked:
-    return plain(NODE[field])
+def _make_node_reader(field: str) -> CheckedReader:
+    return make_reader(NODE_CHECKS[field])
 
 
-NODE_TABLE = Table(
+NODE_TABLE = FieldTable(
     "an object with 'id' and 'handler'",
     {
-        "id": Field(plain(NAME), alias="node_id", is_required=True),
-        "handler": Field(_checked("handler"), is_required=True),
-        "config": Field(plain(OBJECT)),
-        "dependencies": Field(names, alias="depends_on"),
-        "condition": Field(_condition),
-        "run_when": Field(_run_when),
-        "retry": Field(_retry, alias="retry_config"),
-        "timeout_seconds": Field(number(NODE["timeout_seconds"])),
-        "soft_timeout_seconds": Field(number(NODE["soft_timeout_seconds"])),
-        "resource_tag": Field(_checked("resource_tag")),
-        "concurrency_key": Field(_checked("concurrency_key")),
-        "concurrency_limit": Field(_checked("concurrency_limit")),
-        "for_each": Field(_for_each),
-        "queue": Field(_checked("queue")),
-        "cache": Field(_cache),
+        "id": DocumentField(make_reader(NAME), alias="node_id", is_required=True),
+        "handler": DocumentField(_make_node_reader("handler"), is_required=True),
+        "config": DocumentField(make_reader(OBJECT_CHECK)),
+        "dependencies": DocumentField(read_names, alias="depends_on"),
+        "condition": DocumentField(_read_condition),
+        "run_when": DocumentField(_read_run_when),
+        "retry": DocumentField(_read_retry, alias="retry_config"),
+        "timeout_seconds": DocumentField(make_number_reader(NODE_CHECKS["timeout_seconds"])),
+        "soft_timeout_seconds": DocumentField(
+            make_number_reader(NODE_CHECKS["soft_timeout_seconds"])
+        ),
+        "resource_tag": DocumentField(_make_node_reader("resource_tag")),
+        "concurrency_key": DocumentField(_make_node_reader("concurrency_key")),
+        "concurrency_limit": DocumentField(_make_node_reader("concurrency_limit")),
+        "for_each": DocumentField(_read_for_each),
+        "queue": DocumentField(_make_node_reader("queue")),
+        "cache": DocumentField(_read_cache),
     },
 )
 
@@ -312,23 +318,23 @@ NODE_TABLE = Table(
 # The keys of a workflow in a document, and what each may hold; its nodes are read apart.
 
 
-def _input(value: Json, place: Place) -> Any:
+def _read_input(value: Json, place: DocumentPath) -> Any:
     if not isinstance(value, dict):
         place.expected("a JSON Schema, which is an object", value)
-        return WRONG
-    for problem in schema_problems(value):
+        return INVALID_VALUE
+    for problem in find_schema_problems(value):
         place.refuse(problem)
     return value
 
 
-def _on_failure(value: Json, place: Place) -> OnFailure | Wrong:
-    checked = plain(WORKFLOW["on_failure"])(value, place)
-    return WRONG if checked is WRONG else OnFailure(checked)
+def _read_on_failure(value: Json, place: DocumentPath) -> OnFailure | InvalidValue:
+    checked = make_reader(WORKFLOW_CHECKS["on_failure"])(value, place)
+    return INVALID_VALUE if checked is INVALID_VALUE else OnFailure(checked)
 
 
-def _labels(value: Json, place: Place) -> dict[str, str]:
+def _read_labels(value: Json, place: DocumentPath) -> dict[str, str]:
     labels: dict[str, str] = {}
-    for key, label in _entries(value, place, "an object of labels"):
+    for key, label in _read_entries(value, place, "an object of labels"):
         if isinstance(label, str) or is_number(label):
             labels[key] = str(label)
         else:
@@ -336,53 +342,53 @@ def _labels(value: Json, place: Place) -> dict[str, str]:
     return labels
 
 
-RATE_LIMIT_TABLE = Table(
+RATE_LIMIT_TABLE = FieldTable(
     "an object with 'rate_per_second' and 'burst'",
     {
-        "rate_per_second": Field(number(RATE_LIMIT["rate_per_second"])),
-        "burst": Field(plain(RATE_LIMIT["burst"])),
+        "rate_per_second": DocumentField(make_number_reader(RATE_LIMIT_CHECKS["rate_per_second"])),
+        "burst": DocumentField(make_reader(RATE_LIMIT_CHECKS["burst"])),
     },
 )
 
 
-def _rate_limits(value: Json, place: Place) -> dict[str, RateLimit]:
+def _read_rate_limits(value: Json, place: DocumentPath) -> dict[str, RateLimit]:
     limits: dict[str, RateLimit] = {}
-    for tag, limit in _entries(value, place, "an object of limits by resource tag"):
+    for tag, limit in _read_entries(value, place, "an object of limits by resource tag"):
         found = RATE_LIMIT_TABLE.read(limit, place.key(tag))
-        limits[tag] = RateLimit(**without_defaults(RateLimit, found))
+        limits[tag] = RateLimit(**drop_defaults(RateLimit, found))
     return limits
 
 
-def _entries(value: Json, place: Place, what: str) -> list[tuple[str, Json]]:
+def _read_entries(value: Json, place: DocumentPath, expectation: str) -> list[tuple[str, Json]]:
     if not isinstance(value, dict):
-        place.expected(what, value)
+        place.expected(expectation, value)
         return []
     for key in value:
         if not NAME.fits(key):
-            place.refuse(f"the key {quoted(key)}: expected {NAME.expected}")
+            place.refuse(f"the key {quote_name(key)}: expected {NAME.expected}")
     return list(value.items())
 
 
-def _version(value: Json, place: Place) -> Wrong:
+def _read_version(value: Json, place: DocumentPath) -> InvalidValue:
     """A label for people: the engine numbers versions itself, by content, so it is not kept."""
     if not isinstance(value, str) and not is_number(value):
         place.expected("a text or a number", value)
-    return WRONG
+    return INVALID_VALUE
 
 
-WORKFLOW_TABLE = Table(
+WORKFLOW_TABLE = FieldTable(
     "an object with 'name' and 'nodes'",
     {
-        "name": Field(plain(NAME), is_required=True),
-        "version": Field(_version),
-        "nodes": Field(lambda value, _: value, is_required=True),
-        "input": Field(_input),
-        "on_failure": Field(_on_failure),
-        "timeout_seconds": Field(number(WORKFLOW["timeout_seconds"])),
-        "sla_seconds": Field(number(WORKFLOW["sla_seconds"])),
-        "max_concurrency": Field(plain(WORKFLOW["max_concurrency"])),
-        "rate_limits": Field(_rate_limits),
-        "labels": Field(_labels),
-        "output": Field(lambda value, _: value),
+        "name": DocumentField(make_reader(NAME), is_required=True),
+        "version": DocumentField(_read_version),
+        "nodes": DocumentField(lambda value, _: value, is_required=True),
+        "input": DocumentField(_read_input),
+        "on_failure": DocumentField(_read_on_failure),
+        "timeout_seconds": DocumentField(make_number_reader(WORKFLOW_CHECKS["timeout_seconds"])),
+        "sla_seconds": DocumentField(make_number_reader(WORKFLOW_CHECKS["sla_seconds"])),
+        "max_concurrency": DocumentField(make_reader(WORKFLOW_CHECKS["max_concurrency"])),
+        "rate_limits": DocumentField(_read_rate_limits),
+        "labels": DocumentField(_read_labels),
+        "output": DocumentField(lambda value, _: value),
     },
 )

@@ -14,18 +14,26 @@ from runnel.authoring.documents.fields import (
     RATE_LIMIT_TABLE,
     RETRY_TABLE,
     WORKFLOW_TABLE,
-    Checked,
-    Field,
-    Table,
+    CheckedReader,
+    DocumentField,
+    FieldTable,
 )
-from runnel.core.validation.checks import LABEL, NAME, NODE, RETRY, TEXT, WORKFLOW, Check
-from runnel.core.validation.handler_settings import SETTINGS, Setting
+from runnel.core.validation.checks import (
+    LABEL,
+    NAME,
+    NODE_CHECKS,
+    RETRY_CHECKS,
+    TEXT,
+    WORKFLOW_CHECKS,
+    ValueCheck,
+)
+from runnel.core.validation.handler_settings import HANDLER_SETTINGS, HandlerSetting
 from runnel.core.values import Json
 from runnel.core.workflow import CHILD_WORKFLOW
 
 # What the keys of a document mean, in one sentence each: for editors and for the reference.
 
-MEANINGS: Mapping[str, Mapping[str, str]] = {
+FIELD_DESCRIPTIONS: Mapping[str, Mapping[str, str]] = {
     "workflow": {
         "name": "What it is called; together with its content it makes the version",
         "version": "A note for people: versions are numbered by content, so it is not kept",
@@ -76,30 +84,30 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
 }
 
 
-FILE_NAME = "workflow.schema.json"
+SCHEMA_FILE_NAME = "workflow.schema.json"
 
-Schema = Mapping[str, Json]
+JsonSchema = Mapping[str, Json]
 
-_NAMES: Schema = {"anyOf": [NAME.schema, {"type": "array", "items": NAME.schema}]}
-_TEMPLATE: Schema = {"type": "string", "pattern": r"\{\{"}
+_NAMES_SCHEMA: JsonSchema = {"anyOf": [NAME.schema, {"type": "array", "items": NAME.schema}]}
+_TEMPLATE_SCHEMA: JsonSchema = {"type": "string", "pattern": r"\{\{"}
 
 # What is read by more than one check, so that the tables can't tell: a test holds this to them.
-SHAPES: Mapping[str, Mapping[str, Schema]] = {
-    "retry": {"retry_on": _NAMES, "no_retry_on": _NAMES},
+FIELD_SCHEMAS: Mapping[str, Mapping[str, JsonSchema]] = {
+    "retry": {"retry_on": _NAMES_SCHEMA, "no_retry_on": _NAMES_SCHEMA},
     "node": {
-        "dependencies": _NAMES,
-        "condition": {"anyOf": [NODE["condition"].schema, {"type": "boolean"}]},
-        "run_when": NODE["run_when"].schema,
+        "dependencies": _NAMES_SCHEMA,
+        "condition": {"anyOf": [NODE_CHECKS["condition"].schema, {"type": "boolean"}]},
+        "run_when": NODE_CHECKS["run_when"].schema,
         "retry": {
             "anyOf": [
                 {"$ref": "#/$defs/retry"},
-                RETRY["max_retries"].schema,
+                RETRY_CHECKS["max_retries"].schema,
                 {"const": False},
             ]
         },
         "for_each": {
             "anyOf": [
-                NODE["for_each"].schema,
+                NODE_CHECKS["for_each"].schema,
                 {"type": "array"},
                 {
                     "type": "object",
@@ -124,7 +132,7 @@ SHAPES: Mapping[str, Mapping[str, Schema]] = {
             },
         },
         "input": {"type": "object"},
-        "on_failure": WORKFLOW["on_failure"].schema,
+        "on_failure": WORKFLOW_CHECKS["on_failure"].schema,
         "rate_limits": {
             "type": "object",
             "additionalProperties": {"$ref": "#/$defs/rate_limit"},
@@ -135,70 +143,75 @@ SHAPES: Mapping[str, Mapping[str, Schema]] = {
 }
 
 
-def document_schema() -> dict[str, Json]:
+def build_document_schema() -> dict[str, Json]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A Runnel workflow",
         "$ref": "#/$defs/named_workflow",
         "$defs": {
             "named_workflow": {"$ref": "#/$defs/workflow", "required": ["name", "nodes"]},
-            "workflow": _object(WORKFLOW_TABLE, "workflow") | {"required": ["nodes"]},
+            "workflow": _build_object_schema(WORKFLOW_TABLE, "workflow") | {"required": ["nodes"]},
             "listed_node": {
                 "$ref": "#/$defs/node",
                 "anyOf": [{"required": ["id"]}, {"required": ["node_id"]}],
             },
-            "node": _object(NODE_TABLE, "node")
-            | {"required": ["handler"], "allOf": [_settings(name) for name in _known()]},
-            "retry": _object(RETRY_TABLE, "retry"),
-            "cache": _object(CACHE_TABLE, "cache"),
-            "rate_limit": _object(RATE_LIMIT_TABLE, "rate_limit"),
+            "node": _build_object_schema(NODE_TABLE, "node")
+            | {
+                "required": ["handler"],
+                "allOf": [_build_settings_schema(name) for name in _list_handlers_with_settings()],
+            },
+            "retry": _build_object_schema(RETRY_TABLE, "retry"),
+            "cache": _build_object_schema(CACHE_TABLE, "cache"),
+            "rate_limit": _build_object_schema(RATE_LIMIT_TABLE, "rate_limit"),
         },
     }
 
 
-def written_schema() -> str:
-    return json.dumps(document_schema(), indent=2, ensure_ascii=False) + "\n"
+def format_document_schema() -> str:
+    return json.dumps(build_document_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
-def shipped_schema() -> str:
-    """The file that comes with the package; a test compares it with `written_schema`."""
-    return resources.files(__package__).joinpath(FILE_NAME).read_text(encoding="utf-8")
+def read_shipped_schema() -> str:
+    """The file that comes with the package; a test compares it with `format_document_schema`."""
+    return resources.files(__package__).joinpath(SCHEMA_FILE_NAME).read_text(encoding="utf-8")
 
 
-def shape_of(table: str, name: str, field: Field) -> Schema | None:
+def find_field_schema(table: str, name: str, field: DocumentField) -> JsonSchema | None:
     """None for a field of which neither the table nor SHAPES knows what it may hold."""
-    if isinstance(field.read, Checked):
-        return _described(field.read.check)
-    return SHAPES.get(table, {}).get(name)
+    if isinstance(field.read, CheckedReader):
+        return _build_check_schema(field.read.check)
+    return FIELD_SCHEMAS.get(table, {}).get(name)
 
 
-def _object(table: Table, title: str) -> dict[str, Json]:
+def _build_object_schema(table: FieldTable, title: str) -> dict[str, Json]:
     properties: dict[str, Json] = {}
     for name, field in table.fields.items():
-        shape = _explained(shape_of(title, name, field) or {}, MEANINGS[title][name])
+        shape = _add_description(
+            find_field_schema(title, name, field) or {}, FIELD_DESCRIPTIONS[title][name]
+        )
         properties[name] = shape
         if field.alias:
             properties[field.alias] = shape
         if name == "handler":
-            known = {"enum": sorted(SETTINGS)}
+            known = {"enum": sorted(HANDLER_SETTINGS)}
             properties[name] = {"anyOf": [known, shape], "description": shape["description"]}
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
-def _explained(shape: Schema, meaning: str) -> dict[str, Json]:
+def _add_description(shape: JsonSchema, meaning: str) -> dict[str, Json]:
     """What it means, and in parentheses what it has to be."""
     expected = shape.get("description")
     return {**shape, "description": f"{meaning} ({expected})" if expected else meaning}
 
 
-def _known() -> list[str]:
-    return [name for name, settings in SETTINGS.items() if settings is not None]
+def _list_handlers_with_settings() -> list[str]:
+    return [name for name, settings in HANDLER_SETTINGS.items() if settings is not None]
 
 
-def _settings(handler: str) -> dict[str, Json]:
+def _build_settings_schema(handler: str) -> dict[str, Json]:
     """What the config of a built-in handler holds; a template may stand for any value."""
-    settings = SETTINGS[handler] or {}
-    properties = {name: _setting(each) for name, each in settings.items()}
+    settings = HANDLER_SETTINGS[handler] or {}
+    properties = {name: _build_setting_schema(each) for name, each in settings.items()}
     required = [name for name, each in settings.items() if each.is_required]
     config: dict[str, Json] = {"properties": properties, "additionalProperties": False}
     if handler == CHILD_WORKFLOW:
@@ -214,18 +227,18 @@ def _settings(handler: str) -> dict[str, Json]:
     return {"if": {"properties": {"handler": {"const": handler}}}, "then": then}
 
 
-def _setting(setting: Setting) -> Schema:
+def _build_setting_schema(setting: HandlerSetting) -> JsonSchema:
     schema = setting.check.schema
     if setting.is_literal or not schema or schema == {"type": "string"}:
-        return _described(setting.check)
-    return {"anyOf": [schema, _TEMPLATE], "description": setting.check.expected}
+        return _build_check_schema(setting.check)
+    return {"anyOf": [schema, _TEMPLATE_SCHEMA], "description": setting.check.expected}
 
 
-def _described(check: Check) -> Schema:
+def _build_check_schema(check: ValueCheck) -> JsonSchema:
     """An editor shows the description next to the value."""
     return {**check.schema, "description": check.expected}
 
 
 if __name__ == "__main__":
-    with resources.as_file(resources.files(__package__).joinpath(FILE_NAME)) as path:
-        path.write_text(written_schema(), encoding="utf-8")
+    with resources.as_file(resources.files(__package__).joinpath(SCHEMA_FILE_NAME)) as path:
+        path.write_text(format_document_schema(), encoding="utf-8")

@@ -13,69 +13,73 @@ from yaml.resolver import Resolver
 
 from runnel.core.validation.checks import DEPTH_MAX, is_number
 from runnel.core.values import Json
-from runnel.core.wording import quoted, shown
+from runnel.core.wording import describe_value, quote_name
 from runnel.errors import InvalidWorkflowError
 
 # Plain values of YAML: which of JSON's kinds a text is, by YAML 1.1's rules as PyYAML has them.
 
-PREFIX = "tag:yaml.org,2002:"
-STRING = f"{PREFIX}str"
-MERGE = f"{PREFIX}merge"
+TAG_PREFIX = "tag:yaml.org,2002:"
+STRING_TAG = f"{TAG_PREFIX}str"
+MERGE_TAG = f"{TAG_PREFIX}merge"
 
 _resolver = Resolver()
 _constructor = SafeConstructor()
-_CONSTRUCT = {
-    f"{PREFIX}null": _constructor.construct_yaml_null,
-    f"{PREFIX}bool": _constructor.construct_yaml_bool,
-    f"{PREFIX}int": _constructor.construct_yaml_int,
-    f"{PREFIX}float": _constructor.construct_yaml_float,
+_CONSTRUCTORS = {
+    f"{TAG_PREFIX}null": _constructor.construct_yaml_null,
+    f"{TAG_PREFIX}bool": _constructor.construct_yaml_bool,
+    f"{TAG_PREFIX}int": _constructor.construct_yaml_int,
+    f"{TAG_PREFIX}float": _constructor.construct_yaml_float,
 }
 # Texts to us; PyYAML has no value for them either.
-_AS_TEXT = frozenset({STRING, MERGE, f"{PREFIX}value"})
+_TEXT_TAGS = frozenset({STRING_TAG, MERGE_TAG, f"{TAG_PREFIX}value"})
 
 
-def tag_of(event: ScalarEvent) -> str:
+def resolve_tag(event: ScalarEvent) -> str:
     if event.tag not in {None, "!"}:
         return str(event.tag)
-    return _resolved(event.value) if event.tag is None and event.implicit[0] else STRING
+    return (
+        _resolve_implicit_tag(event.value)
+        if event.tag is None and event.implicit[0]
+        else STRING_TAG
+    )
 
 
 @lru_cache(maxsize=4096)
-def _resolved(value: str) -> str:
+def _resolve_implicit_tag(value: str) -> str:
     found = _resolver.resolve(ScalarNode, value, (True, False))  # type: ignore[no-untyped-call]  # the stubs leave it out
     return str(found)
 
 
-def construct(tag: str, text: str) -> Json:
+def construct_scalar(tag: str, text: str) -> Json:
     """Raises ValueError with the problem."""
-    if tag in _AS_TEXT:
+    if tag in _TEXT_TAGS:
         return text
-    if tag == f"{PREFIX}timestamp":
+    if tag == f"{TAG_PREFIX}timestamp":
         raise ValueError(
-            f"{quoted(text)} is a date to YAML, which JSON does not have; put it in quotes"
+            f"{quote_name(text)} is a date to YAML, which JSON does not have; put it in quotes"
         )
-    read = _CONSTRUCT.get(tag)
+    read = _CONSTRUCTORS.get(tag)
     if read is None:
-        raise ValueError(f"the tag {shown_tag(tag)} is not known here; remove it")
+        raise ValueError(f"the tag {format_tag(tag)} is not known here; remove it")
     try:
         value = read(ScalarNode(tag, text))
     except (ValueError, LookupError, ConstructorError):
         raise ValueError(
-            f"{quoted(text)} can't be read as {shown_tag(tag)}; put it in quotes"
+            f"{quote_name(text)} can't be read as {format_tag(tag)}; put it in quotes"
         ) from None
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"JSON has no number {text}; use null, or put it in quotes")
     return value
 
 
-def shown_tag(tag: str) -> str:
-    return f"!!{tag.removeprefix(PREFIX)}" if tag.startswith(PREFIX) else tag
+def format_tag(tag: str) -> str:
+    return f"!!{tag.removeprefix(TAG_PREFIX)}" if tag.startswith(TAG_PREFIX) else tag
 
 
 EXPANDED_CHARS_MAX = 10_000_000
 
 
-class RefusedError(Exception):
+class UnsupportedYamlError(Exception):
     """A problem, with the line and column where the event begins."""
 
     def __init__(self, event: events.Event, problem: str) -> None:
@@ -88,15 +92,15 @@ class _NoKey:
     """Stands for the key of an object until it has been read."""
 
 
-class _Merge:
+class _MergeKey:
     """Stands for the key `<<`, whose value is merged into the object."""
 
 
 NO_KEY = _NoKey()
-MERGE_KEY = _Merge()
+MERGE_KEY = _MergeKey()
 
 
-class _Frame:
+class _OpenCollection:
     """A list or an object that is still open."""
 
     __slots__ = ("anchor", "key", "merged", "start", "value")
@@ -105,22 +109,22 @@ class _Frame:
         self.value = value
         self.anchor = anchor
         self.start = start
-        self.key: str | _NoKey | _Merge = NO_KEY
+        self.key: str | _NoKey | _MergeKey = NO_KEY
         self.merged: list[dict[str, Json]] = []
 
 
-class Builder:
+class YamlBuilder:
     """`root` is the value once all events have been taken; None for an empty document."""
 
     def __init__(self, text: str) -> None:
         self.root: Json = None
         self._text = text
-        self._frames: list[_Frame] = []
+        self._frames: list[_OpenCollection] = []
         self._anchors: dict[str, tuple[Json, int]] = {}
         self._chars = 0
         self._has_document = False
 
-    def take(self, event: events.Event) -> None:
+    def handle_event(self, event: events.Event) -> None:
         match event:
             case events.ScalarEvent():
                 self._scalar(event)
@@ -137,43 +141,43 @@ class Builder:
 
     def _document(self, event: events.Event) -> None:
         if self._has_document:
-            raise RefusedError(
+            raise UnsupportedYamlError(
                 event, "a second document begins here; expected one workflow in a file"
             )
         self._has_document = True
 
     def _scalar(self, event: events.ScalarEvent) -> None:
-        self._spend(len(event.value) + 1, event)
-        tag = tag_of(event)
+        self._count_chars(len(event.value) + 1, event)
+        tag = resolve_tag(event)
         frame = self._frames[-1] if self._frames else None
-        if tag == MERGE and frame is not None and _is_at_key(frame):
+        if tag == MERGE_TAG and frame is not None and _is_at_key(frame):
             frame.key = MERGE_KEY
             return
         try:
-            value = construct(tag, event.value)
+            value = construct_scalar(tag, event.value)
         except ValueError as error:
-            raise RefusedError(event, str(error)) from error
+            raise UnsupportedYamlError(event, str(error)) from error
         if event.anchor is not None:
             self._anchors[event.anchor] = value, len(event.value) + 1
         self._add(value, event)
 
     def _open(self, event: events.SequenceStartEvent | events.MappingStartEvent) -> None:
         is_list = isinstance(event, events.SequenceStartEvent)
-        if event.tag not in {None, "!", f"{PREFIX}{'seq' if is_list else 'map'}"}:
-            raise RefusedError(
-                event, f"the tag {shown_tag(event.tag)} is not known here; remove it"
+        if event.tag not in {None, "!", f"{TAG_PREFIX}{'seq' if is_list else 'map'}"}:
+            raise UnsupportedYamlError(
+                event, f"the tag {format_tag(event.tag)} is not known here; remove it"
             )
         if self._frames and _is_at_key(self._frames[-1]):
-            raise RefusedError(event, self._wrong_key(event, is_list=is_list))
+            raise UnsupportedYamlError(event, self._describe_wrong_key(event, is_list=is_list))
         if len(self._frames) >= DEPTH_MAX:
-            raise RefusedError(event, f"nested too deeply: at most {DEPTH_MAX} levels")
+            raise UnsupportedYamlError(event, f"nested too deeply: at most {DEPTH_MAX} levels")
         if event.anchor is not None:
             self._anchors.pop(event.anchor, None)
-        self._frames.append(_Frame([] if is_list else {}, event.anchor, self._chars))
-        self._spend(1, event)
+        self._frames.append(_OpenCollection([] if is_list else {}, event.anchor, self._chars))
+        self._count_chars(1, event)
 
-    def _wrong_key(self, event: events.Event, *, is_list: bool) -> str:
-        if self._written(event, before=1).startswith("{{"):
+    def _describe_wrong_key(self, event: events.Event, *, is_list: bool) -> str:
+        if self._read_source(event, before=1).startswith("{{"):
             return "a template must be in quotes, as in '{{ fetch.result }}'"
         return f"{'a list' if is_list else 'an object'} as a key; expected a text"
 
@@ -190,9 +194,11 @@ class Builder:
         name = event.anchor or ""
         found = self._anchors.get(name)
         if found is None:
-            raise RefusedError(event, f"the alias *{name} has no complete anchor &{name} before it")
+            raise UnsupportedYamlError(
+                event, f"the alias *{name} has no complete anchor &{name} before it"
+            )
         value, chars = found
-        self._spend(chars, event)
+        self._count_chars(chars, event)
         self._add(value, event)
 
     def _add(self, value: Json, event: events.Event) -> None:
@@ -203,49 +209,49 @@ class Builder:
         if isinstance(frame.value, list):
             frame.value.append(value)
         elif frame.key is NO_KEY:
-            frame.key = self._checked_key(frame.value, value, event)
+            frame.key = self._check_key(frame.value, value, event)
         elif frame.key is MERGE_KEY:
-            frame.merged += _mergeable(value, event)
+            frame.merged += _list_mergeable_objects(value, event)
             frame.key = NO_KEY
         else:
             frame.value[str(frame.key)] = value
             frame.key = NO_KEY
 
-    def _checked_key(self, found: dict[str, Json], key: Json, event: events.Event) -> str:
+    def _check_key(self, found: dict[str, Json], key: Json, event: events.Event) -> str:
         if not isinstance(key, str):
-            what = "a number" if is_number(key) else shown(key)
-            text = self._written(event)
-            raise RefusedError(event, f"the key {text} is {what} to YAML; put it in quotes")
+            what = "a number" if is_number(key) else describe_value(key)
+            text = self._read_source(event)
+            raise UnsupportedYamlError(event, f"the key {text} is {what} to YAML; put it in quotes")
         if key in found:
-            raise RefusedError(
-                event, f"the key {quoted(key)} is given twice in one object; keep one"
+            raise UnsupportedYamlError(
+                event, f"the key {quote_name(key)} is given twice in one object; keep one"
             )
         return key
 
-    def _written(self, event: events.Event, *, before: int = 0) -> str:
+    def _read_source(self, event: events.Event, *, before: int = 0) -> str:
         """The text that an event was made from, and so many characters before it."""
         if event.start_mark is None or event.end_mark is None:
             return ""
         return self._text[event.start_mark.index - before : event.end_mark.index]
 
-    def _spend(self, chars: int, event: events.Event) -> None:
+    def _count_chars(self, chars: int, event: events.Event) -> None:
         self._chars += chars
         if self._chars > EXPANDED_CHARS_MAX:
-            raise RefusedError(
+            raise UnsupportedYamlError(
                 event, "with its aliases written out it is larger than 10 MB; use fewer"
             )
 
 
-def _is_at_key(frame: _Frame) -> bool:
+def _is_at_key(frame: _OpenCollection) -> bool:
     return isinstance(frame.value, dict) and frame.key is NO_KEY
 
 
-def _mergeable(value: Json, event: events.Event) -> list[dict[str, Json]]:
+def _list_mergeable_objects(value: Json, event: events.Event) -> list[dict[str, Json]]:
     """The objects in order: each adds only what those before it, and the object itself, lack."""
     found = value if isinstance(value, list) else [value]
     if not all(isinstance(each, dict) for each in found):
-        raise RefusedError(
-            event, f"'<<' merges objects, got {shown(value)}; expected an alias of one"
+        raise UnsupportedYamlError(
+            event, f"'<<' merges objects, got {describe_value(value)}; expected an alias of one"
         )
     return found
 
@@ -262,22 +268,22 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 def parse_yaml(text: str, *, source: str) -> Json:
     """Raises InvalidWorkflowError with line and column."""
-    builder = Builder(text)
+    builder = YamlBuilder(text)
     try:
-        for event in _events(text):
-            builder.take(event)
-    except RefusedError as error:
+        for event in _iterate_events(text):
+            builder.handle_event(event)
+    except UnsupportedYamlError as error:
         problem = str(error)
     except yaml.MarkedYAMLError as error:
-        problem = _not_yaml(text, error)
+        problem = _describe_syntax_error(text, error)
     except (yaml.YAMLError, UnicodeEncodeError) as error:
-        problem = _unreadable(text, error)
+        problem = _describe_unreadable_text(text, error)
     else:
         return builder.root
     raise InvalidWorkflowError([problem], source=source)
 
 
-def _events(text: str) -> Iterator[events.Event]:
+def _iterate_events(text: str) -> Iterator[events.Event]:
     loader = _Loader(text)
     try:
         while loader.check_event():
@@ -286,7 +292,7 @@ def _events(text: str) -> Iterator[events.Event]:
         loader.dispose()
 
 
-_HINTS = {
+_SYNTAX_HINTS = {
     "mapping values are not allowed": "; put a text with ': ' in it in quotes",
     "did not find expected ',' or": "; a bracket before this is not closed",
     "unexpected end of stream": "; a quote before this is not closed",
@@ -297,7 +303,7 @@ _HINTS = {
 }
 
 
-def _not_yaml(text: str, error: yaml.MarkedYAMLError) -> str:
+def _describe_syntax_error(text: str, error: yaml.MarkedYAMLError) -> str:
     mark = error.problem_mark or error.context_mark
     if mark is None:
         return f"not YAML: {error.problem}"
@@ -309,11 +315,11 @@ def _not_yaml(text: str, error: yaml.MarkedYAMLError) -> str:
         return f"{where}a tab where YAML allows only spaces; indent with spaces"
     if "that cannot start any token" in problem:
         problem = f"found {here!r} where a value was expected"
-    hint = next((hint for words, hint in _HINTS.items() if words in problem), "")
+    hint = next((hint for words, hint in _SYNTAX_HINTS.items() if words in problem), "")
     return f"{where}not YAML: {problem}{hint}"
 
 
-def _unreadable(text: str, error: Exception) -> str:
+def _describe_unreadable_text(text: str, error: Exception) -> str:
     found = yaml.reader.Reader.NON_PRINTABLE.search(text)
     if found is None:
         return f"not YAML: {str(error).splitlines()[0]}"
@@ -325,9 +331,9 @@ def _unreadable(text: str, error: Exception) -> str:
 
 # A document as YAML that people like to read; imported late, as everything of YAML is.
 
-WIDTH = 100
+LINE_WIDTH = 100
 # Breaks of lines to YAML, which read back as a space where they are not escaped.
-_BREAKS = re.compile("[\x85\u2028\u2029]")
+_LINE_BREAKS = re.compile("[\x85\u2028\u2029]")
 
 
 class _Dumper(yaml.SafeDumper):
@@ -340,16 +346,16 @@ class _Dumper(yaml.SafeDumper):
         super().increase_indent(flow, False)
 
 
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
-    style = '"' if _BREAKS.search(text) else None
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    style = '"' if _LINE_BREAKS.search(text) else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
 
 
-_Dumper.add_representer(str, _text)
+_Dumper.add_representer(str, _represent_text)
 
 
 def write_yaml(document: Json) -> str:
     """Reads back as the same document; keys keep their order."""
     return str(
-        yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=WIDTH)
+        yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=LINE_WIDTH)
     )

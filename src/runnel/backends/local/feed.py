@@ -4,52 +4,52 @@ import asyncio
 from collections.abc import Sequence
 
 from runnel.backends.feed_log import (
-    BREAK,
-    ENTRIES_AT_ONCE,
     ENTRIES_MAX,
-    Entry,
-    end_of,
-    page_of,
-    place_of,
+    GAP_MARKER,
+    PAGE_ENTRIES_MAX,
+    FeedEntry,
+    build_end_position,
+    build_feed_page,
+    parse_position,
 )
 from runnel.ports.clock import Clock
 from runnel.ports.feed import FeedPage, FeedPosition
 
 # Cut as a block, because that moves all that is kept.
-SLACK = 1_000
+TRIM_BATCH_SIZE = 1_000
 
 
 class ChangeLog:
-    """The last entries, by number; `life` tells it from that of another store."""
+    """The last entries, by number; `incarnation` tells it from that of another store."""
 
-    def __init__(self, life: str) -> None:
+    def __init__(self, incarnation: str) -> None:
         self.arrived = asyncio.Event()
-        self._texts = [BREAK + life]
+        self._texts = [GAP_MARKER + incarnation]
         self._first = 1
 
     def add(self, texts: Sequence[str]) -> None:
         if texts:
             self._texts += texts
             self.arrived.set()
-            if len(self._texts) > ENTRIES_MAX + SLACK:
-                self.forget(len(self._texts) - ENTRIES_MAX)
+            if len(self._texts) > ENTRIES_MAX + TRIM_BATCH_SIZE:
+                self.trim(len(self._texts) - ENTRIES_MAX)
 
-    def forget(self, count: int) -> None:
+    def trim(self, count: int) -> None:
         """The oldest ones; the last one stays."""
         gone = min(count, len(self._texts) - 1)
         del self._texts[:gone]
         self._first += gone
 
-    def last(self) -> Entry:
-        return Entry(str(self._first + len(self._texts) - 1), self._texts[-1])
+    def get_last(self) -> FeedEntry:
+        return FeedEntry(str(self._first + len(self._texts) - 1), self._texts[-1])
 
-    def entries_from(self, name: str) -> list[Entry]:
+    def read_from(self, name: str) -> list[FeedEntry]:
         """Some; none when that one is not there."""
         place = int(name) - self._first if name.isdecimal() else -1
         if place < 0:
             return []
-        texts = self._texts[place : place + ENTRIES_AT_ONCE]
-        return [Entry(str(number), text) for number, text in enumerate(texts, start=int(name))]
+        texts = self._texts[place : place + PAGE_ENTRIES_MAX]
+        return [FeedEntry(str(number), text) for number, text in enumerate(texts, start=int(name))]
 
     def copy(self) -> "ChangeLog":
         """All that it knows, and nobody who waits: for a store that can be set back."""
@@ -65,22 +65,22 @@ class LocalFeed:
         self._clock = clock
 
     async def end(self) -> FeedPosition:
-        return end_of(self._log.last())
+        return build_end_position(self._log.get_last())
 
     async def read(self, after: FeedPosition, *, limit: int, wait_s: float) -> FeedPage:
         deadline = self._clock.monotonic() + wait_s
         while True:
-            page = self._page(after, limit)
+            page = self._read_page(after, limit)
             left_s = deadline - self._clock.monotonic()
             if page.changes or page.has_gap or left_s <= 0:
                 return page
             self._log.arrived.clear()
             await self._clock.wait(self._log.arrived, left_s)
 
-    def _page(self, after: FeedPosition, limit: int) -> FeedPage:
-        place = place_of(after)
+    def _read_page(self, after: FeedPosition, limit: int) -> FeedPage:
+        place = parse_position(after)
         if place is not None:
-            page = page_of(after, place, self._log.entries_from(place.name), limit)
+            page = build_feed_page(after, place, self._log.read_from(place.entry_id), limit)
             if page is not None:
                 return page
-        return FeedPage(changes=(), position=end_of(self._log.last()), has_gap=True)
+        return FeedPage(changes=(), position=build_end_position(self._log.get_last()), has_gap=True)

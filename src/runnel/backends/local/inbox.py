@@ -9,12 +9,12 @@ from itertools import count, islice
 from runnel.core.codec import decode_message
 from runnel.core.commands import TASK_ENDINGS, Command
 from runnel.core.effects import TimerKey
-from runnel.core.ids import Token
+from runnel.core.ids import TaskToken
 from runnel.errors import BrokenInvariantError, UnreadableFormatError
-from runnel.ports.store import InboxEntry, Position, TimerSet
+from runnel.ports.store import InboxEntry, InboxPosition, TimerRecord
 
-VOLATILE = 0
-GATHER_TURNS = 3
+NO_ROW = 0
+QUIET_TURNS = 3
 
 
 class LocalInbox:
@@ -25,7 +25,7 @@ class LocalInbox:
 
     def __init__(self) -> None:
         self.arrived = asyncio.Event()
-        self.last_row = VOLATILE
+        self.last_row = NO_ROW
         self._entries: deque[tuple[InboxEntry, int]] = deque()
         self._first = 0
         self._unread = 0
@@ -34,10 +34,10 @@ class LocalInbox:
     def has_unread(self) -> bool:
         return self._first + len(self._entries) > self._unread
 
-    def put(self, command: Command, row: int = VOLATILE) -> None:
+    def put(self, command: Command, row: int = NO_ROW) -> None:
         self._append(InboxEntry(position=self._next_position(), command=command), row)
 
-    def put_raw(self, body: bytes, row: int = VOLATILE) -> None:
+    def put_raw(self, body: bytes, row: int = NO_ROW) -> None:
         """A message as it was stored: one that can't be read keeps its place."""
         position = self._next_position()
         try:
@@ -64,7 +64,7 @@ class LocalInbox:
             self.arrived.clear()
         return taken
 
-    async def gather(self, limit: int) -> Sequence[InboxEntry]:
+    async def take_batch(self, limit: int) -> Sequence[InboxEntry]:
         """Like `take`, after giving way to those who are about to report.
 
         A batch then holds more than the first report: 2,000 diamonds and 30 chains on SQLite with
@@ -72,7 +72,7 @@ class LocalInbox:
         1,400.
         """
         quiet = 0
-        while quiet < GATHER_TURNS and self._first + len(self._entries) - self._unread < limit:
+        while quiet < QUIET_TURNS and self._first + len(self._entries) - self._unread < limit:
             before = len(self._entries)
             await asyncio.sleep(0)
             quiet = 0 if len(self._entries) > before else quiet + 1
@@ -83,29 +83,29 @@ class LocalInbox:
         self._unread = self._first
         self.arrived.set()
 
-    def check(self, position: Position | None) -> None:
+    def check_read(self, position: InboxPosition | None) -> None:
         """Raises BrokenInvariantError for a position that nobody has read yet."""
         if position is not None and int(position) >= self._unread:
             raise BrokenInvariantError(f"inbox position {position} was never read")
 
-    def row_at(self, position: Position | None) -> int:
+    def find_last_row(self, position: InboxPosition | None) -> int:
         """The last stored row up to and with `position`; VOLATILE when there is none."""
         if position is None:
-            return VOLATILE
+            return NO_ROW
         upto = islice(self._entries, max(0, int(position) + 1 - self._first))
-        return max((row for _, row in upto), default=VOLATILE)
+        return max((row for _, row in upto), default=NO_ROW)
 
-    def consume(self, position: Position | None) -> None:
+    def consume(self, position: InboxPosition | None) -> None:
         if position is None:
             return
         for _ in range(int(position) + 1 - self._first):
             self._entries.popleft()
             self._first += 1
 
-    def unconsumed(self) -> list[Command]:
+    def list_unconsumed(self) -> list[Command]:
         return [entry.command for entry, _ in self._entries if entry.command is not None]
 
-    def reported(self) -> set[Token]:
+    def list_reported_tokens(self) -> set[TaskToken]:
         """Tokens of the reports that no commit has consumed."""
         return {
             entry.command.token
@@ -113,8 +113,8 @@ class LocalInbox:
             if isinstance(entry.command, TASK_ENDINGS)
         }
 
-    def _next_position(self) -> Position:
-        return Position(str(self._first + len(self._entries)))
+    def _next_position(self) -> InboxPosition:
+        return InboxPosition(str(self._first + len(self._entries)))
 
     def _append(self, entry: InboxEntry, row: int) -> None:
         self._entries.append((entry, row))
@@ -129,10 +129,10 @@ STALE_MIN = 64
 
 
 class LocalTimers:
-    def __init__(self, timers: Iterable[TimerSet] = ()) -> None:
+    def __init__(self, timers: Iterable[TimerRecord] = ()) -> None:
         self._order = count()
         self._current: dict[TimerKey, int] = {}
-        self._heap: list[tuple[float, int, TimerSet]] = []
+        self._heap: list[tuple[float, int, TimerRecord]] = []
         for timer in timers:
             self.set(timer)
 
@@ -140,11 +140,11 @@ class LocalTimers:
         """Entries in memory, with those that wait to be forgotten."""
         return len(self._heap)
 
-    def all(self) -> list[TimerSet]:
+    def all(self) -> list[TimerRecord]:
         """Those that are set, in no order."""
         return [item[2] for item in self._heap if not self._is_stale(item)]
 
-    def set(self, timer: TimerSet) -> None:
+    def set(self, timer: TimerRecord) -> None:
         number = next(self._order)
         self._current[timer.key] = number
         heapq.heappush(self._heap, (timer.due, number, timer))
@@ -160,9 +160,9 @@ class LocalTimers:
         self._skip_stale()
         return self._heap[0][0] if self._heap else None
 
-    def due(self, now: float, *, limit: int) -> Sequence[TimerSet]:
+    def due(self, now: float, *, limit: int) -> Sequence[TimerRecord]:
         """Earliest first; they stay until they are cleared."""
-        found: list[tuple[float, int, TimerSet]] = []
+        found: list[tuple[float, int, TimerRecord]] = []
         while len(found) < limit:
             earliest = self.next_due()
             if earliest is None or earliest > now:
@@ -177,7 +177,7 @@ class LocalTimers:
         while heap and self._is_stale(heap[0]):
             heapq.heappop(heap)
 
-    def _is_stale(self, item: tuple[float, int, TimerSet]) -> bool:
+    def _is_stale(self, item: tuple[float, int, TimerRecord]) -> bool:
         return self._current.get(item[2].key) != item[1]
 
     def _compact(self) -> None:

@@ -12,25 +12,25 @@ from typing import Protocol
 import msgspec
 
 from runnel.core.commands import Command, TaskFailed, TaskLost
-from runnel.core.effects import Task
-from runnel.core.ids import Token
+from runnel.core.effects import TaskMessage
+from runnel.core.ids import TaskToken
 from runnel.core.workflow import ErrorInfo
-from runnel.ports.workers import Orders, WorkerAbout, WorkerRecord
+from runnel.ports.workers import HeartbeatReply, WorkerInfo, WorkerRecord
 
 # A trace of what runs that the next process can read, for a store that keeps one.
 
-NO_MARK = -1
+NO_SLOT = -1
 
 
-class Marks(Protocol):
+class RunningTaskTracker(Protocol):
     """Those of one partition."""
 
-    def begin(self, token: Token) -> int:
+    def add(self, token: TaskToken) -> int:
         """The mark of an attempt that begins; NO_MARK when none can be made."""
 
-    def end(self, mark: int) -> None: ...
+    def remove(self, slot: int) -> None: ...
 
-    def excuse(self) -> None:
+    def mark_clean_shutdown(self) -> None:
         """The process was told to end: should it die from now on, nothing that runs is to blame."""
 
 
@@ -38,45 +38,45 @@ class Marks(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class TaskEntry:
     """A task that the board knows: queued until a worker claims it."""
 
-    task: Task
+    task: TaskMessage
     partition: int
     worker: str | None = None
     is_started: bool = False
-    mark: int = NO_MARK
+    running_slot: int = NO_SLOT
     beats_missed: int = 0
 
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    wanted: Collection[str] | None
+    queues: Collection[str] | None
     event: asyncio.Event
 
 
 class ReadyQueues:
     def __init__(self) -> None:
         # Only queues that are not empty, in the order in which they are served.
-        self._queues: dict[str, OrderedDict[Token, Entry]] = {}
+        self._queues: dict[str, OrderedDict[TaskToken, TaskEntry]] = {}
         # A dict, because the order of a set of objects is another one in each run.
         self._waiters: dict[Waiter, None] = {}
 
-    def push(self, entry: Entry) -> None:
+    def push(self, entry: TaskEntry) -> None:
         name = entry.task.queue
         queue = self._queues.get(name)
         if queue is None:
             queue = self._queues[name] = OrderedDict()
         queue[entry.task.token] = entry
         for waiter in self._waiters:
-            if waiter.wanted is None or name in waiter.wanted:
+            if waiter.queues is None or name in waiter.queues:
                 waiter.event.set()
 
-    def pop(self, wanted: Collection[str] | None, limit: int) -> list[Entry]:
+    def pop(self, queues: Collection[str] | None, limit: int) -> list[TaskEntry]:
         """Up to `limit`, one of each queue in turn; a queue that was served goes to the end."""
-        taken: list[Entry] = []
+        taken: list[TaskEntry] = []
         while len(taken) < limit:
-            names = [name for name in self._queues if wanted is None or name in wanted]
+            names = [name for name in self._queues if queues is None or name in queues]
             if not names:
                 break
             if len(names) == 1:
@@ -85,7 +85,7 @@ class ReadyQueues:
                 taken += [self._pop_one(name) for name in names[: limit - len(taken)]]
         return taken
 
-    def discard(self, entry: Entry) -> None:
+    def discard(self, entry: TaskEntry) -> None:
         """Nobody gets it any more, whether or not anybody serves its queue."""
         queue = self._queues.get(entry.task.queue)
         if queue is not None:
@@ -97,23 +97,23 @@ class ReadyQueues:
         """Of the queues in which something waits."""
         return sorted(self._queues)
 
-    def waiting_in(self, queue: str) -> list[Entry]:
+    def list_waiting(self, queue: str) -> list[TaskEntry]:
         return list(self._queues.get(queue, {}).values())
 
     def __len__(self) -> int:
         return sum(map(len, self._queues.values()))
 
     @contextmanager
-    def waiting(self, wanted: Collection[str] | None) -> Iterator[asyncio.Event]:
+    def subscribe(self, queues: Collection[str] | None) -> Iterator[asyncio.Event]:
         """An event that is set when a task for one of these queues arrives."""
-        waiter = Waiter(wanted, asyncio.Event())
+        waiter = Waiter(queues, asyncio.Event())
         self._waiters[waiter] = None
         try:
             yield waiter.event
         finally:
             del self._waiters[waiter]
 
-    def _pop_many(self, name: str, limit: int) -> list[Entry]:
+    def _pop_many(self, name: str, limit: int) -> list[TaskEntry]:
         """Of a queue that shares with no other."""
         queue = self._queues[name]
         taken = [queue.popitem(last=False)[1] for _ in range(min(limit, len(queue)))]
@@ -121,7 +121,7 @@ class ReadyQueues:
             del self._queues[name]
         return taken
 
-    def _pop_one(self, name: str) -> Entry:
+    def _pop_one(self, name: str) -> TaskEntry:
         queue = self._queues.pop(name)
         _, entry = queue.popitem(last=False)
         if queue:
@@ -130,79 +130,79 @@ class ReadyQueues:
 
 
 BEATS_MISSED_MAX = 2
-DEAD_LISTED_MAX = 100
+DEAD_WORKERS_MAX = 100
 
-Deliver = Callable[[int, Command], None]
+DeliverCommand = Callable[[int, Command], None]
 
 
 @dataclass(slots=True, eq=False)
-class Worker:
+class WorkerEntry:
     """`dropped` are the tokens it is still to be told of; True once a beat has not listed them.
 
-    It is listed once `is_known`: since its first claim that got something, or its first beat.
+    It is listed once `is_listed`: since its first claim that got something, or its first beat.
     """
 
     counter: int
-    is_known: bool = False
-    is_drained: bool = False
-    about: WorkerAbout | None = None
+    is_listed: bool = False
+    is_drain_requested: bool = False
+    about: WorkerInfo | None = None
     seen_at: float = 0.0
-    held: dict[Token, Entry] = field(default_factory=dict)
-    dropped: dict[Token, bool] = field(default_factory=dict)
-    told: asyncio.Event = field(default_factory=asyncio.Event)
+    held: dict[TaskToken, TaskEntry] = field(default_factory=dict)
+    dropped: dict[TaskToken, bool] = field(default_factory=dict)
+    wakeup: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class TaskBoard:
     """`deliver` puts a command into the inbox of a partition."""
 
-    def __init__(self, deliver: Deliver) -> None:
+    def __init__(self, deliver: DeliverCommand) -> None:
         self.ready = ReadyQueues()
         self._deliver = deliver
-        self._entries: dict[Token, Entry] = {}
-        self._workers: dict[str, Worker] = {}
+        self._entries: dict[TaskToken, TaskEntry] = {}
+        self._workers: dict[str, WorkerEntry] = {}
         self._dead: dict[str, WorkerRecord] = {}
-        self._marks: dict[int, Marks] = {}
+        self._trackers: dict[int, RunningTaskTracker] = {}
         # One counter for all: a worker that comes back never shows a number seen before.
-        self._signs = count(1)
+        self._heartbeats = count(1)
 
-    def copy(self, deliver: Deliver) -> "TaskBoard":
+    def copy(self, deliver: DeliverCommand) -> "TaskBoard":
         """All that it knows, and nobody who waits: for a store that can be set back.
 
         Not its marks: a store that keeps those outlives its process, and has a file.
         """
         board = TaskBoard(deliver)
-        board._signs = copy(self._signs)
+        board._heartbeats = copy(self._heartbeats)
         for name, worker in self._workers.items():
             dropped = dict(worker.dropped)
-            board._workers[name] = replace(worker, held={}, dropped=dropped, told=asyncio.Event())
+            board._workers[name] = replace(worker, held={}, dropped=dropped, wakeup=asyncio.Event())
         board._dead.update(self._dead)
         for token, entry in self._entries.items():
             kept = board._entries[token] = replace(entry)
             if kept.worker is None:
                 board.ready.push(kept)
             else:
-                board.worker(kept.worker).held[token] = kept
+                board.get_or_add_worker(kept.worker).held[token] = kept
         return board
 
-    def adopt(self, partition: int, marks: Marks) -> None:
+    def track_running(self, partition: int, tracker: RunningTaskTracker) -> None:
         """From now on its tasks leave a mark while they run."""
-        self._marks[partition] = marks
+        self._trackers[partition] = tracker
 
-    def issue(self, partition: int, task: Task) -> None:
-        entry = Entry(task, partition)
+    def issue(self, partition: int, task: TaskMessage) -> None:
+        entry = TaskEntry(task, partition)
         self._entries[task.token] = entry
         self.ready.push(entry)
 
-    def drop(self, token: Token) -> None:
+    def drop(self, token: TaskToken) -> None:
         entry = self._remove(token)
         if entry is not None and entry.worker is not None:
-            worker = self.worker(entry.worker)
+            worker = self.get_or_add_worker(entry.worker)
             worker.dropped[token] = False
-            worker.told.set()
+            worker.wakeup.set()
 
     def drop_partition(self, partition: int) -> None:
         """Its tasks are nobody's any more: whoever runs one is told to stop."""
-        self._marks.pop(partition, None)
+        self._trackers.pop(partition, None)
         gone = [token for token, entry in self._entries.items() if entry.partition == partition]
         for token in gone:
             self.drop(token)
@@ -210,68 +210,68 @@ class TaskBoard:
     def count(self) -> int:
         return len(self._entries)
 
-    def knows(self, token: Token) -> bool:
+    def has_task(self, token: TaskToken) -> bool:
         return token in self._entries
 
-    def worker(self, name: str) -> Worker:
+    def get_or_add_worker(self, name: str) -> WorkerEntry:
         found = self._workers.get(name)
         if found is None:
-            found = self._workers[name] = Worker(next(self._signs))
+            found = self._workers[name] = WorkerEntry(next(self._heartbeats))
         return found
 
-    def hand_over(self, name: str, entries: Iterable[Entry], *, starts: bool) -> list[Task]:
-        worker = self.worker(name)
-        tasks: list[Task] = []
+    def assign(self, name: str, entries: Iterable[TaskEntry], *, starts: bool) -> list[TaskMessage]:
+        worker = self.get_or_add_worker(name)
+        tasks: list[TaskMessage] = []
         for entry in entries:
             entry.worker = name
             entry.is_started = starts
             worker.held[entry.task.token] = entry
             tasks.append(entry.task)
-        worker.is_known = worker.is_known or bool(tasks)
+        worker.is_listed = worker.is_listed or bool(tasks)
         return tasks
 
-    def start(self, name: str, token: Token) -> bool:
-        entry = self.held_by(name, token)
+    def start(self, name: str, token: TaskToken) -> bool:
+        entry = self.find_held(name, token)
         if entry is None:
             return False
         entry.is_started = True
         return True
 
-    def begin(self, token: Token) -> None:
+    def mark_running(self, token: TaskToken) -> None:
         """Its code runs from now on: not at once after `start`, behind others that were claimed."""
         entry = self._entries.get(token)
-        marks = None if entry is None else self._marks.get(entry.partition)
-        if entry is not None and marks is not None and entry.mark == NO_MARK:
-            entry.mark = marks.begin(token)
+        marks = None if entry is None else self._trackers.get(entry.partition)
+        if entry is not None and marks is not None and entry.running_slot == NO_SLOT:
+            entry.running_slot = marks.add(token)
 
-    def held_by(self, name: str, token: Token) -> Entry | None:
+    def find_held(self, name: str, token: TaskToken) -> TaskEntry | None:
         entry = self._entries.get(token)
         return entry if entry is not None and entry.worker == name else None
 
-    def end(self, entry: Entry, report: Command) -> None:
+    def finish(self, entry: TaskEntry, report: Command) -> None:
         """The acknowledgement and the report are one step."""
         self._remove(entry.task.token)
         self._deliver(entry.partition, report)
 
-    def note(self, entry: Entry, report: Command) -> None:
+    def forward_report(self, entry: TaskEntry, report: Command) -> None:
         """It goes on."""
         self._deliver(entry.partition, report)
 
     def beat(
         self,
         name: str,
-        holds: Sequence[Token],
+        holds: Sequence[TaskToken],
         *,
-        about: WorkerAbout | None = None,
+        about: WorkerInfo | None = None,
         now: float = 0.0,
-    ) -> Orders:
-        worker = self.worker(name)
-        worker.counter = next(self._signs)
-        worker.is_known = True
+    ) -> HeartbeatReply:
+        worker = self.get_or_add_worker(name)
+        worker.counter = next(self._heartbeats)
+        worker.is_listed = True
         worker.about, worker.seen_at = about, now
         if about is not None and about.is_draining:
-            for marks in self._marks.values():
-                marks.excuse()
+            for marks in self._trackers.values():
+                marks.mark_clean_shutdown()
         self._dead.pop(name, None)
         listed = set(holds)
         self._lose_missing(worker, listed)
@@ -281,25 +281,25 @@ class TaskBoard:
             else:
                 worker.dropped[token] = True
         stop = [token for token in holds if token not in worker.held]
-        return Orders(stop=stop, drains=worker.is_drained)
+        return HeartbeatReply(stop=stop, drains=worker.is_drain_requested)
 
     def drain(self, name: str) -> bool:
         worker = self._workers.get(name)
-        if worker is None or not worker.is_known:
+        if worker is None or not worker.is_listed:
             return False
-        worker.is_drained = True
+        worker.is_drain_requested = True
         return True
 
-    def lose_dead(self, judged: WorkerRecord) -> int:
+    def remove_dead_worker(self, judged: WorkerRecord) -> int:
         worker = self._workers.get(judged.worker)
         if worker is None or worker.counter != judged.counter:
             return 0
         self._dead[judged.worker] = msgspec.structs.replace(judged, is_dead=True, holds=0)
-        while len(self._dead) > DEAD_LISTED_MAX:
+        while len(self._dead) > DEAD_WORKERS_MAX:
             del self._dead[next(iter(self._dead))]
-        return self.lose_all(judged.worker, "its worker is dead", is_crash=judged.is_crash)
+        return self.remove_worker(judged.worker, "its worker is dead", is_crash=judged.is_crash)
 
-    def lose_all(self, name: str, reason: str, *, is_crash: bool = True) -> int:
+    def remove_worker(self, name: str, reason: str, *, is_crash: bool = True) -> int:
         """Forgets the worker; each task it held becomes TaskLost.
 
         Unless it `is_crash` none of them counts as started: an end in good order is no sign that
@@ -311,10 +311,10 @@ class TaskBoard:
         held = list(worker.held.values())
         for entry in held:
             self._lose(entry, reason, is_crash=is_crash)
-        worker.told.set()
+        worker.wakeup.set()
         return len(held)
 
-    def records(self, now: float, *, with_dead: bool = False) -> list[WorkerRecord]:
+    def list_workers(self, now: float, *, with_dead: bool = False) -> list[WorkerRecord]:
         living = [
             WorkerRecord(
                 worker=name,
@@ -324,36 +324,41 @@ class TaskBoard:
                 silent_s=now - worker.seen_at,
             )
             for name, worker in self._workers.items()
-            if worker.is_known
+            if worker.is_listed
         ]
         return [*living, *self._dead.values()] if with_dead else living
 
-    def reject(self, queue: str, error: ErrorInfo, *, issued_before: float, limit: int) -> int:
+    def reject_unclaimed(
+        self, queue: str, error: ErrorInfo, *, issued_before: float, limit: int
+    ) -> int:
         """Fails tasks that nobody has claimed, the oldest first; returns how many."""
-        waiting = self.ready.waiting_in(queue)
+        waiting = self.ready.list_waiting(queue)
         old = [entry for entry in waiting if entry.task.issued_at <= issued_before][:limit]
         for entry in old:
-            self.end(entry, TaskFailed(token=entry.task.token, error=error))
+            self.finish(entry, TaskFailed(token=entry.task.token, error=error))
         return len(old)
 
-    def _lose_missing(self, worker: Worker, listed: set[Token]) -> None:
+    def _lose_missing(self, worker: WorkerEntry, listed: set[TaskToken]) -> None:
         for token, entry in list(worker.held.items()):
             entry.beats_missed = 0 if token in listed else entry.beats_missed + 1
             if entry.beats_missed >= BEATS_MISSED_MAX:
                 self._lose(entry, "its worker lives and does not hold it", is_crash=False)
 
-    def _lose(self, entry: Entry, reason: str, *, is_crash: bool = True) -> None:
+    def _lose(self, entry: TaskEntry, reason: str, *, is_crash: bool = True) -> None:
         was_started = is_crash and entry.is_started
-        self.end(entry, TaskLost(token=entry.task.token, reason=reason, was_started=was_started))
+        self.finish(entry, TaskLost(token=entry.task.token, reason=reason, was_started=was_started))
 
-    def _remove(self, token: Token) -> Entry | None:
+    def _remove(self, token: TaskToken) -> TaskEntry | None:
         entry = self._entries.pop(token, None)
         if entry is None:
             return None
         if entry.worker is None:
             self.ready.discard(entry)
-        if entry.mark != NO_MARK and (marks := self._marks.get(entry.partition)) is not None:
-            marks.end(entry.mark)
+        if (
+            entry.running_slot != NO_SLOT
+            and (marks := self._trackers.get(entry.partition)) is not None
+        ):
+            marks.remove(entry.running_slot)
         worker = None if entry.worker is None else self._workers.get(entry.worker)
         if worker is not None:
             worker.held.pop(token, None)

@@ -5,35 +5,40 @@ Several orchestrators and workers may share it; everything ends with the process
 
 from runnel.backends.blob_files import MemoryBlobs
 from runnel.backends.local.feed import LocalFeed
-from runnel.backends.local.tasks import LocalBuckets, LocalResults, LocalTasks, LocalWindows
+from runnel.backends.local.tasks import (
+    LocalRequestWindows,
+    LocalResultCache,
+    LocalTaskQueue,
+    LocalTokenBuckets,
+)
 from runnel.backends.memory.archive import MemoryArchive, MemoryRecords
 from runnel.backends.memory.store import MemoryMailbox, MemoryState, MemoryStore
 from runnel.ports.archive import Archive
-from runnel.ports.clock import Clock, Ids
+from runnel.ports.clock import Clock, IdGenerator
 from runnel.ports.feed import Feed
 from runnel.ports.records import BlobStore, Records, RequestWindows
 from runnel.ports.store import CommitLimits, Mailbox, Store, TaskQueue
 
-_LIMITS = CommitLimits(tasks_are_written=False)
+_LIMITS = CommitLimits(serializes_tasks=False)
 
 
 class MemoryBackend:
     def __init__(
-        self, clock: Clock, ids: Ids, partitions: int = 1, limits: CommitLimits = _LIMITS
+        self, clock: Clock, ids: IdGenerator, partitions: int = 1, limits: CommitLimits = _LIMITS
     ) -> None:
-        self.state = MemoryState(partitions, life=repr(clock.now()))
+        self.state = MemoryState(partitions, incarnation=repr(clock.now()))
         self.store: Store = MemoryStore(self.state, clock=clock, ids=ids, limits=limits)
         self.blobs: BlobStore = MemoryBlobs()
         self.mailbox: Mailbox = MemoryMailbox(self.state, self.blobs)
-        self.tasks: TaskQueue = LocalTasks(
-            self.state.board, clock, LocalBuckets(clock).take, LocalResults(clock)
+        self.tasks: TaskQueue = LocalTaskQueue(
+            self.state.board, clock, LocalTokenBuckets(clock).take, LocalResultCache(clock)
         )
         self.archive: Archive = MemoryArchive(self.state)
         self.records: Records = MemoryRecords(self.state)
-        self.windows: RequestWindows = LocalWindows(clock)
-        self.feed: Feed = LocalFeed(self.state.changes, clock)
+        self.windows: RequestWindows = LocalRequestWindows(clock)
+        self.feed: Feed = LocalFeed(self.state.change_log, clock)
 
-    async def claim_home(self, owner: str) -> int:
+    async def claim_home_partition(self, owner: str) -> int:
         """The lowest free partition, or 0: where an execution goes is decided by its id alone."""
         free = (found.number for found in self.state.partitions if found.lease is None)
         return next(free, 0)

@@ -6,23 +6,29 @@ from collections.abc import Mapping, Sequence
 from msgspec import structs
 
 from runnel.backends import matching as dead_letters
-from runnel.backends.matching import is_wanted, page_of, place_of, start_of, states_of
+from runnel.backends.matching import (
+    build_header_page,
+    find_page_start,
+    get_filter_states,
+    get_page_position,
+    matches_filter,
+)
 from runnel.backends.memory.store import MemoryState
 from runnel.core.effects import DeadLetter
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.errors import ConflictError
 from runnel.ports.archive import (
+    ALL_DEAD_LETTERS,
     ALL_EXECUTIONS,
-    ALL_LETTERS,
+    DeadLetterFilter,
     Definition,
+    ExecutionCount,
     ExecutionFilter,
     HeaderPage,
-    LetterFilter,
-    StateCount,
 )
 from runnel.ports.records import Record
-from runnel.ports.store import Header
+from runnel.ports.store import ExecutionHeader
 
 
 class MemoryArchive:
@@ -45,63 +51,73 @@ class MemoryArchive:
 
     async def delete_versions(self, name: str) -> int:
         definitions = self._state.definitions
-        found = [each for each in self._living() if each.name == name]
+        found = [each for each in self._list_undeleted() if each.name == name]
         for each in found:
             definitions[each.hash] = structs.replace(each, version=-each.version)
         return len(found)
 
-    def _living(self) -> list[Definition]:
+    def _list_undeleted(self) -> list[Definition]:
         return [found for found in self._state.definitions.values() if found.version > 0]
 
     async def list_workflows(self, *, after: str = "", limit: int = 50) -> Sequence[Definition]:
         newest: dict[str, Definition] = {}
-        for found in sorted(self._living(), key=lambda each: each.version):
+        for found in sorted(self._list_undeleted(), key=lambda each: each.version):
             newest[found.name] = found
         return [newest[name] for name in sorted(newest) if name > after][:limit]
 
     async def list_versions(self, name: str, *, limit: int = 50) -> Sequence[Definition]:
-        found = [each for each in self._living() if each.name == name]
+        found = [each for each in self._list_undeleted() if each.name == name]
         return sorted(found, key=lambda each: each.version, reverse=True)[:limit]
 
     async def find_version(self, name: str, version: int) -> Definition | None:
-        known = self._living()
+        known = self._list_undeleted()
         return next((each for each in known if (each.name, each.version) == (name, version)), None)
 
-    async def get_header(self, execution_id: ExecutionId) -> Header | None:
+    async def get_header(self, execution_id: ExecutionId) -> ExecutionHeader | None:
         return self._state.headers.get(execution_id)
 
-    async def get_headers(self, ids: Sequence[ExecutionId]) -> Mapping[ExecutionId, Header]:
+    async def get_headers(
+        self, ids: Sequence[ExecutionId]
+    ) -> Mapping[ExecutionId, ExecutionHeader]:
         headers = self._state.headers
         return {each: headers[each] for each in ids if each in headers}
 
     async def load(self, execution_id: ExecutionId, *, after: int = 0) -> Sequence[bytes]:
         return tuple(self._state.histories.get(execution_id, ())[after:])
 
-    async def list_headers(self, wanted: ExecutionFilter) -> HeaderPage:
-        start = start_of(wanted)
+    async def list_headers(self, criteria: ExecutionFilter) -> HeaderPage:
+        start = find_page_start(criteria)
         known = self._state.headers.values()
-        found = [each for each in known if place_of(each) < start and is_wanted(each, wanted)]
-        found.sort(key=place_of, reverse=True)
-        return page_of(found, wanted)
+        found = [
+            each
+            for each in known
+            if get_page_position(each) < start and matches_filter(each, criteria)
+        ]
+        found.sort(key=get_page_position, reverse=True)
+        return build_header_page(found, criteria)
 
     async def count_headers(
-        self, wanted: ExecutionFilter = ALL_EXECUTIONS
-    ) -> Mapping[ExecutionState, StateCount]:
+        self, criteria: ExecutionFilter = ALL_EXECUTIONS
+    ) -> Mapping[ExecutionState, ExecutionCount]:
         known = self._state.headers.values()
-        counts = Counter(header.state for header in known if is_wanted(header, wanted))
-        return {state: StateCount(number=counts[state]) for state in states_of(wanted)}
+        counts = Counter(header.state for header in known if matches_filter(header, criteria))
+        return {
+            state: ExecutionCount(number=counts[state]) for state in get_filter_states(criteria)
+        }
 
     async def find_ids(self, prefix: str, *, limit: int = 2) -> Sequence[ExecutionId]:
         found = [name for name in self._state.headers if name.startswith(prefix)]
         roots = [name for name in found if "." in prefix or "." not in name]
         return sorted(roots)[:limit]
 
-    async def list_dead_letters(self, wanted: LetterFilter = ALL_LETTERS) -> Sequence[DeadLetter]:
-        return dead_letters.page_of_letters(self._state.dead_letters, wanted)
+    async def list_dead_letters(
+        self, criteria: DeadLetterFilter = ALL_DEAD_LETTERS
+    ) -> Sequence[DeadLetter]:
+        return dead_letters.build_letter_page(self._state.dead_letters, criteria)
 
-    async def count_dead_letters(self, wanted: LetterFilter = ALL_LETTERS) -> int:
+    async def count_dead_letters(self, criteria: DeadLetterFilter = ALL_DEAD_LETTERS) -> int:
         known = self._state.dead_letters
-        return sum(dead_letters.is_wanted_letter(letter, wanted) for letter in known)
+        return sum(dead_letters.matches_letter_filter(letter, criteria) for letter in known)
 
     async def delete_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
         known = self._state.dead_letters
@@ -127,7 +143,7 @@ class MemoryRecords:
         return sorted(wanted, key=lambda each: each.key)[:limit]
 
     async def put(self, kind: str, key: str, data: bytes, *, revision: int) -> int:
-        self._check(kind, key, revision)
+        self._check_revision(kind, key, revision)
         self._state.revision += 1
         record = Record(kind=kind, key=key, data=data, revision=self._state.revision)
         self._state.records[(kind, key)] = record
@@ -137,11 +153,11 @@ class MemoryRecords:
         if (kind, key) not in self._state.records:
             return False
         if revision is not None:
-            self._check(kind, key, revision)
+            self._check_revision(kind, key, revision)
         del self._state.records[(kind, key)]
         return True
 
-    def _check(self, kind: str, key: str, expected: int) -> None:
+    def _check_revision(self, kind: str, key: str, expected: int) -> None:
         known = self._state.records.get((kind, key))
         found = 0 if known is None else known.revision
         if found != expected:

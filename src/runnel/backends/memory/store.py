@@ -4,39 +4,39 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from runnel.backends.feed_log import entries_of, pending_entries
+from runnel.backends.feed_log import build_commit_entries, build_pending_entries
 from runnel.backends.local.feed import ChangeLog
 from runnel.backends.local.inbox import LocalInbox, LocalTimers
 from runnel.backends.local.task_board import TaskBoard
-from runnel.backends.local.tasks import LocalAttendance
-from runnel.backends.matching import check_bounds, no_longer_stored
+from runnel.backends.local.tasks import LocalMembership
+from runnel.backends.matching import build_definition_deleted_error, check_commit_limits
 from runnel.core.commands import LIMIT_PREFIX, Command, CreateExecution
 from runnel.core.effects import DeadLetter, TimerKey
-from runnel.core.ids import DefinitionHash, ExecutionId, Token, root_of
+from runnel.core.ids import DefinitionHash, ExecutionId, TaskToken, get_root_id
 from runnel.core.states import ExecutionState
 from runnel.core.workflow import ErrorInfo
 from runnel.errors import FencedError, LeaseHeldError, NotFoundError
 from runnel.ports.archive import Definition
-from runnel.ports.clock import Clock, Ids
+from runnel.ports.clock import Clock, IdGenerator
 from runnel.ports.records import BlobStore, Record
 from runnel.ports.store import (
     NO_BLOBS,
     Commit,
     CommitLimits,
-    Header,
+    ExecutionHeader,
     InboxEntry,
     Lease,
     LeaseRecord,
-    TimerSet,
-    pending_header,
+    TimerRecord,
+    make_pending_header,
 )
-from runnel.ports.workers import Attendance, QueueRecord, WorkerRecord
+from runnel.ports.workers import OrchestratorRecord, QueueRecord, WorkerRecord
 
 # All that a memory backend holds; one event loop changes it, between two awaits at a time.
 
 
 @dataclass(slots=True, eq=False)
-class Partition:
+class MemoryPartition:
     number: int
     epoch: int = 0
     sequence: int = 0
@@ -60,7 +60,7 @@ class Partition:
         current = self.lease
         return current is not None and (current.epoch, current.nonce) == (lease.epoch, lease.nonce)
 
-    def check(self, lease: Lease) -> None:
+    def check_lease(self, lease: Lease) -> None:
         """Raises FencedError unless this is the current lease."""
         if not self.is_held_by(lease):
             raise FencedError(
@@ -69,13 +69,13 @@ class Partition:
 
 
 class MemoryState:
-    def __init__(self, partitions: int, *, life: str = "") -> None:
-        self.partitions = [Partition(number) for number in range(partitions)]
+    def __init__(self, partitions: int, *, incarnation: str = "") -> None:
+        self.partitions = [MemoryPartition(number) for number in range(partitions)]
         self.board = TaskBoard(self.deliver)
-        self.attendance = LocalAttendance()
-        self.changes = ChangeLog(life)
+        self.membership = LocalMembership()
+        self.change_log = ChangeLog(incarnation)
         self.histories: dict[str, list[bytes]] = {}
-        self.headers: dict[ExecutionId, Header] = {}
+        self.headers: dict[ExecutionId, ExecutionHeader] = {}
         self.definitions: dict[DefinitionHash, Definition] = {}
         self.dead_letters: list[DeadLetter] = []
         self.records: dict[tuple[str, str], Record] = {}
@@ -84,37 +84,39 @@ class MemoryState:
     def route(self, aggregate_id: str) -> int:
         """The same in every process and version: a tree of children lives with its root."""
         is_limit = aggregate_id.startswith(LIMIT_PREFIX)
-        key = aggregate_id if is_limit else root_of(ExecutionId(aggregate_id))
+        key = aggregate_id if is_limit else get_root_id(ExecutionId(aggregate_id))
         return zlib.crc32(key.encode()) % len(self.partitions)
 
     def deliver(self, partition: int, command: Command) -> None:
         self.partitions[partition].inbox.put(command)
 
-    def send(self, commands: Sequence[Command], *, of_stored: bool = False) -> None:
+    def send(self, commands: Sequence[Command], *, requires_definition: bool = False) -> None:
         """Raises NotFoundError as `Mailbox.send` does."""
-        if of_stored:
-            self._check_stored(commands)
+        if requires_definition:
+            self._check_definitions_stored(commands)
         made: list[ExecutionId] = []
         for command in commands:
             if isinstance(command, CreateExecution) and command.execution_id not in self.headers:
-                self.headers[command.execution_id] = pending_header(command)
+                self.headers[command.execution_id] = make_pending_header(command)
                 made.append(command.execution_id)
             self.deliver(self.route(command.aggregate_id), command)
         if made:
-            self.changes.add(pending_entries(made))
+            self.change_log.add(build_pending_entries(made))
 
-    def _check_stored(self, commands: Sequence[Command]) -> None:
+    def _check_definitions_stored(self, commands: Sequence[Command]) -> None:
         for command in commands:
             if isinstance(command, CreateExecution):
                 found = self.definitions.get(command.definition)
                 if found is None or found.version < 0:
-                    raise no_longer_stored(command)
+                    raise build_definition_deleted_error(command)
 
 
 class MemoryStore:
-    fails_together = False
+    has_shared_failures = False
 
-    def __init__(self, state: MemoryState, *, clock: Clock, ids: Ids, limits: CommitLimits) -> None:
+    def __init__(
+        self, state: MemoryState, *, clock: Clock, ids: IdGenerator, limits: CommitLimits
+    ) -> None:
         self.limits = limits
         self._state = state
         self._clock = clock
@@ -130,10 +132,10 @@ class MemoryStore:
         return self._state.partitions[partition].record
 
     async def acquire(
-        self, partition: int, owner: str, *, over: LeaseRecord | None = None
+        self, partition: int, owner: str, *, expected: LeaseRecord | None = None
     ) -> Lease:
         found = self._state.partitions[partition]
-        if found.lease is not None and found.record != over:
+        if found.lease is not None and found.record != expected:
             raise LeaseHeldError(partition, found.lease.owner)
         found.epoch += 1
         found.lease = Lease(
@@ -150,7 +152,7 @@ class MemoryStore:
         return lease
 
     async def renew(self, lease: Lease) -> None:
-        self._owned(lease).counter += 1
+        self._get_owned(lease).counter += 1
 
     async def release(self, lease: Lease) -> None:
         found = self._state.partitions[lease.partition]
@@ -158,43 +160,43 @@ class MemoryStore:
             found.lease = None
             found.inbox.arrived.set()
 
-    async def attend(self, owner: str) -> Sequence[Attendance]:
-        return self._state.attendance.attend(owner)
+    async def heartbeat_orchestrator(self, owner: str) -> Sequence[OrchestratorRecord]:
+        return self._state.membership.heartbeat_orchestrator(owner)
 
-    async def depart(self, owner: str, *, counter: int | None = None) -> None:
-        self._state.attendance.depart(owner, counter)
+    async def unregister_orchestrator(self, owner: str, *, counter: int | None = None) -> None:
+        self._state.membership.unregister_orchestrator(owner, counter)
 
     async def commit(self, lease: Lease, commit: Commit) -> None:
-        partition = self._owned(lease)
+        partition = self._get_owned(lease)
         if commit.sequence != partition.sequence + 1:
             raise FencedError(
                 partition.number,
                 held=f"sequence {commit.sequence - 1}",
                 current=f"sequence {partition.sequence}",
             )
-        check_bounds(commit, self.limits)
-        partition.inbox.check(commit.consumed)
+        check_commit_limits(commit, self.limits)
+        partition.inbox.check_read(commit.consumed)
         # Nothing below can fail: this is what makes the commit atomic.
         partition.sequence = commit.sequence
         self._write_aggregates(commit)
         self._write_partition(partition, commit)
-        self._state.changes.add(entries_of(commit))
+        self._state.change_log.add(build_commit_entries(commit))
         self._state.send(commit.messages)
 
     async def read_inbox(self, lease: Lease, *, limit: int, wait_s: float) -> Sequence[InboxEntry]:
-        inbox = self._owned(lease).inbox
+        inbox = self._get_owned(lease).inbox
         if wait_s <= 0:
             return inbox.take(limit)
         if not inbox.has_unread:
             inbox.arrived.clear()
             await self._clock.wait(inbox.arrived, wait_s)
-        return await self._owned(lease).inbox.gather(limit)
+        return await self._get_owned(lease).inbox.take_batch(limit)
 
-    async def due_timers(self, lease: Lease, now: float, *, limit: int) -> Sequence[TimerSet]:
-        return self._owned(lease).timers.due(now, limit=limit)
+    async def due_timers(self, lease: Lease, now: float, *, limit: int) -> Sequence[TimerRecord]:
+        return self._get_owned(lease).timers.due(now, limit=limit)
 
     async def next_due(self, lease: Lease) -> float | None:
-        return self._owned(lease).timers.next_due()
+        return self._get_owned(lease).timers.next_due()
 
     async def load(self, aggregate_id: str) -> Sequence[bytes]:
         return tuple(self._state.histories.get(aggregate_id, ()))
@@ -212,7 +214,7 @@ class MemoryStore:
         found.sort(key=lambda header: (header.created_at, header.execution_id))
         return [header.execution_id for header in found]
 
-    async def keys_of(self, partition: int) -> Sequence[str]:
+    async def list_concurrency_keys(self, partition: int) -> Sequence[str]:
         return [
             id_.removeprefix(LIMIT_PREFIX)
             for id_ in self._state.histories
@@ -220,11 +222,13 @@ class MemoryStore:
         ]
 
     async def unknown_tasks(
-        self, partition: int, tokens: Sequence[Token]
-    ) -> Mapping[Token, bool | None]:
-        reported = self._state.partitions[partition].inbox.reported()
+        self, partition: int, tokens: Sequence[TaskToken]
+    ) -> Mapping[TaskToken, bool | None]:
+        reported = self._state.partitions[partition].inbox.list_reported_tokens()
         board = self._state.board
-        return {token: None for token in tokens if token not in reported and not board.knows(token)}
+        return {
+            token: None for token in tokens if token not in reported and not board.has_task(token)
+        }
 
     async def unset_timers(self, partition: int, keys: Sequence[TimerKey]) -> Sequence[TimerKey]:
         timers = self._state.partitions[partition].timers
@@ -236,22 +240,22 @@ class MemoryStore:
     async def unarchived(self, partition: int) -> int:
         return 0
 
-    async def lose_tasks_of(self, judged: WorkerRecord) -> int:
-        return self._state.board.lose_dead(judged)
+    async def lose_worker_tasks(self, record: WorkerRecord) -> int:
+        return self._state.board.remove_dead_worker(record)
 
     async def reject_tasks(
         self, queue: str, error: ErrorInfo, *, waiting_s: float, limit: int
     ) -> int:
         before = self._clock.now() - waiting_s
-        return self._state.board.reject(queue, error, issued_before=before, limit=limit)
+        return self._state.board.reject_unclaimed(queue, error, issued_before=before, limit=limit)
 
-    async def forget_queue(self, judged: QueueRecord) -> bool:
+    async def forget_queue(self, record: QueueRecord) -> bool:
         """An empty queue is nothing here."""
         return True
 
-    def _owned(self, lease: Lease) -> Partition:
+    def _get_owned(self, lease: Lease) -> MemoryPartition:
         partition = self._state.partitions[lease.partition]
-        partition.check(lease)
+        partition.check_lease(lease)
         return partition
 
     def _write_aggregates(self, commit: Commit) -> None:
@@ -264,7 +268,7 @@ class MemoryStore:
             state.headers[header.execution_id] = header
         state.dead_letters.extend(commit.dead_letters)
 
-    def _write_partition(self, partition: Partition, commit: Commit) -> None:
+    def _write_partition(self, partition: MemoryPartition, commit: Commit) -> None:
         partition.inbox.consume(commit.consumed)
         for key in commit.timers_cleared:
             partition.timers.clear(key)
@@ -287,12 +291,12 @@ class MemoryMailbox:
         commands: Sequence[Command],
         *,
         blobs: Mapping[str, bytes] = NO_BLOBS,
-        of_stored: bool = False,
+        requires_definition: bool = False,
     ) -> None:
         for key, data in blobs.items():
             await self._blobs.put(key, data)
         try:
-            self._state.send(commands, of_stored=of_stored)
+            self._state.send(commands, requires_definition=requires_definition)
         except NotFoundError:
             for key in blobs:
                 await self._blobs.delete(key)

@@ -1,14 +1,14 @@
 """The archive on a PostgreSQL server: what must last, exactly once."""
 
 from runnel.backends.postgres.archive import PostgresArchive
-from runnel.backends.postgres.database import Database
+from runnel.backends.postgres.database import PostgresDatabase
 from runnel.backends.postgres.ledger import PostgresLedger
 from runnel.backends.postgres.records import PostgresBlobs, PostgresRecords, PostgresRetention
 
 __all__ = [
-    "Database",
     "PostgresArchive",
     "PostgresBlobs",
+    "PostgresDatabase",
     "PostgresLedger",
     "PostgresRecords",
     "PostgresRetention",

@@ -8,36 +8,36 @@ from typing import Any
 import msgspec
 
 from runnel.backends.matching import (
-    count_through,
+    count_by_scan,
     encode_letter,
-    is_searched,
-    look_through,
-    place_of_letter,
-    states_of,
+    get_filter_states,
+    get_letter_position,
+    is_unindexed,
+    scan_headers,
 )
-from runnel.backends.postgres.database import SQL, Database, changed
-from runnel.backends.postgres.projection import header_of, storable
-from runnel.backends.postgres.quarantine import decode_header, digest_of
+from runnel.backends.postgres.database import SQL, PostgresDatabase, parse_row_count
+from runnel.backends.postgres.projection import decode_header_row, replace_nul
+from runnel.backends.postgres.quarantine import compute_digest, decode_header
 from runnel.core.effects import DeadLetter
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.ports.archive import (
+    ALL_DEAD_LETTERS,
     ALL_EXECUTIONS,
-    ALL_LETTERS,
-    LOOKED_MAX,
+    SCANNED_EXECUTIONS_MAX,
+    DeadLetterFilter,
     Definition,
+    ExecutionCount,
     ExecutionFilter,
     HeaderPage,
-    LetterFilter,
-    Place,
-    StateCount,
+    PagePosition,
 )
-from runnel.ports.store import Header
+from runnel.ports.store import ExecutionHeader
 
 # Lists and counts of executions: by an index, or looked through in bounded steps.
 
 # Rows that are looked through at once: 8 ms, 5 of them on the event loop.
-CHUNK = 1_000
+CHUNK_ROWS = 1_000
 
 
 class PostgresListing:
@@ -48,110 +48,131 @@ class PostgresListing:
     many; if they are, the newest are looked through further.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
 
-    async def page(self, wanted: ExecutionFilter) -> HeaderPage:
-        read = partial(self._read, wanted)
-        if not is_searched(wanted) and not _has_relative(wanted):
-            return await look_through(read, wanted, chunk=wanted.limit + 1)
-        if not wanted.labels or _has_relative(wanted):
-            return await look_through(read, wanted, chunk=CHUNK)
-        first = await look_through(read, wanted, chunk=CHUNK, looked_max=CHUNK)
-        if first.next is None or len(first.headers) == wanted.limit:
+    async def read_page(self, criteria: ExecutionFilter) -> HeaderPage:
+        read = partial(self._read, criteria)
+        if not is_unindexed(criteria) and not _has_relative(criteria):
+            return await scan_headers(read, criteria, chunk_size=criteria.limit + 1)
+        if not criteria.labels or _has_relative(criteria):
+            return await scan_headers(read, criteria, chunk_size=CHUNK_ROWS)
+        first = await scan_headers(read, criteria, chunk_size=CHUNK_ROWS, scanned_max=CHUNK_ROWS)
+        if first.next is None or len(first.headers) == criteria.limit:
             return first
-        left = wanted.limit - len(first.headers)
-        rest = msgspec.structs.replace(wanted, after=first.next, limit=left)
-        second = await self._rest(rest)
+        left = criteria.limit - len(first.headers)
+        rest = msgspec.structs.replace(criteria, after=first.next, limit=left)
+        second = await self._read_rest(rest)
         return HeaderPage(headers=[*first, *second], next=second.next)
 
-    async def _rest(self, wanted: ExecutionFilter) -> HeaderPage:
-        read = _Labelled(self._database, wanted)
-        page = await look_through(read, wanted, chunk=CHUNK)
-        if not read.are_too_many:
+    async def _read_rest(self, criteria: ExecutionFilter) -> HeaderPage:
+        read = _LabelledReader(self._database, criteria)
+        page = await scan_headers(read, criteria, chunk_size=CHUNK_ROWS)
+        if not read.has_too_many:
             return page
-        return await look_through(partial(self._read, wanted), wanted, chunk=CHUNK)
+        return await scan_headers(partial(self._read, criteria), criteria, chunk_size=CHUNK_ROWS)
 
-    async def counts(self, wanted: ExecutionFilter) -> Mapping[ExecutionState, StateCount]:
-        if wanted.labels and not _has_relative(wanted):
-            read = _Labelled(self._database, wanted)
-            counts = await count_through(read, wanted, chunk=CHUNK)
-            if not read.are_too_many:
+    async def read_counts(
+        self, criteria: ExecutionFilter
+    ) -> Mapping[ExecutionState, ExecutionCount]:
+        if criteria.labels and not _has_relative(criteria):
+            read = _LabelledReader(self._database, criteria)
+            counts = await count_by_scan(read, criteria, chunk_size=CHUNK_ROWS)
+            if not read.has_too_many:
                 return counts
-        if is_searched(wanted) or _has_relative(wanted):
-            return await count_through(partial(self._read, wanted), wanted, chunk=CHUNK)
-        roots, states = _roots(wanted), _states(wanted)
-        values = (roots, states, wanted.created_before, wanted.created_from, LOOKED_MAX)
-        if wanted.workflow is None:
+        if is_unindexed(criteria) or _has_relative(criteria):
+            return await count_by_scan(
+                partial(self._read, criteria), criteria, chunk_size=CHUNK_ROWS
+            )
+        roots, states = _build_root_flags(criteria), _list_state_values(criteria)
+        values = (
+            roots,
+            states,
+            criteria.created_before,
+            criteria.created_from,
+            SCANNED_EXECUTIONS_MAX,
+        )
+        if criteria.workflow is None:
             rows = await self._database.rows("count_headers", *values)
         else:
-            rows = await self._database.rows("count_headers_of", *values, storable(wanted.workflow))
+            rows = await self._database.rows(
+                "count_headers_of", *values, replace_nul(criteria.workflow)
+            )
         return {
-            ExecutionState(state): StateCount(number=number, is_least=number == LOOKED_MAX)
+            ExecutionState(state): ExecutionCount(
+                number=number, is_least=number == SCANNED_EXECUTIONS_MAX
+            )
             for state, number in rows
         }
 
-    async def _read(self, wanted: ExecutionFilter, behind: Place, count: int) -> Sequence[Header]:
-        created_at, id_ = behind
-        place = (created_at, storable(id_), wanted.created_from, count)
-        if wanted.parent is not None:
-            rows = await self._database.rows("list_children", storable(wanted.parent), *place)
-        elif wanted.rerun_of is not None:
-            rows = await self._database.rows("list_reruns", storable(wanted.rerun_of), *place)
-        elif wanted.workflow is not None:
-            values = (_roots(wanted), _states(wanted), *place, storable(wanted.workflow))
+    async def _read(
+        self, criteria: ExecutionFilter, after: PagePosition, count: int
+    ) -> Sequence[ExecutionHeader]:
+        created_at, id_ = after
+        place = (created_at, replace_nul(id_), criteria.created_from, count)
+        if criteria.parent is not None:
+            rows = await self._database.rows("list_children", replace_nul(criteria.parent), *place)
+        elif criteria.rerun_of is not None:
+            rows = await self._database.rows("list_reruns", replace_nul(criteria.rerun_of), *place)
+        elif criteria.workflow is not None:
+            values = (
+                _build_root_flags(criteria),
+                _list_state_values(criteria),
+                *place,
+                replace_nul(criteria.workflow),
+            )
             rows = await self._database.rows("list_headers_of", *values)
         else:
             rows = await self._database.rows(
-                "list_headers", _roots(wanted), _states(wanted), *place
+                "list_headers", _build_root_flags(criteria), _list_state_values(criteria), *place
             )
-        return [header_of(row) for row in rows]
+        return [decode_header_row(row) for row in rows]
 
 
-class _Labelled:
+class _LabelledReader:
     """Reads those with the wanted labels; nothing if there are more of them than can be sorted."""
 
-    def __init__(self, database: Database, wanted: ExecutionFilter) -> None:
+    def __init__(self, database: PostgresDatabase, criteria: ExecutionFilter) -> None:
         self._database = database
-        self._wanted = wanted
-        self.are_too_many = False
+        self._criteria = criteria
+        self.has_too_many = False
 
-    async def __call__(self, behind: Place, count: int) -> Sequence[Header]:
-        wanted = self._wanted
-        created_at, id_ = behind
+    async def __call__(self, after: PagePosition, count: int) -> Sequence[ExecutionHeader]:
+        wanted = self._criteria
+        created_at, id_ = after
         rows = await self._database.rows(
             "list_labelled",
             msgspec.json.encode(wanted.labels).decode(),
-            *(created_at, storable(id_), wanted.created_from, count),
-            LOOKED_MAX + 1,
-            _roots(wanted),
-            _states(wanted),
-            None if wanted.workflow is None else storable(wanted.workflow),
+            *(created_at, replace_nul(id_), wanted.created_from, count),
+            SCANNED_EXECUTIONS_MAX + 1,
+            _build_root_flags(wanted),
+            _list_state_values(wanted),
+            None if wanted.workflow is None else replace_nul(wanted.workflow),
         )
-        self.are_too_many |= bool(rows) and rows[0][-1] > LOOKED_MAX
-        return () if self.are_too_many else [header_of(row) for row in rows]
+        self.has_too_many |= bool(rows) and rows[0][-1] > SCANNED_EXECUTIONS_MAX
+        return () if self.has_too_many else [decode_header_row(row) for row in rows]
 
 
-def _has_relative(wanted: ExecutionFilter) -> bool:
+def _has_relative(criteria: ExecutionFilter) -> bool:
     """Whether it names an execution that few others belong to."""
-    return wanted.rerun_of is not None or wanted.parent is not None
+    return criteria.rerun_of is not None or criteria.parent is not None
 
 
-def _roots(wanted: ExecutionFilter) -> list[bool]:
-    return [True, False] if wanted.with_children else [True]
+def _build_root_flags(criteria: ExecutionFilter) -> list[bool]:
+    return [True, False] if criteria.with_children else [True]
 
 
-def _states(wanted: ExecutionFilter) -> list[str]:
-    return [state.value for state in states_of(wanted)]
+def _list_state_values(criteria: ExecutionFilter) -> list[str]:
+    return [state.value for state in get_filter_states(criteria)]
 
 
-_letters = msgspec.json.Decoder(DeadLetter)
+_letter_decoder = msgspec.json.Decoder(DeadLetter)
 # Behind every text that begins with a prefix.
 LAST_CHARACTER = "\U0010ffff"
 
 
 class PostgresArchive:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
         self._listing = PostgresListing(database)
 
@@ -159,7 +180,7 @@ class PostgresArchive:
         known = await self._database.row("get_version", hash_)
         if known is not None:
             return int(known[0])
-        kept = storable(name)
+        kept = replace_nul(name)
         async with self._database.transaction() as connection:
             await connection.execute(SQL["lock_definitions"], kept)
             version = await connection.fetchval(SQL["get_version"], hash_)
@@ -174,66 +195,70 @@ class PostgresArchive:
         return Definition(hash=hash_, name=row[0], version=row[1], document=row[2])
 
     async def delete_versions(self, name: str) -> int:
-        kept = storable(name)
+        kept = replace_nul(name)
         async with self._database.transaction() as connection:
             await connection.execute(SQL["lock_definitions"], kept)
-            return changed(await connection.execute(SQL["delete_versions"], kept))
+            return parse_row_count(await connection.execute(SQL["delete_versions"], kept))
 
     async def list_workflows(self, *, after: str = "", limit: int = 50) -> Sequence[Definition]:
-        rows = await self._database.rows("list_workflows", storable(after), limit)
-        return [_definition(row) for row in rows]
+        rows = await self._database.rows("list_workflows", replace_nul(after), limit)
+        return [_decode_definition(row) for row in rows]
 
     async def list_versions(self, name: str, *, limit: int = 50) -> Sequence[Definition]:
-        rows = await self._database.rows("list_versions", storable(name), limit)
-        return [_definition(row) for row in rows]
+        rows = await self._database.rows("list_versions", replace_nul(name), limit)
+        return [_decode_definition(row) for row in rows]
 
     async def find_version(self, name: str, version: int) -> Definition | None:
-        row = await self._database.row("find_version", storable(name), version)
-        return None if row is None else _definition(row)
+        row = await self._database.row("find_version", replace_nul(name), version)
+        return None if row is None else _decode_definition(row)
 
-    async def get_header(self, execution_id: ExecutionId) -> Header | None:
+    async def get_header(self, execution_id: ExecutionId) -> ExecutionHeader | None:
         [row] = await self._database.rows(
-            "get_header", storable(execution_id), digest_of(execution_id)
+            "get_header", replace_nul(execution_id), compute_digest(execution_id)
         )
         if row[-1] is not None:
             return decode_header(row[-1])
-        return None if row[0] is None else header_of(row)
+        return None if row[0] is None else decode_header_row(row)
 
-    async def get_headers(self, ids: Sequence[ExecutionId]) -> Mapping[ExecutionId, Header]:
-        rows = await self._database.rows("get_headers", [storable(each) for each in ids])
-        return {header.execution_id: header for header in map(header_of, rows)}
+    async def get_headers(
+        self, ids: Sequence[ExecutionId]
+    ) -> Mapping[ExecutionId, ExecutionHeader]:
+        rows = await self._database.rows("get_headers", [replace_nul(each) for each in ids])
+        return {header.execution_id: header for header in map(decode_header_row, rows)}
 
     async def load(self, execution_id: ExecutionId, *, after: int = 0) -> Sequence[bytes]:
-        rest = await self._database.rows("load_set_aside", digest_of(execution_id))
+        rest = await self._database.rows("load_set_aside", compute_digest(execution_id))
         # What is set aside follows on all the others: these have to be counted then.
         first = 0 if rest else after
-        rows = await self._database.rows("load_history", storable(execution_id), first)
+        rows = await self._database.rows("load_history", replace_nul(execution_id), first)
         return [row[0] for row in (*rows, *rest)[after - first :]]
 
-    async def list_headers(self, wanted: ExecutionFilter) -> HeaderPage:
-        return await self._listing.page(wanted)
+    async def list_headers(self, criteria: ExecutionFilter) -> HeaderPage:
+        return await self._listing.read_page(criteria)
 
     async def count_headers(
-        self, wanted: ExecutionFilter = ALL_EXECUTIONS
-    ) -> Mapping[ExecutionState, StateCount]:
-        return await self._listing.counts(wanted)
+        self, criteria: ExecutionFilter = ALL_EXECUTIONS
+    ) -> Mapping[ExecutionState, ExecutionCount]:
+        return await self._listing.read_counts(criteria)
 
     async def find_ids(self, prefix: str, *, limit: int = 2) -> Sequence[ExecutionId]:
-        first = storable(prefix)
+        first = replace_nul(prefix)
         rows = await self._database.rows(
             "find_ids", first, first + LAST_CHARACTER, "." in prefix, limit
         )
         return [ExecutionId(row[0]) for row in rows]
 
-    async def list_dead_letters(self, wanted: LetterFilter = ALL_LETTERS) -> Sequence[DeadLetter]:
-        place = (inf, b"") if wanted.after is None else place_of_letter(wanted.after)
+    async def list_dead_letters(
+        self, criteria: DeadLetterFilter = ALL_DEAD_LETTERS
+    ) -> Sequence[DeadLetter]:
+        place = (inf, b"") if criteria.after is None else get_letter_position(criteria.after)
         rows = await self._database.rows(
-            "list_dead_letters", *_letter_values(wanted), *place, wanted.limit
+            "list_dead_letters", *_build_letter_values(criteria), *place, criteria.limit
         )
-        return [_letters.decode(row[0]) for row in rows]
+        return [_letter_decoder.decode(row[0]) for row in rows]
 
-    async def count_dead_letters(self, wanted: LetterFilter = ALL_LETTERS) -> int:
-        row = await self._database.row("count_dead_letters", *_letter_values(wanted))
+    async def count_dead_letters(self, criteria: DeadLetterFilter = ALL_DEAD_LETTERS) -> int:
+        row = await self._database.row("count_dead_letters", *_build_letter_values(criteria))
         return 0 if row is None else int(row[0])
 
     async def delete_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
@@ -245,16 +270,16 @@ class PostgresArchive:
         return len(deleted)
 
 
-def _letter_values(wanted: LetterFilter) -> tuple[object, ...]:
-    execution = storable(wanted.execution)
+def _build_letter_values(criteria: DeadLetterFilter) -> tuple[object, ...]:
+    execution = replace_nul(criteria.execution)
     return (
-        None if wanted.queue is None else storable(wanted.queue),
-        None if wanted.workflow is None else storable(wanted.workflow),
+        None if criteria.queue is None else replace_nul(criteria.queue),
+        None if criteria.workflow is None else replace_nul(criteria.workflow),
         execution,
         execution + LAST_CHARACTER,
-        wanted.before,
+        criteria.before,
     )
 
 
-def _definition(row: Sequence[Any]) -> Definition:
+def _decode_definition(row: Sequence[Any]) -> Definition:
     return Definition(hash=row[0], name=row[1], version=row[2], document=row[3])

@@ -9,20 +9,20 @@ from typing import Any, Self
 import asyncpg
 import msgspec
 
-from runnel.backends.matching import named_statements
-from runnel.backends.postgres.migrations import migrate, quoted
+from runnel.backends.matching import load_named_statements
+from runnel.backends.postgres.migrations import migrate, quote_identifier
 from runnel.errors import ArchiveRefusedError, BrokenInvariantError, InputError, StoreError
 
 # The statements of this backend by name.
 
-SQL = named_statements(Path(__file__).with_name("queries.sql"))
+SQL = load_named_statements(Path(__file__).with_name("queries.sql"))
 
 
-SCHEMA = "runnel"
-CALL_S = 10.0
+SCHEMA_DEFAULT = "runnel"
+CALL_TIMEOUT_S = 10.0
 CONNECTIONS_MAX = 10
 # A blob of 64 MB gets a minute more: on a line of 8 Mbit/s, it would never be archived otherwise.
-SLOWEST_BYTES_PER_S = 1_000_000
+UPLOAD_BYTES_PER_S_MIN = 1_000_000
 
 _STAGING = Path(__file__).with_name("staging.sql").read_text(encoding="utf-8")
 # The third comes of a connection that broke in the middle of a transaction.
@@ -34,24 +34,24 @@ DRIVER_ERRORS = (
     TimeoutError,
 )
 # Of the classes of SQLSTATE: what was sent can't be stored. Any other may be different later.
-_REFUSING = ("22", "23", "54")
+_REFUSAL_CLASSES = ("22", "23", "54")
 
 Row = Sequence[Any]
 Connection = Any
 """asyncpg has no types of its own."""
 
 
-class Database:
+class PostgresDatabase:
     """Raises StoreError for whatever goes wrong on the way, and never asyncpg's own.
 
     ArchiveRefusedError when the server answers that it can't store what was sent.
     """
 
-    def __init__(self, pool: Any, schema: str, *, call_s: float) -> None:
+    def __init__(self, pool: Any, schema: str, *, call_timeout_s: float) -> None:
         self.schema = schema
         self._pool = pool
-        self._call_s = call_s
-        self._turn = asyncio.Lock()
+        self._call_timeout_s = call_timeout_s
+        self._lock = asyncio.Lock()
         self._is_prepared = False
 
     @classmethod
@@ -59,22 +59,22 @@ class Database:
         cls,
         url: str,
         *,
-        schema: str = SCHEMA,
-        call_s: float = CALL_S,
+        schema: str = SCHEMA_DEFAULT,
+        call_timeout_s: float = CALL_TIMEOUT_S,
         connections_max: int = CONNECTIONS_MAX,
     ) -> Self:
-        """Connects with the first call; one that takes longer than `call_s` fails."""
+        """Connects with the first call; one that takes longer than `call_timeout_s` fails."""
         pool = await asyncpg.create_pool(
             url,
             min_size=0,
             max_size=connections_max,
-            command_timeout=call_s,
-            timeout=call_s,
-            init=_add_staging,
-            reset=_leave_as_it_is,
-            server_settings={"search_path": quoted(schema), "application_name": "runnel"},
+            command_timeout=call_timeout_s,
+            timeout=call_timeout_s,
+            init=_create_staging_tables,
+            reset=_skip_reset,
+            server_settings={"search_path": quote_identifier(schema), "application_name": "runnel"},
         )
-        return cls(pool, schema, call_s=call_s)
+        return cls(pool, schema, call_timeout_s=call_timeout_s)
 
     async def prepare(self) -> None:
         """Brings the schema up to date, once; every other call does so by itself.
@@ -83,8 +83,8 @@ class Database:
         """
         if self._is_prepared:
             return
-        async with self._turn:
-            with _Words():
+        async with self._lock:
+            with _TranslatedErrors():
                 try:
                     async with self._pool.acquire() as connection:
                         await _migrate(connection, self.schema)
@@ -95,7 +95,7 @@ class Database:
 
     async def rows(self, name: str, *values: object) -> Sequence[Row]:
         await self.prepare()
-        with _Words():
+        with _TranslatedErrors():
             found: Sequence[Row] = await self._pool.fetch(SQL[name], *values)
             return found
 
@@ -106,15 +106,15 @@ class Database:
     async def run(self, name: str, *values: object, size_bytes: int = 0) -> int:
         """How many rows it changed; what is large may take longer than other calls."""
         await self.prepare()
-        timeout = self._call_s + size_bytes / SLOWEST_BYTES_PER_S
-        with _Words():
-            return changed(await self._pool.execute(SQL[name], *values, timeout=timeout))
+        timeout = self._call_timeout_s + size_bytes / UPLOAD_BYTES_PER_S_MIN
+        with _TranslatedErrors():
+            return parse_row_count(await self._pool.execute(SQL[name], *values, timeout=timeout))
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
         """All or nothing; whether it was committed is not known when leaving the block fails."""
         await self.prepare()
-        with _Words():
+        with _TranslatedErrors():
             async with self._pool.acquire() as connection, connection.transaction():
                 yield connection
 
@@ -123,11 +123,11 @@ class Database:
         self._pool.terminate()
 
 
-async def _add_staging(connection: Connection) -> None:
+async def _create_staging_tables(connection: Connection) -> None:
     await connection.execute(_STAGING)
 
 
-async def _leave_as_it_is(_connection: Connection) -> None:
+async def _skip_reset(_connection: Connection) -> None:
     """Nothing outlives a call here: locks are those of transactions, and no setting is changed.
 
     The driver would ask the server to forget such things after each call: a second round trip,
@@ -144,7 +144,7 @@ async def _migrate(connection: Connection, schema: str) -> None:
         raise
 
 
-def changed(status: str) -> int:
+def parse_row_count(status: str) -> int:
     """`DELETE 7` is 7."""
     return int(status.rpartition(" ")[2])
 
@@ -154,12 +154,12 @@ def is_refusal(error: BaseException) -> bool:
     if isinstance(error, asyncpg.UniqueViolationError):
         return False
     if isinstance(error, asyncpg.PostgresError):
-        return str(error.sqlstate)[:2] in _REFUSING
+        return str(error.sqlstate)[:2] in _REFUSAL_CLASSES
     # The driver's own word for a value that it can't put into a column's form.
     return isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError)
 
 
-class _Words:
+class _TranslatedErrors:
     """Errors of the driver leave as StoreError."""
 
     def __enter__(self) -> None:
@@ -175,17 +175,17 @@ class _Words:
 # Which pair of Redis and PostgreSQL this is, and how it is divided: decided once.
 
 # Names of one server: a hundred is a mistake of somebody's.
-PLACES_MAX = 100
+REDIS_LOCATIONS_MAX = 100
 
 
-class Meta(msgspec.Struct, frozen=True):
+class ArchiveMeta(msgspec.Struct, frozen=True):
     incarnation: str
     partitions: int
 
 
 async def open_meta(
-    database: Database, *, incarnation: str, partitions: int, is_fixed: bool = True
-) -> Meta:
+    database: PostgresDatabase, *, incarnation: str, partitions: int, is_fixed: bool = True
+) -> ArchiveMeta:
     """As it is stored, or as given when there is none yet.
 
     Raises InputError when it `is_fixed` and the archive is divided otherwise.
@@ -194,7 +194,7 @@ async def open_meta(
     row = await database.row("get_meta")
     if row is None:
         raise BrokenInvariantError("the archive has lost its name")
-    found = Meta(row[0], row[1])
+    found = ArchiveMeta(row[0], row[1])
     if is_fixed and found.partitions != partitions:
         raise InputError(
             f"the archive has {found.partitions} partitions, which can't be changed; "
@@ -204,34 +204,36 @@ async def open_meta(
     return found
 
 
-class RedisSide(msgspec.Struct, frozen=True):
+class PairedRedis(msgspec.Struct, frozen=True):
     """The Redis that the archive belongs to; `id` is None when it has never had one.
 
-    `places` are those by which it was named, the latest last.
+    `locations` are those by which it was named, the latest last.
     """
 
     id: str | None
-    places: Sequence[str]
+    locations: Sequence[str]
 
-    def is_other(self, found: str | None, place: str) -> bool:
+    def is_other(self, identity: str | None, location: str) -> bool:
         """Whether a Redis of this name (None: it was wiped, or is new) at this place is another."""
-        if self.id is None or self.id == found:
+        if self.id is None or self.id == identity:
             return False
-        return found is not None or place not in self.places
+        return identity is not None or location not in self.locations
 
 
-NO_REDIS = RedisSide(None, ())
+NO_REDIS = PairedRedis(None, ())
 
 
-async def get_redis_side(database: Database) -> RedisSide:
+async def read_paired_redis(database: PostgresDatabase) -> PairedRedis:
     row = await database.row("get_redis_side")
-    return NO_REDIS if row is None else RedisSide(row[0], row[1])
+    return NO_REDIS if row is None else PairedRedis(row[0], row[1])
 
 
-async def put_redis_side(database: Database, side: RedisSide, *, over: str | None) -> None:
-    """Does nothing when it is not `over` any more: somebody was faster."""
-    await database.run("put_redis_side", side.id, list(side.places), over)
+async def write_paired_redis(
+    database: PostgresDatabase, redis: PairedRedis, *, replaced_id: str | None
+) -> None:
+    """Does nothing when it is not `replaced_id` any more: somebody was faster."""
+    await database.run("put_redis_side", redis.id, list(redis.locations), replaced_id)
 
 
-async def add_place(database: Database, place: str) -> None:
-    await database.run("add_place", place, PLACES_MAX)
+async def add_redis_location(database: PostgresDatabase, location: str) -> None:
+    await database.run("add_place", location, REDIS_LOCATIONS_MAX)

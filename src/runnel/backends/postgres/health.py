@@ -6,22 +6,26 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from runnel.backends.postgres.database import DRIVER_ERRORS, NO_REDIS, RedisSide
-from runnel.backends.postgres.migrations import migrations, quoted, version_of
+from runnel.backends.postgres.database import DRIVER_ERRORS, NO_REDIS, PairedRedis
+from runnel.backends.postgres.migrations import (
+    find_migration_version,
+    load_migrations,
+    quote_identifier,
+)
 from runnel.errors import StoreError
 from runnel.ports.clock import Clock
 
 # The first schema in which something can be set aside.
-SET_ASIDE_VERSION = version_of("set_aside")
+QUARANTINE_VERSION = find_migration_version("set_aside")
 # The first one that knows its Redis.
-REDIS_SIDE_VERSION = version_of("redis_identity")
+PAIRING_VERSION = find_migration_version("redis_identity")
 
 
 class ArchiveFacts(msgspec.Struct, frozen=True, kw_only=True):
     """`schema_version` and `incarnation` are None before an orchestrator has opened it.
 
-    `ahead_s` is how much later its clock is; `newest_version` is that of this Runnel; `set_aside`
-    are executions of which it would not take something, `unreadable` commands.
+    `clock_ahead_s` is how much later its clock is; `newest_version` is that of this Runnel;
+    `set_aside` are executions of which it would not take something, `unreadable` commands.
     """
 
     version: int
@@ -30,27 +34,31 @@ class ArchiveFacts(msgspec.Struct, frozen=True, kw_only=True):
     schema_version: int | None
     newest_version: int
     incarnation: str | None
-    ahead_s: float
-    set_aside: int = 0
+    clock_ahead_s: float
+    quarantined: int = 0
     unreadable: int = 0
-    redis: RedisSide = NO_REDIS
+    redis: PairedRedis = NO_REDIS
     cursors: Mapping[int, int] = {}
     """The last commit that is archived of each partition."""
 
 
-async def archive_facts(url: str, clock: Clock, *, schema: str, call_s: float) -> ArchiveFacts:
+async def read_archive_facts(
+    url: str, clock: Clock, *, schema: str, call_timeout_s: float
+) -> ArchiveFacts:
     """Raises StoreError when the server can't be used."""
     try:
-        connection = await asyncpg.connect(url, timeout=call_s, command_timeout=call_s)
+        connection = await asyncpg.connect(
+            url, timeout=call_timeout_s, command_timeout=call_timeout_s
+        )
         try:
-            return await _facts(connection, clock, schema)
+            return await _read_facts(connection, clock, schema)
         finally:
             connection.terminate()
     except DRIVER_ERRORS as error:
         raise StoreError(f"PostgreSQL: {type(error).__name__}: {error}") from error
 
 
-async def _facts(connection: Any, clock: Clock, schema: str) -> ArchiveFacts:
+async def _read_facts(connection: Any, clock: Clock, schema: str) -> ArchiveFacts:
     before = clock.now()
     there = float(await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())"))
     middle = (before + clock.now()) / 2
@@ -61,26 +69,27 @@ async def _facts(connection: Any, clock: Clock, schema: str) -> ArchiveFacts:
     )
     version = incarnation = None
     if has_archive:
-        version = await connection.fetchval(f"SELECT max(version) FROM {quoted(schema)}.versions")  # noqa: S608  # quoted
-        incarnation = await connection.fetchval(f"SELECT incarnation FROM {quoted(schema)}.meta")  # noqa: S608  # quoted
+        name = quote_identifier(schema)
+        version = await connection.fetchval(f"SELECT max(version) FROM {name}.versions")  # noqa: S608  # quoted
+        incarnation = await connection.fetchval(f"SELECT incarnation FROM {name}.meta")  # noqa: S608  # quoted
     set_aside = unreadable = 0
-    if version is not None and version >= SET_ASIDE_VERSION:
+    if version is not None and version >= QUARANTINE_VERSION:
         set_aside = await connection.fetchval(
-            f"SELECT count(DISTINCT digest) FROM {quoted(schema)}.set_aside"  # noqa: S608  # quoted
+            f"SELECT count(DISTINCT digest) FROM {quote_identifier(schema)}.set_aside"  # noqa: S608  # quoted
         )
         unreadable = await connection.fetchval(
-            f"SELECT count(*) FROM {quoted(schema)}.commands WHERE problem IS NOT NULL"  # noqa: S608  # quoted
+            f"SELECT count(*) FROM {quote_identifier(schema)}.commands WHERE problem IS NOT NULL"  # noqa: S608  # quoted
         )
     redis = NO_REDIS
-    if version is not None and version >= REDIS_SIDE_VERSION:
+    if version is not None and version >= PAIRING_VERSION:
         side = await connection.fetchrow(
-            f"SELECT redis_id, redis_places FROM {quoted(schema)}.meta"  # noqa: S608  # quoted
+            f"SELECT redis_id, redis_places FROM {quote_identifier(schema)}.meta"  # noqa: S608  # quoted
         )
-        redis = NO_REDIS if side is None else RedisSide(*side)
+        redis = NO_REDIS if side is None else PairedRedis(*side)
     cursors = []
     if version is not None:
         cursors = await connection.fetch(
-            f"SELECT partition, sequence FROM {quoted(schema)}.cursors"  # noqa: S608  # quoted
+            f"SELECT partition, sequence FROM {quote_identifier(schema)}.cursors"  # noqa: S608  # quoted
         )
     shown = await connection.fetchval("SHOW server_version")
     return ArchiveFacts(
@@ -88,10 +97,10 @@ async def _facts(connection: Any, clock: Clock, schema: str) -> ArchiveFacts:
         version_text=str(shown).partition(" ")[0],
         encoding=str(await connection.fetchval("SHOW server_encoding")),
         schema_version=version,
-        newest_version=max(migrations()),
+        newest_version=max(load_migrations()),
         incarnation=incarnation,
-        ahead_s=there - middle,
-        set_aside=set_aside,
+        clock_ahead_s=there - middle,
+        quarantined=set_aside,
         unreadable=unreadable,
         redis=redis,
         cursors=dict(map(tuple, cursors)),

@@ -6,24 +6,24 @@ from typing import Any
 from runnel.errors import InputError
 
 _FOLDER = Path(__file__).with_name("migrations")
-_FRESH = Path(__file__).with_name("schema.sql")
+_NEWEST_SCHEMA = Path(__file__).with_name("schema.sql")
 # What any text of a workflow can be written in.
 ENCODING = "UTF8"
-REMEDY_ENCODING = (
+ENCODING_HINT = (
     "make one with CREATE DATABASE runnel ENCODING 'UTF8' TEMPLATE template0, and name it in "
     "POSTGRES_URL"
 )
 # Any number will do, as long as every Runnel takes the same one.
-_LOCK = 7_245_001
+_LOCK_ID = 7_245_001
 
 
-def migrations() -> dict[int, str]:
+def load_migrations() -> dict[int, str]:
     """By number: `0001_initial.sql` is 1."""
     found = sorted(_FOLDER.glob("*.sql"))
     return {int(path.name.partition("_")[0]): path.read_text(encoding="utf-8") for path in found}
 
 
-def version_of(name: str) -> int:
+def find_migration_version(name: str) -> int:
     """The first version with what the migration of this name adds."""
     [path] = _FOLDER.glob(f"*_{name}.sql")
     return int(path.name.partition("_")[0])
@@ -35,10 +35,10 @@ async def migrate(connection: Any, schema: str, *, is_stepwise: bool = False) ->
     Raises InputError for a schema of a later Runnel, and for a database in which not every text can
     be written. A database without any version gets the newest schema at once, unless `is_stepwise`.
     """
-    name = quoted(schema)
-    steps = migrations()
+    name = quote_identifier(schema)
+    steps = load_migrations()
     await _check_encoding(connection)
-    await connection.execute("SELECT pg_advisory_lock($1)", _LOCK)
+    await connection.execute("SELECT pg_advisory_lock($1)", _LOCK_ID)
     try:
         await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {name}")
         await connection.execute(
@@ -52,17 +52,19 @@ async def migrate(connection: Any, schema: str, *, is_stepwise: bool = False) ->
                 "upgrade Runnel"
             )
         if found == 0 and not is_stepwise:
-            await _apply(connection, name, _FRESH.read_text(encoding="utf-8"), sorted(steps))
+            await _apply(
+                connection, name, _NEWEST_SCHEMA.read_text(encoding="utf-8"), sorted(steps)
+            )
             return max(steps)
         for version in sorted(steps):
             if version > found:
                 await _apply(connection, name, steps[version], [version])
         return max(steps)
     finally:
-        await connection.execute("SELECT pg_advisory_unlock($1)", _LOCK)
+        await connection.execute("SELECT pg_advisory_unlock($1)", _LOCK_ID)
 
 
-def quoted(name: str) -> str:
+def quote_identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -70,7 +72,7 @@ async def _check_encoding(connection: Any) -> None:
     found = await connection.fetchval("SHOW server_encoding")
     if found != ENCODING:
         raise InputError(
-            f"the archive's database is encoded in {found}, expected {ENCODING}: {REMEDY_ENCODING}"
+            f"the archive's database is encoded in {found}, expected {ENCODING}: {ENCODING_HINT}"
         )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from runnel.backends.postgres.database import SQL, Connection
-from runnel.core.codec import Entry, decode_entry
+from runnel.core.codec import HistoryEntry, decode_entry
 from runnel.core.commands import (
     LIMIT_PREFIX,
     CancelExecution,
@@ -37,40 +37,45 @@ from runnel.core.events import (
     Wait,
 )
 from runnel.core.ids import NO_ITEM, ExecutionId
-from runnel.core.states import EXECUTION_FINAL, NODE_FINAL, ExecutionState, NodeState
+from runnel.core.states import (
+    FINAL_EXECUTION_STATES,
+    FINAL_NODE_STATES,
+    ExecutionState,
+    NodeState,
+)
 from runnel.errors import UnreadableFormatError
 from runnel.ports.journal import JournalEntry
-from runnel.ports.store import Header
+from runnel.ports.store import ExecutionHeader
 
 # Executions as rows and back.
 
-_labels = msgspec.json.Decoder(dict[str, str])
+_label_decoder = msgspec.json.Decoder(dict[str, str])
 _encode = msgspec.json.encode
 
 HEADER_COLUMNS = 13
 
-_ESCAPE = re.compile(r"\\[\\0]")
+_ESCAPE_PATTERN = re.compile(r"\\[\\0]")
 
 
-def storable(text: str) -> str:
+def replace_nul(text: str) -> str:
     """PostgreSQL takes any text but one with a zero character; the audit log has it as it was."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
-def escaped(text: str) -> str:
+def escape_nul(text: str) -> str:
     """For what must be the same text again: a zero character is written as two others."""
     return text.replace("\\", "\\\\").replace("\0", "\\0")
 
 
-def unescaped(text: str) -> str:
-    return _ESCAPE.sub(lambda found: "\0" if found[0] == "\\0" else "\\", text)
+def unescape_nul(text: str) -> str:
+    return _ESCAPE_PATTERN.sub(lambda found: "\0" if found[0] == "\\0" else "\\", text)
 
 
-def header_row(partition: int, header: Header) -> tuple[object, ...]:
+def build_header_row(partition: int, header: ExecutionHeader) -> tuple[object, ...]:
     return (
         header.execution_id,
         partition,
-        storable(header.workflow),
+        replace_nul(header.workflow),
         header.version,
         header.definition,
         header.state.value,
@@ -79,18 +84,18 @@ def header_row(partition: int, header: Header) -> tuple[object, ...]:
         header.finished_at,
         header.parent_id,
         _encode(header.labels).decode(),
-        None if header.error is None else storable(header.error),
+        None if header.error is None else replace_nul(header.error),
         header.rerun_of,
     )
 
 
-def columns(rows: Sequence[Sequence[object]], count: int) -> list[list[object]]:
+def transpose_rows(rows: Sequence[Sequence[object]], count: int) -> list[list[object]]:
     """As `unnest` takes them; a list for each column also when there is no row."""
     return [[row[number] for row in rows] for number in range(count)]
 
 
-def header_of(row: Sequence[Any]) -> Header:
-    return Header(
+def decode_header_row(row: Sequence[Any]) -> ExecutionHeader:
+    return ExecutionHeader(
         execution_id=ExecutionId(row[0]),
         workflow=row[1],
         version=row[2],
@@ -100,16 +105,16 @@ def header_of(row: Sequence[Any]) -> Header:
         started_at=row[6],
         finished_at=row[7],
         parent_id=None if row[8] is None else ExecutionId(row[8]),
-        labels=_labels.decode(row[9]),
+        labels=_label_decoder.decode(row[9]),
         error=row[10],
         rerun_of=None if row[11] is None else ExecutionId(row[11]),
     )
 
 
-FORCED = "forced"
+FORCED_KEY = "forced"
 
 NodeKey = tuple[str, str, int]
-Applied = tuple[str, str, str]
+AppliedKey = tuple[str, str, str]
 
 _NODE_EVENTS = (
     NodeQueued,
@@ -137,12 +142,12 @@ _STATES: dict[type, NodeState] = {
 }
 
 
-class _Everything(Container[str]):
+class _AllAggregates(Container[str]):
     def __contains__(self, item: object) -> bool:
         return True
 
 
-EVERYTHING: Container[str] = _Everything()
+ALL_AGGREGATES: Container[str] = _AllAggregates()
 
 
 class NodeRow:
@@ -167,7 +172,7 @@ class NodeRow:
         self.finished_at: float | None = None
         self.error: str | None = None
 
-    def columns(self) -> tuple[object, ...]:
+    def to_columns(self) -> tuple[object, ...]:
         return (
             self.state.value,
             self.attempts,
@@ -189,66 +194,70 @@ class Projection:
         self.letters: list[tuple[object, ...]] = []
         self.closed: dict[str, None] = {}
         self.limit_logs: dict[str, list[tuple[object, ...]]] = {}
-        self.applied: dict[Applied, None] = {}
+        self.applied: dict[AppliedKey, None] = {}
         self.ended: dict[str, None] = {}
         self._partition = partition
 
-    def add(self, commit: JournalEntry, *, of: Container[str] = EVERYTHING) -> None:
-        """What it says `of` these aggregates."""
+    def add(self, commit: JournalEntry, *, aggregate_ids: Container[str] = ALL_AGGREGATES) -> None:
+        """What it says `aggregate_ids` these aggregates."""
         for ordinal, history in enumerate(commit.histories):
-            if history.aggregate_id not in of:
+            if history.aggregate_id not in aggregate_ids:
                 continue
             place = (self._partition, commit.sequence, ordinal)
             if history.aggregate_id.startswith(LIMIT_PREFIX):
-                key = escaped(history.aggregate_id)
+                key = escape_nul(history.aggregate_id)
                 self.limit_logs.setdefault(key, []).append((*place, key, history.entry))
             else:
                 self.audit_log.append((*place, history.aggregate_id, history.entry))
-                self._follow(history.aggregate_id, history.entry)
-        for key in (escaped(each) for each in commit.closed if each in of):
+                self._apply_entry(history.aggregate_id, history.entry)
+        for key in (escape_nul(each) for each in commit.closed if each in aggregate_ids):
             self.limit_logs.pop(key, None)
             self.closed[key] = None
         for header in commit.headers:
-            if header.execution_id in of:
+            if header.execution_id in aggregate_ids:
                 self._add_header(header)
         for ordinal, letter in enumerate(commit.dead_letters):
-            if letter.token.execution_id in of:
-                self.letters.append(_letter_row(self._partition, commit.sequence, ordinal, letter))
+            if letter.token.execution_id in aggregate_ids:
+                self.letters.append(
+                    _build_letter_row(self._partition, commit.sequence, ordinal, letter)
+                )
 
     def node_rows(self) -> Sequence[tuple[object, ...]]:
-        return [(*key, *row.columns()) for key, row in self.nodes.items()]
+        return [(*key, *row.to_columns()) for key, row in self.nodes.items()]
 
     def limit_rows(self) -> Sequence[tuple[object, ...]]:
         return [row for rows in self.limit_logs.values() for row in rows]
 
-    def _add_header(self, header: Header) -> None:
-        self.headers[header.execution_id] = header_row(self._partition, header)
-        if header.state in EXECUTION_FINAL:
+    def _add_header(self, header: ExecutionHeader) -> None:
+        self.headers[header.execution_id] = build_header_row(self._partition, header)
+        if header.state in FINAL_EXECUTION_STATES:
             self.ended[header.execution_id] = None
 
-    def _follow(self, execution_id: str, data: bytes) -> None:
+    def _apply_entry(self, execution_id: str, data: bytes) -> None:
         """One that a later version wrote is kept, and shows in the node rows once that one runs."""
         try:
-            entry: Entry = decode_entry(data)
+            entry: HistoryEntry = decode_entry(data)
         except UnreadableFormatError:
             return
         for event in entry.events:
             if isinstance(event, _NODE_EVENTS):
-                self._move(execution_id, event.node, event.item, event, entry.at)
+                self._apply_node_event(execution_id, event.node, event.item, event, entry.at)
             elif isinstance(event, MapStarted):
-                self._move(execution_id, event.node, NO_ITEM, event, entry.at)
+                self._apply_node_event(execution_id, event.node, NO_ITEM, event, entry.at)
             elif isinstance(event, NodesTaken):
-                self._take(execution_id, event, entry.at)
+                self._apply_taken_nodes(execution_id, event, entry.at)
             else:
-                self._note_applied(execution_id, event)
+                self._record_applied(execution_id, event)
 
-    def _move(self, execution_id: str, node: str, item: int, event: AnyEvent, at: float) -> None:
-        key = (execution_id, storable(node), item)
+    def _apply_node_event(
+        self, execution_id: str, node: str, item: int, event: AnyEvent, at: float
+    ) -> None:
+        key = (execution_id, replace_nul(node), item)
         row = self.nodes.get(key)
         if row is None:
             row = self.nodes[key] = NodeRow()
         row.state = _STATES[type(event)]
-        row.finished_at = at if row.state in NODE_FINAL else None
+        row.finished_at = at if row.state in FINAL_NODE_STATES else None
         row.attempts = max(row.attempts, getattr(event, "attempt", None) or 0)
         if isinstance(event, NodeQueued):
             row.queued_at, row.started_at, row.worker = at, None, None
@@ -257,25 +266,25 @@ class Projection:
         elif isinstance(event, NodeWaits) and event.wait in _CORE_WAITS:
             row.queued_at, row.started_at, row.worker = at, at, None
         elif isinstance(event, NodeFailed | RetryPlanned):
-            row.error = storable(str(event.error))
+            row.error = replace_nul(str(event.error))
         elif isinstance(event, TaskWasLost | NodeCancelled):
-            row.error = storable(event.reason)
+            row.error = replace_nul(event.reason)
         if isinstance(event, NodeStarted | NodeCompleted | NodeFailed | NodeSkipped):
-            row.worker = row.worker or storable(event.worker) or None
+            row.worker = row.worker or replace_nul(event.worker) or None
             row.started_at = row.started_at or event.started_at
         if row.state is NodeState.COMPLETED:
             row.error = None
 
-    def _take(self, execution_id: str, event: NodesTaken, at: float) -> None:
+    def _apply_taken_nodes(self, execution_id: str, event: NodesTaken, at: float) -> None:
         """An item has a row once its map has one, as if it had run at once."""
         self.applied[execution_id, TakeOver.__name__, str(event.part)] = None
         for taken in event.taken:
             row = NodeRow()
             row.state = NodeState.COMPLETED if taken.skip is None else NodeState.SKIPPED
             row.finished_at = at
-            self.nodes[execution_id, storable(taken.node), taken.item] = row
+            self.nodes[execution_id, replace_nul(taken.node), taken.item] = row
 
-    def _note_applied(self, execution_id: str, event: AnyEvent) -> None:
+    def _record_applied(self, execution_id: str, event: AnyEvent) -> None:
         if isinstance(event, ExecutionCreated):
             self.applied[execution_id, CreateExecution.__name__, ""] = None
         elif isinstance(event, ExecutionStarted):
@@ -283,12 +292,12 @@ class Projection:
         elif isinstance(event, ExecutionClosing):
             self.applied[execution_id, CancelExecution.__name__, ""] = None
             if event.is_abrupt:
-                self.applied[execution_id, CancelExecution.__name__, FORCED] = None
+                self.applied[execution_id, CancelExecution.__name__, FORCED_KEY] = None
         elif isinstance(event, SignalReceived):
-            self.applied[execution_id, SendSignal.__name__, storable(event.signal_id)] = None
+            self.applied[execution_id, SendSignal.__name__, replace_nul(event.signal_id)] = None
 
 
-def _letter_row(
+def _build_letter_row(
     partition: int, sequence: int, ordinal: int, letter: DeadLetter
 ) -> tuple[object, ...]:
     return (
@@ -296,7 +305,7 @@ def _letter_row(
         sequence,
         ordinal,
         letter.token.execution_id,
-        storable(letter.queue),
+        replace_nul(letter.queue),
         letter.rejected_at,
         msgspec.json.encode(letter),
     )
@@ -347,7 +356,7 @@ async def write_headers(connection: Connection, headers: Sequence[Sequence[objec
 async def write_applied(connection: Connection, batch: Projection) -> None:
     """What callers asked for and has had its effect."""
     if batch.applied:
-        await connection.execute(SQL["apply_commands"], *columns(list(batch.applied), 3))
+        await connection.execute(SQL["apply_commands"], *transpose_rows(list(batch.applied), 3))
     if batch.ended:
         await connection.execute(SQL["apply_all_commands"], list(batch.ended))
 

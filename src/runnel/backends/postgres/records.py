@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from runnel.backends.postgres.database import SQL, Connection, Database, Row
-from runnel.backends.postgres.projection import escaped
+from runnel.backends.postgres.database import SQL, Connection, PostgresDatabase, Row
+from runnel.backends.postgres.projection import escape_nul
 from runnel.core.states import ExecutionState
 from runnel.errors import ConflictError, NotFoundError
 from runnel.ports.records import Record
@@ -12,42 +12,46 @@ from runnel.ports.records import Record
 class PostgresRecords:
     """Keys are bytes there: any text, in the order of UTF-8."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
 
     async def get(self, kind: str, key: str) -> Record | None:
-        row = await self._database.row("get_record", escaped(kind), key.encode())
-        return None if row is None else _record(kind, row)
+        row = await self._database.row("get_record", escape_nul(kind), key.encode())
+        return None if row is None else _decode_record(kind, row)
 
     async def list(self, kind: str, *, after: str = "", limit: int = 50) -> Sequence[Record]:
-        rows = await self._database.rows("list_records", escaped(kind), after.encode(), limit)
-        return [_record(kind, row) for row in rows]
+        rows = await self._database.rows("list_records", escape_nul(kind), after.encode(), limit)
+        return [_decode_record(kind, row) for row in rows]
 
     async def put(self, kind: str, key: str, data: bytes, *, revision: int) -> int:
         if revision == 0:
-            row = await self._database.row("add_record", escaped(kind), key.encode(), data)
+            row = await self._database.row("add_record", escape_nul(kind), key.encode(), data)
         else:
-            values = (escaped(kind), key.encode(), data, revision)
+            values = (escape_nul(kind), key.encode(), data, revision)
             row = await self._database.row("put_record", *values)
         if row is None:
-            raise ConflictError(kind, key, expected=revision, found=await self._found(kind, key))
+            raise ConflictError(
+                kind, key, expected=revision, found=await self._read_revision(kind, key)
+            )
         return int(row[0])
 
     async def delete(self, kind: str, key: str, *, revision: int | None = None) -> bool:
-        deleted = await self._database.run("delete_record", escaped(kind), key.encode(), revision)
+        deleted = await self._database.run(
+            "delete_record", escape_nul(kind), key.encode(), revision
+        )
         if not deleted and revision is not None:
-            found = await self._found(kind, key)
+            found = await self._read_revision(kind, key)
             if found:
                 raise ConflictError(kind, key, expected=revision, found=found)
         return deleted > 0
 
-    async def _found(self, kind: str, key: str) -> int:
+    async def _read_revision(self, kind: str, key: str) -> int:
         """A moment after the refusal: it may be another one again."""
         known = await self.get(kind, key)
         return 0 if known is None else known.revision
 
 
-def _record(kind: str, row: Row) -> Record:
+def _decode_record(kind: str, row: Row) -> Record:
     key, data, revision = row
     return Record(kind=kind, key=bytes(key).decode(), data=bytes(data), revision=revision)
 
@@ -58,26 +62,26 @@ LAST_CHARACTER = "\U0010ffff"
 
 
 class PostgresBlobs:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
 
     async def put(self, key: str, data: bytes) -> None:
-        await self._database.run("put_blob", escaped(key), data, size_bytes=len(data))
+        await self._database.run("put_blob", escape_nul(key), data, size_bytes=len(data))
 
     async def get(self, key: str) -> bytes:
-        row = await self._database.row("get_blob", escaped(key))
+        row = await self._database.row("get_blob", escape_nul(key))
         if row is None:
             raise NotFoundError("blob", key)
         return bytes(row[0])
 
     async def delete(self, prefix: str) -> int:
-        first = escaped(prefix)
+        first = escape_nul(prefix)
         return await self._database.run("delete_blobs", first, first + LAST_CHARACTER)
 
 
 # Deletes executions that ended long enough ago.
 
-_BELOW = (
+_TREE_DELETES = (
     "delete_nodes",
     "delete_audit_log",
     "delete_commands",
@@ -87,7 +91,7 @@ _BELOW = (
 
 
 class PostgresRetention:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
 
     async def delete_finished(self, state: ExecutionState, *, before: float, limit: int) -> int:
@@ -100,6 +104,6 @@ class PostgresRetention:
 
 async def _delete_tree(connection: Connection, root: str) -> None:
     """Its children's ids begin with its own and a dot, the keys of blobs with an id and a slash."""
-    for name in (*_BELOW, "delete_executions"):
+    for name in (*_TREE_DELETES, "delete_executions"):
         await connection.execute(SQL[name], root, f"{root}.", f"{root}/")
     await connection.execute(SQL["delete_blobs"], f"{root}.", f"{root}0")

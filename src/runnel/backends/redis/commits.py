@@ -3,31 +3,38 @@
 from collections.abc import Sequence
 from typing import Any
 
-from runnel.backends.feed_log import entries_of
+from runnel.backends.feed_log import build_commit_entries
 from runnel.backends.redis.connection import Arg
-from runnel.backends.redis.connection_pool import Lines
-from runnel.backends.redis.keys import Keys, Layout, encode, message_args
+from runnel.backends.redis.connection_pool import RedisConnectionPool
+from runnel.backends.redis.keys import RedisKeyNames, RedisLayout, build_message_args, encode
 from runnel.core.codec import decode_message
 from runnel.core.commands import LIMIT_PREFIX, TASK_ENDINGS
-from runnel.core.effects import DeadLetter, Task
-from runnel.core.ids import Token
+from runnel.core.effects import DeadLetter, TaskMessage
+from runnel.core.ids import TaskToken
 from runnel.core.states import ExecutionState
 from runnel.errors import UnreadableFormatError
-from runnel.ports.store import Commit, Header, InboxEntry, Lease, Position, TimerSet
+from runnel.ports.store import (
+    Commit,
+    ExecutionHeader,
+    InboxEntry,
+    InboxPosition,
+    Lease,
+    TimerRecord,
+)
 
 
-def commit_keys(keys: Keys, partition: int) -> list[str]:
+def build_commit_keys(keys: RedisKeyNames, partition: int) -> list[str]:
     return [
         f"{keys.partition}{partition}",
         f"{keys.inbox}{partition}",
         f"{keys.timers}{partition}",
         f"{keys.attempts}{partition}",
         f"{keys.running}{partition}",
-        keys.out,
+        keys.task_locations,
         keys.queues,
         keys.waiting,
         keys.headers,
-        keys.listed,
+        keys.ids_by_created_at,
         keys.ids,
         keys.letter_queues,
         keys.history,
@@ -39,17 +46,17 @@ def commit_keys(keys: Keys, partition: int) -> list[str]:
         f"{keys.limits}{partition}",
         f"{keys.journal}{partition}",
         f"{keys.ended}{partition}",
-        f"{keys.ended_below}{partition}",
+        f"{keys.ended_children}{partition}",
         keys.feed,
-        keys.hand,
+        keys.push_channel,
     ]
 
 
-def commit_args(
-    layout: Layout, lease: Lease, commit: Commit, *, letters_max: int, journal_entries_max: int
+def build_commit_args(
+    layout: RedisLayout, lease: Lease, commit: Commit, *, letters_max: int, journal_entries_max: int
 ) -> list[Arg]:
     consumed = commit.consumed or ""
-    behind = behind_position(commit.consumed) if commit.consumed else ""
+    behind = increment_position(commit.consumed) if commit.consumed else ""
     args: list[Arg] = [lease.epoch, lease.nonce, commit.sequence, lease.partition, consumed, behind]
     args += (LIMIT_PREFIX, journal_entries_max if layout.is_journaled else 0)
     args.append(len(commit.histories))
@@ -57,37 +64,37 @@ def commit_args(
         args += (history.aggregate_id, history.entry)
     args.append(len(commit.headers))
     for header in commit.headers:
-        args += _header(header)
+        args += _build_header_args(header)
     args += (len(commit.closed), *commit.closed, len(commit.tasks))
     for task in commit.tasks:
-        args += _task(task)
+        args += _build_task_args(task)
     args += (len(commit.dropped), *map(encode, commit.dropped))
     args += (len(commit.timers_cleared), *map(encode, commit.timers_cleared))
     args.append(len(commit.timers_set))
     for timer in commit.timers_set:
-        args += _timer(timer)
+        args += _build_timer_args(timer)
     args.append(len(commit.messages))
     for command in commit.messages:
-        args += message_args(layout.route(command.aggregate_id), command)
+        args += build_message_args(layout.route(command.aggregate_id), command)
     args.append(len(commit.dead_letters))
     for letter in commit.dead_letters:
-        args += _letter(letter, letters_max)
-    changed = entries_of(commit)
+        args += _build_letter_args(letter, letters_max)
+    changed = build_commit_entries(commit)
     args += (len(changed), *changed)
     return args
 
 
-def behind_position(position: Position) -> str:
+def increment_position(position: InboxPosition) -> str:
     """The least position behind this one: a stream is trimmed up to what is to stay."""
     milliseconds, _, number = position.partition("-")
     return f"{milliseconds}-{int(number) + 1}"
 
 
-def _header(header: Header) -> Sequence[Arg]:
-    return header.execution_id, encode(header), repr(header.created_at), header_kind(header)
+def _build_header_args(header: ExecutionHeader) -> Sequence[Arg]:
+    return header.execution_id, encode(header), repr(header.created_at), get_header_kind(header)
 
 
-def header_kind(header: Header) -> str:
+def get_header_kind(header: ExecutionHeader) -> str:
     """As the scripts take it: running, pending, final, or final child."""
     if header.state is ExecutionState.RUNNING:
         return "r"
@@ -96,15 +103,15 @@ def header_kind(header: Header) -> str:
     return "f" if header.parent_id is None else "c"
 
 
-def _task(task: Task) -> Sequence[Arg]:
+def _build_task_args(task: TaskMessage) -> Sequence[Arg]:
     return task.queue, encode(task.token), encode(task)
 
 
-def _timer(timer: TimerSet) -> Sequence[Arg]:
+def _build_timer_args(timer: TimerRecord) -> Sequence[Arg]:
     return encode(timer.key), repr(timer.due), timer.attempt
 
 
-def _letter(letter: DeadLetter, letters_max: int) -> Sequence[Arg]:
+def _build_letter_args(letter: DeadLetter, letters_max: int) -> Sequence[Arg]:
     """The original fields are for whoever looks at the stream; Runnel itself reads the letter.
 
     A task is known by its token: its entry was gone when it was claimed.
@@ -129,48 +136,48 @@ def _letter(letter: DeadLetter, letters_max: int) -> Sequence[Arg]:
 
 # The inbox of a partition: a stream whose reader keeps its own place.
 
-PAGE = 1_000
+INBOX_PAGE_SIZE = 1_000
 
 
-def inbox_entries(stream: Sequence[Any]) -> list[InboxEntry]:
-    return [_entry(position, fields) for position, fields in stream]
+def decode_inbox_entries(stream: Sequence[Any]) -> list[InboxEntry]:
+    return [_decode_entry(position, fields) for position, fields in stream]
 
 
-def is_behind(position: Position, other: Position) -> bool:
-    return _order(position) > _order(other)
+def is_after(position: InboxPosition, other: InboxPosition) -> bool:
+    return _parse_position(position) > _parse_position(other)
 
 
-async def unread_reports(lines: Lines, key: str) -> set[Token]:
+async def find_unread_reports(pool: RedisConnectionPool, key: str) -> set[TaskToken]:
     """Tokens of the endings that no commit has consumed: what is consumed is trimmed."""
-    found: set[Token] = set()
+    found: set[TaskToken] = set()
     start = "-"
-    while page := await lines.call("XRANGE", key, start, "+", "COUNT", PAGE):
-        entries = inbox_entries(page)
+    while page := await pool.call("XRANGE", key, start, "+", "COUNT", INBOX_PAGE_SIZE):
+        entries = decode_inbox_entries(page)
         commands = [entry.command for entry in entries]
         found |= {command.token for command in commands if isinstance(command, TASK_ENDINGS)}
         start = f"({entries[-1].position}"
     return found
 
 
-async def unread_s(lines: Lines, key: str) -> float:
+async def measure_unread_s(pool: RedisConnectionPool, key: str) -> float:
     """Since the first entry that no commit has consumed; 0 without any."""
-    first = await lines.call("XRANGE", key, "-", "+", "COUNT", 1)
+    first = await pool.call("XRANGE", key, "-", "+", "COUNT", 1)
     if not first:
         return 0.0
-    seconds, microseconds = await lines.call("TIME")
+    seconds, microseconds = await pool.call("TIME")
     arrived_ms = int(first[0][0].partition(b"-")[0])
     return max(0.0, int(seconds) + int(microseconds) / 1e6 - arrived_ms / 1e3)
 
 
-def _entry(position: bytes, fields: Sequence[bytes]) -> InboxEntry:
+def _decode_entry(position: bytes, fields: Sequence[bytes]) -> InboxEntry:
     """One that can't be read keeps its place."""
-    place, body = Position(position.decode()), fields[1]
+    place, body = InboxPosition(position.decode()), fields[1]
     try:
         return InboxEntry(position=place, command=decode_message(body))
     except UnreadableFormatError as error:
         return InboxEntry(position=place, command=None, body=body, problem=str(error))
 
 
-def _order(position: Position) -> tuple[int, int]:
+def _parse_position(position: InboxPosition) -> tuple[int, int]:
     milliseconds, _, number = position.partition("-")
     return int(milliseconds), int(number)

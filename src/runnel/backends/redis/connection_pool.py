@@ -14,7 +14,14 @@ from typing import TypeAlias
 import hiredis
 import msgspec
 
-from runnel.backends.redis.connection import Arg, Line, LineError, Reply, pack, parse_address
+from runnel.backends.redis.connection import (
+    Arg,
+    RedisConnection,
+    RedisConnectionError,
+    Reply,
+    pack_command,
+    parse_address,
+)
 from runnel.errors import StoreError
 from runnel.ports.clock import Clock
 
@@ -22,11 +29,11 @@ from runnel.ports.clock import Clock
 
 PRELUDE = "prelude"
 # A part begins with its comment and ends before an empty line.
-_PARTS = re.compile(r"(?:.+\n)+")
-_NAMES = re.compile(r"^local (?:function )?(\w+)", re.MULTILINE)
+_PRELUDE_PART = re.compile(r"(?:.+\n)+")
+_LOCAL_NAME = re.compile(r"^local (?:function )?(\w+)", re.MULTILINE)
 
 
-class Script(msgspec.Struct, frozen=True):
+class LuaScript(msgspec.Struct, frozen=True):
     """`sha` is what EVALSHA takes: the server keeps a script until it restarts or is flushed."""
 
     name: str
@@ -34,34 +41,34 @@ class Script(msgspec.Struct, frozen=True):
     sha: str
 
 
-def load_scripts(folder: Path) -> dict[str, Script]:
+def load_scripts(folder: Path) -> dict[str, LuaScript]:
     prelude = (folder / f"{PRELUDE}.lua").read_text(encoding="utf-8")
-    found: dict[str, Script] = {}
+    found: dict[str, LuaScript] = {}
     for path in sorted(folder.glob("*.lua")):
         if path.stem != PRELUDE:
             body = path.read_text(encoding="utf-8")
-            found[path.stem] = script_of(path.stem, used_of(prelude, body) + body)
+            found[path.stem] = make_script(path.stem, select_prelude(prelude, body) + body)
     return found
 
 
-def used_of(prelude: str, body: str) -> str:
+def select_prelude(prelude: str, body: str) -> str:
     """The parts of the prelude that a script uses, and those that they use.
 
     The server makes every function of a script anew in each call: all of them took 3.2 µs of the
     5.4 that an otherwise empty script takes.
     """
     text = ""
-    for part in reversed(_PARTS.findall(prelude)):
-        name = _NAMES.search(part)
+    for part in reversed(_PRELUDE_PART.findall(prelude)):
+        name = _LOCAL_NAME.search(part)
         if name is not None and re.search(rf"\b{name[1]}\b", text + body):
             text = part + text
     return text
 
 
-def script_of(name: str, text: str) -> Script:
+def make_script(name: str, text: str) -> LuaScript:
     """Redis names a script by this hash; nothing is protected by it."""
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
-    return Script(name, text, sha)
+    return LuaScript(name, text, sha)
 
 
 SCRIPTS = load_scripts(Path(__file__).with_name("scripts"))
@@ -69,9 +76,9 @@ SCRIPTS = load_scripts(Path(__file__).with_name("scripts"))
 
 # Calls under way at a time: the server does one after the other anyway.
 CALLS_MAX = 16
-BLOCK_S = 30.0
+BLOCK_S_MAX = 30.0
 # A wait that the server should have ended by now is ended here.
-LATE_S = 0.05
+BLOCK_GRACE_S = 0.05
 # A longer command has a connection of its own: those behind it would have to wait, and what the
 # server has not read yet would pile up here. So the shared one holds at most CALLS_MAX times this.
 SHARED_BYTES_MAX = 65_536
@@ -79,15 +86,15 @@ _NO_SCRIPT = "NOSCRIPT "
 # Within a script, older servers put other words before it.
 _READ_ONLY = "READONLY "
 
-Failure: TypeAlias = LineError | hiredis.ReplyError
-_FAILURES = (LineError, hiredis.ReplyError)
+ConnectionFailure: TypeAlias = RedisConnectionError | hiredis.ReplyError
+_FAILURES = (RedisConnectionError, hiredis.ReplyError)
 
 
-class OtherRunError(Exception):
+class ServerChangedError(Exception):
     """The server is not the one it was: it has restarted, or is another one."""
 
 
-class Lines:
+class RedisConnectionPool:
     """Raises StoreError for whatever goes wrong on the way."""
 
     def __init__(
@@ -95,21 +102,21 @@ class Lines:
         url: str,
         clock: Clock,
         *,
-        call_s: float,
+        call_timeout_s: float,
         calls_max: int = CALLS_MAX,
-        block_s: float = BLOCK_S,
+        block_s: float = BLOCK_S_MAX,
     ) -> None:
         self._clock = clock
-        self._call_s = call_s
+        self._call_timeout_s = call_timeout_s
         self.block_s = block_s
         """How long one wait lasts at most."""
         self._address = parse_address(url)
-        self._shared: Line | None = None
-        self._sharing: asyncio.Future[Failure | None] | None = None
-        self._idle: list[Line] = []
-        self._open: set[Line] = set()
+        self._shared: RedisConnection | None = None
+        self._connecting: asyncio.Future[ConnectionFailure | None] | None = None
+        self._idle: list[RedisConnection] = []
+        self._open: set[RedisConnection] = set()
         self._is_closed = False
-        self._room = asyncio.Semaphore(calls_max)
+        self._call_slots = asyncio.Semaphore(calls_max)
 
     @property
     def address(self) -> str:
@@ -119,202 +126,227 @@ class Lines:
     async def run_id(self) -> str:
         """Of the server as it is now."""
         try:
-            return (await self._share()).run_id
+            return (await self._get_shared()).run_id
         except _FAILURES as error:
-            raise self._failed("INFO", error) from error
+            raise self._build_store_error("INFO", error) from error
 
-    async def call(self, *args: Arg, under: str | None = None, is_large: bool = False) -> Reply:
-        """With `under` it raises OtherRunError, before it sends anything, on another life.
+    async def call(
+        self, *args: Arg, expected_run_id: str | None = None, is_large: bool = False
+    ) -> Reply:
+        """With `expected_run_id` it raises OtherRunError, before it sends anything, on another
+        life.
 
         `is_large` is for an answer that may be long: nobody else has to wait behind it.
         """
-        packed = pack(args)
+        packed = pack_command(args)
         is_large = is_large or len(packed) > SHARED_BYTES_MAX
-        return await self._ask(str(args[0]), packed, under=under, is_large=is_large)
+        return await self._send(
+            str(args[0]), packed, expected_run_id=expected_run_id, is_large=is_large
+        )
 
-    async def run(
+    async def run_script(
         self,
         name: str,
         keys: Sequence[str],
         args: Sequence[Arg],
         *,
-        under: str | None = None,
+        expected_run_id: str | None = None,
         is_large: bool = False,
     ) -> Reply:
         """Runs a script; one that the server does not know has not run, so it is sent again."""
         script = SCRIPTS[name]
-        packed = pack(("EVALSHA", script.sha, len(keys), *keys, *args))
+        packed = pack_command(("EVALSHA", script.sha, len(keys), *keys, *args))
         is_large = is_large or len(packed) > SHARED_BYTES_MAX
-        return await self._ask(name, packed, under=under, is_large=is_large, script=script)
+        return await self._send(
+            name, packed, expected_run_id=expected_run_id, is_large=is_large, script=script
+        )
 
-    async def wait(self, *args: Arg, wait_s: float, under: str | None = None) -> Reply:
+    async def call_blocking(
+        self, *args: Arg, wait_s: float, expected_run_id: str | None = None
+    ) -> Reply:
         """A command that blocks for up to `wait_s`, and at most `block_s`: then it gives None.
 
         `BLOCK` and the milliseconds are put behind the first argument.
         """
         wait_s = min(wait_s, self.block_s)
-        packed = pack((args[0], "BLOCK", max(1, ceil(wait_s * 1_000)), *args[1:]))
+        packed = pack_command((args[0], "BLOCK", max(1, ceil(wait_s * 1_000)), *args[1:]))
         try:
-            async with self._clock.timeout(wait_s + LATE_S):
-                reply = await self._ask_alone(packed, under=under, wait_s=wait_s)
+            async with self._clock.timeout(wait_s + BLOCK_GRACE_S):
+                reply = await self._send_exclusive(
+                    packed, expected_run_id=expected_run_id, wait_s=wait_s
+                )
         except TimeoutError:
             return None
         except _FAILURES as error:
-            raise self._failed(str(args[0]), error) from error
+            raise self._build_store_error(str(args[0]), error) from error
         return reply
 
-    async def listen(
-        self, channel: str, told: Callable[[bytes, bytes], None], *, line: Line | None
-    ) -> Line:
-        """The connection on which `told` hears of the channel: `line`, as long as it is current."""
-        made: Line | None = None
+    async def subscribe(
+        self,
+        channel: str,
+        on_message: Callable[[bytes, bytes], None],
+        *,
+        connection: RedisConnection | None,
+    ) -> RedisConnection:
+        """The connection on which `on_message` hears of the channel: `line`, as long as it is
+        current.
+        """
+        made: RedisConnection | None = None
         try:
-            if line is None or not self.is_current(line):
-                line = made = await self._connect()
-                line.told = told
-            _checked(await line.ask(pack(("SUBSCRIBE", channel))))
+            if connection is None or not self.is_current(connection):
+                connection = made = await self._connect()
+                connection.on_message = on_message
+            _check_reply(await connection.send_command(pack_command(("SUBSCRIBE", channel))))
             made = None
         except _FAILURES as error:
-            raise self._failed("SUBSCRIBE", error) from error
+            raise self._build_store_error("SUBSCRIBE", error) from error
         finally:
             if made is not None:
                 made.close()  # nobody would know of it, and it might hear what is handed over
-        return line
+        return connection
 
-    def is_current(self, line: Line) -> bool:
+    def is_current(self, connection: RedisConnection) -> bool:
         """Whether it is open, and leads to the same server as the calls do, as far as is known."""
-        return line.is_open and (self._shared is None or self._shared.run_id == line.run_id)
+        return connection.is_open and (
+            self._shared is None or self._shared.run_id == connection.run_id
+        )
 
     async def close(self) -> None:
         """Whatever is under way fails, and whatever comes then."""
         self._is_closed = True
         lines = [*self._open]
-        _hang_up(lines)
+        _close_all(lines)
         for line in lines:
-            await line.lost
+            await line.closed
 
-    async def _ask(
+    async def _send(
         self,
-        what: str,
+        command: str,
         packed: bytes,
         *,
-        under: str | None,
+        expected_run_id: str | None,
         is_large: bool,
-        script: Script | None = None,
+        script: LuaScript | None = None,
     ) -> Reply:
-        ask = self._ask_with_room if is_large else self._ask_shared
+        ask = self._send_in_slot if is_large else self._send_shared
         try:
             try:
-                return await ask(packed, under=under)
+                return await ask(packed, expected_run_id=expected_run_id)
             except hiredis.ReplyError as error:
                 if script is None or not str(error).startswith(_NO_SCRIPT):
                     raise
-            await self._ask_shared(pack(("SCRIPT", "LOAD", script.text)), under=under)
-            return await ask(packed, under=under)
+            await self._send_shared(
+                pack_command(("SCRIPT", "LOAD", script.text)), expected_run_id=expected_run_id
+            )
+            return await ask(packed, expected_run_id=expected_run_id)
         except _FAILURES as error:
-            raise self._failed(what, error) from error
+            raise self._build_store_error(command, error) from error
 
-    async def _ask_shared(self, packed: bytes, *, under: str | None) -> Reply:
+    async def _send_shared(self, packed: bytes, *, expected_run_id: str | None) -> Reply:
         """Its place is free again when the answer is there, even if nobody waits for it by then."""
-        await self._room.acquire()
+        await self._call_slots.acquire()
         is_asked = False
         try:
             line = self._shared
             if line is None or not line.is_open:
-                line = await self._share()
-            if under is not None and line.run_id != under:
-                raise OtherRunError
-            answer = line.ask(packed)
+                line = await self._get_shared()
+            if expected_run_id is not None and line.run_id != expected_run_id:
+                raise ServerChangedError
+            answer = line.send_command(packed)
             is_asked = True
         finally:
             if not is_asked:
-                self._room.release()
-        return _checked(await answer)
+                self._call_slots.release()
+        return _check_reply(await answer)
 
-    async def _ask_with_room(self, packed: bytes, *, under: str | None) -> Reply:
-        async with self._room:
-            return await self._ask_alone(packed, under=under)
+    async def _send_in_slot(self, packed: bytes, *, expected_run_id: str | None) -> Reply:
+        async with self._call_slots:
+            return await self._send_exclusive(packed, expected_run_id=expected_run_id)
 
-    async def _ask_alone(self, packed: bytes, *, under: str | None, wait_s: float = 0.0) -> Reply:
+    async def _send_exclusive(
+        self, packed: bytes, *, expected_run_id: str | None, wait_s: float = 0.0
+    ) -> Reply:
         """Giving it up closes the connection: the server may go on with it for long."""
-        line = await self._take(under)
+        line = await self._checkout(expected_run_id)
         is_answered = False
         try:
-            reply = await line.ask(packed, wait_s=wait_s)
+            reply = await line.send_command(packed, wait_s=wait_s)
             is_answered = True
         finally:
             if is_answered:
                 self._idle.append(line)
             else:
                 line.close()
-        return _checked(reply)
+        return _check_reply(reply)
 
-    async def _share(self) -> Line:
+    async def _get_shared(self) -> RedisConnection:
         """Who comes while somebody else connects has the same luck."""
         while self._shared is None or not self._shared.is_open:
-            if self._sharing is None:
+            if self._connecting is None:
                 return await self._connect_shared()
-            failure = await asyncio.shield(self._sharing)
+            failure = await asyncio.shield(self._connecting)
             if failure is not None:
                 raise failure
         return self._shared
 
-    async def _connect_shared(self) -> Line:
-        sharing = self._sharing = asyncio.get_running_loop().create_future()
-        failure: Failure | None = None
+    async def _connect_shared(self) -> RedisConnection:
+        sharing = self._connecting = asyncio.get_running_loop().create_future()
+        failure: ConnectionFailure | None = None
         try:
             line = self._shared = await self._connect()
         except _FAILURES as error:
             failure = error
             raise
         finally:
-            self._sharing = None
+            self._connecting = None
             sharing.set_result(failure)
-        line.answered = self._room.release
+        line.on_reply = self._call_slots.release
         return line
 
-    async def _take(self, under: str | None) -> Line:
+    async def _checkout(self, expected_run_id: str | None) -> RedisConnection:
         """One that lies idle may lead to a former life; a new one tells which is the current."""
         while self._idle:
             line = self._idle.pop()
-            if line.is_open and under in (None, line.run_id):
+            if line.is_open and expected_run_id in (None, line.run_id):
                 return line
             line.close()
         line = await self._connect()
-        if under is not None and line.run_id != under:
+        if expected_run_id is not None and line.run_id != expected_run_id:
             self._idle.append(line)
-            raise OtherRunError
+            raise ServerChangedError
         return line
 
-    async def _connect(self) -> Line:
-        line = Line(self._call_s)
-        await self._address.connect(line, within_s=self._call_s)
+    async def _connect(self) -> RedisConnection:
+        line = RedisConnection(self._call_timeout_s)
+        await self._address.connect(line, timeout_s=self._call_timeout_s)
         if self._is_closed:
             line.close()
-            raise LineError("all connections were closed here")
+            raise RedisConnectionError("all connections were closed here")
         self._open.add(line)
-        line.lost.add_done_callback(lambda _: self._open.discard(line))
+        line.closed.add_done_callback(lambda _: self._open.discard(line))
         return line
 
-    def _failed(self, what: str, error: Failure) -> StoreError:
+    def _build_store_error(self, command: str, error: ConnectionFailure) -> StoreError:
         """The other connections have most likely the same fate: the next call makes a new one.
 
         A server that may only be read was replaced by another, to which new ones may lead.
         """
-        if isinstance(error, LineError):
+        if isinstance(error, RedisConnectionError):
             idle, self._idle = self._idle, []
-            _hang_up(idle)
+            _close_all(idle)
         elif _READ_ONLY in str(error):
-            _hang_up([*self._open])
-        return StoreError(f"Redis: '{what}' failed, and whether it was done is not known: {error}")
+            _close_all([*self._open])
+        return StoreError(
+            f"Redis: '{command}' failed, and whether it was done is not known: {error}"
+        )
 
 
-def _hang_up(lines: Iterable[Line]) -> None:
-    for line in lines:
+def _close_all(connections: Iterable[RedisConnection]) -> None:
+    for line in connections:
         line.close()
 
 
-def _checked(reply: Reply) -> Reply:
+def _check_reply(reply: Reply) -> Reply:
     if isinstance(reply, hiredis.ReplyError):
         raise reply
     return reply

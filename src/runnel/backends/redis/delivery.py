@@ -5,117 +5,121 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from runnel.backends.redis.connection import Line
-from runnel.backends.redis.connection_pool import Lines
-from runnel.backends.redis.keys import Keys, decode_tasks
-from runnel.core.effects import Task
+from runnel.backends.redis.connection import RedisConnection
+from runnel.backends.redis.connection_pool import RedisConnectionPool
+from runnel.backends.redis.keys import RedisKeyNames, decode_tasks
+from runnel.core.effects import TaskMessage
 from runnel.ports.clock import Clock
 
 # What was longer on its way may have been taken for lost: it is checked before it runs. The claim
 # that waits, and the beats behind it, take less by far.
-AGE_S_MAX = 1.0
+PUSH_AGE_S_MAX = 1.0
 
 
 @dataclass(slots=True, eq=False)
-class Wait:
-    """It began at `since` on the clock of the server, and at `began` on the one here."""
+class TaskWait:
+    """It began at `since` on the clock of the server, and at `local_since` on the one here."""
 
-    news: asyncio.Future[Sequence[Task]]
-    since: float
-    began: float
+    future: asyncio.Future[Sequence[TaskMessage]]
+    server_since: float
+    local_since: float
 
-    def is_fresh(self, handed_at: float, *, now: float) -> bool:
+    def is_fresh(self, pushed_at: float, *, now: float) -> bool:
         """Whether this wait was meant, and it was not long ago."""
-        passed_s = handed_at - self.since
-        return passed_s >= 0 and now - self.began - passed_s <= AGE_S_MAX
+        passed_s = pushed_at - self.server_since
+        return passed_s >= 0 and now - self.local_since - passed_s <= PUSH_AGE_S_MAX
 
 
-class Hands:
+class TaskPushListener:
     """One connection hears for all workers of this process.
 
     What is handed to a worker is its own from that moment, as if it had claimed it, whether it
     gets here or not.
     """
 
-    def __init__(self, lines: Lines, keys: Keys, clock: Clock) -> None:
-        self._lines = lines
-        self._prefix = keys.hand
+    def __init__(self, pool: RedisConnectionPool, keys: RedisKeyNames, clock: Clock) -> None:
+        self._pool = pool
+        self._prefix = keys.push_channel
         self._clock = clock
-        self._line: Line | None = None
-        self._opening = asyncio.Lock()
-        self._heard: set[str] = set()
-        self._late: dict[str, list[Task]] = defaultdict(list)
-        self._waiting: dict[str, Wait] = {}
+        self._connection: RedisConnection | None = None
+        self._lock = asyncio.Lock()
+        self._subscribed: set[str] = set()
+        self._stale: dict[str, list[TaskMessage]] = defaultdict(list)
+        self._waits: dict[str, TaskWait] = {}
 
-    async def listen(self, worker: str) -> None:
+    async def subscribe(self, worker: str) -> None:
         """From now on this process hears what is handed to the worker; raises StoreError."""
-        if self._hears(worker):
+        if self._is_subscribed(worker):
             return
-        async with self._opening:
-            if self._hears(worker):
+        async with self._lock:
+            if self._is_subscribed(worker):
                 return
-            before = self._line
-            line = await self._lines.listen(self._prefix + worker, self._told, line=before)
+            before = self._connection
+            line = await self._pool.subscribe(
+                self._prefix + worker, self._on_message, connection=before
+            )
             if line is not before:
                 if before is not None:
                     before.close()  # a replica would go on telling what its server tells
-                self._heard.clear()
-                self._line = line
-                line.lost.add_done_callback(lambda _: self._wake_all())
-            self._heard.add(worker)
+                self._subscribed.clear()
+                self._connection = line
+                line.closed.add_done_callback(lambda _: self._wake_all())
+            self._subscribed.add(worker)
 
-    def take_late(self, worker: str) -> list[Task]:
+    def take_stale(self, worker: str) -> list[TaskMessage]:
         """What came late, or when it did not wait: by now it may have been taken for lost."""
-        return self._late.pop(worker, [])
+        return self._stale.pop(worker, [])
 
-    def put_back(self, worker: str, tasks: Sequence[Task]) -> None:
-        self._late[worker].extend(tasks)
+    def requeue(self, worker: str, tasks: Sequence[TaskMessage]) -> None:
+        self._stale[worker].extend(tasks)
 
-    async def wait(self, worker: str, *, wait_s: float, since: float) -> Sequence[Task]:
+    async def wait(self, worker: str, *, wait_s: float, since: float) -> Sequence[TaskMessage]:
         """What is handed to it; nothing when the time is up, or something has come late.
 
         `since` is when it began to wait, as the server said.
         """
-        if wait_s <= 0 or self._late.get(worker) or not self._hears(worker):
+        if wait_s <= 0 or self._stale.get(worker) or not self._is_subscribed(worker):
             return ()
-        news: asyncio.Future[Sequence[Task]] = asyncio.get_running_loop().create_future()
-        wait = self._waiting[worker] = Wait(news, since, self._clock.monotonic())
+        news: asyncio.Future[Sequence[TaskMessage]] = asyncio.get_running_loop().create_future()
+        wait = self._waits[worker] = TaskWait(news, since, self._clock.monotonic())
         is_got = False
         try:
-            async with self._clock.timeout(min(wait_s, self._lines.block_s)):
+            async with self._clock.timeout(min(wait_s, self._pool.block_s)):
                 tasks = await news
             is_got = True
         except TimeoutError:
-            self._heard.discard(worker)  # to subscribe again is to ask whether anybody is there
+            self._subscribed.discard(
+                worker
+            )  # to subscribe again is to ask whether anybody is there
             return ()
         finally:
-            if self._waiting.get(worker) is wait:
-                del self._waiting[worker]
+            if self._waits.get(worker) is wait:
+                del self._waits[worker]
             if not is_got and news.done() and not news.cancelled():
-                self.put_back(worker, news.result())
+                self.requeue(worker, news.result())
         return tasks
 
     def forget(self, worker: str) -> None:
-        self._late.pop(worker, None)
+        self._stale.pop(worker, None)
 
-    def _hears(self, worker: str) -> bool:
-        line = self._line
-        return line is not None and worker in self._heard and self._lines.is_current(line)
+    def _is_subscribed(self, worker: str) -> bool:
+        line = self._connection
+        return line is not None and worker in self._subscribed and self._pool.is_current(line)
 
-    def _told(self, channel: bytes, words: bytes) -> None:
+    def _on_message(self, channel: bytes, payload: bytes) -> None:
         worker = channel.decode().removeprefix(self._prefix)
-        handed_at, _, listed = words.partition(b" ")
+        handed_at, _, listed = payload.partition(b" ")
         tasks = decode_tasks(listed)
-        wait = self._waiting.get(worker)
-        if wait is None or wait.news.done():
-            self.put_back(worker, tasks)
+        wait = self._waits.get(worker)
+        if wait is None or wait.future.done():
+            self.requeue(worker, tasks)
         elif wait.is_fresh(float(handed_at), now=self._clock.monotonic()):
-            wait.news.set_result(tasks)
+            wait.future.set_result(tasks)
         else:
-            self.put_back(worker, tasks)
-            wait.news.set_result(())
+            self.requeue(worker, tasks)
+            wait.future.set_result(())
 
     def _wake_all(self) -> None:
-        for wait in self._waiting.values():
-            if not wait.news.done():
-                wait.news.set_result(())
+        for wait in self._waits.values():
+            if not wait.future.done():
+                wait.future.set_result(())

@@ -3,48 +3,58 @@
 from collections.abc import Sequence
 from typing import Any
 
-from runnel.backends.feed_log import BREAK, ENTRIES_AT_ONCE, Entry, Place, end_of, page_of, place_of
-from runnel.backends.redis.connection_pool import Lines
-from runnel.backends.redis.keys import Keys
+from runnel.backends.feed_log import (
+    GAP_MARKER,
+    PAGE_ENTRIES_MAX,
+    FeedEntry,
+    FeedOffset,
+    build_end_position,
+    build_feed_page,
+    parse_position,
+)
+from runnel.backends.redis.connection_pool import RedisConnectionPool
+from runnel.backends.redis.keys import RedisKeyNames
 from runnel.ports.feed import FeedPage, FeedPosition
 
-FIELD = "c"
+ENTRY_FIELD = "c"
 
 
 class RedisFeed:
     """Read from the entry of the position on, and not behind it: it must still be there."""
 
-    def __init__(self, lines: Lines, keys: Keys) -> None:
-        self._lines = lines
+    def __init__(self, pool: RedisConnectionPool, keys: RedisKeyNames) -> None:
+        self._pool = pool
         self._key = keys.feed
 
     async def end(self) -> FeedPosition:
         """Begins the feed of an empty server: a position has an entry."""
         while True:
-            last = await self._lines.call("XREVRANGE", self._key, "+", "-", "COUNT", 1)
+            last = await self._pool.call("XREVRANGE", self._key, "+", "-", "COUNT", 1)
             if last:
-                return end_of(_entries(last)[0])
-            await self._lines.call("XADD", self._key, "*", FIELD, BREAK)
+                return build_end_position(_decode_entries(last)[0])
+            await self._pool.call("XADD", self._key, "*", ENTRY_FIELD, GAP_MARKER)
 
     async def read(self, after: FeedPosition, *, limit: int, wait_s: float) -> FeedPage:
-        place = place_of(after)
-        page = await self._page(after, place, limit)
+        place = parse_position(after)
+        page = await self._read_page(after, place, limit)
         if place is None or page.changes or page.has_gap or wait_s <= 0:
             return page
-        is_news = await self._lines.wait(
-            "XREAD", "COUNT", 1, "STREAMS", self._key, place.name, wait_s=wait_s
+        is_news = await self._pool.call_blocking(
+            "XREAD", "COUNT", 1, "STREAMS", self._key, place.entry_id, wait_s=wait_s
         )
-        return await self._page(after, place, limit) if is_news else page
+        return await self._read_page(after, place, limit) if is_news else page
 
-    async def _page(self, after: FeedPosition, place: Place | None, limit: int) -> FeedPage:
-        if place is not None:
-            count = min(limit, ENTRIES_AT_ONCE) + 1
-            found = await self._lines.call("XRANGE", self._key, place.name, "+", "COUNT", count)
-            page = page_of(after, place, _entries(found), limit)
+    async def _read_page(
+        self, after: FeedPosition, offset: FeedOffset | None, limit: int
+    ) -> FeedPage:
+        if offset is not None:
+            count = min(limit, PAGE_ENTRIES_MAX) + 1
+            found = await self._pool.call("XRANGE", self._key, offset.entry_id, "+", "COUNT", count)
+            page = build_feed_page(after, offset, _decode_entries(found), limit)
             if page is not None:
                 return page
         return FeedPage(changes=(), position=await self.end(), has_gap=True)
 
 
-def _entries(stream: Sequence[Any]) -> list[Entry]:
-    return [Entry(name.decode(), fields[1].decode()) for name, fields in stream]
+def _decode_entries(stream: Sequence[Any]) -> list[FeedEntry]:
+    return [FeedEntry(name.decode(), fields[1].decode()) for name, fields in stream]

@@ -4,40 +4,45 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
-from runnel.backends.redis.archive import children_of
-from runnel.backends.redis.commits import is_behind
-from runnel.backends.redis.connection_pool import Lines, OtherRunError
-from runnel.backends.redis.keys import Keys, decode_header, decode_letter
-from runnel.backends.redis.leases import BEGINNING, fenced, fenced_by_restart, run_of
+from runnel.backends.redis.archive import list_descendants
+from runnel.backends.redis.commits import is_after
+from runnel.backends.redis.connection_pool import RedisConnectionPool, ServerChangedError
+from runnel.backends.redis.keys import RedisKeyNames, decode_header, decode_letter
+from runnel.backends.redis.leases import (
+    STREAM_START,
+    build_fenced_error,
+    build_restart_error,
+    parse_run_id,
+)
 from runnel.core.codec import encode_message
 from runnel.core.commands import Command
 from runnel.core.effects import DeadLetter
 from runnel.core.ids import ExecutionId
 from runnel.errors import ArchiveGapError
 from runnel.ports.journal import JournalEntry
-from runnel.ports.store import Header, History, Lease, Position
+from runnel.ports.store import ExecutionHeader, HistoryRecord, InboxPosition, Lease
 
-ROOTS_AT_ONCE = 200
-LOOKS_MAX = 10
-PAGE = 500
+ROOT_BATCH_SIZE = 200
+FORGET_ROUNDS_MAX = 10
+PAGE_SIZE = 500
 
 
 class RedisJournal:
-    def __init__(self, lines: Lines, keys: Keys) -> None:
-        self._lines = lines
+    def __init__(self, pool: RedisConnectionPool, keys: RedisKeyNames) -> None:
+        self._pool = pool
         self._keys = keys
 
     async def read(self, lease: Lease, *, after: int, limit: int) -> Sequence[JournalEntry]:
         key = f"{self._keys.journal}{lease.partition}"
         try:
-            found = await self._lines.call(
+            found = await self._pool.call(
                 *("XRANGE", key, f"{after + 1}-0", "+", "COUNT", limit),
-                under=run_of(lease),
+                expected_run_id=parse_run_id(lease),
                 is_large=True,
             )
-        except OtherRunError as error:
-            raise fenced_by_restart(lease) from error
-        entries = [entry_of(place, fields) for place, fields in found]
+        except ServerChangedError as error:
+            raise build_restart_error(lease) from error
+        entries = [decode_journal_entry(place, fields) for place, fields in found]
         for expected, entry in zip(count(after + 1), entries, strict=False):
             if entry.sequence != expected:
                 raise ArchiveGapError(lease.partition, archived=expected - 1, first=entry.sequence)
@@ -46,27 +51,29 @@ class RedisJournal:
     async def trim(self, lease: Lease, *, upto: int) -> None:
         key = f"{self._keys.journal}{lease.partition}"
         try:
-            await self._lines.call("XTRIM", key, "MINID", "=", f"{upto + 1}-0", under=run_of(lease))
-        except OtherRunError as error:
-            raise fenced_by_restart(lease) from error
+            await self._pool.call(
+                "XTRIM", key, "MINID", "=", f"{upto + 1}-0", expected_run_id=parse_run_id(lease)
+            )
+        except ServerChangedError as error:
+            raise build_restart_error(lease) from error
 
     async def length(self, partition: int) -> int:
-        found: int = await self._lines.call("XLEN", f"{self._keys.journal}{partition}")
+        found: int = await self._pool.call("XLEN", f"{self._keys.journal}{partition}")
         return found
 
-    async def inbox_end(self, partition: int) -> Position:
+    async def read_inbox_end(self, partition: int) -> InboxPosition:
         key = f"{self._keys.inbox}{partition}"
-        if not await self._lines.call("EXISTS", key):
-            return BEGINNING
-        about = await self._lines.call("XINFO", "STREAM", key)
-        return Position(about[about.index(b"last-generated-id") + 1].decode())
+        if not await self._pool.call("EXISTS", key):
+            return STREAM_START
+        about = await self._pool.call("XINFO", "STREAM", key)
+        return InboxPosition(about[about.index(b"last-generated-id") + 1].decode())
 
-    async def unread(self, partition: int) -> set[bytes]:
+    async def read_unread(self, partition: int) -> set[bytes]:
         """The messages that lie in the inbox, as they were written."""
         found: set[bytes] = set()
         start = "-"
         key = f"{self._keys.inbox}{partition}"
-        while page := await self._lines.call("XRANGE", key, start, "+", "COUNT", PAGE):
+        while page := await self._pool.call("XRANGE", key, start, "+", "COUNT", PAGE_SIZE):
             found |= {fields[1] for _, fields in page}
             start = f"({page[-1][0].decode()}"
         return found
@@ -75,102 +82,107 @@ class RedisJournal:
         """Removes messages from the inbox of a partition whose owner has not begun to read it."""
         start = "-"
         key = f"{self._keys.inbox}{lease.partition}"
-        while page := await self._lines.call("XRANGE", key, start, "+", "COUNT", PAGE):
+        while page := await self._pool.call("XRANGE", key, start, "+", "COUNT", PAGE_SIZE):
             places = [place for place, fields in page if is_dropped(fields[1])]
             if places:
-                await self._lines.call("XDEL", key, *places, under=run_of(lease))
+                await self._pool.call("XDEL", key, *places, expected_run_id=parse_run_id(lease))
             start = f"({page[-1][0].decode()}"
 
-    async def running(self, partition: int) -> Sequence[ExecutionId]:
-        found = await self._lines.call("ZRANGE", f"{self._keys.running}{partition}", 0, -1)
+    async def list_running(self, partition: int) -> Sequence[ExecutionId]:
+        found = await self._pool.call("ZRANGE", f"{self._keys.running}{partition}", 0, -1)
         return [ExecutionId(each.decode()) for each in found]
 
-    async def tree(self, root: ExecutionId) -> Sequence[bytes]:
+    async def list_tree(self, root: ExecutionId) -> Sequence[bytes]:
         """The ids of a root and of all below it."""
-        return [root.encode(), *await children_of(self._lines, self._keys, root.encode())]
+        return [root.encode(), *await list_descendants(self._pool, self._keys, root.encode())]
 
     async def resend(self, lease: Lease, commands: Sequence[Command]) -> None:
         if commands:
             keys = [f"{self._keys.inbox}{lease.partition}"]
-            await self._fenced(lease, "resend", keys, [encode_message(each) for each in commands])
+            await self._run_fenced(
+                lease, "resend", keys, [encode_message(each) for each in commands]
+            )
 
-    async def forget(self, lease: Lease, *, upto: int, read: Position) -> int | None:
+    async def forget(self, lease: Lease, *, upto: int, inbox_position: InboxPosition) -> int | None:
         key = f"{self._keys.partition}{lease.partition}"
-        cursor = await self._lines.call("HGET", key, "cursor")
-        if is_behind(read, Position((cursor or BEGINNING.encode()).decode())):
+        cursor = await self._pool.call("HGET", key, "cursor")
+        if is_after(inbox_position, InboxPosition((cursor or STREAM_START.encode()).decode())):
             return None
         forgotten, passed = 0, 0
-        for _ in range(LOOKS_MAX):
-            looked, gone, left, large = await self._fenced(
-                lease, "forget", self._names(lease), [upto, passed, ROOTS_AT_ONCE, PAGE]
+        for _ in range(FORGET_ROUNDS_MAX):
+            looked, gone, left, large = await self._run_fenced(
+                lease, "forget", self._build_keys(lease), [upto, passed, ROOT_BATCH_SIZE, PAGE_SIZE]
             )
             forgotten += gone
             passed += left
             for root in large:
-                gone = await self._forget_large(lease, root, upto)
+                gone = await self._forget_large_tree(lease, root, upto)
                 forgotten += gone
                 passed += gone == 0
-            if looked < ROOTS_AT_ONCE:
+            if looked < ROOT_BATCH_SIZE:
                 break
         return forgotten
 
-    async def _forget_large(self, lease: Lease, root: bytes, upto: int) -> int:
+    async def _forget_large_tree(self, lease: Lease, root: bytes, upto: int) -> int:
         """Not while one of its children goes on; one that ended later waits for the next look."""
-        below = await children_of(self._lines, self._keys, root)
-        key = f"{self._keys.ended_below}{lease.partition}"
-        for first in range(0, len(below), PAGE):
-            scores = await self._lines.call("ZMSCORE", key, *below[first : first + PAGE])
+        below = await list_descendants(self._pool, self._keys, root)
+        key = f"{self._keys.ended_children}{lease.partition}"
+        for first in range(0, len(below), PAGE_SIZE):
+            scores = await self._pool.call("ZMSCORE", key, *below[first : first + PAGE_SIZE])
             if any(score is None or float(score) > upto for score in scores):
                 return 0
         # The root last: it is what leads to the others.
         ids = [*below, root]
-        for first in range(0, len(ids), PAGE):
-            await self.drop_executions(lease, ids[first : first + PAGE])
+        for first in range(0, len(ids), PAGE_SIZE):
+            await self.drop_executions(lease, ids[first : first + PAGE_SIZE])
         return len(ids)
 
     async def drop_executions(self, lease: Lease, ids: Sequence[bytes | str]) -> None:
         """Whatever they are: nothing of them stays."""
-        await self._fenced(lease, "forget_ids", self._names(lease), ids)
+        await self._run_fenced(lease, "forget_ids", self._build_keys(lease), ids)
 
-    def _names(self, lease: Lease) -> Sequence[str]:
+    def _build_keys(self, lease: Lease) -> Sequence[str]:
         keys, number = self._keys, lease.partition
         return [
             keys.headers,
-            keys.listed,
+            keys.ids_by_created_at,
             keys.ids,
             f"{keys.ended}{number}",
-            f"{keys.ended_below}{number}",
+            f"{keys.ended_children}{number}",
             keys.blobs,
             f"{keys.running}{number}",
             keys.history,
             keys.blob,
         ]
 
-    async def _fenced(
+    async def _run_fenced(
         self, lease: Lease, name: str, keys: Sequence[str], args: Sequence[Any]
     ) -> Sequence[Any]:
         partition = f"{self._keys.partition}{lease.partition}"
         found: list[Any]
         try:
-            is_held, *found = await self._lines.run(
-                name, [partition, *keys], [lease.epoch, lease.nonce, *args], under=run_of(lease)
+            is_held, *found = await self._pool.run_script(
+                name,
+                [partition, *keys],
+                [lease.epoch, lease.nonce, *args],
+                expected_run_id=parse_run_id(lease),
             )
-        except OtherRunError as error:
-            raise fenced_by_restart(lease) from error
+        except ServerChangedError as error:
+            raise build_restart_error(lease) from error
         if not is_held:
-            raise fenced(lease, epoch=int(found[0]))
+            raise build_fenced_error(lease, epoch=int(found[0]))
         return found
 
 
-def entry_of(place: bytes, fields: Sequence[bytes]) -> JournalEntry:
-    histories: list[History] = []
-    headers: list[Header] = []
+def decode_journal_entry(entry_id: bytes, fields: Sequence[bytes]) -> JournalEntry:
+    histories: list[HistoryRecord] = []
+    headers: list[ExecutionHeader] = []
     closed: list[str] = []
     letters: list[DeadLetter] = []
     for field, value in zip(fields[::2], fields[1::2], strict=True):
         match field[:1]:
             case b"h":
-                histories.append(History(aggregate_id=field[1:].decode(), entry=value))
+                histories.append(HistoryRecord(aggregate_id=field[1:].decode(), entry=value))
             case b"x":
                 headers.append(decode_header(value))
             case b"c":
@@ -178,7 +190,7 @@ def entry_of(place: bytes, fields: Sequence[bytes]) -> JournalEntry:
             case b"d":
                 letters.append(decode_letter(value))
     return JournalEntry(
-        sequence=int(place.partition(b"-")[0]),
+        sequence=int(entry_id.partition(b"-")[0]),
         histories=histories,
         headers=headers,
         closed=closed,

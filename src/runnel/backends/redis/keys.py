@@ -11,17 +11,17 @@ from types import MappingProxyType
 
 import msgspec
 
-from runnel.backends.redis.connection_pool import Lines
+from runnel.backends.redis.connection_pool import RedisConnectionPool
 from runnel.core.codec import encode_message
 from runnel.core.commands import LIMIT_PREFIX, Command, CreateExecution, TaskFailed, TaskLost
-from runnel.core.effects import DeadLetter, Task, TimerKey
-from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, Token, root_of
+from runnel.core.effects import DeadLetter, TaskMessage, TimerKey
+from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, TaskToken, get_root_id
 from runnel.core.workflow import ErrorInfo
 from runnel.errors import InputError
-from runnel.ports.store import Header, pending_header
+from runnel.ports.store import ExecutionHeader, make_pending_header
 
 
-class Keys:
+class RedisKeyNames:
     """The keys of one shard."""
 
     def __init__(self, prefix: str, shard: int = 0) -> None:
@@ -46,7 +46,7 @@ class Keys:
         self.journal = tag + "journal:"
         # sorted sets: final executions by the sequence that made them so, roots and children
         self.ended = tag + "ended:"
-        self.ended_below = tag + "ended-below:"
+        self.ended_children = tag + "ended-below:"
 
         # hash: orchestrator to the number of its last sign of life
         self.orchestrators = tag + "orchestrators"
@@ -61,7 +61,7 @@ class Keys:
         # -- of what lasts
         # hash: execution id to header; sorted sets: ids by created_at, and ids by name
         self.headers = tag + "headers"
-        self.listed = tag + "listed"
+        self.ids_by_created_at = tag + "listed"
         self.ids = tag + "ids"
         # stream per queue of dead letters; set: the queues that have one
         self.letters = tag + "dlq:"
@@ -82,9 +82,9 @@ class Keys:
         # string per blob; sorted set: their keys by name
         self.blob = tag + "blob:"
         self.blobs = tag + "blobs"
-        self._name_tasks(tag)
+        self._set_task_keys(tag)
 
-    def _name_tasks(self, tag: str) -> None:
+    def _set_task_keys(self, tag: str) -> None:
         """Of tasks and workers."""
         # set: every queue that had a task lately
         self.queues = tag + "queues"
@@ -93,19 +93,19 @@ class Keys:
         self.waiting = tag + "waiting"
         # channel per worker that waits: "<server's time> " and a list of the tasks that a commit
         # hands to it
-        self.hand = tag + "hand:"
+        self.push_channel = tag + "hand:"
         # stream per queue, of tasks that nobody has claimed: t = token, p = partition, b = task
         self.tasks = tag + "tasks:"
         # hash: token to where it is, for every task that is queued or claimed:
         # "q<entry id> <queue>" or "w<worker>"
-        self.out = tag + "out"
+        self.task_locations = tag + "out"
         # hash per worker: token to "<partition> <started><beats missed>"
         self.held = tag + "held:"
         # stream per worker: t = token it holds that was dropped
         self.dropped = tag + "dropped:"
         # hash: worker to the number of its last sign of life; the number that was given last
         self.workers = tag + "workers"
-        self.signs = tag + "signs"
+        self.heartbeat_counter = tag + "signs"
         # set: workers that are to end
         self.drained = tag + "drained"
         # hash: worker to "<time of its last beat> <what it says of itself>"; stream of the last
@@ -122,12 +122,12 @@ class Keys:
 
 SHARDS = 1
 # What adopt.lua answers.
-MORE_HAS_COME = 2
-NOTHING: Mapping[int, str] = MappingProxyType({})
+INBOX_NOT_EMPTY = 2
+NO_MESSAGES: Mapping[int, str] = MappingProxyType({})
 PARTITIONS_DEFAULT = 16
 
 
-class Layout(msgspec.Struct, frozen=True):
+class RedisLayout(msgspec.Struct, frozen=True):
     partitions: int
     incarnation: str = ""
     """Names the archive that belongs to this store; empty for a store without one."""
@@ -139,42 +139,46 @@ class Layout(msgspec.Struct, frozen=True):
     def route(self, aggregate_id: str) -> int:
         """The same in every process and version: a tree of children lives with its root."""
         is_limit = aggregate_id.startswith(LIMIT_PREFIX)
-        key = aggregate_id if is_limit else root_of(ExecutionId(aggregate_id))
+        key = aggregate_id if is_limit else get_root_id(ExecutionId(aggregate_id))
         return zlib.crc32(key.encode()) % self.partitions
 
 
-async def open_layout(lines: Lines, keys: Keys, partitions: int | None) -> Layout:
+async def open_layout(
+    pool: RedisConnectionPool, keys: RedisKeyNames, partitions: int | None
+) -> RedisLayout:
     """Raises InputError when the store is divided otherwise than `partitions` says."""
     wanted = PARTITIONS_DEFAULT if partitions is None else partitions
-    shards, found, incarnation = await lines.run("open", [keys.layout], [SHARDS, wanted])
+    shards, found, incarnation = await pool.run_script("open", [keys.layout], [SHARDS, wanted])
     _check_shards(int(shards))
     if partitions not in (None, int(found)):
         raise InputError(
             f"the store has {int(found)} partitions, which can't be changed; expected {partitions}"
         )
-    return Layout(int(found), (incarnation or b"").decode())
+    return RedisLayout(int(found), (incarnation or b"").decode())
 
 
-async def find_layout(lines: Lines, keys: Keys) -> Layout | None:
+async def find_layout(pool: RedisConnectionPool, keys: RedisKeyNames) -> RedisLayout | None:
     """That of a store with an archive; None for any other."""
-    partitions, incarnation = await lines.call("HMGET", keys.layout, "partitions", "incarnation")
-    return None if incarnation is None else Layout(int(partitions), incarnation.decode())
+    partitions, incarnation = await pool.call("HMGET", keys.layout, "partitions", "incarnation")
+    return None if incarnation is None else RedisLayout(int(partitions), incarnation.decode())
 
 
-async def find_identity(lines: Lines, keys: Keys) -> tuple[str | None, str | None]:
+async def find_identity(
+    pool: RedisConnectionPool, keys: RedisKeyNames
+) -> tuple[str | None, str | None]:
     """The archive that it belongs to, and the store's own name; None for what it does not have."""
-    incarnation, identity = await lines.call("HMGET", keys.layout, "incarnation", "identity")
-    return _text(incarnation), _text(identity)
+    incarnation, identity = await pool.call("HMGET", keys.layout, "incarnation", "identity")
+    return _decode_optional(incarnation), _decode_optional(identity)
 
 
 async def adopt_layout(
-    lines: Lines,
-    keys: Keys,
-    wanted: Layout,
+    pool: RedisConnectionPool,
+    keys: RedisKeyNames,
+    layout: RedisLayout,
     *,
     identity: str,
-    over: str | None = None,
-    recorded: Mapping[int, str] = NOTHING,
+    replaced_identity: str | None = None,
+    recorded: Mapping[int, str] = NO_MESSAGES,
 ) -> str | None:
     """Gives an empty store the layout of its archive; raises InputError for any other than that.
 
@@ -182,18 +186,18 @@ async def adopt_layout(
     by partition up to which message: it is removed. None, and nothing is done, if they hold more.
 
     Returns the name of the store: the one that it had, or `identity` if it had none. One that it
-    had is replaced if it is `over` ('' is none).
+    had is replaced if it is `replaced_identity` ('' is none).
     """
-    found = await lines.run(
+    found = await pool.run_script(
         "adopt",
         [keys.layout, keys.partition, keys.inbox],
         [
-            *(SHARDS, wanted.partitions, wanted.incarnation, identity),
-            *(over or "", int(over is not None)),
+            *(SHARDS, layout.partitions, layout.incarnation, identity),
+            *(replaced_identity or "", int(replaced_identity is not None)),
             *(part for number, last in recorded.items() for part in (number, last)),
         ],
     )
-    if found == MORE_HAS_COME:
+    if found == INBOX_NOT_EMPTY:
         return None
     if not found:
         raise InputError(
@@ -202,73 +206,75 @@ async def adopt_layout(
         )
     shards, partitions, incarnation, name = found
     _check_shards(int(shards))
-    if incarnation.decode() != wanted.incarnation:
+    if incarnation.decode() != layout.incarnation:
         raise InputError(
             f"this Redis belongs to the archive '{incarnation.decode()}', PostgreSQL is "
-            f"'{wanted.incarnation}': name the two that belong together, or an empty Redis, which "
+            f"'{layout.incarnation}': name the two that belong together, or an empty Redis, which "
             "is then filled from the archive"
         )
-    if int(partitions) != wanted.partitions:
+    if int(partitions) != layout.partitions:
         raise InputError(
-            f"Redis has {int(partitions)} partitions, its archive {wanted.partitions}: "
+            f"Redis has {int(partitions)} partitions, its archive {layout.partitions}: "
             "one of them is a copy of another store"
         )
     return str(name.decode())
 
 
-def _text(found: bytes | None) -> str | None:
-    return None if found is None else found.decode()
+def _decode_optional(data: bytes | None) -> str | None:
+    return None if data is None else data.decode()
 
 
-def _check_shards(found: int) -> None:
-    if found != SHARDS:
-        raise InputError(f"the store has {found} shards, this Runnel knows stores of {SHARDS}")
+def _check_shards(shards: int) -> None:
+    if shards != SHARDS:
+        raise InputError(f"the store has {shards} shards, this Runnel knows stores of {SHARDS}")
 
 
 # What is stored in Redis, as bytes and back: JSON, and never through Lua's.
 
 _encoder = msgspec.json.Encoder()
-_tokens = msgspec.json.Decoder(Token)
-_tasks = msgspec.json.Decoder(Task)
-_task_lists = msgspec.json.Decoder(list[Task])
-_headers = msgspec.json.Decoder(Header)
-_letters = msgspec.json.Decoder(DeadLetter)
-_timer_keys = msgspec.json.Decoder(TimerKey)
+_token_decoder = msgspec.json.Decoder(TaskToken)
+_task_decoder = msgspec.json.Decoder(TaskMessage)
+_task_list_decoder = msgspec.json.Decoder(list[TaskMessage])
+_header_decoder = msgspec.json.Decoder(ExecutionHeader)
+_letter_decoder = msgspec.json.Decoder(DeadLetter)
+_timer_key_decoder = msgspec.json.Decoder(TimerKey)
 
 encode = _encoder.encode
-decode_token = _tokens.decode
-decode_task = _tasks.decode
-decode_tasks = _task_lists.decode
-decode_header = _headers.decode
-decode_letter = _letters.decode
-decode_timer_key = _timer_keys.decode
+decode_token = _token_decoder.decode
+decode_task = _task_decoder.decode
+decode_tasks = _task_list_decoder.decode
+decode_header = _header_decoder.decode
+decode_letter = _letter_decoder.decode
+decode_timer_key = _timer_key_decoder.decode
 
-_SOME = Token(ExecutionId("\0"), NodeId(""), NO_ITEM, 0, Nonce(""))
+_PLACEHOLDER_TOKEN = TaskToken(ExecutionId("\0"), NodeId(""), NO_ITEM, 0, Nonce(""))
 
 
-def lost_around(reason: str, *, is_crash: bool = True) -> tuple[bytes, bytes, bytes]:
+def split_lost_message(reason: str, *, is_crash: bool = True) -> tuple[bytes, bytes, bytes]:
     """The message TaskLost up to its token, and its rest if the task was started, and if not.
 
     A script puts the token between: so it makes a message without knowing what one looks like.
     Unless it `is_crash`, the rest is the same: an end in good order counts towards no crash loop.
     """
-    not_started = encode_message(TaskLost(token=_SOME, reason=reason))
-    started = encode_message(TaskLost(token=_SOME, reason=reason, was_started=is_crash))
-    before, _, rest = not_started.partition(encode(_SOME))
-    return before, started.partition(encode(_SOME))[2], rest
+    not_started = encode_message(TaskLost(token=_PLACEHOLDER_TOKEN, reason=reason))
+    started = encode_message(
+        TaskLost(token=_PLACEHOLDER_TOKEN, reason=reason, was_started=is_crash)
+    )
+    before, _, rest = not_started.partition(encode(_PLACEHOLDER_TOKEN))
+    return before, started.partition(encode(_PLACEHOLDER_TOKEN))[2], rest
 
 
-def failed_around(error: ErrorInfo) -> tuple[bytes, bytes]:
+def split_failed_message(error: ErrorInfo) -> tuple[bytes, bytes]:
     """The message TaskFailed up to its token, and its rest."""
-    message = encode_message(TaskFailed(token=_SOME, error=error))
-    before, _, rest = message.partition(encode(_SOME))
+    message = encode_message(TaskFailed(token=_PLACEHOLDER_TOKEN, error=error))
+    before, _, rest = message.partition(encode(_PLACEHOLDER_TOKEN))
     return before, rest
 
 
-def message_args(partition: int, command: Command) -> tuple[str | bytes | int | float, ...]:
+def build_message_args(partition: int, command: Command) -> tuple[str | bytes | int | float, ...]:
     """As `send.lua` and `commit.lua` take it."""
     body = encode_message(command)
     if isinstance(command, CreateExecution):
-        header = encode(pending_header(command))
+        header = encode(make_pending_header(command))
         return partition, body, command.execution_id, header, repr(command.created_at)
     return partition, body, "", "", ""

@@ -3,36 +3,36 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from runnel.backends.redis.connection_pool import Lines, OtherRunError
-from runnel.backends.redis.keys import Keys
+from runnel.backends.redis.connection_pool import RedisConnectionPool, ServerChangedError
+from runnel.backends.redis.keys import RedisKeyNames
 from runnel.errors import FencedError, LeaseHeldError, PartitionUnavailableError, StoreError
-from runnel.ports.clock import Ids
-from runnel.ports.store import Lease, LeaseRecord, Position
-from runnel.ports.workers import Attendance
+from runnel.ports.clock import IdGenerator
+from runnel.ports.store import InboxPosition, Lease, LeaseRecord
+from runnel.ports.workers import OrchestratorRecord
 
-BEGINNING = Position("0-0")
+STREAM_START = InboxPosition("0-0")
 # What acquire.lua answers.
 OTHER_ARCHIVE = 2
-OTHER_ARCHIVE_WORDS = (
+OTHER_ARCHIVE_MESSAGE = (
     "it has another archive than when this process began: end it, and start it with the "
     "POSTGRES_URL of the others"
 )
-_RUN = "@"
+_RUN_ID_SEPARATOR = "@"
 
 
 @dataclass(slots=True, eq=False)
-class Holding:
+class LeaseState:
     """The reader's place in the inbox; the earliest timer, which only the owner changes."""
 
     partition: int
-    position: Position = BEGINNING
+    position: InboxPosition = STREAM_START
     next_due: float | None = None
-    is_due_known: bool = False
+    is_next_due_known: bool = False
     is_current: bool = True
     """As far as this client knows: False for a lease that it has given up or acquired anew."""
 
 
-class Leases:
+class RedisLeases:
     """No lease survives a restart of the server: its nonce names the life it was acquired in.
 
     What an owner has read, and decided upon, may be forgotten by a server that comes back, while
@@ -42,16 +42,23 @@ class Leases:
     one, gets no lease.
     """
 
-    def __init__(self, lines: Lines, keys: Keys, ids: Ids, *, incarnation: str = "") -> None:
-        self._lines = lines
+    def __init__(
+        self,
+        pool: RedisConnectionPool,
+        keys: RedisKeyNames,
+        ids: IdGenerator,
+        *,
+        incarnation: str = "",
+    ) -> None:
+        self._pool = pool
         self._keys = keys
         self._ids = ids
         self._incarnation = incarnation
-        self._holdings: dict[str, Holding] = {}
+        self._states: dict[str, LeaseState] = {}
 
     async def observe(self, partition: int) -> LeaseRecord | None:
         key = f"{self._keys.partition}{partition}"
-        owner, epoch, counter = await self._lines.call("HMGET", key, "owner", "epoch", "counter")
+        owner, epoch, counter = await self._pool.call("HMGET", key, "owner", "epoch", "counter")
         if owner is None:
             return None
         return LeaseRecord(
@@ -59,68 +66,73 @@ class Leases:
         )
 
     async def acquire(
-        self, partition: int, owner: str, *, over: LeaseRecord | None, epoch_min: int = 0
+        self, partition: int, owner: str, *, expected: LeaseRecord | None, epoch_min: int = 0
     ) -> Lease:
-        run_id = await self._lines.run_id()
-        nonce = f"{self._ids.nonce()}{_RUN}{run_id}"
-        judged = ("", "", "") if over is None else (over.owner, over.epoch, over.counter)
+        run_id = await self._pool.run_id()
+        nonce = f"{self._ids.nonce()}{_RUN_ID_SEPARATOR}{run_id}"
+        judged = (
+            ("", "", "") if expected is None else (expected.owner, expected.epoch, expected.counter)
+        )
         key = f"{self._keys.partition}{partition}"
         try:
-            answer, *found = await self._lines.run(
+            answer, *found = await self._pool.run_script(
                 "acquire",
                 [key, self._keys.layout],
                 [owner, nonce, *judged, epoch_min, self._incarnation],
-                under=run_id,
+                expected_run_id=run_id,
             )
-        except OtherRunError as error:
+        except ServerChangedError as error:
             raise StoreError("Redis restarted while a lease was acquired: try again") from error
         if answer == OTHER_ARCHIVE:
-            raise PartitionUnavailableError(partition, OTHER_ARCHIVE_WORDS)
+            raise PartitionUnavailableError(partition, OTHER_ARCHIVE_MESSAGE)
         if not answer:
             raise LeaseHeldError(partition, found[0].decode())
         epoch, sequence, cursor = found
         self._forget(partition)
-        self._holdings[nonce] = Holding(partition, position=Position(cursor.decode()))
+        self._states[nonce] = LeaseState(partition, position=InboxPosition(cursor.decode()))
         return Lease(
             partition=partition, owner=owner, epoch=epoch, nonce=nonce, sequence=int(sequence)
         )
 
     async def renew(self, lease: Lease) -> None:
-        is_held, *found = await self._lines.run(
-            "renew", self._key(lease), [lease.epoch, lease.nonce], under=run_of(lease)
+        is_held, *found = await self._pool.run_script(
+            "renew",
+            self._build_keys(lease),
+            [lease.epoch, lease.nonce],
+            expected_run_id=parse_run_id(lease),
         )
         if not is_held:
-            raise fenced(lease, epoch=int(found[0]))
+            raise build_fenced_error(lease, epoch=int(found[0]))
 
     async def release(self, lease: Lease) -> None:
         """To another life of the server too: whoever comes next need not wait then."""
-        self._holdings.pop(lease.nonce, None)
-        await self._lines.run("release", self._key(lease), [lease.epoch, lease.nonce])
+        self._states.pop(lease.nonce, None)
+        await self._pool.run_script("release", self._build_keys(lease), [lease.epoch, lease.nonce])
 
-    def holding(self, lease: Lease) -> Holding:
+    def get_state(self, lease: Lease) -> LeaseState:
         """That of a lease which is not this client's any more is a new one each time."""
-        return self._holdings.get(lease.nonce) or Holding(lease.partition, is_current=False)
+        return self._states.get(lease.nonce) or LeaseState(lease.partition, is_current=False)
 
-    def _key(self, lease: Lease) -> list[str]:
+    def _build_keys(self, lease: Lease) -> list[str]:
         return [f"{self._keys.partition}{lease.partition}"]
 
     def _forget(self, partition: int) -> None:
         """What is known of leases that this client had of it: the new one ends them all."""
-        for nonce in [key for key, each in self._holdings.items() if each.partition == partition]:
-            del self._holdings[nonce]
+        for nonce in [key for key, each in self._states.items() if each.partition == partition]:
+            del self._states[nonce]
 
 
-def run_of(lease: Lease) -> str:
-    return lease.nonce.rpartition(_RUN)[2]
+def parse_run_id(lease: Lease) -> str:
+    return lease.nonce.rpartition(_RUN_ID_SEPARATOR)[2]
 
 
-def fenced(lease: Lease, *, epoch: int) -> FencedError:
+def build_fenced_error(lease: Lease, *, epoch: int) -> FencedError:
     return FencedError(
         lease.partition, held=f"epoch {lease.epoch}", current=f"epoch {epoch}, or is free"
     )
 
 
-def fenced_by_restart(lease: Lease) -> FencedError:
+def build_restart_error(lease: Lease) -> FencedError:
     return FencedError(
         lease.partition,
         held=f"epoch {lease.epoch} of a server that has restarted since",
@@ -131,26 +143,26 @@ def fenced_by_restart(lease: Lease) -> FencedError:
 # Which orchestrators live: a hash of the last sign that each has given.
 
 
-class RedisAttendance:
+class RedisMembership:
     """`incarnation` names the archive that they write for; who writes for none, or another, is not
     one of them: the others would leave partitions to it.
     """
 
-    def __init__(self, lines: Lines, keys: Keys, *, incarnation: str) -> None:
-        self._lines = lines
+    def __init__(self, pool: RedisConnectionPool, keys: RedisKeyNames, *, incarnation: str) -> None:
+        self._pool = pool
         self._keys = keys
         self._incarnation = incarnation
 
-    async def attend(self, owner: str) -> Sequence[Attendance]:
-        keys = [self._keys.orchestrators, self._keys.signs, self._keys.layout]
-        found = await self._lines.run("attend", keys, [owner, self._incarnation])
+    async def heartbeat_orchestrator(self, owner: str) -> Sequence[OrchestratorRecord]:
+        keys = [self._keys.orchestrators, self._keys.heartbeat_counter, self._keys.layout]
+        found = await self._pool.run_script("attend", keys, [owner, self._incarnation])
         if not found:
-            raise StoreError(f"Redis: {OTHER_ARCHIVE_WORDS}")
+            raise StoreError(f"Redis: {OTHER_ARCHIVE_MESSAGE}")
         return [
-            Attendance(owner=name.decode(), counter=int(counter))
+            OrchestratorRecord(owner=name.decode(), counter=int(counter))
             for name, counter in zip(found[::2], found[1::2], strict=True)
         ]
 
-    async def depart(self, owner: str, counter: int | None) -> None:
+    async def unregister_orchestrator(self, owner: str, counter: int | None) -> None:
         args = [owner, "" if counter is None else counter]
-        await self._lines.run("depart", [self._keys.orchestrators], args)
+        await self._pool.run_script("depart", [self._keys.orchestrators], args)

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
-from runnel.backends.matching import no_longer_stored
+from runnel.backends.matching import build_definition_deleted_error
 from runnel.backends.redis.connection import Arg
-from runnel.backends.redis.connection_pool import Lines
-from runnel.backends.redis.keys import Keys, Layout, message_args
+from runnel.backends.redis.connection_pool import RedisConnectionPool
+from runnel.backends.redis.keys import RedisKeyNames, RedisLayout, build_message_args
 from runnel.core.commands import Command, CreateExecution
 from runnel.ports.clock import Clock
 from runnel.ports.store import NO_BLOBS
@@ -17,7 +17,7 @@ from runnel.ports.store import NO_BLOBS
 T = TypeVar("T")
 
 
-class Gathering(Generic[T]):
+class CommandBatcher(Generic[T]):
     """While one call is under way, the commands of all who come meanwhile gather for the next.
 
     A call is nobody's: it goes on when one of those who share it gives up, and its error is that
@@ -26,8 +26,8 @@ class Gathering(Generic[T]):
 
     def __init__(self, send: Callable[[Sequence[Command]], Awaitable[T]]) -> None:
         self._send = send
-        self._turn = asyncio.Lock()
-        self._gathered: list[Command] = []
+        self._lock = asyncio.Lock()
+        self._batch: list[Command] = []
         self._next: asyncio.Task[T] | None = None
         self._calls: set[asyncio.Task[T]] = set()
 
@@ -38,9 +38,9 @@ class Gathering(Generic[T]):
         """
         if not commands:
             return None
-        self._gathered += commands
+        self._batch += commands
         if self._next is None:
-            self._next = asyncio.create_task(self._send_gathered())
+            self._next = asyncio.create_task(self._send_batch())
             self._calls.add(self._next)
             self._next.add_done_callback(self._settle)
         return await asyncio.shield(self._next)
@@ -53,9 +53,9 @@ class Gathering(Generic[T]):
         if calls:
             await asyncio.wait(calls)
 
-    async def _send_gathered(self) -> T:
-        async with self._turn:
-            commands, self._gathered, self._next = self._gathered, [], None
+    async def _send_batch(self) -> T:
+        async with self._lock:
+            commands, self._batch, self._next = self._batch, [], None
             return await self._send(commands)
 
     def _settle(self, call: "asyncio.Task[T]") -> None:
@@ -65,63 +65,64 @@ class Gathering(Generic[T]):
 
 
 # The most that one script does before it lets others have the server.
-SENT_AT_ONCE = 500
-NEVER = ""
+SEND_BATCH_SIZE = 500
+NO_DEADLINE = ""
 
 
 class RedisMailbox:
-    def __init__(self, lines: Lines, keys: Keys, layout: Layout) -> None:
-        self._lines = lines
+    def __init__(self, pool: RedisConnectionPool, keys: RedisKeyNames, layout: RedisLayout) -> None:
+        self._pool = pool
         self._keys = [
-            *(keys.headers, keys.listed, keys.ids, keys.blobs, keys.inbox, keys.blob),
+            *(keys.headers, keys.ids_by_created_at, keys.ids, keys.blobs, keys.inbox, keys.blob),
             *(keys.feed, keys.definition, keys.deleted_versions),
         ]
         self._layout = layout
-        self._gathering = Gathering(self._deliver_all)
+        self._batcher = CommandBatcher(self._deliver_all)
 
     async def send(
         self,
         commands: Sequence[Command],
         *,
         blobs: Mapping[str, bytes] = NO_BLOBS,
-        of_stored: bool = False,
+        requires_definition: bool = False,
     ) -> None:
         """Those with blobs by themselves: nobody else has to wait for so much.
 
         And those that may be refused: nobody else is then.
         """
-        if blobs or of_stored:
-            await self.deliver(commands, blobs=blobs, of_stored=of_stored)
+        if blobs or requires_definition:
+            await self.deliver(commands, blobs=blobs, of_stored=requires_definition)
         else:
-            await self._gathering.send(commands)
+            await self._batcher.send(commands)
 
     async def close(self) -> None:
-        await self._gathering.close()
+        await self._batcher.close()
 
     async def deliver(
         self,
         commands: Sequence[Command],
         *,
         blobs: Mapping[str, bytes] = NO_BLOBS,
-        before: float | None = None,
+        deadline_at: float | None = None,
         of_stored: bool = False,
     ) -> bool:
-        """False when it reached the server after `before`, on the server's clock: nothing is sent.
+        """False when it reached the server after `deadline_at`, on the server's clock: nothing is
+        sent.
 
         Of more commands than one call takes, the first may have been sent then; and they all are
         judged by the first `of_stored`. Raises NotFoundError as `Mailbox.send` does.
         """
         made = [each for each in commands if of_stored and isinstance(each, CreateExecution)]
-        deadline = NEVER if before is None else repr(before)
-        for first in range(0, len(commands), SENT_AT_ONCE):
+        deadline = NO_DEADLINE if deadline_at is None else repr(deadline_at)
+        for first in range(0, len(commands), SEND_BATCH_SIZE):
             args: list[Arg] = [deadline]
-            args += _definition_args(() if first else made)
-            args += _blob_args(NO_BLOBS if first else blobs)
-            for command in commands[first : first + SENT_AT_ONCE]:
-                args += message_args(self._layout.route(command.aggregate_id), command)
-            found: int = await self._lines.run("send", self._keys, args)
+            args += _build_definition_args(() if first else made)
+            args += _build_blob_args(NO_BLOBS if first else blobs)
+            for command in commands[first : first + SEND_BATCH_SIZE]:
+                args += build_message_args(self._layout.route(command.aggregate_id), command)
+            found: int = await self._pool.run_script("send", self._keys, args)
             if found < 0:
-                raise no_longer_stored(made[-found - 1])
+                raise build_definition_deleted_error(made[-found - 1])
             if not found:
                 return False
         return True
@@ -130,14 +131,14 @@ class RedisMailbox:
         await self.deliver(commands)
 
 
-def _definition_args(made: Sequence[CreateExecution]) -> list[Arg]:
-    args: list[Arg] = [len(made)]
-    for each in made:
+def _build_definition_args(commands: Sequence[CreateExecution]) -> list[Arg]:
+    args: list[Arg] = [len(commands)]
+    for each in commands:
         args += (each.definition, each.workflow)
     return args
 
 
-def _blob_args(blobs: Mapping[str, bytes]) -> list[Arg]:
+def _build_blob_args(blobs: Mapping[str, bytes]) -> list[Arg]:
     args: list[Arg] = [len(blobs)]
     for key, data in blobs.items():
         args += (key, data)
@@ -146,27 +147,27 @@ def _blob_args(blobs: Mapping[str, bytes]) -> list[Arg]:
 
 # The time on the server's clock, without asking for it each time.
 
-ASK_AGAIN_S = 60.0
+CLOCK_REFRESH_S = 60.0
 
 
-class ServerTime:
+class ServerClock:
     """Never ahead of the server's clock, and behind by at most the time of one call."""
 
-    def __init__(self, lines: Lines, clock: Clock) -> None:
-        self._lines = lines
+    def __init__(self, pool: RedisConnectionPool, clock: Clock) -> None:
+        self._pool = pool
         self._clock = clock
-        self._ahead_s = 0.0
-        self._asked_at: float | None = None
+        self._offset_s = 0.0
+        self._read_at: float | None = None
 
     async def now(self) -> float:
         at = self._clock.monotonic()
-        if self._asked_at is None or at - self._asked_at > ASK_AGAIN_S:
-            seconds, microseconds = await self._lines.call("TIME")
+        if self._read_at is None or at - self._read_at > CLOCK_REFRESH_S:
+            seconds, microseconds = await self._pool.call("TIME")
             at = self._clock.monotonic()
-            self._ahead_s = int(seconds) + int(microseconds) / 1e6 - at
-            self._asked_at = at
-        return at + self._ahead_s
+            self._offset_s = int(seconds) + int(microseconds) / 1e6 - at
+            self._read_at = at
+        return at + self._offset_s
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """It may be another server's by now."""
-        self._asked_at = None
+        self._read_at = None

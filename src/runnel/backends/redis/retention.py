@@ -2,65 +2,71 @@
 
 from collections.abc import Sequence
 
-from runnel.backends.redis.archive import children_of
-from runnel.backends.redis.connection_pool import Lines
-from runnel.backends.redis.keys import Keys, Layout, decode_header
-from runnel.core.states import EXECUTION_FINAL, ExecutionState
+from runnel.backends.redis.archive import list_descendants
+from runnel.backends.redis.connection_pool import RedisConnectionPool
+from runnel.backends.redis.keys import RedisKeyNames, RedisLayout, decode_header
+from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 
-PAGE = 200
+PAGE_SIZE = 200
 
 
 class RedisRetention:
     """Where there is an archive, the archiver alone takes executions out of Redis."""
 
-    def __init__(self, lines: Lines, keys: Keys, layout: Layout) -> None:
-        self._lines = lines
+    def __init__(self, pool: RedisConnectionPool, keys: RedisKeyNames, layout: RedisLayout) -> None:
+        self._pool = pool
         self._keys = keys
         self._layout = layout
 
     async def delete_finished(self, state: ExecutionState, *, before: float, limit: int) -> int:
         """Those that were made first go first: there is no index of ends."""
         deleted, passed = 0, 0
-        while deleted < limit and (page := await self._made_before(before, passed)):
+        while deleted < limit and (page := await self._list_created_before(before, passed)):
             gone: set[bytes] = set()
-            for root in await self._over(page, state, before):
+            for root in await self._select_finished(page, state, before):
                 if deleted == limit:
                     break
-                if tree := await self._delete(root):
+                if tree := await self._delete_tree(root):
                     gone.update(tree)
                     deleted += 1
             passed += len([each for each in page if each not in gone])
         return deleted
 
-    async def delete_ownerless(self, *, idle_s: float) -> int:
+    async def delete_orphaned_blobs(self, *, idle_s: float) -> int:
         keys = [self._keys.blobs, self._keys.headers, self._keys.blob]
         first = b"-"
         deleted: int = 0
         while True:
-            looked, last, gone = await self._lines.run(
-                "delete_ownerless", keys, [first, PAGE, int(idle_s)]
+            looked, last, gone = await self._pool.run_script(
+                "delete_ownerless", keys, [first, PAGE_SIZE, int(idle_s)]
             )
             deleted += gone
-            if looked < PAGE:
+            if looked < PAGE_SIZE:
                 return deleted
             first = b"(" + last
 
-    async def _made_before(self, before: float, passed: int) -> Sequence[bytes]:
+    async def _list_created_before(self, before: float, skip: int) -> Sequence[bytes]:
         """A root comes before its children."""
         if self._layout.is_journaled:
             return ()
-        found: list[bytes] = await self._lines.call(
-            "ZRANGEBYSCORE", self._keys.listed, "-inf", f"({before!r}", "LIMIT", passed, PAGE
+        found: list[bytes] = await self._pool.call(
+            "ZRANGEBYSCORE",
+            self._keys.ids_by_created_at,
+            "-inf",
+            f"({before!r}",
+            "LIMIT",
+            skip,
+            PAGE_SIZE,
         )
         return found
 
-    async def _over(
+    async def _select_finished(
         self, page: Sequence[bytes], state: ExecutionState, before: float
     ) -> Sequence[bytes]:
         roots = [each for each in page if b"." not in each]
         if not roots:
             return ()
-        found = await self._lines.call("HMGET", self._keys.headers, *roots)
+        found = await self._pool.call("HMGET", self._keys.headers, *roots)
         headers = [None if data is None else decode_header(data) for data in found]
         return [
             root
@@ -71,42 +77,42 @@ class RedisRetention:
             and header.finished_at < before
         ]
 
-    async def _delete(self, root: bytes) -> Sequence[bytes]:
+    async def _delete_tree(self, root: bytes) -> Sequence[bytes]:
         """The ids of its tree; none when something of it goes on, and nothing was deleted then.
 
         A child is found by its root, which is the last to go.
         """
-        tree = [*reversed(await children_of(self._lines, self._keys, root)), root]
+        tree = [*reversed(await list_descendants(self._pool, self._keys, root)), root]
         headers: list[bytes] = []
-        for first in range(0, len(tree), PAGE):
-            ids = tree[first : first + PAGE]
-            found = await self._lines.call("HMGET", self._keys.headers, *ids)
+        for first in range(0, len(tree), PAGE_SIZE):
+            ids = tree[first : first + PAGE_SIZE]
+            found = await self._pool.call("HMGET", self._keys.headers, *ids)
             if any(data is None or not _is_final(data) for data in found):
                 return ()
             headers += found
-        for first in range(0, len(tree), PAGE):
-            ids = tree[first : first + PAGE]
-            if not await self._delete_as_they_are(ids, headers[first : first + PAGE]):
+        for first in range(0, len(tree), PAGE_SIZE):
+            ids = tree[first : first + PAGE_SIZE]
+            if not await self._delete_if_unchanged(ids, headers[first : first + PAGE_SIZE]):
                 return ()
         return tree
 
-    async def _delete_as_they_are(self, ids: Sequence[bytes], headers: Sequence[bytes]) -> bool:
+    async def _delete_if_unchanged(self, ids: Sequence[bytes], headers: Sequence[bytes]) -> bool:
         number = self._layout.route(ids[0].decode())
         keys = self._keys
         names = [
             f"{keys.partition}{number}",
             keys.headers,
-            keys.listed,
+            keys.ids_by_created_at,
             keys.ids,
             f"{keys.ended}{number}",
-            f"{keys.ended_below}{number}",
+            f"{keys.ended_children}{number}",
             keys.blobs,
             f"{keys.running}{number}",
             keys.history,
             keys.blob,
         ]
-        return bool(await self._lines.run("delete_ended", names, [*ids, *headers]))
+        return bool(await self._pool.run_script("delete_ended", names, [*ids, *headers]))
 
 
 def _is_final(data: bytes) -> bool:
-    return decode_header(data).state in EXECUTION_FINAL
+    return decode_header(data).state in FINAL_EXECUTION_STATES

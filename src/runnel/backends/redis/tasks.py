@@ -5,50 +5,52 @@ from itertools import count
 
 import msgspec
 
-from runnel.backends.local.task_board import BEATS_MISSED_MAX, DEAD_LISTED_MAX
-from runnel.backends.local.tasks import LEAP_S
-from runnel.backends.redis.commits import behind_position
+from runnel.backends.local.task_board import BEATS_MISSED_MAX, DEAD_WORKERS_MAX
+from runnel.backends.local.tasks import CLOCK_JUMP_S_MAX
+from runnel.backends.redis.commits import increment_position
 from runnel.backends.redis.connection import Arg
-from runnel.backends.redis.connection_pool import Lines
-from runnel.backends.redis.delivery import Hands
+from runnel.backends.redis.connection_pool import RedisConnectionPool
+from runnel.backends.redis.delivery import TaskPushListener
 from runnel.backends.redis.keys import (
-    Keys,
+    RedisKeyNames,
     decode_task,
     decode_token,
     encode,
-    failed_around,
-    lost_around,
+    split_failed_message,
+    split_lost_message,
 )
 from runnel.core.codec import encode_message
 from runnel.core.commands import TASK_ENDINGS, Command, TaskStarted
-from runnel.core.effects import Task
-from runnel.core.ids import Token
+from runnel.core.effects import TaskMessage
+from runnel.core.ids import TaskToken
 from runnel.core.workflow import ErrorInfo
 from runnel.errors import BrokenInvariantError, StoreError
 from runnel.ports.clock import Clock
-from runnel.ports.store import Position
-from runnel.ports.workers import Orders, QueueRecord, WorkerAbout, WorkerRecord
+from runnel.ports.store import InboxPosition
+from runnel.ports.workers import HeartbeatReply, QueueRecord, WorkerInfo, WorkerRecord
 
 # What becomes of the tasks of a worker that is gone, or that was never there.
 
 
-class Losses:
-    def __init__(self, lines: Lines, keys: Keys) -> None:
-        self._lines = lines
+class LostTaskReporter:
+    def __init__(self, pool: RedisConnectionPool, keys: RedisKeyNames) -> None:
+        self._pool = pool
         self._keys = keys
 
-    async def lose(self, worker: str, reason: str, *, judged: WorkerRecord | None = None) -> int:
+    async def report_lost(
+        self, worker: str, reason: str, *, judged: WorkerRecord | None = None
+    ) -> int:
         """With `judged`, none when the worker has given another sign of life than that one.
 
         Without, it has said goodbye: then none of its tasks counts as started.
         """
         keys = self._keys
-        count: int = await self._lines.run(
+        count: int = await self._pool.run_script(
             "lose",
             [
                 keys.workers,
                 keys.held + worker,
-                keys.out,
+                keys.task_locations,
                 keys.dropped + worker,
                 keys.about,
                 keys.dead,
@@ -59,66 +61,68 @@ class Losses:
             [
                 worker,
                 "" if judged is None else judged.counter,
-                *lost_around(reason, is_crash=judged is not None and judged.is_crash),
-                DEAD_LISTED_MAX,
+                *split_lost_message(reason, is_crash=judged is not None and judged.is_crash),
+                DEAD_WORKERS_MAX,
             ],
         )
         return count
 
-    async def reject(self, queue: str, error: ErrorInfo, *, waiting_s: float, limit: int) -> int:
+    async def report_rejected(
+        self, queue: str, error: ErrorInfo, *, waiting_s: float, limit: int
+    ) -> int:
         """Tasks that nobody has claimed for so long fail."""
-        keys = [self._keys.tasks + queue, self._keys.out, self._keys.inbox]
-        args: list[Arg] = [int(waiting_s * 1_000), limit, *failed_around(error)]
-        count: int = await self._lines.run("reject", keys, args)
+        keys = [self._keys.tasks + queue, self._keys.task_locations, self._keys.inbox]
+        args: list[Arg] = [int(waiting_s * 1_000), limit, *split_failed_message(error)]
+        count: int = await self._pool.run_script("reject", keys, args)
         return count
 
 
 # In which order queues are looked at: the one that was served longest ago comes first.
 
 
-class Rotation:
+class QueueRotation:
     """Knows the queues that this client has met and that there still are."""
 
     def __init__(self) -> None:
         self._turns = count(1)
-        self._last: dict[str, int] = {}
+        self._last_served: dict[str, int] = {}
 
-    def order(self, wanted: Sequence[str] | None) -> list[str]:
+    def sort_queues(self, queues: Sequence[str] | None) -> list[str]:
         """Of the wanted queues, or of all that are known."""
-        names = self._last if wanted is None else wanted
-        return sorted(names, key=lambda name: self._last.get(name, 0))
+        names = self._last_served if queues is None else queues
+        return sorted(names, key=lambda name: self._last_served.get(name, 0))
 
-    def served(self, names: Iterable[str]) -> None:
+    def mark_served(self, names: Iterable[str]) -> None:
         for name in names:
-            self._last[name] = next(self._turns)
+            self._last_served[name] = next(self._turns)
 
-    def known(self, names: Iterable[str]) -> None:
+    def set_known(self, names: Iterable[str]) -> None:
         """These, and no others, are there."""
-        self._last = {name: self._last.get(name, 0) for name in names}
+        self._last_served = {name: self._last_served.get(name, 0) for name in names}
 
 
 # Workers as `workers.lua` lists them.
 
-_abouts = msgspec.json.Decoder(WorkerAbout)
+_about_decoder = msgspec.json.Decoder(WorkerInfo)
 
 
-def worker_records(
+def decode_worker_records(
     now: int,
     living: Sequence[tuple[bytes, bytes, int, bytes]],
     dead: Sequence[tuple[bytes, bytes]],
 ) -> list[WorkerRecord]:
     """The dead once each, and only those that have not come back."""
     records = {
-        worker: _record(now, worker, about, counter=int(counter), holds=holds)
+        worker: _decode_worker_record(now, worker, about, counter=int(counter), holds=holds)
         for worker, counter, holds, about in living
     }
     for worker, about in dead:
         if worker not in records:
-            records[worker] = _record(now, worker, about, is_dead=True)
+            records[worker] = _decode_worker_record(now, worker, about, is_dead=True)
     return list(records.values())
 
 
-def _record(
+def _decode_worker_record(
     now: int,
     worker: bytes,
     about: bytes,
@@ -132,24 +136,30 @@ def _record(
         worker=worker.decode(),
         counter=counter,
         holds=holds,
-        about=_abouts.decode(said) if said else None,
+        about=_about_decoder.decode(said) if said else None,
         silent_s=float(max(0, now - int(seen_at))) if seen_at else 0.0,
         is_dead=is_dead,
     )
 
 
-DROPPED_AT_ONCE = 1_000
+DROPPED_PAGE_SIZE = 1_000
 
 
-class RedisTasks:
-    def __init__(self, lines: Lines, keys: Keys, clock: Clock, losses: Losses) -> None:
-        self._lines = lines
+class RedisTaskQueue:
+    def __init__(
+        self,
+        pool: RedisConnectionPool,
+        keys: RedisKeyNames,
+        clock: Clock,
+        loss_reporter: LostTaskReporter,
+    ) -> None:
+        self._pool = pool
         self._keys = keys
         self._clock = clock
-        self._losses = losses
-        self._rotation = Rotation()
-        self._hands = Hands(lines, keys, clock)
-        self._dropped_read: dict[str, Position] = {}
+        self._loss_reporter = loss_reporter
+        self._rotation = QueueRotation()
+        self._push_listener = TaskPushListener(pool, keys, clock)
+        self._dropped_positions: dict[str, InboxPosition] = {}
 
     async def claim(
         self,
@@ -158,27 +168,31 @@ class RedisTasks:
         *,
         limit: int,
         wait_s: float,
-        starts: bool = False,
-    ) -> Sequence[Task]:
+        starts_tasks: bool = False,
+    ) -> Sequence[TaskMessage]:
         deadline = self._clock.monotonic() + wait_s
         while True:
             waits = wait_s > 0 and deadline > self._clock.monotonic()
             if waits:
-                await self._hands.listen(worker)
-            if tasks := await self._take_late(worker, limit):
+                await self._push_listener.subscribe(worker)
+            if tasks := await self._take_stale(worker, limit):
                 return tasks
-            tasks, since = await self._take(worker, queues, limit, starts=starts, waits=waits)
+            tasks, since = await self._claim_queued(
+                worker, queues, limit, starts=starts_tasks, waits=waits
+            )
             if tasks or not waits:
                 return tasks
             left_s = deadline - self._clock.monotonic()
-            tasks = await self._hands.wait(worker, wait_s=left_s, since=since)
+            tasks = await self._push_listener.wait(worker, wait_s=left_s, since=since)
             if tasks:
                 return tasks
 
-    async def start(self, worker: str, tokens: Sequence[Token], *, now: float) -> Sequence[bool]:
+    async def start(
+        self, worker: str, tokens: Sequence[TaskToken], *, now: float
+    ) -> Sequence[bool]:
         return await self._start(worker, tokens)
 
-    def begin(self, token: Token) -> None:
+    def begin(self, token: TaskToken) -> None:
         """The server knows of the start, and lives on when a worker dies."""
 
     async def report(self, worker: str, reports: Sequence[Command]) -> Sequence[bool]:
@@ -188,21 +202,21 @@ class RedisTasks:
                 raise BrokenInvariantError(f"{type(report).__name__} is not a worker's report")
             is_ending = int(not isinstance(report, TaskStarted))
             args += (encode(report.token), is_ending, encode_message(report))
-        keys = [self._keys.held + worker, self._keys.out, self._keys.inbox]
-        return [*map(bool, await self._lines.run("report", keys, args))]
+        keys = [self._keys.held + worker, self._keys.task_locations, self._keys.inbox]
+        return [*map(bool, await self._pool.run_script("report", keys, args))]
 
     async def beat(
-        self, worker: str, holds: Sequence[Token], *, about: WorkerAbout | None = None
-    ) -> Orders:
+        self, worker: str, holds: Sequence[TaskToken], *, about: WorkerInfo | None = None
+    ) -> HeartbeatReply:
         keys = self._keys
-        read = self._dropped_read.get(worker)
-        unheld, drains = await self._lines.run(
+        read = self._dropped_positions.get(worker)
+        unheld, drains = await self._pool.run_script(
             "beat",
             [
                 keys.workers,
-                keys.signs,
+                keys.heartbeat_counter,
                 keys.held + worker,
-                keys.out,
+                keys.task_locations,
                 keys.dropped + worker,
                 keys.about,
                 keys.drained,
@@ -211,46 +225,46 @@ class RedisTasks:
             ],
             [
                 worker,
-                "" if read is None else behind_position(read),
+                "" if read is None else increment_position(read),
                 BEATS_MISSED_MAX,
-                *lost_around("its worker lives and does not hold it", is_crash=False)[:2],
+                *split_lost_message("its worker lives and does not hold it", is_crash=False)[:2],
                 b"" if about is None else encode(about),
                 int(about is not None and about.is_draining),
                 *map(encode, holds),
             ],
         )
-        return Orders(stop=[holds[number - 1] for number in unheld], drains=bool(drains))
+        return HeartbeatReply(stop=[holds[number - 1] for number in unheld], drains=bool(drains))
 
     async def drain(self, worker: str) -> bool:
         keys = [self._keys.workers, self._keys.drained]
-        return bool(await self._lines.run("drain", keys, [worker]))
+        return bool(await self._pool.run_script("drain", keys, [worker]))
 
-    async def wait_dropped(self, worker: str, *, wait_s: float) -> Sequence[Token]:
-        after = self._dropped_read.get(worker, "0-0")
-        rest = ("COUNT", DROPPED_AT_ONCE, "STREAMS", self._keys.dropped + worker, after)
+    async def wait_dropped(self, worker: str, *, wait_s: float) -> Sequence[TaskToken]:
+        after = self._dropped_positions.get(worker, "0-0")
+        rest = ("COUNT", DROPPED_PAGE_SIZE, "STREAMS", self._keys.dropped + worker, after)
         if wait_s > 0:
-            reply = await self._lines.wait("XREAD", *rest, wait_s=wait_s)
+            reply = await self._pool.call_blocking("XREAD", *rest, wait_s=wait_s)
         else:
-            reply = await self._lines.call("XREAD", *rest)
+            reply = await self._pool.call("XREAD", *rest)
         entries = reply[0][1] if reply else []
         if entries:
-            self._dropped_read[worker] = Position(entries[-1][0].decode())
+            self._dropped_positions[worker] = InboxPosition(entries[-1][0].decode())
         return [decode_token(fields[1]) for _, fields in entries]
 
     async def leave(self, worker: str) -> None:
-        self._dropped_read.pop(worker, None)
-        self._hands.forget(worker)
-        await self._losses.lose(worker, "its worker ended")
+        self._dropped_positions.pop(worker, None)
+        self._push_listener.forget(worker)
+        await self._loss_reporter.report_lost(worker, "its worker ended")
 
     async def workers(self, *, with_dead: bool = False) -> Sequence[WorkerRecord]:
         keys = self._keys
-        now, living, dead = await self._lines.run(
+        now, living, dead = await self._pool.run_script(
             "workers", [keys.workers, keys.about, keys.dead, keys.held], [int(with_dead)]
         )
-        return worker_records(int(now), living, dead)
+        return decode_worker_records(int(now), living, dead)
 
     async def queues(self) -> Sequence[QueueRecord]:
-        found = await self._lines.run("queues", [self._keys.queues, self._keys.tasks], [])
+        found = await self._pool.run_script("queues", [self._keys.queues, self._keys.tasks], [])
         records = [
             QueueRecord(
                 queue=name.decode(), depth=depth, waits_s=waits_ms / 1_000, last=last.decode()
@@ -259,61 +273,61 @@ class RedisTasks:
         ]
         return sorted(records, key=lambda record: record.queue)
 
-    async def recall(self, key: str) -> bytes | None:
-        data: bytes | None = await self._lines.call("GET", self._keys.result + key, is_large=True)
+    async def get_cached_result(self, key: str) -> bytes | None:
+        data: bytes | None = await self._pool.call("GET", self._keys.result + key, is_large=True)
         return data
 
-    async def keep(self, key: str, data: bytes, *, ttl_s: float) -> None:
+    async def put_cached_result(self, key: str, data: bytes, *, ttl_s: float) -> None:
         ends = max(1, round(1_000 * ttl_s))
-        await self._lines.call("SET", self._keys.result + key, data, "PX", ends)
+        await self._pool.call("SET", self._keys.result + key, data, "PX", ends)
 
     async def take_token(
         self, tag: str, *, rate_per_second: float, burst: int, wait_s_max: float
     ) -> float:
-        args: list[Arg] = [repr(rate_per_second), burst, repr(wait_s_max), LEAP_S]
-        return float(await self._lines.run("take_token", [self._keys.bucket + tag], args))
+        args: list[Arg] = [repr(rate_per_second), burst, repr(wait_s_max), CLOCK_JUMP_S_MAX]
+        return float(await self._pool.run_script("take_token", [self._keys.bucket + tag], args))
 
-    async def _take_late(self, worker: str, limit: int) -> Sequence[Task]:
+    async def _take_stale(self, worker: str, limit: int) -> Sequence[TaskMessage]:
         """Of what was handed to it when it did not wait: what it still holds, and waits no more."""
-        late = self._hands.take_late(worker)
+        late = self._push_listener.take_stale(worker)
         if not late:
             return ()
         try:
             holds = await self._start(worker, [each.token for each in late], ends_wait=True)
         except StoreError:
-            self._hands.put_back(worker, late)
+            self._push_listener.requeue(worker, late)
             raise
         held = [each for each, is_held in zip(late, holds, strict=True) if is_held]
-        self._hands.put_back(worker, held[limit:])
+        self._push_listener.requeue(worker, held[limit:])
         return held[:limit]
 
     async def _start(
-        self, worker: str, tokens: Sequence[Token], *, ends_wait: bool = False
+        self, worker: str, tokens: Sequence[TaskToken], *, ends_wait: bool = False
     ) -> list[bool]:
         keys = [self._keys.held + worker, self._keys.waiting]
         args: list[Arg] = [worker if ends_wait else "", *map(encode, tokens)]
-        return [*map(bool, await self._lines.run("start", keys, args))]
+        return [*map(bool, await self._pool.run_script("start", keys, args))]
 
-    async def _take(
+    async def _claim_queued(
         self, worker: str, queues: Sequence[str] | None, limit: int, *, starts: bool, waits: bool
-    ) -> tuple[Sequence[Task], float]:
+    ) -> tuple[Sequence[TaskMessage], float]:
         """And since when it waits, on the server's clock, if it does."""
         keys = self._keys
-        order = self._rotation.order(queues)
-        bodies, served, names, since = await self._lines.run(
+        order = self._rotation.sort_queues(queues)
+        bodies, served, names, since = await self._pool.run_script(
             "claim",
             [
                 keys.queues,
                 keys.waiting,
-                keys.out,
+                keys.task_locations,
                 keys.held + worker,
                 keys.workers,
-                keys.signs,
+                keys.heartbeat_counter,
                 keys.tasks,
             ],
             [worker, limit, int(queues is None), int(starts), int(waits), *order],
         )
-        self._rotation.served([name.decode() for name in served])
+        self._rotation.mark_served([name.decode() for name in served])
         if queues is None and not bodies:
-            self._rotation.known(name.decode() for name in names)
+            self._rotation.set_known(name.decode() for name in names)
         return [*map(decode_task, bodies)], float(since)

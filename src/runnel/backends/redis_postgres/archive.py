@@ -9,24 +9,24 @@ from runnel.backends.postgres.archive import PostgresArchive
 from runnel.backends.redis.archive import RedisArchive
 from runnel.core.effects import DeadLetter
 from runnel.core.ids import DefinitionHash, ExecutionId
-from runnel.core.states import EXECUTION_FINAL, ExecutionState
+from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.errors import StoreError
 from runnel.ports.archive import (
+    ALL_DEAD_LETTERS,
     ALL_EXECUTIONS,
-    ALL_LETTERS,
+    DeadLetterFilter,
     Definition,
+    ExecutionCount,
     ExecutionFilter,
     HeaderPage,
-    LetterFilter,
-    StateCount,
 )
-from runnel.ports.store import Header
+from runnel.ports.store import ExecutionHeader
 
 # So long Redis keeps a definition that nobody asks for: with PostgreSQL down, it is the only one.
-DEFINITION_KEEP_S = 7 * 24 * 3600
+DEFINITION_TTL_S = 7 * 24 * 3600
 
 
-class ArchivedArchive:
+class RedisPostgresArchive:
     """One execution is asked of Redis first: there it is as its last commit left it.
 
     Lists come from PostgreSQL: what is on them is as Redis has it, but what began or reached a
@@ -41,7 +41,7 @@ class ArchivedArchive:
     async def put_definition(self, name: str, hash_: DefinitionHash, document: bytes) -> int:
         version = await self._cold.put_definition(name, hash_, document)
         definition = Definition(hash=hash_, name=name, version=version, document=document)
-        await self._hot.keep_definition(definition, keep_s=DEFINITION_KEEP_S)
+        await self._hot.cache_definition(definition, ttl_s=DEFINITION_TTL_S)
         return version
 
     async def get_definition(self, hash_: DefinitionHash) -> Definition | None:
@@ -49,7 +49,7 @@ class ArchivedArchive:
         if found is None:
             found = await self._cold.get_definition(hash_)
             if found is not None:
-                await self._hot.keep_definition(found, keep_s=DEFINITION_KEEP_S)
+                await self._hot.cache_definition(found, ttl_s=DEFINITION_TTL_S)
         return found
 
     async def delete_versions(self, name: str) -> int:
@@ -64,13 +64,15 @@ class ArchivedArchive:
     async def find_version(self, name: str, version: int) -> Definition | None:
         return await self._cold.find_version(name, version)
 
-    async def get_header(self, execution_id: ExecutionId) -> Header | None:
+    async def get_header(self, execution_id: ExecutionId) -> ExecutionHeader | None:
         found = await self._hot.get_header(execution_id)
         if found is None:
             return await self._cold.get_header(execution_id)
-        return await self._ended(found) or found
+        return await self._find_ended(found) or found
 
-    async def get_headers(self, ids: Sequence[ExecutionId]) -> Mapping[ExecutionId, Header]:
+    async def get_headers(
+        self, ids: Sequence[ExecutionId]
+    ) -> Mapping[ExecutionId, ExecutionHeader]:
         hot = await self._hot.get_headers(ids)
         forgotten = [each for each in ids if each not in hot]
         cold = await self._cold.get_headers(forgotten) if forgotten else {}
@@ -82,47 +84,49 @@ class ArchivedArchive:
         header = await self._hot.get_header(execution_id)
         if header is None:
             return found or await self._cold.load(execution_id, after=after)
-        if await self._ended(header) is None:
+        if await self._find_ended(header) is None:
             return found
         return await self._cold.load(execution_id, after=after)
 
-    async def _ended(self, hot: Header) -> Header | None:
+    async def _find_ended(self, hot: ExecutionHeader) -> ExecutionHeader | None:
         """As PostgreSQL has an execution that goes on in Redis and has ended there.
 
         An end is for good: such a Redis was set back, and gets it back from its next owners.
         """
-        if hot.state in EXECUTION_FINAL:
+        if hot.state in FINAL_EXECUTION_STATES:
             return None
         with suppress(StoreError):
             cold = await self._cold.get_header(hot.execution_id)
-            if cold is not None and cold.state in EXECUTION_FINAL:
+            if cold is not None and cold.state in FINAL_EXECUTION_STATES:
                 return cold
         return None
 
-    async def list_headers(self, wanted: ExecutionFilter) -> HeaderPage:
+    async def list_headers(self, criteria: ExecutionFilter) -> HeaderPage:
         """What is not final in the archive is shown as Redis has it, if Redis can be asked."""
-        found: list[Header] = []
-        rest = wanted
+        found: list[ExecutionHeader] = []
+        rest = criteria
         while True:
             page = await self._cold.list_headers(rest)
-            current = await self._current(page.headers)
-            found += [each for each in current if not wanted.states or each.state in wanted.states]
+            current = await self._refresh_headers(page.headers)
+            found += [
+                each for each in current if not criteria.states or each.state in criteria.states
+            ]
             is_short = len(page.headers) < rest.limit
-            if is_short or page.next is None or len(found) == wanted.limit:
+            if is_short or page.next is None or len(found) == criteria.limit:
                 return HeaderPage(headers=found, next=page.next)
-            rest = structs.replace(rest, after=page.next, limit=wanted.limit - len(found))
+            rest = structs.replace(rest, after=page.next, limit=criteria.limit - len(found))
 
     async def count_headers(
-        self, wanted: ExecutionFilter = ALL_EXECUTIONS
-    ) -> Mapping[ExecutionState, StateCount]:
+        self, criteria: ExecutionFilter = ALL_EXECUTIONS
+    ) -> Mapping[ExecutionState, ExecutionCount]:
         """As the archive has them, which is a flush of the archiver behind."""
-        return await self._cold.count_headers(wanted)
+        return await self._cold.count_headers(criteria)
 
-    async def _current(self, page: Sequence[Header]) -> Sequence[Header]:
-        open_ones = [each.execution_id for each in page if each.state not in EXECUTION_FINAL]
+    async def _refresh_headers(self, page: Sequence[ExecutionHeader]) -> Sequence[ExecutionHeader]:
+        open_ones = [each.execution_id for each in page if each.state not in FINAL_EXECUTION_STATES]
         if not open_ones:
             return page
-        known: Mapping[ExecutionId, Header] = {}
+        known: Mapping[ExecutionId, ExecutionHeader] = {}
         with suppress(StoreError):
             known = await self._hot.get_headers(open_ones)
         return [known.get(each.execution_id, each) for each in page]
@@ -137,11 +141,13 @@ class ArchivedArchive:
                 raise
             return found
 
-    async def list_dead_letters(self, wanted: LetterFilter = ALL_LETTERS) -> Sequence[DeadLetter]:
-        return await self._cold.list_dead_letters(wanted)
+    async def list_dead_letters(
+        self, criteria: DeadLetterFilter = ALL_DEAD_LETTERS
+    ) -> Sequence[DeadLetter]:
+        return await self._cold.list_dead_letters(criteria)
 
-    async def count_dead_letters(self, wanted: LetterFilter = ALL_LETTERS) -> int:
-        return await self._cold.count_dead_letters(wanted)
+    async def count_dead_letters(self, criteria: DeadLetterFilter = ALL_DEAD_LETTERS) -> int:
+        return await self._cold.count_dead_letters(criteria)
 
     async def delete_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
         """PostgreSQL has them all: what Redis still has besides is for those who look there."""

@@ -3,33 +3,33 @@
 from typing import Self
 
 from runnel.backends.postgres.archive import PostgresArchive
-from runnel.backends.postgres.database import CALL_S as ARCHIVE_CALL_S
-from runnel.backends.postgres.database import CONNECTIONS_MAX, SCHEMA, Database
+from runnel.backends.postgres.database import CALL_TIMEOUT_S as ARCHIVE_CALL_S
+from runnel.backends.postgres.database import CONNECTIONS_MAX, SCHEMA_DEFAULT, PostgresDatabase
 from runnel.backends.postgres.ledger import PostgresLedger
 from runnel.backends.postgres.records import PostgresBlobs, PostgresRecords, PostgresRetention
-from runnel.backends.postgres.restore_queries import Lost
+from runnel.backends.postgres.restore_queries import RestoreQueries
 from runnel.backends.redis.archive import RedisArchive
 from runnel.backends.redis.backend import (
-    CALL_S,
+    CALL_TIMEOUT_S,
     JOURNAL_ENTRIES_MAX,
     LETTERS_MAX,
-    PREFIX,
+    PREFIX_DEFAULT,
     RedisBackend,
 )
-from runnel.backends.redis.connection_pool import BLOCK_S, CALLS_MAX, Lines
+from runnel.backends.redis.connection_pool import BLOCK_S_MAX, CALLS_MAX, RedisConnectionPool
 from runnel.backends.redis.journal import RedisJournal
-from runnel.backends.redis.keys import Keys, Layout
-from runnel.backends.redis.mailbox import RedisMailbox, ServerTime
+from runnel.backends.redis.keys import RedisKeyNames, RedisLayout
+from runnel.backends.redis.mailbox import RedisMailbox, ServerClock
 from runnel.backends.redis.records import RedisBlobs
 from runnel.backends.redis.retention import RedisRetention
-from runnel.backends.redis_postgres.archive import ArchivedArchive
-from runnel.backends.redis_postgres.mailbox import ArchivedMailbox, Room
-from runnel.backends.redis_postgres.pairing import Pairing, place_of
-from runnel.backends.redis_postgres.restore import ArchiveRescue
+from runnel.backends.redis_postgres.archive import RedisPostgresArchive
+from runnel.backends.redis_postgres.mailbox import AdmissionControl, RedisPostgresMailbox
+from runnel.backends.redis_postgres.pairing import Pairing, format_redis_location
+from runnel.backends.redis_postgres.restore import ArchiveRestorer
 from runnel.core.states import ExecutionState
 from runnel.errors import NotFoundError
 from runnel.ports.archive import Archive, Retention
-from runnel.ports.clock import Clock, Ids
+from runnel.ports.clock import Clock, IdGenerator
 from runnel.ports.feed import Feed
 from runnel.ports.journal import Journal, Ledger
 from runnel.ports.records import BlobStore, Records, RequestWindows
@@ -38,7 +38,7 @@ from runnel.ports.store import CommitLimits, Mailbox, Store, TaskQueue
 # Blobs of what runs are in Redis; the archiver copies them, and those of the past are there.
 
 
-class ArchivedBlobs:
+class RedisPostgresBlobs:
     def __init__(self, hot: BlobStore, cold: BlobStore) -> None:
         self._hot = hot
         self._cold = cold
@@ -60,7 +60,7 @@ class ArchivedBlobs:
 # What is kept is PostgreSQL's to delete; blobs that belong to nothing can only be in Redis.
 
 
-class ArchivedRetention:
+class RedisPostgresRetention:
     def __init__(self, hot: RedisRetention, cold: PostgresRetention) -> None:
         self._hot = hot
         self._cold = cold
@@ -69,15 +69,15 @@ class ArchivedRetention:
         """Redis has forgotten them long before, or does so a minute after their end."""
         return await self._cold.delete_finished(state, before=before, limit=limit)
 
-    async def delete_ownerless(self, *, idle_s: float) -> int:
+    async def delete_orphaned_blobs(self, *, idle_s: float) -> int:
         """PostgreSQL gets a blob with its command, or with the events of an execution it knows."""
-        return await self._hot.delete_ownerless(idle_s=idle_s)
+        return await self._hot.delete_orphaned_blobs(idle_s=idle_s)
 
 
 _LIMITS = CommitLimits()
 
 
-class ArchivedBackend:
+class RedisPostgresBackend:
     """`open` is how to make one. `journal`, `ledger` and the two kinds of blobs are for the
     archiver, without which the journal fills up and deciding stops.
     """
@@ -85,37 +85,41 @@ class ArchivedBackend:
     def __init__(
         self,
         redis: RedisBackend,
-        database: Database,
+        database: PostgresDatabase,
         *,
-        rescue: ArchiveRescue,
+        restorer: ArchiveRestorer,
         clock: Clock,
         journal_entries_max: int,
     ) -> None:
-        lines, keys, layout = redis.lines, redis.keys, redis.layout
+        lines, keys, layout = redis.pool, redis.keys, redis.layout
         ledger = PostgresLedger(database)
         self.redis = redis
         self.database = database
-        self.rescue = rescue
+        self.restorer = restorer
         self.journal: Journal = RedisJournal(lines, keys)
         self.ledger: Ledger = ledger
         self.hot_blobs: BlobStore = RedisBlobs(lines, keys)
         self.cold_blobs: BlobStore = PostgresBlobs(database)
-        self.retention: Retention = ArchivedRetention(redis.retention, PostgresRetention(database))
+        self.retention: Retention = RedisPostgresRetention(
+            redis.retention, PostgresRetention(database)
+        )
         self.records: Records = PostgresRecords(database)
         self.windows: RequestWindows = redis.windows
         self.store: Store = redis.store
         self.tasks: TaskQueue = redis.tasks
         self.feed: Feed = redis.feed
-        self.archive: Archive = ArchivedArchive(
+        self.archive: Archive = RedisPostgresArchive(
             RedisArchive(lines, keys), PostgresArchive(database)
         )
-        self.blobs: BlobStore = ArchivedBlobs(self.hot_blobs, self.cold_blobs)
-        self._mailbox = ArchivedMailbox(
+        self.blobs: BlobStore = RedisPostgresBlobs(self.hot_blobs, self.cold_blobs)
+        self._mailbox = RedisPostgresMailbox(
             RedisMailbox(lines, keys, layout),
             ledger,
             layout,
-            server_time=ServerTime(lines, clock),
-            room=Room(self.journal, clock, journal_entries_max=journal_entries_max),
+            server_clock=ServerClock(lines, clock),
+            admission=AdmissionControl(
+                self.journal, clock, journal_entries_max=journal_entries_max
+            ),
         )
         self.mailbox: Mailbox = self._mailbox
 
@@ -126,44 +130,46 @@ class ArchivedBackend:
         postgres_url: str,
         *,
         clock: Clock,
-        ids: Ids,
+        ids: IdGenerator,
         partitions: int | None = None,
-        prefix: str = PREFIX,
+        prefix: str = PREFIX_DEFAULT,
         host: str = "",
         takes_archive: bool = False,
-        schema: str = SCHEMA,
-        call_s: float = CALL_S,
+        schema: str = SCHEMA_DEFAULT,
+        call_timeout_s: float = CALL_TIMEOUT_S,
         calls_max: int = CALLS_MAX,
-        block_s: float = BLOCK_S,
+        block_s: float = BLOCK_S_MAX,
         limits: CommitLimits = _LIMITS,
         letters_max: int = LETTERS_MAX,
         journal_entries_max: int = JOURNAL_ENTRIES_MAX,
-        archive_call_s: float = ARCHIVE_CALL_S,
+        archive_call_timeout_s: float = ARCHIVE_CALL_S,
         archive_connections_max: int = CONNECTIONS_MAX,
     ) -> Self:
-        """As `RedisBackend.open` and `Database.open`, whose bounds these are.
+        """As `RedisBackend.open` and `PostgresDatabase.open`, whose bounds these are.
 
         Raises InputError for a Redis and a PostgreSQL that do not belong together, which
         `takes_archive` changes for good. `host` is the name of this machine. While PostgreSQL can't
         be reached, a Redis that has an archive is taken at its word.
         """
-        database = await Database.open(
+        database = await PostgresDatabase.open(
             postgres_url,
             schema=schema,
-            call_s=archive_call_s,
+            call_timeout_s=archive_call_timeout_s,
             connections_max=archive_connections_max,
         )
-        lines = Lines(redis_url, clock, call_s=call_s, calls_max=calls_max, block_s=block_s)
-        keys = Keys(prefix)
-        place = place_of(lines.address, prefix, host)
-        pairing = Pairing(lines, keys, database, place=place, ids=ids)
+        lines = RedisConnectionPool(
+            redis_url, clock, call_timeout_s=call_timeout_s, calls_max=calls_max, block_s=block_s
+        )
+        keys = RedisKeyNames(prefix)
+        place = format_redis_location(lines.address, prefix, host)
+        pairing = Pairing(lines, keys, database, redis_location=place, ids=ids)
         try:
             layout = await pairing.open(partitions, takes_archive=takes_archive)
         except BaseException:
             await lines.close()
             await database.close()
             raise
-        rescue = _rescue(lines, keys, layout, pairing, database)
+        rescue = _make_restorer(lines, keys, layout, pairing, database)
         redis = RedisBackend(
             lines,
             keys,
@@ -173,14 +179,14 @@ class ArchivedBackend:
             limits=limits,
             letters_max=letters_max,
             journal_entries_max=journal_entries_max,
-            rescue=rescue,
+            restorer=rescue,
         )
         return cls(
-            redis, database, rescue=rescue, clock=clock, journal_entries_max=journal_entries_max
+            redis, database, restorer=rescue, clock=clock, journal_entries_max=journal_entries_max
         )
 
-    async def claim_home(self, owner: str) -> int:
-        return await self.redis.claim_home(owner)
+    async def claim_home_partition(self, owner: str) -> int:
+        return await self.redis.claim_home_partition(owner)
 
     async def close(self) -> None:
         await self._mailbox.close()
@@ -188,16 +194,20 @@ class ArchivedBackend:
         await self.database.close()
 
 
-def _rescue(
-    lines: Lines, keys: Keys, layout: Layout, pairing: Pairing, database: Database
-) -> ArchiveRescue:
-    return ArchiveRescue(
-        lines,
+def _make_restorer(
+    pool: RedisConnectionPool,
+    keys: RedisKeyNames,
+    layout: RedisLayout,
+    pairing: Pairing,
+    database: PostgresDatabase,
+) -> ArchiveRestorer:
+    return ArchiveRestorer(
+        pool,
         keys,
         layout,
         pairing=pairing,
         ledger=PostgresLedger(database),
-        lost=Lost(database),
-        hot_blobs=RedisBlobs(lines, keys),
+        queries=RestoreQueries(database),
+        hot_blobs=RedisBlobs(pool, keys),
         cold_blobs=PostgresBlobs(database),
     )

@@ -5,10 +5,10 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
-from runnel.backends.matching import no_longer_stored
+from runnel.backends.matching import build_definition_deleted_error
 from runnel.backends.postgres.ledger import PostgresLedger
-from runnel.backends.redis.keys import Layout
-from runnel.backends.redis.mailbox import Gathering, RedisMailbox, ServerTime
+from runnel.backends.redis.keys import RedisLayout
+from runnel.backends.redis.mailbox import CommandBatcher, RedisMailbox, ServerClock
 from runnel.core.commands import Command, CreateExecution
 from runnel.core.ids import DefinitionHash
 from runnel.errors import ArchiveBehindError, StoreError
@@ -19,41 +19,41 @@ from runnel.ports.store import NO_BLOBS
 # Whether there is room for new work: as much as the archive is behind, less is taken on.
 
 # New executions are refused at this share of what a journal may hold: those that run go on.
-SHARE = 0.8
-LOOK_AGAIN_S = 1.0
+JOURNAL_FILL_RATIO_MAX = 0.8
+JOURNAL_POLL_INTERVAL_S = 1.0
 
 
-class Room:
+class AdmissionControl:
     def __init__(self, journal: Journal, clock: Clock, *, journal_entries_max: int) -> None:
         self._journal = journal
         self._clock = clock
-        self._most = SHARE * journal_entries_max
-        self._found: dict[int, tuple[float, int]] = {}
-        self._turn = asyncio.Lock()
+        self._entries_max = JOURNAL_FILL_RATIO_MAX * journal_entries_max
+        self._lengths: dict[int, tuple[float, int]] = {}
+        self._lock = asyncio.Lock()
 
     async def check(self, partition: int) -> None:
         """Raises ArchiveBehindError; what it goes by may be a second old."""
         if self._is_outdated(partition):
             # One asks for all who come meanwhile: 2,000 submits at once asked 2,000 times.
-            async with self._turn:
+            async with self._lock:
                 if self._is_outdated(partition):
                     length = await self._journal.length(partition)
-                    self._found[partition] = (self._clock.monotonic(), length)
-        found = self._found[partition][1]
-        if found >= self._most:
+                    self._lengths[partition] = (self._clock.monotonic(), length)
+        found = self._lengths[partition][1]
+        if found >= self._entries_max:
             raise ArchiveBehindError(partition, found)
 
     def _is_outdated(self, partition: int) -> bool:
-        found = self._found.get(partition)
-        return found is None or self._clock.monotonic() - found[0] > LOOK_AGAIN_S
+        found = self._lengths.get(partition)
+        return found is None or self._clock.monotonic() - found[0] > JOURNAL_POLL_INTERVAL_S
 
 
 # A creation that reaches Redis later than this is left to the owner, who sends it again: by then
 # its execution may have ended and be forgotten. Far below `Archiver.keep_s`.
-SENT_WITHIN_S = 20.0
+SEND_DEADLINE_S = 20.0
 
 
-class ArchivedMailbox:
+class RedisPostgresMailbox:
     """Callers that come while a transaction is under way share the next one.
 
     An error means that nothing was asked, unless the answer to its transaction was lost. Once the
@@ -65,25 +65,25 @@ class ArchivedMailbox:
         self,
         hot: RedisMailbox,
         ledger: PostgresLedger,
-        layout: Layout,
+        layout: RedisLayout,
         *,
-        server_time: ServerTime,
-        room: Room,
+        server_clock: ServerClock,
+        admission: AdmissionControl,
     ) -> None:
         self._hot = hot
         self._ledger = ledger
         self._layout = layout
-        self._server_time = server_time
-        self._room = room
-        self._gathering = Gathering(self._send_all)
-        self._of_stored = Gathering(partial(self._send_all, of_stored=True))
+        self._server_clock = server_clock
+        self._admission = admission
+        self._batcher = CommandBatcher(self._send_all)
+        self._checked_batcher = CommandBatcher(partial(self._send_all, of_stored=True))
 
     async def send(
         self,
         commands: Sequence[Command],
         *,
         blobs: Mapping[str, bytes] = NO_BLOBS,
-        of_stored: bool = False,
+        requires_definition: bool = False,
     ) -> None:
         """Raises ArchiveBehindError for new executions while too much waits for the archive.
 
@@ -92,19 +92,19 @@ class ArchivedMailbox:
         """
         for command in commands:
             if isinstance(command, CreateExecution):
-                await self._room.check(self._layout.route(command.execution_id))
+                await self._admission.check(self._layout.route(command.execution_id))
         if blobs:
-            refused = await self._send_all(commands, blobs, of_stored=of_stored)
+            refused = await self._send_all(commands, blobs, of_stored=requires_definition)
         else:
-            gathering = self._of_stored if of_stored else self._gathering
+            gathering = self._checked_batcher if requires_definition else self._batcher
             refused = await gathering.send(commands) or frozenset()
         for command in commands:
             if isinstance(command, CreateExecution) and command.definition in refused:
-                raise no_longer_stored(command)
+                raise build_definition_deleted_error(command)
 
     async def close(self) -> None:
-        await self._gathering.close()
-        await self._of_stored.close()
+        await self._batcher.close()
+        await self._checked_batcher.close()
 
     async def _send_all(
         self,
@@ -114,14 +114,14 @@ class ArchivedMailbox:
         of_stored: bool = False,
     ) -> Collection[DefinitionHash]:
         """The definitions that are not stored: nothing was made of them."""
-        before = await self._server_time.now() + SENT_WITHIN_S
-        rows = [(self._partition(each), each) for each in commands]
+        before = await self._server_clock.now() + SEND_DEADLINE_S
+        rows = [(self._route(each), each) for each in commands]
         recorded = await self._ledger.record(rows, blobs=blobs, of_stored=of_stored)
         with suppress(StoreError):
             kept = NO_BLOBS if recorded.refused else blobs
-            if not await self._hot.deliver(recorded.commands, blobs=kept, before=before):
-                self._server_time.forget()
+            if not await self._hot.deliver(recorded.commands, blobs=kept, deadline_at=before):
+                self._server_clock.reset()
         return recorded.refused
 
-    def _partition(self, command: Command) -> int:
+    def _route(self, command: Command) -> int:
         return self._layout.route(command.aggregate_id)

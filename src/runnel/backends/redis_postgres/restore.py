@@ -5,18 +5,18 @@ from contextlib import suppress
 
 import msgspec
 
-from runnel.backends.feed_log import BREAK
+from runnel.backends.feed_log import GAP_MARKER
 from runnel.backends.postgres.ledger import PostgresLedger
-from runnel.backends.postgres.restore_queries import Archived, Lost
-from runnel.backends.redis.commits import header_kind
+from runnel.backends.postgres.restore_queries import ArchivedExecution, RestoreQueries
+from runnel.backends.redis.commits import get_header_kind
 from runnel.backends.redis.connection import Arg
-from runnel.backends.redis.connection_pool import Lines, OtherRunError
-from runnel.backends.redis.journal import RedisJournal, entry_of
-from runnel.backends.redis.keys import Keys, Layout, decode_token, encode
-from runnel.backends.redis.leases import fenced, fenced_by_restart, run_of
+from runnel.backends.redis.connection_pool import RedisConnectionPool, ServerChangedError
+from runnel.backends.redis.journal import RedisJournal, decode_journal_entry
+from runnel.backends.redis.keys import RedisKeyNames, RedisLayout, decode_token, encode
+from runnel.backends.redis.leases import build_fenced_error, build_restart_error, parse_run_id
 from runnel.backends.redis_postgres.pairing import Pairing
 from runnel.core.codec import decode_entry, decode_message, encode_message
-from runnel.core.commands import LIMIT_PREFIX, CreateExecution, blobs_of
+from runnel.core.commands import LIMIT_PREFIX, CreateExecution, list_command_blobs
 from runnel.core.events import (
     AnyEvent,
     NodeCancelled,
@@ -27,8 +27,8 @@ from runnel.core.events import (
     NodeWaits,
     RetryPlanned,
 )
-from runnel.core.ids import ExecutionId, Token, root_of
-from runnel.core.states import EXECUTION_FINAL
+from runnel.core.ids import ExecutionId, TaskToken, get_root_id
+from runnel.core.states import FINAL_EXECUTION_STATES
 from runnel.errors import (
     FencedError,
     InputError,
@@ -42,39 +42,39 @@ from runnel.ports.store import Lease
 
 # What the archive has deleted, and a Redis that was set back still has: it must not run again.
 
-AT_ONCE = 500
+DROP_BATCH_SIZE = 500
 
 
-class Deleted:
+class DeletedExecutions:
     """Of a partition that the archive is ahead of.
 
     All that runs in such a Redis was archived, and what waits in an inbox to be made was recorded
     before it was sent: so a root that the archive does not have any more was final, and deleted.
     """
 
-    def __init__(self, journal: RedisJournal, lost: Lost) -> None:
+    def __init__(self, journal: RedisJournal, queries: RestoreQueries) -> None:
         self._journal = journal
-        self._lost = lost
+        self._queries = queries
 
     async def drop(self, lease: Lease) -> set[ExecutionId]:
         """The executions that were removed from Redis, and are to have no tasks."""
         # Redis first: what comes in between is recorded before it is there.
-        running = await self._journal.running(lease.partition)
-        unread = await self._journal.unread(lease.partition)
-        roots = {root_of(id_) for id_ in (*running, *made_by(unread))}
-        deleted = roots - await self._lost.known(lease.partition, sorted(roots))
+        running = await self._journal.list_running(lease.partition)
+        unread = await self._journal.read_unread(lease.partition)
+        roots = {get_root_id(id_) for id_ in (*running, *find_created_ids(unread))}
+        deleted = roots - await self._queries.list_known(lease.partition, sorted(roots))
         gone: set[ExecutionId] = set()
         for root in sorted(deleted):
-            gone |= {ExecutionId(id_.decode()) for id_ in await self._journal.tree(root)}
+            gone |= {ExecutionId(id_.decode()) for id_ in await self._journal.list_tree(root)}
         ids = sorted(gone)
-        for first in range(0, len(ids), AT_ONCE):
-            await self._journal.drop_executions(lease, ids[first : first + AT_ONCE])
+        for first in range(0, len(ids), DROP_BATCH_SIZE):
+            await self._journal.drop_executions(lease, ids[first : first + DROP_BATCH_SIZE])
         if deleted:
-            await self._journal.drop_unread(lease, lambda body: _root_in(body) in deleted)
+            await self._journal.drop_unread(lease, lambda body: _parse_root(body) in deleted)
         return gone
 
 
-def made_by(messages: Iterable[bytes]) -> set[ExecutionId]:
+def find_created_ids(messages: Iterable[bytes]) -> set[ExecutionId]:
     found: set[ExecutionId] = set()
     for message in messages:
         with suppress(UnreadableFormatError):
@@ -84,32 +84,39 @@ def made_by(messages: Iterable[bytes]) -> set[ExecutionId]:
     return found
 
 
-def _root_in(body: bytes) -> ExecutionId | None:
+def _parse_root(body: bytes) -> ExecutionId | None:
     """Of the execution that a message is for; None for one that can't be read."""
     try:
-        return root_of(ExecutionId(decode_message(body).aggregate_id))
+        return get_root_id(ExecutionId(decode_message(body).aggregate_id))
     except UnreadableFormatError:
         return None
 
 
 # Which tasks an execution is waiting for, told by its events alone.
 
-_ENDS = (NodeCompleted, NodeFailed, NodeSkipped, NodeCancelled, RetryPlanned, NodeWaits)
+_ATTEMPT_END_EVENTS = (
+    NodeCompleted,
+    NodeFailed,
+    NodeSkipped,
+    NodeCancelled,
+    RetryPlanned,
+    NodeWaits,
+)
 
 
-def queued_tokens(execution_id: ExecutionId, entries: Iterable[bytes]) -> set[Token]:
+def find_queued_tokens(execution_id: ExecutionId, entries: Iterable[bytes]) -> set[TaskToken]:
     """Those that were issued and neither settled nor replaced: queued or running."""
-    found: dict[tuple[str, int], Token] = {}
-    for event in _readable_events(entries):
+    found: dict[tuple[str, int], TaskToken] = {}
+    for event in _decode_events(entries):
         if isinstance(event, NodeQueued):
-            token = Token(execution_id, event.node, event.item, event.attempt, event.nonce)
+            token = TaskToken(execution_id, event.node, event.item, event.attempt, event.nonce)
             found[event.node, event.item] = token
-        elif isinstance(event, _ENDS):
+        elif isinstance(event, _ATTEMPT_END_EVENTS):
             found.pop((event.node, event.item), None)
     return set(found.values())
 
 
-def _readable_events(entries: Iterable[bytes]) -> Iterator[AnyEvent]:
+def _decode_events(entries: Iterable[bytes]) -> Iterator[AnyEvent]:
     """A damaged history is its execution's misfortune, which the recovery tells of."""
     for data in entries:
         with suppress(UnreadableFormatError):
@@ -117,15 +124,15 @@ def _readable_events(entries: Iterable[bytes]) -> Iterator[AnyEvent]:
 
 
 # What one script writes at most.
-PART_ENTRIES = 1_000
-PART_BYTES = 1_000_000
-RESENT_AT_ONCE = 500
-SCANNED_AT_ONCE = 1_000
+PART_ENTRIES_MAX = 1_000
+PART_BYTES_MAX = 1_000_000
+JOURNAL_PAGE_SIZE = 500
+SCAN_BATCH_SIZE = 1_000
 # Each may hold an input of a quarter of a megabyte.
-COMMANDS_AT_ONCE = 100
+COMMAND_PAGE_SIZE = 100
 
 
-class ArchiveRescue:
+class ArchiveRestorer:
     """A partition is compared with the archive once in each life of the server.
 
     While Redis lives it loses nothing, so partitions change hands without PostgreSQL; after a
@@ -134,30 +141,30 @@ class ArchiveRescue:
 
     def __init__(
         self,
-        lines: Lines,
-        keys: Keys,
-        layout: Layout,
+        pool: RedisConnectionPool,
+        keys: RedisKeyNames,
+        layout: RedisLayout,
         *,
         pairing: Pairing,
         ledger: PostgresLedger,
-        lost: Lost,
+        queries: RestoreQueries,
         hot_blobs: BlobStore,
         cold_blobs: BlobStore,
     ) -> None:
-        self._lines = lines
+        self._pool = pool
         self._keys = keys
         self._layout = layout
         self._pairing = pairing
         self._ledger = ledger
-        self._lost = lost
+        self._queries = queries
         self._hot_blobs = hot_blobs
         self._cold_blobs = cold_blobs
-        self._journal = RedisJournal(lines, keys)
-        self._deleted = Deleted(self._journal, lost)
+        self._journal = RedisJournal(pool, keys)
+        self._deleted = DeletedExecutions(self._journal, queries)
 
-    async def epoch_min(self, partition: int) -> int:
+    async def find_epoch_min(self, partition: int) -> int:
         """Epochs were set back with Redis: the next one has to be above the archive's."""
-        if await self._is_verified(partition, await self._lines.run_id()):
+        if await self._is_verified(partition, await self._pool.run_id()):
             return 0
         try:
             await self._pairing.confirm(self._layout)
@@ -165,22 +172,22 @@ class ArchiveRescue:
         except InputError as error:
             raise PartitionUnavailableError(partition, str(error)) from error
         except StoreError as error:
-            raise _unavailable(partition, error) from error
+            raise _build_unavailable_error(partition, error) from error
 
     async def restore(self, lease: Lease) -> Lease:
-        if await self._is_verified(lease.partition, run_of(lease)):
+        if await self._is_verified(lease.partition, parse_run_id(lease)):
             return lease
         try:
-            sequence = await self._compare(lease)
-        except OtherRunError as error:
-            raise fenced_by_restart(lease) from error
+            sequence = await self._compare_with_archive(lease)
+        except ServerChangedError as error:
+            raise build_restart_error(lease) from error
         except FencedError:
             raise
         except StoreError as error:
-            raise _unavailable(lease.partition, error) from error
+            raise _build_unavailable_error(lease.partition, error) from error
         return msgspec.structs.replace(lease, sequence=sequence)
 
-    async def _compare(self, lease: Lease) -> int:
+    async def _compare_with_archive(self, lease: Lease) -> int:
         """The sequence behind which Redis goes on.
 
         A Redis that comes back from before a wipe has commits that never happened: since then the
@@ -188,8 +195,8 @@ class ArchiveRescue:
         """
         number = lease.partition
         key = f"{self._keys.partition}{number}"
-        life = int(await self._lines.call("HGET", key, "life") or 0)
-        claimed = await self._ledger.claim(number, lease.epoch, life=life)
+        life = int(await self._pool.call("HGET", key, "life") or 0)
+        claimed = await self._ledger.claim(number, lease.epoch, verified_epoch=life)
         common = lease.sequence
         if claimed.branched_at is not None:
             common = min(common, claimed.branched_at)
@@ -201,13 +208,13 @@ class ArchiveRescue:
         if is_behind:
             await self._write_back(lease, common)
         sequence = max(claimed.sequence, common)
-        await self._resend(lease)
-        await self._ledger.begin_life(number, lease.epoch, sequence)
-        await self._fenced(
+        await self._resend_unapplied(lease)
+        await self._ledger.start_incarnation(number, lease.epoch, sequence)
+        await self._run_fenced(
             lease,
             "verify",
             [f"{self._keys.journal}{number}", self._keys.feed],
-            [sequence, run_of(lease), int(is_other), BREAK if is_behind else ""],
+            [sequence, parse_run_id(lease), int(is_other), GAP_MARKER if is_behind else ""],
         )
         return sequence
 
@@ -219,29 +226,31 @@ class ArchiveRescue:
         that Redis has is archived.
         """
         deleted = await self._deleted.drop(lease)
-        never = await self._never_happened(lease, common)
+        never = await self._find_diverged(lease, common)
         if common:
-            touched = await self._lost.touched(lease.partition, after=common)
+            touched = await self._queries.list_changed(lease.partition, after=common)
         else:
-            unread = await self._journal.unread(lease.partition)
-            touched = await self._lost.unfinished(lease.partition, also=made_by(unread))
+            unread = await self._journal.read_unread(lease.partition)
+            touched = await self._queries.list_unfinished(
+                lease.partition, extra_ids=find_created_ids(unread)
+            )
         ids = sorted({*touched, *never})
         known: set[ExecutionId] = set()
         roots: set[ExecutionId] = set()
-        current: set[Token] = set()
-        async for archived in self._lost.executions(ids):
+        current: set[TaskToken] = set()
+        async for archived in self._queries.read_executions(ids):
             await self._restore_execution(lease, archived)
             known.add(archived.header.execution_id)
-            if archived.header.state not in EXECUTION_FINAL:
-                roots.add(root_of(archived.header.execution_id))
-                current |= queued_tokens(archived.header.execution_id, archived.entries)
+            if archived.header.state not in FINAL_EXECUTION_STATES:
+                roots.add(get_root_id(archived.header.execution_id))
+                current |= find_queued_tokens(archived.header.execution_id, archived.entries)
         for root in sorted(roots):
             await self._restore_blobs(root)
         await self._drop_executions(lease, sorted(never - known))
         await self._restore_limits(lease)
         await self._drop_tasks(lease, {*ids, *deleted}, current)
 
-    async def _never_happened(self, lease: Lease, common: int) -> set[ExecutionId]:
+    async def _find_diverged(self, lease: Lease, common: int) -> set[ExecutionId]:
         """Executions that commits of another life changed: none of those was archived.
 
         So they all are in the journal that came back with them.
@@ -250,8 +259,8 @@ class ArchiveRescue:
         found: set[ExecutionId] = set()
         if common == lease.sequence:
             return found
-        while page := await self._lines.call("XRANGE", key, start, "+", "COUNT", RESENT_AT_ONCE):
-            for entry in (entry_of(place, fields) for place, fields in page):
+        while page := await self._pool.call("XRANGE", key, start, "+", "COUNT", JOURNAL_PAGE_SIZE):
+            for entry in (decode_journal_entry(place, fields) for place, fields in page):
                 ids = [history.aggregate_id for history in entry.histories]
                 found |= {ExecutionId(id_) for id_ in ids if not id_.startswith(LIMIT_PREFIX)}
                 found |= {header.execution_id for header in entry.headers}
@@ -259,16 +268,18 @@ class ArchiveRescue:
         return found
 
     async def _drop_executions(self, lease: Lease, ids: Sequence[ExecutionId]) -> None:
-        for first in range(0, len(ids), RESENT_AT_ONCE):
-            await self._journal.drop_executions(lease, ids[first : first + RESENT_AT_ONCE])
+        for first in range(0, len(ids), JOURNAL_PAGE_SIZE):
+            await self._journal.drop_executions(lease, ids[first : first + JOURNAL_PAGE_SIZE])
 
-    async def _drop_tasks(self, lease: Lease, ids: set[ExecutionId], current: set[Token]) -> None:
+    async def _drop_tasks(
+        self, lease: Lease, ids: set[ExecutionId], current: set[TaskToken]
+    ) -> None:
         """Tasks that were queued then, and are settled or replaced by what was written back."""
         stale: list[bytes] = []
         cursor = b"0"
         while True:
-            cursor, found = await self._lines.call(
-                "HSCAN", self._keys.out, cursor, "COUNT", SCANNED_AT_ONCE
+            cursor, found = await self._pool.call(
+                "HSCAN", self._keys.task_locations, cursor, "COUNT", SCAN_BATCH_SIZE
             )
             for encoded in found[::2]:
                 token = decode_token(encoded)
@@ -276,24 +287,24 @@ class ArchiveRescue:
                     stale.append(encoded)
             if cursor == b"0":
                 break
-        keys = [self._keys.out, self._keys.tasks, self._keys.held, self._keys.dropped]
-        for first in range(0, len(stale), SCANNED_AT_ONCE):
-            await self._fenced(lease, "drop", keys, stale[first : first + SCANNED_AT_ONCE])
+        keys = [self._keys.task_locations, self._keys.tasks, self._keys.held, self._keys.dropped]
+        for first in range(0, len(stale), SCAN_BATCH_SIZE):
+            await self._run_fenced(lease, "drop", keys, stale[first : first + SCAN_BATCH_SIZE])
 
-    async def _restore_execution(self, lease: Lease, archived: Archived) -> None:
+    async def _restore_execution(self, lease: Lease, archived: ArchivedExecution) -> None:
         header = archived.header
         about: list[Arg] = [
             encode(header),
             repr(header.created_at),
-            header_kind(header),
+            get_header_kind(header),
             archived.sequence,
         ]
         await self._restore_history(lease, header.execution_id, archived.entries, about)
 
     async def _restore_limits(self, lease: Lease) -> None:
         keys = [f"{self._keys.limits}{lease.partition}", self._keys.history]
-        await self._fenced(lease, "forget_keys", keys, [LIMIT_PREFIX])
-        for id_, entries in (await self._lost.limits(lease.partition)).items():
+        await self._run_fenced(lease, "forget_keys", keys, [LIMIT_PREFIX])
+        for id_, entries in (await self._queries.read_limits(lease.partition)).items():
             await self._restore_history(lease, id_, entries, ["", "0", "", 0])
 
     async def _restore_history(
@@ -303,65 +314,68 @@ class ArchiveRescue:
         names = [
             f"{keys.running}{number}",
             keys.headers,
-            keys.listed,
+            keys.ids_by_created_at,
             keys.ids,
             f"{keys.limits}{number}",
             f"{keys.ended}{number}",
-            f"{keys.ended_below}{number}",
+            f"{keys.ended_children}{number}",
             keys.history + id_,
         ]
         name = id_.removeprefix(LIMIT_PREFIX) if about[0] == "" else id_
         is_first = 1
-        for part in _parts(entries):
-            await self._fenced(lease, "restore", names, [name, is_first, *about, *part])
+        for part in _split_parts(entries):
+            await self._run_fenced(lease, "restore", names, [name, is_first, *about, *part])
             is_first = 0
 
     async def _restore_blobs(self, root: ExecutionId) -> None:
-        for key in await self._lost.blobs_of(root):
+        for key in await self._queries.list_blob_keys(root):
             await self._hot_blobs.put(key, await self._cold_blobs.get(key))
 
-    async def _resend(self, lease: Lease) -> None:
+    async def _resend_unapplied(self, lease: Lease) -> None:
         """At once: what Redis has lost of its inbox, nobody else knows of.
 
         What can't be read is left to the archiver, who says so.
         """
         unread: set[bytes] | None = None
         after = 0
-        while page := await self._ledger.unapplied(
-            lease.partition, idle_s=0, limit=COMMANDS_AT_ONCE, after=after
+        while page := await self._ledger.list_unapplied(
+            lease.partition, idle_s=0, limit=COMMAND_PAGE_SIZE, after=after
         ):
             after = page[-1].id
             if unread is None:
-                unread = await self._journal.unread(lease.partition)
+                unread = await self._journal.read_unread(lease.partition)
             found = [asked.command for asked in page if asked.command is not None]
             commands = [each for each in found if encode_message(each) not in unread]
-            for key in blobs_of(commands):
+            for key in list_command_blobs(commands):
                 with suppress(NotFoundError):  # whoever reads it says so
                     await self._hot_blobs.put(key, await self._cold_blobs.get(key))
             await self._journal.resend(lease, commands)
 
     async def _is_verified(self, partition: int, run_id: str) -> bool:
         key = f"{self._keys.partition}{partition}"
-        found: bytes | None = await self._lines.call("HGET", key, "verified")
+        found: bytes | None = await self._pool.call("HGET", key, "verified")
         return found == run_id.encode()
 
-    async def _fenced(
+    async def _run_fenced(
         self, lease: Lease, name: str, keys: Sequence[str], args: Sequence[Arg]
     ) -> None:
         partition = f"{self._keys.partition}{lease.partition}"
-        is_held, *found = await self._lines.run(
-            name, [partition, *keys], [lease.epoch, lease.nonce, *args], under=run_of(lease)
+        is_held, *found = await self._pool.run_script(
+            name,
+            [partition, *keys],
+            [lease.epoch, lease.nonce, *args],
+            expected_run_id=parse_run_id(lease),
         )
         if not is_held:
-            raise fenced(lease, epoch=int(found[0]))
+            raise build_fenced_error(lease, epoch=int(found[0]))
 
 
-def _parts(entries: Sequence[bytes]) -> Sequence[Sequence[bytes]]:
+def _split_parts(entries: Sequence[bytes]) -> Sequence[Sequence[bytes]]:
     """One at least, so that an execution without a history gets its header."""
     parts: list[list[bytes]] = [[]]
     size = 0
     for entry in entries:
-        if parts[-1] and (len(parts[-1]) == PART_ENTRIES or size + len(entry) > PART_BYTES):
+        if parts[-1] and (len(parts[-1]) == PART_ENTRIES_MAX or size + len(entry) > PART_BYTES_MAX):
             parts.append([])
             size = 0
         parts[-1].append(entry)
@@ -369,7 +383,7 @@ def _parts(entries: Sequence[bytes]) -> Sequence[Sequence[bytes]]:
     return parts
 
 
-def _unavailable(partition: int, error: Exception) -> PartitionUnavailableError:
+def _build_unavailable_error(partition: int, error: Exception) -> PartitionUnavailableError:
     return PartitionUnavailableError(
         partition,
         "Redis has begun a new life, and what it may have lost can't be asked of the archive "

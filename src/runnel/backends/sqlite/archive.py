@@ -8,33 +8,46 @@ from math import inf
 from typing import Any
 
 from runnel.backends.blob_files import FileBlobs
-from runnel.backends.matching import count_through, is_searched, look_through, place_of, states_of
-from runnel.backends.sqlite.database import SQL, Column, Reader, header_of, letter_of, letter_row
-from runnel.backends.sqlite.writer import Writer
+from runnel.backends.matching import (
+    count_by_scan,
+    get_filter_states,
+    get_page_position,
+    is_unindexed,
+    scan_headers,
+)
+from runnel.backends.sqlite.database import (
+    SQL,
+    Column,
+    SqliteReader,
+    build_letter_row,
+    decode_header_row,
+    decode_letter,
+)
+from runnel.backends.sqlite.writer import SqliteWriter
 from runnel.core.effects import DeadLetter
-from runnel.core.ids import DefinitionHash, ExecutionId, root_of
+from runnel.core.ids import DefinitionHash, ExecutionId, get_root_id
 from runnel.core.states import ExecutionState
 from runnel.ports.archive import (
+    ALL_DEAD_LETTERS,
     ALL_EXECUTIONS,
-    ALL_LETTERS,
-    LOOKED_MAX,
+    SCANNED_EXECUTIONS_MAX,
+    DeadLetterFilter,
     Definition,
+    ExecutionCount,
     ExecutionFilter,
     HeaderPage,
-    LetterFilter,
-    Place,
-    StateCount,
+    PagePosition,
 )
 from runnel.ports.clock import Clock
-from runnel.ports.store import Header
+from runnel.ports.store import ExecutionHeader
 
 LAST_CHARACTER = "\U0010ffff"
 # Rows that are looked through at once: 3 to 4 ms of the event loop.
-CHUNK = 500
+CHUNK_ROWS = 500
 
 
 class SqliteArchive:
-    def __init__(self, writer: Writer, reader: Reader) -> None:
+    def __init__(self, writer: SqliteWriter, reader: SqliteReader) -> None:
         self._writer = writer
         self._reader = reader
 
@@ -49,7 +62,7 @@ class SqliteArchive:
 
     async def get_definition(self, hash_: DefinitionHash) -> Definition | None:
         rows = self._reader.rows("get_definition", (hash_,))
-        return _definition(rows[0]) if rows else None
+        return _decode_definition(rows[0]) if rows else None
 
     async def delete_versions(self, name: str) -> int:
         return await self._writer.submit(
@@ -57,20 +70,26 @@ class SqliteArchive:
         )
 
     async def list_workflows(self, *, after: str = "", limit: int = 50) -> Sequence[Definition]:
-        return [_definition(row) for row in self._reader.rows("list_workflows", (after, limit))]
+        return [
+            _decode_definition(row) for row in self._reader.rows("list_workflows", (after, limit))
+        ]
 
     async def list_versions(self, name: str, *, limit: int = 50) -> Sequence[Definition]:
-        return [_definition(row) for row in self._reader.rows("list_versions", (name, limit))]
+        return [
+            _decode_definition(row) for row in self._reader.rows("list_versions", (name, limit))
+        ]
 
     async def find_version(self, name: str, version: int) -> Definition | None:
         rows = self._reader.rows("find_version", (name, version))
-        return _definition(rows[0]) if rows else None
+        return _decode_definition(rows[0]) if rows else None
 
-    async def get_header(self, execution_id: ExecutionId) -> Header | None:
+    async def get_header(self, execution_id: ExecutionId) -> ExecutionHeader | None:
         rows = self._reader.rows("get_header", (execution_id,))
-        return header_of(rows[0]) if rows else None
+        return decode_header_row(rows[0]) if rows else None
 
-    async def get_headers(self, ids: Sequence[ExecutionId]) -> Mapping[ExecutionId, Header]:
+    async def get_headers(
+        self, ids: Sequence[ExecutionId]
+    ) -> Mapping[ExecutionId, ExecutionHeader]:
         """One by one: a look costs 20 µs here, and the file is no further away for many."""
         found = [await self.get_header(each) for each in ids]
         return {header.execution_id: header for header in found if header is not None}
@@ -78,39 +97,48 @@ class SqliteArchive:
     async def load(self, execution_id: ExecutionId, *, after: int = 0) -> Sequence[bytes]:
         return [row[0] for row in self._reader.rows("load_history_after", (execution_id, after))]
 
-    async def list_headers(self, wanted: ExecutionFilter) -> HeaderPage:
-        chunk = CHUNK if _has_unread(wanted) else wanted.limit + 1
-        return await look_through(partial(self._read_headers, wanted), wanted, chunk=chunk)
+    async def list_headers(self, criteria: ExecutionFilter) -> HeaderPage:
+        chunk = CHUNK_ROWS if _has_unindexed(criteria) else criteria.limit + 1
+        return await scan_headers(partial(self._read_headers, criteria), criteria, chunk_size=chunk)
 
     async def count_headers(
-        self, wanted: ExecutionFilter = ALL_EXECUTIONS
-    ) -> Mapping[ExecutionState, StateCount]:
-        if _has_unread(wanted) or wanted.rerun_of is not None:
-            return await count_through(partial(self._read_headers, wanted), wanted, chunk=CHUNK)
-        start = (wanted.created_before, "")
-        return {state: self._count(wanted, start, state) for state in states_of(wanted)}
+        self, criteria: ExecutionFilter = ALL_EXECUTIONS
+    ) -> Mapping[ExecutionState, ExecutionCount]:
+        if _has_unindexed(criteria) or criteria.rerun_of is not None:
+            return await count_by_scan(
+                partial(self._read_headers, criteria), criteria, chunk_size=CHUNK_ROWS
+            )
+        start = (criteria.created_before, "")
+        return {
+            state: self._count_in_state(criteria, start, state)
+            for state in get_filter_states(criteria)
+        }
 
-    def _count(self, wanted: ExecutionFilter, start: Place, state: ExecutionState) -> StateCount:
-        values = _header_values(wanted, start, LOOKED_MAX) | {"state": state.value}
+    def _count_in_state(
+        self, criteria: ExecutionFilter, start: PagePosition, state: ExecutionState
+    ) -> ExecutionCount:
+        values = _build_header_values(criteria, start, SCANNED_EXECUTIONS_MAX) | {
+            "state": state.value
+        }
         [(looked, number)] = self._reader.rows("count_in_state", values)
-        return StateCount(number=number, is_least=looked == LOOKED_MAX)
+        return ExecutionCount(number=number, is_least=looked == SCANNED_EXECUTIONS_MAX)
 
     async def _read_headers(
-        self, wanted: ExecutionFilter, behind: Place, count: int
-    ) -> Sequence[Header]:
+        self, criteria: ExecutionFilter, after: PagePosition, count: int
+    ) -> Sequence[ExecutionHeader]:
         await asyncio.sleep(0)  # others may do something between two chunks
-        values = _header_values(wanted, behind, count)
-        if wanted.parent is not None:
-            return [header_of(row) for row in self._reader.rows("list_children", values)]
-        if not wanted.states:
-            return [header_of(row) for row in self._reader.rows("list_headers", values)]
+        values = _build_header_values(criteria, after, count)
+        if criteria.parent is not None:
+            return [decode_header_row(row) for row in self._reader.rows("list_children", values)]
+        if not criteria.states:
+            return [decode_header_row(row) for row in self._reader.rows("list_headers", values)]
         # One look into the index per state, then the newest of them all.
         found = [
-            header_of(row)
-            for state in set(wanted.states)
+            decode_header_row(row)
+            for state in set(criteria.states)
             for row in self._reader.rows("list_headers_in_state", values | {"state": state.value})
         ]
-        found.sort(key=place_of, reverse=True)
+        found.sort(key=get_page_position, reverse=True)
         return found[:count]
 
     async def find_ids(self, prefix: str, *, limit: int = 2) -> Sequence[ExecutionId]:
@@ -122,16 +150,24 @@ class SqliteArchive:
         }
         return [row[0] for row in self._reader.rows("find_ids", values)]
 
-    async def list_dead_letters(self, wanted: LetterFilter = ALL_LETTERS) -> Sequence[DeadLetter]:
-        rejected_at, body = (inf, b"") if wanted.after is None else letter_row(wanted.after)
-        values = _letter_values(wanted) | {"at": rejected_at, "body": body, "limit": wanted.limit}
-        return [letter_of(row[0]) for row in self._reader.rows("list_dead_letters", values)]
+    async def list_dead_letters(
+        self, criteria: DeadLetterFilter = ALL_DEAD_LETTERS
+    ) -> Sequence[DeadLetter]:
+        rejected_at, body = (
+            (inf, b"") if criteria.after is None else build_letter_row(criteria.after)
+        )
+        values = _build_letter_values(criteria) | {
+            "at": rejected_at,
+            "body": body,
+            "limit": criteria.limit,
+        }
+        return [decode_letter(row[0]) for row in self._reader.rows("list_dead_letters", values)]
 
-    async def count_dead_letters(self, wanted: LetterFilter = ALL_LETTERS) -> int:
-        return int(self._reader.rows("count_dead_letters", _letter_values(wanted))[0][0])
+    async def count_dead_letters(self, criteria: DeadLetterFilter = ALL_DEAD_LETTERS) -> int:
+        return int(self._reader.rows("count_dead_letters", _build_letter_values(criteria))[0][0])
 
     async def delete_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
-        rows = [letter_row(letter) for letter in letters]
+        rows = [build_letter_row(letter) for letter in letters]
         if not rows:
             return 0
         return await self._writer.submit(
@@ -139,47 +175,51 @@ class SqliteArchive:
         )
 
 
-def _has_unread(wanted: ExecutionFilter) -> bool:
+def _has_unindexed(criteria: ExecutionFilter) -> bool:
     """Whether rows are read that the statement could not judge."""
-    return is_searched(wanted) or wanted.parent is not None
+    return is_unindexed(criteria) or criteria.parent is not None
 
 
-def _header_values(wanted: ExecutionFilter, behind: Place, limit: int) -> dict[str, Column]:
-    created_at, id_ = behind
+def _build_header_values(
+    criteria: ExecutionFilter, after: PagePosition, limit: int
+) -> dict[str, Column]:
+    created_at, id_ = after
     return {
         "created_at": created_at,
         "id": id_,
-        "created_from": wanted.created_from,
-        "workflow": wanted.workflow,
-        "rerun_of": wanted.rerun_of,
-        "parent": wanted.parent,
-        "with_children": wanted.with_children,
+        "created_from": criteria.created_from,
+        "workflow": criteria.workflow,
+        "rerun_of": criteria.rerun_of,
+        "parent": criteria.parent,
+        "with_children": criteria.with_children,
         "limit": limit,
     }
 
 
-def _letter_values(wanted: LetterFilter) -> dict[str, Column]:
+def _build_letter_values(criteria: DeadLetterFilter) -> dict[str, Column]:
     return {
-        "queue": wanted.queue,
-        "workflow": wanted.workflow,
-        "execution": wanted.execution,
-        "end": wanted.execution + LAST_CHARACTER,
-        "before": wanted.before,
+        "queue": criteria.queue,
+        "workflow": criteria.workflow,
+        "execution": criteria.execution,
+        "end": criteria.execution + LAST_CHARACTER,
+        "before": criteria.before,
     }
 
 
-def _definition(row: Sequence[Any]) -> Definition:
+def _decode_definition(row: Sequence[Any]) -> Definition:
     hash_, name, version, document = row
     return Definition(hash=hash_, name=name, version=version, document=document)
 
 
 # Deletes executions that ended long enough ago, with their blobs.
 
-_BELOW = ("delete_histories", "delete_letters", "delete_executions")
+_TREE_DELETES = ("delete_histories", "delete_letters", "delete_executions")
 
 
 class SqliteRetention:
-    def __init__(self, writer: Writer, reader: Reader, blobs: FileBlobs, clock: Clock) -> None:
+    def __init__(
+        self, writer: SqliteWriter, reader: SqliteReader, blobs: FileBlobs, clock: Clock
+    ) -> None:
         self._writer = writer
         self._reader = reader
         self._blobs = blobs
@@ -195,7 +235,7 @@ class SqliteRetention:
             for root in roots:
                 tree = {"root": root, "first": f"{root}.", "end": f"{root}/"}
                 deleted += [row[0] for row in db.execute(SQL["list_tree"], tree)]
-                for name in _BELOW:
+                for name in _TREE_DELETES:
                     db.execute(SQL[name], tree)
             return len(roots), deleted
 
@@ -204,9 +244,9 @@ class SqliteRetention:
             await self._blobs.delete(f"{execution_id}/")
         return count
 
-    async def delete_ownerless(self, *, idle_s: float) -> int:
-        keys = await self._blobs.written_before(self._clock.now() - idle_s)
-        roots = {key: root_of(ExecutionId(key.partition("/")[0])) for key in keys}
+    async def delete_orphaned_blobs(self, *, idle_s: float) -> int:
+        keys = await self._blobs.list_written_before(self._clock.now() - idle_s)
+        roots = {key: get_root_id(ExecutionId(key.partition("/")[0])) for key in keys}
         known = {root for root in set(roots.values()) if self._reader.rows("get_header", (root,))}
         ownerless = [key for key, root in roots.items() if root not in known]
         return sum([await self._blobs.delete(key) for key in ownerless])

@@ -15,23 +15,23 @@ from typing import Self
 
 from runnel.backends.blob_files import FileBlobs
 from runnel.backends.local.task_board import TaskBoard
-from runnel.backends.local.tasks import LocalTasks, LocalWindows
+from runnel.backends.local.tasks import LocalRequestWindows, LocalTaskQueue
 from runnel.backends.sqlite.archive import SqliteArchive, SqliteRetention
-from runnel.backends.sqlite.database import FILE_NAME, Durability, Reader, prepare
-from runnel.backends.sqlite.feed import Ringer, SqliteFeed
-from runnel.backends.sqlite.inbox import LimitMail, Messages, SqliteMailbox
-from runnel.backends.sqlite.leases import Leases
-from runnel.backends.sqlite.partition import Limits, OwnedPartitions, Routes
-from runnel.backends.sqlite.records import SqliteBuckets, SqliteRecords, SqliteResults
-from runnel.backends.sqlite.store import Commits, SqliteStore
-from runnel.backends.sqlite.writer import Writer
+from runnel.backends.sqlite.database import FILE_NAME, Durability, SqliteReader, open_for_writing
+from runnel.backends.sqlite.feed import SqliteFeed, WakeupSender
+from runnel.backends.sqlite.inbox import LimitMessages, MessageDelivery, SqliteMailbox
+from runnel.backends.sqlite.leases import SqliteLeases
+from runnel.backends.sqlite.partition import LimitHistories, PartitionRegistry, PartitionRoutes
+from runnel.backends.sqlite.records import SqliteRecords, SqliteResultCache, SqliteTokenBuckets
+from runnel.backends.sqlite.store import CommitWriter, SqliteStore
+from runnel.backends.sqlite.writer import SqliteWriter
 from runnel.ports.archive import Archive, Retention
-from runnel.ports.clock import Clock, Ids
+from runnel.ports.clock import Clock, IdGenerator
 from runnel.ports.feed import Feed
 from runnel.ports.records import BlobStore, Records, RequestWindows
 from runnel.ports.store import CommitLimits, Mailbox, Store, TaskQueue
 
-_LIMITS = CommitLimits(tasks_are_written=False)
+_LIMITS = CommitLimits(serializes_tasks=False)
 
 
 class SqliteBackend:
@@ -45,13 +45,15 @@ class SqliteBackend:
     records: Records
     windows: RequestWindows
     feed: Feed
-    leases: Leases
+    leases: SqliteLeases
     retention: Retention
 
-    def __init__(self, writer: Writer, reader: Reader, ringer: Ringer) -> None:
+    def __init__(
+        self, writer: SqliteWriter, reader: SqliteReader, wakeup_sender: WakeupSender
+    ) -> None:
         self._writer = writer
         self._reader = reader
-        self._ringer = ringer
+        self._wakeup_sender = wakeup_sender
 
     @classmethod
     async def open(
@@ -59,43 +61,45 @@ class SqliteBackend:
         data_dir: Path,
         *,
         clock: Clock,
-        ids: Ids,
+        ids: IdGenerator,
         durability: Durability = "process",
         limits: CommitLimits = _LIMITS,
     ) -> Self:
         """Raises InputError for a folder that can't be used, StoreError for a bad database."""
         path = data_dir / FILE_NAME
         with ExitStack() as opened:
-            db = opened.enter_context(closing(prepare(data_dir, durability)))
-            reader = opened.enter_context(closing(Reader(path, durability)))
-            ringer = opened.enter_context(closing(Ringer(data_dir)))
+            db = opened.enter_context(closing(open_for_writing(data_dir, durability)))
+            reader = opened.enter_context(closing(SqliteReader(path, durability)))
+            ringer = opened.enter_context(closing(WakeupSender(data_dir)))
             opened.pop_all()  # from here on they are the backend's to close
-        writer = Writer(db, path, clock=clock, is_threaded=durability == "power")
+        writer = SqliteWriter(db, path, clock=clock, is_threaded=durability == "power")
         backend = cls(writer, reader, ringer)
         blobs = FileBlobs(data_dir / "blobs", survives_power_loss=durability == "power")
         backend.blobs = blobs
-        backend._wire(data_dir, clock=clock, ids=ids, limits=limits)
+        backend._connect_parts(data_dir, clock=clock, ids=ids, limits=limits)
         backend.retention = SqliteRetention(writer, reader, blobs, clock)
         writer.start()
         return backend
 
-    async def claim_home(self, owner: str) -> int:
-        return await self.leases.claim_home()
+    async def claim_home_partition(self, owner: str) -> int:
+        return await self.leases.claim_home_partition()
 
     async def close(self) -> None:
         self._writer.close()
         self.leases.close()
         self._reader.close()
-        self._ringer.close()
+        self._wakeup_sender.close()
 
-    def _wire(self, folder: Path, *, clock: Clock, ids: Ids, limits: CommitLimits) -> None:
+    def _connect_parts(
+        self, folder: Path, *, clock: Clock, ids: IdGenerator, limits: CommitLimits
+    ) -> None:
         writer, reader = self._writer, self._reader
-        owned = OwnedPartitions()
+        owned = PartitionRegistry()
         board = TaskBoard(owned.deliver)
-        routes = Routes(reader)
-        keys = Limits()
-        limit_mail = LimitMail(owned, routes)
-        self.leases = Leases(
+        routes = PartitionRoutes(reader)
+        keys = LimitHistories()
+        limit_mail = LimitMessages(owned, routes)
+        self.leases = SqliteLeases(
             folder,
             clock=clock,
             ids=ids,
@@ -104,19 +108,24 @@ class SqliteBackend:
             owned=owned,
             board=board,
             routes=routes,
-            keys=keys,
-            limit_mail=limit_mail,
+            limit_histories=keys,
+            limit_messages=limit_mail,
         )
-        messages = Messages(owned, routes=routes, ringer=self._ringer, sweep=self.leases.sweep)
+        messages = MessageDelivery(
+            owned,
+            routes=routes,
+            wakeup_sender=self._wakeup_sender,
+            read_new_messages=self.leases.read_new_messages,
+        )
         feed = SqliteFeed(reader, clock)
-        commits = Commits(
+        commits = CommitWriter(
             writer,
             owned=owned,
             board=board,
             messages=messages,
             routes=routes,
-            limits=keys,
-            limit_mail=limit_mail,
+            limit_histories=keys,
+            limit_messages=limit_mail,
             feed=feed,
         )
         self.store = SqliteStore(
@@ -127,13 +136,13 @@ class SqliteBackend:
             leases=self.leases,
             commits=commits,
             routes=routes,
-            keys=keys,
+            limit_histories=keys,
             limits=limits,
         )
         self.mailbox = SqliteMailbox(writer, messages, self.blobs, feed)
-        results = SqliteResults(writer, reader, clock)
-        self.tasks = LocalTasks(board, clock, SqliteBuckets(writer, clock).take, results)
+        results = SqliteResultCache(writer, reader, clock)
+        self.tasks = LocalTaskQueue(board, clock, SqliteTokenBuckets(writer, clock).take, results)
         self.archive = SqliteArchive(writer, reader)
         self.records = SqliteRecords(writer, reader)
-        self.windows = LocalWindows(clock)
+        self.windows = LocalRequestWindows(clock)
         self.feed = feed

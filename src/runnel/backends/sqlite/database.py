@@ -11,53 +11,53 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from runnel.backends.matching import named_statements, plain_statements
+from runnel.backends.matching import load_named_statements, load_statements
 from runnel.core.effects import DeadLetter, TimerKey, TimerKind
 from runnel.core.ids import ExecutionId, NodeId
 from runnel.core.states import ExecutionState
 from runnel.errors import InputError, StoreError
-from runnel.ports.store import Header, TimerSet
+from runnel.ports.store import ExecutionHeader, TimerRecord
 
 # The statements of this backend by name.
 
 
-def schema() -> list[str]:
+def load_schema() -> list[str]:
     """The newest one, as a new file gets it."""
-    return plain_statements(Path(__file__).with_name("schema.sql"))
+    return load_statements(Path(__file__).with_name("schema.sql"))
 
 
-def upgrade_to(version: int) -> list[str]:
+def load_upgrade(version: int) -> list[str]:
     """What brings a file of the version before to this one."""
-    return plain_statements(Path(__file__).with_name(f"upgrade_{version}.sql"))
+    return load_statements(Path(__file__).with_name(f"upgrade_{version}.sql"))
 
 
-SQL = named_statements(Path(__file__).with_name("queries.sql"))
+SQL = load_named_statements(Path(__file__).with_name("queries.sql"))
 
 
 Durability: TypeAlias = Literal["process", "power"]
 
 FILE_NAME = "runnel.db"
 SCHEMA_VERSION = 4
-OPEN_BUSY_MS = 5_000
-STATEMENTS_MAX = 256
+OPEN_BUSY_TIMEOUT_MS = 5_000
+CACHED_STATEMENTS_MAX = 256
 # What stays of the log when it begins anew (see `checkpoint`): to write over what is there takes
 # less time than to make room for it again.
-LOG_BYTES_MAX = 64 * 1024 * 1024
+WAL_BYTES_MAX = 64 * 1024 * 1024
 # NORMAL: a killed process loses nothing, a power cut may lose the last commits (never a part of
 # one). FULL: one fsync per transaction.
 _SYNCHRONOUS: dict[Durability, str] = {"process": "NORMAL", "power": "FULL"}
 
 
-def prepare(data_dir: Path, durability: Durability) -> sqlite3.Connection:
+def open_for_writing(data_dir: Path, durability: Durability) -> sqlite3.Connection:
     """The writing connection; makes folder and schema. Raises InputError or StoreError."""
     _make_folder(data_dir)
     path = data_dir / FILE_NAME
-    with _alone(data_dir), translated(path):
+    with _lock_data_dir(data_dir), translate_errors(path):
         db = connect(path, durability)
         try:
             _check_schema(db, path)
             db.execute("PRAGMA wal_autocheckpoint = 0")
-            db.execute(f"PRAGMA journal_size_limit = {LOG_BYTES_MAX}")
+            db.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_MAX}")
             db.execute("PRAGMA busy_timeout = 0")
         except BaseException:
             db.close()
@@ -66,7 +66,7 @@ def prepare(data_dir: Path, durability: Durability) -> sqlite3.Connection:
 
 
 @contextmanager
-def _alone(data_dir: Path) -> Iterator[None]:
+def _lock_data_dir(data_dir: Path) -> Iterator[None]:
     """Switching a new file to WAL fails, without waiting, while another process does the same."""
     with (data_dir / "open.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -80,10 +80,10 @@ def _alone(data_dir: Path) -> Iterator[None]:
 def connect(path: Path, durability: Durability) -> sqlite3.Connection:
     """May be used by several threads, one after the other."""
     db = sqlite3.connect(
-        path, isolation_level=None, cached_statements=STATEMENTS_MAX, check_same_thread=False
+        path, isolation_level=None, cached_statements=CACHED_STATEMENTS_MAX, check_same_thread=False
     )
     try:
-        db.execute(f"PRAGMA busy_timeout = {OPEN_BUSY_MS}")
+        db.execute(f"PRAGMA busy_timeout = {OPEN_BUSY_TIMEOUT_MS}")
         db.execute("PRAGMA journal_mode = WAL")
         db.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[durability]}")
     except BaseException:
@@ -103,15 +103,15 @@ def _check_empty(db: sqlite3.Connection, path: Path) -> None:
 
 
 @contextmanager
-def translated(path: Path) -> Iterator[None]:
+def translate_errors(path: Path) -> Iterator[None]:
     """Errors of the driver leave as StoreError, with the file and what to do."""
     try:
         yield
     except sqlite3.Error as error:
-        raise describe(path, error) from error
+        raise build_store_error(path, error) from error
 
 
-def describe(path: Path, error: sqlite3.Error) -> StoreError:
+def build_store_error(path: Path, error: sqlite3.Error) -> StoreError:
     if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
         return StoreError(f"the store {path} is closed")
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -157,10 +157,10 @@ def _check_schema(db: sqlite3.Connection, path: Path) -> None:
             )
         if version == 0:
             _check_empty(db, path)
-            for statement in schema():
+            for statement in load_schema():
                 db.execute(statement)
         for upgrade in range(version + 1, SCHEMA_VERSION + 1) if version else ():
-            for statement in upgrade_to(upgrade):
+            for statement in load_upgrade(upgrade):
                 db.execute(statement)
         db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     except BaseException:
@@ -176,11 +176,11 @@ Column: TypeAlias = str | int | float | bytes | None
 Row: TypeAlias = tuple[Column, ...]
 
 _encoder = msgspec.json.Encoder()
-_labels = msgspec.json.Decoder(dict[str, str])
-_letter = msgspec.json.Decoder(DeadLetter)
+_label_decoder = msgspec.json.Decoder(dict[str, str])
+_letter_decoder = msgspec.json.Decoder(DeadLetter)
 
 
-def header_row(partition: int, header: Header) -> Row:
+def build_header_row(partition: int, header: ExecutionHeader) -> Row:
     return (
         header.execution_id,
         partition,
@@ -198,9 +198,9 @@ def header_row(partition: int, header: Header) -> Row:
     )
 
 
-def header_of(row: Sequence[Any]) -> Header:
+def decode_header_row(row: Sequence[Any]) -> ExecutionHeader:
     """Column by column: `msgspec.convert` of a dict took 2.8 µs, this takes 1.0."""
-    return Header(
+    return ExecutionHeader(
         execution_id=ExecutionId(row[0]),
         workflow=row[1],
         version=row[2],
@@ -210,32 +210,32 @@ def header_of(row: Sequence[Any]) -> Header:
         started_at=row[6],
         finished_at=row[7],
         parent_id=row[8],
-        labels={} if row[9] == "{}" else _labels.decode(row[9]),
+        labels={} if row[9] == "{}" else _label_decoder.decode(row[9]),
         error=row[10],
         rerun_of=row[11],
     )
 
 
-def timer_row(partition: int, timer: TimerSet) -> Row:
-    return (*timer_key_row(partition, timer.key), timer.due, timer.attempt)
+def build_timer_row(partition: int, timer: TimerRecord) -> Row:
+    return (*build_timer_key_row(partition, timer.key), timer.due, timer.attempt)
 
 
-def timer_key_row(partition: int, key: TimerKey) -> Row:
+def build_timer_key_row(partition: int, key: TimerKey) -> Row:
     return (partition, key.execution_id, key.node_id, key.item, key.kind.value)
 
 
-def timer_of(row: tuple[str, str, int, str, float, int]) -> TimerSet:
+def decode_timer_row(row: tuple[str, str, int, str, float, int]) -> TimerRecord:
     execution_id, node_id, item, kind, due, attempt = row
     key = TimerKey(ExecutionId(execution_id), NodeId(node_id), item, TimerKind(kind))
-    return TimerSet(key=key, due=due, attempt=attempt)
+    return TimerRecord(key=key, due=due, attempt=attempt)
 
 
-def letter_row(letter: DeadLetter) -> Row:
+def build_letter_row(letter: DeadLetter) -> Row:
     return (letter.rejected_at, _encoder.encode(letter))
 
 
-def letter_of(body: bytes) -> DeadLetter:
-    return _letter.decode(body)
+def decode_letter(body: bytes) -> DeadLetter:
+    return _letter_decoder.decode(body)
 
 
 # The reading connection: it sees what is committed, and never waits for a writer.
@@ -243,10 +243,10 @@ def letter_of(body: bytes) -> DeadLetter:
 # Reads run on the event loop's thread: a look-up by key takes a few microseconds.
 
 
-class Reader:
+class SqliteReader:
     def __init__(self, path: Path, durability: Durability) -> None:
         self._path = path
-        with translated(path):
+        with translate_errors(path):
             self._db = connect(path, durability)
             try:
                 self._db.execute("PRAGMA query_only = ON")
@@ -261,7 +261,7 @@ class Reader:
         try:
             return self._db.execute(SQL[name], values).fetchall()
         except sqlite3.Error as error:
-            raise describe(self._path, error) from error
+            raise build_store_error(self._path, error) from error
 
     def close(self) -> None:
         self._db.close()

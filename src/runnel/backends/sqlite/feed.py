@@ -7,63 +7,70 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from runnel.backends.feed_log import ENTRIES_AT_ONCE, ENTRIES_MAX, Entry, end_of, page_of, place_of
-from runnel.backends.sqlite.database import SQL, Reader
+from runnel.backends.feed_log import (
+    ENTRIES_MAX,
+    PAGE_ENTRIES_MAX,
+    FeedEntry,
+    build_end_position,
+    build_feed_page,
+    parse_position,
+)
+from runnel.backends.sqlite.database import SQL, SqliteReader
 from runnel.errors import StoreError
 from runnel.ports.clock import Clock
 from runnel.ports.feed import FeedPage, FeedPosition
 
 # How soon the commit of another process is seen: one look is a query by key, of 10 µs.
-LOOK_S = 0.1
+POLL_INTERVAL_S = 0.1
 # A delete takes as long as many inserts.
-TRIMMED_EVERY = 500
+TRIM_INTERVAL_ENTRIES = 500
 
 
-def write_entries(db: sqlite3.Connection, texts: Sequence[str]) -> None:
+def write_feed_entries(db: sqlite3.Connection, texts: Sequence[str]) -> None:
     """Within the transaction of what they tell."""
     for text in texts:
         last = db.execute(SQL["add_feed_entry"], (text,)).lastrowid or 0
-        if last % TRIMMED_EVERY == 0:
+        if last % TRIM_INTERVAL_ENTRIES == 0:
             db.execute(SQL["trim_feed"], (last - ENTRIES_MAX,))
 
 
 class SqliteFeed:
     """`arrived` is set when this process has written something."""
 
-    def __init__(self, reader: Reader, clock: Clock) -> None:
+    def __init__(self, reader: SqliteReader, clock: Clock) -> None:
         self.arrived = asyncio.Event()
         self._reader = reader
         self._clock = clock
 
     async def end(self) -> FeedPosition:
-        return self._end()
+        return self._read_end()
 
     async def read(self, after: FeedPosition, *, limit: int, wait_s: float) -> FeedPage:
         deadline = self._clock.monotonic() + wait_s
         while True:
             # Before the look: a writer in another thread may be done behind it.
             self.arrived.clear()
-            page = self._page(after, limit)
+            page = self._read_page(after, limit)
             left_s = deadline - self._clock.monotonic()
             if page.changes or page.has_gap or left_s <= 0:
                 return page
-            await self._clock.wait(self.arrived, min(left_s, LOOK_S))
+            await self._clock.wait(self.arrived, min(left_s, POLL_INTERVAL_S))
 
-    def _end(self) -> FeedPosition:
+    def _read_end(self) -> FeedPosition:
         ((number, text),) = self._reader.rows("last_feed_entry")
-        return end_of(Entry(str(number), text))
+        return build_end_position(FeedEntry(str(number), text))
 
-    def _page(self, after: FeedPosition, limit: int) -> FeedPage:
-        place = place_of(after)
-        if place is not None and place.name.isdecimal():
+    def _read_page(self, after: FeedPosition, limit: int) -> FeedPage:
+        place = parse_position(after)
+        if place is not None and place.entry_id.isdecimal():
             rows = self._reader.rows(
-                "list_feed", (int(place.name), min(limit, ENTRIES_AT_ONCE) + 1)
+                "list_feed", (int(place.entry_id), min(limit, PAGE_ENTRIES_MAX) + 1)
             )
-            entries = [Entry(str(number), text) for number, text in rows]
-            page = page_of(after, place, entries, limit)
+            entries = [FeedEntry(str(number), text) for number, text in rows]
+            page = build_feed_page(after, place, entries, limit)
             if page is not None:
                 return page
-        return FeedPage(changes=(), position=self._end(), has_gap=True)
+        return FeedPage(changes=(), position=self._read_end(), has_gap=True)
 
 
 # Tells the owner of a partition, in another process, that there is something in its inbox.
@@ -71,30 +78,30 @@ class SqliteFeed:
 # A missed ring costs time and nothing else: whoever waits looks again within a second.
 
 # The kernel's limit is 108 bytes on Linux and 104 on macOS, with the final zero.
-PATH_BYTES_MAX = 100
+SOCKET_PATH_BYTES_MAX = 100
 # Rings that one look at the inbox answers; the loop calls again when there are more.
-RINGS_MAX = 64
+WAKEUPS_READ_MAX = 64
 
 
-class Bell:
+class WakeupListener:
     """The owner's end: a datagram socket in the data directory."""
 
-    def __init__(self, folder: Path, partition: int, on_ring: Callable[[], None]) -> None:
-        self._path = _path(folder, partition)
-        self._on_ring = on_ring
+    def __init__(self, folder: Path, partition: int, on_wakeup: Callable[[], None]) -> None:
+        self._path = _build_socket_path(folder, partition)
+        self._on_wakeup = on_wakeup
         self._loop = asyncio.get_running_loop()
         self._socket: socket.socket | None = None
 
-    def hang(self) -> None:
-        if not _fits(self._path):
+    def open(self) -> None:
+        if not _is_short_enough(self._path):
             return
         try:
-            self._socket = _bound(self._path)
+            self._socket = _bind_socket(self._path)
         except OSError:
             return  # a file system without sockets, say: the look every second has to do
-        self._loop.add_reader(self._socket.fileno(), self._hear)
+        self._loop.add_reader(self._socket.fileno(), self._receive)
 
-    def take_down(self) -> None:
+    def close(self) -> None:
         if self._socket is None:
             return
         self._loop.remove_reader(self._socket.fileno())
@@ -103,13 +110,13 @@ class Bell:
         with suppress(OSError):  # a socket that nobody listens to does no harm
             self._path.unlink()
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         if self._socket is not None:
-            _drain(self._socket)
-            self._on_ring()
+            _drain_socket(self._socket)
+            self._on_wakeup()
 
 
-class Ringer:
+class WakeupSender:
     """The sender's end."""
 
     def __init__(self, folder: Path) -> None:
@@ -120,9 +127,9 @@ class Ringer:
             raise StoreError(f"no socket can be made: {error}") from error
         self._socket.setblocking(False)
 
-    def ring(self, partition: int) -> None:
-        path = _path(self._folder, partition)
-        if not _fits(path):
+    def notify(self, partition: int) -> None:
+        path = _build_socket_path(self._folder, partition)
+        if not _is_short_enough(path):
             return
         try:
             self._socket.sendto(b"!", str(path))
@@ -133,15 +140,15 @@ class Ringer:
         self._socket.close()
 
 
-def _path(folder: Path, partition: int) -> Path:
+def _build_socket_path(folder: Path, partition: int) -> Path:
     return folder / f"p{partition}.sock"
 
 
-def _fits(path: Path) -> bool:
-    return len(str(path).encode()) <= PATH_BYTES_MAX
+def _is_short_enough(path: Path) -> bool:
+    return len(str(path).encode()) <= SOCKET_PATH_BYTES_MAX
 
 
-def _bound(path: Path) -> socket.socket:
+def _bind_socket(path: Path) -> socket.socket:
     path.unlink(missing_ok=True)
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
@@ -153,9 +160,9 @@ def _bound(path: Path) -> socket.socket:
     return bound
 
 
-def _drain(heard: socket.socket) -> None:
-    for _ in range(RINGS_MAX):
+def _drain_socket(sock: socket.socket) -> None:
+    for _ in range(WAKEUPS_READ_MAX):
         try:
-            heard.recv(1)
+            sock.recv(1)
         except BlockingIOError:
             return

@@ -7,12 +7,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
 
-from runnel.backends.feed_log import pending_entries
-from runnel.backends.matching import no_longer_stored
-from runnel.backends.sqlite.database import SQL, header_row
-from runnel.backends.sqlite.feed import Ringer, SqliteFeed, write_entries
-from runnel.backends.sqlite.partition import Owned, OwnedPartitions, Routes, is_limit
-from runnel.backends.sqlite.writer import Job, Writer
+from runnel.backends.feed_log import build_pending_entries
+from runnel.backends.matching import build_definition_deleted_error
+from runnel.backends.sqlite.database import SQL, build_header_row
+from runnel.backends.sqlite.feed import SqliteFeed, WakeupSender, write_feed_entries
+from runnel.backends.sqlite.partition import (
+    OwnedPartition,
+    PartitionRegistry,
+    PartitionRoutes,
+    is_limit,
+)
+from runnel.backends.sqlite.writer import SqliteWriter, WriteJob
 from runnel.core.codec import decode_entry, encode_message
 from runnel.core.commands import (
     AcquireLimit,
@@ -23,89 +28,91 @@ from runnel.core.commands import (
     ReleaseLimit,
 )
 from runnel.core.events import LimitHeld, LimitQueued, LimitReleased
-from runnel.core.ids import ExecutionId, Token, root_of
+from runnel.core.ids import ExecutionId, TaskToken, get_root_id
 from runnel.core.states import ExecutionState
 from runnel.ports.records import BlobStore
-from runnel.ports.store import NO_BLOBS, Commit, pending_header
+from runnel.ports.store import NO_BLOBS, Commit, make_pending_header
 
 
 @dataclass(slots=True)
-class Outgoing:
+class OutgoingCommands:
     """The commands of one job, encoded before the transaction begins."""
 
     commands: list[Command] = field(default_factory=list)
     rows: list[tuple[int, bytes]] = field(default_factory=list)
 
 
-Rows: TypeAlias = Sequence[tuple[int, bytes | Command]]
+MessageRows: TypeAlias = Sequence[tuple[int, bytes | Command]]
 
 
 @dataclass(slots=True, frozen=True)
-class Stored:
+class StoredMessages:
     """`rows` is None for a partition that was not owned here when they were written.
 
     `homes` are the partitions of executions that were to be made and are there already.
     """
 
-    rows: Mapping[int, Rows | None] = field(default_factory=dict)
-    made: Sequence[tuple[int, str]] = ()
-    homes: Mapping[str, int] = field(default_factory=dict)
+    rows: Mapping[int, MessageRows | None] = field(default_factory=dict)
+    created: Sequence[tuple[int, str]] = ()
+    known_partitions: Mapping[str, int] = field(default_factory=dict)
     pending: Sequence[str] = ()
     """The executions that nobody has begun; some may have been made before."""
 
 
-class Messages:
-    """`sweep` looks for the stored messages that an owned partition has not seen."""
+class MessageDelivery:
+    """`read_new_messages` looks for the stored messages that an owned partition has not seen."""
 
     def __init__(
         self,
-        owned: OwnedPartitions,
+        owned: PartitionRegistry,
         *,
-        routes: Routes,
-        ringer: Ringer,
-        sweep: Callable[[int], None],
+        routes: PartitionRoutes,
+        wakeup_sender: WakeupSender,
+        read_new_messages: Callable[[int], None],
     ) -> None:
         self._owned = owned
         self._routes = routes
-        self._ringer = ringer
-        self._sweep = sweep
+        self._wakeup_sender = wakeup_sender
+        self._read_new_messages = read_new_messages
 
-    def address(self, commands: Sequence[Command]) -> Outgoing:
-        rows = [(self._partition_of(command), encode_message(command)) for command in commands]
-        return Outgoing(list(commands), rows)
+    def encode_commands(self, commands: Sequence[Command]) -> OutgoingCommands:
+        rows = [(self._route(command), encode_message(command)) for command in commands]
+        return OutgoingCommands(list(commands), rows)
 
-    def _partition_of(self, command: Command) -> int:
+    def _route(self, command: Command) -> int:
         if isinstance(command, CreateExecution):
-            return self._routes.place(root_of(command.execution_id))
+            return self._routes.route_new(get_root_id(command.execution_id))
         return self._routes.find(command.aggregate_id)
 
-    def write(self, db: sqlite3.Connection, outgoing: Outgoing) -> Stored:
+    def write(self, db: sqlite3.Connection, outgoing: OutgoingCommands) -> StoredMessages:
         """The new rows of each partition in order, after those of other processes before them."""
         made = [
             (row[0], command)
             for command, row in zip(outgoing.commands, outgoing.rows, strict=True)
             if isinstance(command, CreateExecution)
         ]
-        headers = [header_row(partition, pending_header(command)) for partition, command in made]
+        headers = [
+            build_header_row(partition, make_pending_header(command)) for partition, command in made
+        ]
         is_new = headers and db.executemany(SQL["add_header"], headers).rowcount == len(headers)
-        homes = {} if is_new or not made else _homes(db, [command for _, command in made])
+        homes = {} if is_new or not made else _find_partitions(db, [command for _, command in made])
         (last_id,) = db.execute(SQL["last_message"]).fetchone()
         stored: dict[int, list[tuple[int, Command]]] = {}
         messages = []
         for row_id, (command, (partition, body)) in enumerate(
             zip(outgoing.commands, outgoing.rows, strict=True), start=last_id + 1
         ):
-            home = homes.get(_root(command), partition) if homes else partition
+            home = homes.get(_get_root(command), partition) if homes else partition
             messages.append((row_id, home, body))
             stored.setdefault(home, []).append((row_id, command))
         db.executemany(SQL["add_message"], messages)
-        return Stored(
-            homes=homes,
+        return StoredMessages(
+            known_partitions=homes,
             rows={
-                partition: self._with_unseen(db, partition, rows)
+                partition: self._prepend_unseen(db, partition, rows)
                 for partition, rows in stored.items()
             },
-            made=[(each, command.execution_id) for each, command in made] if is_new else (),
+            created=[(each, command.execution_id) for each, command in made] if is_new else (),
             pending=[
                 command.execution_id
                 for _, command in made
@@ -113,26 +120,26 @@ class Messages:
             ],
         )
 
-    def apply(self, stored: Stored) -> None:
-        for root, partition in stored.homes.items():
-            self._routes.learn(root, partition)
-        self._routes.unbegun.update(
+    def apply(self, stored: StoredMessages) -> None:
+        for root, partition in stored.known_partitions.items():
+            self._routes.remember(root, partition)
+        self._routes.unstarted.update(
             execution_id
-            for partition, execution_id in stored.made
+            for partition, execution_id in stored.created
             if partition in self._owned.by_number
         )
         for partition, rows in stored.rows.items():
             owned = self._owned.by_number.get(partition)
             if owned is None:
-                self._ringer.ring(partition)
+                self._wakeup_sender.notify(partition)
             elif rows is None:
-                self._sweep(partition)
+                self._read_new_messages(partition)
             else:
                 owned.inbox.put_rows(rows)
 
-    def _with_unseen(
+    def _prepend_unseen(
         self, db: sqlite3.Connection, partition: int, rows: Sequence[tuple[int, Command]]
-    ) -> Rows | None:
+    ) -> MessageRows | None:
         """Ids grow in the order of transactions: what others sent before is visible here."""
         owned = self._owned.by_number.get(partition)
         if owned is None:
@@ -141,13 +148,13 @@ class Messages:
         return [*db.execute(SQL["list_messages_before"], span).fetchall(), *rows]
 
 
-def _root(command: Command) -> str:
-    return root_of(ExecutionId(command.aggregate_id))
+def _get_root(command: Command) -> str:
+    return get_root_id(ExecutionId(command.aggregate_id))
 
 
-def _homes(db: sqlite3.Connection, commands: Sequence[CreateExecution]) -> dict[str, int]:
+def _find_partitions(db: sqlite3.Connection, commands: Sequence[CreateExecution]) -> dict[str, int]:
     """Where executions live that are made once more: perhaps in another process's partition."""
-    roots = {root_of(command.execution_id) for command in commands}
+    roots = {get_root_id(command.execution_id) for command in commands}
     found = {root: db.execute(SQL["get_home"], (root,)).fetchone() for root in roots}
     return {root: int(row[0]) for root, row in found.items() if row is not None}
 
@@ -161,13 +168,13 @@ class SqliteMailbox:
     """Callers that send in the same moment share one job: 2,000 submits are a few statements."""
 
     def __init__(
-        self, writer: Writer, messages: Messages, blobs: BlobStore, feed: SqliteFeed
+        self, writer: SqliteWriter, messages: MessageDelivery, blobs: BlobStore, feed: SqliteFeed
     ) -> None:
         self._feed = feed
         self._writer = writer
         self._messages = messages
         self._blobs = blobs
-        self._gathering: tuple[Outgoing, Job[Stored]] | None = None
+        self._open_batch: tuple[OutgoingCommands, WriteJob[StoredMessages]] | None = None
         # The writer may be a thread: joining a batch and closing it must not meet.
         self._lock = threading.Lock()
 
@@ -176,53 +183,55 @@ class SqliteMailbox:
         commands: Sequence[Command],
         *,
         blobs: Mapping[str, bytes] = NO_BLOBS,
-        of_stored: bool = False,
+        requires_definition: bool = False,
     ) -> None:
         """One that is cancelled may have sent its commands: then its blobs stay, too."""
-        outgoing = self._messages.address(commands)
-        join = self._join_alone if of_stored else self._join
+        outgoing = self._messages.encode_commands(commands)
+        join = self._enqueue_alone if requires_definition else self._join_batch
         try:
             for key, data in blobs.items():
                 await self._blobs.put(key, data)
             if outgoing.rows:
-                await self._writer.until_not_busy(lambda: join(outgoing))
+                await self._writer.retry_while_busy(lambda: join(outgoing))
         except Exception:
             for key in blobs:
                 await self._blobs.delete(key)
             raise
 
-    def _join(self, outgoing: Outgoing) -> Job[Stored]:
+    def _join_batch(self, outgoing: OutgoingCommands) -> WriteJob[StoredMessages]:
         with self._lock:
-            if self._gathering is None or self._gathering[1].is_settled:
-                batch = Outgoing()
+            if self._open_batch is None or self._open_batch[1].is_settled:
+                batch = OutgoingCommands()
                 job = self._writer.enqueue(partial(self._write, batch), self._apply)
-                self._gathering = (batch, job)
-            batch, job = self._gathering
+                self._open_batch = (batch, job)
+            batch, job = self._open_batch
             batch.commands += outgoing.commands
             batch.rows += outgoing.rows
         return job
 
-    def _join_alone(self, outgoing: Outgoing) -> Job[Stored]:
+    def _enqueue_alone(self, outgoing: OutgoingCommands) -> WriteJob[StoredMessages]:
         """In the same transaction as the others, but refused by itself."""
-        return self._writer.enqueue(partial(self._write_stored, outgoing), self._apply)
+        return self._writer.enqueue(partial(self._write_if_stored, outgoing), self._apply)
 
-    def _write_stored(self, outgoing: Outgoing, db: sqlite3.Connection) -> Stored:
+    def _write_if_stored(
+        self, outgoing: OutgoingCommands, db: sqlite3.Connection
+    ) -> StoredMessages:
         for command in outgoing.commands:
             if isinstance(command, CreateExecution):
                 known = db.execute(SQL["get_version"], (command.definition,)).fetchone()
                 if known is None:
-                    raise no_longer_stored(command)
+                    raise build_definition_deleted_error(command)
         return self._write(outgoing, db)
 
-    def _write(self, batch: Outgoing, db: sqlite3.Connection) -> Stored:
+    def _write(self, batch: OutgoingCommands, db: sqlite3.Connection) -> StoredMessages:
         with self._lock:
-            if self._gathering is not None and self._gathering[0] is batch:
-                self._gathering = None
+            if self._open_batch is not None and self._open_batch[0] is batch:
+                self._open_batch = None
         stored = self._messages.write(db, batch)
-        write_entries(db, pending_entries(stored.pending))
+        write_feed_entries(db, build_pending_entries(stored.pending))
         return stored
 
-    def _apply(self, stored: Stored) -> None:
+    def _apply(self, stored: StoredMessages) -> None:
         self._messages.apply(stored)
         self._feed.arrived.set()
 
@@ -235,68 +244,70 @@ class SqliteMailbox:
 LIMIT_COMMANDS = (AcquireLimit, ReleaseLimit, LimitGranted)
 
 
-class LimitMail:
+class LimitMessages:
     """Keys live in the home partition; who asks may live in another one that is owned here."""
 
-    def __init__(self, owned: OwnedPartitions, routes: Routes) -> None:
+    def __init__(self, owned: PartitionRegistry, routes: PartitionRoutes) -> None:
         self._owned = owned
         self._routes = routes
         # For each partition but the home: what its attempts hold or wait for.
-        self._asked: dict[int, dict[Token, str]] = {}
-        self._kept: list[Command] = []
+        self._keys_by_holder: dict[int, dict[TaskToken, str]] = {}
+        self._undelivered: list[Command] = []
 
-    def send(self, sender: Owned, commit: Commit) -> None:
+    def send(self, sender: OwnedPartition, commit: Commit) -> None:
         """Those of its messages that are about keys.
 
         A grant for a partition that was left is lost: its next owner asks again.
         """
         grants = [each for each in commit.messages if isinstance(each, LimitGranted)]
-        void = _void(sender, commit) if grants else ()
+        void = _find_void_holders(sender, commit) if grants else ()
         for grant in grants:
             if grant.holder not in void:
                 self._owned.deliver(self._routes.find(grant.aggregate_id), grant)
         for command in commit.messages:
             if isinstance(command, AcquireLimit | ReleaseLimit):
-                self._note(sender.lease.partition, command)
-                self._tell_key(command)
+                self._record_request(sender.lease.partition, command)
+                self._deliver_to_key(command)
 
-    def leave(self, partition: int, unconsumed: Iterable[Command]) -> None:
+    def leave_partition(self, partition: int, unconsumed: Iterable[Command]) -> None:
         """Frees the keys of its attempts, which have ended here; what keys were told is kept."""
-        self._kept += [command for command in unconsumed if isinstance(command, LimitCommand)]
-        for holder, key in self._asked.pop(partition, {}).items():
-            self._tell_key(ReleaseLimit(key=key, holder=holder))
+        self._undelivered += [
+            command for command in unconsumed if isinstance(command, LimitCommand)
+        ]
+        for holder, key in self._keys_by_holder.pop(partition, {}).items():
+            self._deliver_to_key(ReleaseLimit(key=key, holder=holder))
 
-    def take_kept(self) -> list[Command]:
+    def take_undelivered(self) -> list[Command]:
         """What the home's next owner has to hear first."""
-        kept, self._kept = self._kept, []
+        kept, self._undelivered = self._undelivered, []
         return kept
 
     def clear(self) -> None:
-        self._asked.clear()
-        self._kept.clear()
+        self._keys_by_holder.clear()
+        self._undelivered.clear()
 
-    def _note(self, sender: int, command: AcquireLimit | ReleaseLimit) -> None:
-        asked = self._asked.setdefault(sender, {})
+    def _record_request(self, sender: int, command: AcquireLimit | ReleaseLimit) -> None:
+        asked = self._keys_by_holder.setdefault(sender, {})
         if isinstance(command, AcquireLimit):
             asked[command.holder] = command.key
         else:
             asked.pop(command.holder, None)
 
-    def _tell_key(self, command: LimitCommand) -> None:
+    def _deliver_to_key(self, command: LimitCommand) -> None:
         owned = self._owned.by_number.get(self._routes.find(command.aggregate_id))
         if owned is None:
-            self._kept.append(command)
+            self._undelivered.append(command)
         else:
             owned.inbox.put(command)
 
 
-def _void(sender: Owned, commit: Commit) -> set[Token]:
+def _find_void_holders(sender: OwnedPartition, commit: Commit) -> set[TaskToken]:
     """Who has given back, in this commit or right after it, what this commit grants.
 
     A partition that was left and taken again has the same attempts: they ask anew, and must not
     hear the answer to their first question.
     """
-    void: set[Token] = set()
+    void: set[TaskToken] = set()
     for history in commit.histories:
         if is_limit(history.aggregate_id):
             for event in decode_entry(history.entry).events:
@@ -305,6 +316,8 @@ def _void(sender: Owned, commit: Commit) -> set[Token]:
                 elif isinstance(event, LimitQueued | LimitReleased):
                     void.add(event.holder)
     void.update(
-        command.holder for command in sender.inbox.unconsumed() if isinstance(command, ReleaseLimit)
+        command.holder
+        for command in sender.inbox.list_unconsumed()
+        if isinstance(command, ReleaseLimit)
     )
     return void

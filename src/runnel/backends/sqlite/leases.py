@@ -10,15 +10,20 @@ from weakref import WeakSet
 
 from runnel.backends.local.inbox import LocalInbox, LocalTimers
 from runnel.backends.local.task_board import TaskBoard
-from runnel.backends.sqlite.database import SQL, Reader, timer_of
-from runnel.backends.sqlite.feed import Bell
-from runnel.backends.sqlite.inbox import LimitMail
-from runnel.backends.sqlite.partition import Limits, Owned, OwnedPartitions, Routes
-from runnel.backends.sqlite.running_tasks_file import RunningFile
-from runnel.backends.sqlite.writer import Writer
+from runnel.backends.sqlite.database import SQL, SqliteReader, decode_timer_row
+from runnel.backends.sqlite.feed import WakeupListener
+from runnel.backends.sqlite.inbox import LimitMessages
+from runnel.backends.sqlite.partition import (
+    LimitHistories,
+    OwnedPartition,
+    PartitionRegistry,
+    PartitionRoutes,
+)
+from runnel.backends.sqlite.running_tasks_file import RunningTasksFile
+from runnel.backends.sqlite.writer import SqliteWriter
 from runnel.errors import FencedError, LeaseHeldError, PartitionUnavailableError, StoreError
-from runnel.ports.clock import Clock, Ids
-from runnel.ports.store import Lease, LeaseRecord, TimerSet
+from runnel.ports.clock import Clock, IdGenerator
+from runnel.ports.store import Lease, LeaseRecord, TimerRecord
 
 # One kernel lock per partition: held by a living process, freed by the kernel when it ends.
 
@@ -33,16 +38,16 @@ class PartitionLocks:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._held: dict[int, int] = {}
-        with _no_fork:
-            _all.add(self)
+        with _fork_lock:
+            _all_locks.add(self)
 
-    def take(self, partition: int) -> bool:
+    def try_lock(self, partition: int) -> bool:
         """False when somebody else has it; True also when this backend has it already."""
         if partition in self._held:
             return True
-        with _no_fork:
+        with _fork_lock:
             handle = self._open(partition)
-            if not _lock(handle, fcntl.LOCK_EX):
+            if not _try_flock(handle, fcntl.LOCK_EX):
                 os.close(handle)
                 return False
             self._held[partition] = handle
@@ -59,24 +64,24 @@ class PartitionLocks:
         """
         if partition in self._held:
             return False
-        with _no_fork:
+        with _fork_lock:
             handle = self._open(partition)
             try:
-                return _lock(handle, fcntl.LOCK_SH)
+                return _try_flock(handle, fcntl.LOCK_SH)
             finally:
                 os.close(handle)
 
-    def free(self, partition: int) -> None:
-        with _no_fork:
+    def unlock(self, partition: int) -> None:
+        with _fork_lock:
             handle = self._held.pop(partition, None)
             if handle is not None:
                 os.close(handle)
 
-    def free_all(self) -> None:
+    def unlock_all(self) -> None:
         for partition in list(self._held):
-            self.free(partition)
+            self.unlock(partition)
 
-    def forget_inherited(self) -> None:
+    def close_inherited(self) -> None:
         """In a forked child: closing leaves the lock with the parent, unlocking would not."""
         for handle in self._held.values():
             os.close(handle)
@@ -92,7 +97,7 @@ class PartitionLocks:
             ) from error
 
 
-def _lock(handle: int, kind: int) -> bool:
+def _try_flock(handle: int, kind: int) -> bool:
     try:
         fcntl.flock(handle, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -102,49 +107,49 @@ def _lock(handle: int, kind: int) -> bool:
 
 # A lock file is never open in the moment of a fork without being known here: user code forks on
 # threads of its own.
-_no_fork = threading.RLock()
-_all: "WeakSet[PartitionLocks]" = WeakSet()
+_fork_lock = threading.RLock()
+_all_locks: "WeakSet[PartitionLocks]" = WeakSet()
 
 
 def _after_fork_in_child() -> None:
-    for locks in _all:
-        locks.forget_inherited()
-    _no_fork.release()
+    for locks in _all_locks:
+        locks.close_inherited()
+    _fork_lock.release()
 
 
 os.register_at_fork(
-    before=_no_fork.acquire,
-    after_in_parent=_no_fork.release,
+    before=_fork_lock.acquire,
+    after_in_parent=_fork_lock.release,
     after_in_child=_after_fork_in_child,
 )
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class Taken:
+class AcquiredPartition:
     """What the new owner finds stored."""
 
     lease: Lease
     messages: list[tuple[int, bytes]]
-    timers: list[TimerSet]
+    timers: list[TimerRecord]
 
 
-class Leases:
+class SqliteLeases:
     def __init__(
         self,
         folder: Path,
         *,
         clock: Clock,
-        ids: Ids,
-        writer: Writer,
-        reader: Reader,
-        owned: OwnedPartitions,
+        ids: IdGenerator,
+        writer: SqliteWriter,
+        reader: SqliteReader,
+        owned: PartitionRegistry,
         board: TaskBoard,
-        routes: Routes,
-        keys: Limits,
-        limit_mail: LimitMail,
+        routes: PartitionRoutes,
+        limit_histories: LimitHistories,
+        limit_messages: LimitMessages,
     ) -> None:
-        self._limit_mail = limit_mail
-        self._keys = keys
+        self._limit_messages = limit_messages
+        self._limit_histories = limit_histories
         self.locks = PartitionLocks(folder)
         self._folder = folder
         self._clock = clock
@@ -155,9 +160,9 @@ class Leases:
         self._board = board
         self._routes = routes
         # The nonce of each acquire that is under way.
-        self._asked: dict[int, str] = {}
+        self._acquiring: dict[int, str] = {}
 
-    async def claim_home(self) -> int:
+    async def claim_home_partition(self) -> int:
         """Keeps the lock of the partition it names until `close`, whatever happens to its lease.
 
         What this process makes from now on goes there: nobody else may ever call it home.
@@ -167,7 +172,7 @@ class Leases:
         return self._routes.home
 
     def observe(self, partition: int) -> LeaseRecord | None:
-        if self._is_mine_to_take(partition) or self.locks.is_free(partition):
+        if self._is_locked_unowned(partition) or self.locks.is_free(partition):
             return None
         rows = self._reader.rows("get_lease", (partition,))
         owner, epoch, counter = rows[0] if rows else ("", 0, 0)
@@ -175,26 +180,26 @@ class Leases:
 
     async def acquire(self, partition: int, owner: str) -> Lease:
         was_locked = self.locks.holds(partition)
-        if not self._is_takeable(partition):
-            raise LeaseHeldError(partition, self._owner_of(partition))
-        nonce = self._asked[partition] = self._ids.nonce()
+        if not self._try_reserve(partition):
+            raise LeaseHeldError(partition, self._read_owner(partition))
+        nonce = self._acquiring[partition] = self._ids.nonce()
 
-        def run(db: sqlite3.Connection) -> Taken:
-            if self._asked.get(partition) != nonce:
+        def run(db: sqlite3.Connection) -> AcquiredPartition:
+            if self._acquiring.get(partition) != nonce:
                 raise StoreError(f"nobody waits for partition {partition} any more")
-            return _take(db, partition, owner, nonce)
+            return _acquire(db, partition, owner, nonce)
 
         try:
-            taken = await self._writer.submit(run, self._begin)
+            taken = await self._writer.submit(run, self._start_owning)
         except BaseException:
             # Before the lock is free: the job may still be queued, and must not shut out whoever
             # gets the lock next.
-            del self._asked[partition]
-            self._leave(partition)
+            del self._acquiring[partition]
+            self._discard_owned(partition)
             if not was_locked:
-                self.locks.free(partition)
+                self.locks.unlock(partition)
             raise
-        del self._asked[partition]
+        del self._acquiring[partition]
         return taken.lease
 
     async def renew(self, lease: Lease) -> None:
@@ -212,108 +217,108 @@ class Leases:
         key = (lease.partition, lease.epoch, lease.nonce)
         await self._writer.submit(lambda db: db.execute(SQL["release"], key).rowcount)
         if self._owned.find(lease) is not None:
-            self._end(lease.partition)
+            self._stop_owning(lease.partition)
 
     def close(self) -> None:
         for partition in list(self._owned.by_number):
-            self._end(partition)
-        self.locks.free_all()
+            self._stop_owning(partition)
+        self.locks.unlock_all()
 
-    def _is_takeable(self, partition: int) -> bool:
-        if self._is_mine_to_take(partition):
-            return partition not in self._asked
-        return not self.locks.holds(partition) and self.locks.take(partition)
+    def _try_reserve(self, partition: int) -> bool:
+        if self._is_locked_unowned(partition):
+            return partition not in self._acquiring
+        return not self.locks.holds(partition) and self.locks.try_lock(partition)
 
-    def _is_mine_to_take(self, partition: int) -> bool:
-        """Locked by `claim_home`, and not acquired since."""
+    def _is_locked_unowned(self, partition: int) -> bool:
+        """Locked by `claim_home_partition`, and not acquired since."""
         return self.locks.holds(partition) and partition not in self._owned.by_number
 
-    def _owner_of(self, partition: int) -> str:
+    def _read_owner(self, partition: int) -> str:
         rows = self._reader.rows("get_lease", (partition,))
         return rows[0][0] if rows and rows[0][0] else "another process"
 
-    def _begin(self, taken: Taken) -> None:
+    def _start_owning(self, acquired: AcquiredPartition) -> None:
         """Tasks of an earlier turn in this process are void: its owner issues them anew."""
-        partition = taken.lease.partition
-        if self._asked.get(partition) != taken.lease.nonce:
+        partition = acquired.lease.partition
+        if self._acquiring.get(partition) != acquired.lease.nonce:
             return  # whoever asked was cancelled meanwhile
-        self._leave(partition)
+        self._discard_owned(partition)
         inbox = LocalInbox()
-        inbox.put_rows(taken.messages)
-        bell = Bell(self._folder, partition, lambda: self.sweep(partition))
-        running = RunningFile(self._folder / f"p{partition}.running")
-        self._owned.by_number[partition] = Owned(
-            lease=taken.lease,
+        inbox.put_rows(acquired.messages)
+        bell = WakeupListener(self._folder, partition, lambda: self.read_new_messages(partition))
+        running = RunningTasksFile(self._folder / f"p{partition}.running")
+        self._owned.by_number[partition] = OwnedPartition(
+            lease=acquired.lease,
             inbox=inbox,
-            timers=LocalTimers(taken.timers),
-            bell=bell,
-            running=running,
-            swept_at=self._clock.monotonic(),
+            timers=LocalTimers(acquired.timers),
+            wakeup_listener=bell,
+            running_tasks=running,
+            polled_at=self._clock.monotonic(),
         )
-        bell.hang()
-        self._board.adopt(partition, running)
+        bell.open()
+        self._board.track_running(partition, running)
         if self._routes.home is None:
             self._routes.home = partition
         if partition == self._routes.home:
-            for command in self._limit_mail.take_kept():
+            for command in self._limit_messages.take_undelivered():
                 inbox.put(command)
 
-    def sweep(self, partition: int) -> None:
+    def read_new_messages(self, partition: int) -> None:
         """Looks for messages that other processes have stored."""
         owned = self._owned.by_number.get(partition)
         if owned is not None:
-            owned.swept_at = self._clock.monotonic()
+            owned.polled_at = self._clock.monotonic()
             owned.inbox.put_rows(
                 self._reader.rows("list_messages", (partition, owned.inbox.last_row))
             )
 
-    def _end(self, partition: int) -> None:
-        self._routes.unbegun.clear()
-        self._leave(partition)
+    def _stop_owning(self, partition: int) -> None:
+        self._routes.unstarted.clear()
+        self._discard_owned(partition)
         if partition != self._routes.home:
-            self.locks.free(partition)
+            self.locks.unlock(partition)
         if not self._owned.by_number:
-            self._keys.clear()
-            self._limit_mail.clear()
+            self._limit_histories.clear()
+            self._limit_messages.clear()
 
-    def _leave(self, partition: int) -> None:
+    def _discard_owned(self, partition: int) -> None:
         owned = self._owned.by_number.pop(partition, None)
         if owned is not None:
-            owned.bell.take_down()
+            owned.wakeup_listener.close()
             owned.inbox.arrived.set()
-            self._limit_mail.leave(partition, owned.inbox.unconsumed())
+            self._limit_messages.leave_partition(partition, owned.inbox.list_unconsumed())
         self._board.drop_partition(partition)
         if owned is not None:
-            owned.running.close()
+            owned.running_tasks.close()
 
     async def _find_home(self) -> int:
         known = [row[0] for row in self._reader.rows("list_partitions")]
         for partition in known:
-            if not self.locks.holds(partition) and self._can_lock(partition):
+            if not self.locks.holds(partition) and self._try_lock(partition):
                 if not self._reader.rows("has_work", (partition,))[0][0]:
                     return int(partition)
-                self.locks.free(partition)
+                self.locks.unlock(partition)
         partition = max(known, default=-1) + 1
-        while self.locks.holds(partition) or not self.locks.take(partition):
+        while self.locks.holds(partition) or not self.locks.try_lock(partition):
             partition += 1
         try:
             await self._writer.submit(lambda db: db.execute(SQL["add_partition"], (partition,)))
         except BaseException:
-            self.locks.free(partition)
+            self.locks.unlock(partition)
             raise
         return partition
 
-    def _can_lock(self, partition: int) -> bool:
+    def _try_lock(self, partition: int) -> bool:
         try:
-            return self.locks.take(partition)
+            return self.locks.try_lock(partition)
         except PartitionUnavailableError:
             return False  # its file is another user's, say: no home for this process
 
 
-def _take(db: sqlite3.Connection, partition: int, owner: str, nonce: str) -> Taken:
+def _acquire(db: sqlite3.Connection, partition: int, owner: str, nonce: str) -> AcquiredPartition:
     db.execute(SQL["add_partition"], (partition,))
     epoch, sequence = db.execute(SQL["acquire"], (owner, nonce, partition)).fetchall()[0]
     lease = Lease(partition=partition, owner=owner, epoch=epoch, nonce=nonce, sequence=sequence)
     messages = db.execute(SQL["list_messages"], (partition, 0)).fetchall()
-    timers = [timer_of(row) for row in db.execute(SQL["list_timers"], (partition,))]
-    return Taken(lease=lease, messages=messages, timers=timers)
+    timers = [decode_timer_row(row) for row in db.execute(SQL["list_timers"], (partition,))]
+    return AcquiredPartition(lease=lease, messages=messages, timers=timers)

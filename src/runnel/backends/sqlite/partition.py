@@ -5,35 +5,35 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from runnel.backends.local.inbox import LocalInbox, LocalTimers
-from runnel.backends.sqlite.database import Reader
-from runnel.backends.sqlite.feed import Bell
-from runnel.backends.sqlite.running_tasks_file import RunningFile
+from runnel.backends.sqlite.database import SqliteReader
+from runnel.backends.sqlite.feed import WakeupListener
+from runnel.backends.sqlite.running_tasks_file import RunningTasksFile
 from runnel.core.codec import decode_entry, encode_entry
 from runnel.core.commands import LIMIT_PREFIX, Command
 from runnel.core.concurrency_key import replay_limit
 from runnel.core.events import LimitEvent, LimitHeld, LimitQueued
-from runnel.core.ids import ExecutionId, root_of
+from runnel.core.ids import ExecutionId, get_root_id
 from runnel.errors import FencedError
 from runnel.ports.store import Commit, Lease
 
 
 @dataclass(slots=True, eq=False)
-class Owned:
-    """`swept_at` is when the table was last looked at for messages of other processes."""
+class OwnedPartition:
+    """`polled_at` is when the table was last looked at for messages of other processes."""
 
     lease: Lease
     inbox: LocalInbox
     timers: LocalTimers
-    bell: Bell
-    running: RunningFile
-    swept_at: float
+    wakeup_listener: WakeupListener
+    running_tasks: RunningTasksFile
+    polled_at: float
 
 
 @dataclass(slots=True)
-class OwnedPartitions:
-    by_number: dict[int, Owned] = field(default_factory=dict)
+class PartitionRegistry:
+    by_number: dict[int, OwnedPartition] = field(default_factory=dict)
 
-    def get(self, lease: Lease) -> Owned:
+    def get(self, lease: Lease) -> OwnedPartition:
         """Raises FencedError unless this is the current lease."""
         owned = self.find(lease)
         if owned is None:
@@ -45,7 +45,7 @@ class OwnedPartitions:
             )
         return owned
 
-    def find(self, lease: Lease) -> Owned | None:
+    def find(self, lease: Lease) -> OwnedPartition | None:
         owned = self.by_number.get(lease.partition)
         if owned is None or owned.lease.nonce != lease.nonce:
             return None
@@ -67,16 +67,16 @@ class OwnedPartitions:
 # or waits then belongs to whoever takes the partitions over.
 
 # Below this a history is not worth folding.
-FOLD_BYTES_MIN = 16_384
+COMPACT_BYTES_MIN = 16_384
 
 
 def is_limit(aggregate_id: str) -> bool:
     return aggregate_id.startswith(LIMIT_PREFIX)
 
 
-class Limits:
+class LimitHistories:
     def __init__(self) -> None:
-        self._histories: dict[str, _History] = {}
+        self._histories: dict[str, _LimitHistory] = {}
 
     def clear(self) -> None:
         self._histories.clear()
@@ -91,26 +91,26 @@ class Limits:
     def apply(self, commit: Commit) -> None:
         for history in commit.histories:
             if is_limit(history.aggregate_id):
-                self._histories.setdefault(history.aggregate_id, _History()).add(history.entry)
+                self._histories.setdefault(history.aggregate_id, _LimitHistory()).add(history.entry)
         for aggregate_id in commit.closed:
             self._histories.pop(aggregate_id, None)
 
 
 @dataclass(slots=True)
-class _History:
+class _LimitHistory:
     """Of a key that somebody always waits for, and that is therefore never closed."""
 
     entries: list[bytes] = field(default_factory=list)
     size_bytes: int = 0
-    folded_bytes: int = 0
+    compacted_bytes: int = 0
 
     def add(self, entry: bytes) -> None:
         self.entries.append(entry)
         self.size_bytes += len(entry)
-        if self.size_bytes > FOLD_BYTES_MIN + 2 * self.folded_bytes:
-            self._fold()
+        if self.size_bytes > COMPACT_BYTES_MIN + 2 * self.compacted_bytes:
+            self._compact()
 
-    def _fold(self) -> None:
+    def _compact(self) -> None:
         """One entry that leads to the same holders and waiters, in the same order."""
         limit = replay_limit("", self.entries)
         events: list[LimitEvent] = [
@@ -118,49 +118,49 @@ class _History:
             *(LimitQueued(holder=holder, limit=most) for holder, most in limit.waiters.items()),
         ]
         self.entries = [encode_entry(decode_entry(self.entries[-1]).at, events)]
-        self.size_bytes = self.folded_bytes = len(self.entries[0])
+        self.size_bytes = self.compacted_bytes = len(self.entries[0])
 
 
 # Which partition an execution lives in: its root's, wherever that was made.
 
-CACHE_MAX = 50_000
-NOWHERE = 0
+CACHED_ROUTES_MAX = 50_000
+PARTITION_DEFAULT = 0
 
 
-class Routes:
+class PartitionRoutes:
     """An execution that nobody knows yet is made in this process's own partition."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: SqliteReader) -> None:
         self.home: int | None = None
         self._reader = reader
         self._known: OrderedDict[str, int] = OrderedDict()
         # Executions that this process has just made, and that have no history yet: looking for
         # one took 20 µs, a twentieth of what a small execution costs altogether.
-        self.unbegun: set[str] = set()
+        self.unstarted: set[str] = set()
 
     def find(self, aggregate_id: str) -> int:
-        home = NOWHERE if self.home is None else self.home
+        home = PARTITION_DEFAULT if self.home is None else self.home
         if is_limit(aggregate_id):
             return home
-        root = root_of(ExecutionId(aggregate_id))
+        root = get_root_id(ExecutionId(aggregate_id))
         known = self._known.get(root)
         if known is None:
             rows = self._reader.rows("get_home", (root,))
             if not rows:
                 return home
             known = int(rows[0][0])
-            self.learn(root, known)
+            self.remember(root, known)
         return known
 
-    def place(self, root: str) -> int:
+    def route_new(self, root: str) -> int:
         """Where an execution goes that is to be made now."""
         known = self._known.get(root)
         if known is None:
-            known = NOWHERE if self.home is None else self.home
-            self.learn(root, known)
+            known = PARTITION_DEFAULT if self.home is None else self.home
+            self.remember(root, known)
         return known
 
-    def learn(self, root: str, partition: int) -> None:
+    def remember(self, root: str, partition: int) -> None:
         self._known[root] = partition
-        if len(self._known) > CACHE_MAX:
+        if len(self._known) > CACHED_ROUTES_MAX:
             self._known.popitem(last=False)

@@ -4,30 +4,30 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from runnel.backends.local.tasks import take
-from runnel.backends.sqlite.database import SQL, Reader
-from runnel.backends.sqlite.writer import Writer
+from runnel.backends.local.tasks import take_rate_token
+from runnel.backends.sqlite.database import SQL, SqliteReader
+from runnel.backends.sqlite.writer import SqliteWriter
 from runnel.errors import ConflictError
 from runnel.ports.clock import Clock
 from runnel.ports.records import Record
 
 
 class SqliteRecords:
-    def __init__(self, writer: Writer, reader: Reader) -> None:
+    def __init__(self, writer: SqliteWriter, reader: SqliteReader) -> None:
         self._writer = writer
         self._reader = reader
 
     async def get(self, kind: str, key: str) -> Record | None:
         rows = self._reader.rows("get_record", (kind, key))
-        return _record(kind, rows[0]) if rows else None
+        return _decode_record(kind, rows[0]) if rows else None
 
     async def list(self, kind: str, *, after: str = "", limit: int = 50) -> Sequence[Record]:
         rows = self._reader.rows("list_records", (kind, after, limit))
-        return [_record(kind, row) for row in rows]
+        return [_decode_record(kind, row) for row in rows]
 
     async def put(self, kind: str, key: str, data: bytes, *, revision: int) -> int:
         def run(db: sqlite3.Connection) -> int:
-            found = _revision(db, kind, key)
+            found = _read_revision(db, kind, key)
             if found != revision:
                 raise ConflictError(kind, key, expected=revision, found=found)
             db.execute(SQL["delete_record"], (kind, key))
@@ -37,7 +37,7 @@ class SqliteRecords:
 
     async def delete(self, kind: str, key: str, *, revision: int | None = None) -> bool:
         def run(db: sqlite3.Connection) -> bool:
-            found = _revision(db, kind, key)
+            found = _read_revision(db, kind, key)
             if found and revision not in (None, found):
                 raise ConflictError(kind, key, expected=revision or 0, found=found)
             return db.execute(SQL["delete_record"], (kind, key)).rowcount > 0
@@ -45,12 +45,12 @@ class SqliteRecords:
         return await self._writer.submit(run)
 
 
-def _revision(db: sqlite3.Connection, kind: str, key: str) -> int:
+def _read_revision(db: sqlite3.Connection, kind: str, key: str) -> int:
     rows = db.execute(SQL["get_revision"], (kind, key)).fetchall()
     return int(rows[0][0]) if rows else 0
 
 
-def _record(kind: str, row: Sequence[Any]) -> Record:
+def _decode_record(kind: str, row: Sequence[Any]) -> Record:
     key, data, revision = row
     return Record(kind=kind, key=key, data=data, revision=revision)
 
@@ -58,8 +58,8 @@ def _record(kind: str, row: Sequence[Any]) -> Record:
 # Rate buckets that all processes of a data directory share, on the machine's clock.
 
 
-class SqliteBuckets:
-    def __init__(self, writer: Writer, clock: Clock) -> None:
+class SqliteTokenBuckets:
+    def __init__(self, writer: SqliteWriter, clock: Clock) -> None:
         self._writer = writer
         self._clock = clock
 
@@ -70,7 +70,7 @@ class SqliteBuckets:
             now = self._clock.now()
             row = db.execute(SQL["get_bucket"], (tag,)).fetchone()
             full_at = now if row is None else row[0]
-            wait_s, new = take(
+            wait_s, new = take_rate_token(
                 full_at,
                 now=now,
                 rate_per_second=rate_per_second,
@@ -87,23 +87,23 @@ class SqliteBuckets:
 # Results that the tasks of all processes of a data directory may share.
 
 # With each one that is kept, so many whose time is over are removed: more than can have come.
-SWEPT = 10
+EXPIRED_DELETED_MAX = 10
 
 
-class SqliteResults:
-    def __init__(self, writer: Writer, reader: Reader, clock: Clock) -> None:
+class SqliteResultCache:
+    def __init__(self, writer: SqliteWriter, reader: SqliteReader, clock: Clock) -> None:
         self._writer = writer
         self._reader = reader
         self._clock = clock
 
-    async def recall(self, key: str) -> bytes | None:
+    async def get_cached_result(self, key: str) -> bytes | None:
         rows = self._reader.rows("get_result", (key, self._clock.now()))
         return rows[0][0] if rows else None
 
-    async def keep(self, key: str, data: bytes, *, ttl_s: float) -> None:
+    async def put_cached_result(self, key: str, data: bytes, *, ttl_s: float) -> None:
         def run(db: sqlite3.Connection) -> None:
             now = self._clock.now()
             db.execute(SQL["put_result"], (key, now + ttl_s, data))
-            db.execute(SQL["delete_results"], (now, SWEPT))
+            db.execute(SQL["delete_results"], (now, EXPIRED_DELETED_MAX))
 
         await self._writer.submit(run)

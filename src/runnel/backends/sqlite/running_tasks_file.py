@@ -19,102 +19,104 @@ from pathlib import Path
 
 import msgspec
 
-from runnel.backends.local.task_board import NO_MARK
-from runnel.core.ids import Token
+from runnel.backends.local.task_board import NO_SLOT
+from runnel.core.ids import TaskToken
 
 # The last character is the version: a file with another one is not read.
 MAGIC = b"runnel running 3"
 # Behind the magic: not zero once the process was told to end.
-EXCUSED_AT = len(MAGIC)
+CLEAN_SHUTDOWN_OFFSET = len(MAGIC)
 DIGEST_BYTES = 16
 SLOT_BYTES = 32
 SLOTS = 2_047
 FILE_BYTES = SLOT_BYTES * (1 + SLOTS)
 # A mark is where its slot begins; the magic and the excuse have the place of the first.
-MARKS = range(SLOT_BYTES, FILE_BYTES, SLOT_BYTES)
+SLOT_OFFSETS = range(SLOT_BYTES, FILE_BYTES, SLOT_BYTES)
 
 # The first byte of a slot, written after the digest that follows it.
-_FREE, _BEGUN = 0, 1
+_FREE, _STARTED = 0, 1
 
 _NO_MEMORY = bytearray()
 
 _encode = msgspec.json.Encoder().encode
 
 
-class RunningFile:
+class RunningTasksFile:
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._died: set[bytes] = set()
-        self._was_excused = False
+        self._running_at_crash: set[bytes] = set()
+        self._was_clean_shutdown = False
         self._free: list[int] = []
         self._memory: mmap.mmap | bytearray = _NO_MEMORY
-        self._may_make = True
-        if (found := _open(path)) is not None:
+        self._can_create = True
+        if (found := _map_existing(path)) is not None:
             self._memory = found
             self._read(found)
 
-    def has_killed(self, token: Token) -> bool | None:
+    def was_running_at_crash(self, token: TaskToken) -> bool | None:
         """True for an attempt that ran when the former owner died; None when nothing is known.
 
         False for all when that one was told to end: then it was not they that ended it.
         """
-        if self._was_excused:
+        if self._was_clean_shutdown:
             return False
-        return True if _digest(token) in self._died else None
+        return True if _compute_digest(token) in self._running_at_crash else None
 
-    def begin(self, token: Token) -> int:
+    def add(self, token: TaskToken) -> int:
         """The mark to end it by; NO_MARK when there is no room: then its death is not counted."""
-        if not (self._free or self._make()):
-            return NO_MARK
+        if not (self._free or self._create_once()):
+            return NO_SLOT
         mark = self._free.pop()
         memory = self._memory
-        memory[mark + 1 : mark + 1 + DIGEST_BYTES] = _digest(token)
-        memory[mark] = _BEGUN
+        memory[mark + 1 : mark + 1 + DIGEST_BYTES] = _compute_digest(token)
+        memory[mark] = _STARTED
         return mark
 
-    def end(self, mark: int) -> None:
-        self._memory[mark] = _FREE
-        self._free.append(mark)
+    def remove(self, slot: int) -> None:
+        self._memory[slot] = _FREE
+        self._free.append(slot)
 
-    def excuse(self) -> None:
+    def mark_clean_shutdown(self) -> None:
         if self._memory is not _NO_MEMORY:
-            self._memory[EXCUSED_AT] = 1
+            self._memory[CLEAN_SHUTDOWN_OFFSET] = 1
 
     def close(self) -> None:
         """Leaves nothing behind: nothing runs any more, and nobody has died."""
         memory, self._memory = self._memory, _NO_MEMORY
         self._free.clear()
-        self._may_make = False
+        self._can_create = False
         if isinstance(memory, bytearray):
             return
-        memory[EXCUSED_AT:] = bytes(FILE_BYTES - EXCUSED_AT)
+        memory[CLEAN_SHUTDOWN_OFFSET:] = bytes(FILE_BYTES - CLEAN_SHUTDOWN_OFFSET)
         memory.close()
         with suppress(OSError):  # an empty one that stays is read as empty
             self._path.unlink(missing_ok=True)
 
-    def _make(self) -> bool:
+    def _create_once(self) -> bool:
         """False when all slots are taken, or when no file can be made; that is tried once."""
-        if self._memory is _NO_MEMORY and self._may_make:
-            self._may_make = False
-            if (made := _create(self._path)) is not None:
+        if self._memory is _NO_MEMORY and self._can_create:
+            self._can_create = False
+            if (made := _map_new(self._path)) is not None:
                 self._memory = made
-                self._free.extend(reversed(MARKS))
+                self._free.extend(reversed(SLOT_OFFSETS))
         return bool(self._free)
 
     def _read(self, memory: mmap.mmap) -> None:
-        self._was_excused = bool(memory[EXCUSED_AT])
-        memory[EXCUSED_AT] = 0
-        self._died.update(
-            memory[mark + 1 : mark + 1 + DIGEST_BYTES] for mark in MARKS if memory[mark] != _FREE
+        self._was_clean_shutdown = bool(memory[CLEAN_SHUTDOWN_OFFSET])
+        memory[CLEAN_SHUTDOWN_OFFSET] = 0
+        self._running_at_crash.update(
+            memory[mark + 1 : mark + 1 + DIGEST_BYTES]
+            for mark in SLOT_OFFSETS
+            if memory[mark] != _FREE
         )
-        self._free.extend(reversed(MARKS))
+        self._free.extend(reversed(SLOT_OFFSETS))
 
 
-def _digest(token: Token) -> bytes:
+def _compute_digest(token: TaskToken) -> bytes:
     return blake2b(_encode(token), digest_size=DIGEST_BYTES).digest()
 
 
-def _open(path: Path) -> mmap.mmap | None:
+def _map_existing(path: Path) -> mmap.mmap | None:
     """None when there is no file that can be read; one of another format is removed."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -132,7 +134,7 @@ def _open(path: Path) -> mmap.mmap | None:
     return None
 
 
-def _create(path: Path) -> mmap.mmap | None:
+def _map_new(path: Path) -> mmap.mmap | None:
     """None where it can't be made: tasks run all the same, as if it were full.
 
     All of it is written, not only its size set: a write into a hole of a mapped file ends the

@@ -3,39 +3,50 @@
 import sqlite3
 from collections.abc import Mapping, Sequence
 
-from runnel.backends.feed_log import entries_of, pending_entries
-from runnel.backends.local.inbox import VOLATILE
+from runnel.backends.feed_log import build_commit_entries, build_pending_entries
+from runnel.backends.local.inbox import NO_ROW
 from runnel.backends.local.task_board import TaskBoard
-from runnel.backends.local.tasks import LocalAttendance
-from runnel.backends.matching import check_bounds
+from runnel.backends.local.tasks import LocalMembership
+from runnel.backends.matching import check_commit_limits
 from runnel.backends.sqlite.database import (
     SQL,
-    Reader,
-    header_row,
-    letter_row,
-    timer_key_row,
-    timer_row,
+    SqliteReader,
+    build_header_row,
+    build_letter_row,
+    build_timer_key_row,
+    build_timer_row,
 )
-from runnel.backends.sqlite.feed import SqliteFeed, write_entries
-from runnel.backends.sqlite.inbox import LIMIT_COMMANDS, LimitMail, Messages, Stored
-from runnel.backends.sqlite.leases import Leases
-from runnel.backends.sqlite.partition import Limits, Owned, OwnedPartitions, Routes, is_limit
-from runnel.backends.sqlite.writer import Writer
+from runnel.backends.sqlite.feed import SqliteFeed, write_feed_entries
+from runnel.backends.sqlite.inbox import (
+    LIMIT_COMMANDS,
+    LimitMessages,
+    MessageDelivery,
+    StoredMessages,
+)
+from runnel.backends.sqlite.leases import SqliteLeases
+from runnel.backends.sqlite.partition import (
+    LimitHistories,
+    OwnedPartition,
+    PartitionRegistry,
+    PartitionRoutes,
+    is_limit,
+)
+from runnel.backends.sqlite.writer import SqliteWriter
 from runnel.core.effects import TimerKey
-from runnel.core.ids import ExecutionId, Token, root_of
+from runnel.core.ids import ExecutionId, TaskToken, get_root_id
 from runnel.core.workflow import ErrorInfo
 from runnel.errors import FencedError
 from runnel.ports.clock import Clock
 from runnel.ports.store import (
     Commit,
     CommitLimits,
-    Header,
+    ExecutionHeader,
     InboxEntry,
     Lease,
     LeaseRecord,
-    TimerSet,
+    TimerRecord,
 )
-from runnel.ports.workers import Attendance, QueueRecord, WorkerRecord
+from runnel.ports.workers import OrchestratorRecord, QueueRecord, WorkerRecord
 
 # One commit as one job: fenced first, then a bulk statement per table.
 #
@@ -43,25 +54,25 @@ from runnel.ports.workers import Attendance, QueueRecord, WorkerRecord
 # 36 µs for 1 row, 85 against 127 for 10; for 500 it takes 2050 against 1790 µs.
 
 # Columns of a header, up to the last one that may change.
-HEADER_CHANGES = 12
+MUTABLE_HEADER_COLUMNS = 12
 
 
-class Commits:
+class CommitWriter:
     def __init__(
         self,
-        writer: Writer,
+        writer: SqliteWriter,
         *,
-        owned: OwnedPartitions,
+        owned: PartitionRegistry,
         board: TaskBoard,
-        messages: Messages,
-        routes: Routes,
-        limits: Limits,
-        limit_mail: LimitMail,
+        messages: MessageDelivery,
+        routes: PartitionRoutes,
+        limit_histories: LimitHistories,
+        limit_messages: LimitMessages,
         feed: SqliteFeed,
     ) -> None:
         self._feed = feed
-        self._limit_mail = limit_mail
-        self._limits = limits
+        self._limit_messages = limit_messages
+        self._limit_histories = limit_histories
         self._writer = writer
         self._owned = owned
         self._board = board
@@ -70,27 +81,27 @@ class Commits:
 
     async def write(self, lease: Lease, commit: Commit) -> None:
         owned = self._owned.find(lease)
-        consumed_row = VOLATILE
+        consumed_row = NO_ROW
         if owned is not None and commit.consumed is not None:
-            owned.inbox.check(commit.consumed)
-            consumed_row = owned.inbox.row_at(commit.consumed)
-        outgoing = self._messages.address(
+            owned.inbox.check_read(commit.consumed)
+            consumed_row = owned.inbox.find_last_row(commit.consumed)
+        outgoing = self._messages.encode_commands(
             [each for each in commit.messages if not isinstance(each, LIMIT_COMMANDS)]
         )
-        changed = entries_of(commit)
+        changed = build_commit_entries(commit)
 
-        def run(db: sqlite3.Connection) -> Stored:
+        def run(db: sqlite3.Connection) -> StoredMessages:
             _fence(db, lease, commit.sequence)
-            if consumed_row != VOLATILE:
+            if consumed_row != NO_ROW:
                 db.execute(SQL["consume_messages"], (lease.partition, consumed_row))
             _write_aggregates(db, lease.partition, commit)
             _write_timers(db, lease.partition, commit)
-            stored = self._messages.write(db, outgoing) if outgoing.rows else Stored()
-            write_entries(db, [*changed, *pending_entries(stored.pending)])
+            stored = self._messages.write(db, outgoing) if outgoing.rows else StoredMessages()
+            write_feed_entries(db, [*changed, *build_pending_entries(stored.pending)])
             return stored
 
-        def apply(stored: Stored) -> None:
-            self._limits.apply(commit)
+        def apply(stored: StoredMessages) -> None:
+            self._limit_histories.apply(commit)
             if owned is not None:
                 self._apply(owned, commit)
             self._messages.apply(stored)
@@ -98,7 +109,7 @@ class Commits:
 
         await self._writer.submit(run, apply)
 
-    def _apply(self, owned: Owned, commit: Commit) -> None:
+    def _apply(self, owned: OwnedPartition, commit: Commit) -> None:
         partition = owned.lease.partition
         owned.inbox.consume(commit.consumed)
         for key in commit.timers_cleared:
@@ -106,10 +117,10 @@ class Commits:
         for timer in commit.timers_set:
             owned.timers.set(timer)
         for header in commit.headers:
-            self._routes.learn(root_of(header.execution_id), partition)
-        if self._routes.unbegun:
-            self._routes.unbegun.difference_update(each.aggregate_id for each in commit.histories)
-            self._routes.unbegun.difference_update(each.execution_id for each in commit.headers)
+            self._routes.remember(get_root_id(header.execution_id), partition)
+        if self._routes.unstarted:
+            self._routes.unstarted.difference_update(each.aggregate_id for each in commit.histories)
+            self._routes.unstarted.difference_update(each.execution_id for each in commit.headers)
         if self._owned.find(owned.lease) is None:
             return  # given up while the commit was on its way: the next owner issues the tasks
         # Issued first: a task that is issued and dropped by the same commit ends dropped.
@@ -117,7 +128,7 @@ class Commits:
             self._board.issue(partition, task)
         for token in commit.dropped:
             self._board.drop(token)
-        self._limit_mail.send(owned, commit)
+        self._limit_messages.send(owned, commit)
 
 
 def _fence(db: sqlite3.Connection, lease: Lease, sequence: int) -> None:
@@ -145,29 +156,31 @@ def _write_aggregates(db: sqlite3.Connection, partition: int, commit: Commit) ->
     if commit.headers:
         _write_headers(db, partition, commit.headers)
     if commit.dead_letters:
-        letters = [letter_row(letter) for letter in commit.dead_letters]
+        letters = [build_letter_row(letter) for letter in commit.dead_letters]
         db.executemany(SQL["add_dead_letter"], letters)
 
 
-def _write_headers(db: sqlite3.Connection, partition: int, headers: Sequence[Header]) -> None:
+def _write_headers(
+    db: sqlite3.Connection, partition: int, headers: Sequence[ExecutionHeader]
+) -> None:
     """Nearly always all are known: a change takes 5.4 µs, to find out by an insert 8.1."""
-    rows = [header_row(partition, header) for header in headers]
-    changes = [row[:HEADER_CHANGES] for row in rows]
+    rows = [build_header_row(partition, header) for header in headers]
+    changes = [row[:MUTABLE_HEADER_COLUMNS] for row in rows]
     if db.executemany(SQL["change_header"], changes).rowcount != len(rows):
         db.executemany(SQL["put_header"], rows)
 
 
 def _write_timers(db: sqlite3.Connection, partition: int, commit: Commit) -> None:
     if commit.timers_cleared:
-        keys = [timer_key_row(partition, key) for key in commit.timers_cleared]
+        keys = [build_timer_key_row(partition, key) for key in commit.timers_cleared]
         db.executemany(SQL["clear_timer"], keys)
     if commit.timers_set:
-        timers = [timer_row(partition, timer) for timer in commit.timers_set]
+        timers = [build_timer_row(partition, timer) for timer in commit.timers_set]
         db.executemany(SQL["set_timer"], timers)
 
 
 # How long a message from another process may lie unseen when its ring was missed.
-SWEEP_S = 1.0
+POLL_INTERVAL_S = 1.0
 
 
 class SqliteStore:
@@ -177,22 +190,22 @@ class SqliteStore:
     together.
     """
 
-    fails_together = True
+    has_shared_failures = True
 
     def __init__(
         self,
         *,
         clock: Clock,
-        reader: Reader,
-        owned: OwnedPartitions,
+        reader: SqliteReader,
+        owned: PartitionRegistry,
         board: TaskBoard,
-        leases: Leases,
-        commits: Commits,
-        routes: Routes,
-        keys: Limits,
+        leases: SqliteLeases,
+        commits: CommitWriter,
+        routes: PartitionRoutes,
+        limit_histories: LimitHistories,
         limits: CommitLimits,
     ) -> None:
-        self._keys = keys
+        self._limit_histories = limit_histories
         self.limits = limits
         self._clock = clock
         self._reader = reader
@@ -201,22 +214,22 @@ class SqliteStore:
         self._leases = leases
         self._commits = commits
         self._routes = routes
-        self._attendance = LocalAttendance()
+        self._membership = LocalMembership()
 
     async def partitions(self) -> Sequence[int]:
         return [row[0] for row in self._reader.rows("list_partitions")]
 
     async def route(self, aggregate_id: str, *, is_new: bool = False) -> int:
         """A look for one that nobody knows takes 6 to 10 µs, of 290 for a small execution."""
-        return self._routes.place(aggregate_id) if is_new else self._routes.find(aggregate_id)
+        return self._routes.route_new(aggregate_id) if is_new else self._routes.find(aggregate_id)
 
     async def observe(self, partition: int) -> LeaseRecord | None:
         return self._leases.observe(partition)
 
     async def acquire(
-        self, partition: int, owner: str, *, over: LeaseRecord | None = None
+        self, partition: int, owner: str, *, expected: LeaseRecord | None = None
     ) -> Lease:
-        """`over` changes nothing: the kernel frees the lock of whoever is dead, and only then."""
+        """`expected` changes nothing: only the kernel frees the lock of a dead process."""
         return await self._leases.acquire(partition, owner)
 
     async def restore(self, lease: Lease) -> Lease:
@@ -228,14 +241,14 @@ class SqliteStore:
     async def release(self, lease: Lease) -> None:
         await self._leases.release(lease)
 
-    async def attend(self, owner: str) -> Sequence[Attendance]:
-        return self._attendance.attend(owner)
+    async def heartbeat_orchestrator(self, owner: str) -> Sequence[OrchestratorRecord]:
+        return self._membership.heartbeat_orchestrator(owner)
 
-    async def depart(self, owner: str, *, counter: int | None = None) -> None:
-        self._attendance.depart(owner, counter)
+    async def unregister_orchestrator(self, owner: str, *, counter: int | None = None) -> None:
+        self._membership.unregister_orchestrator(owner, counter)
 
     async def commit(self, lease: Lease, commit: Commit) -> None:
-        check_bounds(commit, self.limits)
+        check_commit_limits(commit, self.limits)
         await self._commits.write(lease, commit)
 
     async def read_inbox(self, lease: Lease, *, limit: int, wait_s: float) -> Sequence[InboxEntry]:
@@ -243,14 +256,14 @@ class SqliteStore:
         while True:
             owned = self._owned.get(lease)
             if wait_s > 0 and owned.inbox.has_unread:
-                return await owned.inbox.gather(limit)
-            entries = self._take(owned, limit)
+                return await owned.inbox.take_batch(limit)
+            entries = self._take_entries(owned, limit)
             left_s = deadline - self._clock.monotonic()
             if entries or left_s <= 0:
                 return entries
-            await self._clock.wait(owned.inbox.arrived, min(left_s, SWEEP_S))
+            await self._clock.wait(owned.inbox.arrived, min(left_s, POLL_INTERVAL_S))
 
-    async def due_timers(self, lease: Lease, now: float, *, limit: int) -> Sequence[TimerSet]:
+    async def due_timers(self, lease: Lease, now: float, *, limit: int) -> Sequence[TimerRecord]:
         return self._owned.get(lease).timers.due(now, limit=limit)
 
     async def next_due(self, lease: Lease) -> float | None:
@@ -258,8 +271,8 @@ class SqliteStore:
 
     async def load(self, aggregate_id: str) -> Sequence[bytes]:
         if is_limit(aggregate_id):
-            return self._keys.load(aggregate_id)
-        if aggregate_id in self._routes.unbegun:
+            return self._limit_histories.load(aggregate_id)
+        if aggregate_id in self._routes.unstarted:
             return ()
         return [row[0] for row in self._reader.rows("load_history", (aggregate_id,))]
 
@@ -269,18 +282,18 @@ class SqliteStore:
     async def running(self, partition: int) -> Sequence[ExecutionId]:
         return [row[0] for row in self._reader.rows("list_running", (partition,))]
 
-    async def keys_of(self, partition: int) -> Sequence[str]:
-        return self._keys.keys() if partition == self._routes.home else ()
+    async def list_concurrency_keys(self, partition: int) -> Sequence[str]:
+        return self._limit_histories.keys() if partition == self._routes.home else ()
 
     async def unknown_tasks(
-        self, partition: int, tokens: Sequence[Token]
-    ) -> Mapping[Token, bool | None]:
+        self, partition: int, tokens: Sequence[TaskToken]
+    ) -> Mapping[TaskToken, bool | None]:
         owned = self._owned.by_number.get(partition)
-        reported = set[Token]() if owned is None else owned.inbox.reported()
+        reported = set[TaskToken]() if owned is None else owned.inbox.list_reported_tokens()
         return {
-            token: None if owned is None else owned.running.has_killed(token)
+            token: None if owned is None else owned.running_tasks.was_running_at_crash(token)
             for token in tokens
-            if token not in reported and not self._board.knows(token)
+            if token not in reported and not self._board.has_task(token)
         }
 
     async def unset_timers(self, partition: int, keys: Sequence[TimerKey]) -> Sequence[TimerKey]:
@@ -293,22 +306,22 @@ class SqliteStore:
     async def unarchived(self, partition: int) -> int:
         return 0
 
-    async def lose_tasks_of(self, judged: WorkerRecord) -> int:
-        return self._board.lose_dead(judged)
+    async def lose_worker_tasks(self, record: WorkerRecord) -> int:
+        return self._board.remove_dead_worker(record)
 
     async def reject_tasks(
         self, queue: str, error: ErrorInfo, *, waiting_s: float, limit: int
     ) -> int:
         before = self._clock.now() - waiting_s
-        return self._board.reject(queue, error, issued_before=before, limit=limit)
+        return self._board.reject_unclaimed(queue, error, issued_before=before, limit=limit)
 
-    async def forget_queue(self, judged: QueueRecord) -> bool:
+    async def forget_queue(self, record: QueueRecord) -> bool:
         """An empty queue is nothing here."""
         return True
 
-    def _take(self, owned: Owned, limit: int) -> Sequence[InboxEntry]:
+    def _take_entries(self, owned: OwnedPartition, limit: int) -> Sequence[InboxEntry]:
         entries = owned.inbox.take(limit)
-        if entries or self._clock.monotonic() - owned.swept_at < SWEEP_S:
+        if entries or self._clock.monotonic() - owned.polled_at < POLL_INTERVAL_S:
             return entries
-        self._leases.sweep(owned.lease.partition)
+        self._leases.read_new_messages(owned.lease.partition)
         return owned.inbox.take(limit)

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from runnel.app.process_signals import SIGNAL_EXIT, SIGNALS, hearing
-from runnel.cli.options import Place, ServerUrl
-from runnel.cli.session.serving import MetricsPort
+from runnel.app.process_signals import SIGNAL_EXIT_BASE, SIGNALS, handle_signals
+from runnel.cli.options import DefaultedRedisUrl, StoreLocation
+from runnel.cli.session.serving import MetricsPortOption
 from runnel.engine.clock import RealClock
 from runnel.ports.clock import Clock
 
 if TYPE_CHECKING:
     from runnel.app.roles import Role
-    from runnel.cli.session.serving import Site
+    from runnel.cli.session.serving import RoleDependencies
     from runnel.settings.model import Settings
 
 
-Host: TypeAlias = Annotated[
+HostOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="ADDRESS",
@@ -33,7 +33,7 @@ Host: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
-Port: TypeAlias = Annotated[
+PortOption: TypeAlias = Annotated[
     int | None,
     typer.Option(
         min=0,
@@ -46,11 +46,11 @@ Port: TypeAlias = Annotated[
 
 def api(
     *,
-    host: Host = None,
-    port: Port = None,
+    host: HostOption = None,
+    port: PortOption = None,
     workers: Annotated[int, typer.Option(min=1, max=64, help="How many processes answer.")] = 1,
-    metrics_port: MetricsPort = None,
-    redis_url: ServerUrl = None,
+    metrics_port: MetricsPortOption = None,
+    redis_url: DefaultedRedisUrl = None,
     inherited: Annotated[
         int | None, typer.Option("--fd", hidden=True, help="A socket that is listening already.")
     ] = None,
@@ -72,71 +72,77 @@ def api(
     from runnel.api.server import listen
     from runnel.cli.options import configure_server
     from runnel.cli.session.serving import serve
-    from runnel.settings import adjusted
+    from runnel.settings import override_settings
 
-    settings = configure_server(Place(redis_url=redis_url))
-    settings = adjusted(settings, api_host=host, api_port=port, metrics_port=metrics_port)
-    listening = _adopted(inherited) or listen(settings.api_host, settings.api_port)
+    settings = configure_server(StoreLocation(redis_url=redis_url))
+    settings = override_settings(settings, api_host=host, api_port=port, metrics_port=metrics_port)
+    listening = _adopt_socket(inherited) or listen(settings.api_host, settings.api_port)
     if inherited is not None:
-        end_with_parent()
+        exit_with_parent()
     if workers > 1:
-        from runnel.cli.session.serving import ports_for
+        from runnel.cli.session.serving import assign_metrics_ports
 
-        command = [*_command(redis_url), "--fd", str(listening.fileno())]
-        ports = ports_for(settings.metrics_port, workers)
+        command = [*_build_child_command(redis_url), "--fd", str(listening.fileno())]
+        ports = assign_metrics_ports(settings.metrics_port, workers)
         first, *others = [[*command, *given] for given in ports]
         commands = [first, *([*each, "--quiet"] for each in others)]
         return asyncio.run(supervise(commands, listening))
     serving = serve(
         settings,
         "api",
-        lambda site: answering(site, settings, listening, is_quiet=is_quiet),
-        decides=True,
-        answers=True,
+        lambda site: build_api_role(site, settings, listening, is_quiet=is_quiet),
+        uses_archive=True,
+        serves_http=True,
     )
     return asyncio.run(serving)
 
 
-async def answering(
-    site: "Site", settings: "Settings", listening: "socket.socket", *, is_quiet: bool = False
+async def build_api_role(
+    dependencies: "RoleDependencies",
+    settings: "Settings",
+    server_socket: "socket.socket",
+    *,
+    is_quiet: bool = False,
 ) -> "Role":
     """The role that answers, for a process that has nothing else to do with the store.
 
     It says where, unless it `is_quiet`, as soon as it does.
     """
     from runnel.api.app import build_api
-    from runnel.app.stores import look_at
+    from runnel.app.stores import build_store_session
 
-    look = look_at(site.backend, site.world.clock, site.world.ids)
-    if site.metrics is not None:
-        look.hub.count_by(site.metrics)
+    look = build_store_session(
+        dependencies.backend, dependencies.clock_and_ids.clock, dependencies.clock_and_ids.ids
+    )
+    if dependencies.metrics is not None:
+        look.event_bus.add_sink(dependencies.metrics)
     return await build_api(
         settings,
         look.client,
-        site.backend,
-        site.world,
-        listening=listening,
-        newsroom=look.newsroom,
-        on_answering=partial(settle_in, listening, is_quiet=is_quiet),
-        metrics=site.metrics,
+        dependencies.backend,
+        dependencies.clock_and_ids,
+        server_socket=server_socket,
+        feed_broadcaster=look.feed_broadcaster,
+        on_ready=partial(finish_startup, server_socket, is_quiet=is_quiet),
+        metrics=dependencies.metrics,
     )
 
 
-def settle_in(listening: "socket.socket", *, is_quiet: bool = False) -> None:
+def finish_startup(server_socket: "socket.socket", *, is_quiet: bool = False) -> None:
     """A process that answers has loaded all it needs, and says where it answers."""
     import gc
     import sys
 
-    from runnel.api.server import url_of
+    from runnel.api.server import format_url
 
     # What is loaded stays: to look through its 105,000 objects for garbage took 50 ms (2026-11),
     # every time that enough of others had come, and nobody was answered meanwhile.
     gc.freeze()
     if not is_quiet:
-        print(f"Runnel answers on {url_of(listening)}", file=sys.stderr, flush=True)
+        print(f"Runnel answers on {format_url(server_socket)}", file=sys.stderr, flush=True)
 
 
-def _command(redis_url: str | None) -> list[str]:
+def _build_child_command(redis_url: str | None) -> list[str]:
     """For a child process, which has the same environment."""
     import sys
 
@@ -144,7 +150,7 @@ def _command(redis_url: str | None) -> list[str]:
     return [sys.executable, "-m", "runnel", "api", *url]
 
 
-def _adopted(number: int | None) -> "socket.socket | None":
+def _adopt_socket(number: int | None) -> "socket.socket | None":
     import socket
 
     return None if number is None else socket.socket(fileno=number)
@@ -153,27 +159,27 @@ def _adopted(number: int | None) -> "socket.socket | None":
 # Several processes that answer on one socket: those that die are started again.
 
 # One that dies at its start is not started again and again without a breath.
-PAUSE_S = 1.0
-PAUSE_S_MAX = 30.0
+RESTART_DELAY_S = 1.0
+RESTART_DELAY_S_MAX = 30.0
 # Whoever has lived so long could be started: what ends it afterwards is something else.
-STARTED_S = 10.0
+STARTUP_S_MAX = 10.0
 
 
-async def supervise(commands: Sequence[Sequence[str]], listening: socket.socket) -> int:
+async def supervise(commands: Sequence[Sequence[str]], server_socket: socket.socket) -> int:
     """Until a signal, which all of them are told; the exit code of the first that had a bad one.
 
     When the first ones can't be started, neither is anything else: it ends with their exit code.
     """
-    several = _Several(listening.fileno(), RealClock())
-    with hearing(several.tell, at_last=lambda: None):
+    several = _ProcessSupervisor(server_socket.fileno(), RealClock())
+    with handle_signals(several.forward_signal, before_exit=lambda: None):
         async with asyncio.TaskGroup() as group:
-            keeping = [group.create_task(several.keep(command)) for command in commands]
+            keeping = [group.create_task(several.keep_running(command)) for command in commands]
     codes = [each.result() for each in keeping]
-    bad = next((code for code in codes if not several.is_good(code)), 0)
-    return bad if bad >= 0 else SIGNAL_EXIT - bad
+    bad = next((code for code in codes if not several.is_clean_exit(code)), 0)
+    return bad if bad >= 0 else SIGNAL_EXIT_BASE - bad
 
 
-def end_with_parent() -> None:
+def exit_with_parent() -> None:
     """This process ends as by a signal when the one that has started it is gone, even by a kill -9.
 
     Standard input is a pipe whose other end only that one holds.
@@ -187,48 +193,48 @@ def end_with_parent() -> None:
     threading.Thread(target=watch, name="lifeline", daemon=True).start()
 
 
-class _Several:
+class _ProcessSupervisor:
     def __init__(self, socket_number: int, clock: Clock) -> None:
         self._socket_number = socket_number
         self._clock = clock
         self._stopping = asyncio.Event()
         self._running: set[Process] = set()
         self._has_started = False
-        self._told = 0
+        self._signal_count = 0
 
-    def is_good(self, code: int) -> bool:
+    def is_clean_exit(self, code: int) -> bool:
         """Who was told once to end, and before it could hear that, is ended by the signal."""
-        ended_by = -code if code < 0 else code - SIGNAL_EXIT
-        return code == 0 or (ended_by in SIGNALS and (code < 0 or self._told == 1))
+        ended_by = -code if code < 0 else code - SIGNAL_EXIT_BASE
+        return code == 0 or (ended_by in SIGNALS and (code < 0 or self._signal_count == 1))
 
-    def tell(self, number: int) -> None:
-        self._told += 1
+    def forward_signal(self, number: int) -> None:
+        self._signal_count += 1
         self._stopping.set()
         for each in self._running:
             if each.returncode is None:
                 each.send_signal(number)
 
-    async def keep(self, command: Sequence[str]) -> int:
+    async def keep_running(self, command: Sequence[str]) -> int:
         """One of them and its successors; the exit code of the last."""
         code, failed = 0, 0
         while not self._stopping.is_set():
             began = self._clock.monotonic()
-            code = await self._one(command)
+            code = await self._run_process(command)
             if self._stopping.is_set():
                 break
             lived_s = self._clock.monotonic() - began
-            self._has_started = self._has_started or lived_s >= STARTED_S
+            self._has_started = self._has_started or lived_s >= STARTUP_S_MAX
             if code > 0 and not self._has_started:
                 print("the processes can't be started; see the error above", file=sys.stderr)
-                self.tell(signal.SIGTERM)
+                self.forward_signal(signal.SIGTERM)
                 break
-            failed = 0 if lived_s >= STARTED_S else failed + 1
+            failed = 0 if lived_s >= STARTUP_S_MAX else failed + 1
             print(f"a process ended with {code}; starting another", file=sys.stderr)
-            pause_s = min(PAUSE_S_MAX, PAUSE_S * (1 << min(failed, 10)))
+            pause_s = min(RESTART_DELAY_S_MAX, RESTART_DELAY_S * (1 << min(failed, 10)))
             await self._clock.wait(self._stopping, pause_s)
         return code
 
-    async def _one(self, command: Sequence[str]) -> int:
+    async def _run_process(self, command: Sequence[str]) -> int:
         """In a session of its own: Ctrl-C in a terminal is told by this process, and once."""
         process = await asyncio.create_subprocess_exec(
             *command,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from runnel.cli.commands.run import Concurrency, Labels
-from runnel.cli.options import DataDir, File, Place, RedisUrl, Server
+from runnel.cli.options import DataDir, RedisUrl, Server, StoreLocation, WorkflowFile
 
 if TYPE_CHECKING:
     from runnel.settings.model import Settings
@@ -48,10 +48,10 @@ Output = Annotated[
         metavar="FILE", help="Write what became of each as JSON lines.", show_default=False
     ),
 ]
-IsRetried = Annotated[
+RetryFailed = Annotated[
     bool, typer.Option("--retry-failed", help="Run again what failed of those that failed.")
 ]
-InFlight = Annotated[
+InFlightMax = Annotated[
     int | None,
     typer.Option(
         metavar="N",
@@ -61,23 +61,23 @@ InFlight = Annotated[
         show_default=False,
     ),
 ]
-AsJsonSum = Annotated[
+AsJsonSummary = Annotated[
     bool, typer.Option("--json", help="Print the sum of all as one JSON object at the end.")
 ]
 
 
 def batch(
-    file: File,
+    file: WorkflowFile,
     *,
     inputs: Inputs,
     id_field: IdField = None,
     name: BatchName = None,
     output: Output = None,
-    is_retried: IsRetried = False,
-    in_flight: InFlight = None,
+    is_retried: RetryFailed = False,
+    in_flight: InFlightMax = None,
     labels: Labels = None,
     concurrency: Concurrency = None,
-    as_json: AsJsonSum = False,
+    as_json: AsJsonSummary = False,
     data_dir: DataDir = None,
     redis_url: RedisUrl = None,
     server: Server = None,
@@ -91,50 +91,50 @@ def batch(
     import asyncio
 
     from runnel.app.run import SOURCE_LABEL
-    from runnel.cli.errors import results
+    from runnel.cli.errors import reserve_stdout
     from runnel.cli.session.batch_documents import read_documents
-    from runnel.cli.session.batch_feeder import Batch
+    from runnel.cli.session.batch_feeder import DocumentBatch
     from runnel.cli.session.batch_output import check_output
-    from runnel.cli.session.batch_run import Reporting, batch_here, batch_on_server
-    from runnel.cli.session.hints import Hints
+    from runnel.cli.session.batch_run import ReportOptions, run_batch_locally, run_batch_on_server
+    from runnel.cli.session.hints import CommandHints
     from runnel.cli.session.inputs import (
         check_functions,
-        folder_of,
+        get_import_folder,
         load_graph,
         make_importable,
         read_labels,
     )
 
-    place = Place(data_dir, redis_url, server)
+    place = StoreLocation(data_dir, redis_url, server)
     settings = _configure(place, concurrency)
     check_output(output, [Path(inputs), file])
     workflow = load_graph(file, settings).workflow
     own_labels = read_labels(labels or [])
-    folder = folder_of(file)
+    folder = get_import_folder(file)
     if not settings.is_remote:
         own_labels[SOURCE_LABEL] = str(folder)
         make_importable([folder])
-    wanted = Batch(
-        name=_name(name, inputs),
+    wanted = DocumentBatch(
+        name=_choose_name(name, inputs),
         workflow=workflow,
         documents=read_documents(inputs, workflow, id_field=id_field),
         labels=own_labels,
-        in_flight_max=in_flight or _in_flight(settings),
+        in_flight_max=in_flight or _choose_in_flight_max(settings),
         retries_failed=is_retried,
     )
-    with results() as out:
-        reporting = Reporting(Hints(place, settings.is_remote), out, output, as_json)
+    with reserve_stdout() as out:
+        reporting = ReportOptions(CommandHints(place, settings.is_remote), out, output, as_json)
         if settings.is_remote:
-            return asyncio.run(batch_on_server(wanted, settings, reporting))
+            return asyncio.run(run_batch_on_server(wanted, settings, reporting))
         check_functions(workflow, file, settings)
-        return asyncio.run(batch_here(wanted, settings, reporting))
+        return asyncio.run(run_batch_locally(wanted, settings, reporting))
 
 
-def _configure(place: Place, concurrency: int | None) -> "Settings":
+def _configure(location: StoreLocation, concurrency: int | None) -> "Settings":
     from runnel.cli.options import configure
     from runnel.errors import InputError
 
-    settings = configure(place, concurrency=concurrency)
+    settings = configure(location, concurrency=concurrency)
     if settings.is_remote and concurrency is not None:
         raise InputError(
             "--concurrency: on a server it is that of each worker; give it to 'runnel worker'"
@@ -142,7 +142,7 @@ def _configure(place: Place, concurrency: int | None) -> "Settings":
     return settings
 
 
-def _name(given: str | None, inputs: str) -> str:
+def _choose_name(given: str | None, inputs: str) -> str:
     from runnel.authoring.payloads import check_text
     from runnel.cli.session.batch_documents import STDIN
     from runnel.errors import InputError
@@ -154,7 +154,7 @@ def _name(given: str | None, inputs: str) -> str:
     return name
 
 
-def _in_flight(settings: "Settings") -> int:
+def _choose_in_flight_max(settings: "Settings") -> int:
     if settings.is_remote:
         return IN_FLIGHT_ON_SERVER
     return IN_FLIGHT_PER_SLOT * settings.worker_concurrency

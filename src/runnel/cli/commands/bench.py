@@ -8,11 +8,11 @@ import typer
 from runnel.cli import errors as exits
 
 if TYPE_CHECKING:
-    from runnel.bench.report import Asked, Measured
+    from runnel.bench.report import BenchmarkRequest, Measured
 
 
 # Without URLs it starts both servers.
-EXTRAS = "postgres,redis"
+REQUIRED_EXTRAS = "postgres,redis"
 
 Workload: TypeAlias = Annotated[
     str,
@@ -119,34 +119,34 @@ def bench(
     """
     import asyncio
 
-    from runnel.bench.report import Options, asked, document, title
-    from runnel.cli.render.text import pretty
+    from runnel.bench.report import BenchmarkOptions, build_document, build_request, format_title
+    from runnel.cli.render.text import to_pretty_json
 
-    options = Options(
+    options = BenchmarkOptions(
         backend=backend,
         durability=durability,
         concurrency=concurrency,
         workers=workers,
         count=count,
         repetitions=repetitions,
-        redis_url=_url("REDIS_URL", "--redis-url", redis_url),
-        postgres_url=_url("POSTGRES_URL", "--postgres-url", postgres_url),
+        redis_url=_parse_url("REDIS_URL", "--redis-url", redis_url),
+        postgres_url=_parse_url("POSTGRES_URL", "--postgres-url", postgres_url),
     )
-    wanted = asked(workload, options)
-    print(f"{title(wanted)}\n{wanted.about}", file=sys.stderr, flush=True)
+    wanted = build_request(workload, options)
+    print(f"{format_title(wanted)}\n{wanted.description}", file=sys.stderr, flush=True)
     ended_by: list[int] = []
     try:
         measured = asyncio.run(_measure(wanted, ended_by))
     except asyncio.CancelledError:
-        return exits.SIGNALLED + ended_by[0] if ended_by else exits.TERMINATED
+        return exits.SIGNAL_BASE + ended_by[0] if ended_by else exits.TERMINATED
     if as_json:
-        print(pretty(document(wanted, measured)))
+        print(to_pretty_json(build_document(wanted, measured)))
     else:
-        _print(measured)
+        _print_measurements(measured)
     return exits.OK
 
 
-async def _measure(wanted: "Asked", ended_by: list[int]) -> "Measured":
+async def _measure(request: "BenchmarkRequest", ended_by: list[int]) -> "Measured":
     """SIGTERM and SIGHUP (a terminal that is closed) cancel it, as Ctrl-C does: what it has on
     servers of others is removed then. `ended_by` gets the number of the signal.
     """
@@ -164,65 +164,67 @@ async def _measure(wanted: "Asked", ended_by: list[int]) -> "Measured":
         if signal.getsignal(each) is signal.SIG_IGN:  # as `nohup` asks
             continue
         asyncio.get_running_loop().add_signal_handler(each, end, each)
-    return await _measure_by(wanted)
+    return await _measure_workload(request)
 
 
-async def _measure_by(wanted: "Asked") -> "Measured":
-    from runnel.bench.report import summarised
-    from runnel.bench.runs import cold_starts, measure_embedded
-    from runnel.bench.workloads import KINDS
+async def _measure_workload(request: "BenchmarkRequest") -> "Measured":
+    from runnel.bench.report import summarize_runs
+    from runnel.bench.runs import measure_cold_starts, measure_embedded
+    from runnel.bench.workloads import STANDARD_WORKLOADS
     from runnel.engine.clock import RealClock
 
-    if wanted.backend == "redis":
-        return await _measure_on_servers(wanted)
-    if wanted.workload == "start":
-        return summarised([await cold_starts(RealClock(), wanted.count)])
+    if request.backend == "redis":
+        return await _measure_on_servers(request)
+    if request.workload == "start":
+        return summarize_runs([await measure_cold_starts(RealClock(), request.count)])
     return await measure_embedded(
-        KINDS[wanted.workload],
-        "memory" if wanted.backend == "memory" else wanted.durability,
-        concurrency=wanted.concurrency,
-        count=wanted.count,
-        repetitions=wanted.repetitions,
+        STANDARD_WORKLOADS[request.workload],
+        "memory" if request.backend == "memory" else request.durability,
+        concurrency=request.concurrency,
+        count=request.count,
+        repetitions=request.repetitions,
     )
 
 
-async def _measure_on_servers(wanted: "Asked") -> "Measured":
-    from runnel.bench.workloads import KINDS
-    from runnel.engine.clock import RealIds
+async def _measure_on_servers(request: "BenchmarkRequest") -> "Measured":
+    from runnel.bench.workloads import STANDARD_WORKLOADS
+    from runnel.engine.clock import RandomIdGenerator
     from runnel.errors import MissingExtraError
 
     try:
         from runnel.bench.server_workloads import measure_on_servers, measure_other
-        from runnel.bench.servers import Layout, servers
+        from runnel.bench.servers import DeploymentLayout, open_servers
     except ModuleNotFoundError as error:
         missing = error.name or "redis"
-        raise MissingExtraError("bench --backend redis", EXTRAS, missing=missing) from error
+        raise MissingExtraError(
+            "bench --backend redis", REQUIRED_EXTRAS, missing=missing
+        ) from error
 
-    nonce = RealIds().nonce()
-    with servers(wanted.redis_url, wanted.postgres_url, nonce=nonce) as found:
-        if wanted.workload not in KINDS:
-            return await measure_other(wanted, found)
+    nonce = RandomIdGenerator().nonce()
+    with open_servers(request.redis_url, request.postgres_url, nonce=nonce) as found:
+        if request.workload not in STANDARD_WORKLOADS:
+            return await measure_other(request, found)
         return await measure_on_servers(
-            KINDS[wanted.workload],
+            STANDARD_WORKLOADS[request.workload],
             found,
-            Layout(concurrency=wanted.concurrency, workers=wanted.workers),
-            count=wanted.count,
-            repetitions=wanted.repetitions,
+            DeploymentLayout(concurrency=request.concurrency, workers=request.workers),
+            count=request.count,
+            repetitions=request.repetitions,
         )
 
 
-def _url(variable: str, option: str, text: str | None) -> str | None:
-    from runnel.cli.options import parsed
+def _parse_url(variable: str, option: str, text: str | None) -> str | None:
+    from runnel.cli.options import parse_setting
 
-    return None if text is None else str(parsed(variable, option, text))
+    return None if text is None else str(parse_setting(variable, option, text))
 
 
-def _print(measured: "Measured") -> None:
-    from runnel.bench.report import rows
+def _print_measurements(measured: "Measured") -> None:
+    from runnel.bench.report import format_rows
     from runnel.cli.render.text import Cell, print_table
 
     lines = [
         [Cell(name), Cell(f"{value:>10}", "bold"), Cell(f"{least:>10}", "dim"), Cell(most, "dim")]
-        for name, value, least, most in rows(measured)
+        for name, value, least, most in format_rows(measured)
     ]
     print_table(["", f"{'MEDIAN':>10}", f"{'LEAST':>10}", "MOST"], lines)

@@ -15,54 +15,62 @@ import msgspec
 import typer
 
 from runnel.app.run import SOURCE_LABEL
-from runnel.app.stores import Look
+from runnel.app.stores import StoreSession
 from runnel.authoring.documents.files import read_data
 from runnel.authoring.documents.yaml import write_yaml
 from runnel.authoring.input_schema import parse_assignments
 from runnel.cli import errors as exits
 from runnel.cli.commands.run import AsJsonResult, Concurrency
-from runnel.cli.errors import group, results
-from runnel.cli.options import AsJson, DataDir, Place, RedisUrl, Server, ask, finite
+from runnel.cli.errors import make_command_group, reserve_stdout
+from runnel.cli.options import (
+    AsJson,
+    DataDir,
+    RedisUrl,
+    Server,
+    StoreLocation,
+    check_finite,
+    confirm,
+)
 from runnel.cli.render.text import (
     DAY_S,
-    LOOKS,
+    STATE_STYLES,
     Cell,
-    compact,
-    count,
-    local_time,
-    pretty,
+    format_count,
+    format_local_time,
     print_styled,
     print_table,
+    to_compact_json,
+    to_pretty_json,
 )
-from runnel.cli.session.follow import Begun, run_several_here
-from runnel.cli.session.hints import Hints
-from runnel.cli.session.inputs import lay_over, make_importable, read_value
-from runnel.cli.session.open_client import has_data, looking
+from runnel.cli.session.follow import StartedExecution, run_many_locally
+from runnel.cli.session.hints import CommandHints
+from runnel.cli.session.inputs import make_importable, merge_assignments, read_value
+from runnel.cli.session.open_client import has_data, open_store_session
 from runnel.client.dead_letters import (
-    all_letters,
+    build_letter_document,
     check_editable,
     find_letter,
-    letter_document,
-    letters_of,
-    name_of,
-    retry_each,
+    format_letter_name,
+    iter_letters,
+    list_execution_letters,
+    retry_each_root,
 )
-from runnel.client.operations import queue_key, queue_name
-from runnel.client.store_client import Client
+from runnel.client.operations import to_queue_key, to_queue_name
+from runnel.client.store_client import StoreClient
 from runnel.core.effects import DeadLetter
-from runnel.core.ids import ExecutionId, root_of
+from runnel.core.ids import ExecutionId, get_root_id
 from runnel.core.values import Json
 from runnel.errors import InputError
-from runnel.ports.archive import Archive, LetterFilter
-from runnel.ports.store import Header
+from runnel.ports.archive import Archive, DeadLetterFilter
+from runnel.ports.store import ExecutionHeader
 from runnel.settings.model import Settings
 
-app = group(
+app = make_command_group(
     "Dead letters: tasks that failed in a way that a person has to look at.",
-    begin="runnel dlq list",
+    first_command="runnel dlq list",
 )
 
-Name: TypeAlias = Annotated[
+LetterName: TypeAlias = Annotated[
     str,
     typer.Argument(
         metavar="NAME",
@@ -70,27 +78,27 @@ Name: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
-Names: TypeAlias = Annotated[
+LetterNames: TypeAlias = Annotated[
     list[str] | None,
     typer.Argument(metavar="[NAME]...", help="Dead letters, as listed.", show_default=False),
 ]
-Queue: TypeAlias = Annotated[
+QueueOption: TypeAlias = Annotated[
     str | None,
     typer.Option("--queue", metavar="NAME", help="Only those of this queue.", show_default=False),
 ]
-OfWorkflow: TypeAlias = Annotated[
+WorkflowOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--workflow", metavar="NAME", help="Only those of this workflow.", show_default=False
     ),
 ]
-IsAll: TypeAlias = Annotated[bool, typer.Option("--all", help="All of them.")]
+AllLetters: TypeAlias = Annotated[bool, typer.Option("--all", help="All of them.")]
 
 
 def list_letters(
     *,
-    queue: Queue = None,
-    workflow: OfWorkflow = None,
+    queue: QueueOption = None,
+    workflow: WorkflowOption = None,
     is_counted: Annotated[
         bool, typer.Option("--count", help="Print only how many there are.")
     ] = False,
@@ -104,11 +112,11 @@ def list_letters(
     import asyncio
 
     from runnel.cli.options import configure
-    from runnel.client.operations import queue_key
-    from runnel.ports.archive import LetterFilter
+    from runnel.client.operations import to_queue_key
+    from runnel.ports.archive import DeadLetterFilter
 
-    settings = configure(Place(data_dir, redis_url, server))
-    wanted = LetterFilter(queue=queue_key(queue), workflow=workflow, limit=limit)
+    settings = configure(StoreLocation(data_dir, redis_url, server))
+    wanted = DeadLetterFilter(queue=to_queue_key(queue), workflow=workflow, limit=limit)
     if is_counted:
         print_count(asyncio.run(load_count(settings, wanted)), as_json=as_json)
     else:
@@ -117,7 +125,7 @@ def list_letters(
 
 
 def show_letter(
-    name: Name,
+    name: LetterName,
     *,
     as_json: AsJson = False,
     data_dir: DataDir = None,
@@ -128,21 +136,21 @@ def show_letter(
     import asyncio
 
     from runnel.cli.options import configure
-    from runnel.cli.session.hints import Hints
+    from runnel.cli.session.hints import CommandHints
 
-    place = Place(data_dir, redis_url, server)
+    place = StoreLocation(data_dir, redis_url, server)
     settings = configure(place)
-    letter, header = asyncio.run(load_one(settings, name))
-    print_one(letter, header, Hints(place, settings.is_remote), as_json=as_json)
+    letter, header = asyncio.run(load_letter(settings, name))
+    print_letter(letter, header, CommandHints(place, settings.is_remote), as_json=as_json)
     return exits.OK
 
 
 def retry_letters(
-    names: Names = None,
+    names: LetterNames = None,
     *,
-    is_all: IsAll = False,
-    queue: Queue = None,
-    workflow: OfWorkflow = None,
+    is_all: AllLetters = False,
+    queue: QueueOption = None,
+    workflow: WorkflowOption = None,
     count: Annotated[
         int | None,
         typer.Option(
@@ -181,28 +189,30 @@ def retry_letters(
     All dead letters of an execution are retried together, and are gone then.
     """
     from runnel.cli.options import configure
-    from runnel.cli.session.hints import Hints
+    from runnel.cli.session.hints import CommandHints
 
-    place = Place(data_dir, redis_url, server)
+    place = StoreLocation(data_dir, redis_url, server)
     settings = configure(place, concurrency=concurrency)
-    choice = Choice(names=names or [], is_all=is_all, queue=queue, workflow=workflow, oldest=count)
-    change = Change(assignments or [], payload_file, is_edited=is_edited)
-    return retry(choice, change, settings, Hints(place, settings.is_remote), as_json=as_json)
+    choice = LetterSelection(
+        names=names or [], is_all=is_all, queue=queue, workflow=workflow, oldest=count
+    )
+    change = ConfigChange(assignments or [], payload_file, opens_editor=is_edited)
+    return retry(choice, change, settings, CommandHints(place, settings.is_remote), as_json=as_json)
 
 
 def purge_letters(
-    names: Names = None,
+    names: LetterNames = None,
     *,
-    is_all: IsAll = False,
-    queue: Queue = None,
-    workflow: OfWorkflow = None,
+    is_all: AllLetters = False,
+    queue: QueueOption = None,
+    workflow: WorkflowOption = None,
     days: Annotated[
         float | None,
         typer.Option(
             "--older-than",
             metavar="DAYS",
             min=0,
-            callback=finite,
+            callback=check_finite,
             help="Only those rejected longer ago.",
             show_default=False,
         ),
@@ -215,8 +225,8 @@ def purge_letters(
     """Remove dead letters for good; their executions stay as they are."""
     from runnel.cli.options import configure
 
-    settings = configure(Place(data_dir, redis_url, server))
-    choice = Choice(
+    settings = configure(StoreLocation(data_dir, redis_url, server))
+    choice = LetterSelection(
         names=names or [], is_all=is_all, queue=queue, workflow=workflow, older_than_days=days
     )
     return purge(choice, settings, is_sure=is_sure)
@@ -238,7 +248,7 @@ for _command, _example in (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class LetterSelection:
     """What the command line says about which letters are meant."""
 
     names: Sequence[str]
@@ -253,18 +263,18 @@ class Choice:
         chosen = (self.queue, self.workflow, self.older_than_days)
         return any(each is not None for each in chosen)
 
-    async def letters(self, look: Look) -> list[DeadLetter]:
+    async def load_letters(self, session: StoreSession) -> list[DeadLetter]:
         """Oldest first; raises NotFoundError for a name, InputError for a contradiction."""
         if self.names:
-            archive = look.backend.archive
+            archive = session.backend.archive
             return [await find_letter(archive, name) for name in dict.fromkeys(self.names)]
         days = self.older_than_days or 0.0
-        wanted = LetterFilter(
-            queue=queue_key(self.queue),
+        wanted = DeadLetterFilter(
+            queue=to_queue_key(self.queue),
             workflow=self.workflow,
-            before=look.clock.now() - days * DAY_S,
+            before=session.clock.now() - days * DAY_S,
         )
-        found = [each async for each in all_letters(look.backend.archive, wanted)]
+        found = [each async for each in iter_letters(session.backend.archive, wanted)]
         return found[::-1][: self.oldest]
 
     def check(self, *, needs_all: bool) -> None:
@@ -277,47 +287,47 @@ class Choice:
             raise InputError(f"give the names of dead letters, or --all{filters}")
 
 
-async def load_page(settings: Settings, wanted: LetterFilter) -> Sequence[DeadLetter]:
+async def load_page(settings: Settings, letter_filter: DeadLetterFilter) -> Sequence[DeadLetter]:
     """Nothing where nothing was ever run."""
     if not has_data(settings):
         return ()
-    async with looking(settings) as look:
-        return await look.backend.archive.list_dead_letters(wanted)
+    async with open_store_session(settings) as look:
+        return await look.backend.archive.list_dead_letters(letter_filter)
 
 
-async def load_count(settings: Settings, wanted: LetterFilter) -> int:
+async def load_count(settings: Settings, letter_filter: DeadLetterFilter) -> int:
     if not has_data(settings):
         return 0
-    async with looking(settings) as look:
-        return await look.backend.archive.count_dead_letters(wanted)
+    async with open_store_session(settings) as look:
+        return await look.backend.archive.count_dead_letters(letter_filter)
 
 
-async def load_one(settings: Settings, name: str) -> tuple[DeadLetter, Header | None]:
+async def load_letter(settings: Settings, name: str) -> tuple[DeadLetter, ExecutionHeader | None]:
     """With the execution that can be rerun; None when it was deleted."""
-    async with looking(settings) as look:
+    async with open_store_session(settings) as look:
         letter = await find_letter(look.backend.archive, name)
-        root = root_of(letter.token.execution_id)
+        root = get_root_id(letter.token.execution_id)
         return letter, await look.backend.archive.get_header(ExecutionId(root)) if root else None
 
 
 def print_count(number: int, *, as_json: bool) -> None:
-    print(compact({"count": number}) if as_json else number)
+    print(to_compact_json({"count": number}) if as_json else number)
 
 
 def print_page(letters: Sequence[DeadLetter], limit: int, *, as_json: bool) -> None:
     if as_json:
         for letter in letters:
-            print(compact(letter_document(letter)))
+            print(to_compact_json(build_letter_document(letter)))
         return
     if not letters:
         print("no dead letters")
         return
     rows = [
         [
-            Cell(name_of(letter)),
+            Cell(format_letter_name(letter)),
             Cell(letter.workflow, "bold"),
-            Cell(queue_name(letter.queue), "dim"),
-            Cell(local_time(letter.rejected_at), "dim"),
+            Cell(to_queue_name(letter.queue), "dim"),
+            Cell(format_local_time(letter.rejected_at), "dim"),
             Cell(str(letter.token.attempt), "dim"),
             Cell(" ".join(str(letter.error).split()), "red"),
         ]
@@ -328,33 +338,37 @@ def print_page(letters: Sequence[DeadLetter], limit: int, *, as_json: bool) -> N
         print(f"(the newest {limit}; --limit shows more)")
 
 
-def print_one(letter: DeadLetter, header: Header | None, hints: Hints, *, as_json: bool) -> None:
+def print_letter(
+    letter: DeadLetter, header: ExecutionHeader | None, hints: CommandHints, *, as_json: bool
+) -> None:
     if as_json:
         state = None if header is None else header.state.value
-        print(compact({**letter_document(letter), "execution_status": state}))
+        print(to_compact_json({**build_letter_document(letter), "execution_status": state}))
         return
-    print_styled([Cell(f"{LOOKS['FAILED'].glyph} {name_of(letter)}", "bold")])
-    for name, text in _facts(letter, header):
+    print_styled([Cell(f"{STATE_STYLES['FAILED'].glyph} {format_letter_name(letter)}", "bold")])
+    for name, text in _list_facts(letter, header):
         print_styled([Cell(f"  {name:<11}", "dim"), Cell(text)])
     print_styled([Cell("\nconfig", "dim")])
-    print(pretty(msgspec.json.decode(letter.config)))
+    print(to_pretty_json(msgspec.json.decode(letter.config)))
     if letter.error.traceback:
         print_styled([Cell("\ntraceback", "dim")])
         print(letter.error.traceback.rstrip())
     if header is not None:
-        print_styled([Cell("\nretry", "dim"), Cell(f"  {hints.retry(name_of(letter))}", "cyan")])
+        print_styled(
+            [Cell("\nretry", "dim"), Cell(f"  {hints.retry(format_letter_name(letter))}", "cyan")]
+        )
 
 
-def _facts(letter: DeadLetter, header: Header | None) -> list[tuple[str, str]]:
+def _list_facts(letter: DeadLetter, header: ExecutionHeader | None) -> list[tuple[str, str]]:
     state = "was deleted: it can't be retried" if header is None else f"is {header.state.lower()}"
-    execution = root_of(letter.token.execution_id)
+    execution = get_root_id(letter.token.execution_id)
     facts = [
         ("workflow", letter.workflow),
         ("execution", f"{execution} {state}" if execution else ""),
-        ("queue", queue_name(letter.queue)),
+        ("queue", to_queue_name(letter.queue)),
         ("handler", letter.handler),
         ("attempts", str(letter.token.attempt)),
-        ("rejected", local_time(letter.rejected_at)),
+        ("rejected", format_local_time(letter.rejected_at)),
         ("reason", letter.reason),
         ("error", str(letter.error)),
     ]
@@ -367,17 +381,17 @@ EDITOR_DEFAULT = "vi"
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ConfigChange:
     """What the command line says about it."""
 
     assignments: Sequence[str]
     file: str | None
-    is_edited: bool = False
+    opens_editor: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.assignments) or self.file is not None or self.is_edited
+        return bool(self.assignments) or self.file is not None or self.opens_editor
 
-    def of(self, letters: Sequence[DeadLetter]) -> Mapping[str, Json]:
+    def build_configs(self, letters: Sequence[DeadLetter]) -> Mapping[str, Json]:
         """The configs of nodes, by id; raises InputError."""
         if not self:
             return {}
@@ -389,27 +403,27 @@ class Change:
         if self.file is not None:
             config = read_value(self.file, "the config")
         if self.assignments:
-            given = parse_assignments(self.assignments, what="the config")
-            config = lay_over(config, given, "the config")
-        if self.is_edited:
-            config = _edited(config, letter)
+            given = parse_assignments(self.assignments, subject="the config")
+            config = merge_assignments(config, given, "the config")
+        if self.opens_editor:
+            config = _edit_config(config, letter)
         return {letter.token.node_id: config}
 
 
-def _edited(config: Json, letter: DeadLetter) -> Json:
+def _edit_config(config: Json, letter: DeadLetter) -> Json:
     """As the user's editor leaves it; raises InputError when it was left as it was."""
-    head = f"# The config of {name_of(letter)}; it is retried when you save and leave.\n"
+    head = f"# The config of {format_letter_name(letter)}; it is retried when you save and leave.\n"
     with tempfile.TemporaryDirectory(prefix="runnel-") as folder:
         path = Path(folder) / "config.yaml"
         path.write_text(head + write_yaml(config), encoding="utf-8")
-        _edit(path)
+        _run_editor(path)
         changed = read_data(path)
     if changed == config:
         raise InputError("the config was left as it was: nothing is retried; leave out --edit")
     return changed
 
 
-def _edit(path: Path) -> None:
+def _run_editor(path: Path) -> None:
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
     if editor is None and not sys.stdin.isatty():
         raise InputError("--edit: there is no terminal to edit in; give --config or --payload-file")
@@ -425,27 +439,27 @@ def _edit(path: Path) -> None:
 # `runnel dlq purge`: dead letters are removed for good, if that is meant.
 
 
-def purge(choice: Choice, settings: Settings, *, is_sure: bool) -> int:
-    choice.check(needs_all=False)
-    letters = asyncio.run(_choose_to_purge(choice, settings))
+def purge(selection: LetterSelection, settings: Settings, *, is_sure: bool) -> int:
+    selection.check(needs_all=False)
+    letters = asyncio.run(_load_selected(selection, settings))
     if not letters:
         print("no dead letters")
         return exits.OK
-    how_many = count(len(letters), "dead letter")
+    how_many = format_count(len(letters), "dead letter")
     if not is_sure:
-        ask(f"Remove {how_many} for good?", f"{how_many} would be removed for good")
+        confirm(f"Remove {how_many} for good?", f"{how_many} would be removed for good")
     deleted = asyncio.run(_delete(letters, settings))
-    print(f"removed: {count(deleted, 'dead letter')}")
+    print(f"removed: {format_count(deleted, 'dead letter')}")
     return exits.OK
 
 
-async def _choose_to_purge(choice: Choice, settings: Settings) -> list[DeadLetter]:
-    async with looking(settings) as look:
-        return await choice.letters(look)
+async def _load_selected(selection: LetterSelection, settings: Settings) -> list[DeadLetter]:
+    async with open_store_session(settings) as look:
+        return await selection.load_letters(look)
 
 
 async def _delete(letters: list[DeadLetter], settings: Settings) -> int:
-    async with looking(settings) as look:
+    async with open_store_session(settings) as look:
         return await look.backend.archive.delete_dead_letters(letters)
 
 
@@ -453,74 +467,89 @@ async def _delete(letters: list[DeadLetter], settings: Settings) -> int:
 
 
 @dataclass(slots=True, kw_only=True)
-class Retries:
+class LetterRetries:
     """The letters by the root of their execution, the oldest first."""
 
-    trees: dict[ExecutionId, list[DeadLetter]] = field(default_factory=dict)
+    letters_by_root: dict[ExecutionId, list[DeadLetter]] = field(default_factory=dict)
     folders: list[str] = field(default_factory=list)
     configs: Mapping[str, Json] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
-    async def begin(self, client: Client, archive: Archive) -> Sequence[Begun]:
+    async def start_all(self, client: StoreClient, archive: Archive) -> Sequence[StartedExecution]:
         """One that can't be retried is told, and the others are."""
         begun = []
-        async for each in retry_each(client, archive, self.trees, configs=self.configs):
-            if each.error is not None and len(self.trees) == 1:
+        async for each in retry_each_root(
+            client, archive, self.letters_by_root, configs=self.configs
+        ):
+            if each.error is not None and len(self.letters_by_root) == 1:
                 raise each.error
             if each.execution_id is None:
                 self.problems.append(str(each.error))
-                _say(f"not retried: {each.error}")
+                _print_to_stderr(f"not retried: {each.error}")
                 continue
-            names = ", ".join(name_of(letter) for letter in each.letters)
-            _say(f"retried {names}: execution {each.execution_id} is a rerun of {each.root}")
+            names = ", ".join(format_letter_name(letter) for letter in each.letters)
+            _print_to_stderr(
+                f"retried {names}: execution {each.execution_id} is a rerun of {each.root}"
+            )
             execution = await client.load(each.execution_id)
-            begun.append(Begun(each.execution_id, execution.graph.workflow))
+            begun.append(StartedExecution(each.execution_id, execution.graph.workflow))
         return begun
 
 
 def retry(
-    choice: Choice, change: Change, settings: Settings, hints: Hints, *, as_json: bool
+    selection: LetterSelection,
+    change: ConfigChange,
+    settings: Settings,
+    hints: CommandHints,
+    *,
+    as_json: bool,
 ) -> int:
     """The exit code: 1 when one of them failed again, or could not be retried."""
-    choice.check(needs_all=True)
-    chosen, retries = asyncio.run(_choose_to_retry(choice, settings))
+    selection.check(needs_all=True)
+    chosen, retries = asyncio.run(_prepare_retries(selection, settings))
     if not chosen:
         print("no dead letters")
         return exits.OK
-    retries.configs = change.of(chosen)
+    retries.configs = change.build_configs(chosen)
     if settings.is_remote:
-        return asyncio.run(_hand_over(retries, settings, hints, as_json=as_json))
+        return asyncio.run(_submit_to_server(retries, settings, hints, as_json=as_json))
     make_importable(dict.fromkeys(retries.folders))
-    with results() as out:
-        running = run_several_here(retries.begin, settings, hints, out=out, as_json=as_json)
+    with reserve_stdout() as out:
+        running = run_many_locally(retries.start_all, settings, hints, out=out, as_json=as_json)
         code = asyncio.run(running)
     return max(code, exits.FAILED if retries.problems else exits.OK)
 
 
-async def _choose_to_retry(choice: Choice, settings: Settings) -> tuple[list[DeadLetter], Retries]:
-    retries = Retries()
-    async with looking(settings) as look:
+async def _prepare_retries(
+    selection: LetterSelection, settings: Settings
+) -> tuple[list[DeadLetter], LetterRetries]:
+    retries = LetterRetries()
+    async with open_store_session(settings) as look:
         archive = look.backend.archive
-        chosen = await choice.letters(look)
-        for root in dict.fromkeys(root_of(letter.token.execution_id) for letter in chosen):
-            retries.trees[root] = await letters_of(archive, root)
+        chosen = await selection.load_letters(look)
+        for root in dict.fromkeys(get_root_id(letter.token.execution_id) for letter in chosen):
+            retries.letters_by_root[root] = await list_execution_letters(archive, root)
             header = await archive.get_header(root) if root else None
             if header is not None and SOURCE_LABEL in header.labels:
                 retries.folders.append(header.labels[SOURCE_LABEL])
     return chosen, retries
 
 
-async def _hand_over(retries: Retries, settings: Settings, hints: Hints, *, as_json: bool) -> int:
+async def _submit_to_server(
+    retries: LetterRetries, settings: Settings, hints: CommandHints, *, as_json: bool
+) -> int:
     """To the workers of a server, without waiting for them: they may be many."""
-    async with looking(settings) as look:
-        begun = await retries.begin(look.client, look.backend.archive)
+    async with open_store_session(settings) as look:
+        begun = await retries.start_all(look.client, look.backend.archive)
     for each in begun:
         if as_json:
-            print(compact({"execution_id": each.execution_id, "workflow": each.workflow.name}))
+            print(
+                to_compact_json({"execution_id": each.execution_id, "workflow": each.workflow.name})
+            )
     if begun and not as_json:
-        _say(f"workers run them; see: {hints.return_to(begun[0].execution_id)}")
+        _print_to_stderr(f"workers run them; see: {hints.watch_again(begun[0].execution_id)}")
     return exits.FAILED if retries.problems else exits.OK
 
 
-def _say(text: str) -> None:
+def _print_to_stderr(text: str) -> None:
     print(text, file=sys.stderr, flush=True)

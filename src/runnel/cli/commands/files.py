@@ -7,21 +7,21 @@ from typing import Annotated
 import typer
 
 from runnel.cli import errors as exits
-from runnel.cli.options import File, Place
+from runnel.cli.options import StoreLocation, WorkflowFile
 
 
-def validate(file: File) -> int:
+def validate(file: WorkflowFile) -> int:
     """Check a workflow file: all its problems at once, or "ok".
 
     The functions that a document names are not imported: whether they exist is seen when it is
     run. A Python file is imported.
     """
     from runnel.cli.options import configure
-    from runnel.cli.render.text import count
+    from runnel.cli.render.text import format_count
     from runnel.cli.session.inputs import load_graph
 
-    graph = load_graph(file, configure(Place()))
-    print(f"ok: {count(len(graph), 'node')}, {count(len(graph.layers()), 'layer')}")
+    graph = load_graph(file, configure(StoreLocation()))
+    print(f"ok: {format_count(len(graph), 'node')}, {format_count(len(graph.layers()), 'layer')}")
     return exits.OK
 
 
@@ -31,10 +31,11 @@ COLUMNS_WITHOUT_TERMINAL = 100
 
 
 def graph(
-    file: File,
+    file: WorkflowFile,
     *,
     as_mermaid: Annotated[
-        bool, typer.Option("--mermaid", help="Print Mermaid text, for documents and web pages.")
+        bool,
+        typer.Option("--mermaid", help="Print Mermaid text, for documents and web pages."),
     ] = False,
     as_svg: Annotated[
         bool, typer.Option("--svg", help="Print an SVG image, for documents and web pages.")
@@ -52,34 +53,34 @@ def graph(
     asked = [form for form, is_asked in forms.items() if is_asked]
     if len(asked) > 1:
         raise InputError(f"{' and '.join(asked)} are different forms; give one of them")
-    found = load_graph(file, configure(Place()))
+    found = load_graph(file, configure(StoreLocation()))
     if as_json:
-        from runnel.cli.render.text import compact
-        from runnel.views.workflow import graph_document
+        from runnel.cli.render.text import to_compact_json
+        from runnel.views.workflow import build_graph_document
 
-        print(compact(graph_document(found)))
+        print(to_compact_json(build_graph_document(found)))
     elif as_svg:
         from runnel.cli.render.graph import SVG_NODES_MAX as NODES_MAX
-        from runnel.cli.render.graph import svg
+        from runnel.cli.render.graph import render_svg
 
         if len(found) > NODES_MAX:
             raise InputError(
                 f"--svg: {len(found):,} nodes make no picture that can be read, at most "
                 f"{NODES_MAX} do; --json has all of them"
             )
-        print(svg(found))
+        print(render_svg(found))
     elif as_mermaid:
-        from runnel.views.workflow import mermaid
+        from runnel.views.workflow import render_mermaid
 
-        print(mermaid(found))
+        print(render_mermaid(found))
     else:
-        from runnel.cli.render.graph import draw
+        from runnel.cli.render.graph import draw_graph
 
-        print(draw(found, columns=_columns()))
+        print(draw_graph(found, columns=_get_columns()))
     return exits.OK
 
 
-def _columns() -> int:
+def _get_columns() -> int:
     if not sys.stdout.isatty():
         return COLUMNS_WITHOUT_TERMINAL
     return shutil.get_terminal_size().columns
@@ -89,7 +90,7 @@ def _columns() -> int:
 
 
 def export(
-    file: File,
+    file: WorkflowFile,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of YAML.")] = False,
 ) -> int:
@@ -101,11 +102,11 @@ def export(
     from runnel.cli.options import configure
     from runnel.cli.session.inputs import load_graph
 
-    document = to_document(load_graph(file, configure(Place())).workflow)
+    document = to_document(load_graph(file, configure(StoreLocation())).workflow)
     if as_json:
-        from runnel.cli.render.text import compact
+        from runnel.cli.render.text import to_compact_json
 
-        print(compact(document))
+        print(to_compact_json(document))
     else:
         from runnel.authoring.documents.yaml import write_yaml
 
@@ -121,7 +122,7 @@ def schema() -> int:
 
     In a YAML file: # yaml-language-server: $schema=runnel.schema.json
     """
-    from runnel.authoring.documents.schema import shipped_schema
+    from runnel.authoring.documents.schema import read_shipped_schema
 
-    print(shipped_schema(), end="")
+    print(read_shipped_schema(), end="")
     return exits.OK

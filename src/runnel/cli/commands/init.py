@@ -8,7 +8,7 @@ import typer
 from runnel.cli import errors as exits
 
 # What is made, by the name of what it is made from: Python that is not ours has no `.py` here.
-FILES = {
+TEMPLATE_BY_FILE = {
     "flow.py": "flow.py.txt",
     "test_flow.py": "test_flow.py.txt",
     ".gitignore": "gitignore.txt",
@@ -28,15 +28,15 @@ def init(
     from runnel.errors import InputError
 
     try:
-        there = [name for name in FILES if (folder / name).exists()]
+        there = [name for name in TEMPLATE_BY_FILE if (folder / name).exists()]
         if there:
             raise InputError(
                 f"{folder}: {', '.join(there)} would be overwritten; name another directory"
             )
-        _write(folder)
+        _write_project(folder)
     except OSError as error:
         raise InputError(f"{folder}: the project can't be made: {error.strerror}") from error
-    print(f"made: {', '.join(str(folder / name) for name in FILES)}")
+    print(f"made: {', '.join(str(folder / name) for name in TEMPLATE_BY_FILE)}")
     print("next:")
     if folder != Path():
         print(f"  cd {folder}")
@@ -46,10 +46,10 @@ def init(
     return exits.OK
 
 
-def _write(folder: Path) -> None:
+def _write_project(folder: Path) -> None:
     source = Path(__file__).with_name("project")
     folder.mkdir(parents=True, exist_ok=True)
-    for name, origin in FILES.items():
+    for name, origin in TEMPLATE_BY_FILE.items():
         text = (source / origin).read_text(encoding="utf-8")
         with (folder / name).open("x", encoding="utf-8") as file:
             file.write(text)

@@ -6,39 +6,51 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import msgspec
 import typer
 
-from runnel.app.process_signals import pid_of
-from runnel.app.stores import Look
+from runnel.app.process_signals import parse_engine_pid
+from runnel.app.stores import StoreSession
 from runnel.cli import errors as exits
 from runnel.cli.options import (
     AsJson,
-    Chosen,
     DataDir,
-    HasLabels,
-    Place,
+    ExecutionSelection,
+    LabelFilters,
     RedisUrl,
     Search,
     Server,
     Since,
-    Statuses,
+    StatusFilters,
+    StoreLocation,
     Until,
     WorkflowName,
 )
-from runnel.cli.render.text import LOOKS, Cell, compact, count, duration, print_styled
-from runnel.cli.session.hints import Hints
-from runnel.cli.session.open_client import looking
-from runnel.cli.session.takeover import OF_PROGRAM, Unfinished
+from runnel.cli.render.text import (
+    STATE_STYLES,
+    Cell,
+    format_count,
+    format_duration,
+    print_styled,
+    to_compact_json,
+)
+from runnel.cli.session.hints import CommandHints
+from runnel.cli.session.open_client import open_store_session
+from runnel.cli.session.takeover import PROGRAM_ONLY_MESSAGE, UnfinishedExecutions
 from runnel.core.execution import Execution
 from runnel.core.states import ExecutionState, NodeState
 from runnel.core.values import Json
 from runnel.ports.archive import ExecutionFilter
-from runnel.ports.store import Header
+from runnel.ports.store import ExecutionHeader
 from runnel.settings.model import Settings
-from runnel.views.execution import HistoryView, moment, wait_text, waiting_items
+from runnel.views.execution import (
+    HistoryView,
+    describe_wait,
+    format_time,
+    summarize_waiting_items,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from runnel.ports.archive import StateCount
+    from runnel.ports.archive import ExecutionCount
 
 
 # Up to 10,000 executions each are looked through for what is wanted, then it is said how far.
@@ -47,9 +59,9 @@ PAGES_MAX = 20
 
 def list_executions(
     *,
-    status: Statuses = None,
+    status: StatusFilters = None,
     workflow: WorkflowName = None,
-    labels: HasLabels = None,
+    labels: LabelFilters = None,
     since: Since = None,
     until: Until = None,
     search: Search = None,
@@ -73,103 +85,111 @@ def list_executions(
     from msgspec import structs
 
     from runnel.app.stores import NoDataError
-    from runnel.cli.options import configure, filter_of
+    from runnel.cli.options import build_filter, configure
     from runnel.cli.session.open_client import has_data
     from runnel.engine.clock import RealClock
     from runnel.errors import InputError
 
     if is_stuck and is_counted:
         raise InputError("--stuck and --count are two lists; give only one of them")
-    chosen = Chosen(status, workflow, labels, since, until, search)
-    known = _unfinished() if is_stuck else None
+    chosen = ExecutionSelection(status, workflow, labels, since, until, search)
+    known = _list_unfinished_states() if is_stuck else None
     wanted = structs.replace(
-        filter_of(chosen, RealClock().now(), known=known),
+        build_filter(chosen, RealClock().now(), allowed_states=known),
         with_children=with_children,
         limit=limit,
     )
-    place = Place(data_dir, redis_url, server)
+    place = StoreLocation(data_dir, redis_url, server)
     settings = configure(place)
     if not has_data(settings):
         print(NoDataError(settings.data_dir), file=sys.stderr)
     elif is_stuck:
-        from runnel.cli.session.hints import Hints
+        from runnel.cli.session.hints import CommandHints
 
-        hints = Hints(place, settings.is_remote)
+        hints = CommandHints(place, settings.is_remote)
         asyncio.run(print_stuck(settings, wanted, hints, as_json=as_json))
     elif is_counted:
-        _print_counts(asyncio.run(_count(settings, wanted)), as_json=as_json)
+        _print_counts(asyncio.run(_count_by_state(settings, wanted)), as_json=as_json)
     else:
-        _print_found(asyncio.run(_load(settings, wanted)), limit, as_json=as_json)
+        _print_list(asyncio.run(_load_executions(settings, wanted)), limit, as_json=as_json)
     return exits.OK
 
 
-class Found(NamedTuple):
-    """`looked_back_to` is a moment before which there is more to look through."""
+class ListedExecutions(NamedTuple):
+    """`searched_back_to` is a moment before which there is more to look through."""
 
-    headers: "Sequence[Header]"
-    looked_back_to: float | None
+    headers: "Sequence[ExecutionHeader]"
+    searched_back_to: float | None
     now: float
 
 
-def _unfinished() -> "tuple[ExecutionState, ...]":
-    from runnel.core.states import EXECUTION_FINAL, ExecutionState
+def _list_unfinished_states() -> "tuple[ExecutionState, ...]":
+    from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 
-    return tuple(state for state in ExecutionState if state not in EXECUTION_FINAL)
+    return tuple(state for state in ExecutionState if state not in FINAL_EXECUTION_STATES)
 
 
-async def _load(settings: "Settings", wanted: "ExecutionFilter") -> Found:
+async def _load_executions(
+    settings: "Settings", execution_filter: "ExecutionFilter"
+) -> ListedExecutions:
     from msgspec import structs
 
-    from runnel.cli.session.open_client import looking
-    from runnel.ports.archive import place_at
+    from runnel.cli.session.open_client import open_store_session
+    from runnel.ports.archive import decode_cursor
 
-    found: list[Header] = []
+    found: list[ExecutionHeader] = []
     after = None
-    async with looking(settings) as look:
+    async with open_store_session(settings) as look:
         for _ in range(PAGES_MAX):
-            left = wanted.limit - len(found)
-            rest = structs.replace(wanted, after=after, limit=left)
+            left = execution_filter.limit - len(found)
+            rest = structs.replace(execution_filter, after=after, limit=left)
             page = await look.client.list_executions(rest)
             found += page
             after = page.next
-            if after is None or len(found) == wanted.limit:
+            if after is None or len(found) == execution_filter.limit:
                 break
-        return Found(found, None if after is None else place_at(after)[0], look.clock.now())
+        return ListedExecutions(
+            found, None if after is None else decode_cursor(after)[0], look.clock.now()
+        )
 
 
-def _print_found(found: Found, limit: int, *, as_json: bool) -> None:
-    from runnel.cli.render.text import compact
-    from runnel.views.execution import header_document, moment
+def _print_list(executions: ListedExecutions, limit: int, *, as_json: bool) -> None:
+    from runnel.cli.render.text import to_compact_json
+    from runnel.views.execution import build_header_document, format_time
 
     if as_json:
-        for header in found.headers:
-            print(compact(header_document(header)))
+        for header in executions.headers:
+            print(to_compact_json(build_header_document(header)))
     else:
-        _print(found, limit)
-    if found.looked_back_to is not None and len(found.headers) < limit:
-        said = moment(found.looked_back_to)
+        _print_executions(executions, limit)
+    if executions.searched_back_to is not None and len(executions.headers) < limit:
+        said = format_time(executions.searched_back_to)
         print(f"(looked back to {said}; go on with --until {said})", file=sys.stderr)
 
 
-async def _count(
-    settings: "Settings", wanted: "ExecutionFilter"
-) -> "Mapping[ExecutionState, StateCount]":
-    from runnel.cli.session.open_client import looking
+async def _count_by_state(
+    settings: "Settings", execution_filter: "ExecutionFilter"
+) -> "Mapping[ExecutionState, ExecutionCount]":
+    from runnel.cli.session.open_client import open_store_session
 
-    async with looking(settings) as look:
-        return await look.client.count_executions(wanted)
+    async with open_store_session(settings) as look:
+        return await look.client.count_executions(execution_filter)
 
 
-def _print_counts(counts: "Mapping[ExecutionState, StateCount]", *, as_json: bool) -> None:
-    from runnel.cli.render.text import LOOKS, Cell, compact, print_table
+def _print_counts(counts: "Mapping[ExecutionState, ExecutionCount]", *, as_json: bool) -> None:
+    from runnel.cli.render.text import STATE_STYLES, Cell, print_table, to_compact_json
 
     if as_json:
         for state, count in counts.items():
-            print(compact({"status": state, "count": count.number, "is_least": count.is_least}))
+            print(
+                to_compact_json(
+                    {"status": state, "count": count.number, "is_least": count.is_least}
+                )
+            )
         return
     rows = [
         [
-            Cell(f"{LOOKS[state].glyph} {state}", LOOKS[state].style),
+            Cell(f"{STATE_STYLES[state].glyph} {state}", STATE_STYLES[state].style),
             Cell(f"{count.number:,}{'+' if count.is_least else ''}"),
         ]
         for state, count in counts.items()
@@ -181,38 +201,45 @@ def _print_counts(counts: "Mapping[ExecutionState, StateCount]", *, as_json: boo
         print("no executions")
 
 
-def _print(found: Found, limit: int) -> None:
-    from runnel.cli.render.text import LOOKS, Cell, duration, local_time, print_table, shown_labels
+def _print_executions(executions: ListedExecutions, limit: int) -> None:
+    from runnel.cli.render.text import (
+        STATE_STYLES,
+        Cell,
+        format_duration,
+        format_labels,
+        format_local_time,
+        print_table,
+    )
 
-    if not found.headers:
+    if not executions.headers:
         print("no executions")
         return
     rows = []
-    for header in found.headers:
-        look = LOOKS[header.state]
-        took = (header.finished_at or found.now) - (header.started_at or found.now)
-        said = " ".join((header.error or shown_labels(header.labels)).split())
+    for header in executions.headers:
+        look = STATE_STYLES[header.state]
+        took = (header.finished_at or executions.now) - (header.started_at or executions.now)
+        said = " ".join((header.error or format_labels(header.labels)).split())
         rows.append(
             [
                 Cell(header.execution_id),
                 Cell(header.workflow, "bold"),
                 Cell(f"{look.glyph} {header.state}", look.style),
-                Cell(local_time(header.created_at), "dim"),
-                Cell(duration(took) if header.started_at else "", "dim"),
+                Cell(format_local_time(header.created_at), "dim"),
+                Cell(format_duration(took) if header.started_at else "", "dim"),
                 Cell(said, "red" if header.error else "dim"),
             ]
         )
     print_table(["ID", "WORKFLOW", "STATUS", "CREATED", "TOOK", ""], rows)
-    if len(found.headers) == limit and found.looked_back_to is not None:
+    if len(executions.headers) == limit and executions.searched_back_to is not None:
         print(f"(the newest {limit}; --limit shows more)")
 
 
 # What each unfinished execution waits for, since when, who has it, and how it goes on.
 
-WAITS_MAX = 10
+WAITS_SHOWN_MAX = 10
 
 
-class Waits(msgspec.Struct, frozen=True, kw_only=True):
+class NodeWait(msgspec.Struct, frozen=True, kw_only=True):
     """One node that is not settled, and what for; `signal` is the name of one it waits for."""
 
     node: str
@@ -223,11 +250,11 @@ class Waits(msgspec.Struct, frozen=True, kw_only=True):
     signal: str | None = None
 
 
-class Stuck(msgspec.Struct, frozen=True, kw_only=True):
+class StuckExecution(msgspec.Struct, frozen=True, kw_only=True):
     execution_id: str
     workflow: str
     status: ExecutionState
-    waits: tuple[Waits, ...]
+    waits: tuple[NodeWait, ...]
     is_owned: bool
     owner: str | None
     pid: int | None
@@ -239,62 +266,67 @@ class Stuck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def print_stuck(
-    settings: Settings, wanted: ExecutionFilter, hints: Hints, *, as_json: bool
+    settings: Settings, execution_filter: ExecutionFilter, hints: CommandHints, *, as_json: bool
 ) -> None:
     """Children only with `wanted.with_children`, and where they have outlived their root."""
-    async with looking(settings) as look:
-        unfinished = Unfinished(look)
-        found: list[Stuck] = []
-        async for header in unfinished.all(wanted):
-            if wanted.with_children or not await unfinished.is_part(header):
+    async with open_store_session(settings) as look:
+        unfinished = UnfinishedExecutions(look)
+        found: list[StuckExecution] = []
+        async for header in unfinished.iterate(execution_filter):
+            if execution_filter.with_children or not await unfinished.has_unfinished_root(header):
                 found.append(await _diagnose(look, header, unfinished, hints))
-            if len(found) == wanted.limit:
+            if len(found) == execution_filter.limit:
                 break
         now = look.clock.now()
     if as_json:
         for each in found:
-            print(compact(_document(each)))
+            print(to_compact_json(_to_document(each)))
     elif not found:
         print("nothing is unfinished")
     else:
         for each in found:
-            _print_stuck(each, now)
+            _print_stuck_execution(each, now)
 
 
-async def _diagnose(look: Look, header: Header, unfinished: Unfinished, hints: Hints) -> Stuck:
+async def _diagnose(
+    session: StoreSession,
+    header: ExecutionHeader,
+    unfinished: UnfinishedExecutions,
+    hints: CommandHints,
+) -> StuckExecution:
     execution_id = header.execution_id
-    execution = await look.client.load(execution_id)
-    record = await unfinished.owner_of(header)
-    waits = tuple(waits_of(execution, await look.client.history(execution_id)))
-    is_of_program = await unfinished.is_of_program(header)
+    execution = await session.client.load(execution_id)
+    record = await unfinished.find_owner(header)
+    waits = tuple(list_node_waits(execution, await session.client.history(execution_id)))
+    is_of_program = await unfinished.is_bound_to_program(header)
     if record is None and is_of_program:
-        commands: tuple[str, ...] = (hints.end(execution_id),)
+        commands: tuple[str, ...] = (hints.force_cancel(execution_id),)
     else:
-        commands = commands_for(execution_id, waits, hints, is_owned=record is not None)
-    return Stuck(
+        commands = suggest_commands(execution_id, waits, hints, is_owned=record is not None)
+    return StuckExecution(
         execution_id=execution_id,
         workflow=execution.graph.workflow.name,
         status=execution.state,
         waits=waits,
         is_owned=record is not None,
         owner=None if record is None else record.owner,
-        pid=None if record is None else pid_of(record.owner),
+        pid=None if record is None else parse_engine_pid(record.owner),
         is_of_program=is_of_program,
         commands=commands,
     )
 
 
-def commands_for(
-    execution_id: str, waits: tuple[Waits, ...], hints: Hints, *, is_owned: bool
+def suggest_commands(
+    execution_id: str, waits: tuple[NodeWait, ...], hints: CommandHints, *, is_owned: bool
 ) -> tuple[str, ...]:
     signals = dict.fromkeys(each.signal for each in waits if each.signal is not None)
     commands = [hints.signal(execution_id, name) for name in signals]
     if not is_owned:
-        commands.append(hints.revive(execution_id))
+        commands.append(hints.resume(execution_id))
     return tuple(commands)
 
 
-def waits_of(execution: Execution, events: list[HistoryView]) -> list[Waits]:
+def list_node_waits(execution: Execution, events: list[HistoryView]) -> list[NodeWait]:
     """Unsettled nodes that have begun: the others wait for these."""
     since = {str(each.fields["node"]): each.at for each in events if "node" in each.fields}
     found = []
@@ -302,10 +334,10 @@ def waits_of(execution: Execution, events: list[HistoryView]) -> list[Waits]:
         if run.is_final or run.state is NodeState.PENDING:
             continue
         items = execution.maps.get(compiled.index)
-        waiting = None if items is None else waiting_items(items)
-        text = wait_text(run) or (waiting.text if waiting else _AT_WORK[run.state])
+        waiting = None if items is None else summarize_waiting_items(items)
+        text = describe_wait(run) or (waiting.text if waiting else _WAIT_TEXT_BY_STATE[run.state])
         found.append(
-            Waits(
+            NodeWait(
                 node=compiled.node.id,
                 state=run.state,
                 waits_for=text,
@@ -317,59 +349,59 @@ def waits_of(execution: Execution, events: list[HistoryView]) -> list[Waits]:
     return found
 
 
-_AT_WORK = {
+_WAIT_TEXT_BY_STATE = {
     NodeState.QUEUED: "a worker",
     NodeState.RUNNING: "its own code",
     NodeState.WAITING: "something",
 }
 
 
-def _document(each: Stuck) -> dict[str, Json]:
-    document: dict[str, Json] = msgspec.to_builtins(each)
+def _to_document(stuck: StuckExecution) -> dict[str, Json]:
+    document: dict[str, Json] = msgspec.to_builtins(stuck)
     for wait in document["waits"]:
-        wait["since"], wait["due"] = moment(wait["since"]), moment(wait["due"])
+        wait["since"], wait["due"] = format_time(wait["since"]), format_time(wait["due"])
     return document
 
 
-def _print_stuck(each: Stuck, now: float) -> None:
-    look = LOOKS[each.status]
+def _print_stuck_execution(stuck: StuckExecution, now: float) -> None:
+    look = STATE_STYLES[stuck.status]
     print_styled(
         [
-            Cell(f"{look.glyph} {each.workflow}", "bold"),
-            Cell(f"  {each.execution_id}  ", "dim"),
-            Cell(_owner(each), "dim" if each.is_owned else "bold red"),
+            Cell(f"{look.glyph} {stuck.workflow}", "bold"),
+            Cell(f"  {stuck.execution_id}  ", "dim"),
+            Cell(_describe_owner(stuck), "dim" if stuck.is_owned else "bold red"),
         ]
     )
-    for wait in each.waits[:WAITS_MAX]:
-        style = LOOKS[wait.state].style
+    for wait in stuck.waits[:WAITS_SHOWN_MAX]:
+        style = STATE_STYLES[wait.state].style
         print_styled(
             [
-                Cell(f"    {LOOKS[wait.state].glyph} ", style),
+                Cell(f"    {STATE_STYLES[wait.state].glyph} ", style),
                 Cell(wait.node),
-                Cell(f" waits for {wait.waits_for}{_times(wait, now)}", "dim"),
+                Cell(f" waits for {wait.waits_for}{_format_times(wait, now)}", "dim"),
             ]
         )
-    if len(each.waits) > WAITS_MAX:
-        print(f"    and {count(len(each.waits) - WAITS_MAX, 'more node')}")
-    if each.status is ExecutionState.PENDING:
+    if len(stuck.waits) > WAITS_SHOWN_MAX:
+        print(f"    and {format_count(len(stuck.waits) - WAITS_SHOWN_MAX, 'more node')}")
+    if stuck.status is ExecutionState.PENDING:
         print("    · it was never started")
-    is_lost = each.is_of_program and not each.is_owned
+    is_lost = stuck.is_of_program and not stuck.is_owned
     if is_lost:
-        print(f"    · {OF_PROGRAM}")
-    for command in each.commands:
+        print(f"    · {PROGRAM_ONLY_MESSAGE}")
+    for command in stuck.commands:
         lead = "end it with" if is_lost else "go on with"
         print_styled([Cell(f"    {lead}: ", "dim"), Cell(command, "cyan")])
 
 
-def _owner(each: Stuck) -> str:
-    if not each.is_owned:
+def _describe_owner(stuck: StuckExecution) -> str:
+    if not stuck.is_owned:
         return "no process runs it"
-    return f"run by {each.owner}" if each.pid is None else f"run by process {each.pid}"
+    return f"run by {stuck.owner}" if stuck.pid is None else f"run by process {stuck.pid}"
 
 
-def _times(wait: Waits, now: float) -> str:
-    since = "" if wait.since is None else f", for {duration(now - wait.since)}"
+def _format_times(wait: NodeWait, now: float) -> str:
+    since = "" if wait.since is None else f", for {format_duration(now - wait.since)}"
     if wait.due is None:
         return since
     left = wait.due - now
-    return since + (f", {duration(left)} more at most" if left > 0 else ", overdue")
+    return since + (f", {format_duration(left)} more at most" if left > 0 else ", overdue")

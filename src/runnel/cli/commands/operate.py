@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from runnel.cli import errors as exits
-from runnel.cli.options import DataDir, Place, RedisUrl
+from runnel.cli.options import DataDir, RedisUrl, StoreLocation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from runnel.app.doctor import Finding
     from runnel.ports import Backend
     from runnel.ports.archive import Retention
-    from runnel.ports.clock import Clock, Ids
+    from runnel.ports.clock import Clock, IdGenerator
     from runnel.settings.model import Settings
 
 
@@ -37,21 +37,21 @@ def doctor(
 
     from runnel.app.doctor import Verdict, examine
     from runnel.cli.options import configure
-    from runnel.engine.clock import RealClock, RealIds
+    from runnel.engine.clock import RandomIdGenerator, RealClock
 
-    settings = configure(Place(data_dir, redis_url))
-    findings = asyncio.run(examine(settings, RealClock(), RealIds()))
+    settings = configure(StoreLocation(data_dir, redis_url))
+    findings = asyncio.run(examine(settings, RealClock(), RandomIdGenerator()))
     if as_json:
         _print_json(findings)
     else:
-        _print(findings)
+        _print_findings(findings)
     failing: set[Verdict] = {Verdict.BAD}
     if settings.environment == "prod":
         failing.add(Verdict.WARN)
     return exits.FAILED if any(each.verdict in failing for each in findings) else exits.OK
 
 
-def _print(findings: "Sequence[Finding]") -> None:
+def _print_findings(findings: "Sequence[Finding]") -> None:
     from runnel.cli.render.text import Cell, print_styled
 
     width = max(len(each.about) for each in findings)
@@ -87,13 +87,13 @@ def config(
 
     Settings are environment variables; docs/settings.md says what each one does.
     """
-    from runnel.cli.render.text import Cell, compact, print_table
-    from runnel.settings import look_alikes, read, shown
+    from runnel.cli.render.text import Cell, print_table, to_compact_json
+    from runnel.settings import find_misspelled_variables, list_settings, read_sourced_settings
 
-    reading = read()
-    lines = shown(reading)
+    reading = read_sourced_settings()
+    lines = list_settings(reading)
     if as_json:
-        print(compact({line.variable: line.value for line in lines}))
+        print(to_compact_json({line.variable: line.value for line in lines}))
     else:
         rows = [
             [
@@ -104,7 +104,7 @@ def config(
             for line in lines
         ]
         print_table(["SETTING", "VALUE", "FROM"], rows)
-    for sentence in look_alikes():
+    for sentence in find_misspelled_variables():
         print(f"warning: {sentence}", file=sys.stderr)
     return exits.OK
 
@@ -112,7 +112,7 @@ def config(
 # `runnel trim`
 
 
-class Trimmed(NamedTuple):
+class TrimResult(NamedTuple):
     """`blobs` are large values that belonged to no execution."""
 
     executions: int
@@ -132,22 +132,22 @@ def trim(*, data_dir: DataDir = None, redis_url: RedisUrl = None) -> int:
 
     from runnel.app.stores import STORE_ONLY
     from runnel.cli.options import configure
-    from runnel.cli.render.text import count
-    from runnel.engine.clock import RealClock, RealIds
+    from runnel.cli.render.text import format_count
+    from runnel.engine.clock import RandomIdGenerator, RealClock
     from runnel.errors import InputError
 
-    settings = configure(Place(data_dir, redis_url))
+    settings = configure(StoreLocation(data_dir, redis_url))
     if settings.has_server:
         raise InputError(STORE_ONLY)
-    done = asyncio.run(_trim(settings, RealClock(), RealIds()))
-    parts = [count(done.executions, "execution"), count(done.queues, "empty queue")]
+    done = asyncio.run(_trim(settings, RealClock(), RandomIdGenerator()))
+    parts = [format_count(done.executions, "execution"), format_count(done.queues, "empty queue")]
     if done.blobs:
-        parts.append(f"{count(done.blobs, 'large value')} of no execution")
+        parts.append(f"{format_count(done.blobs, 'large value')} of no execution")
     print(f"deleted: {', '.join(parts)}")
     return exits.OK
 
 
-async def _trim(settings: "Settings", clock: "Clock", ids: "Ids") -> Trimmed:
+async def _trim(settings: "Settings", clock: "Clock", ids: "IdGenerator") -> TrimResult:
     from runnel.app.stores import NoDataError, has_data, open_archived, open_sqlite, open_unarchived
 
     if not settings.has_redis:
@@ -167,7 +167,7 @@ async def _trim(settings: "Settings", clock: "Clock", ids: "Ids") -> Trimmed:
         await server.close()
 
 
-async def _delete_old(retention: "Retention", settings: "Settings", clock: "Clock") -> Trimmed:
+async def _delete_old(retention: "Retention", settings: "Settings", clock: "Clock") -> TrimResult:
     from runnel.core.states import ExecutionState
     from runnel.engine.services.retention import RetentionService
     from runnel.telemetry.logs import LogTelemetry
@@ -177,7 +177,7 @@ async def _delete_old(retention: "Retention", settings: "Settings", clock: "Cloc
     deleted = 0
     while batch := await service.tick():
         deleted += batch
-    return Trimmed(deleted, await service.sweep())
+    return TrimResult(deleted, await service.sweep())
 
 
 async def _forget_queues(backend: "Backend") -> int:

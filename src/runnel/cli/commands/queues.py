@@ -3,18 +3,20 @@
 from typing import TYPE_CHECKING
 
 from runnel.cli import errors as exits
-from runnel.cli.options import AsJson, Place, Server, ServerUrl
+from runnel.cli.options import AsJson, DefaultedRedisUrl, Server, StoreLocation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from runnel.cli.render.text import Cell
-    from runnel.client.operations import QueueLine
+    from runnel.client.operations import QueueView
     from runnel.ports.workers import WorkerRecord
     from runnel.settings.model import Settings
 
 
-def queues(*, as_json: AsJson = False, redis_url: ServerUrl = None, server: Server = None) -> int:
+def queues(
+    *, as_json: AsJson = False, redis_url: DefaultedRedisUrl = None, server: Server = None
+) -> int:
     """List the queues of a server: how many tasks wait, since when, and who takes them.
 
     Marked: a queue whose tasks no worker takes, or whose oldest one waits too long.
@@ -25,36 +27,36 @@ def queues(*, as_json: AsJson = False, redis_url: ServerUrl = None, server: Serv
 
     from runnel.cli.options import configure_server
 
-    settings = configure_server(Place(redis_url=redis_url, server=server))
-    lines = asyncio.run(_load(settings))
+    settings = configure_server(StoreLocation(redis_url=redis_url, server=server))
+    lines = asyncio.run(_load_queues(settings))
     if as_json:
-        from runnel.cli.render.text import compact
+        from runnel.cli.render.text import to_compact_json
 
         for line in lines:
-            print(compact(msgspec.to_builtins(line)))
+            print(to_compact_json(msgspec.to_builtins(line)))
     elif not lines:
         print("no queues: nothing has been handed to workers lately")
     else:
-        _print(lines)
+        _print_queues(lines)
     return exits.OK
 
 
-async def _load(settings: "Settings") -> "list[QueueLine]":
-    from runnel.cli.session.open_client import looking_at_tasks
-    from runnel.client.operations import lines_of
+async def _load_queues(settings: "Settings") -> "list[QueueView]":
+    from runnel.cli.session.open_client import open_task_queue
+    from runnel.client.operations import build_queue_views
 
-    async with looking_at_tasks(settings) as (tasks, _):
-        return lines_of(await tasks.queues(), await tasks.workers(), settings)
+    async with open_task_queue(settings) as (tasks, _):
+        return build_queue_views(await tasks.queues(), await tasks.workers(), settings)
 
 
-def _print(lines: "Sequence[QueueLine]") -> None:
-    from runnel.cli.render.text import Cell, duration, print_table
+def _print_queues(lines: "Sequence[QueueView]") -> None:
+    from runnel.cli.render.text import Cell, format_duration, print_table
 
     rows = [
         [
             Cell(line.queue),
             Cell(f"{line.waiting:,}", "bold" if line.waiting else "dim"),
-            Cell(duration(line.oldest_s) if line.waiting else "", "dim"),
+            Cell(format_duration(line.oldest_s) if line.waiting else "", "dim"),
             Cell(str(line.workers), "" if line.workers else "yellow"),
             Cell(line.problem, "red"),
         ]
@@ -68,7 +70,9 @@ def _print(lines: "Sequence[QueueLine]") -> None:
 _STYLES = {"alive": "green", "draining": "yellow", "silent": "yellow", "dead": "red"}
 
 
-def workers(*, as_json: AsJson = False, redis_url: ServerUrl = None, server: Server = None) -> int:
+def workers(
+    *, as_json: AsJson = False, redis_url: DefaultedRedisUrl = None, server: Server = None
+) -> int:
     """List the workers of a server: what each one takes, how much it has, how it is.
 
     [bold]silent[/bold]: no heartbeat for WORKER_HEARTBEAT_TIMEOUT, or 3.5 of its own, rarer ones.
@@ -78,14 +82,14 @@ def workers(*, as_json: AsJson = False, redis_url: ServerUrl = None, server: Ser
     import asyncio
 
     from runnel.cli.options import configure_server
-    from runnel.cli.render.text import compact
-    from runnel.client.operations import worker_document
+    from runnel.cli.render.text import to_compact_json
+    from runnel.client.operations import build_worker_document
 
-    settings = configure_server(Place(redis_url=redis_url, server=server))
+    settings = configure_server(StoreLocation(redis_url=redis_url, server=server))
     records, now = asyncio.run(_load_workers(settings))
     if as_json:
         for record in records:
-            print(compact(worker_document(record, settings)))
+            print(to_compact_json(build_worker_document(record, settings)))
     elif not records:
         print("no workers; start one with: runnel worker")
     else:
@@ -94,10 +98,10 @@ def workers(*, as_json: AsJson = False, redis_url: ServerUrl = None, server: Ser
 
 
 async def _load_workers(settings: "Settings") -> "tuple[list[WorkerRecord], float]":
-    from runnel.cli.session.open_client import looking_at_tasks
+    from runnel.cli.session.open_client import open_task_queue
     from runnel.client.operations import list_workers
 
-    async with looking_at_tasks(settings) as (tasks, clock):
+    async with open_task_queue(settings) as (tasks, clock):
         return await list_workers(tasks), clock.now()
 
 
@@ -105,22 +109,22 @@ def _print_workers(records: "Sequence[WorkerRecord]", settings: "Settings", now:
     from runnel.cli.render.text import print_table
 
     heads = ["WORKER", "STATE", "BUSY", "UP FOR", "LAST SIGN", "QUEUES"]
-    print_table(heads, [row_of(record, settings, now) for record in records])
+    print_table(heads, [build_worker_row(record, settings, now) for record in records])
 
 
-def row_of(record: "WorkerRecord", settings: "Settings", now: float) -> "list[Cell]":
-    from runnel.cli.render.text import Cell, duration
-    from runnel.client.operations import queue_name, state_of
+def build_worker_row(record: "WorkerRecord", settings: "Settings", now: float) -> "list[Cell]":
+    from runnel.cli.render.text import Cell, format_duration
+    from runnel.client.operations import get_worker_state, to_queue_name
 
-    about, state = record.about, state_of(record, settings)
+    about, state = record.about, get_worker_state(record, settings)
     if about is None:
         return [Cell(record.worker), Cell(state, _STYLES[state]), *[Cell("")] * 4]
-    queues = "all" if about.queues is None else ", ".join(map(queue_name, about.queues))
+    queues = "all" if about.queues is None else ", ".join(map(to_queue_name, about.queues))
     return [
         Cell(record.worker),
         Cell(state, _STYLES[state]),
         Cell("" if record.is_dead else f"{record.holds}/{about.concurrency}"),
-        Cell("" if record.is_dead else duration(now - about.started_at), "dim"),
-        Cell(f"{duration(record.silent_s)} ago", "dim"),
+        Cell("" if record.is_dead else format_duration(now - about.started_at), "dim"),
+        Cell(f"{format_duration(record.silent_s)} ago", "dim"),
         Cell(queues, "dim"),
     ]

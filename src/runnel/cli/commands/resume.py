@@ -7,12 +7,12 @@ import typer
 
 from runnel.cli import errors as exits
 from runnel.cli.commands.run import Concurrency
-from runnel.cli.options import AsJson, DataDir, Place, RedisUrl
+from runnel.cli.options import AsJson, DataDir, RedisUrl, StoreLocation
 
 if TYPE_CHECKING:
     from typing import TextIO
 
-    from runnel.cli.session.hints import Hints
+    from runnel.cli.session.hints import CommandHints
     from runnel.settings.model import Settings
 
 
@@ -38,12 +38,12 @@ def resume(
     import asyncio
 
     from runnel.app.stores import has_data
-    from runnel.cli.errors import results
+    from runnel.cli.errors import reserve_stdout
     from runnel.cli.options import configure
-    from runnel.cli.session.hints import Hints
+    from runnel.cli.session.hints import CommandHints
     from runnel.errors import InputError
 
-    place = Place(data_dir, redis_url)
+    place = StoreLocation(data_dir, redis_url)
     settings = configure(place, concurrency=concurrency)
     if settings.is_remote:
         raise InputError(
@@ -53,20 +53,22 @@ def resume(
     if execution_id is None and not has_data(settings):
         print(f"nothing to resume: there is no data in '{settings.data_dir}'", file=sys.stderr)
         return exits.OK
-    with results() as out:
-        return asyncio.run(_resume(execution_id, settings, Hints(place), out=out, as_json=as_json))
+    with reserve_stdout() as out:
+        return asyncio.run(
+            _resume(execution_id, settings, CommandHints(place), out=out, as_json=as_json)
+        )
 
 
 async def _resume(
-    text: str | None, settings: "Settings", hints: "Hints", *, out: "TextIO", as_json: bool
+    text: str | None, settings: "Settings", hints: "CommandHints", *, out: "TextIO", as_json: bool
 ) -> int:
     from runnel.app.wiring import build_engine
-    from runnel.cli.render.progress_view import open_view
-    from runnel.cli.session.follow import Attendance, farewell, report
+    from runnel.cli.render.progress_view import open_progress_view
+    from runnel.cli.session.follow import FollowSession, make_stop_message, report_results
     from runnel.cli.session.inputs import make_importable
-    from runnel.cli.session.takeover import Takeover, survey
+    from runnel.cli.session.takeover import Takeover, plan_takeover
 
-    found = await survey(settings, text, hints)
+    found = await plan_takeover(settings, text, hints)
     if found.refusal is not None:
         sentence, code = found.refusal
         print(sentence, file=sys.stderr)
@@ -74,10 +76,14 @@ async def _resume(
     make_importable(found.folders)
     engine = await build_engine(settings)
     try:
-        attendance = Attendance(engine, open_view(engine.clock, hints), farewell=farewell(settings))
+        attendance = FollowSession(
+            engine,
+            open_progress_view(engine.clock, hints),
+            stop_message=make_stop_message(settings),
+        )
         takeover = Takeover(engine, attendance, found)
-        await attendance.run(adopts=found.adopts, recovered=takeover.follow)
-        takeover.tell_rest()
-        return await report(engine, attendance, hints, out=out, as_json=as_json)
+        await attendance.run(adopts=found.adopts, on_recovered=takeover.follow)
+        takeover.print_rest()
+        return await report_results(engine, attendance, hints, out=out, as_json=as_json)
     finally:
         await engine.backend.close()

@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from runnel.cli.options import DataDir, File, Place, RedisUrl, Server
+from runnel.cli.options import DataDir, RedisUrl, Server, StoreLocation, WorkflowFile
 
 if TYPE_CHECKING:
-    from runnel.client.store_client import Client
+    from runnel.client.store_client import StoreClient
 
 
 Concurrency = Annotated[
@@ -54,7 +54,7 @@ Labels = Annotated[
 
 
 def run(
-    file: File,
+    file: WorkflowFile,
     *,
     assignments: Assignments = None,
     input_file: InputFile = None,
@@ -79,13 +79,13 @@ def run(
 
     from runnel.app.run import SOURCE_LABEL
     from runnel.authoring.input_schema import check_input
-    from runnel.cli.errors import results
+    from runnel.cli.errors import reserve_stdout
     from runnel.cli.options import configure
-    from runnel.cli.session.follow import Begun, hand_over, run_here
-    from runnel.cli.session.hints import Hints
+    from runnel.cli.session.follow import StartedExecution, run_locally, submit_and_follow
+    from runnel.cli.session.hints import CommandHints
     from runnel.cli.session.inputs import (
         check_functions,
-        folder_of,
+        get_import_folder,
         load_graph,
         make_importable,
         read_input,
@@ -93,9 +93,9 @@ def run(
     )
     from runnel.errors import InputError
 
-    place = Place(data_dir, redis_url, server)
+    place = StoreLocation(data_dir, redis_url, server)
     settings = configure(place, concurrency=concurrency)
-    hints = Hints(place, settings.is_remote)
+    hints = CommandHints(place, settings.is_remote)
     if settings.is_remote and concurrency is not None:
         raise InputError(
             "--concurrency: on a server it is that of each worker; give it to 'runnel worker'"
@@ -105,15 +105,15 @@ def run(
     check_input(workflow, value)
     own_labels = read_labels(labels or [])
 
-    async def submit(client: "Client") -> Begun:
-        return Begun(await client.submit(workflow, value, labels=own_labels), workflow)
+    async def submit(client: "StoreClient") -> StartedExecution:
+        return StartedExecution(await client.submit(workflow, value, labels=own_labels), workflow)
 
     if settings.is_remote:
-        with results() as out:
-            return asyncio.run(hand_over(submit, settings, hints, out=out, as_json=as_json))
-    folder = folder_of(file)
+        with reserve_stdout() as out:
+            return asyncio.run(submit_and_follow(submit, settings, hints, out=out, as_json=as_json))
+    folder = get_import_folder(file)
     own_labels[SOURCE_LABEL] = str(folder)
     make_importable([folder])
-    with results() as out:
+    with reserve_stdout() as out:
         check_functions(workflow, file, settings)
-        return asyncio.run(run_here(submit, settings, hints, out=out, as_json=as_json))
+        return asyncio.run(run_locally(submit, settings, hints, out=out, as_json=as_json))

@@ -10,56 +10,60 @@ import typer
 from runnel.app.run import SOURCE_LABEL
 from runnel.cli import errors as exits
 from runnel.cli.commands.run import Assignments, InputFile, Labels
-from runnel.cli.errors import group, results
+from runnel.cli.errors import make_command_group, reserve_stdout
 from runnel.cli.options import (
     AsJson,
     DataDir,
-    Place,
     RedisUrl,
     Server,
+    StoreLocation,
     complete_workflow,
     parse_duration,
-    parse_moment,
+    parse_time,
 )
 from runnel.cli.render.text import (
     Cell,
-    compact,
-    duration,
-    local_time,
-    pretty,
+    format_duration,
+    format_labels,
+    format_local_time,
     print_styled,
     print_table,
-    short,
-    shown_labels,
+    shorten,
+    to_compact_json,
+    to_pretty_json,
 )
 from runnel.cli.session.inputs import (
     check_functions,
-    folder_of,
+    get_import_folder,
     load_graph,
     make_importable,
     read_input,
     read_labels,
 )
-from runnel.cli.session.open_client import has_data, keeping_schedules, looking
-from runnel.core.wording import quoted
+from runnel.cli.session.open_client import has_data, open_schedules, open_store_session
+from runnel.core.wording import quote_name
 from runnel.core.workflow import Workflow
 from runnel.engine.clock import RealClock
 from runnel.errors import InputError
 from runnel.settings.model import Settings
-from runnel.triggers.schedule import KeptSchedule, Overlap, Schedule
+from runnel.triggers.schedule import Overlap, Schedule, ScheduleRecord
 from runnel.triggers.schedule_checks import check_schedule
-from runnel.triggers.schedule_store import coming, in_zone, schedule_document
-from runnel.triggers.ticks import UnknownZoneError, zone_of
+from runnel.triggers.schedule_store import (
+    build_schedule_document,
+    find_upcoming_ticks,
+    format_in_zone,
+)
+from runnel.triggers.ticks import UnknownZoneError, load_zone
 
-app = group(
+app = make_command_group(
     "Schedules: workflows that are run by the clock.",
-    begin="runnel schedule add nightly report.yaml --cron '0 3 * * *'",
+    first_command="runnel schedule add nightly report.yaml --cron '0 3 * * *'",
 )
 
-Name: TypeAlias = Annotated[
+ScheduleName: TypeAlias = Annotated[
     str, typer.Argument(metavar="NAME", help="The name of the schedule.", show_default=False)
 ]
-OfWorkflow: TypeAlias = Annotated[
+WorkflowOrFile: TypeAlias = Annotated[
     str,
     typer.Argument(
         metavar="WORKFLOW",
@@ -76,7 +80,7 @@ Cron: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
-Every: TypeAlias = Annotated[
+Interval: TypeAlias = Annotated[
     str | None,
     typer.Option(metavar="DURATION", help="An interval: 90s, 10m, 1h30m.", show_default=False),
 ]
@@ -90,7 +94,7 @@ Version: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
-OnOverlap: TypeAlias = Annotated[
+OverlapOption: TypeAlias = Annotated[
     str,
     typer.Option(
         metavar="allow|skip|cancel",
@@ -112,25 +116,27 @@ EndsAt: TypeAlias = Annotated[
     str | None,
     typer.Option(metavar="TIME", help="The last tick is not after.", show_default=False),
 ]
-Paused: TypeAlias = Annotated[bool, typer.Option("--paused", help="Fire nothing until resumed.")]
+StartPaused: TypeAlias = Annotated[
+    bool, typer.Option("--paused", help="Fire nothing until resumed.")
+]
 
 
 def add_schedule(
-    name: Name,
-    workflow: OfWorkflow,
+    name: ScheduleName,
+    workflow: WorkflowOrFile,
     *,
     cron: Cron = None,
-    every: Every = None,
+    every: Interval = None,
     timezone: Timezone = "UTC",
     version: Version = None,
     assignments: Assignments = None,
     input_file: InputFile = None,
     labels: Labels = None,
-    overlap: OnOverlap = "allow",
+    overlap: OverlapOption = "allow",
     catch_up: CatchUp = 1,
     starts_at: StartsAt = None,
     ends_at: EndsAt = None,
-    is_paused: Paused = False,
+    is_paused: StartPaused = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     redis_url: RedisUrl = None,
@@ -147,9 +153,9 @@ def add_schedule(
 
     from runnel.cli.options import configure
 
-    place = Place(data_dir, redis_url, server)
+    place = StoreLocation(data_dir, redis_url, server)
     settings = configure(place)
-    wanted = Wanted(
+    wanted = ScheduleArguments(
         name=name,
         workflow=workflow,
         version=version,
@@ -165,7 +171,7 @@ def add_schedule(
         ends_at=ends_at,
         is_paused=is_paused,
     )
-    kept, now = asyncio.run(add(settings, wanted))
+    kept, now = asyncio.run(add_from_arguments(settings, wanted))
     print_added(kept, now, is_remote=settings.has_redis, as_json=as_json)
     return exits.OK
 
@@ -183,13 +189,13 @@ def list_schedules(
 
     from runnel.cli.options import configure
 
-    page, now = asyncio.run(load_page(configure(Place(data_dir, redis_url, server)), limit))
+    page, now = asyncio.run(load_page(configure(StoreLocation(data_dir, redis_url, server)), limit))
     print_page(page, now, limit, as_json=as_json)
     return exits.OK
 
 
 def show_schedule(
-    name: Name,
+    name: ScheduleName,
     *,
     as_json: AsJson = False,
     data_dir: DataDir = None,
@@ -201,13 +207,15 @@ def show_schedule(
 
     from runnel.cli.options import configure
 
-    kept, now = asyncio.run(load_one(configure(Place(data_dir, redis_url, server)), name))
-    print_one(kept, now, as_json=as_json)
+    kept, now = asyncio.run(
+        load_schedule(configure(StoreLocation(data_dir, redis_url, server)), name)
+    )
+    print_schedule(kept, now, as_json=as_json)
     return exits.OK
 
 
 def pause_schedule(
-    name: Name,
+    name: ScheduleName,
     *,
     as_json: AsJson = False,
     data_dir: DataDir = None,
@@ -215,11 +223,13 @@ def pause_schedule(
     server: Server = None,
 ) -> int:
     """Fire nothing until it is resumed; what runs goes on."""
-    return _pause(name, Place(data_dir, redis_url, server), is_paused=True, as_json=as_json)
+    return _set_paused(
+        name, StoreLocation(data_dir, redis_url, server), is_paused=True, as_json=as_json
+    )
 
 
 def resume_schedule(
-    name: Name,
+    name: ScheduleName,
     *,
     as_json: AsJson = False,
     data_dir: DataDir = None,
@@ -227,24 +237,30 @@ def resume_schedule(
     server: Server = None,
 ) -> int:
     """Go on with the next tick from now on: what fell into the pause is not made up for."""
-    return _pause(name, Place(data_dir, redis_url, server), is_paused=False, as_json=as_json)
+    return _set_paused(
+        name, StoreLocation(data_dir, redis_url, server), is_paused=False, as_json=as_json
+    )
 
 
 def remove_schedule(
-    name: Name, *, data_dir: DataDir = None, redis_url: RedisUrl = None, server: Server = None
+    name: ScheduleName,
+    *,
+    data_dir: DataDir = None,
+    redis_url: RedisUrl = None,
+    server: Server = None,
 ) -> int:
     """Remove a schedule for good; what it has started stays, and goes on."""
     import asyncio
 
     from runnel.cli.options import configure
 
-    asyncio.run(remove(configure(Place(data_dir, redis_url, server)), name))
+    asyncio.run(delete_schedule(configure(StoreLocation(data_dir, redis_url, server)), name))
     print(f"schedule '{name}' is removed")
     return exits.OK
 
 
 def next_schedule(
-    name: Name,
+    name: ScheduleName,
     *,
     count: Annotated[int, typer.Option(min=1, max=1_000, help="How many ticks.")] = 10,
     as_json: AsJson = False,
@@ -257,17 +273,19 @@ def next_schedule(
 
     from runnel.cli.options import configure
 
-    kept, now = asyncio.run(load_one(configure(Place(data_dir, redis_url, server)), name))
-    print_next(kept, now, count, as_json=as_json)
+    kept, now = asyncio.run(
+        load_schedule(configure(StoreLocation(data_dir, redis_url, server)), name)
+    )
+    print_next_ticks(kept, now, count, as_json=as_json)
     return exits.OK
 
 
-def _pause(name: str, place: Place, *, is_paused: bool, as_json: bool) -> int:
+def _set_paused(name: str, location: StoreLocation, *, is_paused: bool, as_json: bool) -> int:
     import asyncio
 
     from runnel.cli.options import configure
 
-    kept, now = asyncio.run(pause(configure(place), name, is_paused=is_paused))
+    kept, now = asyncio.run(set_paused(configure(location), name, is_paused=is_paused))
     print_paused(kept, now, as_json=as_json)
     return exits.OK
 
@@ -289,14 +307,14 @@ for _command, _example in (
 
 # Schedules for the commands: made from what was typed, loaded, and shown.
 
-FILES = (".yaml", ".yml", ".json", ".py")
-ERROR_CHARS = 80
-Seen = tuple[KeptSchedule, float]
+FILE_SUFFIXES = (".yaml", ".yml", ".json", ".py")
+ERROR_CHARS_MAX = 80
+ScheduleReading = tuple[ScheduleRecord, float]
 """A schedule, and when it was looked at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ScheduleArguments:
     """What the command line says about a new schedule."""
 
     name: str
@@ -314,17 +332,17 @@ class Wanted:
     ends_at: str | None
     is_paused: bool
 
-    def schedule(self, workflow: str, own_labels: dict[str, str]) -> Schedule:
+    def to_schedule(self, workflow: str, own_labels: dict[str, str]) -> Schedule:
         """Raises InputError."""
         if self.overlap not in list(Overlap):
             raise InputError(
-                f"--overlap: expected allow, skip or cancel, got {quoted(self.overlap)}"
+                f"--overlap: expected allow, skip or cancel, got {quote_name(self.overlap)}"
             )
         if (self.cron is None) == (self.every is None):
             both = "not both" if self.cron is not None else "got neither"
             raise InputError(f"give either --cron or --every, {both}")
         try:
-            zone = zone_of(self.timezone)
+            zone = load_zone(self.timezone)
         except UnknownZoneError as error:
             raise InputError(f"--timezone: {error}") from error
         starts, ends = self.starts_at, self.ends_at
@@ -340,74 +358,77 @@ class Wanted:
             overlap=Overlap(self.overlap),
             catch_up=self.catch_up,
             is_paused=self.is_paused,
-            starts_at=None if starts is None else parse_moment(starts, "--starts-at", zone),
-            ends_at=None if ends is None else parse_moment(ends, "--ends-at", zone),
+            starts_at=None if starts is None else parse_time(starts, "--starts-at", zone),
+            ends_at=None if ends is None else parse_time(ends, "--ends-at", zone),
             own_labels=own_labels,
         )
 
 
-async def add(settings: Settings, wanted: Wanted) -> Seen:
+async def add_from_arguments(settings: Settings, arguments: ScheduleArguments) -> ScheduleReading:
     """A workflow that is a file is stored, too; nothing is when something is wrong."""
-    file = Path(wanted.workflow)
+    file = Path(arguments.workflow)
     workflow: Workflow | None = None
     own_labels: dict[str, str] = {}
-    if wanted.workflow.partition(":")[0].endswith(FILES):
-        workflow, own_labels = _loaded(file, settings)
-    name = wanted.workflow if workflow is None else workflow.name
-    schedule = wanted.schedule(name, own_labels)
+    if arguments.workflow.partition(":")[0].endswith(FILE_SUFFIXES):
+        workflow, own_labels = _load_workflow(file, settings)
+    name = arguments.workflow if workflow is None else workflow.name
+    schedule = arguments.to_schedule(name, own_labels)
     check_schedule(schedule, RealClock().now())
     if workflow is not None:
-        async with looking(settings, is_made=True) as look:
+        async with open_store_session(settings, creates_data_dir=True) as look:
             await look.client.library.store(workflow)
-    async with keeping_schedules(settings) as (schedules, clock):
+    async with open_schedules(settings) as (schedules, clock):
         return await schedules.add(schedule), clock.now()
 
 
-async def load_page(settings: Settings, limit: int) -> tuple[Sequence[KeptSchedule], float]:
+async def load_page(settings: Settings, limit: int) -> tuple[Sequence[ScheduleRecord], float]:
     """Nothing where nothing was ever run."""
     if not has_data(settings):
         return (), 0.0
-    async with keeping_schedules(settings) as (schedules, clock):
+    async with open_schedules(settings) as (schedules, clock):
         return await schedules.list(limit=limit), clock.now()
 
 
-async def load_one(settings: Settings, name: str) -> Seen:
-    async with keeping_schedules(settings) as (schedules, clock):
-        return (await schedules.get(name)).kept, clock.now()
+async def load_schedule(settings: Settings, name: str) -> ScheduleReading:
+    async with open_schedules(settings) as (schedules, clock):
+        return (await schedules.get(name)).record, clock.now()
 
 
-async def pause(settings: Settings, name: str, *, is_paused: bool) -> Seen:
-    async with keeping_schedules(settings) as (schedules, clock):
+async def set_paused(settings: Settings, name: str, *, is_paused: bool) -> ScheduleReading:
+    async with open_schedules(settings) as (schedules, clock):
         return await schedules.pause(name, is_paused=is_paused), clock.now()
 
 
-async def remove(settings: Settings, name: str) -> None:
-    async with keeping_schedules(settings) as (schedules, _clock):
+async def delete_schedule(settings: Settings, name: str) -> None:
+    async with open_schedules(settings) as (schedules, _clock):
         await schedules.remove(name)
 
 
-def print_added(kept: KeptSchedule, now: float, *, is_remote: bool, as_json: bool) -> None:
+def print_added(kept: ScheduleRecord, now: float, *, is_remote: bool, as_json: bool) -> None:
     if as_json:
-        print(compact(schedule_document(kept, now)))
+        print(to_compact_json(build_schedule_document(kept, now)))
         return
     by = "an orchestrator" if is_remote else "'runnel dev'"
-    print(f"schedule '{kept.schedule.id}' runs '{kept.schedule.workflow}' {_when(kept.schedule)}")
-    _print_next_one(kept, now, f"while {by} is running")
+    print(
+        f"schedule '{kept.schedule.id}' runs '{kept.schedule.workflow}' "
+        f"{_format_when(kept.schedule)}"
+    )
+    _print_next_tick(kept, now, f"while {by} is running")
 
 
-def print_paused(kept: KeptSchedule, now: float, *, as_json: bool) -> None:
+def print_paused(kept: ScheduleRecord, now: float, *, as_json: bool) -> None:
     if as_json:
-        print(compact(schedule_document(kept, now)))
+        print(to_compact_json(build_schedule_document(kept, now)))
         return
     what = "is paused" if kept.schedule.is_paused else "goes on"
     print(f"schedule '{kept.schedule.id}' {what}")
-    _print_next_one(kept, now, "")
+    _print_next_tick(kept, now, "")
 
 
-def print_page(page: Sequence[KeptSchedule], now: float, limit: int, *, as_json: bool) -> None:
+def print_page(page: Sequence[ScheduleRecord], now: float, limit: int, *, as_json: bool) -> None:
     if as_json:
         for kept in page:
-            print(compact(schedule_document(kept, now)))
+            print(to_compact_json(build_schedule_document(kept, now)))
         return
     if not page:
         print("no schedules; make one with: runnel schedule add NAME WORKFLOW --cron '0 3 * * *'")
@@ -416,10 +437,10 @@ def print_page(page: Sequence[KeptSchedule], now: float, limit: int, *, as_json:
         [
             Cell(kept.schedule.id, "bold"),
             Cell(kept.schedule.workflow),
-            Cell(_when(kept.schedule)),
-            Cell(_state(kept, now)),
+            Cell(_format_when(kept.schedule)),
+            Cell(_format_next_tick(kept, now)),
             Cell(str(kept.progress.fired), "dim"),
-            Cell(short(kept.progress.last_error or "", ERROR_CHARS), "red"),
+            Cell(shorten(kept.progress.last_error or "", ERROR_CHARS_MAX), "red"),
         ]
         for kept in page
     ]
@@ -428,74 +449,74 @@ def print_page(page: Sequence[KeptSchedule], now: float, limit: int, *, as_json:
         print(f"(the first {limit}; --limit shows more)")
 
 
-def print_one(kept: KeptSchedule, now: float, *, as_json: bool) -> None:
+def print_schedule(kept: ScheduleRecord, now: float, *, as_json: bool) -> None:
     if as_json:
-        print(compact(schedule_document(kept, now)))
+        print(to_compact_json(build_schedule_document(kept, now)))
         return
     print_styled([Cell(kept.schedule.id, "bold")])
-    for name, text in _facts(kept, now):
+    for name, text in _list_facts(kept, now):
         print_styled([Cell(f"  {name:<10}", "dim"), Cell(text)])
     if kept.schedule.input:
         print_styled([Cell("\ninput", "dim")])
-        print(pretty(kept.schedule.input))
+        print(to_pretty_json(kept.schedule.input))
 
 
-def print_next(kept: KeptSchedule, now: float, count: int, *, as_json: bool) -> None:
-    ticks = [in_zone(kept.schedule, tick) for tick in coming(kept, now, count)]
+def print_next_ticks(kept: ScheduleRecord, now: float, count: int, *, as_json: bool) -> None:
+    ticks = [format_in_zone(kept.schedule, tick) for tick in find_upcoming_ticks(kept, now, count)]
     if as_json:
-        print(compact({"id": kept.schedule.id, "next_ticks": ticks}))
+        print(to_compact_json({"id": kept.schedule.id, "next_ticks": ticks}))
     elif not ticks:
-        print(f"none: schedule '{kept.schedule.id}' {_state(kept, now)}")
+        print(f"none: schedule '{kept.schedule.id}' {_format_next_tick(kept, now)}")
     for tick in ticks if not as_json else ():
         print(tick)
 
 
-def _loaded(file: Path, settings: Settings) -> tuple[Workflow, dict[str, str]]:
+def _load_workflow(file: Path, settings: Settings) -> tuple[Workflow, dict[str, str]]:
     """What `runnel run` would do with it; and where an embedded engine finds its functions."""
     workflow = load_graph(file, settings).workflow
     if settings.has_redis:
         return workflow, {}
-    folder = folder_of(file)
+    folder = get_import_folder(file)
     make_importable([folder])
-    with results():
+    with reserve_stdout():
         check_functions(workflow, file, settings)
     return workflow, {SOURCE_LABEL: str(folder)}
 
 
-def _print_next_one(kept: KeptSchedule, now: float, where: str) -> None:
-    ticks = coming(kept, now, 1)
+def _print_next_tick(kept: ScheduleRecord, now: float, where: str) -> None:
+    ticks = find_upcoming_ticks(kept, now, 1)
     if ticks:
-        print(f"next: {in_zone(kept.schedule, ticks[0])} {where}".rstrip())
+        print(f"next: {format_in_zone(kept.schedule, ticks[0])} {where}".rstrip())
 
 
-def _when(schedule: Schedule) -> str:
+def _format_when(schedule: Schedule) -> str:
     if schedule.interval_s is not None:
-        return f"every {duration(schedule.interval_s)}"
+        return f"every {format_duration(schedule.interval_s)}"
     zone = "" if schedule.timezone == "UTC" else f" {schedule.timezone}"
     return f"at '{schedule.cron}'{zone}"
 
 
-def _state(kept: KeptSchedule, now: float) -> str:
+def _format_next_tick(kept: ScheduleRecord, now: float) -> str:
     if kept.schedule.is_paused:
         return "is paused"
-    ticks = coming(kept, now, 1)
-    return in_zone(kept.schedule, ticks[0]) if ticks else "has ended"
+    ticks = find_upcoming_ticks(kept, now, 1)
+    return format_in_zone(kept.schedule, ticks[0]) if ticks else "has ended"
 
 
-def _facts(kept: KeptSchedule, now: float) -> list[tuple[str, str]]:
+def _list_facts(kept: ScheduleRecord, now: float) -> list[tuple[str, str]]:
     schedule, progress = kept.schedule, kept.progress
     version = "" if schedule.version is None else f", version {schedule.version}"
-    last = "" if progress.last_tick is None else local_time(progress.last_tick)
+    last = "" if progress.last_tick is None else format_local_time(progress.last_tick)
     skipped = f"{progress.skipped:,} skipped" if progress.skipped else ""
     missed = f"{progress.missed:,} missed" if progress.missed else ""
     failed = f"{progress.failed:,} failed" if progress.failed else ""
     counts = [f"{progress.fired:,} fired", skipped, missed, failed]
     facts = [
         ("workflow", schedule.workflow + version),
-        ("when", _when(schedule)),
+        ("when", _format_when(schedule)),
         ("overlap", f"{schedule.overlap}, catch-up {schedule.catch_up}"),
-        ("labels", shown_labels(schedule.labels)),
-        ("next", _state(kept, now)),
+        ("labels", format_labels(schedule.labels)),
+        ("next", _format_next_tick(kept, now)),
         ("last", f"{last} {progress.last_execution or ''}".strip()),
         ("ticks", ", ".join(text for text in counts if text)),
         ("problem", progress.last_error or ""),

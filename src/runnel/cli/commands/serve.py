@@ -5,8 +5,8 @@ from typing import Annotated, TypeAlias
 import typer
 
 from runnel.cli.commands.run import Concurrency
-from runnel.cli.options import Place, ServerUrl
-from runnel.cli.session.serving import MetricsPort
+from runnel.cli.options import DefaultedRedisUrl, StoreLocation
+from runnel.cli.session.serving import MetricsPortOption
 
 TakeArchive: TypeAlias = Annotated[
     bool,
@@ -20,8 +20,8 @@ TakeArchive: TypeAlias = Annotated[
 
 def orchestrator(
     *,
-    metrics_port: MetricsPort = None,
-    redis_url: ServerUrl = None,
+    metrics_port: MetricsPortOption = None,
+    redis_url: DefaultedRedisUrl = None,
     take_archive: TakeArchive = False,
 ) -> int:
     """Decide what runs next, for executions on a Redis server.
@@ -33,20 +33,20 @@ def orchestrator(
     import asyncio
 
     from runnel.cli.options import configure_server
-    from runnel.cli.session.serving import orchestrating, serve
+    from runnel.cli.session.serving import build_orchestrator_role, serve
     from runnel.errors import InputError
-    from runnel.settings import adjusted
+    from runnel.settings import override_settings
 
-    settings = configure_server(Place(redis_url=redis_url))
-    settings = adjusted(settings, metrics_port=metrics_port)
+    settings = configure_server(StoreLocation(redis_url=redis_url))
+    settings = override_settings(settings, metrics_port=metrics_port)
     if take_archive and not settings.has_postgres:
         raise InputError("--take-archive: expected POSTGRES_URL to name the archive, got nothing")
     serving = serve(
         settings,
         "orchestrator",
-        orchestrating,
-        decides=True,
-        works=False,
+        build_orchestrator_role,
+        uses_archive=True,
+        runs_tasks=False,
         takes_archive=take_archive,
     )
     return asyncio.run(serving)
@@ -54,7 +54,7 @@ def orchestrator(
 
 # `runnel worker`
 
-Queues: TypeAlias = Annotated[
+QueuesOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="NAME,NAME",
@@ -63,7 +63,7 @@ Queues: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
-App: TypeAlias = Annotated[
+AppOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="MODULE:NAME",
@@ -76,11 +76,11 @@ App: TypeAlias = Annotated[
 
 def worker(
     *,
-    queues: Queues = None,
-    app: App = None,
+    queues: QueuesOption = None,
+    app: AppOption = None,
     concurrency: Concurrency = None,
-    metrics_port: MetricsPort = None,
-    redis_url: ServerUrl = None,
+    metrics_port: MetricsPortOption = None,
+    redis_url: DefaultedRedisUrl = None,
 ) -> int:
     """Run tasks that are queued on a Redis server.
 
@@ -92,13 +92,18 @@ def worker(
     import asyncio
 
     from runnel.cli.options import configure_server
-    from runnel.cli.session.serving import handlers_of, queues_of, serve, working
-    from runnel.settings import adjusted
+    from runnel.cli.session.serving import build_worker_role, load_handlers, parse_queues, serve
+    from runnel.settings import override_settings
 
-    settings = configure_server(Place(redis_url=redis_url), concurrency=concurrency)
-    settings = adjusted(settings, metrics_port=metrics_port)
-    handlers = handlers_of(app, settings)
-    wanted = queues_of(queues, handlers)
+    settings = configure_server(StoreLocation(redis_url=redis_url), concurrency=concurrency)
+    settings = override_settings(settings, metrics_port=metrics_port)
+    handlers = load_handlers(app, settings)
+    wanted = parse_queues(queues, handlers)
     return asyncio.run(
-        serve(settings, "worker", lambda site: working(site, handlers, wanted), decides=False)
+        serve(
+            settings,
+            "worker",
+            lambda site: build_worker_role(site, handlers, wanted),
+            uses_archive=False,
+        )
     )

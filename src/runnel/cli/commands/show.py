@@ -7,7 +7,14 @@ import typer
 
 from runnel.cli import errors as exits
 from runnel.cli.commands.run import AsJsonResult
-from runnel.cli.options import AsJson, DataDir, Id, Place, RedisUrl, Server
+from runnel.cli.options import (
+    AsJson,
+    DataDir,
+    ExecutionIdArgument,
+    RedisUrl,
+    Server,
+    StoreLocation,
+)
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -32,7 +39,7 @@ ItemNumber = Annotated[
         "--item", metavar="N", min=0, help="With --node: this item of a map.", show_default=False
     ),
 ]
-After = Annotated[
+ItemsAfter = Annotated[
     int | None,
     typer.Option(
         "--after",
@@ -45,11 +52,11 @@ After = Annotated[
 
 
 def show(
-    execution_id: Id,
+    execution_id: ExecutionIdArgument,
     *,
     node: NodeName = None,
     item: ItemNumber = None,
-    after: After = None,
+    after: ItemsAfter = None,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     redis_url: RedisUrl = None,
@@ -60,60 +67,60 @@ def show(
 
     from runnel.errors import InputError
 
-    place = Place(data_dir, redis_url, server)
+    place = StoreLocation(data_dir, redis_url, server)
     if node is None and (item is not None or after is not None):
         option = "--after" if item is None else "--item"
         raise InputError(f"{option}: name the node, too: 'runnel show ID --node NODE {option} 1'")
     if node is not None:
         items_after = -1 if after is None else after
-        detail, now = asyncio.run(_load_node(execution_id, place, node, item, items_after))
-        _print_node(detail, now, as_json=as_json)
+        detail, now = asyncio.run(_load_node_detail(execution_id, place, node, item, items_after))
+        _print_node_detail(detail, now, as_json=as_json)
     else:
-        view, now = asyncio.run(_load(execution_id, place))
-        _print(view, now, as_json=as_json)
+        view, now = asyncio.run(_load_view(execution_id, place))
+        _print_view(view, now, as_json=as_json)
     return exits.OK
 
 
-def _print(view: "ExecutionView", now: float, *, as_json: bool) -> None:
+def _print_view(view: "ExecutionView", now: float, *, as_json: bool) -> None:
     if as_json:
-        from runnel.cli.render.text import compact
-        from runnel.views.execution import document_of
+        from runnel.cli.render.text import to_compact_json
+        from runnel.views.execution import build_execution_document
 
-        print(compact(document_of(view)))
+        print(to_compact_json(build_execution_document(view)))
     else:
         from runnel.cli.render.execution import print_execution
 
         print_execution(view, now)
 
 
-def _print_node(detail: "NodeDetail", now: float, *, as_json: bool) -> None:
+def _print_node_detail(detail: "NodeDetail", now: float, *, as_json: bool) -> None:
     if as_json:
-        from runnel.cli.render.text import compact
-        from runnel.client.nodes import detail_document
+        from runnel.cli.render.text import to_compact_json
+        from runnel.client.nodes import build_node_document
 
-        print(compact(detail_document(detail)))
+        print(to_compact_json(build_node_document(detail)))
     else:
         from runnel.cli.render.execution import print_node
 
         print_node(detail, now)
 
 
-async def _load(text: str, place: Place) -> "tuple[ExecutionView, float]":
+async def _load_view(text: str, location: StoreLocation) -> "tuple[ExecutionView, float]":
     from runnel.cli.options import configure
-    from runnel.cli.session.open_client import find, looking
+    from runnel.cli.session.open_client import find_execution_id, open_store_session
 
-    async with looking(configure(place)) as look:
-        return await look.client.get(await find(look, text)), look.clock.now()
+    async with open_store_session(configure(location)) as look:
+        return await look.client.get(await find_execution_id(look, text)), look.clock.now()
 
 
-async def _load_node(
-    text: str, place: Place, node: str, item: int | None, after: int
+async def _load_node_detail(
+    text: str, location: StoreLocation, node: str, item: int | None, after: int
 ) -> "tuple[NodeDetail, float]":
     from runnel.cli.options import configure
-    from runnel.cli.session.open_client import find, looking
+    from runnel.cli.session.open_client import find_execution_id, open_store_session
 
-    async with looking(configure(place)) as look:
-        found = await find(look, text)
+    async with open_store_session(configure(location)) as look:
+        found = await find_execution_id(look, text)
         detail = await look.client.nodes.get(found, node, item=item, items_after=after)
         return detail, look.clock.now()
 
@@ -122,7 +129,7 @@ async def _load_node(
 
 
 def watch(
-    execution_id: Id,
+    execution_id: ExecutionIdArgument,
     *,
     as_json: AsJsonResult = False,
     data_dir: DataDir = None,
@@ -135,37 +142,40 @@ def watch(
     """
     import asyncio
 
-    from runnel.cli.errors import results
+    from runnel.cli.errors import reserve_stdout
 
-    with results() as out:
+    with reserve_stdout() as out:
         return asyncio.run(
-            _watch(execution_id, Place(data_dir, redis_url, server), out=out, as_json=as_json)
+            _watch_execution(
+                execution_id, StoreLocation(data_dir, redis_url, server), out=out, as_json=as_json
+            )
         )
 
 
-async def _watch(text: str, place: Place, *, out: "TextIO", as_json: bool) -> int:
+async def _watch_execution(
+    text: str, location: StoreLocation, *, out: "TextIO", as_json: bool
+) -> int:
     from runnel.cli.options import configure
-    from runnel.cli.session.follow import onlook
-    from runnel.cli.session.hints import Hints
-    from runnel.cli.session.open_client import find, looking
-    from runnel.cli.session.takeover import OF_PROGRAM, is_of_program
-    from runnel.core.states import EXECUTION_FINAL
+    from runnel.cli.session.follow import follow_until_final
+    from runnel.cli.session.hints import CommandHints
+    from runnel.cli.session.open_client import find_execution_id, open_store_session
+    from runnel.cli.session.takeover import PROGRAM_ONLY_MESSAGE, is_bound_to_program
+    from runnel.core.states import FINAL_EXECUTION_STATES
 
-    settings = configure(place)
-    hints = Hints(place, settings.is_remote)
-    async with looking(settings) as look:
-        execution_id = await find(look, text)
+    settings = configure(location)
+    hints = CommandHints(location, settings.is_remote)
+    async with open_store_session(settings) as look:
+        execution_id = await find_execution_id(look, text)
         execution = await look.client.load(execution_id)
-        is_owned = await look.owner_of(execution_id) is not None
+        is_owned = await look.find_owner(execution_id) is not None
         lead = ""
-        if not is_owned and execution.state not in EXECUTION_FINAL:
-            lead = f"no process runs it now; go on with: {hints.revive(execution_id)}"
-            if is_of_program(execution.graph.workflow):
-                lead = (
-                    f"no process runs it now; {OF_PROGRAM}; end it with: {hints.end(execution_id)}"
-                )
-        return await onlook(
-            look, execution_id, settings, hints, lead=lead, out=out, as_json=as_json
+        if not is_owned and execution.state not in FINAL_EXECUTION_STATES:
+            lead = f"no process runs it now; go on with: {hints.resume(execution_id)}"
+            if is_bound_to_program(execution.graph.workflow):
+                remedy = f"end it with: {hints.force_cancel(execution_id)}"
+                lead = f"no process runs it now; {PROGRAM_ONLY_MESSAGE}; {remedy}"
+        return await follow_until_final(
+            look, execution_id, settings, hints, first_message=lead, out=out, as_json=as_json
         )
 
 
@@ -173,11 +183,11 @@ async def _watch(text: str, place: Place, *, out: "TextIO", as_json: bool) -> in
 
 VALUE_CHARS_MAX = 100
 # Of no use to a person: who may report, and what the first columns say already.
-_HIDDEN = frozenset({"node", "item", "nonce", "execution_id", "definition", "signal_id"})
+_HIDDEN_FIELDS = frozenset({"node", "item", "nonce", "execution_id", "definition", "signal_id"})
 
 
 def history(
-    execution_id: Id,
+    execution_id: ExecutionIdArgument,
     *,
     as_json: AsJson = False,
     data_dir: DataDir = None,
@@ -187,64 +197,64 @@ def history(
     """Print everything that happened to an execution, in order."""
     import asyncio
 
-    events = asyncio.run(_load_history(execution_id, Place(data_dir, redis_url, server)))
+    events = asyncio.run(_load_history(execution_id, StoreLocation(data_dir, redis_url, server)))
     if as_json:
-        from runnel.cli.render.text import compact
-        from runnel.views.execution import moment
+        from runnel.cli.render.text import to_compact_json
+        from runnel.views.execution import format_time
 
         for each in events:
-            print(compact({"at": moment(each.at), "event": each.event, **each.fields}))
+            print(to_compact_json({"at": format_time(each.at), "event": each.event, **each.fields}))
     else:
         _print_history(events)
     return exits.OK
 
 
-async def _load_history(text: str, place: Place) -> "list[HistoryView]":
+async def _load_history(text: str, location: StoreLocation) -> "list[HistoryView]":
     from runnel.cli.options import configure
-    from runnel.cli.session.open_client import find, looking
+    from runnel.cli.session.open_client import find_execution_id, open_store_session
 
-    async with looking(configure(place)) as look:
-        return await look.client.history(await find(look, text))
+    async with open_store_session(configure(location)) as look:
+        return await look.client.history(await find_execution_id(look, text))
 
 
 def _print_history(events: "list[HistoryView]") -> None:
-    from runnel.cli.render.text import Cell, clock_time, print_table
+    from runnel.cli.render.text import Cell, format_clock_time, print_table
 
     rows = [
         [
-            Cell(clock_time(each.at), "dim"),
-            Cell(each.event, _style(each.event)),
-            Cell(_node(each.fields), "bold"),
-            Cell("  ".join(_details(each.fields)), "dim"),
+            Cell(format_clock_time(each.at), "dim"),
+            Cell(each.event, _choose_style(each.event)),
+            Cell(_format_node(each.fields), "bold"),
+            Cell("  ".join(_format_details(each.fields)), "dim"),
         ]
         for each in events
     ]
     print_table(["TIME", "EVENT", "NODE", "DETAILS"], rows)
 
 
-def _node(fields: "dict[str, Json]") -> str:
+def _format_node(fields: "dict[str, Json]") -> str:
     item = fields.get("item")
     return str(fields.get("node", "")) + ("" if item is None else f"[{item}]")
 
 
-def _details(fields: "dict[str, Json]") -> Iterator[str]:
-    from runnel.cli.render.text import clock_time, compact, short
+def _format_details(fields: "dict[str, Json]") -> Iterator[str]:
+    from runnel.cli.render.text import format_clock_time, shorten, to_compact_json
 
     for name, value in fields.items():
-        if name in _HIDDEN or value in ({}, None, ""):
+        if name in _HIDDEN_FIELDS or value in ({}, None, ""):
             continue
         if isinstance(value, dict) and {"type", "message"} <= value.keys():
             text = f"{value['type']}: {value['message']}"
         elif isinstance(value, dict) and "data" in value:
-            text = compact(value["data"])
+            text = to_compact_json(value["data"])
         elif isinstance(value, float) and (name.endswith("_at") or name == "due"):
-            text = clock_time(value)
+            text = format_clock_time(value)
         else:
-            text = value if isinstance(value, str) else compact(value)
-        yield f"{name}={short(text, VALUE_CHARS_MAX)}"
+            text = value if isinstance(value, str) else to_compact_json(value)
+        yield f"{name}={shorten(text, VALUE_CHARS_MAX)}"
 
 
-def _style(event: str) -> str:
+def _choose_style(event: str) -> str:
     if event.endswith("Failed") or event == "TaskWasLost":
         return "red"
     if event.startswith("Execution"):

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from runnel.cli import errors as exits
-from runnel.cli.options import DataDir, Id, Place, RedisUrl, Server
+from runnel.cli.options import DataDir, ExecutionIdArgument, RedisUrl, Server, StoreLocation
 
 if TYPE_CHECKING:
     from runnel.core.values import Json
 
 
 def signal(
-    execution_id: Id,
+    execution_id: ExecutionIdArgument,
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="What the node waits for.", show_default=False)
     ],
@@ -35,45 +35,45 @@ def signal(
     """
     import asyncio
 
-    place = Place(data_dir, redis_url, server)
-    asyncio.run(_send(execution_id, name, read_payload(payload or []), place))
+    place = StoreLocation(data_dir, redis_url, server)
+    asyncio.run(_send_signal(execution_id, name, read_payload(payload or []), place))
     return exits.OK
 
 
-def read_payload(words: list[str]) -> "Json":
+def read_payload(texts: list[str]) -> "Json":
     """One word of JSON, or assignments that make an object; raises InputError."""
     import msgspec
 
     from runnel.authoring.input_schema import parse_assignments
     from runnel.errors import InputError
 
-    if not words:
+    if not texts:
         return None
-    if len(words) == 1:
+    if len(texts) == 1:
         try:
-            return msgspec.json.decode(words[0])
+            return msgspec.json.decode(texts[0])
         except msgspec.DecodeError as error:
-            if "=" not in words[0]:
+            if "=" not in texts[0]:
                 raise InputError(
-                    f"--payload: expected JSON or KEY=VALUE, got '{words[0]}'"
+                    f"--payload: expected JSON or KEY=VALUE, got '{texts[0]}'"
                 ) from error
-    return parse_assignments(words)
+    return parse_assignments(texts)
 
 
-async def _send(text: str, name: str, payload: "Json", place: Place) -> None:
+async def _send_signal(text: str, name: str, payload: "Json", location: StoreLocation) -> None:
     from runnel.cli.options import configure
-    from runnel.cli.session.hints import Hints
-    from runnel.cli.session.open_client import find, looking
+    from runnel.cli.session.hints import CommandHints
+    from runnel.cli.session.open_client import find_execution_id, open_store_session
     from runnel.errors import InputError
 
     if not name.strip():
         raise InputError("expected the name of a signal, got an empty text")
-    settings = configure(place)
-    async with looking(settings) as look:
-        execution_id = await find(look, text)
-        is_owned = await look.owner_of(execution_id) is not None
+    settings = configure(location)
+    async with open_store_session(settings) as look:
+        execution_id = await find_execution_id(look, text)
+        is_owned = await look.find_owner(execution_id) is not None
         await look.client.signal(execution_id, name, payload)
     print(f"signal '{name}' sent to execution {execution_id}")
     if not is_owned:
-        hint = Hints(place, settings.is_remote).revive(execution_id)
+        hint = CommandHints(location, settings.is_remote).resume(execution_id)
         print(f"no process runs it now; go on with: {hint}")

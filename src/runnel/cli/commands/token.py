@@ -7,20 +7,20 @@ from typing import Annotated, NamedTuple, Protocol
 
 import typer
 
-from runnel.api.security.tokens import Scope, Token, Tokens, new_token
+from runnel.api.security.tokens import ApiToken, Scope, TokenStore, generate_token
 from runnel.app.stores import open_backend
 from runnel.cli import errors as exits
-from runnel.cli.errors import group
-from runnel.cli.options import AsJson, DataDir, Place, RedisUrl, Server, configure
+from runnel.cli.errors import make_command_group
+from runnel.cli.options import AsJson, DataDir, RedisUrl, Server, StoreLocation, configure
 from runnel.client.http_backend import calling
-from runnel.client.http_resources import seconds_of
-from runnel.client.transport import Call, Transport, step
-from runnel.engine.clock import RealIds
+from runnel.client.http_resources import parse_time
+from runnel.client.transport import ServerRequest, Transport, quote_path_segment
+from runnel.engine.clock import RandomIdGenerator
 from runnel.ports.clock import Clock
 
-app = group(
+app = make_command_group(
     "Tokens for the HTTP API: as soon as there is one, every call needs one.",
-    begin="runnel token create ci",
+    first_command="runnel token create ci",
 )
 
 
@@ -65,14 +65,20 @@ def create(
     import asyncio
     import sys
 
-    wanted = _scopes(scope or ["run"])
+    wanted = _parse_scopes(scope or ["run"])
     text, token_id = asyncio.run(
-        _create(Place(data_dir, redis_url, server), name, wanted, days=days, per_minute=per_minute)
+        _create_token(
+            StoreLocation(data_dir, redis_url, server),
+            name,
+            wanted,
+            days=days,
+            per_minute=per_minute,
+        )
     )
     if as_json:
-        from runnel.cli.render.text import compact
+        from runnel.cli.render.text import to_compact_json
 
-        print(compact({"id": token_id, "name": name, "scopes": wanted, "token": text}))
+        print(to_compact_json({"id": token_id, "name": name, "scopes": wanted, "token": text}))
     else:
         print(text)
         print("keep it: it can't be shown again", file=sys.stderr)
@@ -90,16 +96,16 @@ def list_tokens(
     """List the tokens, without what is secret of them."""
     import asyncio
 
-    found, now = asyncio.run(_list(Place(data_dir, redis_url, server)))
+    found, now = asyncio.run(_list_tokens(StoreLocation(data_dir, redis_url, server)))
     if as_json:
-        from runnel.cli.render.text import compact
+        from runnel.cli.render.text import to_compact_json
 
         for token in found:
-            print(compact(_shown(token)))
+            print(to_compact_json(_to_document(token)))
     elif not found:
         print("no tokens: the API answers to this machine only")
     else:
-        _print(found, now)
+        _print_tokens(found, now)
     return exits.OK
 
 
@@ -117,12 +123,12 @@ def revoke(
     """Make a token useless, within seconds."""
     import asyncio
 
-    asyncio.run(_revoke(Place(data_dir, redis_url, server), token_id))
+    asyncio.run(_revoke_token(StoreLocation(data_dir, redis_url, server), token_id))
     print(f"revoked {token_id}")
     return exits.OK
 
 
-def _scopes(names: list[str]) -> "tuple[Scope, ...]":
+def _parse_scopes(names: list[str]) -> "tuple[Scope, ...]":
     from runnel.api.security.tokens import Scope
     from runnel.errors import InputError
 
@@ -132,8 +138,8 @@ def _scopes(names: list[str]) -> "tuple[Scope, ...]":
     return tuple(dict.fromkeys(Scope(name) for name in names))
 
 
-async def _create(
-    place: Place,
+async def _create_token(
+    location: StoreLocation,
     name: str,
     scopes: "tuple[Scope, ...]",
     *,
@@ -142,58 +148,58 @@ async def _create(
 ) -> tuple[str, str]:
     from runnel.engine.clock import RealClock
 
-    async with token_book(place, RealClock()) as book:
-        made = await book.create(Wanted(name, scopes, days, per_minute))
+    async with open_token_client(location, RealClock()) as book:
+        made = await book.create(TokenArguments(name, scopes, days, per_minute))
         return made.text, made.id
 
 
-async def _list(place: Place) -> "tuple[list[Token], float]":
+async def _list_tokens(location: StoreLocation) -> "tuple[list[ApiToken], float]":
     from runnel.cli.options import configure
     from runnel.cli.session.open_client import has_data
     from runnel.engine.clock import RealClock
 
     clock = RealClock()
-    if not has_data(configure(place)):
+    if not has_data(configure(location)):
         return [], clock.now()
-    async with token_book(place, clock) as book:
+    async with open_token_client(location, clock) as book:
         return list(await book.all()), clock.now()
 
 
-async def _revoke(place: Place, token_id: str) -> None:
+async def _revoke_token(location: StoreLocation, token_id: str) -> None:
     from runnel.engine.clock import RealClock
 
-    async with token_book(place, RealClock()) as book:
+    async with open_token_client(location, RealClock()) as book:
         await book.revoke(token_id)
 
 
-def _shown(token: "Token") -> dict[str, object]:
-    from runnel.views.execution import moment
+def _to_document(token: "ApiToken") -> dict[str, object]:
+    from runnel.views.execution import format_time
 
     return {
         "id": token.id,
         "name": token.name,
         "scopes": token.scopes,
-        "created_at": moment(token.created_at),
-        "expires_at": moment(token.expires_at),
+        "created_at": format_time(token.created_at),
+        "expires_at": format_time(token.expires_at),
         "per_minute": token.per_minute,
     }
 
 
-def _print(found: "list[Token]", now: float) -> None:
-    from runnel.cli.render.text import Cell, local_time, print_table
+def _print_tokens(tokens: "list[ApiToken]", now: float) -> None:
+    from runnel.cli.render.text import Cell, format_local_time, print_table
 
     rows = [
         [
             Cell(token.id),
             Cell(token.name, "bold"),
             Cell(", ".join(token.scopes)),
-            Cell(local_time(token.created_at), "dim"),
+            Cell(format_local_time(token.created_at), "dim"),
             Cell(
-                "" if token.expires_at is None else local_time(token.expires_at),
-                "red" if token.is_over(now) else "dim",
+                "" if token.expires_at is None else format_local_time(token.expires_at),
+                "red" if token.is_expired(now) else "dim",
             ),
         ]
-        for token in found
+        for token in tokens
     ]
     print_table(["ID", "NAME", "SCOPES", "CREATED", "GOOD UNTIL"], rows)
 
@@ -201,85 +207,87 @@ def _print(found: "list[Token]", now: float) -> None:
 # Where tokens are kept: in a store, or by a server that is asked over HTTP.
 
 
-class Wanted(NamedTuple):
+class TokenArguments(NamedTuple):
     name: str
     scopes: tuple[Scope, ...]
     days: int | None
     per_minute: int | None
 
 
-class Made(NamedTuple):
+class CreatedToken(NamedTuple):
     """`text` can't be shown again."""
 
     id: str
     text: str
 
 
-class TokenBook(Protocol):
-    async def create(self, wanted: Wanted) -> Made: ...
+class TokenClient(Protocol):
+    async def create(self, arguments: TokenArguments) -> CreatedToken: ...
 
-    async def all(self) -> Sequence[Token]: ...
+    async def all(self) -> Sequence[ApiToken]: ...
 
     async def revoke(self, token_id: str) -> None:
         """Raises NotFoundError."""
 
 
 @asynccontextmanager
-async def token_book(place: Place, clock: Clock) -> AsyncIterator[TokenBook]:
-    settings = configure(place)
+async def open_token_client(location: StoreLocation, clock: Clock) -> AsyncIterator[TokenClient]:
+    settings = configure(location)
     if settings.has_server:
         async with calling(settings) as (client, _):
-            yield RemoteBook(client.transport)
+            yield HttpTokenClient(client.transport)
         return
-    backend = await open_backend(settings, clock, RealIds())
+    backend = await open_backend(settings, clock, RandomIdGenerator())
     try:
-        yield StoredBook(Tokens(backend.records, clock), clock)
+        yield StoreTokenClient(TokenStore(backend.records, clock), clock)
     finally:
         await backend.close()
 
 
-class StoredBook:
-    def __init__(self, tokens: Tokens, clock: Clock) -> None:
+class StoreTokenClient:
+    def __init__(self, tokens: TokenStore, clock: Clock) -> None:
         self._tokens = tokens
         self._clock = clock
 
-    async def create(self, wanted: Wanted) -> Made:
+    async def create(self, arguments: TokenArguments) -> CreatedToken:
         ends = None
-        if wanted.days is not None:
-            ends = self._clock.now() + timedelta(days=wanted.days).total_seconds()
-        new = new_token(wanted.name, wanted.scopes, expires_at=ends, per_minute=wanted.per_minute)
-        return Made(new.id, await self._tokens.create(new))
+        if arguments.days is not None:
+            ends = self._clock.now() + timedelta(days=arguments.days).total_seconds()
+        new = generate_token(
+            arguments.name, arguments.scopes, expires_at=ends, per_minute=arguments.per_minute
+        )
+        return CreatedToken(new.id, await self._tokens.create(new))
 
-    async def all(self) -> Sequence[Token]:
+    async def all(self) -> Sequence[ApiToken]:
         return await self._tokens.all()
 
     async def revoke(self, token_id: str) -> None:
         await self._tokens.revoke(token_id)
 
 
-class RemoteBook:
+class HttpTokenClient:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    async def create(self, wanted: Wanted) -> Made:
-        found = await self._transport.post("/v1/tokens", wanted._asdict())
-        return Made(found["id"], found["token"])
+    async def create(self, arguments: TokenArguments) -> CreatedToken:
+        found = await self._transport.post("/v1/tokens", arguments._asdict())
+        return CreatedToken(found["id"], found["token"])
 
-    async def all(self) -> Sequence[Token]:
+    async def all(self) -> Sequence[ApiToken]:
         found = await self._transport.get("/v1/tokens")
         return [
-            Token(
+            ApiToken(
                 id=each["id"],
                 name=each["name"],
                 digest="",
                 scopes=tuple(map(Scope, each["scopes"])),
-                created_at=seconds_of(each["created_at"]),
-                expires_at=None if each["expires_at"] is None else seconds_of(each["expires_at"]),
+                created_at=parse_time(each["created_at"]),
+                expires_at=None if each["expires_at"] is None else parse_time(each["expires_at"]),
                 per_minute=each["per_minute"],
             )
             for each in found["items"]
         ]
 
     async def revoke(self, token_id: str) -> None:
-        path = f"/v1/tokens/{step(token_id)}"
-        await self._transport.send(Call(method="DELETE", path=path))
+        path = f"/v1/tokens/{quote_path_segment(token_id)}"
+        await self._transport.send(ServerRequest(method="DELETE", path=path))

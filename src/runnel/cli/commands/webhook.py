@@ -9,30 +9,30 @@ import typer
 from runnel.authoring.input_schema import parse_assignments
 from runnel.cli import errors as exits
 from runnel.cli.commands.run import Labels
-from runnel.cli.errors import group
-from runnel.cli.options import AsJson, DataDir, Place, RedisUrl, Server, complete_workflow
+from runnel.cli.errors import make_command_group
+from runnel.cli.options import AsJson, DataDir, RedisUrl, Server, StoreLocation, complete_workflow
 from runnel.cli.render.text import (
     Cell,
-    compact,
-    local_time,
-    pretty,
+    format_labels,
+    format_local_time,
     print_styled,
     print_table,
-    shown_labels,
+    to_compact_json,
+    to_pretty_json,
 )
-from runnel.cli.session.open_client import has_data, keeping_webhooks
-from runnel.core.wording import quoted
+from runnel.cli.session.open_client import has_data, open_webhooks
+from runnel.core.wording import quote_name
 from runnel.errors import InputError
 from runnel.settings.model import Settings
-from runnel.triggers.schedule_store import webhook_document
+from runnel.triggers.schedule_store import build_webhook_document
 from runnel.triggers.webhook import Webhook, WebhookKind, check_webhook
 
-app = group(
+app = make_command_group(
     "Webhooks: workflows that are run when another service calls.",
-    begin="runnel webhook add report --kind github --secret github_hook",
+    first_command="runnel webhook add report --kind github --secret github_hook",
 )
 
-Workflow: TypeAlias = Annotated[
+WorkflowArgument: TypeAlias = Annotated[
     str,
     typer.Argument(
         metavar="WORKFLOW",
@@ -41,7 +41,7 @@ Workflow: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
-OfKind: TypeAlias = Annotated[
+KindOption: TypeAlias = Annotated[
     str,
     typer.Option(
         metavar="token|github|slack|none",
@@ -49,7 +49,7 @@ OfKind: TypeAlias = Annotated[
         "at all.",
     ),
 ]
-Secret: TypeAlias = Annotated[
+SecretOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
@@ -57,11 +57,11 @@ Secret: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
-Header: TypeAlias = Annotated[
+HeaderOption: TypeAlias = Annotated[
     str,
     typer.Option(metavar="NAME", help="The header that holds the secret, for kind token."),
 ]
-Mapping: TypeAlias = Annotated[
+MappingOption: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         "--map",
@@ -72,7 +72,7 @@ Mapping: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
-DeliveryId: TypeAlias = Annotated[
+DeliveryIdOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="TEMPLATE",
@@ -81,7 +81,7 @@ DeliveryId: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
-Version: TypeAlias = Annotated[
+VersionOption: TypeAlias = Annotated[
     int | None,
     typer.Option(
         metavar="N",
@@ -90,22 +90,22 @@ Version: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
-Replaces: TypeAlias = Annotated[
+ReplaceOption: TypeAlias = Annotated[
     bool, typer.Option("--replace", help="Instead of the webhook that it has.")
 ]
 
 
 def add_webhook(
-    workflow: Workflow,
+    workflow: WorkflowArgument,
     *,
-    kind: OfKind = "token",
-    secret: Secret = None,
-    header: Header = "X-Webhook-Token",
-    mapping: Mapping = None,
-    delivery_id: DeliveryId = None,
-    version: Version = None,
+    kind: KindOption = "token",
+    secret: SecretOption = None,
+    header: HeaderOption = "X-Webhook-Token",
+    mapping: MappingOption = None,
+    delivery_id: DeliveryIdOption = None,
+    version: VersionOption = None,
     labels: Labels = None,
-    replaces: Replaces = False,
+    replaces: ReplaceOption = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     redis_url: RedisUrl = None,
@@ -120,7 +120,7 @@ def add_webhook(
     from runnel.cli.options import configure
     from runnel.cli.session.inputs import read_labels
 
-    wanted = made_of(
+    wanted = build_webhook(
         workflow,
         kind=kind,
         secret=secret,
@@ -130,8 +130,8 @@ def add_webhook(
         version=version,
         labels=read_labels(labels or []),
     )
-    settings = configure(Place(data_dir, redis_url, server))
-    print_added(asyncio.run(add(settings, wanted, replaces=replaces)), as_json=as_json)
+    settings = configure(StoreLocation(data_dir, redis_url, server))
+    print_added(asyncio.run(store_webhook(settings, wanted, replaces=replaces)), as_json=as_json)
     return exits.OK
 
 
@@ -148,13 +148,13 @@ def list_webhooks(
 
     from runnel.cli.options import configure
 
-    page = asyncio.run(load_page(configure(Place(data_dir, redis_url, server)), limit))
+    page = asyncio.run(load_page(configure(StoreLocation(data_dir, redis_url, server)), limit))
     print_page(page, limit, as_json=as_json)
     return exits.OK
 
 
 def show_webhook(
-    workflow: Workflow,
+    workflow: WorkflowArgument,
     *,
     as_json: AsJson = False,
     data_dir: DataDir = None,
@@ -166,13 +166,15 @@ def show_webhook(
 
     from runnel.cli.options import configure
 
-    found = asyncio.run(load_one(configure(Place(data_dir, redis_url, server)), workflow))
-    print_one(found, as_json=as_json)
+    found = asyncio.run(
+        load_webhook(configure(StoreLocation(data_dir, redis_url, server)), workflow)
+    )
+    print_webhook(found, as_json=as_json)
     return exits.OK
 
 
 def remove_webhook(
-    workflow: Workflow,
+    workflow: WorkflowArgument,
     *,
     data_dir: DataDir = None,
     redis_url: RedisUrl = None,
@@ -183,7 +185,7 @@ def remove_webhook(
 
     from runnel.cli.options import configure
 
-    asyncio.run(remove(configure(Place(data_dir, redis_url, server)), workflow))
+    asyncio.run(delete_webhook(configure(StoreLocation(data_dir, redis_url, server)), workflow))
     print(f"the webhook of workflow '{workflow}' is removed")
     return exits.OK
 
@@ -206,7 +208,7 @@ for _command, _example in (
 # Webhooks for the commands: made from what was typed, loaded, and shown.
 
 
-def made_of(
+def build_webhook(
     workflow: str,
     *,
     kind: str,
@@ -219,14 +221,14 @@ def made_of(
 ) -> Webhook:
     """Raises InputError."""
     if kind not in list(WebhookKind):
-        raise InputError(f"--kind: expected token, github, slack or none, got {quoted(kind)}")
+        raise InputError(f"--kind: expected token, github, slack or none, got {quote_name(kind)}")
     webhook = Webhook(
         workflow=workflow,
         version=version,
         kind=WebhookKind(kind),
         secret=secret,
         header=header,
-        mapping=parse_assignments(mapping, what="--map") if mapping else None,
+        mapping=parse_assignments(mapping, subject="--map") if mapping else None,
         delivery_id=delivery_id,
         labels=labels,
     )
@@ -234,8 +236,8 @@ def made_of(
     return webhook
 
 
-async def add(settings: Settings, webhook: Webhook, *, replaces: bool) -> Webhook:
-    async with keeping_webhooks(settings) as webhooks:
+async def store_webhook(settings: Settings, webhook: Webhook, *, replaces: bool) -> Webhook:
+    async with open_webhooks(settings) as webhooks:
         return await webhooks.add(webhook, replaces=replaces)
 
 
@@ -243,25 +245,25 @@ async def load_page(settings: Settings, limit: int) -> Sequence[Webhook]:
     """Nothing where nothing was ever run."""
     if not has_data(settings):
         return ()
-    async with keeping_webhooks(settings) as webhooks:
+    async with open_webhooks(settings) as webhooks:
         return await webhooks.list(limit=limit)
 
 
-async def load_one(settings: Settings, workflow: str) -> Webhook:
-    async with keeping_webhooks(settings) as webhooks:
+async def load_webhook(settings: Settings, workflow: str) -> Webhook:
+    async with open_webhooks(settings) as webhooks:
         return await webhooks.get(workflow)
 
 
-async def remove(settings: Settings, workflow: str) -> None:
-    async with keeping_webhooks(settings) as webhooks:
+async def delete_webhook(settings: Settings, workflow: str) -> None:
+    async with open_webhooks(settings) as webhooks:
         await webhooks.remove(workflow)
 
 
 def print_added(webhook: Webhook, *, as_json: bool) -> None:
     if as_json:
-        print(compact(webhook_document(webhook)))
+        print(to_compact_json(build_webhook_document(webhook)))
         return
-    print(f"workflow '{webhook.workflow}' is started by: POST {_path(webhook)}")
+    print(f"workflow '{webhook.workflow}' is started by: POST {_format_path(webhook)}")
     if webhook.secret is None:
         print("by anybody who can reach the server: it has no secret")
     else:
@@ -272,7 +274,7 @@ def print_added(webhook: Webhook, *, as_json: bool) -> None:
 def print_page(page: Sequence[Webhook], limit: int, *, as_json: bool) -> None:
     if as_json:
         for webhook in page:
-            print(compact(webhook_document(webhook)))
+            print(to_compact_json(build_webhook_document(webhook)))
         return
     if not page:
         print("no webhooks; make one with: runnel webhook add WORKFLOW --kind github --secret NAME")
@@ -282,8 +284,8 @@ def print_page(page: Sequence[Webhook], limit: int, *, as_json: bool) -> None:
             Cell(webhook.workflow, "bold"),
             Cell(webhook.kind.value),
             Cell(webhook.secret or "-"),
-            Cell(local_time(webhook.created_at), "dim"),
-            Cell(_path(webhook), "dim"),
+            Cell(format_local_time(webhook.created_at), "dim"),
+            Cell(_format_path(webhook), "dim"),
         ]
         for webhook in page
     ]
@@ -292,31 +294,31 @@ def print_page(page: Sequence[Webhook], limit: int, *, as_json: bool) -> None:
         print(f"(the first {limit}; --limit shows more)")
 
 
-def print_one(webhook: Webhook, *, as_json: bool) -> None:
+def print_webhook(webhook: Webhook, *, as_json: bool) -> None:
     if as_json:
-        print(compact(webhook_document(webhook)))
+        print(to_compact_json(build_webhook_document(webhook)))
         return
     print_styled([Cell(webhook.workflow, "bold")])
-    for name, text in _facts(webhook):
+    for name, text in _list_facts(webhook):
         print_styled([Cell(f"  {name:<10}", "dim"), Cell(text)])
     if webhook.mapping is not None:
         print_styled([Cell("\ninput", "dim")])
-        print(pretty(webhook.mapping))
+        print(to_pretty_json(webhook.mapping))
 
 
-def _facts(webhook: Webhook) -> list[tuple[str, str]]:
+def _list_facts(webhook: Webhook) -> list[tuple[str, str]]:
     is_token = webhook.kind is WebhookKind.TOKEN
     facts = [
-        ("path", f"POST {_path(webhook)}"),
+        ("path", f"POST {_format_path(webhook)}"),
         ("version", "" if webhook.version is None else str(webhook.version)),
         ("kind", webhook.kind.value + (f", in {webhook.header}" if is_token else "")),
         ("secret", webhook.secret or ""),
         ("delivery", webhook.delivery_id or ""),
-        ("labels", shown_labels(webhook.labels)),
-        ("added", local_time(webhook.created_at)),
+        ("labels", format_labels(webhook.labels)),
+        ("added", format_local_time(webhook.created_at)),
     ]
     return [(name, text) for name, text in facts if text]
 
 
-def _path(webhook: Webhook) -> str:
+def _format_path(webhook: Webhook) -> str:
     return f"/v1/workflows/{quote(webhook.workflow, safe='')}/triggers/webhook"

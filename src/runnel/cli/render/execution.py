@@ -3,18 +3,18 @@
 from collections.abc import Iterator
 
 from runnel.cli.render.text import (
-    LOOKS,
+    STATE_STYLES,
     Cell,
-    clock_time,
-    compact,
-    count,
-    duration,
-    local_time,
-    pretty,
+    format_clock_time,
+    format_count,
+    format_duration,
+    format_labels,
+    format_local_time,
     print_styled,
     print_table,
-    short,
-    shown_labels,
+    shorten,
+    to_compact_json,
+    to_pretty_json,
 )
 from runnel.client.nodes import ItemsPage, NodeDetail
 from runnel.core.states import NodeState
@@ -28,7 +28,7 @@ TRACEBACKS_MAX = 3
 
 
 def print_execution(view: ExecutionView, now: float) -> None:
-    look = LOOKS[view.status]
+    look = STATE_STYLES[view.status]
     print_styled(
         [
             Cell(f"{look.glyph} {view.workflow}", "bold"),
@@ -36,29 +36,29 @@ def print_execution(view: ExecutionView, now: float) -> None:
             Cell(view.status, look.style),
         ]
     )
-    for name, text in _facts(view, now):
+    for name, text in _list_facts(view, now):
         print_styled([Cell(f"  {name:<9}", "dim"), Cell(text)])
     print()
     _print_nodes(view, now)
     _print_tracebacks(view)
     if view.output is not None:
         print_styled([Cell("\noutput", "dim")])
-        print(pretty(view.output))
+        print(to_pretty_json(view.output))
 
 
-def _facts(view: ExecutionView, now: float) -> Iterator[tuple[str, str]]:
-    yield "created", local_time(view.created_at)
+def _list_facts(view: ExecutionView, now: float) -> Iterator[tuple[str, str]]:
+    yield "created", format_local_time(view.created_at)
     if view.started_at is not None:
         took = (view.finished_at or now) - view.started_at
-        yield "took" if view.finished_at else "runs for", duration(took)
+        yield "took" if view.finished_at else "runs for", format_duration(took)
     if view.rerun_of is not None:
         yield "rerun of", view.rerun_of
     if view.parent_id is not None:
         yield "parent", view.parent_id
-    if shown_labels(view.labels):
-        yield "labels", shown_labels(view.labels)
+    if format_labels(view.labels):
+        yield "labels", format_labels(view.labels)
     if view.input not in (None, {}):
-        yield "input", short(compact(view.input), 2 * VALUE_CHARS_MAX)
+        yield "input", shorten(to_compact_json(view.input), 2 * VALUE_CHARS_MAX)
     if view.error is not None:
         yield "error", view.error
 
@@ -66,17 +66,17 @@ def _facts(view: ExecutionView, now: float) -> Iterator[tuple[str, str]]:
 def _print_nodes(view: ExecutionView, now: float) -> None:
     rows = [
         [
-            Cell(f"{LOOKS[node.state].glyph} {name}"),
-            Cell(node.state, LOOKS[node.state].style),
-            Cell(_took(node, now), "dim"),
+            Cell(f"{STATE_STYLES[node.state].glyph} {name}"),
+            Cell(node.state, STATE_STYLES[node.state].style),
+            Cell(_format_elapsed(node, now), "dim"),
             Cell(str(node.attempts or ""), "yellow" if node.attempts > 1 else "dim"),
-            Cell(_result(node)),
+            Cell(_format_result(node)),
         ]
         for name, node in list(view.nodes.items())[:NODES_MAX]
     ]
     print_table(["  NODE", "STATE", "TOOK", "ATTEMPTS", "RESULT"], rows)
     if len(view.nodes) > NODES_MAX:
-        print(f"  and {count(len(view.nodes) - NODES_MAX, 'more node')}: --json shows all")
+        print(f"  and {format_count(len(view.nodes) - NODES_MAX, 'more node')}: --json shows all")
 
 
 def _print_tracebacks(view: ExecutionView) -> None:
@@ -87,26 +87,26 @@ def _print_tracebacks(view: ExecutionView) -> None:
         print((trace or "").rstrip())
 
 
-def _took(node: NodeView, now: float) -> str:
+def _format_elapsed(node: NodeView, now: float) -> str:
     if node.started_at is None or node.state is NodeState.QUEUED:
         return ""
-    return duration((node.finished_at or now) - node.started_at)
+    return format_duration((node.finished_at or now) - node.started_at)
 
 
-def _result(node: NodeView) -> str:
+def _format_result(node: NodeView) -> str:
     """Why, what for, or what came out: whichever tells most about this state."""
     said = node.error or node.reason or ""
     if node.waits_for is not None:
         said = f"waits for {node.waits_for}" + (f", after {node.error}" if node.error else "")
     elif node.state is NodeState.COMPLETED:
-        said = _value(node.output) + (f"  ({node.reason})" if node.reason else "")
+        said = _format_value(node.output) + (f"  ({node.reason})" if node.reason else "")
     if node.items is not None:
         said = f"{node.items_settled:,}/{node.items:,} items  {said}"
     return " ".join(said.split())
 
 
-def _value(value: Json) -> str:
-    return "" if value is None else short(compact(value), VALUE_CHARS_MAX)
+def _format_value(value: Json) -> str:
+    return "" if value is None else shorten(to_compact_json(value), VALUE_CHARS_MAX)
 
 
 # One node for a person: what it got, its attempts, what came out.
@@ -115,7 +115,7 @@ NODE_VALUE_CHARS_MAX = 60
 
 
 def print_node(detail: NodeDetail, now: float) -> None:
-    look = LOOKS[detail.state]
+    look = STATE_STYLES[detail.state]
     item = "" if detail.item is None else f"[{detail.item}]"
     print_styled(
         [
@@ -124,7 +124,7 @@ def print_node(detail: NodeDetail, now: float) -> None:
             Cell(detail.state, look.style),
         ]
     )
-    for name, text in _node_facts(detail, now):
+    for name, text in _list_node_facts(detail, now):
         print_styled([Cell(f"  {name:<11}", "dim"), Cell(text)])
     _print_attempts(detail, now)
     if detail.items is not None:
@@ -134,13 +134,13 @@ def print_node(detail: NodeDetail, now: float) -> None:
     _print_value("output", detail.output)
 
 
-def _node_facts(detail: NodeDetail, now: float) -> Iterator[tuple[str, str]]:
+def _list_node_facts(detail: NodeDetail, now: float) -> Iterator[tuple[str, str]]:
     if detail.started_at is not None:
-        yield "started", local_time(detail.started_at)
+        yield "started", format_local_time(detail.started_at)
         took = (detail.finished_at or now) - detail.started_at
-        yield "took" if detail.finished_at else "runs for", duration(took)
+        yield "took" if detail.finished_at else "runs for", format_duration(took)
     if detail.waits_for is not None:
-        due = "" if detail.due is None else f", until {local_time(detail.due)} at most"
+        due = "" if detail.due is None else f", until {format_local_time(detail.due)} at most"
         yield "waits for", detail.waits_for + due
     if detail.is_cached:
         yield "cache", "its output is that of an earlier task"
@@ -163,10 +163,10 @@ def _print_attempts(detail: NodeDetail, now: float) -> None:
         [
             Cell(str(each.number), "bold"),
             Cell(each.outcome),
-            Cell("" if each.queued_at is None else clock_time(each.queued_at), "dim"),
-            Cell(_attempt_took(each, now), "dim"),
+            Cell("" if each.queued_at is None else format_clock_time(each.queued_at), "dim"),
+            Cell(_format_attempt_elapsed(each, now), "dim"),
             Cell(each.worker, "dim"),
-            Cell(_said(each)),
+            Cell(_describe_attempt(each)),
         ]
         for each in detail.attempts
     ]
@@ -175,20 +175,22 @@ def _print_attempts(detail: NodeDetail, now: float) -> None:
         if each.logs:
             print_styled([Cell(f"\nlogged in attempt {each.number}", "dim")])
         for line in each.logs:
-            print_styled([Cell(f"{clock_time(line.at)} {line.level:<7} ", "dim"), Cell(line.text)])
+            print_styled(
+                [Cell(f"{format_clock_time(line.at)} {line.level:<7} ", "dim"), Cell(line.text)]
+            )
     last = detail.attempts[-1]
     if last.error is not None and last.error.traceback:
         print_styled([Cell(f"\nwhere attempt {last.number} failed", "dim")])
         print(last.error.traceback.rstrip())
 
 
-def _attempt_took(attempt: Attempt, now: float) -> str:
+def _format_attempt_elapsed(attempt: Attempt, now: float) -> str:
     if attempt.started_at is None:
         return ""
-    return duration((attempt.finished_at or now) - attempt.started_at)
+    return format_duration((attempt.finished_at or now) - attempt.started_at)
 
 
-def _said(attempt: Attempt) -> str:
+def _describe_attempt(attempt: Attempt) -> str:
     said = str(attempt.error) if attempt.error is not None else attempt.reason
     if attempt.child_id is not None:
         said = f"child execution {attempt.child_id} {said}"
@@ -196,14 +198,18 @@ def _said(attempt: Attempt) -> str:
 
 
 def _print_items(page: ItemsPage) -> None:
-    print_styled([Cell(f"\n{page.settled:,} of {count(page.count, 'item')} settled", "dim")])
+    print_styled([Cell(f"\n{page.settled:,} of {format_count(page.count, 'item')} settled", "dim")])
     rows = [
         [
             Cell(str(each.item), "bold"),
-            Cell(f"{LOOKS[each.state].glyph} {each.state}", LOOKS[each.state].style),
+            Cell(f"{STATE_STYLES[each.state].glyph} {each.state}", STATE_STYLES[each.state].style),
             Cell(str(each.attempts or ""), "dim"),
             Cell(each.worker, "dim"),
-            Cell(" ".join(str(each.error or each.child_id or _node_value(each.output)).split())),
+            Cell(
+                " ".join(
+                    str(each.error or each.child_id or _format_node_value(each.output)).split()
+                )
+            ),
         ]
         for each in page.items
     ]
@@ -212,11 +218,11 @@ def _print_items(page: ItemsPage) -> None:
         print(f"(up to item {page.next}; --item shows one, --after {page.next} the next)")
 
 
-def _node_value(value: Json) -> str:
-    return "" if value is None else short(compact(value), NODE_VALUE_CHARS_MAX)
+def _format_node_value(value: Json) -> str:
+    return "" if value is None else shorten(to_compact_json(value), NODE_VALUE_CHARS_MAX)
 
 
 def _print_value(name: str, value: Json) -> None:
     if value is not None:
         print_styled([Cell(f"\n{name}", "dim")])
-        print(pretty(value))
+        print(to_pretty_json(value))

@@ -11,108 +11,110 @@ from rich.live import Live
 from rich.text import Text
 
 from runnel.cli.errors import STDERR, STDOUT
-from runnel.cli.render.sentences import awaited_signal, remark, spent
-from runnel.cli.render.text import LOOKS, SPINNER, duration, short, some
-from runnel.cli.session.hints import Hints
-from runnel.cli.session.progress import ACTIVE, NodeLine, Progress
+from runnel.cli.render.sentences import describe_reason, format_elapsed, get_awaited_signal
+from runnel.cli.render.text import SPINNER, STATE_STYLES, format_duration, join_names, shorten
+from runnel.cli.session.hints import CommandHints
+from runnel.cli.session.progress import ACTIVE_STATES, ExecutionProgress, NodeLine
 from runnel.core.states import NodeState
 
 LINES_MAX = 40
 NAME_CHARS_MAX = 32
-SPENT_CHARS = 8
+ELAPSED_CHARS = 8
 BAR_CHARS = 20
 ACTIVE_MAX = 8
 FRAMES_PER_S = 10
 
 
-def frame(
-    progress: Progress, *, now: float, hints: Hints, lines_max: int = LINES_MAX
+def build_frame(
+    progress: ExecutionProgress, *, now: float, hints: CommandHints, lines_max: int = LINES_MAX
 ) -> list[Text]:
     """A line for each node, or counts and the nodes at work when there are too many."""
     if len(progress.lines) + 1 <= lines_max:
-        body = list(_nodes(progress, list(progress.lines.values()), now, hints))
+        body = list(_build_node_lines(progress, list(progress.lines.values()), now, hints))
     else:
-        body = _summary(progress, now, hints, max(1, min(ACTIVE_MAX, lines_max - 2)))
-    return [_head(progress, now), *body]
+        body = _build_summary(progress, now, hints, max(1, min(ACTIVE_MAX, lines_max - 2)))
+    return [_build_head(progress, now), *body]
 
 
-def bar(done: int, total: int, chars: int = BAR_CHARS) -> Text:
+def draw_bar(done: int, total: int, chars: int = BAR_CHARS) -> Text:
     filled = chars if total == 0 else chars * done // total
     text = Text("━" * filled, style="green")
     return text.append("─" * (chars - filled), style="bright_black")
 
 
-def _head(progress: Progress, now: float) -> Text:
-    look = LOOKS[progress.state]
+def _build_head(progress: ExecutionProgress, now: float) -> Text:
+    look = STATE_STYLES[progress.state]
     total = len(progress.lines)
     took = (progress.finished_at or now) - (progress.started_at or now)
     text = Text.assemble(
-        (f"{_glyph(progress.state, now)} ", look.style),
+        (f"{_choose_glyph(progress.state, now)} ", look.style),
         (progress.name, "bold"),
         (f"  {progress.execution_id}  ", "dim"),
     )
-    text.append_text(bar(progress.settled, total))
-    return text.append(f"  {progress.settled:,}/{total:,}  {duration(took)}", style="dim")
+    text.append_text(draw_bar(progress.settled, total))
+    return text.append(f"  {progress.settled:,}/{total:,}  {format_duration(took)}", style="dim")
 
 
-def _nodes(
-    progress: Progress, shown: Sequence[NodeLine], now: float, hints: Hints
+def _build_node_lines(
+    progress: ExecutionProgress, shown: Sequence[NodeLine], now: float, hints: CommandHints
 ) -> Iterator[Text]:
     width = min(NAME_CHARS_MAX, max((len(each.node_id) for each in shown), default=0))
     for line in shown:
         text = Text.assemble(
             "  ",
-            (f"{_glyph(line.state, now)} ", LOOKS[line.state].style),
-            (f"{short(line.node_id, width):<{width}}", _name_style(line)),
-            (f"{spent(line, now):>{SPENT_CHARS}}", "dim"),
+            (f"{_choose_glyph(line.state, now)} ", STATE_STYLES[line.state].style),
+            (f"{shorten(line.node_id, width):<{width}}", _choose_name_style(line)),
+            (f"{format_elapsed(line, now):>{ELAPSED_CHARS}}", "dim"),
         )
         _add_details(text, progress, line, now)
         yield text
-        signal = awaited_signal(line)
+        signal = get_awaited_signal(line)
         if signal is not None:
             hint = hints.signal(progress.execution_id, signal)
-            yield Text.assemble(" " * (width + SPENT_CHARS + 6), (hint, "cyan"))
+            yield Text.assemble(" " * (width + ELAPSED_CHARS + 6), (hint, "cyan"))
 
 
-def _name_style(line: NodeLine) -> str:
+def _choose_name_style(line: NodeLine) -> str:
     return "dim" if line.state in {NodeState.PENDING, NodeState.SKIPPED} else ""
 
 
-def _add_details(text: Text, progress: Progress, line: NodeLine, now: float) -> None:
+def _add_details(text: Text, progress: ExecutionProgress, line: NodeLine, now: float) -> None:
     if line.items is not None:
-        text.append("  ").append_text(bar(line.items_settled, line.items))
+        text.append("  ").append_text(draw_bar(line.items_settled, line.items))
         text.append(f" {line.items_settled:,}/{line.items:,}", style="dim")
     if line.attempts > 1 and line.state is not NodeState.WAITING:
         text.append(f"  attempt {line.attempts}", style="yellow")
-    said = " ".join(remark(line, now).split()) or _after(progress, line)
+    said = " ".join(describe_reason(line, now).split()) or _describe_missing_parents(progress, line)
     if said:
-        style = LOOKS[line.state].style if line.state is NodeState.FAILED else "dim"
+        style = STATE_STYLES[line.state].style if line.state is NodeState.FAILED else "dim"
         text.append(f"  {said}", style=style)
 
 
-def _after(progress: Progress, line: NodeLine) -> str:
+def _describe_missing_parents(progress: ExecutionProgress, line: NodeLine) -> str:
     """What a node that has not begun waits for: its parents that are not settled."""
     if line.state is not NodeState.PENDING:
         return ""
     missing = [each for each in line.parents if not progress.lines[each].is_final]
-    return f"after {some(missing, 3)}" if missing else ""
+    return f"after {join_names(missing, 3)}" if missing else ""
 
 
-def _summary(progress: Progress, now: float, hints: Hints, active_max: int) -> list[Text]:
+def _build_summary(
+    progress: ExecutionProgress, now: float, hints: CommandHints, active_max: int
+) -> list[Text]:
     counts = Text("  ")
-    for state, look in LOOKS.items():
+    for state, look in STATE_STYLES.items():
         number = progress.counts[NodeState(state)]
         if number:
             counts.append(f"{look.glyph} {number:,} {state.lower()}   ", style=look.style)
-    active = (line for state in ACTIVE for line in progress.active[state].values())
+    active = (line for state in ACTIVE_STATES for line in progress.active[state].values())
     shown = list(islice(active, active_max))
-    return [counts, *_nodes(progress, shown, now, hints)]
+    return [counts, *_build_node_lines(progress, shown, now, hints)]
 
 
-def _glyph(state: str, now: float) -> str:
+def _choose_glyph(state: str, now: float) -> str:
     if state == NodeState.RUNNING:
         return SPINNER[int(now * FRAMES_PER_S) % len(SPINNER)]
-    return LOOKS[state].glyph
+    return STATE_STYLES[state].glyph
 
 
 # Catches what is written to the terminal past Python, as child processes do.
@@ -125,8 +127,8 @@ CHUNK_BYTES = 65_536
 COLUMNS_DEFAULT, LINES_DEFAULT = 80, 25
 
 
-class Relay:
-    """From its making until `end`; `terminal` is where stderr went before."""
+class OutputCapture:
+    """From its making until `close`; `terminal` is where stderr went before."""
 
     def __init__(self, on_text: Callable[[str], None]) -> None:
         self._on_text = on_text
@@ -138,23 +140,23 @@ class Relay:
             os.dup2(write, number)
         os.close(write)
         self.terminal: TextIO = os.fdopen(os.dup(self._saved[STDERR]), "w", errors="replace")
-        self._loop.add_reader(self._read, self._hear)
+        self._loop.add_reader(self._read, self._read_output)
 
     def size(self) -> tuple[int, int]:
         """Columns and lines of the terminal: the standard streams lead elsewhere now."""
         columns, lines = os.get_terminal_size(self._saved[STDERR])
         return columns or COLUMNS_DEFAULT, lines or LINES_DEFAULT
 
-    def end(self) -> None:
+    def close(self) -> None:
         for number, saved in self._saved.items():
             os.dup2(saved, number)
             os.close(saved)
         self._loop.remove_reader(self._read)
-        while self._hear():
+        while self._read_output():
             continue
         os.close(self._read)
 
-    def _hear(self) -> bool:
+    def _read_output(self) -> bool:
         try:
             data = os.read(self._read, CHUNK_BYTES)
         except BlockingIOError:
@@ -170,14 +172,14 @@ class Relay:
 class LiveLines:
     """`lines` is called with the height of the terminal whenever they are drawn.
 
-    From its making until `end`, all that this process and its children write is relayed.
+    From its making until `close`, all that this process and its children write is relayed.
     """
 
     def __init__(self, lines: Callable[[int], Iterable[Text]]) -> None:
         self._lines = lines
-        self._relay = Relay(self._print)
-        self._console = Console(file=self._relay.terminal, highlight=False)
-        self._fit()
+        self._capture = OutputCapture(self._print)
+        self._console = Console(file=self._capture.terminal, highlight=False)
+        self._resize()
         self._live = Live(
             console=self._console,
             get_renderable=self._render,
@@ -190,20 +192,20 @@ class LiveLines:
 
     def refresh(self) -> None:
         if self._live.is_started:
-            self._fit()
+            self._resize()
             self._live.refresh()
 
-    def say(self, text: str) -> None:
+    def print_message(self, text: str) -> None:
         self._console.print(text, markup=False, style="yellow")
 
-    def end(self) -> None:
-        self._relay.end()
+    def close(self) -> None:
+        self._capture.close()
         self._live.stop()
-        self._relay.terminal.close()
+        self._capture.terminal.close()
 
-    def _fit(self) -> None:
+    def _resize(self) -> None:
         """To the terminal as it is now: it may have been resized."""
-        self._console.size = ConsoleDimensions(*self._relay.size())
+        self._console.size = ConsoleDimensions(*self._capture.size())
 
     def _print(self, text: str) -> None:
         self._console.print(text, markup=False)

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from runnel.cli.render.text import duration, some
-from runnel.cli.session.progress import NodeLine, Progress
+from runnel.cli.render.text import format_duration, join_names
+from runnel.cli.session.progress import ExecutionProgress, NodeLine
 from runnel.core.events import Wait
 from runnel.core.states import NodeState
 
-_WAITS = {
+_WAIT_TEXTS = {
     Wait.CHILD: "child execution {detail}",
     Wait.LIMIT: "concurrency key '{detail}'",
     Wait.RATE_LIMIT: "its turn ({detail})",
@@ -16,26 +16,26 @@ _WAITS = {
 }
 
 
-def remark(line: NodeLine, now: float) -> str:
+def describe_reason(line: NodeLine, now: float) -> str:
     """Why, or what for: the last column of a node's line; empty when there is nothing to say."""
     if line.state is NodeState.WAITING:
-        return _waiting(line, now)
+        return _describe_wait(line, now)
     if line.state in {NodeState.SKIPPED, NodeState.FAILED, NodeState.CANCELLED}:
         return line.note
     if line.items is not None and line.detail:
-        return _waiting_items(line, now)
+        return _describe_item_wait(line, now)
     if line.note and line.attempts > 1 and not line.is_final:
         return f"after {line.note}"
     return ""
 
 
-def change(line: NodeLine, now: float) -> str:
+def describe_change(line: NodeLine, now: float) -> str:
     """The same as one plain line of a log."""
-    said = remark(line, now)
+    said = describe_reason(line, now)
     match line.state:
         case NodeState.COMPLETED:
             attempts = f", attempt {line.attempts}" if line.attempts > 1 else ""
-            return f"{line.node_id}: completed in {_spent(line, now)}{attempts}"
+            return f"{line.node_id}: completed in {_format_elapsed(line, now)}{attempts}"
         case NodeState.RUNNING if line.items is not None:
             waits = f", {said}" if said else ""
             return f"{line.node_id}: {line.items_settled:,} of {line.items:,} items{waits}"
@@ -52,36 +52,36 @@ def change(line: NodeLine, now: float) -> str:
             return f"{line.node_id}: {said or line.state.lower()}"
 
 
-def spent(line: NodeLine, now: float) -> str:
+def format_elapsed(line: NodeLine, now: float) -> str:
     """How long it has run so far; empty before it began and for what never did."""
     if line.started_at is None or line.state in {NodeState.PENDING, NodeState.QUEUED}:
         return ""
-    return _spent(line, now)
+    return _format_elapsed(line, now)
 
 
-def outcome(progress: Progress, now: float) -> str:
+def describe_outcome(progress: ExecutionProgress, now: float) -> str:
     """`demo completed in 3.2 s`, with the error when there is one."""
     since = progress.started_at or now
-    took = duration((progress.finished_at or now) - since)
+    took = format_duration((progress.finished_at or now) - since)
     said = f": {' '.join(progress.error.split())}" if progress.error else ""
     return f"{progress.name} {progress.state.lower()} in {took}{said}"
 
 
-def clean_up(progress: Progress, children: Sequence[str]) -> str:
+def describe_clean_up(progress: ExecutionProgress, children: Sequence[str]) -> str:
     """Why there is something to wait for, although the execution is final."""
     noun = "execution" if len(children) == 1 else "executions"
-    waits = f"waits for the clean-up of child {noun} {some(children, 3)}"
+    waits = f"waits for the clean-up of child {noun} {join_names(children, 3)}"
     return f"{progress.name} {progress.state.lower()}, {waits}"
 
 
-def awaited_signal(line: NodeLine) -> str | None:
+def get_awaited_signal(line: NodeLine) -> str | None:
     """The name of the signal that a node waits for, if it is one that it waits for."""
     is_signal = line.state is NodeState.WAITING and line.wait is Wait.SIGNAL
     return line.detail if is_signal else None
 
 
-def _waiting(line: NodeLine, now: float) -> str:
-    left = "" if line.due is None else duration(line.due - now)
+def _describe_wait(line: NodeLine, now: float) -> str:
+    left = "" if line.due is None else format_duration(line.due - now)
     if line.wait in (Wait.RETRY, Wait.CRASH):
         why = line.note if line.wait is Wait.RETRY else line.detail
         return f"attempt {line.attempts + 1} in {left or 'a moment'}, after {why}"
@@ -90,15 +90,15 @@ def _waiting(line: NodeLine, now: float) -> str:
     if line.wait is None:
         return "waits"
     limit = f" (at most {left} more)" if left and line.wait is Wait.SIGNAL else ""
-    return f"waits for {_WAITS[line.wait].format(detail=line.detail)}{limit}"
+    return f"waits for {_WAIT_TEXTS[line.wait].format(detail=line.detail)}{limit}"
 
 
-def _waiting_items(line: NodeLine, now: float) -> str:
+def _describe_item_wait(line: NodeLine, now: float) -> str:
     """How long comes first: a narrow terminal cuts the rest off."""
-    left = "" if line.due is None else f"{duration(line.due - now)} more "
+    left = "" if line.due is None else f"{format_duration(line.due - now)} more "
     return f"waits {left}for {line.detail}"
 
 
-def _spent(line: NodeLine, now: float) -> str:
+def _format_elapsed(line: NodeLine, now: float) -> str:
     end = now if line.finished_at is None else line.finished_at
-    return duration(end - (line.started_at if line.started_at is not None else end))
+    return format_duration(end - (line.started_at if line.started_at is not None else end))

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 MINUTE_S = 60
 HOUR_S = 3_600
 DAY_S = 86_400
-RESERVED_LABELS = "runnel."
+RESERVED_LABEL_PREFIX = "runnel."
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """`0.2 s`, `12 s`, `3m 20s`, `2h 05m`, `4d 3h`: never more than two units."""
     seconds = max(0.0, seconds)
     if seconds < 9.95:  # noqa: PLR2004  # rounds to 10.0, which has a digit too many
@@ -35,73 +35,75 @@ def duration(seconds: float) -> str:
     return f"{whole // DAY_S}d {whole % DAY_S // HOUR_S}h"
 
 
-def local_time(at: float) -> str:
+def format_local_time(at: float) -> str:
     """In the zone of the machine: people compare it with the clock on the wall."""
     return datetime.fromtimestamp(at, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def clock_time(at: float) -> str:
+def format_clock_time(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
 
 
-def short(text: str, most: int) -> str:
+def shorten(text: str, chars_max: int) -> str:
     """One line of at most `most` characters."""
     line = " ".join(text.split())
-    return line if len(line) <= most else line[: most - 1] + "…"
+    return line if len(line) <= chars_max else line[: chars_max - 1] + "…"
 
 
-def compact(value: Json) -> str:
+def to_compact_json(value: Json) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
 
 
-def pretty(value: Json) -> str:
+def to_pretty_json(value: Json) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2)
 
 
-def count(number: int, noun: str, plural: str = "") -> str:
+def format_count(number: int, noun: str, plural: str = "") -> str:
     """`1 node`, `5 nodes`."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
-def some(names: Sequence[str], most: int) -> str:
+def join_names(names: Sequence[str], names_max: int) -> str:
     """The first names, and how many more there are."""
-    listed = ", ".join(names[:most])
-    return listed if len(names) <= most else f"{listed} and {len(names) - most:,} more"
+    listed = ", ".join(names[:names_max])
+    return listed if len(names) <= names_max else f"{listed} and {len(names) - names_max:,} more"
 
 
-def shown_labels(labels: Mapping[str, str]) -> str:
+def format_labels(labels: Mapping[str, str]) -> str:
     """Those that the user gave: what Runnel notes for itself is of no interest."""
     return " ".join(
-        f"{key}={value}" for key, value in labels.items() if not key.startswith(RESERVED_LABELS)
+        f"{key}={value}"
+        for key, value in labels.items()
+        if not key.startswith(RESERVED_LABEL_PREFIX)
     )
 
 
 # How each state looks: one glyph and one colour, the same in every command.
 
 
-class Look(NamedTuple):
+class StateStyle(NamedTuple):
     glyph: str
     style: str
 
 
-LOOKS: Mapping[str, Look] = {
-    "PENDING": Look("·", "dim"),
-    "QUEUED": Look("◌", "cyan"),
-    "RUNNING": Look("●", "bold blue"),
-    "WAITING": Look("◔", "yellow"),
-    "COMPLETED": Look("✓", "green"),
-    "FAILED": Look("✗", "bold red"),
-    "SKIPPED": Look("↷", "dim"),
-    "CANCELLED": Look("■", "magenta"),
+STATE_STYLES: Mapping[str, StateStyle] = {
+    "PENDING": StateStyle("·", "dim"),
+    "QUEUED": StateStyle("◌", "cyan"),
+    "RUNNING": StateStyle("●", "bold blue"),
+    "WAITING": StateStyle("◔", "yellow"),
+    "COMPLETED": StateStyle("✓", "green"),
+    "FAILED": StateStyle("✗", "bold red"),
+    "SKIPPED": StateStyle("↷", "dim"),
+    "CANCELLED": StateStyle("■", "magenta"),
 }
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 # For terminals and files that can't hold the glyphs above.
-ASCII = {"·": ".", "◌": "o", "●": "*", "◔": "~", "✓": "+", "✗": "x", "↷": ">", "■": "#"}
+ASCII_GLYPHS = {"·": ".", "◌": "o", "●": "*", "◔": "~", "✓": "+", "✗": "x", "↷": ">", "■": "#"}
 
 
 # Columns that line up: in colour and cropped on a terminal, plain and whole in a pipe.
 
-GAP = "  "
+COLUMN_GAP = "  "
 
 
 class Cell(NamedTuple):
@@ -109,20 +111,22 @@ class Cell(NamedTuple):
     style: str = ""
 
 
-def print_table(heads: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
+def print_table(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
     """The last column is as long as it needs to be; on a terminal it is cut at the edge."""
-    table = [[Cell(head, "dim") for head in heads], *rows]
-    widths = [max(len(row[i].text) for row in table) for i in range(len(heads))]
+    table = [[Cell(head, "dim") for head in headers], *rows]
+    widths = [max(len(row[i].text) for row in table) for i in range(len(headers))]
     widths[-1] = 0
     if not is_styled():
         for row in table:
             print(
-                GAP.join(cell.text.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
+                COLUMN_GAP.join(
+                    cell.text.ljust(w) for cell, w in zip(row, widths, strict=True)
+                ).rstrip()
             )
         return
     room = shutil.get_terminal_size().columns
     for row in table:
-        print_styled(_fit(row, widths, room))
+        print_styled(_fit_row(row, widths, room))
 
 
 def print_styled(cells: Sequence[Cell]) -> None:
@@ -132,7 +136,9 @@ def print_styled(cells: Sequence[Cell]) -> None:
         return
     from rich.text import Text
 
-    _console().print(Text.assemble(*((cell.text, cell.style) for cell in cells)), soft_wrap=True)
+    _get_console().print(
+        Text.assemble(*((cell.text, cell.style) for cell in cells)), soft_wrap=True
+    )
 
 
 def is_styled() -> bool:
@@ -140,18 +146,18 @@ def is_styled() -> bool:
 
 
 @cache
-def _console() -> "Console":
+def _get_console() -> "Console":
     from rich.console import Console
 
     return Console(highlight=False)
 
 
-def _fit(row: Sequence[Cell], widths: Sequence[int], room: int) -> list[Cell]:
-    used = sum(widths) + len(GAP) * (len(widths) - 1)
+def _fit_row(row: Sequence[Cell], widths: Sequence[int], columns: int) -> list[Cell]:
+    used = sum(widths) + len(COLUMN_GAP) * (len(widths) - 1)
     cells = [
-        Cell(cell.text.ljust(width) + GAP, cell.style)
+        Cell(cell.text.ljust(width) + COLUMN_GAP, cell.style)
         for cell, width in zip(row[:-1], widths[:-1], strict=True)
     ]
     last = row[-1].text
-    most = max(10, room - used)
+    most = max(10, columns - used)
     return [*cells, Cell(last if len(last) <= most else last[: most - 1] + "…", row[-1].style)]

@@ -12,9 +12,9 @@ from typing import BinaryIO
 import msgspec
 
 from runnel.authoring.documents.files import FILE_BYTES_MAX
-from runnel.authoring.input_schema import as_meant, value_problems
+from runnel.authoring.input_schema import choose_reading, find_value_problems
 from runnel.core.values import Json
-from runnel.core.wording import quoted, shown
+from runnel.core.wording import describe_value, quote_name
 from runnel.core.workflow import Workflow
 from runnel.errors import InputError
 
@@ -26,11 +26,11 @@ PROBLEMS_MAX = 10
 LINE_BYTES_MAX = FILE_BYTES_MAX
 _KEY_BYTES = 12
 
-_canonical = msgspec.json.Encoder(order="deterministic").encode
+_encode_canonical = msgspec.json.Encoder(order="deterministic").encode
 _RawLine = tuple[int, Json]
 
 
-class Document(msgspec.Struct, frozen=True):
+class BatchDocument(msgspec.Struct, frozen=True):
     """`key` is the same when the file is read again, wherever the line has moved to."""
 
     line: int
@@ -42,33 +42,33 @@ class Document(msgspec.Struct, frozen=True):
         return msgspec.json.decode(self.data)
 
 
-def read_documents(source: str, workflow: Workflow, *, id_field: str | None) -> list[Document]:
+def read_documents(source: str, workflow: Workflow, *, id_field: str | None) -> list[BatchDocument]:
     """All of them, judged before the first is submitted; raises InputError with the problems.
 
     The key is the value at `id_field`, or else a hash of the content: equal lines are told apart
     by their order.
     """
     _check_id_field(id_field)
-    lines = _lines(source, workflow.input)
+    lines = _read_lines(source, workflow.input)
     problems: list[str] = []
-    found: dict[str, Document] = {}
+    found: dict[str, BatchDocument] = {}
     repeated: Counter[str] = Counter()
     for line, value in lines:
-        problems += _input_problems(line, value, workflow)
-        data = _canonical(value)
+        problems += _find_input_problems(line, value, workflow)
+        data = _encode_canonical(value)
         if id_field is None:
             key = hashlib.blake2b(data, digest_size=_KEY_BYTES).hexdigest()
             repeated[key] += 1
             if repeated[key] > 1:
                 key = f"{key}#{repeated[key]}"
         else:
-            key = _key(line, value, id_field, problems)
+            key = _extract_key(line, value, id_field, problems)
             if key in found:
                 problems.append(
-                    f"line {line}: {id_field} is {quoted(key)}, as in line {found[key].line}"
+                    f"line {line}: {id_field} is {quote_name(key)}, as in line {found[key].line}"
                 )
-        found[key] = Document(line, key, data)
-    _refuse(source, problems)
+        found[key] = BatchDocument(line, key, data)
+    _raise_for_problems(source, problems)
     if not found:
         raise InputError(f"--inputs {source}: there is no document in it")
     return list(found.values())
@@ -79,22 +79,26 @@ def _check_id_field(path: str | None) -> None:
         raise InputError(f"--id-field: expected a name such as id or meta.number, got '{path}'")
 
 
-def _lines(source: str, schema: dict[str, Json] | None) -> Iterator[_RawLine]:
+def _read_lines(source: str, schema: dict[str, Json] | None) -> Iterator[_RawLine]:
     """The values in a file; raises InputError when it can't be read."""
     is_csv = source.lower().endswith(".csv")
     try:
-        with _opened(source) as file:
-            texts = _texts(file, source)
-            yield from _csv_lines(texts, source, schema) if is_csv else _json_lines(texts, source)
+        with _open_source(source) as file:
+            texts = _decode_lines(file, source)
+            yield from (
+                _parse_csv_lines(texts, source, schema)
+                if is_csv
+                else _parse_json_lines(texts, source)
+            )
     except OSError as error:
         raise InputError(f"--inputs {source}: it can't be read: {error.strerror}") from error
 
 
-def _opened(source: str) -> AbstractContextManager[BinaryIO]:
+def _open_source(source: str) -> AbstractContextManager[BinaryIO]:
     return nullcontext(sys.stdin.buffer) if source == STDIN else Path(source).open("rb")
 
 
-def _texts(file: BinaryIO, source: str) -> Iterator[str]:
+def _decode_lines(file: BinaryIO, source: str) -> Iterator[str]:
     """One line after the other: a file may be without an end."""
     number = 0
     while line := file.readline(LINE_BYTES_MAX + 1):
@@ -112,7 +116,7 @@ def _texts(file: BinaryIO, source: str) -> Iterator[str]:
             ) from error
 
 
-def _json_lines(texts: Iterator[str], source: str) -> Iterator[_RawLine]:
+def _parse_json_lines(texts: Iterator[str], source: str) -> Iterator[_RawLine]:
     """Empty lines are no documents."""
     for number, line in enumerate(texts, start=1):
         if line.strip():
@@ -125,7 +129,7 @@ def _json_lines(texts: Iterator[str], source: str) -> Iterator[_RawLine]:
                 ) from error
 
 
-def _csv_lines(
+def _parse_csv_lines(
     texts: Iterator[str], source: str, schema: dict[str, Json] | None
 ) -> Iterator[_RawLine]:
     """Objects whose keys are the names in the first line, and whose values are texts.
@@ -148,7 +152,7 @@ def _csv_lines(
                 )
             if cells:
                 row = zip(names, cells, strict=True)
-                yield reader.line_num, {name: _cell(schema, name, cell) for name, cell in row}
+                yield reader.line_num, {name: _parse_cell(schema, name, cell) for name, cell in row}
     except csv.Error as error:
         raise InputError(
             f"--inputs {source}: line {reader.line_num} is not CSV: {error}; a cell with a comma "
@@ -156,23 +160,23 @@ def _csv_lines(
         ) from error
 
 
-def _cell(schema: dict[str, Json] | None, name: str, text: str) -> Json:
+def _parse_cell(schema: dict[str, Json] | None, name: str, text: str) -> Json:
     if schema is None:
         return text
     try:
-        return as_meant(schema, [name], [text, msgspec.json.decode(text)])
+        return choose_reading(schema, [name], [text, msgspec.json.decode(text)])
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
         return text
 
 
-def _input_problems(line: int, value: Json, workflow: Workflow) -> Sequence[str]:
+def _find_input_problems(line: int, value: Json, workflow: Workflow) -> Sequence[str]:
     if workflow.input is None:
         return ()
-    found = value_problems(workflow.input, value, where="input")
+    found = find_value_problems(workflow.input, value, where="input")
     return [f"line {line}: {problem}" for problem in found]
 
 
-def _key(line: int, value: Json, path: str, problems: list[str]) -> str:
+def _extract_key(line: int, value: Json, path: str, problems: list[str]) -> str:
     found = value
     for name in path.split("."):
         found = found.get(name) if isinstance(found, dict) else None
@@ -180,13 +184,14 @@ def _key(line: int, value: Json, path: str, problems: list[str]) -> str:
         found = str(found)
     if not isinstance(found, str) or not 0 < len(found) <= KEY_CHARS_MAX:
         problems.append(
-            f"line {line}: expected {path} to be a text or a whole number, got {shown(found)}"
+            f"line {line}: expected {path} to be a text or a whole number, got "
+            f"{describe_value(found)}"
         )
         return f"line {line}"
     return found
 
 
-def _refuse(source: str, problems: Sequence[str]) -> None:
+def _raise_for_problems(source: str, problems: Sequence[str]) -> None:
     if not problems:
         return
     listed = "".join(f"\n  - {problem}" for problem in problems[:PROBLEMS_MAX])

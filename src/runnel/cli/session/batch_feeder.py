@@ -13,32 +13,32 @@ from itertools import islice
 
 import msgspec
 
-from runnel.cli.session.batch_documents import Document
-from runnel.client.idempotency import execution_id_of
-from runnel.client.store_client import Client
+from runnel.cli.session.batch_documents import BatchDocument
+from runnel.client.idempotency import derive_execution_id
+from runnel.client.store_client import StoreClient
 from runnel.core.events import ExecutionFinished
 from runnel.core.ids import ExecutionId
-from runnel.core.states import EXECUTION_FINAL, ExecutionState
+from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.core.values import Json
 from runnel.core.workflow import Workflow
-from runnel.engine.liveness import Patience
+from runnel.engine.liveness import StoreRetry
 from runnel.errors import InputError, KeyReusedError
-from runnel.notify.hub import Happened, Hub, Started
+from runnel.notify.event_bus import CommittedEvents, EventBus, StartedTask
 from runnel.ports.archive import Archive
 from runnel.ports.clock import Clock
-from runnel.ports.store import Header
+from runnel.ports.store import ExecutionHeader
 
 # How far a batch is, how fast, and what became of its documents.
 
 HOUR_S = 3_600
 
 
-class Outcome(msgspec.Struct, frozen=True):
-    """`is_earlier`: it was over before this command began."""
+class DocumentOutcome(msgspec.Struct, frozen=True):
+    """`is_from_earlier_run`: it was over before this command began."""
 
-    document: Document
-    header: Header
-    is_earlier: bool = False
+    document: BatchDocument
+    header: ExecutionHeader
+    is_from_earlier_run: bool = False
 
     @property
     def is_completed(self) -> bool:
@@ -50,21 +50,21 @@ class Outcome(msgspec.Struct, frozen=True):
         return (header.finished_at or 0.0) - (header.started_at or header.finished_at or 0.0)
 
 
-class Tally:
-    def __init__(self, total: int, *, began_at: float) -> None:
+class BatchTally:
+    def __init__(self, total: int, *, started_at: float) -> None:
         self.total = total
-        self.began_at = began_at
-        self.earlier = 0
+        self.started_at = started_at
+        self.done_earlier = 0
         self.states: Counter[str] = Counter()
-        self.failures: list[Outcome] = []
+        self.failures: list[DocumentOutcome] = []
         self._took_s: list[float] = []
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: DocumentOutcome) -> None:
         self.states[outcome.header.state.value] += 1
         if not outcome.is_completed:
             self.failures.append(outcome)
-        if outcome.is_earlier:
-            self.earlier += 1
+        if outcome.is_from_earlier_run:
+            self.done_earlier += 1
         else:
             insort(self._took_s, outcome.took_s)
 
@@ -78,9 +78,9 @@ class Tally:
 
     def per_hour(self, now: float) -> float:
         """Of what this command has seen to; 0 before the first."""
-        return HOUR_S * self.done_now / max(1e-9, now - self.began_at)
+        return HOUR_S * self.done_now / max(1e-9, now - self.started_at)
 
-    def left_s(self, now: float) -> float | None:
+    def remaining_s(self, now: float) -> float | None:
         """None before anything is known about the pace."""
         pace = self.per_hour(now)
         return None if not self.done_now else HOUR_S * (self.total - self.done) / pace
@@ -91,55 +91,55 @@ class Tally:
             return None
         return self._took_s[min(self.done_now - 1, int(share * self.done_now))]
 
-    def document(self, name: str, now: float) -> dict[str, Json]:
+    def to_document(self, name: str, now: float) -> dict[str, Json]:
         return {
             "batch": name,
             "documents": self.total,
             **{state.lower(): self.states[state] for state in ("COMPLETED", "FAILED", "CANCELLED")},
             "unfinished": self.total - self.done,
-            "done_before": self.earlier,
-            "took_s": round(now - self.began_at, 3),
+            "done_before": self.done_earlier,
+            "took_s": round(now - self.started_at, 3),
             "documents_per_hour": round(self.per_hour(now)),
-            "p50_s": _rounded(self.quantile_s(0.5)),
-            "p95_s": _rounded(self.quantile_s(0.95)),
+            "p50_s": _round_seconds(self.quantile_s(0.5)),
+            "p95_s": _round_seconds(self.quantile_s(0.95)),
         }
 
 
-def _rounded(seconds: float | None) -> float | None:
+def _round_seconds(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 3)
 
 
 # Asked of the store for all that are under way at once; what runs here is told at once besides.
-LOOK_EVERY_S = 0.2
-LOOKED_UP_AT_ONCE = 500
-ADOPT_EVERY_S = 2.0
+POLL_INTERVAL_S = 0.2
+HEADERS_PER_LOOKUP_MAX = 500
+ADOPT_INTERVAL_S = 2.0
 BATCH_LABEL = "runnel.batch"
-RETRY_KEY = "batch"
+RERUN_KEY = "batch"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class DocumentBatch:
     """`name` tells this batch from others of the same workflow, when it is started again."""
 
     name: str
     workflow: Workflow
-    documents: Sequence[Document]
+    documents: Sequence[BatchDocument]
     labels: Mapping[str, str] = field(default_factory=dict)
     in_flight_max: int = 100
     retries_failed: bool = False
 
-    def key_of(self, document: Document) -> str:
+    def make_key(self, document: BatchDocument) -> str:
         return f"{self.name}:{document.key}"
 
-    def id_of(self, document: Document) -> ExecutionId:
-        return execution_id_of(self.workflow.name, self.key_of(document))
+    def make_execution_id(self, document: BatchDocument) -> ExecutionId:
+        return derive_execution_id(self.workflow.name, self.make_key(document))
 
 
-Adopt = Callable[[ExecutionId], Awaitable[None]]
+AdoptCallback = Callable[[ExecutionId], Awaitable[None]]
 
 
-class Feeder:
-    """`tell` is given what has become of each document, once.
+class BatchFeeder:
+    """`on_outcome` is given what has become of each document, once.
 
     `adopt` is called now and then with what is under way, for a process that goes on with what
     another one of the same batch has left.
@@ -147,26 +147,26 @@ class Feeder:
 
     def __init__(
         self,
-        batch: Batch,
-        client: Client,
+        batch: DocumentBatch,
+        client: StoreClient,
         archive: Archive,
         clock: Clock,
         *,
-        hub: Hub,
-        tell: Callable[[Outcome], Awaitable[None]],
-        adopt: Adopt | None = None,
+        hub: EventBus,
+        on_outcome: Callable[[DocumentOutcome], Awaitable[None]],
+        adopt: AdoptCallback | None = None,
     ) -> None:
         self._batch = batch
         self._client = client
         self._archive = archive
         self._clock = clock
         self._hub = hub
-        self._tell = tell
+        self._on_outcome = on_outcome
         self._adopt = adopt
         self._adopted_at = clock.monotonic()
-        self._patience = Patience(clock, hub, "batch")
-        self._in_flight: dict[ExecutionId, Document] = {}
-        self._news = asyncio.Event()
+        self._store_retry = StoreRetry(clock, hub, "batch")
+        self._in_flight: dict[ExecutionId, BatchDocument] = {}
+        self._wakeup = asyncio.Event()
         self._ended: list[ExecutionId] = []
 
     @property
@@ -175,7 +175,7 @@ class Feeder:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until all are over, or `stop` is set: then nothing more is submitted."""
-        end_watch = self._hub.watch(self._see)
+        end_watch = self._hub.watch(self._on_notification)
         rest = iter(self._batch.documents)
         try:
             while not stop.is_set():
@@ -183,47 +183,49 @@ class Feeder:
                 if not fed and not self._in_flight:
                     return
                 if not fed or self.in_flight >= self._batch.in_flight_max:
-                    await self._hear(stop)
+                    await self._poll_outcomes(stop)
         finally:
             end_watch()
 
-    async def _feed(self, rest: Iterator[Document]) -> bool:
+    async def _feed(self, rest: Iterator[BatchDocument]) -> bool:
         """Some more documents, as many as there is room for; False without any."""
-        room = min(LOOKED_UP_AT_ONCE, self._batch.in_flight_max - self.in_flight)
+        room = min(HEADERS_PER_LOOKUP_MAX, self._batch.in_flight_max - self.in_flight)
         some = list(islice(rest, room))
         if not some:
             return False
-        ids = [self._batch.id_of(document) for document in some]
-        known = await self._headers(ids)
+        ids = [self._batch.make_execution_id(document) for document in some]
+        known = await self._load_headers(ids)
         async with asyncio.TaskGroup() as group:
             for execution_id, document in zip(ids, some, strict=True):
-                group.create_task(self._begin(document, known.get(execution_id)))
+                group.create_task(self._start_document(document, known.get(execution_id)))
         return True
 
-    async def _begin(self, document: Document, header: Header | None) -> None:
+    async def _start_document(
+        self, document: BatchDocument, header: ExecutionHeader | None
+    ) -> None:
         """Also of one that is known: whether it is the same is judged by the submit."""
         batch = self._batch
         execution_id = await self._submit(document)
         if header is not None:
-            header = await self._last_of(header)
+            header = await self._find_last_rerun(header)
             execution_id = header.execution_id
-        if header is not None and header.state in EXECUTION_FINAL:
+        if header is not None and header.state in FINAL_EXECUTION_STATES:
             if header.state is ExecutionState.COMPLETED or not batch.retries_failed:
-                await self._tell(Outcome(document, header, is_earlier=True))
+                await self._on_outcome(DocumentOutcome(document, header, is_from_earlier_run=True))
                 return
-            execution_id = await self._client.rerun(execution_id, idempotency_key=RETRY_KEY)
+            execution_id = await self._client.rerun(execution_id, idempotency_key=RERUN_KEY)
         self._in_flight[execution_id] = document
 
-    async def _submit(self, document: Document) -> ExecutionId:
+    async def _submit(self, document: BatchDocument) -> ExecutionId:
         batch = self._batch
         try:
             # Again after a failure: with its key, it is the same submit.
-            return await self._patience.until_done(
+            return await self._store_retry.run(
                 lambda: self._client.submit(
                     batch.workflow,
                     document.input,
                     labels={**batch.labels, BATCH_LABEL: batch.name},
-                    idempotency_key=batch.key_of(document),
+                    idempotency_key=batch.make_key(document),
                 ),
                 "submit",
             )
@@ -234,54 +236,63 @@ class Feeder:
                 "give this batch another --name, or put back what has changed"
             ) from error
 
-    async def _last_of(self, header: Header) -> Header:
+    async def _find_last_rerun(self, header: ExecutionHeader) -> ExecutionHeader:
         """Of the reruns that `--retry-failed` has made of it, one after the other."""
-        while header.state in EXECUTION_FINAL and header.state is not ExecutionState.COMPLETED:
-            again = execution_id_of(header.execution_id, RETRY_KEY)
+        while (
+            header.state in FINAL_EXECUTION_STATES and header.state is not ExecutionState.COMPLETED
+        ):
+            again = derive_execution_id(header.execution_id, RERUN_KEY)
             found = await self._archive.get_header(again)
             if found is None:
                 return header
             header = found
         return header
 
-    async def _hear(self, stop: asyncio.Event) -> None:
+    async def _poll_outcomes(self, stop: asyncio.Event) -> None:
         """Waits for news of what is under way, and asks the store what has become of it.
 
         Of those that this process has ended, or else of all: others may run them.
         """
         async with asyncio.TaskGroup() as group:
-            stopped = group.create_task(self._wake_by(stop))
-            await self._clock.wait(self._news, LOOK_EVERY_S)
+            stopped = group.create_task(self._wake_on_stop(stop))
+            await self._clock.wait(self._wakeup, POLL_INTERVAL_S)
             stopped.cancel()
-        self._news.clear()
+        self._wakeup.clear()
         told, self._ended = self._ended, []
         ids = told or list(self._in_flight)
-        for first in range(0, len(ids), LOOKED_UP_AT_ONCE):
-            headers = await self._headers(ids[first : first + LOOKED_UP_AT_ONCE])
+        for first in range(0, len(ids), HEADERS_PER_LOOKUP_MAX):
+            headers = await self._load_headers(ids[first : first + HEADERS_PER_LOOKUP_MAX])
             for execution_id, header in headers.items():
-                if header.state in EXECUTION_FINAL:
-                    await self._tell(Outcome(self._in_flight.pop(execution_id), header))
+                if header.state in FINAL_EXECUTION_STATES:
+                    await self._on_outcome(
+                        DocumentOutcome(self._in_flight.pop(execution_id), header)
+                    )
         if not told:
             await self._adopt_some()
 
     async def _adopt_some(self) -> None:
         now = self._clock.monotonic()
-        if self._adopt is not None and now - self._adopted_at >= ADOPT_EVERY_S:
+        if self._adopt is not None and now - self._adopted_at >= ADOPT_INTERVAL_S:
             self._adopted_at = now
             for execution_id in list(self._in_flight):
                 await self._adopt(execution_id)
 
-    async def _headers(self, ids: Sequence[ExecutionId]) -> Mapping[ExecutionId, Header]:
+    async def _load_headers(
+        self, ids: Sequence[ExecutionId]
+    ) -> Mapping[ExecutionId, ExecutionHeader]:
         """A server that is away for a while is waited for."""
-        return await self._patience.until_done(lambda: self._archive.get_headers(ids), "look")
+        return await self._store_retry.run(lambda: self._archive.get_headers(ids), "look")
 
-    async def _wake_by(self, stop: asyncio.Event) -> None:
+    async def _wake_on_stop(self, stop: asyncio.Event) -> None:
         await stop.wait()
-        self._news.set()
+        self._wakeup.set()
 
-    def _see(self, what: Happened | Started) -> None:
-        if isinstance(what, Started) or what.execution_id not in self._in_flight:
+    def _on_notification(self, notification: CommittedEvents | StartedTask) -> None:
+        if (
+            isinstance(notification, StartedTask)
+            or notification.execution_id not in self._in_flight
+        ):
             return
-        if any(isinstance(event, ExecutionFinished) for event in what.events):
-            self._ended.append(ExecutionId(what.execution_id))
-            self._news.set()
+        if any(isinstance(event, ExecutionFinished) for event in notification.events):
+            self._ended.append(ExecutionId(notification.execution_id))
+            self._wakeup.set()

@@ -6,27 +6,27 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol, TextIO
 
-from runnel.app.engine import Adopts, Stops
-from runnel.app.follower import Absence, Remote
-from runnel.app.process_signals import SIGNAL_EXIT, hearing
-from runnel.app.stores import Look
+from runnel.app.engine import AdoptedPartitions, StopEvents
+from runnel.app.follower import MissingProcessWarning, RemoteFollower
+from runnel.app.process_signals import SIGNAL_EXIT_BASE, handle_signals
+from runnel.app.stores import StoreSession
 from runnel.cli import errors as exits
-from runnel.cli.render.progress_view import View, is_live, open_view
-from runnel.cli.render.sentences import clean_up, outcome
-from runnel.cli.render.text import compact, pretty
-from runnel.cli.session.hints import Hints
-from runnel.cli.session.progress import Offspring, Progress, fold
-from runnel.client.store_client import Client
+from runnel.cli.render.progress_view import ProgressView, is_live_terminal, open_progress_view
+from runnel.cli.render.sentences import describe_clean_up, describe_outcome
+from runnel.cli.render.text import to_compact_json, to_pretty_json
+from runnel.cli.session.hints import CommandHints
+from runnel.cli.session.progress import ExecutionProgress, UnfinishedChildren, apply_events
+from runnel.client.store_client import StoreClient
 from runnel.core.execution import Execution
 from runnel.core.ids import NO_ITEM, ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.core.workflow import Workflow
-from runnel.engine.liveness import Patience
-from runnel.notify.hub import Happened, Hub, Started
+from runnel.engine.liveness import StoreRetry
+from runnel.notify.event_bus import CommittedEvents, EventBus, StartedTask
 from runnel.ports.archive import Archive
 from runnel.ports.clock import Clock, Secrets
 from runnel.settings.model import Settings
-from runnel.views.execution import document_of
+from runnel.views.execution import build_execution_document
 
 # Log lines of user code and warnings of the engine, on stderr and above the live view.
 
@@ -36,11 +36,11 @@ HANDLER_LOGGER = "runnel.handler"
 def show_logs(hide: Callable[[str], str]) -> None:
     """Info and more from `ctx.logger`, warnings from everything else; `hide` takes secrets out."""
     logging.raiseExceptions = False  # a closed stderr is no reason to fail
-    logging.getLogger().addHandler(_Stderr(hide))
+    logging.getLogger().addHandler(_StderrHandler(hide))
     logging.getLogger(HANDLER_LOGGER).setLevel(logging.INFO)
 
 
-class _Stderr(logging.Handler):
+class _StderrHandler(logging.Handler):
     """Looks stderr up for each line: while a live view is open, it is another one.
 
     An event that repeats itself, as a store that does not answer, is told once.
@@ -70,168 +70,176 @@ class _Stderr(logging.Handler):
 REFRESH_S = 0.1
 
 
-class Attended(Protocol):
+class FollowedEngine(Protocol):
     """An engine of this process, or whatever tells of the executions of others as it would."""
 
     name: str
-    client: Client
-    hub: Hub
+    client: StoreClient
+    event_bus: EventBus
     clock: Clock
-    stops: Stops
+    stops: StopEvents
     secrets: Secrets
 
     @property
     def recovered(self) -> asyncio.Event: ...
 
-    async def run(self, *, adopts: Adopts = False) -> None: ...
+    async def run(self, *, adopts: AdoptedPartitions = False) -> None: ...
 
 
-class Attendance:
+class FollowSession:
     """The executions that are waited for; `signal` is the number of the one that came first.
 
-    `farewell` is said then. An execution is over when it and its children are final, as far as
-    they are run here: a child may have to clean up after its parent has ended.
+    `make_stop_message` is said then. An execution is over when it and its children are final, as
+    far as they are run here: a child may have to clean up after its parent has ended.
 
     The first signal stops gently, the second cancels what still runs, the third ends the process
     without a word: what is stored is safe at any moment.
     """
 
-    def __init__(self, engine: Attended, view: View, *, farewell: str) -> None:
+    def __init__(self, engine: FollowedEngine, view: ProgressView, *, stop_message: str) -> None:
         self.signal: int | None = None
-        self.followed: dict[str, Progress] = {}
+        self.followed: dict[str, ExecutionProgress] = {}
         self._engine = engine
         self._view = view
-        self._farewell = farewell
-        self._signals = 0
-        self._is_complete = True
-        self._patience = Patience(engine.clock, engine.hub, engine.name)
-        self._offspring = Offspring()
-        self._under_way: dict[str, Progress] = {}
+        self._stop_message = stop_message
+        self._signal_count = 0
+        self._has_all = True
+        self._store_retry = StoreRetry(engine.clock, engine.event_bus, engine.name)
+        self._children = UnfinishedChildren()
+        self._unfinished: dict[str, ExecutionProgress] = {}
         self._group: asyncio.TaskGroup | None = None
         self._following: list[asyncio.Task[None]] = []
 
-    def follow(self, progress: Progress) -> None:
+    def follow(self, progress: ExecutionProgress) -> None:
         self.followed[progress.execution_id] = progress
-        self._under_way[progress.execution_id] = progress
+        self._unfinished[progress.execution_id] = progress
         self._view.add(progress)
         if self._group is not None:
-            self._following.append(self._group.create_task(self._until_over(progress)))
+            self._following.append(self._group.create_task(self._wait_until_finished(progress)))
 
-    def expect(self, child: ExecutionId) -> None:
+    def add_child(self, child: ExecutionId) -> None:
         """A child that was made before, of an execution that is followed."""
-        self._offspring.add(child)
+        self._children.add(child)
 
     @property
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether all are over, and no other will be added."""
-        # The first one decides nearly always: what is over leaves `_under_way`.
-        return self._is_complete and not any(map(self._is_under_way, self._under_way.values()))
+        # The first one decides nearly always: what is over leaves `_unfinished`.
+        return self._has_all and not any(map(self._is_unfinished, self._unfinished.values()))
 
-    def left(self) -> Sequence[Progress]:
+    def list_unfinished(self) -> Sequence[ExecutionProgress]:
         """Those that are not over."""
-        return [each for each in self._under_way.values() if self._is_under_way(each)]
+        return [each for each in self._unfinished.values() if self._is_unfinished(each)]
 
-    def _is_under_way(self, progress: Progress) -> bool:
-        return not progress.is_final or self._offspring.has(ExecutionId(progress.execution_id))
+    def _is_unfinished(self, progress: ExecutionProgress) -> bool:
+        return not progress.is_final or self._children.has_any(ExecutionId(progress.execution_id))
 
     async def run(
-        self, *, adopts: Adopts = False, recovered: Callable[[], Awaitable[None]] | None = None
+        self,
+        *,
+        adopts: AdoptedPartitions = False,
+        on_recovered: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """`recovered` is called when the engine has taken over what was free; it may `follow`."""
-        show_logs(self._engine.secrets.hide)
-        self._is_complete = recovered is None
-        end_watch = self._engine.hub.watch(self._see)
-        with hearing(self._on_signal, at_last=self._view.end):
+        show_logs(self._engine.secrets.redact)
+        self._has_all = on_recovered is None
+        end_watch = self._engine.event_bus.watch(self._on_notification)
+        with handle_signals(self._on_signal, before_exit=self._view.close):
             try:
-                await self._run(adopts, recovered)
+                await self._run(adopts, on_recovered)
             finally:
                 end_watch()
-                self._view.end()
+                self._view.close()
 
-    async def _run(self, adopts: Adopts, recovered: Callable[[], Awaitable[None]] | None) -> None:
+    async def _run(
+        self, adopts: AdoptedPartitions, on_recovered: Callable[[], Awaitable[None]] | None
+    ) -> None:
         ended = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             self._group = group
             self._following = [
-                group.create_task(self._until_over(each)) for each in self.followed.values()
+                group.create_task(self._wait_until_finished(each))
+                for each in self.followed.values()
             ]
-            group.create_task(self._work(adopts, ended))
-            if recovered is not None:
-                group.create_task(self._after_recovery(recovered, ended))
+            group.create_task(self._run_engine(adopts, ended))
+            if on_recovered is not None:
+                group.create_task(self._wait_for_recovery(on_recovered, ended))
             while not await self._engine.clock.wait(ended, REFRESH_S):
                 self._view.refresh()
             for following in self._following:
                 following.cancel()
 
-    async def _until_over(self, progress: Progress) -> None:
+    async def _wait_until_finished(self, progress: ExecutionProgress) -> None:
         """The store has the last word: another process may have ended the execution."""
         client, execution_id = self._engine.client, ExecutionId(progress.execution_id)
-        await self._until_final(execution_id)
+        await self._wait_until_final(execution_id)
         if not progress.is_final:
-            ended = await self._patience.until_done(lambda: client.load(execution_id), "load")
+            ended = await self._store_retry.run(lambda: client.load(execution_id), "load")
             progress.catch_up(ended)
-            self._view.changed(progress)
-        children = self._offspring.of(execution_id)
+            self._view.show_changes(progress)
+        children = self._children.list_children(execution_id)
         if children:
-            self._view.say(clean_up(progress, children))
+            self._view.print_message(describe_clean_up(progress, children))
         while children:
-            await self._until_final(children[0])
-            self._offspring.end(children[0])
-            children = self._offspring.of(execution_id)
-        self._under_way.pop(execution_id)
-        self._stop_if_over()
+            await self._wait_until_final(children[0])
+            self._children.remove(children[0])
+            children = self._children.list_children(execution_id)
+        self._unfinished.pop(execution_id)
+        self._stop_if_finished()
 
-    async def _until_final(self, execution_id: ExecutionId) -> None:
+    async def _wait_until_final(self, execution_id: ExecutionId) -> None:
         client = self._engine.client
-        await self._patience.until_done(lambda: client.wait(execution_id), "wait")
+        await self._store_retry.run(lambda: client.wait(execution_id), "wait")
 
-    async def _work(self, adopts: Adopts, ended: asyncio.Event) -> None:
+    async def _run_engine(self, adopts: AdoptedPartitions, ended: asyncio.Event) -> None:
         try:
             await self._engine.run(adopts=adopts)
         finally:
             ended.set()
 
-    async def _after_recovery(
-        self, recovered: Callable[[], Awaitable[None]], ended: asyncio.Event
+    async def _wait_for_recovery(
+        self, on_recovered: Callable[[], Awaitable[None]], ended: asyncio.Event
     ) -> None:
         while not await self._engine.clock.wait(self._engine.recovered, REFRESH_S):
             if ended.is_set():
                 return
-        await recovered()
-        self._is_complete = True
-        self._stop_if_over()
+        await on_recovered()
+        self._has_all = True
+        self._stop_if_finished()
 
-    def _see(self, what: Happened | Started) -> None:
-        if isinstance(what, Started):
-            progress = self.followed.get(what.token.execution_id)
-            if progress is not None and what.token.item == NO_ITEM:
-                progress.start(what.token.node_id, what.token.attempt, what.at)
+    def _on_notification(self, notification: CommittedEvents | StartedTask) -> None:
+        if isinstance(notification, StartedTask):
+            progress = self.followed.get(notification.token.execution_id)
+            if progress is not None and notification.token.item == NO_ITEM:
+                progress.start(
+                    notification.token.node_id, notification.token.attempt, notification.at
+                )
         else:
-            self._offspring.see(what)
-            progress = self.followed.get(what.execution_id)
+            self._children.update(notification)
+            progress = self.followed.get(notification.execution_id)
             if progress is not None and progress.is_final:
                 return  # what the store said last is all there is to say
             if progress is not None:
-                fold(progress, what.at, what.events)
+                apply_events(progress, notification.at, notification.events)
         if progress is not None:
-            self._view.changed(progress)
+            self._view.show_changes(progress)
 
-    def _stop_if_over(self) -> None:
-        if self.is_over:
-            self._engine.stops.gently.set()
+    def _stop_if_finished(self) -> None:
+        if self.is_finished:
+            self._engine.stops.drain.set()
 
     def _on_signal(self, number: int) -> None:
-        self._signals += 1
-        if self._signals == 1:
+        self._signal_count += 1
+        if self._signal_count == 1:
             self.signal = number
-            self._view.say(self._farewell)
-            self._engine.stops.gently.set()
+            self._view.print_message(self._stop_message)
+            self._engine.stops.drain.set()
         else:
-            self._view.say("stopping at once")
-            self._engine.stops.now.set()
+            self._view.print_message("stopping at once")
+            self._engine.stops.abort.set()
 
 
-def farewell(settings: Settings) -> str:
+def make_stop_message(settings: Settings) -> str:
     """What an engine of this process does at the first signal."""
     return (
         f"stopping: what runs may finish within {settings.shutdown_timeout_s:g} s; "
@@ -242,40 +250,50 @@ def farewell(settings: Settings) -> str:
 # What is said when executions have ended, or were left behind.
 
 
-async def report(
-    engine: Attended, attendance: Attendance, hints: Hints, *, out: TextIO, as_json: bool
+async def report_results(
+    engine: FollowedEngine,
+    follow_session: FollowSession,
+    hints: CommandHints,
+    *,
+    out: TextIO,
+    as_json: bool,
 ) -> int:
     """Results on `out`, sentences on stderr; returns the exit code."""
-    for progress in attendance.followed.values():
+    for progress in follow_session.followed.values():
         if as_json:
             view = await engine.client.get(ExecutionId(progress.execution_id))
-            print(compact(document_of(view)), file=out)
+            print(to_compact_json(build_execution_document(view)), file=out)
         elif progress.is_final:
-            await _tell(engine, progress, hints, out)
+            await _print_result(engine, progress, hints, out)
     out.flush()
-    if attendance.signal is not None and not attendance.is_over:
-        left = attendance.left()
+    if follow_session.signal is not None and not follow_session.is_finished:
+        left = follow_session.list_unfinished()
         which = left[0].execution_id if len(left) == 1 else ""
         how = "it goes on; watch" if hints.is_remote else "go on"
-        _say(f"interrupted; {how} with: {hints.return_to(which)}")
-        return SIGNAL_EXIT + attendance.signal
-    return max((exits.OF_STATE[each.state] for each in attendance.followed.values()), default=0)
+        _print_to_stderr(f"interrupted; {how} with: {hints.watch_again(which)}")
+        return SIGNAL_EXIT_BASE + follow_session.signal
+    return max(
+        (exits.EXIT_CODE_BY_STATE[each.state] for each in follow_session.followed.values()),
+        default=0,
+    )
 
 
-async def _tell(engine: Attended, progress: Progress, hints: Hints, out: TextIO) -> None:
+async def _print_result(
+    engine: FollowedEngine, progress: ExecutionProgress, hints: CommandHints, out: TextIO
+) -> None:
     if progress.state is ExecutionState.COMPLETED:
-        if not is_live():  # the last frame has said so
-            _say(outcome(progress, engine.clock.now()))
+        if not is_live_terminal():  # the last frame has said so
+            _print_to_stderr(describe_outcome(progress, engine.clock.now()))
         view = await engine.client.get(ExecutionId(progress.execution_id))
         if view.output is not None:
-            print(pretty(view.output), file=out)
+            print(to_pretty_json(view.output), file=out)
         return
-    _say(outcome(progress, engine.clock.now()))
-    _say(f"see: {hints.show(progress.execution_id)}")
-    _say(f"run again what failed: {hints.rerun(progress.execution_id)}")
+    _print_to_stderr(describe_outcome(progress, engine.clock.now()))
+    _print_to_stderr(f"see: {hints.show(progress.execution_id)}")
+    _print_to_stderr(f"run again what failed: {hints.rerun(progress.execution_id)}")
 
 
-def _say(text: str) -> None:
+def _print_to_stderr(text: str) -> None:
     try:
         print(text, file=sys.stderr, flush=True)
     except OSError:
@@ -284,93 +302,99 @@ def _say(text: str) -> None:
 
 # Follows an execution that other processes run, until it is final or the user has seen enough.
 
-FAREWELL = "stopping to watch; the execution goes on"
+WATCH_STOP_MESSAGE = "stopping to watch; the execution goes on"
 
 
-async def onlook(
-    look: Look,
+async def follow_until_final(
+    session: StoreSession,
     execution_id: ExecutionId,
     settings: Settings,
-    hints: Hints,
+    hints: CommandHints,
     *,
-    lead: str = "",
+    first_message: str = "",
     out: TextIO,
     as_json: bool,
 ) -> int:
     """Says `lead` first; returns the exit code, as that of a run in this process."""
-    execution = await look.client.load(execution_id)
-    view = open_view(look.clock, hints)
-    if lead:
-        view.say(lead)
-    absence = _absence(look, execution, settings) if look.has_workers else None
-    remote = Remote(look, absence=absence, say=view.say)
-    attendance = Attendance(remote, view, farewell=FAREWELL)
+    execution = await session.client.load(execution_id)
+    view = open_progress_view(session.clock, hints)
+    if first_message:
+        view.print_message(first_message)
+    absence = (
+        _build_missing_process_warning(session, execution, settings)
+        if session.has_workers
+        else None
+    )
+    remote = RemoteFollower(session, missing_process_warning=absence, warn=view.print_message)
+    attendance = FollowSession(remote, view, stop_message=WATCH_STOP_MESSAGE)
     # From its beginning, event by event; or, when it has ended meanwhile, as it ended.
-    attendance.follow(Progress(execution_id, execution.graph.workflow))
+    attendance.follow(ExecutionProgress(execution_id, execution.graph.workflow))
     await attendance.run()
-    return await report(remote, attendance, hints, out=out, as_json=as_json)
+    return await report_results(remote, attendance, hints, out=out, as_json=as_json)
 
 
-def _absence(look: Look, execution: Execution, settings: Settings) -> Absence:
+def _build_missing_process_warning(
+    session: StoreSession, execution: Execution, settings: Settings
+) -> MissingProcessWarning:
     queues = frozenset(node.task_queue for node in execution.graph.workflow.nodes)
-    return Absence(look.backend, look.clock, settings, queues=queues)
+    return MissingProcessWarning(session.backend, session.clock, settings, queues=queues)
 
 
 # Begins an execution: run by this process, or handed over to the workers of a server.
 
 
-class Begun(NamedTuple):
+class StartedExecution(NamedTuple):
     execution_id: ExecutionId
     workflow: Workflow
 
 
-Begin = Callable[[Client], Awaitable[Begun]]
-BeginSeveral = Callable[[Client, Archive], Awaitable[Sequence[Begun]]]
+StartOne = Callable[[StoreClient], Awaitable[StartedExecution]]
+StartMany = Callable[[StoreClient, Archive], Awaitable[Sequence[StartedExecution]]]
 
 
-async def run_here(
-    begin: Begin, settings: Settings, hints: Hints, *, out: TextIO, as_json: bool
+async def run_locally(
+    start: StartOne, settings: Settings, hints: CommandHints, *, out: TextIO, as_json: bool
 ) -> int:
-    async def begin_one(client: Client, _archive: Archive) -> Sequence[Begun]:
-        return [await begin(client)]
+    async def begin_one(client: StoreClient, _archive: Archive) -> Sequence[StartedExecution]:
+        return [await start(client)]
 
-    return await run_several_here(begin_one, settings, hints, out=out, as_json=as_json)
+    return await run_many_locally(begin_one, settings, hints, out=out, as_json=as_json)
 
 
-async def run_several_here(
-    begin: BeginSeveral, settings: Settings, hints: Hints, *, out: TextIO, as_json: bool
+async def run_many_locally(
+    start: StartMany, settings: Settings, hints: CommandHints, *, out: TextIO, as_json: bool
 ) -> int:
     """Submits before the engine runs: so ids are known before anything can happen to them."""
     from runnel.app.wiring import build_engine
-    from runnel.cli.render.progress_view import open_view
-    from runnel.cli.session.progress import Progress
+    from runnel.cli.render.progress_view import open_progress_view
+    from runnel.cli.session.progress import ExecutionProgress
 
     engine = await build_engine(settings)
     try:
-        await engine.backend.claim_home(engine.name)
-        begun = await begin(engine.client, engine.backend.archive)
+        await engine.backend.claim_home_partition(engine.name)
+        begun = await start(engine.client, engine.backend.archive)
         if not begun:
             return exits.OK
-        view = open_view(engine.clock, hints)
-        attendance = Attendance(engine, view, farewell=farewell(settings))
+        view = open_progress_view(engine.clock, hints)
+        attendance = FollowSession(engine, view, stop_message=make_stop_message(settings))
         for each in begun:
-            attendance.follow(Progress(each.execution_id, each.workflow))
+            attendance.follow(ExecutionProgress(each.execution_id, each.workflow))
         await attendance.run()
-        return await report(engine, attendance, hints, out=out, as_json=as_json)
+        return await report_results(engine, attendance, hints, out=out, as_json=as_json)
     finally:
         await engine.backend.close()
 
 
-async def hand_over(
-    begin: Begin, settings: Settings, hints: Hints, *, out: TextIO, as_json: bool
+async def submit_and_follow(
+    start: StartOne, settings: Settings, hints: CommandHints, *, out: TextIO, as_json: bool
 ) -> int:
     """To whoever runs executions there."""
-    from runnel.cli.session.open_client import looking, place_of
+    from runnel.cli.session.open_client import format_location, open_store_session
 
-    async with looking(settings) as look:
-        begun = await begin(look.client)
+    async with open_store_session(settings) as look:
+        begun = await start(look.client)
         who = "workers run it" if look.has_workers else "it runs there"
-        lead = f"submitted to {place_of(settings)}: {who}, this command only watches"
-        return await onlook(
-            look, begun.execution_id, settings, hints, lead=lead, out=out, as_json=as_json
+        lead = f"submitted to {format_location(settings)}: {who}, this command only watches"
+        return await follow_until_final(
+            look, begun.execution_id, settings, hints, first_message=lead, out=out, as_json=as_json
         )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from runnel.authoring.documents.files import FILE_BYTES_MAX, parse_data, read_data
 from runnel.authoring.input_schema import parse_assignments
-from runnel.cli.render.text import RESERVED_LABELS
+from runnel.cli.render.text import RESERVED_LABEL_PREFIX
 from runnel.core.graph import Graph
 from runnel.core.values import Json
 from runnel.core.workflow import CORE_HANDLERS, Node, Workflow
@@ -30,64 +30,66 @@ def read_input(
     value = read_value(file, "the input")
     if not given:
         return value
-    return lay_over(value, given, f"--input-file {file}")
+    return merge_assignments(value, given, f"--input-file {file}")
 
 
-def read_value(file: str, what: str) -> Json:
-    """What a file or stdin holds; raises InputError, which says `what` was expected."""
-    return _read_stdin(what) if file == STDIN else _read_file(Path(file), what)
+def read_value(file: str, expected: str) -> Json:
+    """What a file or stdin holds; raises InputError, which says `expected` was expected."""
+    return _read_stdin(expected) if file == STDIN else _read_file(Path(file), expected)
 
 
-def lay_over(value: Json, given: dict[str, Json], source: str) -> Json:
+def merge_assignments(value: Json, assignments: dict[str, Json], source: str) -> Json:
     """Raises InputError when there is nothing that values could be added to."""
     if not isinstance(value, dict):
         raise InputError(
-            f"--input adds to an object, but {source} holds {_kind(value)}; give the whole input "
+            f"--input adds to an object, but {source} holds {_describe_type(value)}; give the "
+            f"whole input "
             "by --input-file"
         )
-    return _laid_over(value, given)
+    return _merge_objects(value, assignments)
 
 
-def read_labels(words: Sequence[str], *, allows_reserved: bool = False) -> dict[str, str]:
+def read_labels(texts: Sequence[str], *, allows_reserved: bool = False) -> dict[str, str]:
     labels: dict[str, str] = {}
-    for word in words:
+    for word in texts:
         key, equals, value = word.partition("=")
         if not equals or not key.strip():
             raise InputError(f"--label: expected KEY=VALUE, got '{word}'")
-        if key.startswith(RESERVED_LABELS) and not allows_reserved:
+        if key.startswith(RESERVED_LABEL_PREFIX) and not allows_reserved:
             raise InputError(
-                f"--label: names that begin with '{RESERVED_LABELS}' are reserved, got '{key}'"
+                f"--label: names that begin with '{RESERVED_LABEL_PREFIX}' are reserved, got "
+                f"'{key}'"
             )
         labels[key.strip()] = value
     return labels
 
 
-def _read_file(path: Path, what: str) -> Json:
+def _read_file(path: Path, expected: str) -> Json:
     if path.is_file() and path.stat().st_size == 0:
-        raise InputError(f"{path}: it is empty; expected {what} as JSON or YAML")
+        raise InputError(f"{path}: it is empty; expected {expected} as JSON or YAML")
     return read_data(path)
 
 
-def _read_stdin(what: str) -> Json:
+def _read_stdin(expected: str) -> Json:
     text = sys.stdin.read(FILE_BYTES_MAX + 1)
     if not text.strip():
-        raise InputError(f"stdin is empty; expected {what} as JSON or YAML")
+        raise InputError(f"stdin is empty; expected {expected} as JSON or YAML")
     return parse_data(text, source="stdin")
 
 
-def _laid_over(below: dict[str, Json], above: dict[str, Json]) -> dict[str, Json]:
+def _merge_objects(base: dict[str, Json], overrides: dict[str, Json]) -> dict[str, Json]:
     """Objects are merged, everything else is replaced."""
-    merged = dict(below)
-    for key, value in above.items():
+    merged = dict(base)
+    for key, value in overrides.items():
         known = merged.get(key)
         if isinstance(known, dict) and isinstance(value, dict):
-            merged[key] = _laid_over(known, value)
+            merged[key] = _merge_objects(known, value)
         else:
             merged[key] = value
     return merged
 
 
-def _kind(value: Json) -> str:
+def _describe_type(value: Json) -> str:
     kinds = {list: "a list", str: "a text", bool: "a boolean", int: "a number", float: "a number"}
     return kinds.get(type(value), "nothing")
 
@@ -103,43 +105,43 @@ def load_graph(path: Path, settings: "Settings") -> Graph:
     from runnel.core.validation import find_problems
     from runnel.errors import InvalidWorkflowError
 
-    workflow = _load(path, settings)
+    workflow = _load_workflow(path, settings)
     problems = list(find_problems(workflow))
     if not settings.is_remote:  # the workers of a server may have handlers of their own
-        problems += _handler_problems(workflow)
+        problems += _find_handler_problems(workflow)
     if problems:
         raise InvalidWorkflowError(problems, source=str(path))
     return Graph(workflow)
 
 
-def path_of(path: Path) -> Path:
+def get_file_path(path: Path) -> Path:
     """The file itself: of `flow.py:name` without the name of the workflow in it."""
-    from runnel.authoring.python_files import python_file
+    from runnel.authoring.python_files import parse_python_path
 
-    file = python_file(str(path))
+    file = parse_python_path(str(path))
     return path if file is None else file.path
 
 
-def folder_of(path: Path) -> Path:
+def get_import_folder(path: Path) -> Path:
     """Where the functions of a workflow are imported from."""
-    from runnel.authoring.python_files import python_file
+    from runnel.authoring.python_files import parse_python_path
 
-    file = python_file(str(path))
+    file = parse_python_path(str(path))
     return path.parent.resolve() if file is None else file.folder
 
 
-def _load(path: Path, settings: "Settings") -> Workflow:
+def _load_workflow(path: Path, settings: "Settings") -> Workflow:
     """A Python file is imported, and what it prints meanwhile is no result."""
     from runnel.authoring.documents import load_file
-    from runnel.authoring.python_files import python_file
-    from runnel.cli.errors import results
+    from runnel.authoring.python_files import parse_python_path
+    from runnel.cli.errors import reserve_stdout
 
-    file = python_file(str(path))
+    file = parse_python_path(str(path))
     if file is None:
         return load_file(path, retry=settings.retry)
     from runnel.authoring.python_files import load_workflow
 
-    with results():
+    with reserve_stdout():
         return load_workflow(file).to_workflow(retry=settings.retry)
 
 
@@ -149,19 +151,19 @@ def check_functions(workflow: Workflow, source: Path, settings: "Settings") -> N
     Those of `process` mode are left to their process: importing them may be what must not happen
     here. Nothing is imported that the settings do not allow.
     """
-    from runnel.app.wiring import local_functions
-    from runnel.authoring.functions import NotImportableError, locate
+    from runnel.app.wiring import build_local_functions
+    from runnel.authoring.functions import NotImportableError, import_function
     from runnel.errors import InvalidWorkflowError, NotAllowedError
 
-    allowed = local_functions(settings)
+    allowed = build_local_functions(settings)
     problems = []
-    for node in _nodes(workflow):
+    for node in _iterate_nodes(workflow):
         function = node.config.get("function")
         is_python = node.handler == "python" and node.config.get("mode") != "process"
         if is_python and isinstance(function, str) and "{{" not in function:
             try:
                 allowed.check_name(function)
-                locate(function)
+                import_function(function)
             except (NotAllowedError, NotImportableError) as error:
                 problems.append(f"node '{node.id}': config.function: {error}")
     if problems:
@@ -176,12 +178,12 @@ def make_importable(folders: Iterable[Path | str]) -> None:
             sys.path.insert(0, folder)
 
 
-def _handler_problems(workflow: Workflow) -> Iterator[str]:
+def _find_handler_problems(workflow: Workflow) -> Iterator[str]:
     """Only built-in handlers can be reached from here: no worker would ever know another."""
-    from runnel.handlers import builtin_registry
+    from runnel.handlers import create_builtin_registry
 
-    known = {*builtin_registry().names(), *CORE_HANDLERS}
-    for node in _nodes(workflow):
+    known = {*create_builtin_registry().names(), *CORE_HANDLERS}
+    for node in _iterate_nodes(workflow):
         if node.handler not in known:
             yield (
                 f"node '{node.id}': no handler '{node.handler}'; there are: "
@@ -189,7 +191,7 @@ def _handler_problems(workflow: Workflow) -> Iterator[str]:
             )
 
 
-def _nodes(workflow: Workflow) -> Iterator[Node]:
+def _iterate_nodes(workflow: Workflow) -> Iterator[Node]:
     pending = [workflow]
     while pending:
         current = pending.pop()

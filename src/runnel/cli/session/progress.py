@@ -8,14 +8,19 @@ from typing import Any
 from runnel.core import events as e
 from runnel.core.events import ExecutionCreated, ExecutionFinished, Wait
 from runnel.core.execution import Execution, NodeRun
-from runnel.core.ids import NO_ITEM, ExecutionId, root_of
-from runnel.core.states import EXECUTION_FINAL, NODE_FINAL, ExecutionState, NodeState
-from runnel.core.workflow import CLEAN_UP, Workflow
-from runnel.notify.hub import Happened
-from runnel.views.execution import waiting_items
+from runnel.core.ids import NO_ITEM, ExecutionId, get_root_id
+from runnel.core.states import (
+    FINAL_EXECUTION_STATES,
+    FINAL_NODE_STATES,
+    ExecutionState,
+    NodeState,
+)
+from runnel.core.workflow import CLEAN_UP_RULES, Workflow
+from runnel.notify.event_bus import CommittedEvents
+from runnel.views.execution import summarize_waiting_items
 
 # What a person wants to see of a graph that is too large to be shown.
-ACTIVE = (NodeState.FAILED, NodeState.RUNNING, NodeState.WAITING)
+ACTIVE_STATES = (NodeState.FAILED, NodeState.RUNNING, NodeState.WAITING)
 
 
 @dataclass(slots=True)
@@ -41,10 +46,10 @@ class NodeLine:
 
     @property
     def is_final(self) -> bool:
-        return self.state in NODE_FINAL
+        return self.state in FINAL_NODE_STATES
 
 
-class Progress:
+class ExecutionProgress:
     """Nodes in the order of the workflow; `counts` and `active` make a frame cost no walk.
 
     `changed` gathers the lines that have moved, in order, until somebody clears it.
@@ -60,13 +65,15 @@ class Progress:
         self.lines: dict[str, NodeLine] = {
             node.id: NodeLine(node.id, node.dependencies) for node in workflow.nodes
         }
-        self.clean_up = frozenset(n.id for n in workflow.nodes if n.run_when in CLEAN_UP)
+        self.clean_up_nodes = frozenset(
+            n.id for n in workflow.nodes if n.run_when in CLEAN_UP_RULES
+        )
         self.counts: Counter[NodeState] = Counter({NodeState.PENDING: len(self.lines)})
-        self.active: dict[NodeState, dict[str, NodeLine]] = {state: {} for state in ACTIVE}
+        self.active: dict[NodeState, dict[str, NodeLine]] = {state: {} for state in ACTIVE_STATES}
         self.changed: list[NodeLine] = []
 
     @classmethod
-    def of(cls, execution: Execution) -> "Progress":
+    def from_execution(cls, execution: Execution) -> "ExecutionProgress":
         """From where a stored execution stands."""
         progress = cls(execution.id, execution.graph.workflow)
         progress.catch_up(execution)
@@ -80,23 +87,23 @@ class Progress:
         self.finished_at = execution.finished_at
         self.error = str(execution.error or "")
         for compiled, run in zip(execution.graph.nodes, execution.nodes, strict=True):
-            _copy(self, self.lines[compiled.node.id], run)
+            _copy_node_run(self, self.lines[compiled.node.id], run)
         for index, found in execution.maps.items():
             line = self.lines[execution.graph.nodes[index].node.id]
             line.items, line.items_settled = found.count, found.settled
-            waiting = waiting_items(found)
+            waiting = summarize_waiting_items(found)
             if waiting is not None:
                 line.detail, line.due = waiting.text, waiting.due
 
     @property
     def is_final(self) -> bool:
-        return self.state in EXECUTION_FINAL
+        return self.state in FINAL_EXECUTION_STATES
 
     @property
     def settled(self) -> int:
-        return sum(self.counts[state] for state in NODE_FINAL)
+        return sum(self.counts[state] for state in FINAL_NODE_STATES)
 
-    def waiting(self) -> list[NodeLine]:
+    def list_waiting(self) -> list[NodeLine]:
         """Nodes that wait, and maps all of whose items do."""
         maps = (line for line in self.active[NodeState.RUNNING].values() if line.detail)
         return [*self.active[NodeState.WAITING].values(), *maps]
@@ -104,9 +111,9 @@ class Progress:
     def move(self, line: NodeLine, state: NodeState) -> None:
         self.counts[line.state] -= 1
         self.counts[state] += 1
-        if line.state in ACTIVE:
+        if line.state in ACTIVE_STATES:
             del self.active[line.state][line.node_id]
-        if state in ACTIVE:
+        if state in ACTIVE_STATES:
             self.active[state][line.node_id] = line
         line.state = state
         if state is not NodeState.WAITING:
@@ -140,7 +147,7 @@ class Progress:
             self.start(node_id, *early)
 
 
-def _copy(progress: Progress, line: NodeLine, run: NodeRun) -> None:
+def _copy_node_run(progress: ExecutionProgress, line: NodeLine, run: NodeRun) -> None:
     if line.state is not run.state:
         progress.move(line, run.state)
         progress.changed.append(line)
@@ -153,18 +160,20 @@ def _copy(progress: Progress, line: NodeLine, run: NodeRun) -> None:
 # Events folded into a progress: what the live view and the plain lines are made from.
 
 
-def fold(progress: Progress, at: float, events: Sequence[e.AnyEvent]) -> None:
+def apply_events(progress: ExecutionProgress, at: float, events: Sequence[e.AnyEvent]) -> None:
     for event in events:
-        apply = _APPLY.get(type(event))
+        apply = _EVENT_HANDLERS.get(type(event))
         if apply is not None:
             apply(progress, event, at)
 
 
-def _on_execution_started(progress: Progress, _event: e.ExecutionStarted, at: float) -> None:
+def _on_execution_started(
+    progress: ExecutionProgress, _event: e.ExecutionStarted, at: float
+) -> None:
     progress.state, progress.started_at = ExecutionState.RUNNING, at
 
 
-def _on_taken(progress: Progress, event: e.NodesTaken, at: float) -> None:
+def _on_taken(progress: ExecutionProgress, event: e.NodesTaken, at: float) -> None:
     """Nothing happens, so nothing is said: they are shown as they were."""
     for taken in event.taken:
         line = progress.lines[taken.node]
@@ -176,32 +185,32 @@ def _on_taken(progress: Progress, event: e.NodesTaken, at: float) -> None:
             line.items_settled += 1
 
 
-def _on_finished(progress: Progress, event: e.ExecutionFinished, at: float) -> None:
+def _on_finished(progress: ExecutionProgress, event: e.ExecutionFinished, at: float) -> None:
     progress.state, progress.finished_at = event.state, at
     progress.error = str(event.error or "")
 
 
-def _on_closing(progress: Progress, event: e.ExecutionClosing, at: float) -> None:
+def _on_closing(progress: ExecutionProgress, event: e.ExecutionClosing, at: float) -> None:
     reason = str(event.error or event.outcome)
     for node_id, line in progress.lines.items():
-        is_spared = node_id in progress.clean_up and not event.is_abrupt
+        is_spared = node_id in progress.clean_up_nodes and not event.is_abrupt
         if line.state is NodeState.PENDING and not is_spared:
             progress.settle(line, NodeState.CANCELLED, at, note=reason)
 
 
-def _on_queued(progress: Progress, event: e.NodeQueued, _at: float) -> None:
+def _on_queued(progress: ExecutionProgress, event: e.NodeQueued, _at: float) -> None:
     if event.item == NO_ITEM:
         progress.queue(event.node, event.attempt)
     else:
-        _end_wait_of_items(progress.lines[event.node])
+        _clear_item_wait(progress.lines[event.node])
 
 
-def _on_started(progress: Progress, event: e.NodeStarted, _at: float) -> None:
+def _on_started(progress: ExecutionProgress, event: e.NodeStarted, _at: float) -> None:
     if event.item == NO_ITEM:
         progress.start(event.node, progress.lines[event.node].attempts, event.started_at)
 
 
-def _on_completed(progress: Progress, event: e.NodeCompleted, at: float) -> None:
+def _on_completed(progress: ExecutionProgress, event: e.NodeCompleted, at: float) -> None:
     line = progress.lines[event.node]
     if event.item != NO_ITEM:
         _settle_item(progress, line)
@@ -210,7 +219,7 @@ def _on_completed(progress: Progress, event: e.NodeCompleted, at: float) -> None
     progress.settle(line, NodeState.COMPLETED, at)
 
 
-def _on_failed(progress: Progress, event: e.NodeFailed, at: float) -> None:
+def _on_failed(progress: ExecutionProgress, event: e.NodeFailed, at: float) -> None:
     line = progress.lines[event.node]
     if event.item != NO_ITEM:
         _settle_item(progress, line)
@@ -219,7 +228,7 @@ def _on_failed(progress: Progress, event: e.NodeFailed, at: float) -> None:
     progress.settle(line, NodeState.FAILED, at, note=str(event.error))
 
 
-def _on_skipped(progress: Progress, event: e.NodeSkipped, at: float) -> None:
+def _on_skipped(progress: ExecutionProgress, event: e.NodeSkipped, at: float) -> None:
     line = progress.lines[event.node]
     if event.item != NO_ITEM:
         _settle_item(progress, line)
@@ -227,7 +236,7 @@ def _on_skipped(progress: Progress, event: e.NodeSkipped, at: float) -> None:
     progress.settle(line, NodeState.SKIPPED, at, note=event.detail or str(event.reason))
 
 
-def _on_cancelled(progress: Progress, event: e.NodeCancelled, at: float) -> None:
+def _on_cancelled(progress: ExecutionProgress, event: e.NodeCancelled, at: float) -> None:
     line = progress.lines[event.node]
     if event.item != NO_ITEM:
         _settle_item(progress, line)
@@ -235,7 +244,7 @@ def _on_cancelled(progress: Progress, event: e.NodeCancelled, at: float) -> None
         progress.settle(line, NodeState.CANCELLED, at, note=event.reason)
 
 
-def _on_retry_planned(progress: Progress, event: e.RetryPlanned, _at: float) -> None:
+def _on_retry_planned(progress: ExecutionProgress, event: e.RetryPlanned, _at: float) -> None:
     if event.item == NO_ITEM:
         line = progress.lines[event.node]
         progress.move(line, NodeState.WAITING)
@@ -243,7 +252,7 @@ def _on_retry_planned(progress: Progress, event: e.RetryPlanned, _at: float) -> 
         progress.changed.append(line)
 
 
-def _on_waits(progress: Progress, event: e.NodeWaits, at: float) -> None:
+def _on_waits(progress: ExecutionProgress, event: e.NodeWaits, at: float) -> None:
     if event.item != NO_ITEM:
         return
     line = progress.lines[event.node]
@@ -254,25 +263,25 @@ def _on_waits(progress: Progress, event: e.NodeWaits, at: float) -> None:
     progress.changed.append(line)
 
 
-def _on_map_started(progress: Progress, event: e.MapStarted, at: float) -> None:
+def _on_map_started(progress: ExecutionProgress, event: e.MapStarted, at: float) -> None:
     line = progress.lines[event.node]
     line.attempts, line.started_at, line.items = 1, at, event.count
     progress.move(line, NodeState.RUNNING)
     progress.changed.append(line)
 
 
-def _end_wait_of_items(line: NodeLine) -> None:
+def _clear_item_wait(line: NodeLine) -> None:
     line.detail, line.due = "", None
 
 
-def _settle_item(progress: Progress, line: NodeLine) -> None:
-    _end_wait_of_items(line)
+def _settle_item(progress: ExecutionProgress, line: NodeLine) -> None:
+    _clear_item_wait(line)
     line.items_settled += 1
     progress.changed.append(line)
 
 
 # Any: each function takes the one event type that it is registered for.
-_APPLY: dict[type, Callable[[Progress, Any, float], None]] = {
+_EVENT_HANDLERS: dict[type, Callable[[ExecutionProgress, Any, float], None]] = {
     e.NodesTaken: _on_taken,
     e.ExecutionStarted: _on_execution_started,
     e.ExecutionFinished: _on_finished,
@@ -292,36 +301,36 @@ _APPLY: dict[type, Callable[[Progress, Any, float], None]] = {
 # Child executions that are not final: a tree is over when its root and all of these are.
 
 
-class Offspring:
+class UnfinishedChildren:
     """Known by what the engine of this process tells of them, and by `add`."""
 
     def __init__(self) -> None:
         self._unfinished: dict[ExecutionId, dict[ExecutionId, None]] = {}
 
     def add(self, child: ExecutionId) -> None:
-        self._unfinished.setdefault(root_of(child), {})[child] = None
+        self._unfinished.setdefault(get_root_id(child), {})[child] = None
 
-    def end(self, child: ExecutionId) -> None:
-        root = root_of(child)
+    def remove(self, child: ExecutionId) -> None:
+        root = get_root_id(child)
         of_tree = self._unfinished.get(root, {})
         of_tree.pop(child, None)
         if not of_tree:
             self._unfinished.pop(root, None)
 
-    def see(self, what: Happened) -> None:
-        execution_id = ExecutionId(what.execution_id)
-        if root_of(execution_id) == execution_id:
+    def update(self, notification: CommittedEvents) -> None:
+        execution_id = ExecutionId(notification.execution_id)
+        if get_root_id(execution_id) == execution_id:
             return
-        for event in what.events:
+        for event in notification.events:
             if isinstance(event, ExecutionCreated):
                 self.add(execution_id)
             elif isinstance(event, ExecutionFinished):
-                self.end(execution_id)
+                self.remove(execution_id)
 
-    def has(self, execution_id: ExecutionId) -> bool:
-        """Whether there are any `of` it."""
-        return root_of(execution_id) in self._unfinished
+    def has_any(self, execution_id: ExecutionId) -> bool:
+        """Whether there are any `from_execution` it."""
+        return get_root_id(execution_id) in self._unfinished
 
-    def of(self, execution_id: ExecutionId) -> Sequence[ExecutionId]:
+    def list_children(self, execution_id: ExecutionId) -> Sequence[ExecutionId]:
         """Those of the tree that this execution belongs to, oldest first."""
-        return list(self._unfinished.get(root_of(execution_id), ()))
+        return list(self._unfinished.get(get_root_id(execution_id), ()))

@@ -6,40 +6,45 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
 
 import typer
 
-from runnel.app.engine import World
-from runnel.app.roles import OrchestratorRole, Process, Role, WorkerRole
-from runnel.app.secrets import KnownSecrets, secrets_of_worker
+from runnel.app.engine import ClockAndIds
+from runnel.app.roles import OrchestratorRole, Role, RoleProcess, WorkerRole
+from runnel.app.secrets import KnownSecrets, load_worker_secrets
 from runnel.app.stores import (
+    build_postgres_display_url,
+    build_redis_display_url,
+    list_connection_secrets,
     open_archived,
     open_redis,
     open_unarchived,
-    postgres_shown,
-    redis_shown,
-    secrets_of,
 )
-from runnel.app.wiring import build_orchestrator, build_worker, local_handlers, server_handlers
-from runnel.authoring.registry import HandlerRegistry, load_app, tasks_of_app
-from runnel.engine.clock import RealClock, RealIds
+from runnel.app.wiring import (
+    build_local_handlers,
+    build_orchestrator,
+    build_server_handlers,
+    build_worker,
+)
+from runnel.authoring.registry import HandlerRegistry, list_app_tasks, load_app
+from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.errors import InputError
 from runnel.ports import Backend
 from runnel.ports import telemetry as names
 from runnel.ports.archive import Retention
 from runnel.ports.telemetry import Telemetry
-from runnel.settings import look_alikes
+from runnel.settings import find_misspelled_variables
 from runnel.settings.model import Settings
-from runnel.telemetry import Several
-from runnel.telemetry.logs import LogTelemetry, write_logs
-from runnel.telemetry.metrics import Metrics
+from runnel.telemetry import FanOutTelemetry
+from runnel.telemetry.logs import LogTelemetry, configure_logging
+from runnel.telemetry.metrics import MetricsTelemetry
 
 if TYPE_CHECKING:
-    from runnel.backends.redis_postgres.backend import ArchivedBackend
+    from runnel.backends.redis_postgres.backend import RedisPostgresBackend
 
 
 # Metrics of a process on a port of their own, where it has been given one.
 
 PORT_MAX = 65_535
 
-MetricsPort: TypeAlias = Annotated[
+MetricsPortOption: TypeAlias = Annotated[
     int | None,
     typer.Option(
         min=0,
@@ -51,32 +56,35 @@ MetricsPort: TypeAlias = Annotated[
 ]
 
 
-def metered(role: "Role", site: "Site", *, decides: bool) -> "Role":
-    """Only who `decides` has the whole store to show; raises InputError for a port that is taken.
+def add_metrics_server(
+    role: "Role", dependencies: "RoleDependencies", *, uses_archive: bool
+) -> "Role":
+    """Only who `uses_archive` has the whole store to show; raises InputError for a port that is
+    taken.
 
     What it needs takes 0.3 s to import: nobody pays for that without a port.
     """
-    settings = site.settings
-    if site.metrics is None or settings.metrics_port is None:
+    settings = dependencies.settings
+    if dependencies.metrics is None or settings.metrics_port is None:
         return role
-    from runnel.api.server import PATH, MeteredRole, listen, url_of
-    from runnel.client.operations import Partitions, StoreGauges
+    from runnel.api.server import METRICS_PATH, RoleWithMetrics, format_url, listen
+    from runnel.client.operations import PartitionMonitor, StoreGauges
     from runnel.telemetry.prometheus import Exposition
 
-    clock, backend = site.world.clock, site.backend
+    clock, backend = dependencies.clock_and_ids.clock, dependencies.backend
     listening = listen(settings.metrics_host, settings.metrics_port, option="--metrics-port")
     listening.set_inheritable(False)
-    exposition, refresh = Exposition(site.metrics.families), None
-    if decides:
-        partitions = Partitions(backend.store, clock, lease_s=settings.lease_s)
+    exposition, refresh = Exposition(dependencies.metrics.collect_families), None
+    if uses_archive:
+        partitions = PartitionMonitor(backend.store, clock, lease_s=settings.lease_s)
         gauges = StoreGauges(backend, clock, settings, partitions)
-        exposition.add(gauges.families)
+        exposition.add(gauges.collect_families)
         refresh = gauges.refresh
-    print(f"metrics on {url_of(listening)}{PATH}", file=sys.stderr, flush=True)
-    return MeteredRole(role, exposition, listening, refresh=refresh)
+    print(f"metrics on {format_url(listening)}{METRICS_PATH}", file=sys.stderr, flush=True)
+    return RoleWithMetrics(role, exposition, listening, refresh=refresh)
 
 
-def ports_for(first: int | None, count: int) -> list[list[str]]:
+def assign_metrics_ports(first: int | None, count: int) -> list[list[str]]:
     """What each of several processes is given: a port of its own, the next ones in turn.
 
     Raises InputError when there are not so many.
@@ -93,7 +101,7 @@ def ports_for(first: int | None, count: int) -> list[list[str]]:
     return [["--metrics-port", str(first + number)] for number in range(count)]
 
 
-class Site(NamedTuple):
+class RoleDependencies(NamedTuple):
     """What a role is built on; `archived` is the backend again, if PostgreSQL belongs to it.
 
     `metrics` are there if somebody may ask for them.
@@ -101,95 +109,102 @@ class Site(NamedTuple):
 
     settings: Settings
     backend: Backend
-    archived: "ArchivedBackend | None"
+    archived: "RedisPostgresBackend | None"
     retention: Retention
-    world: World
+    clock_and_ids: ClockAndIds
     telemetry: Telemetry
-    metrics: Metrics | None = None
+    metrics: MetricsTelemetry | None = None
 
 
-Build: TypeAlias = Callable[[Site], Role | Awaitable[Role]]
+RoleBuilder: TypeAlias = Callable[[RoleDependencies], Role | Awaitable[Role]]
 
 
 async def serve(
     settings: Settings,
     role: str,
-    build: Build,
+    build: RoleBuilder,
     *,
-    decides: bool,
-    works: bool = True,
+    uses_archive: bool,
+    runs_tasks: bool = True,
     takes_archive: bool = False,
-    answers: bool = False,
+    serves_http: bool = False,
 ) -> int:
     """Until a signal; raises NoServerError when a server can't be reached at the beginning.
 
-    Only a process that `decides` needs the archive (see `open_archived` for `takes_archive`), only
-    one that `works` needs secrets, one that `answers` shows its metrics by itself.
+    Only a process that `uses_archive` needs the archive (see `open_archived` for `takes_archive`),
+    only one that `runs_tasks` needs secrets, one that `serves_http` shows its metrics by itself.
     """
-    world = World(RealClock(), RealIds())
-    secrets = secrets_of_worker(settings) if works else KnownSecrets({})
-    archived: ArchivedBackend | None = None
+    world = ClockAndIds(RealClock(), RandomIdGenerator())
+    secrets = load_worker_secrets(settings) if runs_tasks else KnownSecrets({})
+    archived: RedisPostgresBackend | None = None
     backend: Backend
-    if decides and settings.has_postgres:
+    if uses_archive and settings.has_postgres:
         backend = archived = await open_archived(
             settings, world.clock, world.ids, takes_archive=takes_archive
         )
-    elif decides:
+    elif uses_archive:
         backend = await open_unarchived(settings, world.clock, world.ids)
     else:
         backend = await open_redis(settings, world.clock, world.ids)
-    write_logs(
+    configure_logging(
         format_=settings.log_format,
         level=settings.log_level,
-        secrets=secrets_of(settings),
-        hide=secrets.hide,
-        about={"role": role},
+        secrets=list_connection_secrets(settings),
+        hide=secrets.redact,
+        process_fields={"role": role},
     )
-    metrics = Metrics() if answers or settings.metrics_port is not None else None
+    metrics = MetricsTelemetry() if serves_http or settings.metrics_port is not None else None
     logs = LogTelemetry()
-    telemetry: Telemetry = logs if metrics is None else Several(logs, metrics)
-    for sentence in look_alikes():
+    telemetry: Telemetry = logs if metrics is None else FanOutTelemetry(logs, metrics)
+    for sentence in find_misspelled_variables():
         telemetry.event(names.SETTING_UNKNOWN, problem=sentence)
-    shown = {} if archived is None else {"postgres": postgres_shown(settings)}
+    shown = {} if archived is None else {"postgres": build_postgres_display_url(settings)}
     telemetry.event(
-        names.STORE_OPENED, redis=redis_shown(settings), environment=settings.environment, **shown
+        names.STORE_OPENED,
+        redis=build_redis_display_url(settings),
+        environment=settings.environment,
+        **shown,
     )
-    site = Site(settings, backend, archived, backend.retention, world, telemetry, metrics)
+    site = RoleDependencies(
+        settings, backend, archived, backend.retention, world, telemetry, metrics
+    )
     try:
         built = build(site)
         running = await built if isinstance(built, Awaitable) else built
-        process = Process(metered(running, site, decides=decides), backend, telemetry)
+        process = RoleProcess(
+            add_metrics_server(running, site, uses_archive=uses_archive), backend, telemetry
+        )
     except BaseException:
         await backend.close()
         raise
     return await process.run()
 
 
-def orchestrating(site: Site) -> OrchestratorRole:
+def build_orchestrator_role(dependencies: RoleDependencies) -> OrchestratorRole:
     return build_orchestrator(
-        site.settings,
-        site.backend,
-        site.world,
-        site.telemetry,
-        archived=site.archived,
-        retention=site.retention,
+        dependencies.settings,
+        dependencies.backend,
+        dependencies.clock_and_ids,
+        dependencies.telemetry,
+        archived=dependencies.archived,
+        retention=dependencies.retention,
     )
 
 
-def working(
-    site: Site, handlers: HandlerRegistry, queues: Sequence[str] | None = None
+def build_worker_role(
+    dependencies: RoleDependencies, handlers: HandlerRegistry, queues: Sequence[str] | None = None
 ) -> WorkerRole:
     return build_worker(
-        site.settings,
-        site.backend,
-        site.world,
-        site.telemetry,
+        dependencies.settings,
+        dependencies.backend,
+        dependencies.clock_and_ids,
+        dependencies.telemetry,
         handlers=handlers,
         queues=queues,
     )
 
 
-def handlers_of(
+def load_handlers(
     app: str | None, settings: Settings, *, is_private: bool = False
 ) -> HandlerRegistry:
     """The built-in ones and those of the app; raises InputError when two share a name.
@@ -198,18 +213,18 @@ def handlers_of(
     """
     own = None if app is None else load_app(app)
     if is_private:
-        handlers = local_handlers(settings, RealClock())
+        handlers = build_local_handlers(settings, RealClock())
     elif app is None:
-        handlers = server_handlers(settings, RealClock())
+        handlers = build_server_handlers(settings, RealClock())
     else:
-        module, tasks = app.partition(":")[0], tasks_of_app(app)
-        handlers = server_handlers(settings, RealClock(), app_module=module, app_tasks=tasks)
+        module, tasks = app.partition(":")[0], list_app_tasks(app)
+        handlers = build_server_handlers(settings, RealClock(), app_module=module, app_tasks=tasks)
     if own is not None:
         handlers.include(own)
     return handlers
 
 
-def queues_of(text: str | None, handlers: HandlerRegistry) -> Sequence[str]:
+def parse_queues(text: str | None, handlers: HandlerRegistry) -> Sequence[str]:
     """By the names that people use, `python,reports`: a queue's key begins with `tasks:`.
 
     Without a text those of the handlers that the worker has: what it can't run is for others.

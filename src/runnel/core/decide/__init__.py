@@ -15,7 +15,8 @@ from runnel.core.decide.attempts import (
     on_task_started,
     on_timer_fired,
 )
-from runnel.core.decide.ending import EXECUTION_NODE, on_execution_output_stored
+from runnel.core.decide.decision_context import DecisionContext, DecisionInputs
+from runnel.core.decide.ending import EXECUTION_NODE_ID, on_execution_output_stored
 from runnel.core.decide.lifecycle import (
     on_blob_loaded,
     on_cancel,
@@ -26,19 +27,20 @@ from runnel.core.decide.lifecycle import (
     on_take_over,
     on_values_shared,
 )
-from runnel.core.decide.maps import hydrate, on_output_stored
-from runnel.core.decide.readiness import proceed
-from runnel.core.decide.turn import Moment, Turn
+from runnel.core.decide.maps import hydrate_maps, on_output_stored
+from runnel.core.decide.readiness import advance_execution
 from runnel.core.decide.waits import on_signal
 from runnel.core.effects import Decision
 from runnel.core.events import ExecutionCreated
 from runnel.core.execution import Execution
 from runnel.core.graph import Graph
 
-__all__ = ["Moment", "create", "decide", "hydrate"]
+__all__ = ["DecisionInputs", "create", "decide", "hydrate_maps"]
 
 
-def create(command: c.CreateExecution, graph: Graph, moment: Moment) -> tuple[Execution, Decision]:
+def create(
+    command: c.CreateExecution, graph: Graph, inputs: DecisionInputs
+) -> tuple[Execution, Decision]:
     """A new execution, and what its creation (and start, unless it is held) leads to."""
     created = ExecutionCreated(
         execution_id=command.execution_id,
@@ -52,31 +54,31 @@ def create(command: c.CreateExecution, graph: Graph, moment: Moment) -> tuple[Ex
         created_at=command.created_at,
     )
     execution = Execution(created, graph)
-    decision = decide(execution, command, moment)
+    decision = decide(execution, command, inputs)
     return execution, Decision(events=[created, *decision.events], effects=decision.effects)
 
 
-def decide(execution: Execution, command: c.Command, moment: Moment) -> Decision:
+def decide(execution: Execution, command: c.Command, inputs: DecisionInputs) -> Decision:
     """Applies the command; a command that has become pointless gives an empty decision.
 
     The events are applied to `execution` on the way. Should this raise, the aggregate is in an
     unknown state and must be loaded again.
     """
-    turn = Turn(execution, moment)
+    turn = DecisionContext(execution, inputs)
     _HANDLERS[type(command)](turn, command)
-    proceed(turn)
+    advance_execution(turn)
     return Decision(events=turn.events, effects=turn.effects)
 
 
-def _on_output_stored(turn: Turn, command: c.OutputStored) -> None:
-    if command.ref.node_id == EXECUTION_NODE:
-        on_execution_output_stored(turn, command)
+def _on_output_stored(context: DecisionContext, command: c.OutputStored) -> None:
+    if command.ref.node_id == EXECUTION_NODE_ID:
+        on_execution_output_stored(context, command)
     else:
-        on_output_stored(turn, command)
+        on_output_stored(context, command)
 
 
 # Any: each function takes the one command type that it is registered for.
-_HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
+_HANDLERS: dict[type, Callable[[DecisionContext, Any], None]] = {
     c.CreateExecution: on_create,
     c.TakeOver: on_take_over,
     c.StartExecution: on_start,

@@ -12,12 +12,12 @@ from runnel.core.commands import (
     TaskStarted,
     TimerFired,
 )
-from runnel.core.decide.ending import close, fail_attempt
+from runnel.core.decide.decision_context import DecisionContext
+from runnel.core.decide.ending import close_execution, fail_attempt
 from runnel.core.decide.issue import queue_task
 from runnel.core.decide.maps import continue_map
 from runnel.core.decide.readiness import make_ready
-from runnel.core.decide.turn import Turn
-from runnel.core.decide.waits import child_result, end_wait
+from runnel.core.decide.waits import convert_child_result, end_wait
 from runnel.core.effects import TimerKind
 from runnel.core.events import (
     NodeCompleted,
@@ -31,17 +31,17 @@ from runnel.core.events import (
     Wait,
 )
 from runnel.core.execution import NodeRun
-from runnel.core.ids import NO_ITEM, Token
-from runnel.core.states import IN_FLIGHT, ExecutionState, NodeState
+from runnel.core.ids import NO_ITEM, TaskToken
+from runnel.core.states import IN_FLIGHT_STATES, ExecutionState, NodeState
 from runnel.core.values import Value
-from runnel.core.workflow import ErrorInfo, SkipReason, delay_after_crash
+from runnel.core.workflow import ErrorInfo, SkipReason, compute_crash_delay
 
 
-def on_task_started(turn: Turn, command: TaskStarted) -> None:
-    found = turn.current(command.token)
+def on_task_started(context: DecisionContext, command: TaskStarted) -> None:
+    found = context.find_current_run(command.token)
     if found is not None and found[1].state is NodeState.QUEUED:
         token = command.token
-        turn.emit(
+        context.emit(
             NodeStarted(
                 node=token.node_id,
                 item=token.item,
@@ -51,8 +51,8 @@ def on_task_started(turn: Turn, command: TaskStarted) -> None:
         )
 
 
-def on_task_completed(turn: Turn, command: TaskCompleted) -> None:
-    found = _in_flight(turn, command.token)
+def on_task_completed(context: DecisionContext, command: TaskCompleted) -> None:
+    found = _find_in_flight(context, command.token)
     if found is not None:
         completed = NodeCompleted(
             node=command.token.node_id,
@@ -63,11 +63,11 @@ def on_task_completed(turn: Turn, command: TaskCompleted) -> None:
             is_cached=command.is_cached,
             logs=command.logs,
         )
-        _complete(turn, *found, completed)
+        _settle_attempt(context, *found, completed)
 
 
-def on_task_skipped(turn: Turn, command: TaskSkipped) -> None:
-    found = _in_flight(turn, command.token)
+def on_task_skipped(context: DecisionContext, command: TaskSkipped) -> None:
+    found = _find_in_flight(context, command.token)
     if found is not None:
         skipped = NodeSkipped(
             node=command.token.node_id,
@@ -78,11 +78,11 @@ def on_task_skipped(turn: Turn, command: TaskSkipped) -> None:
             started_at=command.started_at,
             logs=command.logs,
         )
-        _complete(turn, *found, skipped)
+        _settle_attempt(context, *found, skipped)
 
 
-def on_task_failed(turn: Turn, command: TaskFailed) -> None:
-    found = _in_flight(turn, command.token)
+def on_task_failed(context: DecisionContext, command: TaskFailed) -> None:
+    found = _find_in_flight(context, command.token)
     if found is not None:
         failed = NodeFailed(
             node=command.token.node_id,
@@ -92,31 +92,31 @@ def on_task_failed(turn: Turn, command: TaskFailed) -> None:
             started_at=command.started_at,
             logs=command.logs,
         )
-        _retry_or_fail(turn, *found, failed)
+        _retry_or_fail(context, *found, failed)
 
 
-def on_child_settled(turn: Turn, command: ChildSettled) -> None:
-    found = turn.current(command.token)
+def on_child_settled(context: DecisionContext, command: ChildSettled) -> None:
+    found = context.find_current_run(command.token)
     if found is None or found[1].wait is not Wait.CHILD:
         return
     token = command.token
-    result = child_result(command)
+    result = convert_child_result(command)
     if isinstance(result, Value):
         completed = NodeCompleted(node=token.node_id, item=token.item, output=result)
-        _complete(turn, *found, completed)
+        _settle_attempt(context, *found, completed)
     else:
         failed = NodeFailed(node=token.node_id, item=token.item, error=result)
-        _retry_or_fail(turn, *found, failed)
+        _retry_or_fail(context, *found, failed)
 
 
-def on_task_lost(turn: Turn, command: TaskLost) -> None:
+def on_task_lost(context: DecisionContext, command: TaskLost) -> None:
     """Nobody has this attempt any more: a new one is issued, unless it keeps killing workers."""
-    found = _in_flight(turn, command.token)
+    found = _find_in_flight(context, command.token)
     if found is None:
         return
     index, _ = found
     token = command.token
-    turn.emit(
+    context.emit(
         TaskWasLost(
             node=token.node_id,
             item=token.item,
@@ -124,39 +124,39 @@ def on_task_lost(turn: Turn, command: TaskLost) -> None:
             was_started=command.was_started,
         )
     )
-    turn.drop(index, token.item, found[1])
-    run = turn.execution.run(index, token.item) or found[1]
-    if run.losses > turn.moment.policy.losses_max:
-        failed = NodeFailed(node=token.node_id, item=token.item, error=_crash_loop(run))
-        fail_attempt(turn, index, run, failed, diagnosis="it kept killing its workers")
+    context.drop_task(index, token.item, found[1])
+    run = context.execution.run(index, token.item) or found[1]
+    if run.losses > context.inputs.policy.losses_max:
+        failed = NodeFailed(node=token.node_id, item=token.item, error=_make_crash_loop_error(run))
+        fail_attempt(context, index, run, failed, diagnosis="it kept killing its workers")
         return
-    turn.release(index, token.item, run)
-    delay = delay_after_crash(run.losses, token) if command.was_started else 0.0
+    context.release_limit(index, token.item, run)
+    delay = compute_crash_delay(run.losses, token) if command.was_started else 0.0
     if delay:
-        due, count = turn.now + delay, f"{run.losses} processes died with it"
-        turn.emit(
+        due, count = context.now + delay, f"{run.losses} processes died with it"
+        context.emit(
             NodeWaits(node=token.node_id, item=token.item, wait=Wait.CRASH, due=due, detail=count)
         )
-        turn.set_timer(index, token.item, TimerKind.RETRY, due=due, attempt=token.attempt)
+        context.set_timer(index, token.item, TimerKind.RETRY, due=due, attempt=token.attempt)
         return
     if not run.key:
-        queue_task(turn, index, token.item, attempt=run.attempt + 1, nonce=turn.moment.nonce)
+        queue_task(context, index, token.item, attempt=run.attempt + 1, nonce=context.inputs.nonce)
         return
     # Its key has to be asked for again, which may need a blob first: a state of its own, so that
     # a takeover in between finds it, and so that it does not wait for its own slot.
-    turn.emit(NodeWaits(node=token.node_id, item=token.item, wait=Wait.SLOT))
-    make_ready(turn, index, token.item)
+    context.emit(NodeWaits(node=token.node_id, item=token.item, wait=Wait.SLOT))
+    make_ready(context, index, token.item)
 
 
-def on_task_deferred(turn: Turn, command: TaskDeferred) -> None:
-    found = _in_flight(turn, command.token)
+def on_task_deferred(context: DecisionContext, command: TaskDeferred) -> None:
+    found = _find_in_flight(context, command.token)
     if found is None:
         return
     index, run = found
     token = command.token
-    due = command.until if command.wait_s is None else turn.now + command.wait_s
-    turn.release(index, token.item, run)
-    turn.emit(
+    due = command.until if command.wait_s is None else context.now + command.wait_s
+    context.release_limit(index, token.item, run)
+    context.emit(
         NodeWaits(
             node=token.node_id,
             item=token.item,
@@ -165,19 +165,19 @@ def on_task_deferred(turn: Turn, command: TaskDeferred) -> None:
             detail=command.reason,
         )
     )
-    turn.set_timer(index, token.item, TimerKind.RATE_LIMIT, due=due, attempt=token.attempt)
+    context.set_timer(index, token.item, TimerKind.RATE_LIMIT, due=due, attempt=token.attempt)
 
 
-def on_limit_granted(turn: Turn, command: LimitGranted) -> None:
+def on_limit_granted(context: DecisionContext, command: LimitGranted) -> None:
     """A grant for an attempt that is over is given back, or its place would be lost."""
-    found = turn.current(command.holder)
+    found = context.find_current_run(command.holder)
     if found is None:
-        turn.tell(ReleaseLimit(key=command.key, holder=command.holder))
+        context.send(ReleaseLimit(key=command.key, holder=command.holder))
         return
     index, run = found
     if run.wait is Wait.LIMIT and run.key == command.key:
         queue_task(
-            turn,
+            context,
             index,
             command.holder.item,
             attempt=run.attempt,
@@ -186,15 +186,15 @@ def on_limit_granted(turn: Turn, command: LimitGranted) -> None:
         )
 
 
-def on_timer_fired(turn: Turn, command: TimerFired) -> None:
-    execution = turn.execution
+def on_timer_fired(context: DecisionContext, command: TimerFired) -> None:
+    execution = context.execution
     if execution.is_final:
         return
     if command.kind == TimerKind.TIMEOUT:
-        _time_out(turn)
+        _time_out_execution(context)
         return
     if command.kind == TimerKind.SLA:
-        turn.emit(SlaMissed(sla_s=execution.graph.workflow.sla_seconds or 0.0))
+        context.emit(SlaMissed(sla_s=execution.graph.workflow.sla_seconds or 0.0))
         return
     index = execution.graph.index.get(command.ref.node_id)
     run = None if index is None else execution.run(index, command.ref.item)
@@ -203,41 +203,43 @@ def on_timer_fired(turn: Turn, command: TimerFired) -> None:
     if run.state is not NodeState.WAITING or run.wait is None:
         return
     if run.wait in (Wait.RETRY, Wait.CRASH, Wait.RATE_LIMIT):
-        make_ready(turn, index, command.ref.item)
+        make_ready(context, index, command.ref.item)
     elif run.wait in (Wait.SLEEP, Wait.SIGNAL):
-        end_wait(turn, index, run)
+        end_wait(context, index, run)
 
 
-def _in_flight(turn: Turn, token: Token) -> tuple[int, NodeRun] | None:
-    found = turn.current(token)
-    return found if found is not None and found[1].state in IN_FLIGHT else None
+def _find_in_flight(context: DecisionContext, token: TaskToken) -> tuple[int, NodeRun] | None:
+    found = context.find_current_run(token)
+    return found if found is not None and found[1].state in IN_FLIGHT_STATES else None
 
 
-def _complete(turn: Turn, index: int, run: NodeRun, settled: NodeCompleted | NodeSkipped) -> None:
+def _settle_attempt(
+    context: DecisionContext, index: int, run: NodeRun, settled: NodeCompleted | NodeSkipped
+) -> None:
     """A skipped item counts as done, or the map would never join."""
-    turn.release(index, settled.item, run)
-    turn.emit(settled)
+    context.release_limit(index, settled.item, run)
+    context.emit(settled)
     if settled.item == NO_ITEM:
-        turn.settled(index)
+        context.queue_ready_children(index)
     else:
-        continue_map(turn, index)
+        continue_map(context, index)
 
 
-def _retry_or_fail(turn: Turn, index: int, run: NodeRun, failed: NodeFailed) -> None:
-    policy = turn.execution.graph.nodes[index].node.retry
+def _retry_or_fail(context: DecisionContext, index: int, run: NodeRun, failed: NodeFailed) -> None:
+    policy = context.execution.graph.nodes[index].node.retry
     if not policy.is_retryable(failed.error):
-        fail_attempt(turn, index, run, failed, diagnosis="the error is not retryable")
+        fail_attempt(context, index, run, failed, diagnosis="the error is not retryable")
         return
-    token = turn.execution.token(index, failed.item, run)
-    delay = policy.delay_after(run.failures + 1, token, least_s=failed.error.retry_after_s)
+    token = context.execution.token(index, failed.item, run)
+    delay = policy.delay_after(run.failures + 1, token, delay_s_min=failed.error.retry_after_s)
     if delay is None:
-        keeps = turn.moment.policy.keeps_exhausted
+        keeps = context.inputs.policy.keeps_exhausted_tasks
         diagnosis = "its retries are used up" if keeps else None
-        fail_attempt(turn, index, run, failed, diagnosis=diagnosis)
+        fail_attempt(context, index, run, failed, diagnosis=diagnosis)
         return
-    turn.release(index, failed.item, run)
-    due = turn.now + delay
-    turn.emit(
+    context.release_limit(index, failed.item, run)
+    due = context.now + delay
+    context.emit(
         RetryPlanned(
             node=failed.node,
             item=failed.item,
@@ -248,10 +250,10 @@ def _retry_or_fail(turn: Turn, index: int, run: NodeRun, failed: NodeFailed) -> 
             logs=failed.logs,
         )
     )
-    turn.set_timer(index, failed.item, TimerKind.RETRY, due=due, attempt=run.attempt)
+    context.set_timer(index, failed.item, TimerKind.RETRY, due=due, attempt=run.attempt)
 
 
-def _crash_loop(run: NodeRun) -> ErrorInfo:
+def _make_crash_loop_error(run: NodeRun) -> ErrorInfo:
     return ErrorInfo(
         type="CrashLoop",
         message=f"{run.losses} processes died while they ran this task",
@@ -259,8 +261,10 @@ def _crash_loop(run: NodeRun) -> ErrorInfo:
     )
 
 
-def _time_out(turn: Turn) -> None:
-    limit = turn.execution.graph.workflow.timeout_seconds
-    if turn.execution.outcome is None:
+def _time_out_execution(context: DecisionContext) -> None:
+    limit = context.execution.graph.workflow.timeout_seconds
+    if context.execution.outcome is None:
         message = f"the execution took longer than its timeout of {limit:g} s"
-        close(turn, ExecutionState.FAILED, ErrorInfo(type="ExecutionTimeout", message=message))
+        close_execution(
+            context, ExecutionState.FAILED, ErrorInfo(type="ExecutionTimeout", message=message)
+        )

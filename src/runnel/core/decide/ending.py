@@ -5,13 +5,13 @@ from collections import deque
 import msgspec
 
 from runnel.core.commands import CancelExecution, ChildSettled, OutputStored
-from runnel.core.decide.turn import (
-    TIMER_OF_WAIT,
+from runnel.core.decide.decision_context import (
+    TIMER_KIND_BY_WAIT,
     BlobNeededError,
+    DecisionContext,
     ExecutionScope,
-    Turn,
-    await_blob,
-    error_of,
+    make_error_info,
+    request_blob,
 )
 from runnel.core.effects import (
     ClearTimer,
@@ -30,179 +30,191 @@ from runnel.core.events import (
     Wait,
 )
 from runnel.core.execution import Execution, NodeRun
-from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Ref
-from runnel.core.states import IN_FLIGHT, ExecutionState, NodeState
+from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, NodeRef
+from runnel.core.states import IN_FLIGHT_STATES, ExecutionState, NodeState
 from runnel.core.templates.errors import TemplateError
-from runnel.core.values import Json, Value, from_bytes
+from runnel.core.values import Json, Value, make_value_from_json
 from runnel.core.workflow import MESSAGE_CHARS_MAX, ErrorInfo
 
 
-def close(
-    turn: Turn, outcome: ExecutionState, error: ErrorInfo | None, *, is_abrupt: bool = False
+def close_execution(
+    context: DecisionContext,
+    outcome: ExecutionState,
+    error: ErrorInfo | None,
+    *,
+    is_abrupt: bool = False,
 ) -> None:
     """Decides the outcome: what runs or waits is cancelled, clean-up nodes follow."""
-    execution = turn.execution
-    turn.emit(ExecutionClosing(outcome=outcome, error=error, is_abrupt=is_abrupt))
-    cancel_rest(turn)
+    execution = context.execution
+    context.emit(ExecutionClosing(outcome=outcome, error=error, is_abrupt=is_abrupt))
+    cancel_unsettled_nodes(context)
     nodes = execution.graph.nodes
     execution.ready = deque(
         entry for entry in execution.ready if nodes[entry[0]].is_clean_up and not is_abrupt
     )
-    turn.to_evaluate.extend(
+    context.to_evaluate.extend(
         compiled.index
         for compiled in execution.graph.nodes
-        if compiled.is_clean_up and not execution.unsettled[compiled.index]
+        if compiled.is_clean_up and not execution.unsettled_parents[compiled.index]
     )
 
 
-def cancel_rest(turn: Turn) -> None:
+def cancel_unsettled_nodes(context: DecisionContext) -> None:
     """Cancels every unsettled node that a closing execution does not spare."""
-    execution = turn.execution
+    execution = context.execution
     reason = str(execution.closing_error or execution.outcome)
     for compiled in execution.graph.nodes:
         is_spared = compiled.is_clean_up and not execution.is_abrupt
         if not is_spared and not execution.nodes[compiled.index].is_final:
-            _cancel_node(turn, compiled.index, reason)
+            _cancel_node(context, compiled.index, reason)
 
 
-def fail_node(turn: Turn, index: int, error: ErrorInfo, *, item: int = NO_ITEM) -> None:
+def fail_node(
+    context: DecisionContext, index: int, error: ErrorInfo, *, item: int = NO_ITEM
+) -> None:
     """Settles the node as FAILED; a failed item fails its map, and stops the other items."""
-    node_id = turn.execution.graph.nodes[index].node.id
+    node_id = context.execution.graph.nodes[index].node.id
     if item != NO_ITEM:
-        _fail_item(turn, index, NodeFailed(node=node_id, item=item, error=error))
+        _fail_item(context, index, NodeFailed(node=node_id, item=item, error=error))
         return
-    _fail(turn, index, error)
+    _settle_as_failed(context, index, error)
 
 
-def _fail_item(turn: Turn, index: int, failed: NodeFailed) -> None:
-    turn.emit(failed)
+def _fail_item(context: DecisionContext, index: int, failed: NodeFailed) -> None:
+    context.emit(failed)
     error = failed.error
     message = f"item {failed.item}: {error.message}"[:MESSAGE_CHARS_MAX]
-    _fail(turn, index, ErrorInfo(type=error.type, message=message, types=error.types))
+    _settle_as_failed(
+        context, index, ErrorInfo(type=error.type, message=message, types=error.types)
+    )
 
 
-def _fail(turn: Turn, index: int, error: ErrorInfo) -> None:
-    node_id = turn.execution.graph.nodes[index].node.id
-    stop_items(turn, index, f"another item of '{node_id}' failed")
-    turn.emit(NodeFailed(node=node_id, error=error))
-    turn.settled(index)
+def _settle_as_failed(context: DecisionContext, index: int, error: ErrorInfo) -> None:
+    node_id = context.execution.graph.nodes[index].node.id
+    stop_items(context, index, f"another item of '{node_id}' failed")
+    context.emit(NodeFailed(node=node_id, error=error))
+    context.queue_ready_children(index)
 
 
 def fail_attempt(
-    turn: Turn, index: int, run: NodeRun, failed: NodeFailed, *, diagnosis: str | None
+    context: DecisionContext, index: int, run: NodeRun, failed: NodeFailed, *, diagnosis: str | None
 ) -> None:
     """Fails the node by what its last task reported; `diagnosis` sends it to the dead letters."""
     if diagnosis is not None:
-        _put_dead_letter(turn, index, run, failed, diagnosis)
-    turn.release(index, failed.item, run)
+        _put_dead_letter(context, index, run, failed, diagnosis)
+    context.release_limit(index, failed.item, run)
     if failed.item != NO_ITEM:
-        _fail_item(turn, index, failed)
+        _fail_item(context, index, failed)
         return
-    turn.emit(failed)
-    turn.settled(index)
+    context.emit(failed)
+    context.queue_ready_children(index)
 
 
-def stop_items(turn: Turn, index: int, reason: str) -> None:
-    found = turn.execution.maps.get(index)
+def stop_items(context: DecisionContext, index: int, reason: str) -> None:
+    found = context.execution.maps.get(index)
     if found is None:
         return
-    node_id = turn.execution.graph.nodes[index].node.id
+    node_id = context.execution.graph.nodes[index].node.id
     for item, run in list(found.active.items()):
-        _stop(turn, index, item, run)
-        turn.emit(NodeCancelled(node=node_id, item=item, reason=reason))
+        _withdraw_attempt(context, index, item, run)
+        context.emit(NodeCancelled(node=node_id, item=item, reason=reason))
 
 
-def _cancel_node(turn: Turn, index: int, reason: str) -> None:
-    execution = turn.execution
-    stop_items(turn, index, reason)
+def _cancel_node(context: DecisionContext, index: int, reason: str) -> None:
+    execution = context.execution
+    stop_items(context, index, reason)
     run = execution.nodes[index]
     if index not in execution.maps:
-        _stop(turn, index, NO_ITEM, run)
-    turn.emit(NodeCancelled(node=execution.graph.nodes[index].node.id, reason=reason))
+        _withdraw_attempt(context, index, NO_ITEM, run)
+    context.emit(NodeCancelled(node=execution.graph.nodes[index].node.id, reason=reason))
 
 
-def _stop(turn: Turn, index: int, item: int, run: NodeRun) -> None:
+def _withdraw_attempt(context: DecisionContext, index: int, item: int, run: NodeRun) -> None:
     """Takes back whatever is under way for this attempt: task, timer, key or child."""
-    if run.state in IN_FLIGHT:
-        turn.drop(index, item, run)
-    if run.wait in TIMER_OF_WAIT and run.due is not None:
-        turn.clear_timer(index, item, TIMER_OF_WAIT[run.wait])
+    if run.state in IN_FLIGHT_STATES:
+        context.drop_task(index, item, run)
+    if run.wait in TIMER_KIND_BY_WAIT and run.due is not None:
+        context.clear_timer(index, item, TIMER_KIND_BY_WAIT[run.wait])
     if run.wait is Wait.CHILD:
         child = ExecutionId(run.detail)
-        is_forced = turn.execution.is_abrupt
-        turn.tell(CancelExecution(execution_id=child, reason="parent closed", is_forced=is_forced))
-    turn.release(index, item, run)
+        is_forced = context.execution.is_abrupt
+        context.send(
+            CancelExecution(execution_id=child, reason="parent closed", is_forced=is_forced)
+        )
+    context.release_limit(index, item, run)
 
 
 def _put_dead_letter(
-    turn: Turn, index: int, run: NodeRun, failed: NodeFailed, diagnosis: str
+    context: DecisionContext, index: int, run: NodeRun, failed: NodeFailed, diagnosis: str
 ) -> None:
-    compiled = turn.execution.graph.nodes[index]
-    given = turn.execution.configs.get(index)
+    compiled = context.execution.graph.nodes[index]
+    given = context.execution.configs.get(index)
     letter = DeadLetter(
-        token=turn.execution.token(index, failed.item, run),
+        token=context.execution.token(index, failed.item, run),
         queue=compiled.queue,
         handler=compiled.node.handler,
         config=compiled.config_raw if given is None else given.raw,
         error=failed.error,
         reason=diagnosis,
-        rejected_at=turn.now,
-        workflow=turn.execution.graph.workflow.name,
+        rejected_at=context.now,
+        workflow=context.execution.graph.workflow.name,
     )
-    turn.effects.append(PutDeadLetter(letter))
+    context.effects.append(PutDeadLetter(letter))
 
 
 # The end of an execution: its outcome, its output, and word to its parent.
 
-EXECUTION_NODE = NodeId("")
-FAILURES_SHOWN = 3
+EXECUTION_NODE_ID = NodeId("")
+FAILURES_SHOWN_MAX = 3
 # Stands for "the execution's own output" among the nodes that wait for a blob.
-_OUTPUT = -1
+_OUTPUT_INDEX = -1
 
 _encoder = msgspec.json.Encoder()
 
 
-def finish(turn: Turn) -> None:
+def finish_settled_execution(context: DecisionContext) -> None:
     """Every node is settled: the outcome follows from them, unless it was decided before."""
-    execution = turn.execution
+    execution = context.execution
     if execution.outcome is not None:
-        end(turn, execution.outcome, error=execution.closing_error)
+        end_execution(context, execution.outcome, error=execution.closing_error)
     elif execution.first_failed is not None:
-        end(turn, ExecutionState.FAILED, error=_failures(execution))
+        end_execution(context, ExecutionState.FAILED, error=_summarize_failures(execution))
     else:
-        _complete(turn)
+        _complete_execution(context)
 
 
-def end(
-    turn: Turn,
+def end_execution(
+    context: DecisionContext,
     state: ExecutionState,
     *,
     output: Value | None = None,
     error: ErrorInfo | None = None,
 ) -> None:
-    execution = turn.execution
+    execution = context.execution
     workflow = execution.graph.workflow
-    if workflow.sla_seconds is not None and _is_late(turn, workflow.sla_seconds):
-        turn.emit(SlaMissed(sla_s=workflow.sla_seconds))
-    turn.emit(ExecutionFinished(state=state, output=output, error=error))
+    if workflow.sla_seconds is not None and _has_missed_sla(context, workflow.sla_seconds):
+        context.emit(SlaMissed(sla_s=workflow.sla_seconds))
+    context.emit(ExecutionFinished(state=state, output=output, error=error))
     if workflow.timeout_seconds is not None:
-        turn.effects.append(ClearTimer(execution_timer(execution, TimerKind.TIMEOUT)))
+        context.effects.append(ClearTimer(make_execution_timer_key(execution, TimerKind.TIMEOUT)))
     if workflow.sla_seconds is not None:
-        turn.effects.append(ClearTimer(execution_timer(execution, TimerKind.SLA)))
-    tell_parent(turn)
+        context.effects.append(ClearTimer(make_execution_timer_key(execution, TimerKind.SLA)))
+    notify_parent(context)
 
 
-def _is_late(turn: Turn, sla_s: float) -> bool:
+def _has_missed_sla(context: DecisionContext, sla_s: float) -> bool:
     """Too late, and not noted yet: its timer comes after what ends it, if both were waited for."""
-    execution = turn.execution
+    execution = context.execution
     started_at = execution.started_at
-    return started_at is not None and not execution.is_sla_missed and turn.now >= started_at + sla_s
+    return (
+        started_at is not None and not execution.is_sla_missed and context.now >= started_at + sla_s
+    )
 
 
-def tell_parent(turn: Turn) -> None:
-    execution = turn.execution
+def notify_parent(context: DecisionContext) -> None:
+    execution = context.execution
     if execution.parent is not None:
-        turn.tell(
+        context.send(
             ChildSettled(
                 token=execution.parent,
                 child_id=execution.id,
@@ -213,51 +225,51 @@ def tell_parent(turn: Turn) -> None:
         )
 
 
-def execution_timer(execution: Execution, kind: TimerKind) -> TimerKey:
-    return TimerKey(execution.id, EXECUTION_NODE, kind=kind)
+def make_execution_timer_key(execution: Execution, kind: TimerKind) -> TimerKey:
+    return TimerKey(execution.id, EXECUTION_NODE_ID, kind=kind)
 
 
-def on_execution_output_stored(turn: Turn, command: OutputStored) -> None:
-    if not turn.execution.is_final and not turn.execution.remaining:
-        end(turn, ExecutionState.COMPLETED, output=command.output)
+def on_execution_output_stored(context: DecisionContext, command: OutputStored) -> None:
+    if not context.execution.is_final and not context.execution.unsettled_count:
+        end_execution(context, ExecutionState.COMPLETED, output=command.output)
 
 
-def _complete(turn: Turn) -> None:
-    execution = turn.execution
+def _complete_execution(context: DecisionContext) -> None:
+    execution = context.execution
     if execution.is_storing_output:
         return
     try:
-        output = _output(turn)
+        output = _build_output(context)
     except BlobNeededError as needed:
-        await_blob(turn, (_OUTPUT, NO_ITEM), needed.key)
+        request_blob(context, (_OUTPUT_INDEX, NO_ITEM), needed.key)
         return
     except TemplateError as error:
-        end(turn, ExecutionState.FAILED, error=error_of(error))
+        end_execution(context, ExecutionState.FAILED, error=make_error_info(error))
         return
-    if output.blob is None and output.size > turn.moment.policy.inline_bytes_max:
+    if output.blob is None and output.size > context.inputs.policy.inline_bytes_max:
         execution.is_storing_output = True
-        ref = Ref(execution.id, EXECUTION_NODE)
-        key = f"{execution.id}/output/{turn.moment.nonce}"
-        turn.effects.append(StoreOutput(ref, key, [output]))
+        ref = NodeRef(execution.id, EXECUTION_NODE_ID)
+        key = f"{execution.id}/output/{context.inputs.nonce}"
+        context.effects.append(StoreOutput(ref, key, [output]))
         return
-    end(turn, ExecutionState.COMPLETED, output=output)
+    end_execution(context, ExecutionState.COMPLETED, output=output)
 
 
-def _output(turn: Turn) -> Value:
+def _build_output(context: DecisionContext) -> Value:
     """The `output` template; without one, what the last nodes gave: alone as it is, or by id."""
-    execution = turn.execution
+    execution = context.execution
     if execution.graph.workflow.output is not None:
-        scope = ExecutionScope(execution, turn.moment.values)
-        return from_bytes(_encoder.encode(execution.graph.output.resolve(scope)))
+        scope = ExecutionScope(execution, context.inputs.blobs)
+        return make_value_from_json(_encoder.encode(execution.graph.output.resolve(scope)))
     if len(execution.graph.leaves) == 1:
         alone = execution.nodes[execution.graph.leaves[0]].output
-        return alone or from_bytes(b"null")
-    return from_bytes(_encoder.encode(_leaves(turn)))
+        return alone or make_value_from_json(b"null")
+    return make_value_from_json(_encoder.encode(_collect_leaf_outputs(context)))
 
 
-def _leaves(turn: Turn) -> dict[str, Json | msgspec.Raw]:
-    execution = turn.execution
-    scope = ExecutionScope(execution, turn.moment.values)
+def _collect_leaf_outputs(context: DecisionContext) -> dict[str, Json | msgspec.Raw]:
+    execution = context.execution
+    scope = ExecutionScope(execution, context.inputs.blobs)
     outputs: dict[str, Json | msgspec.Raw] = {}
     for index in execution.graph.leaves:
         run = execution.nodes[index]
@@ -268,13 +280,13 @@ def _leaves(turn: Turn) -> dict[str, Json | msgspec.Raw]:
     return outputs
 
 
-def _failures(execution: Execution) -> ErrorInfo:
+def _summarize_failures(execution: Execution) -> ErrorInfo:
     failed = [
         f"node '{compiled.node.id}' failed: {execution.nodes[compiled.index].error}"
         for compiled in execution.graph.nodes
         if execution.nodes[compiled.index].state is NodeState.FAILED
     ]
-    shown = "; ".join(failed[:FAILURES_SHOWN])
-    rest = len(failed) - FAILURES_SHOWN
+    shown = "; ".join(failed[:FAILURES_SHOWN_MAX])
+    rest = len(failed) - FAILURES_SHOWN_MAX
     more = f"; and {rest} more" if rest > 0 else ""
     return ErrorInfo(type="NodeFailed", message=shown[:MESSAGE_CHARS_MAX] + more)

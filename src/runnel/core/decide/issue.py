@@ -5,12 +5,18 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from runnel.core.commands import AcquireLimit
-from runnel.core.decide.turn import NAME_CHARS_MAX, Evaluated, Turn, evaluate, shown
-from runnel.core.effects import IssueTask, ShareValues, Task
+from runnel.core.decide.decision_context import (
+    NAME_CHARS_MAX,
+    DecisionContext,
+    EvaluatedValue,
+    evaluate_template,
+    preview_json,
+)
+from runnel.core.effects import IssueTask, ShareValues, TaskMessage
 from runnel.core.events import NodeQueued, NodeWaits, Wait
-from runnel.core.execution import PENDING, NodeRun
+from runnel.core.execution import PENDING_RUN, NodeRun
 from runnel.core.graph import CompiledNode
-from runnel.core.ids import NO_ITEM, NodeId, Nonce, Token
+from runnel.core.ids import NO_ITEM, NodeId, Nonce, TaskToken
 from runnel.core.values import NO_DATA, Json, Value
 from runnel.core.workflow import CORE_HANDLERS, ErrorInfo
 
@@ -19,35 +25,41 @@ from runnel.core.workflow import CORE_HANDLERS, ErrorInfo
 INPUT = "input"
 
 
-def shared_values(turn: Turn, index: int, count: int) -> dict[str, Value] | None:
+def prepare_shared_values(
+    context: DecisionContext, index: int, count: int
+) -> dict[str, Value] | None:
     """By their names in templates; None while they are written: the node is looked at again then.
 
     Decided here and not where a value is made, because only now it is known how many will carry it.
     """
-    execution = turn.execution
+    execution = context.execution
     large = {
-        name: value for name, value in _carried(turn, index) if _is_too_much(turn, value, count)
+        name: value
+        for name, value in _list_task_values(context, index)
+        if _is_worth_offloading(context, value, count)
     }
-    missing = {name: value for name, value in large.items() if name not in execution.aside}
+    missing = {
+        name: value for name, value in large.items() if name not in execution.offloaded_values
+    }
     if missing:
         execution.awaited_blobs[index, NO_ITEM] = None
-        _write(turn, missing)
+        _request_offload(context, missing)
         return None
-    return {name: execution.aside[name] for name in large}
+    return {name: execution.offloaded_values[name] for name in large}
 
 
-def _write(turn: Turn, values: dict[str, Value]) -> None:
+def _request_offload(context: DecisionContext, values: dict[str, Value]) -> None:
     """Once, however many maps wait: 30 that began together wrote 465 times instead of 30."""
-    execution = turn.execution
-    new = {name: value for name, value in values.items() if name not in execution.sharing}
+    execution = context.execution
+    new = {name: value for name, value in values.items() if name not in execution.pending_offloads}
     if new:
-        execution.sharing.update(dict.fromkeys(new))
-        turn.effects.append(ShareValues(execution.id, new, turn.moment.nonce))
+        execution.pending_offloads.update(dict.fromkeys(new))
+        context.effects.append(ShareValues(execution.id, new, context.inputs.nonce))
 
 
-def _carried(turn: Turn, index: int) -> Iterator[tuple[str, Value]]:
+def _list_task_values(context: DecisionContext, index: int) -> Iterator[tuple[str, Value]]:
     """Nothing, if no worker runs the items."""
-    execution = turn.execution
+    execution = context.execution
     compiled = execution.graph.nodes[index]
     if compiled.node.handler in CORE_HANDLERS:
         return
@@ -58,8 +70,8 @@ def _carried(turn: Turn, index: int) -> Iterator[tuple[str, Value]]:
             yield execution.graph.nodes[need].node.id, output
 
 
-def _is_too_much(turn: Turn, value: Value, count: int) -> bool:
-    policy = turn.moment.policy
+def _is_worth_offloading(context: DecisionContext, value: Value, count: int) -> bool:
+    policy = context.inputs.policy
     return (
         value.blob is None
         and value.size > policy.shared_bytes_max
@@ -68,38 +80,38 @@ def _is_too_much(turn: Turn, value: Value, count: int) -> bool:
 
 
 _encoder = msgspec.json.Encoder()
-_NOTHING: Mapping[str, Value] = {}
+_NO_SHARED_VALUES: Mapping[str, Value] = {}
 
 
-def has_slot(turn: Turn) -> bool:
-    execution = turn.execution
-    window = turn.moment.policy.window
+def has_slot(context: DecisionContext) -> bool:
+    execution = context.execution
+    window = context.inputs.policy.in_flight_max
     return execution.in_flight < min(execution.graph.workflow.max_concurrency or window, window)
 
 
-def issue(turn: Turn, index: int, item: int = NO_ITEM) -> ErrorInfo | None:
+def issue_attempt(context: DecisionContext, index: int, item: int = NO_ITEM) -> ErrorInfo | None:
     """Issues the next attempt, which has a slot; an ErrorInfo when its key can't be evaluated."""
-    execution = turn.execution
+    execution = context.execution
     compiled = execution.graph.nodes[index]
     if compiled.concurrency_key is None:
-        run = execution.run(index, item) or PENDING
-        queue_task(turn, index, item, attempt=run.attempt + 1, nonce=turn.moment.nonce)
+        run = execution.run(index, item) or PENDING_RUN
+        queue_task(context, index, item, attempt=run.attempt + 1, nonce=context.inputs.nonce)
         return None
-    key = _limit_key(turn, index, item)
+    key = _evaluate_concurrency_key(context, index, item)
     if isinstance(key, ErrorInfo):
         return key
     if key is not None:
-        wait_for_limit(turn, index, item, key)
+        wait_for_limit(context, index, item, key)
     return None
 
 
-def wait_for_limit(turn: Turn, index: int, item: int, key: str) -> None:
+def wait_for_limit(context: DecisionContext, index: int, item: int, key: str) -> None:
     """Asks for the key; the attempt that will hold it is named already, so it can be released."""
-    execution = turn.execution
+    execution = context.execution
     compiled = execution.graph.nodes[index]
-    run = execution.run(index, item) or PENDING
-    nonce = turn.moment.nonce
-    turn.emit(
+    run = execution.run(index, item) or PENDING_RUN
+    nonce = context.inputs.nonce
+    context.emit(
         NodeWaits(
             node=compiled.node.id,
             item=item,
@@ -109,42 +121,44 @@ def wait_for_limit(turn: Turn, index: int, item: int, key: str) -> None:
             nonce=nonce,
         )
     )
-    holder = Token(execution.id, compiled.node.id, item, run.attempt + 1, nonce)
-    turn.tell(AcquireLimit(key=key, limit=compiled.node.concurrency_limit, holder=holder))
+    holder = TaskToken(execution.id, compiled.node.id, item, run.attempt + 1, nonce)
+    context.send(AcquireLimit(key=key, limit=compiled.node.concurrency_limit, holder=holder))
 
 
 def queue_task(
-    turn: Turn, index: int, item: int, *, attempt: int, nonce: Nonce, key: str = ""
+    context: DecisionContext, index: int, item: int, *, attempt: int, nonce: Nonce, key: str = ""
 ) -> None:
-    execution = turn.execution
+    execution = context.execution
     compiled = execution.graph.nodes[index]
     node_id = compiled.node.id
     event = NodeQueued(node=node_id, item=item, attempt=attempt, nonce=nonce, key=key)
-    turn.emit(event)
-    token = Token(execution.id, node_id, item, attempt, nonce)
-    run = execution.run(index, item) or PENDING
-    turn.effects.append(IssueTask(_task(turn, compiled, token, run)))
+    context.emit(event)
+    token = TaskToken(execution.id, node_id, item, attempt, nonce)
+    run = execution.run(index, item) or PENDING_RUN
+    context.effects.append(IssueTask(_build_task(context, compiled, token, run)))
 
 
-def _task(turn: Turn, compiled: CompiledNode, token: Token, run: NodeRun) -> Task:
-    execution, node = turn.execution, compiled.node
+def _build_task(
+    context: DecisionContext, compiled: CompiledNode, token: TaskToken, run: NodeRun
+) -> TaskMessage:
+    execution, node = context.execution, compiled.node
     tag = node.resource_tag
     limit = None if tag is None else execution.graph.workflow.rate_limits.get(tag)
     given = execution.configs.get(compiled.index)
-    shared = _NOTHING if token.item == NO_ITEM else execution.maps[compiled.index].shared
-    return Task(
+    shared = _NO_SHARED_VALUES if token.item == NO_ITEM else execution.maps[compiled.index].shared
+    return TaskMessage(
         token=token,
         handler=node.handler,
         queue=compiled.queue,
         config=compiled.config_raw if given is None else given.raw,
-        inputs=_outputs(turn, execution.needs(compiled.index), shared),
-        parents=_completed(turn, compiled.parents),
+        inputs=_collect_outputs(context, execution.needs(compiled.index), shared),
+        parents=_count_parents_with_output(context, compiled.parents),
         execution_input=shared.get(INPUT, execution.input),
         workflow=execution.graph.workflow.name,
         version=execution.version,
         labels=execution.labels,
         execution_started_at=execution.started_at or execution.created_at,
-        item=_item(turn, compiled.index, token.item),
+        item=_encode_item(context, compiled.index, token.item),
         timeout_s=node.timeout_seconds,
         soft_timeout_s=node.soft_timeout_seconds,
         resource_tag=tag,
@@ -153,17 +167,17 @@ def _task(turn: Turn, compiled: CompiledNode, token: Token, run: NodeRun) -> Tas
         cache_key=compiled.cache_key,
         cache_ttl_s=node.cache.ttl_seconds if node.cache else 0.0,
         failures=run.failures,
-        issued_at=turn.now,
+        issued_at=context.now,
     )
 
 
-def _outputs(
-    turn: Turn, needs: tuple[int, ...], shared: Mapping[str, Value]
+def _collect_outputs(
+    context: DecisionContext, needs: tuple[int, ...], shared: Mapping[str, Value]
 ) -> dict[NodeId, Value]:
     """Outputs of the parents, then of whatever else the config names, by reference."""
     if not needs:
         return {}
-    nodes, graph = turn.execution.nodes, turn.execution.graph.nodes
+    nodes, graph = context.execution.nodes, context.execution.graph.nodes
     return {
         (node_id := graph[index].node.id): shared.get(node_id, output)
         for index in needs
@@ -171,32 +185,34 @@ def _outputs(
     }
 
 
-def _completed(turn: Turn, parents: tuple[int, ...]) -> int:
+def _count_parents_with_output(context: DecisionContext, parents: tuple[int, ...]) -> int:
     """How many of the inputs are parents: those that were skipped have no output."""
-    nodes = turn.execution.nodes
+    nodes = context.execution.nodes
     return len([parent for parent in parents if nodes[parent].output is not None])
 
 
-def _item(turn: Turn, index: int, item: int) -> msgspec.Raw:
+def _encode_item(context: DecisionContext, index: int, item: int) -> msgspec.Raw:
     if item == NO_ITEM:
         return NO_DATA
-    return msgspec.Raw(_encoder.encode(item_value(turn, index, item)))
+    return msgspec.Raw(_encoder.encode(get_item_value(context, index, item)))
 
 
-def item_value(turn: Turn, index: int, item: int) -> Json:
-    items = turn.execution.maps[index].items
+def get_item_value(context: DecisionContext, index: int, item: int) -> Json:
+    items = context.execution.maps[index].items
     return None if items is None else items[item]
 
 
-def _limit_key(turn: Turn, index: int, item: int) -> str | ErrorInfo | None:
+def _evaluate_concurrency_key(
+    context: DecisionContext, index: int, item: int
+) -> str | ErrorInfo | None:
     """None when a blob must be loaded first: evaluated again once it is there."""
-    compiled = turn.execution.graph.nodes[index]
-    found = evaluate(turn, index, compiled.concurrency_key, item=item)
-    if not isinstance(found, Evaluated):
+    compiled = context.execution.graph.nodes[index]
+    found = evaluate_template(context, index, compiled.concurrency_key, item=item)
+    if not isinstance(found, EvaluatedValue):
         return found
     key = str(found.value) if type(found.value) in (str, int) else ""
     if 0 < len(key) <= NAME_CHARS_MAX:
         return key
     wanted = f"a number or a text of 1 to {NAME_CHARS_MAX} characters"
-    message = f"concurrency_key gave {shown(found.value)}, expected {wanted}"
+    message = f"concurrency_key gave {preview_json(found.value)}, expected {wanted}"
     return ErrorInfo(type="TemplateError", message=message, retryable=False)

@@ -1,81 +1,88 @@
 """`for_each`: a list known only now, its items issued through a window, results joined in order."""
 
 from runnel.core.commands import OutputStored
+from runnel.core.decide.decision_context import (
+    BlobNeededError,
+    DecisionContext,
+    ExecutionScope,
+    LoadedBlobs,
+    evaluate_template,
+    preview_json,
+)
 from runnel.core.decide.ending import fail_node
-from runnel.core.decide.issue import has_slot, issue, shared_values
-from runnel.core.decide.turn import BlobNeededError, ExecutionScope, Turn, Values, evaluate, shown
-from runnel.core.decide.waits import begin_core_handler
+from runnel.core.decide.issue import has_slot, issue_attempt, prepare_shared_values
+from runnel.core.decide.waits import start_core_handler
 from runnel.core.effects import StoreOutput
 from runnel.core.events import MapStarted, NodeCompleted
 from runnel.core.execution import Execution, MapRun
-from runnel.core.values import Json, Value, from_bytes
+from runnel.core.values import Json, Value, make_value_from_json
 from runnel.core.workflow import CORE_HANDLERS, ErrorInfo
 
 # Stands in the line of ready work for "the next items of this map".
-MAP_NEXT = -2
+NEXT_MAP_ITEMS = -2
 
 
-def start_map(turn: Turn, index: int) -> None:
-    items = _items(turn, index)
+def start_map(context: DecisionContext, index: int) -> None:
+    items = _evaluate_items(context, index)
     if items is None:
         return
     if isinstance(items, ErrorInfo):
-        fail_node(turn, index, items)
+        fail_node(context, index, items)
         return
-    shared = shared_values(turn, index, len(items))
+    shared = prepare_shared_values(context, index, len(items))
     if shared is None:
         return
-    node_id = turn.execution.graph.nodes[index].node.id
-    turn.emit(MapStarted(node=node_id, count=len(items), shared=shared))
-    turn.execution.maps[index].items = items
-    continue_map(turn, index)
+    node_id = context.execution.graph.nodes[index].node.id
+    context.emit(MapStarted(node=node_id, count=len(items), shared=shared))
+    context.execution.maps[index].items = items
+    continue_map(context, index)
 
 
-def continue_map(turn: Turn, index: int) -> None:
+def continue_map(context: DecisionContext, index: int) -> None:
     """Joins a map that is done, otherwise puts its next items in line."""
-    found = turn.execution.maps[index]
+    found = context.execution.maps[index]
     if found.is_settled:
-        _join(turn, index, found)
+        _join_results(context, index, found)
     elif found.next_item < found.count:
-        _stand_in_line(turn, index, found)
+        _queue_next_items(context, index, found)
 
 
-def issue_next_items(turn: Turn, index: int) -> None:
+def issue_next_items(context: DecisionContext, index: int) -> None:
     """Issues items while there are slots; what is ready together takes turns by the line."""
-    execution = turn.execution
+    execution = context.execution
     found = execution.maps[index]
-    found.is_in_line = False
+    found.is_queued = False
     if execution.nodes[index].is_final:
         return
-    window = turn.moment.policy.window
-    while found.next_item < found.count and len(found.active) < window and has_slot(turn):
+    window = context.inputs.policy.in_flight_max
+    while found.next_item < found.count and len(found.active) < window and has_slot(context):
         item = found.next_item
-        _issue_item(turn, index, item)
+        _issue_item(context, index, item)
         if execution.nodes[index].is_final or found.next_item == item:
             return
         if execution.ready:
             break
     if found.next_item < found.count and len(found.active) < window:
-        _stand_in_line(turn, index, found)
+        _queue_next_items(context, index, found)
 
 
-def _stand_in_line(turn: Turn, index: int, found: MapRun) -> None:
-    if not found.is_in_line:
-        found.is_in_line = True
-        turn.execution.ready.append((index, MAP_NEXT))
+def _queue_next_items(context: DecisionContext, index: int, map_run: MapRun) -> None:
+    if not map_run.is_queued:
+        map_run.is_queued = True
+        context.execution.ready.append((index, NEXT_MAP_ITEMS))
 
 
-def on_output_stored(turn: Turn, command: OutputStored) -> None:
-    index = turn.execution.graph.index.get(command.ref.node_id)
-    if index is None or turn.execution.nodes[index].is_final or turn.execution.is_final:
+def on_output_stored(context: DecisionContext, command: OutputStored) -> None:
+    index = context.execution.graph.index.get(command.ref.node_id)
+    if index is None or context.execution.nodes[index].is_final or context.execution.is_final:
         return
-    found = turn.execution.maps.get(index)
+    found = context.execution.maps.get(index)
     if found is not None and found.is_settled:
-        turn.emit(NodeCompleted(node=command.ref.node_id, output=command.output))
-        turn.settled(index)
+        context.emit(NodeCompleted(node=command.ref.node_id, output=command.output))
+        context.queue_ready_children(index)
 
 
-def hydrate(execution: Execution, values: Values) -> str | None:
+def hydrate_maps(execution: Execution, blobs: LoadedBlobs) -> str | None:
     """Evaluates the lists of running maps after a load; the key of a blob that it needs first.
 
     The lists are those that the maps were started with: they depend on settled outputs only.
@@ -84,52 +91,52 @@ def hydrate(execution: Execution, values: Values) -> str | None:
         if found.items is None and not execution.nodes[index].is_final:
             expression = execution.graph.nodes[index].for_each
             try:
-                scope = ExecutionScope(execution, values)
+                scope = ExecutionScope(execution, blobs)
                 found.items = expression.evaluate(scope) if expression else []
             except BlobNeededError as needed:
                 return needed.key
     return None
 
 
-def _issue_item(turn: Turn, index: int, item: int) -> None:
-    if turn.execution.graph.nodes[index].node.handler in CORE_HANDLERS:
-        begin_core_handler(turn, index, item)
+def _issue_item(context: DecisionContext, index: int, item: int) -> None:
+    if context.execution.graph.nodes[index].node.handler in CORE_HANDLERS:
+        start_core_handler(context, index, item)
         return
-    error = issue(turn, index, item)
+    error = issue_attempt(context, index, item)
     if error is not None:
-        fail_node(turn, index, error, item=item)
+        fail_node(context, index, error, item=item)
 
 
-def _items(turn: Turn, index: int) -> list[Json] | ErrorInfo | None:
-    found = evaluate(turn, index, turn.execution.graph.nodes[index].for_each)
+def _evaluate_items(context: DecisionContext, index: int) -> list[Json] | ErrorInfo | None:
+    found = evaluate_template(context, index, context.execution.graph.nodes[index].for_each)
     if found is None or isinstance(found, ErrorInfo):
         return found
     items = found.value
     if not isinstance(items, list):
-        message = f"for_each gave {shown(items)}, expected a list"
+        message = f"for_each gave {preview_json(items)}, expected a list"
         return ErrorInfo(type="TemplateError", message=message, retryable=False)
-    most = turn.moment.policy.map_items_max
+    most = context.inputs.policy.map_items_max
     if len(items) > most:
         message = f"for_each gave {len(items)} items, at most {most} are allowed"
         return ErrorInfo(type="TemplateError", message=message, retryable=False)
     return items
 
 
-def _join(turn: Turn, index: int, found: MapRun) -> None:
+def _join_results(context: DecisionContext, index: int, map_run: MapRun) -> None:
     """The results as one list: inline when small, written aside first when not."""
-    results = [result for result in found.results if result is not None]
-    is_small = found.size + 1 <= turn.moment.policy.inline_bytes_max
+    results = [result for result in map_run.results if result is not None]
+    is_small = map_run.size + 1 <= context.inputs.policy.inline_bytes_max
     if is_small and all(result.blob is None for result in results):
-        node_id = turn.execution.graph.nodes[index].node.id
-        turn.emit(NodeCompleted(node=node_id, output=join_inline(results)))
-        turn.settled(index)
+        node_id = context.execution.graph.nodes[index].node.id
+        context.emit(NodeCompleted(node=node_id, output=join_inline_results(results)))
+        context.queue_ready_children(index)
         return
-    if not found.is_joining:
-        found.is_joining = True
-        ref = turn.execution.ref(index)
-        key = f"{ref.execution_id}/{ref.node_id}/joined/{turn.moment.nonce}"
-        turn.effects.append(StoreOutput(ref, key, results))
+    if not map_run.is_joining:
+        map_run.is_joining = True
+        ref = context.execution.ref(index)
+        key = f"{ref.execution_id}/{ref.node_id}/joined/{context.inputs.nonce}"
+        context.effects.append(StoreOutput(ref, key, results))
 
 
-def join_inline(results: list[Value]) -> Value:
-    return from_bytes(b"[" + b",".join(bytes(result.data) for result in results) + b"]")
+def join_inline_results(results: list[Value]) -> Value:
+    return make_value_from_json(b"[" + b",".join(bytes(result.data) for result in results) + b"]")

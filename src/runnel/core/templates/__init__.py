@@ -10,10 +10,10 @@ from runnel.core.templates.errors import (
     TemplateEvaluationError,
     TemplateSyntaxError,
 )
-from runnel.core.templates.nodes import RESERVED, Reference, Scope
+from runnel.core.templates.nodes import RESERVED_NAMES, TemplateReference, TemplateScope
 from runnel.core.templates.template import (
-    Expression,
-    Tree,
+    CompiledExpression,
+    TemplateTree,
     compile_expression,
     compile_tree,
     is_true,
@@ -21,16 +21,16 @@ from runnel.core.templates.template import (
 from runnel.core.values import Json
 
 __all__ = [
-    "RESERVED",
-    "Expression",
+    "RESERVED_NAMES",
+    "CompiledExpression",
     "Json",
     "MissingValueError",
-    "Reference",
-    "Scope",
     "TemplateError",
     "TemplateEvaluationError",
+    "TemplateReference",
+    "TemplateScope",
     "TemplateSyntaxError",
-    "Tree",
+    "TemplateTree",
     "compile_expression",
     "compile_tree",
     "is_true",

@@ -8,9 +8,9 @@ from itertools import islice
 from runnel.core.values import Json
 from runnel.errors import RunnelError
 
-SHOWN_CHARS = 80
-SHOWN_NAMES = 10
-COMPARED_NAMES = 1000
+SHOWN_CHARS_MAX = 80
+SHOWN_NAMES_MAX = 10
+COMPARED_NAMES_MAX = 1000
 
 
 class TemplateError(RunnelError):
@@ -26,7 +26,7 @@ class TemplateError(RunnelError):
         self.template = template
         self.where = where
 
-    def placed(self, *, template: str | None = None, where: str | None = None) -> None:
+    def add_location(self, *, template: str | None = None, where: str | None = None) -> None:
         """Fill in what is not known yet: the code that finds a problem can't see its place."""
         self.template = self.template or template
         self.where = self.where or where
@@ -65,24 +65,26 @@ class MissingValueError(TemplateError):
         found: str | None = None,
         names: Iterable[str] = (),
     ) -> None:
-        known = [str(name) for name in islice(names, COMPARED_NAMES)]
-        super().__init__(_sentence(path, key, found, known))
+        known = [str(name) for name in islice(names, COMPARED_NAMES_MAX)]
+        super().__init__(_format_missing_value(path, key, found, known))
         self.path = path
         self.key = key
         self.found = found
-        self.names = tuple(known[:SHOWN_NAMES])
+        self.names = tuple(known[:SHOWN_NAMES_MAX])
 
 
-def _sentence(path: str, key: str | int | None, found: str | None, names: list[str]) -> str:
+def _format_missing_value(
+    path: str, key: str | int | None, found: str | None, names: list[str]
+) -> str:
     if key is None:
-        return f"there is no {_quote(path)}" + known_names(path, names, intro="there is")
+        return f"there is no {_quote(path)}" + format_known_names(path, names, intro="there is")
     if found is None:
         head = f"{_quote(path)} has no {_quote(key)}"
-        return head + (known_names(str(key), names) or "; it is empty")
-    return f"{_quote(path)} is {found}, it has no {_quote(key)}" + _way_out(found, key)
+        return head + (format_known_names(str(key), names) or "; it is empty")
+    return f"{_quote(path)} is {found}, it has no {_quote(key)}" + _suggest_fix(found, key)
 
 
-def _way_out(found: str, key: str | int) -> str:
+def _suggest_fix(found: str, key: str | int) -> str:
     if found == "null":
         return "; add | default(…) if it may be missing"
     if found.startswith("a list") and isinstance(key, str):
@@ -90,21 +92,21 @@ def _way_out(found: str, key: str | int) -> str:
     return ""
 
 
-def known_names(
-    wanted: str, names: list[str], *, intro: str = "it has", most: int = SHOWN_NAMES
+def format_known_names(
+    unknown_name: str, names: list[str], *, intro: str = "it has", shown_max: int = SHOWN_NAMES_MAX
 ) -> str:
     """`; it has: a, b (did you mean 'a'?)`, or nothing when there are no names."""
     if not names:
         return ""
-    listed = ", ".join(shorten(name) for name in names[:most])
-    more = ", …" if len(names) > most else ""
-    close = get_close_matches(shorten(wanted), names, n=1)
+    listed = ", ".join(shorten(name) for name in names[:shown_max])
+    more = ", …" if len(names) > shown_max else ""
+    close = get_close_matches(shorten(unknown_name), names, n=1)
     hint = f" (did you mean {_quote(close[0])}?)" if close else ""
     return f"; {intro}: {listed}{more}{hint}"
 
 
 def shorten(text: str) -> str:
-    return text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…"
+    return text if len(text) <= SHOWN_CHARS_MAX else text[: SHOWN_CHARS_MAX - 1] + "…"
 
 
 def _quote(name: str | int) -> str:
@@ -121,7 +123,7 @@ TREE_DEPTH_MAX = 100
 # Jinja's parser takes about 15 stack frames a bracket: 25 leave most of Python's 1,000 free.
 BRACKETS_MAX = 25
 # `not not x`, `- - x` and `a if b else c if d else e` cost it one frame each.
-CHAIN_MAX = 50
+OPERATOR_CHAIN_MAX = 50
 
 TEXT_BYTES_MAX = 1024 * 1024
 ITEMS_MAX = 100_000
@@ -132,15 +134,15 @@ DIGITS_MAX = 15
 BUILT_BYTES_MAX = 16 * 1024 * 1024
 ITEM_BYTES = 8
 
-CACHED_SOURCES = 1024
+CACHED_SOURCES_MAX = 1024
 
 
 # What the language leaves out of Jinja's, and what to write instead.
 
-_ARITHMETIC = {
+_ARITHMETIC_OPERATORS = {
     "Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "FloorDiv": "//", "Mod": "%", "Pow": "**",
 }  # fmt: skip
-_REASONS: Mapping[str, str] = {
+_UNSUPPORTED_REASONS: Mapping[str, str] = {
     "Call": "calls are not part of templates; filters are written value | name",
     "Concat": "'~' is not part of templates; put the text around {{ … }}, or use | join",
     "Pos": "a '+' before a value means nothing; remove it",
@@ -149,17 +151,17 @@ _REASONS: Mapping[str, str] = {
 }
 
 
-def reason_against(construct: str) -> str:
+def explain_unsupported(construct: str) -> str:
     """`construct` is the name of the class by which Jinja knows it."""
-    if construct in _ARITHMETIC:
+    if construct in _ARITHMETIC_OPERATORS:
         return (
-            f"arithmetic ('{_ARITHMETIC[construct]}') is not part of templates; "
+            f"arithmetic ('{_ARITHMETIC_OPERATORS[construct]}') is not part of templates; "
             "compute it in a node and refer to its result"
         )
-    return _REASONS.get(construct, f"'{construct}' is not part of templates")
+    return _UNSUPPORTED_REASONS.get(construct, f"'{construct}' is not part of templates")
 
 
-def checked_literal(value: Json) -> Json:
+def check_literal(value: Json) -> Json:
     """The value itself; refuses what Jinja can read but JSON can't hold."""
     if isinstance(value, int) and abs(value) > INTEGER_MAX:
         raise TemplateSyntaxError("a whole number beyond 64 bits; pass it as a string")
@@ -177,8 +179,8 @@ def _check_characters(value: str) -> None:
         raise TemplateSyntaxError("half of a surrogate pair is not a character") from error
 
 
-def check_count(name: str, found: int, *, least: int, most: int) -> None:
-    if least <= found <= most:
+def check_argument_count(name: str, count: int, *, count_min: int, count_max: int) -> None:
+    if count_min <= count <= count_max:
         return
-    wanted = str(least) if least == most else f"{least} to {most}"
-    raise TemplateSyntaxError(f"'{name}' takes {wanted} arguments, got {found}")
+    wanted = str(count_min) if count_min == count_max else f"{count_min} to {count_max}"
+    raise TemplateSyntaxError(f"'{name}' takes {wanted} arguments, got {count}")

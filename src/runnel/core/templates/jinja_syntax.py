@@ -16,14 +16,14 @@ from runnel.core.templates.errors import (
     DEPTH_MAX,
     NODES_MAX,
     TemplateSyntaxError,
-    check_count,
-    checked_literal,
-    known_names,
-    reason_against,
+    check_argument_count,
+    check_literal,
+    explain_unsupported,
+    format_known_names,
 )
-from runnel.core.templates.filters import FILTERS, TESTS, is_number
-from runnel.core.templates.nodes import Key, Reference, reference_to
-from runnel.core.templates.parser import too_deep
+from runnel.core.templates.filters import FILTERS, TYPE_TESTS, is_number
+from runnel.core.templates.nodes import PathKey, TemplateReference, make_reference
+from runnel.core.templates.parser import make_too_deep_error
 
 _EXAMPLE = "expected an expression such as fetch.result[0].name"
 _OPERATORS = {
@@ -31,14 +31,14 @@ _OPERATORS = {
     "in": "in", "notin": "not in",
 }  # fmt: skip
 
-_DEFAULTS = frozenset({"d", "default"})
-_FILTERS = _DEFAULTS | FILTERS.keys()
+_DEFAULT_FILTERS = frozenset({"d", "default"})
+_FILTER_NAMES = _DEFAULT_FILTERS | FILTERS.keys()
 
 # Only the syntax is used: no filter, global or loader of this environment is ever reached.
 _environment = jinja2.Environment(autoescape=False)  # noqa: S701 - nothing is rendered by it
 
 
-def parse_with_jinja(source: str) -> tuple[ours.Node, frozenset[Reference]]:
+def parse_with_jinja(source: str) -> tuple[ours.ExpressionNode, frozenset[TemplateReference]]:
     """Expects a source whose brackets have been checked; raises TemplateSyntaxError."""
     try:
         parser = Parser(_environment, source, state="variable")
@@ -56,7 +56,7 @@ def parse_with_jinja(source: str) -> tuple[ours.Node, frozenset[Reference]]:
             "a number that can't be read; write it in plain digits"
         ) from error
     except RecursionError:
-        raise too_deep() from None
+        raise make_too_deep_error() from None
     converter = _Converter()
     node = converter.convert(tree)
     return node, frozenset(converter.references)
@@ -64,142 +64,148 @@ def parse_with_jinja(source: str) -> tuple[ours.Node, frozenset[Reference]]:
 
 class _Converter:
     def __init__(self) -> None:
-        self.references: set[Reference] = set()
-        self._left = NODES_MAX
+        self.references: set[TemplateReference] = set()
+        self._nodes_left = NODES_MAX
         self._depth = 0
 
-    def convert(self, node: jinja.Node) -> ours.Node:
-        self._left -= 1
-        if self._left < 0 or self._depth >= DEPTH_MAX:
+    def convert(self, node: jinja.Node) -> ours.ExpressionNode:
+        self._nodes_left -= 1
+        if self._nodes_left < 0 or self._depth >= DEPTH_MAX:
             raise TemplateSyntaxError(
                 f"the expression is too large: at most {NODES_MAX} parts, {DEPTH_MAX} levels"
             )
-        change = _CHANGES.get(type(node))
+        change = _CONVERTERS.get(type(node))
         if change is None:
-            raise TemplateSyntaxError(reason_against(type(node).__name__))
+            raise TemplateSyntaxError(explain_unsupported(type(node).__name__))
         self._depth += 1
         changed = change(self, node)
         self._depth -= 1
         return changed
 
-    def constant(self, node: jinja.Const) -> ours.Node:
-        return ours.Literal(checked_literal(node.value))
+    def convert_constant(self, node: jinja.Const) -> ours.ExpressionNode:
+        return ours.Literal(check_literal(node.value))
 
-    def path(self, node: jinja.Expr) -> ours.Node:
+    def convert_path(self, node: jinja.Expr) -> ours.ExpressionNode:
         # A loop, because a long path is a deep tree in Jinja.
-        keys: list[Key] = []
+        keys: list[PathKey] = []
         while isinstance(node, jinja.Getattr | jinja.Getitem):
-            keys.append(node.attr if isinstance(node, jinja.Getattr) else _index(node.arg))
+            keys.append(node.attr if isinstance(node, jinja.Getattr) else _convert_index(node.arg))
             node = node.node
         keys.reverse()
         if isinstance(node, jinja.Name):
-            return self.reference(node.name, tuple(keys))
-        return ours.Access(self.convert(node), tuple(keys))
+            return self.add_reference(node.name, tuple(keys))
+        return ours.ItemAccess(self.convert(node), tuple(keys))
 
-    def reference(self, root: str, path: tuple[Key, ...]) -> ours.Node:
-        reference = reference_to(root, path)
+    def add_reference(self, root: str, path: tuple[PathKey, ...]) -> ours.ExpressionNode:
+        reference = make_reference(root, path)
         self.references.add(reference)
-        return ours.Path(reference)
+        return ours.PathLookup(reference)
 
-    def list(self, node: jinja.List) -> ours.Node:
-        return ours.ListOf(tuple(map(self.convert, node.items)))
+    def convert_list(self, node: jinja.List) -> ours.ExpressionNode:
+        return ours.ListLiteral(tuple(map(self.convert, node.items)))
 
-    def object(self, node: jinja.Dict) -> ours.Node:
-        return ours.ObjectOf(
-            tuple((_object_key(pair.key), self.convert(pair.value)) for pair in node.items)
+    def convert_object(self, node: jinja.Dict) -> ours.ExpressionNode:
+        return ours.ObjectLiteral(
+            tuple((_convert_object_key(pair.key), self.convert(pair.value)) for pair in node.items)
         )
 
-    def all_of(self, node: jinja.And) -> ours.Node:
-        return ours.AllOf(tuple(map(self.convert, _flat(node))))
+    def convert_and(self, node: jinja.And) -> ours.ExpressionNode:
+        return ours.AndExpression(tuple(map(self.convert, _flatten_operands(node))))
 
-    def any_of(self, node: jinja.Or) -> ours.Node:
-        return ours.AnyOf(tuple(map(self.convert, _flat(node))))
+    def convert_or(self, node: jinja.Or) -> ours.ExpressionNode:
+        return ours.OrExpression(tuple(map(self.convert, _flatten_operands(node))))
 
-    def negation(self, node: jinja.Not) -> ours.Node:
-        return ours.Negation(self.convert(node.node))
+    def convert_not(self, node: jinja.Not) -> ours.ExpressionNode:
+        return ours.NotExpression(self.convert(node.node))
 
-    def minus(self, node: jinja.Neg) -> ours.Node:
+    def convert_minus(self, node: jinja.Neg) -> ours.ExpressionNode:
         operand = self.convert(node.node)
         if isinstance(operand, ours.Literal) and is_number(operand.value):
             return ours.Literal(-operand.value)
-        return ours.Minus(operand)
+        return ours.UnaryMinus(operand)
 
-    def comparison(self, node: jinja.Compare) -> ours.Node:
+    def convert_comparison(self, node: jinja.Compare) -> ours.ExpressionNode:
         first = self.convert(node.expr)
         rest = ((_OPERATORS[part.op], self.convert(part.expr)) for part in node.ops)
         return ours.Comparison(first, tuple(rest))
 
-    def choice(self, node: jinja.CondExpr) -> ours.Node:
+    def convert_conditional(self, node: jinja.CondExpr) -> ours.ExpressionNode:
         if node.expr2 is None:
             raise TemplateSyntaxError("'if' needs an 'else': a if test else b")
         test, then = self.convert(node.test), self.convert(node.expr1)
-        return ours.Choice(test=test, then=then, otherwise=self.convert(node.expr2))
+        return ours.ConditionalExpression(test=test, then=then, otherwise=self.convert(node.expr2))
 
-    def filtered(self, node: jinja.Filter) -> ours.Node:
+    def convert_filter(self, node: jinja.Filter) -> ours.ExpressionNode:
         name = node.name
-        if name not in _FILTERS or node.node is None:
-            known = known_names(name, sorted(_FILTERS), intro="there are", most=len(_FILTERS))
+        if name not in _FILTER_NAMES or node.node is None:
+            known = format_known_names(
+                name, sorted(_FILTER_NAMES), intro="there are", shown_max=len(_FILTER_NAMES)
+            )
             raise TemplateSyntaxError(f"there is no filter '{name}'{known}")
-        arguments = tuple(map(self.convert, _positional(node)))
+        arguments = tuple(map(self.convert, _list_positional_arguments(node)))
         operand = self.convert(node.node)
-        if name in _DEFAULTS:
-            check_count(name, len(arguments), least=1, most=1)
-            return ours.Default(operand, arguments[0])
+        if name in _DEFAULT_FILTERS:
+            check_argument_count(name, len(arguments), count_min=1, count_max=1)
+            return ours.DefaultFilter(operand, arguments[0])
         chosen = FILTERS[name]
-        check_count(name, len(arguments), least=chosen.arguments_min, most=chosen.arguments_max)
-        return ours.Applied(name, operand, arguments)
+        check_argument_count(
+            name, len(arguments), count_min=chosen.arguments_min, count_max=chosen.arguments_max
+        )
+        return ours.FilterCall(name, operand, arguments)
 
-    def tested(self, node: jinja.Test) -> ours.Node:
+    def convert_test(self, node: jinja.Test) -> ours.ExpressionNode:
         name = node.name
-        if name != "defined" and name not in TESTS:
-            known = known_names(name, sorted(["defined", *TESTS]), intro="there are")
+        if name != "defined" and name not in TYPE_TESTS:
+            known = format_known_names(name, sorted(["defined", *TYPE_TESTS]), intro="there are")
             raise TemplateSyntaxError(f"there is no test 'is {name}'{known}")
-        check_count(f"is {name}", len(_positional(node)), least=0, most=0)
+        check_argument_count(
+            f"is {name}", len(_list_positional_arguments(node)), count_min=0, count_max=0
+        )
         operand = self.convert(node.node)
-        return ours.Defined(operand) if name == "defined" else ours.Tested(name, operand)
+        return ours.DefinedTest(operand) if name == "defined" else ours.TypeTest(name, operand)
 
 
 # Any, because each method takes exactly the class that it stands next to.
-_CHANGES: Mapping[type[jinja.Node], Callable[[_Converter, Any], ours.Node]] = {
-    jinja.And: _Converter.all_of,
-    jinja.Compare: _Converter.comparison,
-    jinja.CondExpr: _Converter.choice,
-    jinja.Const: _Converter.constant,
-    jinja.Dict: _Converter.object,
-    jinja.Filter: _Converter.filtered,
-    jinja.Getattr: _Converter.path,
-    jinja.Getitem: _Converter.path,
-    jinja.List: _Converter.list,
-    jinja.Name: _Converter.path,
-    jinja.Neg: _Converter.minus,
-    jinja.Not: _Converter.negation,
-    jinja.Or: _Converter.any_of,
-    jinja.Test: _Converter.tested,
+_CONVERTERS: Mapping[type[jinja.Node], Callable[[_Converter, Any], ours.ExpressionNode]] = {
+    jinja.And: _Converter.convert_and,
+    jinja.Compare: _Converter.convert_comparison,
+    jinja.CondExpr: _Converter.convert_conditional,
+    jinja.Const: _Converter.convert_constant,
+    jinja.Dict: _Converter.convert_object,
+    jinja.Filter: _Converter.convert_filter,
+    jinja.Getattr: _Converter.convert_path,
+    jinja.Getitem: _Converter.convert_path,
+    jinja.List: _Converter.convert_list,
+    jinja.Name: _Converter.convert_path,
+    jinja.Neg: _Converter.convert_minus,
+    jinja.Not: _Converter.convert_not,
+    jinja.Or: _Converter.convert_or,
+    jinja.Test: _Converter.convert_test,
 }
 
 
-def _index(node: jinja.Expr) -> Key:
+def _convert_index(node: jinja.Expr) -> PathKey:
     is_negative = isinstance(node, jinja.Neg)
     inner = node.node if isinstance(node, jinja.Neg) else node
     key = inner.value if isinstance(inner, jinja.Const) else None
     if isinstance(key, int) and not isinstance(key, bool):
-        checked_literal(key)
+        check_literal(key)
         return -key if is_negative else key
     if isinstance(key, str) and not is_negative:
-        checked_literal(key)
+        check_literal(key)
         return key
     if isinstance(node, jinja.Slice):
-        raise TemplateSyntaxError(reason_against("Slice"))
+        raise TemplateSyntaxError(explain_unsupported("Slice"))
     raise TemplateSyntaxError("an index is written out: ['name'], [0] or [-1], not computed")
 
 
-def _object_key(node: jinja.Expr) -> str:
+def _convert_object_key(node: jinja.Expr) -> str:
     if isinstance(node, jinja.Const) and isinstance(node.value, str):
-        return str(checked_literal(node.value))
+        return str(check_literal(node.value))
     raise TemplateSyntaxError("a key of an object is a string in quotes: {'name': value}")
 
 
-def _flat(node: jinja.And | jinja.Or) -> list[jinja.Expr]:
+def _flatten_operands(node: jinja.And | jinja.Or) -> list[jinja.Expr]:
     """The operands of `a and b and c`, which is `(a and b) and c` in Jinja, so deep when long."""
     operands = []
     left: jinja.Expr = node
@@ -209,7 +215,7 @@ def _flat(node: jinja.And | jinja.Or) -> list[jinja.Expr]:
     return [left, *reversed(operands)]
 
 
-def _positional(node: jinja.Filter | jinja.Test) -> list[jinja.Expr]:
+def _list_positional_arguments(node: jinja.Filter | jinja.Test) -> list[jinja.Expr]:
     if node.kwargs or node.dyn_args is not None or node.dyn_kwargs is not None:
         raise TemplateSyntaxError(f"'{node.name}' takes plain values only: no name=, * or **")
     return node.args

@@ -16,18 +16,18 @@ from runnel.core.templates.errors import (
     TemplateEvaluationError,
     TemplateSyntaxError,
 )
-from runnel.core.templates.filters import FILTERS, TESTS, is_number, kind
+from runnel.core.templates.filters import FILTERS, TYPE_TESTS, describe_kind, is_number
 from runnel.core.values import Json
 
 # What a template refers to: a root (a node id, `input`, `item`, …) and a path below it.
 
-Key: TypeAlias = str | int
+PathKey: TypeAlias = str | int
 
-RESERVED = frozenset({"input", "execution", "item", "nodes", "secrets"})
-OPERATORS = frozenset({"and", "else", "if", "in", "is", "not", "or"})
+RESERVED_NAMES = frozenset({"input", "execution", "item", "nodes", "secrets"})
+OPERATOR_WORDS = frozenset({"and", "else", "if", "in", "is", "not", "or"})
 
 
-class Reference(msgspec.Struct, frozen=True):
+class TemplateReference(msgspec.Struct, frozen=True):
     """`fetch.result[0]` is root `fetch`, path `('result', 0)`.
 
     `nodes['x-y'].z` is root `x-y`, path `('z',)`: the same lookup as by a bare name, but
@@ -35,37 +35,37 @@ class Reference(msgspec.Struct, frozen=True):
     """
 
     root: str
-    path: tuple[Key, ...] = ()
+    path: tuple[PathKey, ...] = ()
     via_nodes: bool = False
 
     def __str__(self) -> str:
         root = f"nodes['{self.root}']" if self.via_nodes else self.root
-        return path_text(root, self.path)
+        return format_path(root, self.path)
 
 
-def reference_to(root: str, path: tuple[Key, ...]) -> Reference:
+def make_reference(root: str, path: tuple[PathKey, ...]) -> TemplateReference:
     """Raises TemplateSyntaxError when `nodes` is not followed by the id of a node."""
-    if root in OPERATORS:
+    if root in OPERATOR_WORDS:
         raise TemplateSyntaxError(
             f"'{root}' is an operator; a node of that name is nodes['{root}']"
         )
     if root != "nodes":
-        return Reference(root, path)
+        return TemplateReference(root, path)
     if not path or not isinstance(path[0], str):
         raise TemplateSyntaxError("'nodes' must be followed by the id of a node: nodes['my-node']")
-    if path[0] in RESERVED:
+    if path[0] in RESERVED_NAMES:
         raise TemplateSyntaxError(
             f"no node can be named '{path[0]}', the name is reserved; write {path[0]} for itself"
         )
-    return Reference(path[0], path[1:], via_nodes=True)
+    return TemplateReference(path[0], path[1:], via_nodes=True)
 
 
-def path_text(root: str, path: tuple[Key, ...]) -> str:
+def format_path(root: str, path: tuple[PathKey, ...]) -> str:
     """As a user would write it."""
-    return root + "".join(map(_step_text, path))
+    return root + "".join(map(_format_step, path))
 
 
-def _step_text(key: Key) -> str:
+def _format_step(key: PathKey) -> str:
     if isinstance(key, str):
         return f".{key}" if key.isidentifier() else f"['{key}']"
     return f"[{key}]"
@@ -74,7 +74,7 @@ def _step_text(key: Key) -> str:
 # One evaluation: where its values come from, and how much it may still build.
 
 
-class Scope(Protocol):
+class TemplateScope(Protocol):
     """The values that a template may use.
 
     `lookup` is called only for a root that evaluation really reaches, and each time it is reached;
@@ -86,14 +86,14 @@ class Scope(Protocol):
         """Raises MissingValueError."""
 
 
-class Run:
+class EvaluationContext:
     __slots__ = ("_left", "scope")
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: TemplateScope) -> None:
         self.scope = scope
         self._left = BUILT_BYTES_MAX
 
-    def spend(self, built: Json) -> None:
+    def charge_built_bytes(self, built: Json) -> None:
         """Count a new string or list; raises TemplateEvaluationError when it is too much."""
         self._left -= len(built) * (1 if isinstance(built, str) else ITEM_BYTES)
         if self._left < 0:
@@ -103,37 +103,37 @@ class Run:
             )
 
 
-class Node(Protocol):
-    def evaluate(self, run: Run) -> Json:
+class ExpressionNode(Protocol):
+    def evaluate(self, context: EvaluationContext) -> Json:
         """Raises TemplateEvaluationError for values that do not fit."""
 
 
 class Literal(msgspec.Struct, frozen=True):
     value: Json
 
-    def evaluate(self, run: Run) -> Json:
+    def evaluate(self, context: EvaluationContext) -> Json:
         return self.value
 
 
-class Path(msgspec.Struct, frozen=True):
-    reference: Reference
+class PathLookup(msgspec.Struct, frozen=True):
+    reference: TemplateReference
 
-    def evaluate(self, run: Run) -> Json:
+    def evaluate(self, context: EvaluationContext) -> Json:
         reference = self.reference
-        return _descend(run.scope.lookup(reference.root), reference.path, reference.root)
+        return _descend(context.scope.lookup(reference.root), reference.path, reference.root)
 
 
-class Access(msgspec.Struct, frozen=True):
+class ItemAccess(msgspec.Struct, frozen=True):
     """A path into something that is not itself a path: `(items | first).name`."""
 
-    holder: Node
-    path: tuple[Key, ...]
+    holder: ExpressionNode
+    path: tuple[PathKey, ...]
 
-    def evaluate(self, run: Run) -> Json:
-        return _descend(self.holder.evaluate(run), self.path, "(…)")
+    def evaluate(self, context: EvaluationContext) -> Json:
+        return _descend(self.holder.evaluate(context), self.path, "(…)")
 
 
-def _descend(value: Json, path: tuple[Key, ...], root: str) -> Json:
+def _descend(value: Json, path: tuple[PathKey, ...], root: str) -> Json:
     for position, key in enumerate(path):
         if isinstance(key, str):
             if isinstance(value, dict) and key in value:
@@ -142,118 +142,120 @@ def _descend(value: Json, path: tuple[Key, ...], root: str) -> Json:
         elif isinstance(value, list) and -len(value) <= key < len(value):
             value = value[key]
             continue
-        raise _missing(path_text(root, path[:position]), key, value)
+        raise _make_missing_error(format_path(root, path[:position]), key, value)
     return value
 
 
-def _missing(path: str, key: Key, value: Json) -> MissingValueError:
+def _make_missing_error(path: str, key: PathKey, value: Json) -> MissingValueError:
     if isinstance(value, dict):
         return MissingValueError(path, key=key, names=value)
     if isinstance(value, list):
         return MissingValueError(path, key=key, found=f"a list of length {len(value)}")
-    return MissingValueError(path, key=key, found=kind(value))
+    return MissingValueError(path, key=key, found=describe_kind(value))
 
 
-class ListOf(msgspec.Struct, frozen=True):
-    items: tuple[Node, ...]
+class ListLiteral(msgspec.Struct, frozen=True):
+    items: tuple[ExpressionNode, ...]
 
-    def evaluate(self, run: Run) -> Json:
-        return [item.evaluate(run) for item in self.items]
-
-
-class ObjectOf(msgspec.Struct, frozen=True):
-    items: tuple[tuple[str, Node], ...]
-
-    def evaluate(self, run: Run) -> Json:
-        return {key: item.evaluate(run) for key, item in self.items}
+    def evaluate(self, context: EvaluationContext) -> Json:
+        return [item.evaluate(context) for item in self.items]
 
 
-class AllOf(msgspec.Struct, frozen=True):
+class ObjectLiteral(msgspec.Struct, frozen=True):
+    items: tuple[tuple[str, ExpressionNode], ...]
+
+    def evaluate(self, context: EvaluationContext) -> Json:
+        return {key: item.evaluate(context) for key, item in self.items}
+
+
+class AndExpression(msgspec.Struct, frozen=True):
     """`a and b`: the first false value, or the last one; what follows is not evaluated."""
 
-    operands: tuple[Node, ...]
+    operands: tuple[ExpressionNode, ...]
 
-    def evaluate(self, run: Run) -> Json:
+    def evaluate(self, context: EvaluationContext) -> Json:
         value: Json = True
         for operand in self.operands:
-            value = operand.evaluate(run)
+            value = operand.evaluate(context)
             if not value:
                 break
         return value
 
 
-class AnyOf(msgspec.Struct, frozen=True):
+class OrExpression(msgspec.Struct, frozen=True):
     """`a or b`: the first true value, or the last one; what follows is not evaluated."""
 
-    operands: tuple[Node, ...]
+    operands: tuple[ExpressionNode, ...]
 
-    def evaluate(self, run: Run) -> Json:
+    def evaluate(self, context: EvaluationContext) -> Json:
         value: Json = False
         for operand in self.operands:
-            value = operand.evaluate(run)
+            value = operand.evaluate(context)
             if value:
                 break
         return value
 
 
-class Negation(msgspec.Struct, frozen=True):
-    operand: Node
+class NotExpression(msgspec.Struct, frozen=True):
+    operand: ExpressionNode
 
-    def evaluate(self, run: Run) -> Json:
-        return not self.operand.evaluate(run)
+    def evaluate(self, context: EvaluationContext) -> Json:
+        return not self.operand.evaluate(context)
 
 
-class Minus(msgspec.Struct, frozen=True):
-    operand: Node
+class UnaryMinus(msgspec.Struct, frozen=True):
+    operand: ExpressionNode
 
-    def evaluate(self, run: Run) -> Json:
-        value = self.operand.evaluate(run)
+    def evaluate(self, context: EvaluationContext) -> Json:
+        value = self.operand.evaluate(context)
         if not is_number(value):
-            raise TemplateEvaluationError(f"'-' expects a number after it, got {kind(value)}")
+            raise TemplateEvaluationError(
+                f"'-' expects a number after it, got {describe_kind(value)}"
+            )
         return -value
 
 
-class Choice(msgspec.Struct, frozen=True):
-    test: Node
-    then: Node
-    otherwise: Node
+class ConditionalExpression(msgspec.Struct, frozen=True):
+    test: ExpressionNode
+    then: ExpressionNode
+    otherwise: ExpressionNode
 
-    def evaluate(self, run: Run) -> Json:
-        chosen = self.then if self.test.evaluate(run) else self.otherwise
-        return chosen.evaluate(run)
+    def evaluate(self, context: EvaluationContext) -> Json:
+        chosen = self.then if self.test.evaluate(context) else self.otherwise
+        return chosen.evaluate(context)
 
 
 class Comparison(msgspec.Struct, frozen=True):
     """`a < b <= c` holds when each pair does, from left to right, up to the first that does not."""
 
-    first: Node
-    rest: tuple[tuple[str, Node], ...]
+    first: ExpressionNode
+    rest: tuple[tuple[str, ExpressionNode], ...]
 
-    def evaluate(self, run: Run) -> Json:
-        left = self.first.evaluate(run)
+    def evaluate(self, context: EvaluationContext) -> Json:
+        left = self.first.evaluate(context)
         for operator, operand in self.rest:
-            right = operand.evaluate(run)
-            if not _holds(left, operator, right):
+            right = operand.evaluate(context)
+            if not _compare(left, operator, right):
                 return False
             left = right
         return True
 
 
-EQUALITIES: Mapping[str, Callable[[Json, Json], bool]] = {"==": eq, "!=": ne}
-ORDERS: Mapping[str, Callable[[Json, Json], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
+EQUALITY_OPERATORS: Mapping[str, Callable[[Json, Json], bool]] = {"==": eq, "!=": ne}
+ORDER_OPERATORS: Mapping[str, Callable[[Json, Json], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
 
 
-def _holds(left: Json, operator: str, right: Json) -> bool:
-    if operator in EQUALITIES:
-        return EQUALITIES[operator](left, right)
-    if operator in ORDERS:
+def _compare(left: Json, operator: str, right: Json) -> bool:
+    if operator in EQUALITY_OPERATORS:
+        return EQUALITY_OPERATORS[operator](left, right)
+    if operator in ORDER_OPERATORS:
         strings = isinstance(left, str) and isinstance(right, str)
         if not strings and not (is_number(left) and is_number(right)):
             raise TemplateEvaluationError(
-                f"'{operator}' compares two numbers or two strings, got {kind(left)} and "
-                f"{kind(right)}; convert one with | int, | float or | string"
+                f"'{operator}' compares two numbers or two strings, got {describe_kind(left)} and "
+                f"{describe_kind(right)}; convert one with | int, | float or | string"
             )
-        return ORDERS[operator](left, right)
+        return ORDER_OPERATORS[operator](left, right)
     return _contains(right, left) is (operator == "in")
 
 
@@ -264,49 +266,49 @@ def _contains(holder: Json, value: Json) -> bool:
         return value in holder
     raise TemplateEvaluationError(
         "'in' looks for any value in a list, or for a string in a string or in the keys of an "
-        f"object, got {kind(value)} in {kind(holder)}"
+        f"object, got {describe_kind(value)} in {describe_kind(holder)}"
     )
 
 
-class Applied(msgspec.Struct, frozen=True):
+class FilterCall(msgspec.Struct, frozen=True):
     filter: str
-    operand: Node
-    arguments: tuple[Node, ...]
+    operand: ExpressionNode
+    arguments: tuple[ExpressionNode, ...]
 
-    def evaluate(self, run: Run) -> Json:
+    def evaluate(self, context: EvaluationContext) -> Json:
         chosen = FILTERS[self.filter]
-        value = self.operand.evaluate(run)
-        result = chosen.apply(value, *(argument.evaluate(run) for argument in self.arguments))
-        if chosen.builds:
-            run.spend(result)
+        value = self.operand.evaluate(context)
+        result = chosen.apply(value, *(argument.evaluate(context) for argument in self.arguments))
+        if chosen.builds_new_value:
+            context.charge_built_bytes(result)
         return result
 
 
-class Default(msgspec.Struct, frozen=True):
-    operand: Node
-    fallback: Node
+class DefaultFilter(msgspec.Struct, frozen=True):
+    operand: ExpressionNode
+    fallback: ExpressionNode
 
-    def evaluate(self, run: Run) -> Json:
+    def evaluate(self, context: EvaluationContext) -> Json:
         try:
-            return self.operand.evaluate(run)
+            return self.operand.evaluate(context)
         except MissingValueError:
-            return self.fallback.evaluate(run)
+            return self.fallback.evaluate(context)
 
 
-class Defined(msgspec.Struct, frozen=True):
-    operand: Node
+class DefinedTest(msgspec.Struct, frozen=True):
+    operand: ExpressionNode
 
-    def evaluate(self, run: Run) -> Json:
+    def evaluate(self, context: EvaluationContext) -> Json:
         try:
-            self.operand.evaluate(run)
+            self.operand.evaluate(context)
         except MissingValueError:
             return False
         return True
 
 
-class Tested(msgspec.Struct, frozen=True):
+class TypeTest(msgspec.Struct, frozen=True):
     test: str
-    operand: Node
+    operand: ExpressionNode
 
-    def evaluate(self, run: Run) -> Json:
-        return TESTS[self.test](self.operand.evaluate(run))
+    def evaluate(self, context: EvaluationContext) -> Json:
+        return TYPE_TESTS[self.test](self.operand.evaluate(context))

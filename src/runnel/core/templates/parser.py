@@ -7,21 +7,27 @@ import msgspec
 
 from runnel.core.templates.errors import (
     BRACKETS_MAX,
-    CACHED_SOURCES,
-    CHAIN_MAX,
+    CACHED_SOURCES_MAX,
+    OPERATOR_CHAIN_MAX,
     SOURCE_BYTES_MAX,
     TemplateSyntaxError,
 )
-from runnel.core.templates.filters import size_of
-from runnel.core.templates.nodes import Key, Node, Path, Reference, reference_to
+from runnel.core.templates.filters import count_utf8_bytes
+from runnel.core.templates.nodes import (
+    ExpressionNode,
+    PathKey,
+    PathLookup,
+    TemplateReference,
+    make_reference,
+)
 
 # Cuts a text into what is literal and what is between `{{` and `}}`, before anything parses it.
 #
 # Brackets are counted here because Jinja's parser is recursive: what passes can't exhaust the
 # stack.
 
-OPENING = re.compile(r"\{[{%#]")
-_CLOSES = {"(": ")", "[": "]", "{": "}"}
+OPENING_PATTERN = re.compile(r"\{[{%#]")
+_CLOSING_BRACKETS = {"(": ")", "[": "]", "{": "}"}
 _TOKEN = re.compile(
     r"""
       (?P<string> '[^'\\]*(?:\\.[^'\\]*)*' | "[^"\\]*(?:\\.[^"\\]*)*" )
@@ -40,36 +46,39 @@ _ESCAPE = re.compile(
 )
 
 
-class Hole(msgspec.Struct, frozen=True):
+class SubstitutionSource(msgspec.Struct, frozen=True):
     """What stands between `{{` and `}}`, stripped."""
 
     source: str
 
 
-def pieces_of(text: str) -> list[str | Hole]:
+def split_template(text: str) -> list[str | SubstitutionSource]:
     """Literal strings and Holes in order, no empty literal among them."""
-    check_size(text)
-    pieces: list[str | Hole] = []
+    check_source_size(text)
+    pieces: list[str | SubstitutionSource] = []
     start = 0
-    while opening := OPENING.search(text, start):
+    while opening := OPENING_PATTERN.search(text, start):
         _check_opening(text, opening.start())
-        end = _end_of_hole(text, opening.end())
-        pieces += [text[start : opening.start()], Hole(text[opening.end() : end].strip())]
+        end = _find_substitution_end(text, opening.end())
+        pieces += [
+            text[start : opening.start()],
+            SubstitutionSource(text[opening.end() : end].strip()),
+        ]
         start = end + len("}}")
     pieces.append(text[start:])
     return [piece for piece in pieces if piece != ""]
 
 
-def check_size(source: str) -> None:
-    if len(source) > SOURCE_BYTES_MAX or size_of(source) > SOURCE_BYTES_MAX:
+def check_source_size(source: str) -> None:
+    if len(source) > SOURCE_BYTES_MAX or count_utf8_bytes(source) > SOURCE_BYTES_MAX:
         raise TemplateSyntaxError(
             f"the template is longer than {SOURCE_BYTES_MAX:,} bytes; pass long text as input"
         )
 
 
-def check_expression(source: str) -> None:
+def check_nesting(source: str) -> None:
     """Raises TemplateSyntaxError unless brackets match and nothing is nested too deeply."""
-    if _scan(source, 0) is not None:
+    if _find_closing(source, 0) is not None:
         raise TemplateSyntaxError("'}}' without '{{' before it")
 
 
@@ -82,28 +91,28 @@ def _check_opening(text: str, start: int) -> None:
             f"for these two characters as text write {{{{ '{opening}' }}}}"
         )
     if text[start + 2 : start + 3] in {"-", "+"}:
-        raise _no_trimming("{{" + text[start + 2])
+        raise _make_trimming_error("{{" + text[start + 2])
 
 
-def _end_of_hole(text: str, start: int) -> int:
-    end = _scan(text, start)
+def _find_substitution_end(text: str, start: int) -> int:
+    end = _find_closing(text, start)
     if end is None:
         raise TemplateSyntaxError(
             "'{{' is never closed by '}}'; for these two characters as text write {{ '{{' }}"
         )
     if text[end - 1] == "-":
-        raise _no_trimming("-}}")
+        raise _make_trimming_error("-}}")
     return end
 
 
-def _no_trimming(found: str) -> TemplateSyntaxError:
+def _make_trimming_error(sign: str) -> TemplateSyntaxError:
     return TemplateSyntaxError(
-        f"'{found}' (white space control) is not part of templates; remove the sign, "
+        f"'{sign}' (white space control) is not part of templates; remove the sign, "
         "or put a space before a number's"
     )
 
 
-def _scan(text: str, start: int) -> int | None:
+def _find_closing(text: str, start: int) -> int | None:
     """Index of the first `}}` outside brackets and strings; None when there is none."""
     brackets: list[str] = []
     chain = alternatives = 0
@@ -120,7 +129,7 @@ def _scan(text: str, start: int) -> int | None:
             case "close":
                 if not brackets and text.startswith("}}", token.start()):
                     return token.start()
-                if not brackets or _CLOSES[brackets.pop()] != token[0]:
+                if not brackets or _CLOSING_BRACKETS[brackets.pop()] != token[0]:
                     raise TemplateSyntaxError(f"'{token[0]}' closes nothing that is open")
             case "prefix":
                 is_next = not text[chain_end : token.start()].strip()
@@ -128,17 +137,17 @@ def _scan(text: str, start: int) -> int | None:
                 chain_end = token.end()
             case _:
                 alternatives += 1
-        if len(brackets) > BRACKETS_MAX or max(chain, alternatives) > CHAIN_MAX:
-            raise too_deep()
+        if len(brackets) > BRACKETS_MAX or max(chain, alternatives) > OPERATOR_CHAIN_MAX:
+            raise make_too_deep_error()
     if brackets:
         raise TemplateSyntaxError(f"'{brackets[-1]}' is never closed")
     return None
 
 
-def too_deep() -> TemplateSyntaxError:
+def make_too_deep_error() -> TemplateSyntaxError:
     return TemplateSyntaxError(
         f"nested too deeply: at most {BRACKETS_MAX} brackets inside each other, "
-        f"{CHAIN_MAX} of 'not', '-' or 'else' in a row"
+        f"{OPERATOR_CHAIN_MAX} of 'not', '-' or 'else' in a row"
     )
 
 
@@ -152,7 +161,7 @@ def _check_escapes(literal: str) -> None:
 
 
 # Words with which a path can't begin: `not[0]` negates a list.
-NO_ROOTS = frozenset({"not", "true", "false", "none", "True", "False", "None"})
+NON_ROOT_WORDS = frozenset({"not", "true", "false", "none", "True", "False", "None"})
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _INDEX = r"0|[1-9][0-9]{0,8}"
@@ -161,38 +170,38 @@ _STEP = re.compile(rf"\.({_NAME})|\.({_INDEX})|\[(-?(?:{_INDEX}))\]|\[({_QUOTED}
 _PATH = re.compile(rf"({_NAME})((?:{_STEP.pattern})*)")
 
 
-class Parsed(msgspec.Struct, frozen=True):
-    node: Node
-    references: frozenset[Reference]
+class ParsedExpression(msgspec.Struct, frozen=True):
+    node: ExpressionNode
+    references: frozenset[TemplateReference]
 
 
-@lru_cache(maxsize=CACHED_SOURCES)
-def parse(source: str) -> Parsed:
+@lru_cache(maxsize=CACHED_SOURCES_MAX)
+def parse_expression(source: str) -> ParsedExpression:
     """Raises TemplateSyntaxError for everything that is not one expression of the language."""
-    check_size(source)
+    check_source_size(source)
     plain = parse_path(source)
     if plain is not None:
         return plain
     if not source.strip():
         raise TemplateSyntaxError("it is empty; expected an expression such as fetch.result")
-    check_expression(source)
+    check_nesting(source)
     # Importing Jinja takes about 60 ms, more than the rest of a cold start: only who needs it pays.
     from runnel.core.templates.jinja_syntax import parse_with_jinja
 
     node, references = parse_with_jinja(source)
-    return Parsed(node=node, references=references)
+    return ParsedExpression(node=node, references=references)
 
 
-def parse_path(source: str) -> Parsed | None:
+def parse_path(source: str) -> ParsedExpression | None:
     """The way of most templates, `fetch.result[0].name`; None leaves it to Jinja."""
     found = _PATH.fullmatch(source)
-    if found is None or found[1] in NO_ROOTS:
+    if found is None or found[1] in NON_ROOT_WORDS:
         return None
-    reference = reference_to(found[1], tuple(map(_key, _STEP.finditer(found[2]))))
-    return Parsed(node=Path(reference), references=frozenset({reference}))
+    reference = make_reference(found[1], tuple(map(_parse_step, _STEP.finditer(found[2]))))
+    return ParsedExpression(node=PathLookup(reference), references=frozenset({reference}))
 
 
-def _key(step: re.Match[str]) -> Key:
+def _parse_step(step: re.Match[str]) -> PathKey:
     name, index, bracketed_index, quoted = step.groups()
     if name is not None:
         return str(name)

@@ -6,44 +6,57 @@ from typing import TypeAlias
 import msgspec
 
 from runnel.core.templates.errors import (
-    CACHED_SOURCES,
+    CACHED_SOURCES_MAX,
     TEXT_BYTES_MAX,
     TREE_DEPTH_MAX,
     TemplateError,
     TemplateEvaluationError,
     TemplateSyntaxError,
 )
-from runnel.core.templates.filters import bounded_text, too_long
-from runnel.core.templates.nodes import Applied, Key, Node, Reference, Run, Scope, path_text
-from runnel.core.templates.parser import OPENING, Hole, parse, pieces_of
+from runnel.core.templates.filters import check_text_size, make_text_too_long_error
+from runnel.core.templates.nodes import (
+    EvaluationContext,
+    ExpressionNode,
+    FilterCall,
+    PathKey,
+    TemplateReference,
+    TemplateScope,
+    format_path,
+)
+from runnel.core.templates.parser import (
+    OPENING_PATTERN,
+    SubstitutionSource,
+    parse_expression,
+    split_template,
+)
 from runnel.core.values import Json
 
 # Conditions: one expression by itself.
 
 
-class Expression(msgspec.Struct, frozen=True):
+class CompiledExpression(msgspec.Struct, frozen=True):
     source: str
-    references: frozenset[Reference]
-    node: Node
+    references: frozenset[TemplateReference]
+    node: ExpressionNode
     where: str
 
-    def evaluate(self, scope: Scope) -> Json:
+    def evaluate(self, scope: TemplateScope) -> Json:
         """Raises MissingValueError or TemplateEvaluationError, and nothing else."""
         try:
-            return evaluate(self.node, Run(scope), template=self.source)
+            return evaluate_node(self.node, EvaluationContext(scope), template=self.source)
         except TemplateError as error:
-            error.placed(where=self.where)
+            error.add_location(where=self.where)
             raise
 
 
-def compile_expression(source: str, *, where: str = "condition") -> Expression:
+def compile_expression(source: str, *, where: str = "condition") -> CompiledExpression:
     """`a.x > 3 and input.flag`, or the same in one `{{ }}`; raises TemplateSyntaxError."""
     try:
-        parsed = parse(_unwrapped(source.strip()))
+        parsed = parse_expression(_unwrap(source.strip()))
     except TemplateSyntaxError as error:
-        error.placed(template=source.strip(), where=where)
+        error.add_location(template=source.strip(), where=where)
         raise
-    return Expression(
+    return CompiledExpression(
         source=source.strip(), references=parsed.references, node=parsed.node, where=where
     )
 
@@ -53,12 +66,12 @@ def is_true(value: Json) -> bool:
     return bool(value)
 
 
-def evaluate(node: Node, run: Run, *, template: str) -> Json:
+def evaluate_node(node: ExpressionNode, context: EvaluationContext, *, template: str) -> Json:
     """The value of a node; errors tell the template that they come from."""
     try:
-        return node.evaluate(run)
+        return node.evaluate(context)
     except TemplateError as error:
-        error.placed(template=template)
+        error.add_location(template=template)
         raise
     except RecursionError:
         raise TemplateEvaluationError(
@@ -66,160 +79,160 @@ def evaluate(node: Node, run: Run, *, template: str) -> Json:
         ) from None
 
 
-def _unwrapped(source: str) -> str:
-    if not OPENING.match(source):
+def _unwrap(source: str) -> str:
+    if not OPENING_PATTERN.match(source):
         return source
-    pieces = pieces_of(source)
-    if len(pieces) == 1 and isinstance(pieces[0], Hole):
+    pieces = split_template(source)
+    if len(pieces) == 1 and isinstance(pieces[0], SubstitutionSource):
         return pieces[0].source
     raise TemplateSyntaxError("expected one expression, with or without one {{ }} around all of it")
 
 
-class Blank(msgspec.Struct, frozen=True):
+class Substitution(msgspec.Struct, frozen=True):
     """One `{{ }}` inside a string."""
 
-    node: Node
+    node: ExpressionNode
     template: str
 
 
-class Text(msgspec.Struct, frozen=True):
+class TemplateString(msgspec.Struct, frozen=True):
     """A string with at least one `{{ }}`; when there is nothing else, its value keeps its type."""
 
-    pieces: tuple[str | Blank, ...]
-    references: frozenset[Reference]
+    pieces: tuple[str | Substitution, ...]
+    references: frozenset[TemplateReference]
 
-    def resolve(self, run: Run) -> Json:
+    def resolve(self, context: EvaluationContext) -> Json:
         only = self.pieces[0]
-        if len(self.pieces) == 1 and isinstance(only, Blank):
-            return evaluate(only.node, run, template=only.template)
+        if len(self.pieces) == 1 and isinstance(only, Substitution):
+            return evaluate_node(only.node, context, template=only.template)
         parts: list[str] = []
         left = TEXT_BYTES_MAX
         for piece in self.pieces:
-            part = piece if isinstance(piece, str) else _rendered(piece, run)
+            part = piece if isinstance(piece, str) else _render(piece, context)
             left -= len(part)
             if left < 0:
-                raise too_long()
+                raise make_text_too_long_error()
             parts.append(part)
-        return bounded_text("".join(parts))
+        return check_text_size("".join(parts))
 
 
-def _rendered(blank: Blank, run: Run) -> str:
-    as_string = Applied(filter="string", operand=blank.node, arguments=())
-    return str(evaluate(as_string, run, template=blank.template))
+def _render(substitution: Substitution, context: EvaluationContext) -> str:
+    as_string = FilterCall(filter="string", operand=substitution.node, arguments=())
+    return str(evaluate_node(as_string, context, template=substitution.template))
 
 
-class Leaf(msgspec.Struct, frozen=True):
-    text: Text
+class TemplateLeaf(msgspec.Struct, frozen=True):
+    text: TemplateString
     where: str
 
-    def resolve(self, run: Run) -> Json:
+    def resolve(self, context: EvaluationContext) -> Json:
         try:
-            return self.text.resolve(run)
+            return self.text.resolve(context)
         except TemplateError as error:
-            error.placed(where=self.where)
+            error.add_location(where=self.where)
             raise
 
 
-class Branch(msgspec.Struct, frozen=True):
+class TemplateBranch(msgspec.Struct, frozen=True):
     """A list or an object; `changing` are the places below which there are templates."""
 
     value: Json
-    changing: tuple[tuple[Key, "Leaf | Branch"], ...]
+    templated_items: tuple[tuple[PathKey, "TemplateLeaf | TemplateBranch"], ...]
 
-    def resolve(self, run: Run) -> Json:
+    def resolve(self, context: EvaluationContext) -> Json:
         resolved = self.value.copy()
-        for key, part in self.changing:
-            resolved[key] = part.resolve(run)
+        for key, part in self.templated_items:
+            resolved[key] = part.resolve(context)
         return resolved
 
 
-Part: TypeAlias = Leaf | Branch
+TreePart: TypeAlias = TemplateLeaf | TemplateBranch
 
 
-class Tree(msgspec.Struct, frozen=True):
+class TemplateTree(msgspec.Struct, frozen=True):
     value: Json
-    references: frozenset[Reference]
-    part: Part | None
+    references: frozenset[TemplateReference]
+    part: TreePart | None
 
     @property
     def is_static(self) -> bool:
         return self.part is None
 
-    def resolve(self, scope: Scope) -> Json:
+    def resolve(self, scope: TemplateScope) -> Json:
         """The value with its templates filled in; what has none is shared, not copied.
 
         Raises MissingValueError or TemplateEvaluationError, and nothing else.
         """
-        return self.value if self.part is None else self.part.resolve(Run(scope))
+        return self.value if self.part is None else self.part.resolve(EvaluationContext(scope))
 
 
-def compile_tree(value: Json, *, where: str = "config") -> Tree:
+def compile_tree(value: Json, *, where: str = "config") -> TemplateTree:
     """Raises TemplateSyntaxError for the first template that is not one, naming its place."""
     compiler = _Compiler(where)
-    part = compiler.part_of(value)
-    return Tree(value=value, references=frozenset(compiler.references), part=part)
+    part = compiler.compile_part(value)
+    return TemplateTree(value=value, references=frozenset(compiler.references), part=part)
 
 
 class _Compiler:
     """Knows where in the tree it is; spells that out only where there is a template."""
 
     def __init__(self, where: str) -> None:
-        self.references: set[Reference] = set()
+        self.references: set[TemplateReference] = set()
         self._where = where
-        self._trail: list[Key] = []
+        self._trail: list[PathKey] = []
 
-    def part_of(self, value: Json) -> Part | None:
+    def compile_part(self, value: Json) -> TreePart | None:
         """None when there is no template in it."""
         if isinstance(value, str):
-            return self._leaf(value) if OPENING.search(value) else None
+            return self._compile_leaf(value) if OPENING_PATTERN.search(value) else None
         if isinstance(value, dict):
-            return self._branch(value, list(value.items()))
+            return self._compile_branch(value, list(value.items()))
         if isinstance(value, list):
-            return self._branch(value, list(enumerate(value)))
+            return self._compile_branch(value, list(enumerate(value)))
         return None
 
-    def _leaf(self, value: str) -> Part:
+    def _compile_leaf(self, value: str) -> TreePart:
         try:
             text = compile_text(value)
         except TemplateSyntaxError as error:
-            error.placed(template=value, where=self._place())
+            error.add_location(template=value, where=self._format_location())
             raise
         self.references |= text.references
-        return Leaf(text=text, where=self._place())
+        return TemplateLeaf(text=text, where=self._format_location())
 
-    def _branch(self, value: Json, items: list[tuple[Key, Json]]) -> Part | None:
+    def _compile_branch(self, value: Json, items: list[tuple[PathKey, Json]]) -> TreePart | None:
         if len(self._trail) >= TREE_DEPTH_MAX:
             raise TemplateSyntaxError(
-                f"nested too deeply: at most {TREE_DEPTH_MAX} levels", where=self._place()
+                f"nested too deeply: at most {TREE_DEPTH_MAX} levels", where=self._format_location()
             )
-        changing: list[tuple[Key, Part]] = []
+        changing: list[tuple[PathKey, TreePart]] = []
         for key, item in items:
             self._trail.append(key)
-            part = self.part_of(item)
+            part = self.compile_part(item)
             self._trail.pop()
             if part is not None:
                 changing.append((key, part))
-        return Branch(value=value, changing=tuple(changing)) if changing else None
+        return TemplateBranch(value=value, templated_items=tuple(changing)) if changing else None
 
-    def _place(self) -> str:
-        return path_text(self._where, tuple(self._trail))
+    def _format_location(self) -> str:
+        return format_path(self._where, tuple(self._trail))
 
 
-@lru_cache(maxsize=CACHED_SOURCES)
-def compile_text(text: str) -> Text:
+@lru_cache(maxsize=CACHED_SOURCES_MAX)
+def compile_text(text: str) -> TemplateString:
     """Expects a text with an opening in it; raises TemplateSyntaxError without a place."""
-    pieces: list[str | Blank] = []
-    references: frozenset[Reference] = frozenset()
-    for piece in pieces_of(text):
+    pieces: list[str | Substitution] = []
+    references: frozenset[TemplateReference] = frozenset()
+    for piece in split_template(text):
         if isinstance(piece, str):
             pieces.append(piece)
             continue
         template = f"{{{{ {piece.source} }}}}"
         try:
-            parsed = parse(piece.source)
+            parsed = parse_expression(piece.source)
         except TemplateSyntaxError as error:
-            error.placed(template=template)
+            error.add_location(template=template)
             raise
-        pieces.append(Blank(node=parsed.node, template=template))
+        pieces.append(Substitution(node=parsed.node, template=template))
         references |= parsed.references
-    return Text(pieces=tuple(pieces), references=references)
+    return TemplateString(pieces=tuple(pieces), references=references)

@@ -6,19 +6,24 @@ from itertools import islice
 import msgspec
 
 from runnel.core.graph import Graph
-from runnel.core.templates.nodes import RESERVED
-from runnel.core.validation.checks import id_problem, json_problems, node_values, workflow_values
-from runnel.core.validation.handler_settings import setting_problems
-from runnel.core.validation.references import template_problems
+from runnel.core.templates.nodes import RESERVED_NAMES
+from runnel.core.validation.checks import (
+    check_node_fields,
+    check_node_id,
+    check_workflow_fields,
+    find_json_problems,
+)
+from runnel.core.validation.handler_settings import find_setting_problems
+from runnel.core.validation.references import find_template_problems
 from runnel.core.validation.structure import (
     CHILD_DEPTH_MAX,
-    Nested,
-    Structure,
-    cycle_problems,
-    dependency_problems,
-    unfold,
+    DependencyGraph,
+    NestedWorkflows,
+    collect_nested_workflows,
+    find_cycle_problems,
+    find_dependency_problems,
 )
-from runnel.core.wording import printable, quoted, shown
+from runnel.core.wording import describe_value, escape_unprintable, quote_name
 from runnel.core.workflow import Node, Workflow, encode_workflow
 from runnel.errors import InvalidWorkflowError
 
@@ -28,57 +33,64 @@ from runnel.errors import InvalidWorkflowError
 # Nothing here recurses, and the cost grows with nodes and edges: a chain of 100,000 nodes takes
 # about a second.
 
-PROBLEMS_MAX = 100
+PROBLEMS_SHOWN_MAX = 100
 NODES_PER_STEP = 10_000
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class DefinitionLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How large a definition may be, its child workflows included."""
 
     nodes_max: int = 1_000_000
     definition_bytes_per_10k_nodes: int = 1_000_000
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = DefinitionLimits()
 
 
 def build_graph(
-    workflow: Workflow, *, limits: Limits = DEFAULT_LIMITS, source: str | None = None
+    workflow: Workflow, *, limits: DefinitionLimits = DEFAULT_LIMITS, source: str | None = None
 ) -> Graph:
     """Raises InvalidWorkflowError with every problem; `source` is what it calls the workflow."""
     problems = find_problems(workflow, limits=limits)
     if problems:
-        raise InvalidWorkflowError(problems, source=source or f"workflow {shown(workflow.name)}")
+        raise InvalidWorkflowError(
+            problems, source=source or f"workflow {describe_value(workflow.name)}"
+        )
     return Graph(workflow)
 
 
-def find_problems(workflow: Workflow, *, limits: Limits = DEFAULT_LIMITS) -> list[str]:
+def find_problems(workflow: Workflow, *, limits: DefinitionLimits = DEFAULT_LIMITS) -> list[str]:
     """Empty for a workflow that can run; after the first hundred, only that there are more."""
-    problems = [printable(each) for each in islice(_problems(workflow, limits), PROBLEMS_MAX + 1)]
-    if len(problems) > PROBLEMS_MAX:
-        problems[-1] = f"there are more than these {PROBLEMS_MAX} problems; mend these first"
+    problems = [
+        escape_unprintable(each)
+        for each in islice(_find_all_problems(workflow, limits), PROBLEMS_SHOWN_MAX + 1)
+    ]
+    if len(problems) > PROBLEMS_SHOWN_MAX:
+        problems[-1] = f"there are more than these {PROBLEMS_SHOWN_MAX} problems; mend these first"
     return problems
 
 
-def _problems(workflow: Workflow, limits: Limits) -> Iterator[str]:
-    nested = unfold(workflow)
-    too_large = list(_extent(nested, limits))
+def _find_all_problems(workflow: Workflow, limits: DefinitionLimits) -> Iterator[str]:
+    nested = collect_nested_workflows(workflow)
+    too_large = list(_check_extent(nested, limits))
     yield from too_large
     for path, each in nested.workflows:
-        for problem in _own_problems(each):
+        for problem in _find_own_problems(each):
             yield path + problem
     if not too_large:
-        yield from _size(workflow, nested.nodes, limits)
+        yield from _check_definition_size(workflow, nested.nodes, limits)
 
 
-def _extent(nested: Nested, limits: Limits) -> Iterator[str]:
+def _check_extent(nested: NestedWorkflows, limits: DefinitionLimits) -> Iterator[str]:
     if nested.depth > CHILD_DEPTH_MAX:
         yield f"child workflows are nested {nested.depth} deep, at most {CHILD_DEPTH_MAX} may be"
     if nested.nodes > limits.nodes_max:
         yield f"it has {nested.nodes:,} nodes, at most {limits.nodes_max:,} may be; split it"
 
 
-def _size(workflow: Workflow, nodes: int, limits: Limits) -> Iterator[str]:
+def _check_definition_size(
+    workflow: Workflow, nodes: int, limits: DefinitionLimits
+) -> Iterator[str]:
     try:
         found = len(encode_workflow(workflow))
     except (TypeError, ValueError, OverflowError, RecursionError):
@@ -92,47 +104,48 @@ def _size(workflow: Workflow, nodes: int, limits: Limits) -> Iterator[str]:
         )
 
 
-def _own_problems(workflow: Workflow) -> Iterator[str]:
+def _find_own_problems(workflow: Workflow) -> Iterator[str]:
     if not workflow.nodes:
         yield "nodes: expected at least one node, got none"
-    yield from workflow_values(workflow)
-    yield from json_problems(workflow.input, "input")
-    yield from json_problems(workflow.output, "output")
-    yield from _id_problems(workflow)
+    yield from check_workflow_fields(workflow)
+    yield from find_json_problems(workflow.input, "input")
+    yield from find_json_problems(workflow.output, "output")
+    yield from _find_id_problems(workflow)
     for node in workflow.nodes:
-        for problem in _node_problems(node):
-            yield f"node {shown(node.id)}: {problem}"
+        for problem in _find_node_problems(node):
+            yield f"node {describe_value(node.id)}: {problem}"
     if all(_is_linkable(node) for node in workflow.nodes):
-        structure = Structure(workflow.nodes)
-        yield from dependency_problems(structure)
-        yield from cycle_problems(structure)
-        yield from template_problems(structure, workflow)
+        structure = DependencyGraph(workflow.nodes)
+        yield from find_dependency_problems(structure)
+        yield from find_cycle_problems(structure)
+        yield from find_template_problems(structure, workflow)
 
 
-def _id_problems(workflow: Workflow) -> Iterator[str]:
+def _find_id_problems(workflow: Workflow) -> Iterator[str]:
     seen: set[str] = set()
     repeated: set[str] = set()
     for node in workflow.nodes:
-        problem = id_problem(node.id)
+        problem = check_node_id(node.id)
         if problem is not None:
             yield problem
-        elif node.id in RESERVED:
+        elif node.id in RESERVED_NAMES:
             yield (
-                f"node {quoted(node.id)}: the id is a reserved name of templates; choose another, "
+                f"node {quote_name(node.id)}: the id is a reserved name of templates; choose "
+                f"another, "
                 f"such as '{node.id}_node'"
             )
         elif node.id in seen and node.id not in repeated:
             repeated.add(node.id)
-            yield f"node {quoted(node.id)}: more than one node has this id; give each its own"
+            yield f"node {quote_name(node.id)}: more than one node has this id; give each its own"
         else:
             seen.add(node.id)
 
 
-def _node_problems(node: Node) -> Iterator[str]:
-    yield from node_values(node)
+def _find_node_problems(node: Node) -> Iterator[str]:
+    yield from check_node_fields(node)
     if node.config:
-        yield from json_problems(node.config, "config")
-    yield from setting_problems(node)
+        yield from find_json_problems(node.config, "config")
+    yield from find_setting_problems(node)
 
 
 def _is_linkable(node: Node) -> bool:

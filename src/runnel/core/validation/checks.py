@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 import msgspec
 
 from runnel.core.values import Json
-from runnel.core.wording import quoted, shown
+from runnel.core.wording import describe_value, quote_name
 from runnel.core.workflow import (
     CORE_HANDLERS,
     Cache,
@@ -23,7 +23,7 @@ NAME_CHARS_MAX = 200
 NUMBER_MAX = 10**12
 
 
-class Check(msgspec.Struct, frozen=True):
+class ValueCheck(msgspec.Struct, frozen=True):
     """`expected` completes the sentence "expected …, got …"; `schema` says it in JSON Schema."""
 
     expected: str
@@ -41,97 +41,101 @@ def is_name(value: Json) -> bool:
     return isinstance(value, str) and 0 < len(value) <= NAME_CHARS_MAX and value.isprintable()
 
 
-def at_least(least: int) -> Check:
-    return Check(
-        f"a number ≥ {least}",
-        lambda value: is_number(value) and value >= least,
-        {"type": "number", "minimum": least},
+def make_minimum_check(minimum: int) -> ValueCheck:
+    return ValueCheck(
+        f"a number ≥ {minimum}",
+        lambda value: is_number(value) and value >= minimum,
+        {"type": "number", "minimum": minimum},
     )
 
 
-def whole_number(least: int) -> Check:
+def make_integer_check(minimum: int) -> ValueCheck:
     def fits(value: Json) -> bool:
-        return isinstance(value, int) and is_number(value) and value >= least
+        return isinstance(value, int) and is_number(value) and value >= minimum
 
-    return Check(f"a whole number ≥ {least}", fits, {"type": "integer", "minimum": least})
+    return ValueCheck(f"a whole number ≥ {minimum}", fits, {"type": "integer", "minimum": minimum})
 
 
-def one_of(names: type[RunWhen] | type[OnFailure] | tuple[str, ...]) -> Check:
+def make_choice_check(names: type[RunWhen] | type[OnFailure] | tuple[str, ...]) -> ValueCheck:
     known = [str(name) for name in names]
-    return Check(
+    return ValueCheck(
         "one of " + ", ".join(known),
         lambda value: isinstance(value, str) and value in known,
         {"enum": known},
     )
 
 
-ABOVE_ZERO = Check(
+ABOVE_ZERO = ValueCheck(
     "a number above 0",
     lambda value: is_number(value) and value > 0,
     {"type": "number", "exclusiveMinimum": 0},
 )
-NAME = Check(
+NAME = ValueCheck(
     f"a printable text of 1 to {NAME_CHARS_MAX} characters",
     is_name,
     {"type": "string", "minLength": 1, "maxLength": NAME_CHARS_MAX},
 )
-TEXT = Check(
+TEXT = ValueCheck(
     "a text that is not empty",
     lambda value: isinstance(value, str) and bool(value.strip()),
     {"type": "string", "minLength": 1},
 )
-LABEL = Check(
+LABEL = ValueCheck(
     "a text or a number",
     lambda value: isinstance(value, str),
     {"type": ["string", "number"]},
 )
-BOOLEAN = Check("true or false", lambda value: isinstance(value, bool), {"type": "boolean"})
+BOOLEAN = ValueCheck("true or false", lambda value: isinstance(value, bool), {"type": "boolean"})
 
-RETRY: Mapping[str, Check] = {
-    "max_retries": whole_number(0),
-    "initial_delay": at_least(0),
-    "max_delay": at_least(0),
-    "exponential_base": at_least(1),
+RETRY_CHECKS: Mapping[str, ValueCheck] = {
+    "max_retries": make_integer_check(0),
+    "initial_delay": make_minimum_check(0),
+    "max_delay": make_minimum_check(0),
+    "exponential_base": make_minimum_check(1),
     "jitter": BOOLEAN,
 }
-RATE_LIMIT: Mapping[str, Check] = {"rate_per_second": ABOVE_ZERO, "burst": whole_number(1)}
-NODE: Mapping[str, Check] = {
+RATE_LIMIT_CHECKS: Mapping[str, ValueCheck] = {
+    "rate_per_second": ABOVE_ZERO,
+    "burst": make_integer_check(1),
+}
+NODE_CHECKS: Mapping[str, ValueCheck] = {
     "handler": NAME,
     "condition": TEXT,
-    "run_when": one_of(RunWhen),
+    "run_when": make_choice_check(RunWhen),
     "timeout_seconds": ABOVE_ZERO,
     "soft_timeout_seconds": ABOVE_ZERO,
     "resource_tag": NAME,
     "concurrency_key": TEXT,
-    "concurrency_limit": whole_number(1),
+    "concurrency_limit": make_integer_check(1),
     "for_each": TEXT,
     "queue": NAME,
 }
-CACHE: Mapping[str, Check] = {"key": TEXT, "ttl_seconds": ABOVE_ZERO}
-WORKFLOW: Mapping[str, Check] = {
+CACHE_CHECKS: Mapping[str, ValueCheck] = {"key": TEXT, "ttl_seconds": ABOVE_ZERO}
+WORKFLOW_CHECKS: Mapping[str, ValueCheck] = {
     "name": NAME,
-    "on_failure": one_of(OnFailure),
+    "on_failure": make_choice_check(OnFailure),
     "timeout_seconds": ABOVE_ZERO,
     "sla_seconds": ABOVE_ZERO,
-    "max_concurrency": whole_number(1),
+    "max_concurrency": make_integer_check(1),
 }
 
 
-def workflow_values(workflow: Workflow) -> Iterator[str]:
-    yield from _unfit(workflow, WORKFLOW)
+def check_workflow_fields(workflow: Workflow) -> Iterator[str]:
+    yield from _check_fields(workflow, WORKFLOW_CHECKS)
     for tag, limit in workflow.rate_limits.items():
-        yield from _unfit(limit, RATE_LIMIT, f"rate_limits.{tag}.")
+        yield from _check_fields(limit, RATE_LIMIT_CHECKS, f"rate_limits.{tag}.")
     for key, label in workflow.labels.items():
         if not NAME.fits(key) or not LABEL.fits(label):
-            yield f"labels: expected texts by name, got {shown(key)}: {shown(label)}"
+            found = f"{describe_value(key)}: {describe_value(label)}"
+            yield f"labels: expected texts by name, got {found}"
 
 
-def node_values(node: Node) -> Iterator[str]:
-    yield from _unfit(node, NODE)
+def check_node_fields(node: Node) -> Iterator[str]:
+    yield from _check_fields(node, NODE_CHECKS)
     if node.retry is not _DEFAULT_RETRY:
-        yield from _unfit(node.retry, RETRY, "retry.")
+        yield from _check_fields(node.retry, RETRY_CHECKS, "retry.")
     if node.cache is not None:
-        yield from _cache_values(node, node.cache)
+        yield from _check_cache(node, node.cache)
     soft, hard = node.soft_timeout_seconds, node.timeout_seconds
     if is_number(soft) and is_number(hard) and soft is not None and soft >= hard:
         yield (
@@ -140,24 +144,26 @@ def node_values(node: Node) -> Iterator[str]:
         )
 
 
-def _cache_values(node: Node, cache: Cache) -> Iterator[str]:
-    yield from _unfit(cache, CACHE, "cache.")
+def _check_cache(node: Node, cache: Cache) -> Iterator[str]:
+    yield from _check_fields(cache, CACHE_CHECKS, "cache.")
     if node.handler in CORE_HANDLERS:
         yield f"cache: '{node.handler}' has no result that could be kept; remove it"
 
 
-def id_problem(node_id: Json) -> str | None:
+def check_node_id(node_id: Json) -> str | None:
     """None for an id that is fine by itself."""
     if NAME.fits(node_id):
         return None
     if isinstance(node_id, str) and len(node_id) > NAME_CHARS_MAX:
-        return f"node {quoted(node_id)}: the id has {len(node_id)} characters, at most 200 may be"
-    return f"a node's id: expected {NAME.expected}, got {shown(node_id)}"
+        return (
+            f"node {quote_name(node_id)}: the id has {len(node_id)} characters, at most 200 may be"
+        )
+    return f"a node's id: expected {NAME.expected}, got {describe_value(node_id)}"
 
 
-def _unfit(
+def _check_fields(
     holder: Workflow | Node | RetryPolicy | RateLimit | Cache,
-    checks: Mapping[str, Check],
+    checks: Mapping[str, ValueCheck],
     where: str = "",
 ) -> Iterator[str]:
     defaults = _DEFAULTS[type(holder)]
@@ -165,7 +171,7 @@ def _unfit(
         value = getattr(holder, field)
         # Most fields are left alone, and a default fits: a million nodes are checked in seconds.
         if value is not defaults[field] and not check.fits(value):
-            yield f"{where}{field}: expected {check.expected}, got {shown(value)}"
+            yield f"{where}{field}: expected {check.expected}, got {describe_value(value)}"
 
 
 _DEFAULTS: Mapping[type, Mapping[str, Json]] = {
@@ -181,7 +187,7 @@ DEPTH_MAX = 200
 INTEGER_MAX = 2**63 - 1
 
 
-def json_problems(value: Json, where: str) -> Iterator[str]:
+def find_json_problems(value: Json, where: str) -> Iterator[str]:
     """Problems in the order of the value; `where` is its own path, "" for a whole document.
 
     A stack instead of recursion: no depth of the value can exhaust Python's.
@@ -189,7 +195,7 @@ def json_problems(value: Json, where: str) -> Iterator[str]:
     stack: list[tuple[str, Json, int]] = [(where, value, 0)]
     while stack:
         path, item, depth = stack.pop()
-        problem = _problem(item, depth)
+        problem = _find_value_problem(item, depth)
         if problem is not None:
             yield f"{path}: {problem}" if path else problem
             if depth >= DEPTH_MAX:  # a list that holds itself goes on like this for ever
@@ -198,16 +204,16 @@ def json_problems(value: Json, where: str) -> Iterator[str]:
             below = [(f"{path}[{i}]", each, depth + 1) for i, each in enumerate(item)]
             stack.extend(reversed(below))
         elif isinstance(item, dict):
-            below = [(_below(path, key), each, depth + 1) for key, each in item.items()]
+            below = [(_join_path(path, key), each, depth + 1) for key, each in item.items()]
             stack.extend(reversed(below))
 
 
-def _problem(item: Json, depth: int) -> str | None:
+def _find_value_problem(item: Json, depth: int) -> str | None:
     match item:
         case None | bool():
             return None
         case str():
-            return None if item.isascii() or _is_text(item) else _NOT_TEXT
+            return None if item.isascii() or _is_encodable(item) else _NOT_TEXT_PROBLEM
         case int():
             return None if abs(item) <= INTEGER_MAX else "a whole number beyond 64 bits; quote it"
         case float():
@@ -217,26 +223,26 @@ def _problem(item: Json, depth: int) -> str | None:
         case list() | dict() if depth >= DEPTH_MAX:
             return f"nested too deeply: at most {DEPTH_MAX} levels"
         case dict():
-            return _key_problem(item)
+            return _find_key_problem(item)
         case list():
             return None
         case _:
-            return f"expected a JSON value, got {shown(item)}; turn it into text or a list"
+            return f"expected a JSON value, got {describe_value(item)}; turn it into text or a list"
 
 
-_NOT_TEXT = "half of a surrogate pair is not a character; remove it"
+_NOT_TEXT_PROBLEM = "half of a surrogate pair is not a character; remove it"
 
 
-def _key_problem(item: dict[Json, Json]) -> str | None:
+def _find_key_problem(item: dict[Json, Json]) -> str | None:
     for key in item:
         if not isinstance(key, str):
-            return f"the key {shown(key)} is not a text; put it in quotes"
-        if not key.isascii() and not _is_text(key):
-            return _NOT_TEXT
+            return f"the key {describe_value(key)} is not a text; put it in quotes"
+        if not key.isascii() and not _is_encodable(key):
+            return _NOT_TEXT_PROBLEM
     return None
 
 
-def _is_text(text: str) -> bool:
+def _is_encodable(text: str) -> bool:
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -244,6 +250,6 @@ def _is_text(text: str) -> bool:
     return True
 
 
-def _below(path: str, key: str) -> str:
-    step = key if key.isidentifier() else f"[{shown(key)}]"
+def _join_path(path: str, key: str) -> str:
+    step = key if key.isidentifier() else f"[{describe_value(key)}]"
     return f"{path}.{step}" if path and step is key else f"{path}{step}"

@@ -15,14 +15,14 @@ from runnel.core.validation.checks import (
     ABOVE_ZERO,
     BOOLEAN,
     TEXT,
-    Check,
-    at_least,
+    ValueCheck,
     is_number,
-    one_of,
+    make_choice_check,
+    make_minimum_check,
 )
-from runnel.core.validation.checks import whole_number as whole
+from runnel.core.validation.checks import make_integer_check as whole
 from runnel.core.values import Json
-from runnel.core.wording import did_you_mean, quoted, shown
+from runnel.core.wording import describe_value, quote_name, suggest_name
 from runnel.core.workflow import (
     CHILD_WORKFLOW,
     CORE_HANDLERS,
@@ -40,10 +40,10 @@ PARSE_KINDS = ("text", "json", "lines")
 REDIRECTS_MAX = 20
 RESPONSE_BYTES_MAX = 64 * 1024 * 1024
 
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_CLASS = re.compile(r"[1-5]xx")
-_OF_CONNECTIONS = frozenset(
+_STATUS_CLASS = re.compile(r"[1-5]xx")
+_FRAMING_HEADERS = frozenset(
     {"content-length", "transfer-encoding", "connection", "keep-alive", "upgrade", "te", "trailer"}
 )
 _MOCK_KEYS = {"delay", "response", "status"}
@@ -63,17 +63,17 @@ def is_url(value: Json) -> bool:
 
 def is_status(value: Json) -> bool:
     if isinstance(value, str):
-        return _CLASS.fullmatch(value) is not None
+        return _STATUS_CLASS.fullmatch(value) is not None
     return isinstance(value, int) and not isinstance(value, bool) and 100 <= value <= 599  # noqa: PLR2004
 
 
-def _is_plain(value: Json) -> bool:
+def _is_text_or_number(value: Json) -> bool:
     return isinstance(value, str) or is_number(value)
 
 
 def _are_headers(value: Json) -> bool:
     return isinstance(value, dict) and all(
-        _TOKEN.fullmatch(name) and _is_plain(each) and _is_header_text(str(each))
+        _HEADER_NAME.fullmatch(name) and _is_text_or_number(each) and _is_header_text(str(each))
         for name, each in value.items()
     )
 
@@ -84,7 +84,7 @@ def _is_header_text(text: str) -> bool:
 
 def _are_params(value: Json) -> bool:
     def fits(each: Json) -> bool:
-        return isinstance(each, bool) or _is_plain(each)
+        return isinstance(each, bool) or _is_text_or_number(each)
 
     return isinstance(value, dict) and all(
         fits(each) or (isinstance(each, list) and all(map(fits, each))) for each in value.values()
@@ -93,7 +93,7 @@ def _are_params(value: Json) -> bool:
 
 def _are_variables(value: Json) -> bool:
     return isinstance(value, dict) and all(
-        _VARIABLE.fullmatch(name) and _is_plain(each) and "\0" not in str(each)
+        _VARIABLE.fullmatch(name) and _is_text_or_number(each) and "\0" not in str(each)
         for name, each in value.items()
     )
 
@@ -144,7 +144,7 @@ def _is_command(value: Json) -> bool:
     return (
         isinstance(value, list)
         and bool(value)
-        and all(_is_plain(each) and "\0" not in str(each) for each in value)
+        and all(_is_text_or_number(each) and "\0" not in str(each) for each in value)
         and bool(str(value[0]).strip())
     )
 
@@ -156,12 +156,12 @@ def _are_codes(value: Json) -> bool:
     )
 
 
-def _up_to(most: int) -> Check:
+def _make_maximum_check(maximum: int) -> ValueCheck:
     def fits(value: Json) -> bool:
-        return whole(0).fits(value) and value <= most
+        return whole(0).fits(value) and value <= maximum
 
-    schema = {"type": "integer", "minimum": 0, "maximum": most}
-    return Check(f"a whole number from 0 to {most:,}", fits, schema)
+    schema = {"type": "integer", "minimum": 0, "maximum": maximum}
+    return ValueCheck(f"a whole number from 0 to {maximum:,}", fits, schema)
 
 
 # For editors: what is inside may be a template, so only the kind is said.
@@ -169,36 +169,38 @@ _OBJECT = {"type": "object"}
 _LIST = {"type": "array"}
 _TEXT = {"type": "string"}
 
-ANYTHING = Check("any value", lambda _: True)
-OBJECT = Check("an object", lambda value: isinstance(value, dict), _OBJECT)
-STRING = Check("a text", lambda value: isinstance(value, str), _TEXT)
-URL = Check("a URL as https://host/path, without a user or password in it", is_url, _TEXT)
-HEADERS = Check("an object of header to text, in ASCII and on one line each", _are_headers, _OBJECT)
-STATUSES = Check("a list of statuses such as [404, '5xx']", _are_statuses, _LIST)
-BYTES = Check(
+ANYTHING = ValueCheck("any value", lambda _: True)
+OBJECT = ValueCheck("an object", lambda value: isinstance(value, dict), _OBJECT)
+STRING = ValueCheck("a text", lambda value: isinstance(value, str), _TEXT)
+URL = ValueCheck("a URL as https://host/path, without a user or password in it", is_url, _TEXT)
+HEADERS = ValueCheck(
+    "an object of header to text, in ASCII and on one line each", _are_headers, _OBJECT
+)
+STATUSES = ValueCheck("a list of statuses such as [404, '5xx']", _are_statuses, _LIST)
+BYTES = ValueCheck(
     f"a whole number from 1 to {RESPONSE_BYTES_MAX:,}",
     lambda value: whole(1).fits(value) and value <= RESPONSE_BYTES_MAX,
     {"type": "integer", "minimum": 1, "maximum": RESPONSE_BYTES_MAX},
 )
-MOCK = Check(
+MOCK = ValueCheck(
     "true, false, or an object of delay (seconds, or [least, most]), response and status",
     _is_mock,
     {"type": ["boolean", "object"]},
 )
-AUTH = Check("an object of username and password", _is_auth, _OBJECT)
-PARAMS = Check(
+AUTH = ValueCheck("an object of username and password", _is_auth, _OBJECT)
+PARAMS = ValueCheck(
     "an object of name to text, number, true or false, or a list of them", _are_params, _OBJECT
 )
-MESSAGES = Check("a list of objects with role and content", _are_messages, _LIST)
-COMMAND = Check(
+MESSAGES = ValueCheck("a list of objects with role and content", _are_messages, _LIST)
+COMMAND = ValueCheck(
     "a program and its arguments as a list of texts", _is_command, {"type": ["array", "string"]}
 )
-VARIABLES = Check("an object of variable to text", _are_variables, _OBJECT)
-CODES = Check("a list of exit codes from 0 to 255", _are_codes, _LIST)
+VARIABLES = ValueCheck("an object of variable to text", _are_variables, _OBJECT)
+CODES = ValueCheck("a list of exit codes from 0 to 255", _are_codes, _LIST)
 
-HTTP: Mapping[str, Check] = {
+HTTP_CHECKS: Mapping[str, ValueCheck] = {
     "url": URL,
-    "method": one_of(METHODS),
+    "method": make_choice_check(METHODS),
     "headers": HEADERS,
     "params": PARAMS,
     "json": ANYTHING,
@@ -208,17 +210,17 @@ HTTP: Mapping[str, Check] = {
     "connect_timeout_seconds": ABOVE_ZERO,
     "ok_statuses": STATUSES,
     "retry_statuses": STATUSES,
-    "max_redirects": _up_to(REDIRECTS_MAX),
+    "max_redirects": _make_maximum_check(REDIRECTS_MAX),
     "max_response_bytes": BYTES,
-    "response": one_of(RESPONSE_KINDS),
+    "response": make_choice_check(RESPONSE_KINDS),
     "mock": MOCK,
 }
-LLM: Mapping[str, Check] = {
+LLM_CHECKS: Mapping[str, ValueCheck] = {
     "model": TEXT,
     "prompt": STRING,
     "system": STRING,
     "messages": MESSAGES,
-    "temperature": Check(
+    "temperature": ValueCheck(
         "a number from 0 to 2",
         lambda value: is_number(value) and 0 <= value <= 2,  # noqa: PLR2004
         {"type": "number", "minimum": 0, "maximum": 2},
@@ -235,7 +237,7 @@ LLM: Mapping[str, Check] = {
     "max_response_bytes": BYTES,
     "mock": MOCK,
 }
-SHELL: Mapping[str, Check] = {
+SHELL_CHECKS: Mapping[str, ValueCheck] = {
     "command": COMMAND,
     "shell": BOOLEAN,
     "env": VARIABLES,
@@ -243,15 +245,15 @@ SHELL: Mapping[str, Check] = {
     "stdin": STRING,
     "timeout_seconds": ABOVE_ZERO,
     "max_output_bytes": BYTES,
-    "parse": one_of(PARSE_KINDS),
+    "parse": make_choice_check(PARSE_KINDS),
     "ok_exit_codes": CODES,
     "no_retry_exit_codes": CODES,
 }
 
-Config = Mapping[str, Json]
+HandlerConfig = Mapping[str, Json]
 
 
-def http_rules(config: Config) -> Iterator[str]:
+def check_http_config(config: HandlerConfig) -> Iterator[str]:
     """What no setting shows by itself; each sentence begins with the one that is wrong."""
     if "url" not in config and not config.get("mock"):
         yield f"url: expected {URL.expected}; without one, say mock: true"
@@ -259,13 +261,15 @@ def http_rules(config: Config) -> Iterator[str]:
         yield "body: expected either json or body, got both"
     if config.get("method", "GET") in {"GET", "HEAD"} and config.keys() & {"json", "body"}:
         yield "method: a request with json or body needs another one, such as POST"
-    yield from _framing(config)
-    if "auth" in config and any(name.lower() == "authorization" for name in _names(config)):
+    yield from _check_framing_headers(config)
+    if "auth" in config and any(
+        name.lower() == "authorization" for name in _list_header_names(config)
+    ):
         yield "auth: expected either auth or a header Authorization, got both"
 
 
-def llm_rules(config: Config) -> Iterator[str]:
-    yield from _framing(config)
+def check_llm_config(config: HandlerConfig) -> Iterator[str]:
+    yield from _check_framing_headers(config)
     if ("prompt" in config) == ("messages" in config):
         got = "both" if "prompt" in config else "neither"
         yield f"prompt: expected either prompt or messages, got {got}"
@@ -279,7 +283,7 @@ def llm_rules(config: Config) -> Iterator[str]:
             yield f"extra: '{own[0]}' has a setting of its own; use that"
 
 
-def shell_rules(config: Config) -> Iterator[str]:
+def check_shell_config(config: HandlerConfig) -> Iterator[str]:
     command, by_shell = config.get("command"), config.get("shell", False)
     if isinstance(command, str) and by_shell is False:
         yield (
@@ -290,22 +294,22 @@ def shell_rules(config: Config) -> Iterator[str]:
         yield "command: expected a text with shell: true, got a list; a list needs no shell"
 
 
-def _framing(config: Config) -> Iterator[str]:
+def _check_framing_headers(config: HandlerConfig) -> Iterator[str]:
     """Said twice, and differently, a proxy and a server would each see other requests in one."""
-    for name in _names(config):
-        if name.lower() in _OF_CONNECTIONS:
+    for name in _list_header_names(config):
+        if name.lower() in _FRAMING_HEADERS:
             yield f"headers: '{name}' follows from the request itself; leave it out"
 
 
-RULES: Mapping[str, Callable[[Config], Iterator[str]]] = {
-    "call_external_service": http_rules,
-    "external_service": http_rules,
-    "llm_service": llm_rules,
-    "shell": shell_rules,
+CONFIG_RULES: Mapping[str, Callable[[HandlerConfig], Iterator[str]]] = {
+    "call_external_service": check_http_config,
+    "external_service": check_http_config,
+    "llm_service": check_llm_config,
+    "shell": check_shell_config,
 }
 
 
-def _names(config: Config) -> list[str]:
+def _list_header_names(config: HandlerConfig) -> list[str]:
     headers = config.get("headers")
     return list(headers) if isinstance(headers, dict) else []
 
@@ -313,10 +317,10 @@ def _names(config: Config) -> list[str]:
 _FUNCTION = re.compile(r"[\w.]+:[\w.]+")
 
 
-class Setting(msgspec.Struct, frozen=True):
+class HandlerSetting(msgspec.Struct, frozen=True):
     """A value with a template in it is judged when it is known, unless it must be literal."""
 
-    check: Check
+    check: ValueCheck
     is_required: bool = False
     is_literal: bool = False
 
@@ -325,14 +329,14 @@ def _is_function(value: Json) -> bool:
     return isinstance(value, str) and _FUNCTION.fullmatch(value) is not None
 
 
-FUNCTION = Check(
+FUNCTION = ValueCheck(
     "the path of a function as 'module:name'",
     _is_function,
     {"type": "string", "pattern": f"^{_FUNCTION.pattern}$"},
 )
 
 DATA_PROCESSOR = "data_processor"
-OPERATIONS: Mapping[str, tuple[str, ...]] = {
+OPERATION_SETTINGS: Mapping[str, tuple[str, ...]] = {
     "pick": ("fields", "missing"),
     "map": ("field", "fields", "set", "missing"),
     "filter": ("field", "op", "value", "where", "match"),
@@ -343,67 +347,72 @@ OPERATIONS: Mapping[str, tuple[str, ...]] = {
 }
 """The settings of each operation of `data_processor`, besides `operation` and `data`."""
 
-_HTTP = {name: Setting(check) for name, check in HTTP.items()}
-SETTINGS: Mapping[str, Mapping[str, Setting] | None] = {
+_HTTP_SETTINGS = {name: HandlerSetting(check) for name, check in HTTP_CHECKS.items()}
+HANDLER_SETTINGS: Mapping[str, Mapping[str, HandlerSetting] | None] = {
     "input": None,
     "output": None,
-    SLEEP: {"seconds": Setting(at_least(0), is_required=True)},
+    SLEEP: {"seconds": HandlerSetting(make_minimum_check(0), is_required=True)},
     WAIT_FOR_SIGNAL: {
-        "signal": Setting(TEXT, is_required=True),
-        "timeout_seconds": Setting(at_least(0)),
-        "on_timeout": Setting(one_of(("fail", "complete")), is_literal=True),
+        "signal": HandlerSetting(TEXT, is_required=True),
+        "timeout_seconds": HandlerSetting(make_minimum_check(0)),
+        "on_timeout": HandlerSetting(make_choice_check(("fail", "complete")), is_literal=True),
     },
-    CHILD_WORKFLOW: {"input": Setting(ANYTHING)},
+    CHILD_WORKFLOW: {"input": HandlerSetting(ANYTHING)},
     "python": {
-        "function": Setting(FUNCTION, is_required=True),
-        "args": Setting(OBJECT),
-        "mode": Setting(one_of(("auto", "thread", "process", "loop"))),
+        "function": HandlerSetting(FUNCTION, is_required=True),
+        "args": HandlerSetting(OBJECT),
+        "mode": HandlerSetting(make_choice_check(("auto", "thread", "process", "loop"))),
     },
     DATA_PROCESSOR: {
-        "operation": Setting(one_of(tuple(OPERATIONS)), is_required=True),
-        "data": Setting(ANYTHING, is_required=True),
-        **dict.fromkeys(chain.from_iterable(OPERATIONS.values()), Setting(ANYTHING)),
+        "operation": HandlerSetting(make_choice_check(tuple(OPERATION_SETTINGS)), is_required=True),
+        "data": HandlerSetting(ANYTHING, is_required=True),
+        **dict.fromkeys(chain.from_iterable(OPERATION_SETTINGS.values()), HandlerSetting(ANYTHING)),
     },
-    "call_external_service": _HTTP,
-    "external_service": _HTTP,
-    "llm_service": {name: Setting(check) for name, check in LLM.items()},
-    "shell": {name: Setting(check, is_required=name == "command") for name, check in SHELL.items()},
+    "call_external_service": _HTTP_SETTINGS,
+    "external_service": _HTTP_SETTINGS,
+    "llm_service": {name: HandlerSetting(check) for name, check in LLM_CHECKS.items()},
+    "shell": {
+        name: HandlerSetting(check, is_required=name == "command")
+        for name, check in SHELL_CHECKS.items()
+    },
 }
-_OF_OPERATIONS = frozenset(chain.from_iterable(OPERATIONS.values()))
-_TIMEOUT_INSTEAD = {
+_ALL_OPERATION_SETTINGS = frozenset(chain.from_iterable(OPERATION_SETTINGS.values()))
+_TIMEOUT_ADVICE = {
     SLEEP: "remove it",
     WAIT_FOR_SIGNAL: "put it into the config",
     CHILD_WORKFLOW: "put it on the child workflow",
 }
-NO_MAP = frozenset({SLEEP, WAIT_FOR_SIGNAL})
+NO_MAP_HANDLERS = frozenset({SLEEP, WAIT_FOR_SIGNAL})
 
 
-def setting_problems(node: Node) -> Iterator[str]:
+def find_setting_problems(node: Node) -> Iterator[str]:
     """Without the name of the node, which the caller puts before them."""
-    settings = SETTINGS.get(node.handler)
+    settings = HANDLER_SETTINGS.get(node.handler)
     if settings is not None:
-        yield from _against(node.handler, node.config, settings, is_resolved=False)
+        yield from _check_settings(node.handler, node.config, settings, is_resolved=False)
     if node.handler == DATA_PROCESSOR:
-        yield from _of_other_operations(node)
-    if node.handler in NO_MAP and node.for_each is not None:
+        yield from _find_foreign_settings(node)
+    if node.handler in NO_MAP_HANDLERS and node.for_each is not None:
         yield f"for_each: the handler '{node.handler}' waits once and takes no list; remove it"
     if node.handler in CORE_HANDLERS:
-        yield from _without_effect(node)
+        yield from _find_ineffective_fields(node)
     if node.handler == CHILD_WORKFLOW and node.child is None:
         yield "config: the handler 'workflow' needs a workflow to run: add definition or file"
     if node.handler != CHILD_WORKFLOW and node.child is not None:
         yield (
             f"child: only the handler 'workflow' runs a child workflow, this node's is "
-            f"{quoted(node.handler)}"
+            f"{quote_name(node.handler)}"
         )
 
 
-def config_problems(handler: str, config: Mapping[str, Json]) -> Iterator[str]:
-    """As `setting_problems`, for a config in which all templates are filled in."""
-    yield from _against(handler, config, SETTINGS.get(handler) or {}, is_resolved=True)
+def find_config_problems(handler: str, config: Mapping[str, Json]) -> Iterator[str]:
+    """As `find_setting_problems`, for a config in which all templates are filled in."""
+    yield from _check_settings(
+        handler, config, HANDLER_SETTINGS.get(handler) or {}, is_resolved=True
+    )
 
 
-def _without_effect(node: Node) -> Iterator[str]:
+def _find_ineffective_fields(node: Node) -> Iterator[str]:
     """The engine itself does these handlers: what limits workers would silently do nothing."""
     for name in ("concurrency_key", "resource_tag", "queue", "soft_timeout_seconds"):
         if getattr(node, name) is not None:
@@ -412,49 +421,49 @@ def _without_effect(node: Node) -> Iterator[str]:
                 "effect; remove it"
             )
     if node.timeout_seconds != TIMEOUT_S_DEFAULT:
-        instead = _TIMEOUT_INSTEAD[node.handler]
+        instead = _TIMEOUT_ADVICE[node.handler]
         yield (
             f"timeout_seconds: the handler '{node.handler}' is run by no worker, so it would have "
             f"no effect; {instead}"
         )
 
 
-def _against(
+def _check_settings(
     handler: str,
     config: Mapping[str, Json],
-    settings: Mapping[str, Setting],
+    settings: Mapping[str, HandlerSetting],
     *,
     is_resolved: bool,
 ) -> Iterator[str]:
     for name, value in config.items():
         setting = settings.get(name)
         if setting is None:
-            hint = did_you_mean(name, settings) or f"; it has: {', '.join(settings)}"
+            hint = suggest_name(name, settings) or f"; it has: {', '.join(settings)}"
             yield f"config.{name}: the handler '{handler}' has no such setting{hint}"
         elif not setting.check.fits(value) and (
             setting.is_literal or is_resolved or not _has_template(value)
         ):
-            yield f"config.{name}: expected {setting.check.expected}, got {shown(value)}"
+            yield f"config.{name}: expected {setting.check.expected}, got {describe_value(value)}"
     for name, setting in settings.items():
         if setting.is_required and name not in config:
             yield (
                 f"config.{name}: the handler '{handler}' needs it; expected "
                 f"{setting.check.expected}"
             )
-    if handler in RULES:
-        for problem in RULES[handler](config):
+    if handler in CONFIG_RULES:
+        for problem in CONFIG_RULES[handler](config):
             setting = config.get(problem.partition(":")[0])
             if is_resolved or not _has_template(setting):
                 yield f"config.{problem}"
 
 
-def _of_other_operations(node: Node) -> Iterator[str]:
+def _find_foreign_settings(node: Node) -> Iterator[str]:
     operation = node.config.get("operation")
-    own = OPERATIONS.get(operation) if isinstance(operation, str) else None
+    own = OPERATION_SETTINGS.get(operation) if isinstance(operation, str) else None
     if own is None:
         return
     for name in node.config:
-        if name in _OF_OPERATIONS and name not in own:
+        if name in _ALL_OPERATION_SETTINGS and name not in own:
             known = ", ".join(own)
             yield f"config.{name}: the operation '{operation}' has no such setting; it has: {known}"
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from runnel.core.ids import NodeId
-from runnel.core.wording import listed, name_hint, quoted, shorten
+from runnel.core.wording import format_names, quote_name, shorten, suggest_or_list_names
 from runnel.core.workflow import Node, Workflow
 
 
-class Structure:
+class DependencyGraph:
     """Nodes by index; unknown, repeated and self dependencies are left out of the edges.
 
     `order` has parents before children and leaves out every node on or behind a cycle.
@@ -28,12 +28,12 @@ class Structure:
                 self.children[parent].append(at)
         self.order = self._order()
 
-    def id(self, at: int) -> str:
-        return self.nodes[at].id
+    def id(self, index: int) -> str:
+        return self.nodes[index].id
 
-    def _parents(self, at: int, node: Node) -> list[int]:
+    def _parents(self, index: int, node: Node) -> list[int]:
         known = (self.index.get(parent) for parent in dict.fromkeys(node.dependencies))
-        return [parent for parent in known if parent is not None and parent != at]
+        return [parent for parent in known if parent is not None and parent != index]
 
     def _order(self) -> list[int]:
         """Kahn's algorithm."""
@@ -50,22 +50,22 @@ class Structure:
         return order
 
 
-def dependency_problems(structure: Structure) -> Iterator[str]:
+def find_dependency_problems(structure: DependencyGraph) -> Iterator[str]:
     for node in structure.nodes:
         seen: set[NodeId] = set()
         for parent in node.dependencies:
             if parent in seen:
-                problem = f"the dependency {quoted(parent)} is given twice; keep one"
+                problem = f"the dependency {quote_name(parent)} is given twice; keep one"
             elif parent == node.id:
                 problem = "it depends on itself; remove that dependency"
             elif parent not in structure.index:
-                hint = name_hint(parent, structure.index)
-                problem = f"it depends on {quoted(parent)}, but there is no such node{hint}"
+                hint = suggest_or_list_names(parent, structure.index)
+                problem = f"it depends on {quote_name(parent)}, but there is no such node{hint}"
             else:
                 problem = ""
             seen.add(parent)
             if problem:
-                yield f"node {quoted(node.id)}: {problem}"
+                yield f"node {quote_name(node.id)}: {problem}"
 
 
 # All child workflows of a workflow, each once, and how much they are together.
@@ -73,7 +73,7 @@ def dependency_problems(structure: Structure) -> Iterator[str]:
 CHILD_DEPTH_MAX = 20
 
 
-class Nested(msgspec.Struct, frozen=True, kw_only=True):
+class NestedWorkflows(msgspec.Struct, frozen=True, kw_only=True):
     """`workflows` with the words that lead to each; `nodes` counts a child each time it is used."""
 
     workflows: list[tuple[str, Workflow]]
@@ -81,7 +81,7 @@ class Nested(msgspec.Struct, frozen=True, kw_only=True):
     depth: int
 
 
-def unfold(root: Workflow) -> Nested:
+def collect_nested_workflows(root: Workflow) -> NestedWorkflows:
     """A child used twice is one object, so that 2^20 uses in 20 levels are counted, not walked.
 
     What is nested deeper than allowed is counted as well, but not among the workflows.
@@ -89,31 +89,31 @@ def unfold(root: Workflow) -> Nested:
     extents: dict[int, tuple[int, int]] = {}
     workflows = [("", root)]
     seen = {id(root)}
-    work = [("", root, _children(root))]
+    work = [("", root, _list_children(root))]
     while work:
         path, workflow, children = work[-1]
         step = next(children, None)
         if step is None:
             work.pop()
-            extents[id(workflow)] = _extent(workflow, extents)
+            extents[id(workflow)] = _measure_extent(workflow, extents)
         elif id(step[1]) not in seen:
             seen.add(id(step[1]))
             if len(work) <= CHILD_DEPTH_MAX:
-                path += f"node {quoted(step[0])} → child: "
+                path += f"node {quote_name(step[0])} → child: "
                 workflows.append((path, step[1]))
-            work.append((path, step[1], _children(step[1])))
+            work.append((path, step[1], _list_children(step[1])))
     nodes, depth = extents[id(root)]
-    return Nested(workflows=workflows, nodes=nodes, depth=depth)
+    return NestedWorkflows(workflows=workflows, nodes=nodes, depth=depth)
 
 
-def _children(workflow: Workflow) -> Iterator[tuple[str, Workflow]]:
+def _list_children(workflow: Workflow) -> Iterator[tuple[str, Workflow]]:
     return ((node.id, node.child) for node in workflow.nodes if node.child is not None)
 
 
-def _extent(workflow: Workflow, extents: dict[int, tuple[int, int]]) -> tuple[int, int]:
+def _measure_extent(workflow: Workflow, extents: dict[int, tuple[int, int]]) -> tuple[int, int]:
     """Nodes and depth, from those of its children."""
     nodes, depth = len(workflow.nodes), 0
-    for _, child in _children(workflow):
+    for _, child in _list_children(workflow):
         nodes += extents[id(child)][0]
         depth = max(depth, extents[id(child)][1] + 1)
     return nodes, depth
@@ -122,11 +122,11 @@ def _extent(workflow: Workflow, extents: dict[int, tuple[int, int]]) -> tuple[in
 # Answers, for many pairs at once, whether one node is upstream of another.
 
 # So many targets are followed at once, one bit each: 100,000 nodes take 25 MB at most.
-BATCH = 2_048
+TARGETS_PER_BATCH = 2_048
 
 
-def not_upstream(
-    structure: Structure, pairs: Iterable[tuple[int, int]]
+def find_not_upstream(
+    structure: DependencyGraph, pairs: Iterable[tuple[int, int]]
 ) -> Iterator[tuple[int, int]]:
     """The pairs (node, target) whose target is not an ancestor of the node.
 
@@ -140,17 +140,21 @@ def not_upstream(
         if node in place and target in place:
             asked.setdefault(target, []).append(node)
     targets = sorted(asked, key=place.__getitem__)
-    for start in range(0, len(targets), BATCH):
-        batch = targets[start : start + BATCH]
+    for start in range(0, len(targets), TARGETS_PER_BATCH):
+        batch = targets[start : start + TARGETS_PER_BATCH]
         last = max(place[node] for target in batch for node in asked[target])
-        above = _targets_above(structure, batch, structure.order[place[batch[0]] : last + 1])
+        above = _mark_upstream_targets(
+            structure, batch, structure.order[place[batch[0]] : last + 1]
+        )
         for bit, target in enumerate(batch):
             for node in asked[target]:
                 if not above.get(node, 0) >> bit & 1:
                     yield node, target
 
 
-def _targets_above(structure: Structure, batch: list[int], order: list[int]) -> dict[int, int]:
+def _mark_upstream_targets(
+    structure: DependencyGraph, batch: list[int], order: list[int]
+) -> dict[int, int]:
     """For each node the bits of those targets that are upstream of it, or that it is itself."""
     found = {target: 1 << bit for bit, target in enumerate(batch)}
     for at in order:
@@ -164,19 +168,19 @@ def _targets_above(structure: Structure, batch: list[int], order: list[int]) -> 
 
 # Names the cycles of a workflow, node by node, and what can never start because of them.
 
-CYCLES_SHOWN = 10
-PATH_SHOWN = 12
+CYCLES_SHOWN_MAX = 10
+PATH_NODES_SHOWN_MAX = 12
 
 
-def cycle_problems(structure: Structure) -> Iterator[str]:
+def find_cycle_problems(structure: DependencyGraph) -> Iterator[str]:
     """One cycle for each knot (strongly connected part), then what waits behind them."""
     if len(structure.order) == len(structure.nodes):
         return
-    knots = sorted((knot for knot in _connected(structure) if len(knot) > 1), key=min)
-    for knot in knots[:CYCLES_SHOWN]:
-        yield _sentence(structure, _shortest_cycle(structure, knot))
-    if len(knots) > CYCLES_SHOWN:
-        yield f"cycle: {len(knots) - CYCLES_SHOWN:,} more besides these; remove these first"
+    knots = sorted((knot for knot in _find_components(structure) if len(knot) > 1), key=min)
+    for knot in knots[:CYCLES_SHOWN_MAX]:
+        yield _format_cycle(structure, _shortest_cycle(structure, knot))
+    if len(knots) > CYCLES_SHOWN_MAX:
+        yield f"cycle: {len(knots) - CYCLES_SHOWN_MAX:,} more besides these; remove these first"
     if all(node.dependencies for node in structure.nodes):
         yield (
             "no root: every node waits for another one; expected at least one node without "
@@ -186,54 +190,54 @@ def cycle_problems(structure: Structure) -> Iterator[str]:
     behind = [structure.id(at) for at in range(len(structure.nodes)) if at not in tied]
     if behind:
         are = "it is" if len(behind) == 1 else "they are"
-        yield f"unreachable: {listed(behind)} can never start, because {are} behind a cycle"
+        yield f"unreachable: {format_names(behind)} can never start, because {are} behind a cycle"
 
 
-def _sentence(structure: Structure, cycle: Sequence[int]) -> str:
+def _format_cycle(structure: DependencyGraph, cycle: Sequence[int]) -> str:
     names = [shorten(structure.id(at)) for at in (*cycle, cycle[0])]
-    if len(names) > PATH_SHOWN:
-        left_out = len(names) - PATH_SHOWN
-        half = PATH_SHOWN // 2
+    if len(names) > PATH_NODES_SHOWN_MAX:
+        left_out = len(names) - PATH_NODES_SHOWN_MAX
+        half = PATH_NODES_SHOWN_MAX // 2
         names = [*names[:half], f"… ({left_out:,} more) …", *names[-half:]]
     return f"cycle: {' → '.join(names)}; remove one of these dependencies"
 
 
-def _shortest_cycle(structure: Structure, knot: Sequence[int]) -> list[int]:
+def _shortest_cycle(structure: DependencyGraph, component: Sequence[int]) -> list[int]:
     """The shortest one through the knot's first node, in the order in which nodes would run.
 
     There always is one: from each node of a knot a way leads to every other.
     """
-    first = min(knot)
-    inside = set(knot)
+    first = min(component)
+    inside = set(component)
     came_from: dict[int, int] = {}
     queue = deque([first])
     while True:
         at = queue.popleft()
         for child in structure.children[at]:
             if child == first:
-                return _walk_back(came_from, first=first, last=at)
+                return _trace_path(came_from, first=first, last=at)
             if child in inside and child not in came_from:
                 came_from[child] = at
                 queue.append(child)
 
 
-def _walk_back(came_from: dict[int, int], *, first: int, last: int) -> list[int]:
+def _trace_path(came_from: dict[int, int], *, first: int, last: int) -> list[int]:
     path = [last]
     while path[-1] != first:
         path.append(came_from[path[-1]])
     return path[::-1]
 
 
-def _connected(structure: Structure) -> Iterator[list[int]]:
+def _find_components(structure: DependencyGraph) -> Iterator[list[int]]:
     """The strongly connected parts of what has no order."""
-    search = _Search(structure.children)
+    search = _ComponentSearch(structure.children)
     ordered = set(structure.order)
     for start in range(len(structure.nodes)):
         if start not in ordered and start not in search.number:
-            yield from search.parts_from(start)
+            yield from search.find_components(start)
 
 
-class _Search:
+class _ComponentSearch:
     """Tarjan's algorithm, with a stack of its own: a cycle may be longer than Python's is deep."""
 
     def __init__(self, children: Sequence[Sequence[int]]) -> None:
@@ -244,7 +248,7 @@ class _Search:
         self._is_open: set[int] = set()
         self._work: list[tuple[int, Iterator[int]]] = []
 
-    def parts_from(self, start: int) -> Iterator[list[int]]:
+    def find_components(self, start: int) -> Iterator[list[int]]:
         self._enter(start)
         while self._work:
             at, children = self._work[-1]
@@ -256,23 +260,23 @@ class _Search:
             elif child in self._is_open:
                 self._low[at] = min(self._low[at], self.number[child])
 
-    def _enter(self, at: int) -> None:
-        self.number[at] = self._low[at] = len(self.number)
-        self._open.append(at)
-        self._is_open.add(at)
-        self._work.append((at, iter(self._children[at])))
+    def _enter(self, index: int) -> None:
+        self.number[index] = self._low[index] = len(self.number)
+        self._open.append(index)
+        self._is_open.add(index)
+        self._work.append((index, iter(self._children[index])))
 
-    def _leave(self, at: int) -> Iterator[list[int]]:
+    def _leave(self, index: int) -> Iterator[list[int]]:
         self._work.pop()
         if self._work:
             parent = self._work[-1][0]
-            self._low[parent] = min(self._low[parent], self._low[at])
-        if self._low[at] == self.number[at]:
-            yield self._cut_at(at)
+            self._low[parent] = min(self._low[parent], self._low[index])
+        if self._low[index] == self.number[index]:
+            yield self._pop_component(index)
 
-    def _cut_at(self, at: int) -> list[int]:
+    def _pop_component(self, index: int) -> list[int]:
         part: list[int] = []
-        while not part or part[-1] != at:
+        while not part or part[-1] != index:
             part.append(self._open.pop())
         self._is_open.difference_update(part)
         return part

@@ -3,9 +3,9 @@
 import msgspec
 
 from runnel.core.values import BLOB_BYTES_MAX
-from runnel.core.workflow import Policy
+from runnel.core.workflow import EnginePolicy
 from runnel.ports.archive import Archive
-from runnel.ports.clock import Clock, Ids
+from runnel.ports.clock import Clock, IdGenerator
 from runnel.ports.records import BlobStore
 from runnel.ports.store import Store
 from runnel.ports.telemetry import Telemetry
@@ -13,24 +13,24 @@ from runnel.ports.telemetry import Telemetry
 # What every piece of the orchestrator works with.
 
 
-class Parts(msgspec.Struct, frozen=True, kw_only=True):
+class OrchestratorDependencies(msgspec.Struct, frozen=True, kw_only=True):
     store: Store
     archive: Archive
     blobs: BlobStore
     clock: Clock
-    ids: Ids
+    ids: IdGenerator
     telemetry: Telemetry
-    policy: Policy = Policy()
+    policy: EnginePolicy = EnginePolicy()
     cached_executions_max: int = 5_000
     idle_s_max: float = 1.0
     """The longest wait for an inbox entry: a bound, not a poll; an entry ends the wait."""
 
 
-def policy_for(parts: Parts) -> Policy:
+def adapt_policy(dependencies: OrchestratorDependencies) -> EnginePolicy:
     """What tasks carry costs nothing where they are handed over as they are: nothing is shared.
 
     On SQLite, an item of a map of 20,000 took 50 µs with its input put aside, 42 without.
     """
-    if parts.store.limits.tasks_are_written:
-        return parts.policy
-    return msgspec.structs.replace(parts.policy, shared_bytes_max=BLOB_BYTES_MAX)
+    if dependencies.store.limits.serializes_tasks:
+        return dependencies.policy
+    return msgspec.structs.replace(dependencies.policy, shared_bytes_max=BLOB_BYTES_MAX)

@@ -6,8 +6,8 @@ from itertools import islice
 
 from runnel.core.codec import decode_entry
 from runnel.core.commands import LIMIT_PREFIX
-from runnel.core.concurrency_key import Limit, replay_limit
-from runnel.core.decide.maps import hydrate
+from runnel.core.concurrency_key import ConcurrencyLimit, replay_limit
+from runnel.core.decide.maps import hydrate_maps
 from runnel.core.events import ExecutionCreated
 from runnel.core.evolve import replay
 from runnel.core.execution import Execution
@@ -19,12 +19,12 @@ from runnel.errors import BrokenInvariantError, RunnelError, StoreError
 from runnel.ports.archive import Archive
 from runnel.ports.store import Store
 
-GRAPHS_MAX = 1_000
+CACHED_GRAPHS_MAX = 1_000
 # How many of the oldest executions one trim looks at: a commit must not cost O(executions).
-LOOKED_AT_MAX = 1_000
+TRIM_SCAN_MAX = 1_000
 
 
-class Graphs:
+class GraphCache:
     """Compiled graphs by content hash; a definition never changes, so neither does its graph."""
 
     def __init__(self, archive: Archive) -> None:
@@ -36,7 +36,7 @@ class Graphs:
         if found is None:
             found = await self._load(hash_)
             self._graphs[hash_] = found
-            if len(self._graphs) > GRAPHS_MAX:
+            if len(self._graphs) > CACHED_GRAPHS_MAX:
                 self._graphs.popitem(last=False)
         return found
 
@@ -47,17 +47,21 @@ class Graphs:
         return Graph(decode_workflow(definition.document))
 
 
-class Aggregates:
-    """At most `most` executions stay between batches; the least recently used leave first."""
+class AggregateCache:
+    """At most `executions_max` executions stay between batches; the least recently used leave
+    first.
+    """
 
-    def __init__(self, store: Store, graphs: Graphs, blobs: BlobCache, *, most: int) -> None:
+    def __init__(
+        self, store: Store, graphs: GraphCache, blobs: BlobCache, *, executions_max: int
+    ) -> None:
         self._store = store
         self._blobs = blobs
         self._graphs = graphs
-        self._most = most
+        self._executions_max = executions_max
         self._executions: OrderedDict[str, Execution] = OrderedDict()
-        self._limits: dict[str, Limit] = {}
-        self._fetched: dict[str, Sequence[bytes]] = {}
+        self._limits: dict[str, ConcurrencyLimit] = {}
+        self._prefetched: dict[str, Sequence[bytes]] = {}
 
     async def prefetch(self, aggregate_ids: Iterable[str]) -> None:
         """Asks the store at once for executions that are about to be needed and are not here.
@@ -70,12 +74,12 @@ class Aggregates:
             for each in aggregate_ids
             if each not in known and not each.startswith(LIMIT_PREFIX)
         ]
-        self._fetched.clear()
+        self._prefetched.clear()
         if len(missing) > 1:
             found = await self._store.load_many(missing)
-            self._fetched.update(zip(missing, found, strict=True))
+            self._prefetched.update(zip(missing, found, strict=True))
 
-    def cached(self, execution_id: str) -> Execution | None:
+    def get_cached(self, execution_id: str) -> Execution | None:
         found = self._executions.get(execution_id)
         if found is not None:
             self._executions.move_to_end(execution_id)
@@ -83,7 +87,7 @@ class Aggregates:
 
     async def execution(self, execution_id: str) -> Execution | None:
         """None when there is no such execution (yet)."""
-        found = self.cached(execution_id) or await self._load(execution_id)
+        found = self.get_cached(execution_id) or await self._load(execution_id)
         if found is not None:
             self._executions[execution_id] = found
         return found
@@ -91,7 +95,7 @@ class Aggregates:
     def add(self, execution: Execution) -> None:
         self._executions[execution.id] = execution
 
-    async def limit(self, aggregate_id: str) -> Limit:
+    async def limit(self, aggregate_id: str) -> ConcurrencyLimit:
         found = self._limits.get(aggregate_id)
         if found is None:
             entries = await self._store.load(aggregate_id)
@@ -102,45 +106,45 @@ class Aggregates:
     def forget(self, aggregate_id: str) -> None:
         """Drops what is in memory: it will be loaded again from what is stored."""
         self._executions.pop(aggregate_id, None)
-        self._fetched.pop(aggregate_id, None)
+        self._prefetched.pop(aggregate_id, None)
         self._limits.pop(aggregate_id, None)
 
     def trim(self) -> None:
         """Called after a commit: everything in memory is stored, so idle executions may leave."""
-        excess = len(self._executions) - self._most
+        excess = len(self._executions) - self._executions_max
         if excess <= 0:
             return
-        looked_at = islice(self._executions.items(), LOOKED_AT_MAX)
+        looked_at = islice(self._executions.items(), TRIM_SCAN_MAX)
         idle = (id_ for id_, execution in looked_at if is_idle(execution))
         for execution_id in list(islice(idle, excess)):
             del self._executions[execution_id]
 
-    async def bare(self, execution_id: str) -> Execution | None:
+    async def load_without_map_items(self, execution_id: str) -> Execution | None:
         """As it is stored, without the lists of its maps: for ending it when those can't be had."""
-        entries = self._fetched.pop(execution_id, None)
+        entries = self._prefetched.pop(execution_id, None)
         if entries is None:
             entries = await self._store.load(execution_id)
         if not entries:
             return None
-        graph = await self._graphs.get(_definition_of(entries[0]))
+        graph = await self._graphs.get(_read_definition_hash(entries[0]))
         return replay(entries, lambda _hash: graph)
 
-    async def glance(self, execution_ids: Sequence[ExecutionId]) -> list[Execution]:
+    async def read_snapshots(self, execution_ids: Sequence[ExecutionId]) -> list[Execution]:
         """For reading only, and at once: as they are in memory, or else as they are stored.
 
         It leaves no trace here. One that can't be read is left out.
         """
         missing = [each for each in execution_ids if each not in self._executions]
         stored = await self._store.load_many(missing) if missing else ()
-        replayed = [await self._replayed(entries) for entries in stored]
+        replayed = [await self._replay_readable(entries) for entries in stored]
         known = [self._executions.get(each) for each in execution_ids]
         return [each for each in (*known, *replayed) if each is not None]
 
-    async def _replayed(self, entries: Sequence[bytes]) -> Execution | None:
+    async def _replay_readable(self, entries: Sequence[bytes]) -> Execution | None:
         if not entries:
             return None
         try:
-            graph = await self._graphs.get(_definition_of(entries[0]))
+            graph = await self._graphs.get(_read_definition_hash(entries[0]))
             return replay(entries, lambda _hash: graph)
         except StoreError:
             raise
@@ -148,13 +152,15 @@ class Aggregates:
             return None
 
     async def _load(self, execution_id: str) -> Execution | None:
-        execution = await self.bare(execution_id)
-        while execution is not None and (needed := hydrate(execution, self._blobs)) is not None:
+        execution = await self.load_without_map_items(execution_id)
+        while (
+            execution is not None and (needed := hydrate_maps(execution, self._blobs)) is not None
+        ):
             await self._blobs.get(needed)
         return execution
 
 
-def _definition_of(entry: bytes) -> DefinitionHash:
+def _read_definition_hash(entry: bytes) -> DefinitionHash:
     first = decode_entry(entry).events[0]
     if not isinstance(first, ExecutionCreated):
         raise BrokenInvariantError("a history does not begin with ExecutionCreated")

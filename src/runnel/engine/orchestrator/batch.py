@@ -6,16 +6,16 @@ from typing import NamedTuple
 from runnel.core.codec import encode_events, join_entry
 from runnel.core.commands import Command
 from runnel.core.effects import (
-    Afterwards,
     ClearTimer,
     DeadLetter,
     Decision,
     DropTask,
     Effect,
     IssueTask,
+    PostCommitEffect,
     PutDeadLetter,
     SetTimer,
-    Task,
+    TaskMessage,
     TimerKey,
 )
 from runnel.core.events import (
@@ -31,16 +31,23 @@ from runnel.core.events import (
 )
 from runnel.core.execution import Execution
 from runnel.core.graph import Graph
-from runnel.core.ids import NO_ITEM, Token
+from runnel.core.ids import NO_ITEM, TaskToken
 from runnel.errors import PayloadError
-from runnel.ports.store import Commit, CommitLimits, Header, History, Position, TimerSet
+from runnel.ports.store import (
+    Commit,
+    CommitLimits,
+    ExecutionHeader,
+    HistoryRecord,
+    InboxPosition,
+    TimerRecord,
+)
 
 # A decision's events as the pieces that one commit must not tear apart.
 
 # Before one of these a decision may be cut: should the rest never be written, ResumeExecution
 # finds it again from the state. Inside such a run it would not: an item that failed and its map
 # that did not, a signal that was taken and its node that still waits.
-_BEGINS_ANEW = (NodeQueued, NodeSkipped, NodeWaits, MapStarted)
+_CUT_POINTS = (NodeQueued, NodeSkipped, NodeWaits, MapStarted)
 
 
 def encode_parts(events: Sequence[AnyEvent], size_max: int) -> list[bytes]:
@@ -49,7 +56,7 @@ def encode_parts(events: Sequence[AnyEvent], size_max: int) -> list[bytes]:
     if len(whole) <= size_max:
         return [whole]
     parts: list[bytes] = []
-    for run in map(encode_events, _runs(events)):
+    for run in map(encode_events, _split_into_steps(events)):
         if len(run) > size_max:
             raise PayloadError(
                 f"a single step of the execution takes {len(run):,} bytes to store, at most "
@@ -62,16 +69,16 @@ def encode_parts(events: Sequence[AnyEvent], size_max: int) -> list[bytes]:
     return parts
 
 
-def _begins_anew(event: AnyEvent) -> bool:
+def _can_cut_before(event: AnyEvent) -> bool:
     if isinstance(event, NodeCancelled):
         return event.item == NO_ITEM  # items are cancelled between their map's failure and its end
-    return isinstance(event, _BEGINS_ANEW)
+    return isinstance(event, _CUT_POINTS)
 
 
-def _runs(events: Sequence[AnyEvent]) -> Iterator[Sequence[AnyEvent]]:
+def _split_into_steps(events: Sequence[AnyEvent]) -> Iterator[Sequence[AnyEvent]]:
     start = 0
     for position, event in enumerate(events):
-        if position and _begins_anew(event):
+        if position and _can_cut_before(event):
             yield events[start:position]
             start = position
     yield events[start:]
@@ -80,41 +87,41 @@ def _runs(events: Sequence[AnyEvent]) -> Iterator[Sequence[AnyEvent]]:
 # What an entry has around its events: the version and the time.
 FRAME_BYTES = 64
 
-_CHANGES_HEADER = frozenset({ExecutionCreated, ExecutionStarted, ExecutionFinished})
+_HEADER_EVENTS = frozenset({ExecutionCreated, ExecutionStarted, ExecutionFinished})
 
 
-class _Part(NamedTuple):
+class _EncodedPart(NamedTuple):
     """What one decision, or a piece of it, adds to the history of its aggregate."""
 
     aggregate_id: str
     encoded: bytes
 
 
-class Batch:
+class CommitBatch:
     """Mutable until it is sealed into commits; one value per key, so that the last word counts."""
 
     def __init__(self, now: float, limits: CommitLimits) -> None:
         self.now = now
         self.limits = limits
         self.commands = 0
-        self.consumed: Position | None = None
+        self.consumed: InboxPosition | None = None
         self.events: dict[str, list[AnyEvent]] = {}
         self.parts: dict[str, list[bytes]] = {}
         self.order: list[str] = []
         """Whose each part is, as they were decided: what a parent does follows from its child."""
-        self.headers: list[Header] = []
+        self.headers: list[ExecutionHeader] = []
         self.changed: dict[str, Execution] = {}
         self.graphs: dict[str, Graph] = {}
         """Of all executions that have events."""
         self.closed: dict[str, None] = {}
-        self.tasks: dict[Token, Task] = {}
-        self.dropped: list[Token] = []
+        self.tasks: dict[TaskToken, TaskMessage] = {}
+        self.dropped: list[TaskToken] = []
         self.timers: dict[TimerKey, SetTimer | None] = {}
         self.messages: list[Command] = []
         self.cancels: list[Command] = []
         """What children in this batch were told already; messages too if it has to be cut."""
         self.dead_letters: list[DeadLetter] = []
-        self.afterwards: list[Afterwards] = []
+        self.post_commit_effects: list[PostCommitEffect] = []
         self._size = 0
         self._rows = 0  # at least as many as there will be, of all that `add` is given
 
@@ -152,7 +159,7 @@ class Batch:
         events, effects = decision.events, decision.effects
         for effect in effects:
             if type(effect) is IssueTask and len(effect.task.config) > self.limits.size_bytes:
-                raise _too_large(effect.task, self.limits)
+                raise _make_too_large_error(effect.task, self.limits)
         if events:
             encoded = encode_parts(events, self.limits.size_bytes - FRAME_BYTES)
             self.events.setdefault(aggregate_id, []).extend(events)
@@ -162,7 +169,7 @@ class Batch:
                 self._size += len(part)
             if execution is not None:
                 self.graphs[aggregate_id] = execution.graph
-                if not _CHANGES_HEADER.isdisjoint(map(type, events)):
+                if not _HEADER_EVENTS.isdisjoint(map(type, events)):
                     self.changed[execution.id] = execution
                     self._rows += 1
             self._rows += 1
@@ -183,8 +190,8 @@ class Batch:
                 self.dropped.append(effect.token)
         elif isinstance(effect, PutDeadLetter):
             self.dead_letters.append(effect.letter)
-        elif isinstance(effect, Afterwards):
-            self.afterwards.append(effect)
+        elif isinstance(effect, PostCommitEffect):
+            self.post_commit_effects.append(effect)
 
     def seal(self, sequence: int) -> Iterator[Commit]:
         """One commit, or several when a single decision is larger than the store takes at once.
@@ -193,29 +200,29 @@ class Batch:
         again on what has been stored, and ResumeExecution completes what was left out.
         """
         limits = self.limits
-        whole = self._whole(sequence, limits)
+        whole = self._build_whole_commit(sequence, limits)
         if whole is not None:
             yield whole
             return
-        pieces = list(self._pieces(limits))
+        pieces = list(self._split_rows(limits))
         for offset, piece in enumerate(pieces):
             is_last = offset == len(pieces) - 1
-            yield self._commit(
+            yield self._build_commit(
                 sequence + offset, piece, consumed=self.consumed if is_last else None
             )
 
-    def _whole(self, sequence: int, limits: CommitLimits) -> Commit | None:
+    def _build_whole_commit(self, sequence: int, limits: CommitLimits) -> Commit | None:
         """The ordinary case, without looking at every row twice; None when it has to be cut."""
         commit = Commit(
             sequence=sequence,
             consumed=self.consumed,
-            histories=self._histories(self.parts),
-            headers=[*map(header_of, self.changed.values()), *self.headers],
+            histories=self._build_histories(self.parts),
+            headers=[*map(build_header, self.changed.values()), *self.headers],
             closed=list(self.closed),
             tasks=list(self.tasks.values()),
             dropped=self.dropped,
             timers_set=[
-                TimerSet(key=key, due=timer.due, attempt=timer.attempt)
+                TimerRecord(key=key, due=timer.due, attempt=timer.attempt)
                 for key, timer in self.timers.items()
                 if timer is not None
             ],
@@ -226,31 +233,31 @@ class Batch:
         is_small = commit.writes <= limits.writes and commit.size_bytes <= limits.size_bytes
         return commit if is_small else None
 
-    def _commit(
-        self, sequence: int, piece: "list[tuple[str, object]]", *, consumed: Position | None
+    def _build_commit(
+        self, sequence: int, piece: "list[tuple[str, object]]", *, consumed: InboxPosition | None
     ) -> Commit:
         rows: dict[str, list[object]] = {}
         parts: dict[str, list[bytes]] = {}
         for name, row in piece:
-            if isinstance(row, _Part):
+            if isinstance(row, _EncodedPart):
                 parts.setdefault(row.aggregate_id, []).append(row.encoded)
             else:
                 rows.setdefault(name, []).append(row)
-        # Any: the rows were sorted into their own fields by `_groups`.
+        # Any: the rows were sorted into their own fields by `_list_row_groups`.
         fields: dict[str, object] = dict(rows)
-        histories = self._histories(parts)
+        histories = self._build_histories(parts)
         return Commit(sequence=sequence, consumed=consumed, histories=histories, **fields)  # type: ignore[arg-type]
 
-    def _histories(self, parts: Mapping[str, Sequence[bytes]]) -> list[History]:
+    def _build_histories(self, parts: Mapping[str, Sequence[bytes]]) -> list[HistoryRecord]:
         return [
-            History(aggregate_id=aggregate_id, entry=join_entry(self.now, encoded))
+            HistoryRecord(aggregate_id=aggregate_id, entry=join_entry(self.now, encoded))
             for aggregate_id, encoded in parts.items()
         ]
 
-    def _pieces(self, limits: CommitLimits) -> "Iterator[list[tuple[str, object]]]":
+    def _split_rows(self, limits: CommitLimits) -> "Iterator[list[tuple[str, object]]]":
         piece: list[tuple[str, object]] = []
         size = 0
-        for group, group_bytes in self._groups():
+        for group, group_bytes in self._list_row_groups():
             is_over = len(piece) + len(group) > limits.writes
             if piece and (is_over or size + group_bytes > limits.size_bytes):
                 yield piece
@@ -259,7 +266,7 @@ class Batch:
             size += group_bytes
         yield piece
 
-    def _groups(self) -> "Iterator[tuple[list[tuple[str, object]], int]]":
+    def _list_row_groups(self) -> "Iterator[tuple[list[tuple[str, object]], int]]":
         """Rows that belong together, and their bytes.
 
         In this order, a cut can lose nothing that ResumeExecution would not find again: messages
@@ -280,38 +287,38 @@ class Batch:
             yield [("dead_letters", letter)], len(letter.config)
         for key in (key for key, timer in self.timers.items() if timer is None):
             yield [("timers_cleared", key)], 0
-        yield from self._history_groups()
+        yield from self._list_history_groups()
         unmoved = (each for id_, each in self.changed.items() if id_ not in self.parts)
-        for header in (*map(header_of, unmoved), *self.headers):
+        for header in (*map(build_header, unmoved), *self.headers):
             yield [("headers", header)], 0
         for aggregate_id in self.closed:
             yield [("closed", aggregate_id)], 0
         for key, timer in self.timers.items():
             if timer is not None:
-                row = TimerSet(key=key, due=timer.due, attempt=timer.attempt)
+                row = TimerRecord(key=key, due=timer.due, attempt=timer.attempt)
                 yield [("timers_set", row)], 0
         for task in self.tasks.values():
             yield [("tasks", task)], len(task.config)
 
-    def _history_groups(self) -> "Iterator[tuple[list[tuple[str, object]], int]]":
+    def _list_history_groups(self) -> "Iterator[tuple[list[tuple[str, object]], int]]":
         left = {aggregate_id: list(reversed(parts)) for aggregate_id, parts in self.parts.items()}
         for aggregate_id in self.order:
-            part = _Part(aggregate_id, left[aggregate_id].pop())
+            part = _EncodedPart(aggregate_id, left[aggregate_id].pop())
             group: list[tuple[str, object]] = [("histories", part)]
             if not left[aggregate_id] and aggregate_id in self.changed:
-                group.append(("headers", header_of(self.changed[aggregate_id])))
+                group.append(("headers", build_header(self.changed[aggregate_id])))
             yield group, len(part.encoded) + FRAME_BYTES
 
 
-def _too_large(task: Task, limits: CommitLimits) -> PayloadError:
+def _make_too_large_error(task: TaskMessage, limits: CommitLimits) -> PayloadError:
     return PayloadError(
         f"the config of node '{task.token.node_id}' has {len(task.config):,} bytes, at most "
         f"{limits.size_bytes:,} are allowed: pass large values as outputs or as input"
     )
 
 
-def header_of(execution: Execution) -> Header:
-    return Header(
+def build_header(execution: Execution) -> ExecutionHeader:
+    return ExecutionHeader(
         execution_id=execution.id,
         workflow=execution.graph.workflow.name,
         version=execution.version,

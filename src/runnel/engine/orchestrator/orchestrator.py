@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from runnel.engine.liveness import Liveness
-from runnel.engine.orchestrator import Parts
-from runnel.engine.orchestrator.aggregates import Graphs
-from runnel.engine.orchestrator.partition_owner import Owner
-from runnel.engine.orchestrator.recovery import recover
+from runnel.engine.liveness import FailureDetector
+from runnel.engine.orchestrator import OrchestratorDependencies
+from runnel.engine.orchestrator.aggregates import GraphCache
+from runnel.engine.orchestrator.partition_owner import PartitionOwner
+from runnel.engine.orchestrator.recovery import recover_partition
 from runnel.errors import FencedError, LeaseHeldError, PartitionUnavailableError, StoreError
 from runnel.ports import telemetry as names
 from runnel.ports.clock import Clock
@@ -19,32 +19,32 @@ from runnel.ports.store import Lease, LeaseRecord, Store
 # Which partitions can be acquired: free ones, and those whose owner gives no sign of life.
 
 
-class Sight(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition at one look; it `is_still` when nothing about it has changed for a while."""
+class LeaseObservation(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition at one look; it `is_silent` when nothing about it has changed for a while."""
 
     lease: LeaseRecord | None = None
-    is_still: bool = False
+    is_silent: bool = False
 
     @property
-    def is_takeable(self) -> bool:
-        return self.lease is None or self.is_still
+    def can_be_acquired(self) -> bool:
+        return self.lease is None or self.is_silent
 
 
-class LeaseWatch:
-    """Who looks every `look_s` sees at most `lease_s` later that an owner has died."""
+class LeaseWatcher:
+    """Who looks every `poll_s` sees at most `lease_s` later that an owner has died."""
 
     def __init__(self, store: Store, clock: Clock, lease_s: float) -> None:
         self._store = store
-        self._liveness: Liveness[int, LeaseRecord | None] = Liveness(clock, lease_s)
-        self.look_s = self._liveness.look_s
+        self._liveness: FailureDetector[int, LeaseRecord | None] = FailureDetector(clock, lease_s)
+        self.poll_s = self._liveness.poll_s
 
-    async def look(self, partition: int) -> Sight:
+    async def observe(self, partition: int) -> LeaseObservation:
         lease = await self._store.observe(partition)
-        return Sight(lease=lease, is_still=self._liveness.is_dead(partition, lease))
+        return LeaseObservation(lease=lease, is_silent=self._liveness.is_dead(partition, lease))
 
 
-Wanted = Callable[[], Awaitable[Sequence[int]]]
-Leave = Callable[[], Awaitable[None]]
+ChoosePartitions = Callable[[], Awaitable[Sequence[int]]]
+OnStop = Callable[[], Awaitable[None]]
 
 # Under steady traffic an inbox is never empty; what is left in it is the next owner's.
 DRAIN_TICKS_MAX = 100
@@ -54,40 +54,42 @@ class Orchestrator:
     """`wanted` names the partitions that this orchestrator should own, as of now.
 
     What it owns and no longer wants is given up, one at a time, after the commit under way. A
-    partition whose owner has died is acquired at most `lease_s` later. `leave` is called when it
+    partition whose owner has died is acquired at most `lease_s` later. `on_stop` is called when it
     is to stop, before it gives back what it has. `recovered` is set once all that the first look
     acquired has been brought to life; a look that a StoreError ends does not count.
     """
 
     def __init__(
         self,
-        parts: Parts,
+        dependencies: OrchestratorDependencies,
         *,
         name: str,
-        wanted: Wanted,
-        leave: Leave | None = None,
+        choose_partitions: ChoosePartitions,
+        on_stop: OnStop | None = None,
         lease_s: float = 10.0,
-        watch: LeaseWatch | None = None,
+        lease_watcher: LeaseWatcher | None = None,
     ) -> None:
         self.recovered = asyncio.Event()
-        self._parts = parts
+        self._dependencies = dependencies
         self._name = name
-        self._wanted = wanted
-        self._leave = leave
-        self._watch = watch or LeaseWatch(parts.store, parts.clock, lease_s)
-        self._graphs = Graphs(parts.archive)
+        self._choose_partitions = choose_partitions
+        self._on_stop = on_stop
+        self._lease_watcher = lease_watcher or LeaseWatcher(
+            dependencies.store, dependencies.clock, lease_s
+        )
+        self._graphs = GraphCache(dependencies.archive)
         self._owned: dict[int, Lease] = {}
-        self._owners: dict[int, Owner] = {}
+        self._owners: dict[int, PartitionOwner] = {}
         self._recovering: set[int] = set()
         # Nonces of leases that are given up, or gone: nothing more is read for them.
         self._leaving: set[str] = set()
-        self._has_looked = False
+        self._has_polled = False
         self._unreleased: list[Lease] = []
 
     def owns(self, partition: int) -> bool:
         return partition in self._owned
 
-    def owners(self) -> Sequence[Owner]:
+    def owners(self) -> Sequence[PartitionOwner]:
         """Of the partitions that are owned and recovered."""
         return [
             owner
@@ -105,20 +107,20 @@ class Orchestrator:
             while not stop.is_set():
                 try:
                     await self._tick(group, stop)
-                    self._has_looked = True
+                    self._has_polled = True
                 except StoreError as error:
-                    self._parts.telemetry.event(names.STORE_FAILED, error=str(error))
-                self._tell_recovered()
-                await self._parts.clock.wait(stop, self._watch.look_s)
+                    self._dependencies.telemetry.event(names.STORE_FAILED, error=str(error))
+                self._update_recovered()
+                await self._dependencies.clock.wait(stop, self._lease_watcher.poll_s)
             self._halt_all()
-            await self._say_goodbye()
+            await self._run_on_stop()
 
     async def _tick(self, group: asyncio.TaskGroup, stop: asyncio.Event) -> None:
         unreleased, self._unreleased = self._unreleased, []
         for given_up in unreleased:
             await self._release(given_up)
         await self._renew()
-        wanted = await self._wanted()
+        wanted = await self._choose_partitions()
         self._give_up_one(wanted)
         for partition in wanted:
             if partition not in self._owned:
@@ -126,12 +128,12 @@ class Orchestrator:
                 if lease is not None:
                     self._owned[partition] = lease
                     self._recovering.add(partition)
-                    group.create_task(self._own(lease, stop))
+                    group.create_task(self._run_owner(lease, stop))
 
     async def _renew(self) -> None:
         for partition, lease in list(self._owned.items()):
             try:
-                await self._parts.store.renew(lease)
+                await self._dependencies.store.renew(lease)
             except FencedError as error:
                 self._owned.pop(partition, None)
                 self._disown(lease, str(error))
@@ -140,19 +142,19 @@ class Orchestrator:
         """Its owner may not have noticed: reading, on a server, does not ask for the lease."""
         owner = self._owners.get(lease.partition)
         if owner is not None and owner.lease.nonce == lease.nonce:
-            self._tell_lost(lease, error, is_fenced=True)
-            self._leave_to_others(owner)
+            self._report_lost(lease, error, is_fenced=True)
+            self._give_up(owner)
 
-    def _give_up_one(self, wanted: Sequence[int]) -> None:
+    def _give_up_one(self, chosen: Sequence[int]) -> None:
         """The next one follows when this one is given back."""
         owners = self._owners
         if any(owner.lease.nonce in self._leaving for owner in owners.values()):
             return
-        for partition in sorted(owners.keys() - set(wanted)):
-            self._leave_to_others(owners[partition])
+        for partition in sorted(owners.keys() - set(chosen)):
+            self._give_up(owners[partition])
             return
 
-    def _leave_to_others(self, owner: Owner) -> None:
+    def _give_up(self, owner: PartitionOwner) -> None:
         self._leaving.add(owner.lease.nonce)
         owner.halt()
 
@@ -161,70 +163,70 @@ class Orchestrator:
 
         One that can't be had (its lock file is another user's, say) does not keep the others away.
         """
-        store = self._parts.store
+        store = self._dependencies.store
         try:
-            sight = await self._watch.look(partition)
-            if not sight.is_takeable:
+            sight = await self._lease_watcher.observe(partition)
+            if not sight.can_be_acquired:
                 return None
-            acquired = store.acquire(partition, self._name, over=sight.lease)
-            lease = await self._renewing_until(acquired)
+            acquired = store.acquire(partition, self._name, expected=sight.lease)
+            lease = await self._renew_until(acquired)
         except LeaseHeldError:
             return None
         except PartitionUnavailableError as error:
-            self._parts.telemetry.event(names.STORE_FAILED, error=str(error))
+            self._dependencies.telemetry.event(names.STORE_FAILED, error=str(error))
             return None
         if sight.lease is not None:
-            self._parts.telemetry.event(
+            self._dependencies.telemetry.event(
                 names.PARTITION_TAKEN_OVER, partition=partition, former=sight.lease.owner
             )
         return lease
 
-    async def _renewing_until(self, acquired: Awaitable[Lease]) -> Lease:
+    async def _renew_until(self, acquired: Awaitable[Lease]) -> Lease:
         """To acquire one may take long, as with an archive that is silent: no other is lost by it.
 
         One after the other, ten seconds each, would cost all leases that are held already.
         """
         is_over = asyncio.Event()
         async with asyncio.TaskGroup() as group:
-            acquiring = group.create_task(_outcome(acquired))
+            acquiring = group.create_task(_capture_store_error(acquired))
             acquiring.add_done_callback(lambda _: is_over.set())
-            while not await self._parts.clock.wait(is_over, self._watch.look_s):
+            while not await self._dependencies.clock.wait(is_over, self._lease_watcher.poll_s):
                 try:
                     await self._renew()
                 except StoreError as error:
-                    self._parts.telemetry.event(names.STORE_FAILED, error=str(error))
+                    self._dependencies.telemetry.event(names.STORE_FAILED, error=str(error))
         outcome = acquiring.result()
         if isinstance(outcome, StoreError):
             raise outcome
         return outcome
 
-    async def _own(self, lease: Lease, stop: asyncio.Event) -> None:
+    async def _run_owner(self, lease: Lease, stop: asyncio.Event) -> None:
         """Gives the partition up on any error: whoever acquires it next loads what is stored."""
-        parts = self._parts
-        owner: Owner | None = None
+        parts = self._dependencies
+        owner: PartitionOwner | None = None
         try:
-            owner = Owner(parts, self._graphs, await parts.store.restore(lease))
+            owner = PartitionOwner(parts, self._graphs, await parts.store.restore(lease))
             self._owners[lease.partition] = owner
             # Not before: what was restored may be what somebody waits for.
             parts.telemetry.event(
                 names.PARTITION_ACQUIRED, partition=lease.partition, epoch=lease.epoch
             )
-            await recover(owner, parts.store, parts.telemetry)
+            await recover_partition(owner, parts.store, parts.telemetry)
             self._recovering.discard(lease.partition)
-            self._tell_recovered()
+            self._update_recovered()
             if not stop.is_set():
                 await owner.run()
             await self._drain(owner)
         except (FencedError, PartitionUnavailableError) as error:
             if lease.nonce not in self._leaving:
                 is_fenced = isinstance(error, FencedError)
-                self._tell_lost(lease, str(error), is_fenced=is_fenced)
+                self._report_lost(lease, str(error), is_fenced=is_fenced)
         except StoreError as error:
-            self._tell_lost(lease, str(error))
-            if parts.store.fails_together:
+            self._report_lost(lease, str(error))
+            if parts.store.has_shared_failures:
                 self._halt_all()
         except Exception as error:  # noqa: BLE001 - a bug: one partition must not end the others
-            self._tell_lost(lease, "".join(traceback.format_exception(error)))
+            self._report_lost(lease, "".join(traceback.format_exception(error)))
         finally:
             if self._owned.get(lease.partition) is lease:
                 del self._owned[lease.partition]
@@ -232,10 +234,10 @@ class Orchestrator:
                 del self._owners[lease.partition]
             self._recovering.discard(lease.partition)
             self._leaving.discard(lease.nonce)
-            self._tell_recovered()
+            self._update_recovered()
             await self._release(lease)
 
-    async def _drain(self, owner: Owner) -> None:
+    async def _drain(self, owner: PartitionOwner) -> None:
         """What has come is committed, unless another orchestrator waits for the partition."""
         if owner.lease.nonce in self._leaving:
             return
@@ -243,13 +245,13 @@ class Orchestrator:
             if not await owner.tick(0):
                 return
 
-    async def _say_goodbye(self) -> None:
-        if self._leave is None:
+    async def _run_on_stop(self) -> None:
+        if self._on_stop is None:
             return
         try:
-            await self._leave()
+            await self._on_stop()
         except StoreError as error:
-            self._parts.telemetry.event(names.STORE_FAILED, error=str(error))
+            self._dependencies.telemetry.event(names.STORE_FAILED, error=str(error))
 
     def _halt_all(self) -> None:
         for owner in self._owners.values():
@@ -258,24 +260,24 @@ class Orchestrator:
     async def _release(self, lease: Lease) -> None:
         """A lease that can't be given back now is tried again, or nobody here could have it."""
         try:
-            await self._parts.store.release(lease)
+            await self._dependencies.store.release(lease)
         except StoreError as error:
             self._unreleased.append(lease)
-            self._tell_lost(lease, f"it could not be given back: {error}")
+            self._report_lost(lease, f"it could not be given back: {error}")
             return
-        self._parts.telemetry.event(names.PARTITION_RELEASED, partition=lease.partition)
+        self._dependencies.telemetry.event(names.PARTITION_RELEASED, partition=lease.partition)
 
-    def _tell_lost(self, lease: Lease, error: str, *, is_fenced: bool = False) -> None:
-        self._parts.telemetry.event(
+    def _report_lost(self, lease: Lease, error: str, *, is_fenced: bool = False) -> None:
+        self._dependencies.telemetry.event(
             names.PARTITION_LOST, partition=lease.partition, error=error, is_fenced=is_fenced
         )
 
-    def _tell_recovered(self) -> None:
-        if self._has_looked and not self._recovering:
+    def _update_recovered(self) -> None:
+        if self._has_polled and not self._recovering:
             self.recovered.set()
 
 
-async def _outcome(acquired: Awaitable[Lease]) -> Lease | StoreError:
+async def _capture_store_error(acquired: Awaitable[Lease]) -> Lease | StoreError:
     try:
         return await acquired
     except StoreError as error:

@@ -24,36 +24,36 @@ from runnel.core.commands import (
 )
 from runnel.core.concurrency_key import decide_limit
 from runnel.core.decide import create, decide
-from runnel.core.decide.turn import Moment
+from runnel.core.decide.decision_context import DecisionInputs
 from runnel.core.effects import (
     NOTHING,
-    Afterwards,
     DeadLetter,
     Decision,
     LoadBlob,
+    PostCommitEffect,
     PutDeadLetter,
+    SendCommand,
     ShareValues,
     StoreOutput,
-    Tell,
 )
 from runnel.core.execution import Execution
-from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, Ref, Token, root_of
-from runnel.core.states import EXECUTION_FINAL, ExecutionState
-from runnel.core.values import BLOB_BYTES_MAX, Value, blob
+from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, NodeRef, Nonce, TaskToken, get_root_id
+from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
+from runnel.core.values import BLOB_BYTES_MAX, Value, make_blob_reference
 from runnel.core.workflow import MESSAGE_CHARS_MAX, TRACEBACK_CHARS_MAX, ErrorInfo
-from runnel.engine.blob_cache import PatientBlobs
-from runnel.engine.orchestrator import Parts, policy_for
-from runnel.engine.orchestrator.aggregates import Aggregates, Graphs
-from runnel.engine.orchestrator.batch import Batch, header_of
+from runnel.engine.blob_cache import RetryingBlobCache
+from runnel.engine.orchestrator import OrchestratorDependencies, adapt_policy
+from runnel.engine.orchestrator.aggregates import AggregateCache, GraphCache
+from runnel.engine.orchestrator.batch import CommitBatch, build_header
 from runnel.errors import InputError, NewerFormatError, PayloadError, StoreError
 from runnel.ports import telemetry as names
-from runnel.ports.store import InboxEntry, Lease, TimerSet
+from runnel.ports.store import InboxEntry, Lease, TimerRecord
 from runnel.ports.telemetry import LETTER_WRITTEN, Telemetry
 
 # What is said of a command that could not be decided.
 
 
-def tell_parent_of(command: Command, error: ErrorInfo) -> Decision:
+def make_parent_failure(command: Command, error: ErrorInfo) -> Decision:
     """A child that could not be made has failed, or its parent would wait for ever."""
     if not isinstance(command, CreateExecution) or command.parent is None:
         return NOTHING
@@ -63,32 +63,34 @@ def tell_parent_of(command: Command, error: ErrorInfo) -> Decision:
         state=ExecutionState.FAILED,
         error=error,
     )
-    return Decision(effects=[Tell(settled)])
+    return Decision(effects=[SendCommand(settled)])
 
 
 def describe_error(error: Exception) -> ErrorInfo:
     """As an execution keeps it: what a user can act on in its own words, the rest as a bug."""
     if isinstance(error, InputError):
-        return ErrorInfo(type=type(error).__name__, message=_plain(error), retryable=False)
+        return ErrorInfo(type=type(error).__name__, message=_format_message(error), retryable=False)
     trace = "".join(traceback.format_exception(error))[-TRACEBACK_CHARS_MAX:]
-    message = f"deciding raised {type(error).__name__}: {_plain(error)}; this is a bug of Runnel"
+    message = (
+        f"deciding raised {type(error).__name__}: {_format_message(error)}; this is a bug of Runnel"
+    )
     return ErrorInfo(
-        type="InternalError", message=message, retryable=False, traceback=_storable(trace)
+        type="InternalError", message=message, retryable=False, traceback=_escape_surrogates(trace)
     )
 
 
-def _plain(error: Exception) -> str:
-    return _storable(str(error)[:MESSAGE_CHARS_MAX])
+def _format_message(error: Exception) -> str:
+    return _escape_surrogates(str(error)[:MESSAGE_CHARS_MAX])
 
 
-def _storable(text: str) -> str:
+def _escape_surrogates(text: str) -> str:
     """Half a surrogate pair can't be stored; it may be the very thing that went wrong."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def letter_of(execution_id: str, handler: str, error: ErrorInfo, now: float) -> DeadLetter:
+def make_dead_letter(execution_id: str, handler: str, error: ErrorInfo, now: float) -> DeadLetter:
     return DeadLetter(
-        token=Token(ExecutionId(execution_id), NodeId(""), NO_ITEM, 0, Nonce("")),
+        token=TaskToken(ExecutionId(execution_id), NodeId(""), NO_ITEM, 0, Nonce("")),
         queue="inbox",
         handler=handler,
         config=msgspec.Raw(b"null"),
@@ -101,10 +103,10 @@ def letter_of(execution_id: str, handler: str, error: ErrorInfo, now: float) -> 
 # What an operator is told of a batch, once it is committed.
 
 
-def tell(telemetry: Telemetry, batch: Batch) -> None:
+def report_batch(telemetry: Telemetry, batch: CommitBatch) -> None:
     for aggregate_id, events in batch.events.items():
         changed = batch.changed.get(aggregate_id)
-        header = header_of(changed) if changed is not None and changed.is_final else None
+        header = build_header(changed) if changed is not None and changed.is_final else None
         graph = batch.graphs.get(aggregate_id)
         telemetry.committed(aggregate_id, batch.now, events, header, graph)
     for header in batch.headers:
@@ -126,37 +128,44 @@ TIMERS_MAX = 256
 # Which may come again for an execution that is there.
 _REPEATABLE = frozenset({CreateExecution, ResumeExecution})
 # How often deciding may ask for the same blob again without getting any further.
-LOADS_MAX = 20
+BLOB_LOADS_MAX = 20
 
 
-class Owner:
+class PartitionOwner:
     """Holds the lease of one partition; everything it knows may be dropped and loaded again."""
 
-    def __init__(self, parts: Parts, graphs: Graphs, lease: Lease) -> None:
+    def __init__(
+        self, dependencies: OrchestratorDependencies, graphs: GraphCache, lease: Lease
+    ) -> None:
         self.lease = lease
-        self._parts = parts
+        self._dependencies = dependencies
         self._graphs = graphs
         self._sequence = lease.sequence
-        self._policy = policy_for(parts)
-        self._blobs = PatientBlobs(parts.blobs, parts.clock, parts.telemetry)
-        self._aggregates = Aggregates(
-            parts.store, graphs, self._blobs, most=parts.cached_executions_max
+        self._policy = adapt_policy(dependencies)
+        self._blobs = RetryingBlobCache(
+            dependencies.blobs, dependencies.clock, dependencies.telemetry
         )
-        self._own: deque[Command] = deque()
+        self._aggregates = AggregateCache(
+            dependencies.store,
+            graphs,
+            self._blobs,
+            executions_max=dependencies.cached_executions_max,
+        )
+        self._pending: deque[Command] = deque()
         self._loads: dict[str, dict[str, int]] = {}
         self._is_halted = False
-        self.repeated: set[ExecutionId] = set()
+        self.recreated: set[ExecutionId] = set()
         """Executions whose creation came again: a takeover has to look at them too."""
         self._reading: asyncio.Task[None] | None = None
         self._is_woken = False
         self._now = 0.0
-        self._batch = Batch(self._tell_time(), self._parts.store.limits)
-        self._moment = self._new_moment()
+        self._batch = CommitBatch(self._advance_time(), self._dependencies.store.limits)
+        self._inputs = self._make_inputs()
 
     async def run(self) -> None:
         """Until halted; raises StoreError when the partition has to be given up."""
         while not self._is_halted:
-            await self.tick(self._parts.idle_s_max)
+            await self.tick(self._dependencies.idle_s_max)
 
     def halt(self) -> None:
         """Ends `run` after the batch under way, and a wait for the inbox at once."""
@@ -173,9 +182,9 @@ class Owner:
     async def tick(self, wait_s: float) -> int:
         """One batch: what is due and what has come, decided and committed; 0 means idle."""
         timers = await self._due_timers()
-        is_busy = bool(timers or self._own)
-        entries = await self._read(0 if is_busy else await self._bounded_by_timers(wait_s))
-        own, self._own = self._own, deque()
+        is_busy = bool(timers or self._pending)
+        entries = await self._read(0 if is_busy else await self._bound_by_timers(wait_s))
+        own, self._pending = self._pending, deque()
         await self.prefetch(
             dict.fromkeys([each.command.aggregate_id for each in entries if each.command])
         )
@@ -188,7 +197,7 @@ class Owner:
             await self._fire(timer)
         for entry in entries:
             if entry.command is None:
-                self._set_aside(entry)
+                self._quarantine_message(entry)
             else:
                 await self._handle(entry.command)
             self._batch.consumed = entry.position
@@ -199,34 +208,34 @@ class Owner:
 
     async def submit(self, commands: list[Command]) -> None:
         """Decides commands that this owner found out by itself (a recovery); committed at once."""
-        self._own.extend(commands)
+        self._pending.extend(commands)
         await self.tick(0)
 
-    def ask(self, commands: Iterable[Command]) -> None:
+    def enqueue(self, commands: Iterable[Command]) -> None:
         """Has them decided by the next batch, which begins at once: for whoever found something
         out beside this owner.
         """
-        self._own.extend(commands)
+        self._pending.extend(commands)
         self._wake()
 
-    async def look_at(self, execution_ids: Sequence[ExecutionId]) -> list[Execution]:
+    async def read_executions(self, execution_ids: Sequence[ExecutionId]) -> list[Execution]:
         """As they are in memory, or else as they are stored: to be read only, and at once."""
-        return await self._aggregates.glance(execution_ids)
+        return await self._aggregates.read_snapshots(execution_ids)
 
     async def prefetch(self, aggregate_ids: Iterable[str]) -> None:
         """They are about to be needed: executions are loaded together, not one by one."""
         await self._aggregates.prefetch(aggregate_ids)
 
-    async def in_flight(self, execution_id: ExecutionId) -> dict[Token, bool]:
+    async def in_flight(self, execution_id: ExecutionId) -> dict[TaskToken, bool]:
         """What the execution believes to be out, and whether it is known to have started."""
         execution = await self._aggregates.execution(execution_id)
-        return {} if execution is None else execution.in_flight_tokens()
+        return {} if execution is None else execution.list_in_flight_tokens()
 
     async def _read(self, wait_s: float) -> Sequence[InboxEntry]:
         self._reading = asyncio.current_task() if wait_s else None
         try:
-            return await self._parts.store.read_inbox(
-                self.lease, limit=self._parts.store.limits.commands, wait_s=wait_s
+            return await self._dependencies.store.read_inbox(
+                self.lease, limit=self._dependencies.store.limits.commands, wait_s=wait_s
             )
         except asyncio.CancelledError:
             if not self._is_woken or self._reading is None or self._reading.uncancel():
@@ -238,10 +247,10 @@ class Owner:
 
     # -- one command ---------------------------------------------------------------------------
 
-    async def _fire(self, timer: TimerSet) -> None:
+    async def _fire(self, timer: TimerRecord) -> None:
         key = timer.key
         self._batch.timers[key] = None
-        ref = Ref(key.execution_id, key.node_id, key.item)
+        ref = NodeRef(key.execution_id, key.node_id, key.item)
         await self._handle(TimerFired(ref=ref, kind=key.kind, attempt=timer.attempt))
         if self._batch.is_full:
             await self._commit()
@@ -256,31 +265,31 @@ class Owner:
             except StoreError:
                 raise
             except Exception as error:  # noqa: BLE001 - a bug must not stop the partition
-                decision = await self._poisoned(current, error)
+                decision = await self._quarantine_command(current, error)
             for effect in decision.effects:
-                if type(effect) is Tell:
-                    await self._tell(current.aggregate_id, effect.command, following)
+                if type(effect) is SendCommand:
+                    await self._route_command(current.aggregate_id, effect.command, following)
 
     async def _decide(self, command: Command) -> Decision:
         aggregate_id = command.aggregate_id
-        execution = self._aggregates.cached(aggregate_id)
+        execution = self._aggregates.get_cached(aggregate_id)
         if execution is None:
             if isinstance(command, LimitCommand):
                 return await self._decide_limit(aggregate_id, command)
             execution = await self._aggregates.execution(aggregate_id)
         if execution is not None:
-            decision = decide(execution, command, self._moment)
+            decision = decide(execution, command, self._inputs)
             if type(command) in _REPEATABLE:
                 # The commit that changed its header may be the one that was lost.
                 self._batch.changed[execution.id] = execution
                 if isinstance(command, CreateExecution):
-                    self.repeated.add(execution.id)
+                    self.recreated.add(execution.id)
         elif isinstance(command, CreateExecution):
             graph = await self._graphs.get(command.definition)
-            execution, decision = create(command, graph, self._moment)
+            execution, decision = create(command, graph, self._inputs)
             self._aggregates.add(execution)
         else:
-            return _without_execution(command)
+            return _decide_without_execution(command)
         self._batch.add(aggregate_id, decision, execution)
         if decision.events and self._loads:
             self._loads.pop(aggregate_id, None)
@@ -296,11 +305,11 @@ class Owner:
             self._batch.closed.pop(aggregate_id, None)
         return decision
 
-    async def _tell(self, sender: str, command: Command, following: list[Command]) -> None:
+    async def _route_command(self, sender: str, command: Command, following: list[Command]) -> None:
         """A tree of executions lives in one partition; keys may live in another one."""
         target = command.aggregate_id
-        is_same_tree = root_of(ExecutionId(target)) == root_of(ExecutionId(sender))
-        if is_same_tree or await self._parts.store.route(target) == self.lease.partition:
+        is_same_tree = get_root_id(ExecutionId(target)) == get_root_id(ExecutionId(sender))
+        if is_same_tree or await self._dependencies.store.route(target) == self.lease.partition:
             following.append(command)
             if isinstance(command, CancelExecution):
                 self._batch.cancels.append(command)
@@ -309,7 +318,7 @@ class Owner:
 
     # -- what went wrong -----------------------------------------------------------------------
 
-    async def _poisoned(self, command: Command, error: Exception) -> Decision:
+    async def _quarantine_command(self, command: Command, error: Exception) -> Decision:
         """Sets the command aside and ends its execution; what came before it is kept.
 
         The aggregate is in an unknown state: what was decided before is committed, then it is
@@ -317,31 +326,31 @@ class Owner:
         """
         aggregate_id = command.aggregate_id
         info = describe_error(error)
-        self._parts.telemetry.event(
+        self._dependencies.telemetry.event(
             names.COMMAND_POISONED, aggregate=aggregate_id, error=str(info), trace=info.traceback
         )
         await self._commit()
         self._aggregates.forget(aggregate_id)
-        letter = letter_of(aggregate_id, type(command).__name__, info, self._moment.now)
+        letter = make_dead_letter(aggregate_id, type(command).__name__, info, self._inputs.now)
         self._batch.dead_letters.append(letter)
         try:
-            decision = await self._end_at_once(ExecutionId(aggregate_id), info)
+            decision = await self._fail_execution(ExecutionId(aggregate_id), info)
         except StoreError:
             raise
         except Exception as again:  # noqa: BLE001 - not even loadable
-            self._parts.telemetry.event(
+            self._dependencies.telemetry.event(
                 names.COMMAND_POISONED, aggregate=aggregate_id, error=str(again)
             )
             decision = None
         if decision is None and not isinstance(error, NewerFormatError):
             await self._list_as_failed(ExecutionId(aggregate_id), info)
-            decision = tell_parent_of(command, info)
+            decision = make_parent_failure(command, info)
         return decision or NOTHING
 
     async def _list_as_failed(self, execution_id: ExecutionId, error: ErrorInfo) -> None:
         """For an execution without a readable history: it must not look as if it were running."""
-        header = await self._parts.archive.get_header(execution_id)
-        if header is not None and header.state not in EXECUTION_FINAL:
+        header = await self._dependencies.archive.get_header(execution_id)
+        if header is not None and header.state not in FINAL_EXECUTION_STATES:
             failed = msgspec.structs.replace(
                 header,
                 state=ExecutionState.FAILED,
@@ -350,21 +359,21 @@ class Owner:
             )
             self._batch.headers.append(failed)
 
-    async def _end_at_once(self, execution_id: ExecutionId, error: ErrorInfo) -> Decision | None:
+    async def _fail_execution(self, execution_id: ExecutionId, error: ErrorInfo) -> Decision | None:
         """None when there is nothing of it to end."""
-        execution = await self._aggregates.bare(execution_id)
+        execution = await self._aggregates.load_without_map_items(execution_id)
         if execution is None:
             return None
         command = FailExecution(execution_id=execution_id, error=error)
-        decision = decide(execution, command, self._moment)
+        decision = decide(execution, command, self._inputs)
         self._batch.add(execution_id, decision, execution)
         return decision
 
-    def _set_aside(self, entry: InboxEntry) -> None:
-        self._parts.telemetry.event(names.MESSAGE_UNREADABLE, problem=entry.problem)
+    def _quarantine_message(self, entry: InboxEntry) -> None:
+        self._dependencies.telemetry.event(names.MESSAGE_UNREADABLE, problem=entry.problem)
         info = ErrorInfo(type="UnreadableMessage", message=entry.problem, retryable=False)
         body = msgspec.Raw(msgspec.json.encode(entry.body.decode(errors="replace")))
-        letter = letter_of("", "inbox", info, self._moment.now)
+        letter = make_dead_letter("", "inbox", info, self._inputs.now)
         decision = Decision(effects=[PutDeadLetter(msgspec.structs.replace(letter, config=body))])
         self._batch.add("", decision, None)
 
@@ -372,19 +381,19 @@ class Owner:
 
     async def _commit(self) -> None:
         batch = self._batch
-        if batch.is_empty and not batch.afterwards:
+        if batch.is_empty and not batch.post_commit_effects:
             return
         if not batch.is_empty:
             for commit in batch.seal(self._sequence + 1):
-                await self._parts.store.commit(self.lease, commit)
+                await self._dependencies.store.commit(self.lease, commit)
                 self._sequence += 1
             self._after_commit(batch)
         self._begin_batch()
-        for effect in batch.afterwards:
-            await self._do_afterwards(effect)
+        for effect in batch.post_commit_effects:
+            await self._run_post_commit_effect(effect)
 
-    def _after_commit(self, batch: Batch) -> None:
-        tell(self._parts.telemetry, batch)
+    def _after_commit(self, batch: CommitBatch) -> None:
+        report_batch(self._dependencies.telemetry, batch)
         for execution in batch.changed.values():
             if execution.is_final:
                 self._aggregates.forget(execution.id)
@@ -393,85 +402,86 @@ class Owner:
             self._aggregates.forget(aggregate_id)
         self._aggregates.trim()
 
-    async def _do_afterwards(self, effect: Afterwards) -> None:
+    async def _run_post_commit_effect(self, effect: PostCommitEffect) -> None:
         """Blobs are read and written between two commits; the result is a command of its own."""
         try:
-            self._own.append(await self._result_of(effect))
+            self._pending.append(await self._perform_effect(effect))
         except InputError as error:
             info = describe_error(error)
-            self._own.append(FailExecution(execution_id=_owner_of(effect), error=info))
+            self._pending.append(FailExecution(execution_id=_get_execution_id(effect), error=info))
 
-    async def _result_of(self, effect: Afterwards) -> Command:
+    async def _perform_effect(self, effect: PostCommitEffect) -> Command:
         if isinstance(effect, LoadBlob):
             self._check_spinning(effect)
             await self._blobs.get(effect.key)
             return BlobLoaded(execution_id=effect.execution_id)
         if isinstance(effect, ShareValues):
             return await self._share(effect)
-        parts = [await self._bytes_of(part) for part in effect.parts]
+        parts = [await self._read_bytes(part) for part in effect.parts]
         is_list = effect.ref.node_id != ""
         data = b"[" + b",".join(parts) + b"]" if is_list else parts[0]
         if len(data) > BLOB_BYTES_MAX:
             raise PayloadError(
                 f"the output has {len(data):,} bytes, at most {BLOB_BYTES_MAX:,} are allowed"
             )
-        await self._parts.blobs.put(effect.key, data)
-        return OutputStored(ref=effect.ref, output=blob(effect.key, len(data)))
+        await self._dependencies.blobs.put(effect.key, data)
+        return OutputStored(ref=effect.ref, output=make_blob_reference(effect.key, len(data)))
 
     async def _share(self, effect: ShareValues) -> ValuesShared:
         shared = {
-            name: blob(effect.key_of(name), each.size) for name, each in effect.values.items()
+            name: make_blob_reference(effect.make_key(name), each.size)
+            for name, each in effect.values.items()
         }
         for name, value in effect.values.items():
-            await self._parts.blobs.put(effect.key_of(name), await self._bytes_of(value))
+            await self._dependencies.blobs.put(effect.make_key(name), await self._read_bytes(value))
         return ValuesShared(execution_id=effect.execution_id, values=shared)
 
     def _check_spinning(self, effect: LoadBlob) -> None:
         """One expression over more large values than fit into the cache would never end."""
         loads = self._loads.setdefault(effect.execution_id, {})
         loads[effect.key] = loads.get(effect.key, 0) + 1
-        if loads[effect.key] > LOADS_MAX:
+        if loads[effect.key] > BLOB_LOADS_MAX:
             raise PayloadError(
                 "deciding needed more large outputs at once than are kept in memory: refer to "
                 "less of them in conditions, for_each and output"
             )
 
-    async def _bytes_of(self, value: Value) -> bytes:
+    async def _read_bytes(self, value: Value) -> bytes:
         return bytes(value.data) if value.blob is None else await self._blobs.get(value.blob)
 
     # -- time ----------------------------------------------------------------------------------
 
-    async def _due_timers(self) -> list[TimerSet]:
-        due = await self._parts.store.next_due(self.lease)
-        now = self._tell_time()
+    async def _due_timers(self) -> list[TimerRecord]:
+        due = await self._dependencies.store.next_due(self.lease)
+        now = self._advance_time()
         if due is None or due > now:
             return []
-        return list(await self._parts.store.due_timers(self.lease, now, limit=TIMERS_MAX))
+        return list(await self._dependencies.store.due_timers(self.lease, now, limit=TIMERS_MAX))
 
-    async def _bounded_by_timers(self, wait_s: float) -> float:
-        due = await self._parts.store.next_due(self.lease)
+    async def _bound_by_timers(self, wait_s: float) -> float:
+        due = await self._dependencies.store.next_due(self.lease)
         return wait_s if due is None else max(0.0, min(wait_s, due - self._now))
 
-    def _tell_time(self) -> float:
+    def _advance_time(self) -> float:
         """Never runs backwards, whatever the clock does."""
-        self._now = max(self._now, self._parts.clock.now())
+        self._now = max(self._now, self._dependencies.clock.now())
         return self._now
 
     def _begin_batch(self) -> None:
-        self._batch = Batch(self._tell_time(), self._parts.store.limits)
-        self._moment = self._new_moment()
+        self._batch = CommitBatch(self._advance_time(), self._dependencies.store.limits)
+        self._inputs = self._make_inputs()
 
-    def _new_moment(self) -> Moment:
-        nonce = Nonce(self._parts.ids.nonce())
-        return Moment(self._batch.now, nonce, self._blobs, self._policy)
+    def _make_inputs(self) -> DecisionInputs:
+        nonce = Nonce(self._dependencies.ids.nonce())
+        return DecisionInputs(self._batch.now, nonce, self._blobs, self._policy)
 
 
-def _without_execution(command: Command) -> Decision:
+def _decide_without_execution(command: Command) -> Decision:
     """A key that was granted to one that was never made is given back; the rest is pointless."""
     if isinstance(command, LimitGranted):
-        return Decision(effects=[Tell(ReleaseLimit(key=command.key, holder=command.holder))])
+        return Decision(effects=[SendCommand(ReleaseLimit(key=command.key, holder=command.holder))])
     return NOTHING
 
 
-def _owner_of(effect: Afterwards) -> ExecutionId:
+def _get_execution_id(effect: PostCommitEffect) -> ExecutionId:
     return effect.ref.execution_id if isinstance(effect, StoreOutput) else effect.execution_id

@@ -2,18 +2,18 @@
 
 from runnel.core.commands import Command, FailExecution, ResumeExecution, ResumeLimit, TaskLost
 from runnel.core.ids import ExecutionId
-from runnel.engine.orchestrator.partition_owner import Owner, describe_error
+from runnel.engine.orchestrator.partition_owner import PartitionOwner, describe_error
 from runnel.errors import NewerFormatError, StoreError
 from runnel.ports import telemetry as names
 from runnel.ports.store import Store
 from runnel.ports.telemetry import Telemetry
 
-EXECUTIONS_AT_ONCE = 100
+EXECUTIONS_PER_BATCH = 100
 # Under steady traffic an inbox is never empty; the store knows of unread reports by itself.
 DRAIN_TICKS_MAX = 100
 
 
-async def recover(owner: Owner, store: Store, telemetry: Telemetry) -> int:
+async def recover_partition(owner: PartitionOwner, store: Store, telemetry: Telemetry) -> int:
     """Brings every running execution of the partition back to life; returns how many.
 
     Unread reports come first: nothing is judged as lost before all that was said is heard. What
@@ -24,25 +24,25 @@ async def recover(owner: Owner, store: Store, telemetry: Telemetry) -> int:
         if not await owner.tick(0):
             break
     seen = set(running)
-    waiting = [*running, *sorted(owner.repeated.difference(seen))]
+    waiting = [*running, *sorted(owner.recreated.difference(seen))]
     while waiting:
         seen.update(waiting)
         commands: list[Command] = []
-        await owner.prefetch(waiting[:EXECUTIONS_AT_ONCE])
-        for execution_id in waiting[:EXECUTIONS_AT_ONCE]:
-            commands += await _commands_for(owner, store, telemetry, execution_id)
+        await owner.prefetch(waiting[:EXECUTIONS_PER_BATCH])
+        for execution_id in waiting[:EXECUTIONS_PER_BATCH]:
+            commands += await _make_recovery_commands(owner, store, telemetry, execution_id)
         await owner.submit(commands)
         # A parent makes its child again: one that exists may not have been listed as running.
-        found = sorted(owner.repeated.difference(seen))
-        waiting = waiting[EXECUTIONS_AT_ONCE:] + found
-    keys = await store.keys_of(owner.lease.partition)
+        found = sorted(owner.recreated.difference(seen))
+        waiting = waiting[EXECUTIONS_PER_BATCH:] + found
+    keys = await store.list_concurrency_keys(owner.lease.partition)
     await owner.submit([ResumeLimit(key=key) for key in keys])
-    owner.repeated.clear()
+    owner.recreated.clear()
     return len(seen)
 
 
-async def _commands_for(
-    owner: Owner, store: Store, telemetry: Telemetry, execution_id: ExecutionId
+async def _make_recovery_commands(
+    owner: PartitionOwner, store: Store, telemetry: Telemetry, execution_id: ExecutionId
 ) -> list[Command]:
     """An execution that can't be loaded is ended: it must not keep the others from going on."""
     try:

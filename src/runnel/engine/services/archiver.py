@@ -9,8 +9,8 @@ from itertools import accumulate
 from math import inf
 from typing import Protocol
 
-from runnel.core.codec import Entry, decode_entry
-from runnel.core.commands import blobs_of
+from runnel.core.codec import HistoryEntry, decode_entry
+from runnel.core.commands import list_command_blobs
 from runnel.core.events import MapStarted
 from runnel.core.values import Value
 from runnel.errors import (
@@ -24,79 +24,79 @@ from runnel.errors import (
 )
 from runnel.ports import telemetry as names
 from runnel.ports.clock import Clock
-from runnel.ports.journal import Asked, Journal, JournalEntry, Ledger
+from runnel.ports.journal import Journal, JournalEntry, Ledger, PendingCommand
 from runnel.ports.records import BlobStore
-from runnel.ports.store import Lease, Position
+from runnel.ports.store import InboxPosition, Lease
 from runnel.ports.telemetry import Telemetry
 
 # How far an archiver has got with a partition, and what it has told of it.
 
-COMMITS_MAX = 100
+BATCH_COMMITS_MAX = 100
 
 
-class Progress:
+class ArchiveProgress:
     """Of one lease; `archived` None is asked of the archive, `batch` commits are tried at once."""
 
     __slots__ = (
-        "_told",
+        "_reported",
         "archived",
+        "archived_marks",
         "batch",
         "caught_up_at",
+        "forget_target",
         "has_more",
-        "marks",
-        "read",
+        "reported_at",
         "resend_at",
-        "told_at",
     )
 
     def __init__(self, now: float) -> None:
         self.archived: int | None = None
         self.caught_up_at = now
-        self.told_at: float | None = None
+        self.reported_at: float | None = None
         self.resend_at = now
-        self.marks: deque[tuple[float, int]] = deque()
-        self.read: tuple[int, Position] | None = None
-        self.batch = COMMITS_MAX
+        self.archived_marks: deque[tuple[float, int]] = deque()
+        self.forget_target: tuple[int, InboxPosition] | None = None
+        self.batch = BATCH_COMMITS_MAX
         self.has_more = False
-        self._told: dict[str, float] = {}
+        self._reported: dict[str, float] = {}
 
-    def is_to_be_told(self, call: str, now: float, *, every_s: float) -> bool:
+    def is_report_due(self, call: str, now: float, *, every_s: float) -> bool:
         """At once when it fails for the first time, then every so often."""
-        last = self._told.get(call)
+        last = self._reported.get(call)
         if last is not None and now - last < every_s:
             return False
-        self._told[call] = now
+        self._reported[call] = now
         return True
 
     def note_archived(self, now: float, *, every_s: float) -> None:
-        is_due = not self.marks or now - self.marks[-1][0] >= every_s
+        is_due = not self.archived_marks or now - self.archived_marks[-1][0] >= every_s
         if self.archived is not None and is_due:
-            self.marks.append((now, self.archived))
+            self.archived_marks.append((now, self.archived))
 
     def archived_before(self, then: float) -> int | None:
         """How far it was then; None when that is not known any more, or was told before."""
         found = None
-        while self.marks and self.marks[0][0] <= then:
-            found = self.marks.popleft()[1]
+        while self.archived_marks and self.archived_marks[0][0] <= then:
+            found = self.archived_marks.popleft()[1]
         return found
 
 
 # Which blobs the events of commits refer to.
 
 # How an entry that refers to a blob looks from outside: few do, and only those are decoded.
-BLOB_MARK = b'"blob":'
+BLOB_FIELD = b'"blob":'
 
 
-def blobs_in(entries: Sequence[JournalEntry]) -> Iterator[str]:
+def list_entry_blobs(entries: Sequence[JournalEntry]) -> Iterator[str]:
     for entry in entries:
         for history in entry.histories:
-            if BLOB_MARK in history.entry:
+            if BLOB_FIELD in history.entry:
                 # One that a later version wrote is archived without: it knows its own.
                 with suppress(UnreadableFormatError):
-                    yield from _blobs_of(decode_entry(history.entry))
+                    yield from _list_event_blobs(decode_entry(history.entry))
 
 
-def _blobs_of(entry: Entry) -> Iterator[str]:
+def _list_event_blobs(entry: HistoryEntry) -> Iterator[str]:
     for event in entry.events:
         for name in event.__struct_fields__:
             value = getattr(event, name)
@@ -107,15 +107,15 @@ def _blobs_of(entry: Entry) -> Iterator[str]:
 
 
 # Of one transaction: at 20 Mbit/s, a second and a half.
-BYTES_MAX = 4_000_000
+TRANSACTION_BYTES_MAX = 4_000_000
 # Each may hold an input of a quarter of a megabyte.
-COMMANDS_MAX = 100
+RESENT_COMMANDS_MAX = 100
 
 
-class Duty(Protocol):
+class PartitionDuty(Protocol):
     __name__: str
 
-    def __call__(self, lease: Lease, progress: Progress) -> Awaitable[None]: ...
+    def __call__(self, lease: Lease, progress: ArchiveProgress) -> Awaitable[None]: ...
 
 
 class Archiver:
@@ -153,8 +153,8 @@ class Archiver:
         self._alarm_s = alarm_s
         self._keep_s = keep_s
         self._resend_s = resend_s
-        self._progress: dict[str, Progress] = {}
-        self._recent: Sequence[Lease] = ()
+        self._progress: dict[str, ArchiveProgress] = {}
+        self._recent_leases: Sequence[Lease] = ()
         self._has_more = False
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -167,13 +167,13 @@ class Archiver:
             await self.tick()
             if not self._has_more:
                 await self._clock.wait(stop, self._flush_s)
-        for lease in self._recent:
+        for lease in self._recent_leases:
             if not await self._archive_rest(lease):
                 break
 
     async def tick(self) -> int:
         """One batch of each partition; returns how many commits it archived."""
-        leases = self._recent = self._leases()
+        leases = self._recent_leases = self._leases()
         current = {lease.nonce for lease in leases}
         for nonce in self._progress.keys() - current:
             del self._progress[nonce]
@@ -188,7 +188,7 @@ class Archiver:
         """What goes wrong with one partition is no reason to leave the others."""
         progress = self._progress.get(lease.nonce)
         if progress is None:
-            progress = self._progress[lease.nonce] = Progress(self._clock.monotonic())
+            progress = self._progress[lease.nonce] = ArchiveProgress(self._clock.monotonic())
         problem: Exception | None = None
         count = 0
         try:
@@ -196,13 +196,13 @@ class Archiver:
         except Exception as caught:  # noqa: BLE001 - also a bug: the others must not wait for it
             progress.archived, progress.has_more = None, False
             problem = caught
-        self._tell(lease, progress, problem)
+        self._report_lag(lease, progress, problem)
         if not isinstance(problem, StoreError):  # then the archive can't be asked for more
-            await self._try(lease, progress, self._resend)
-            await self._try(lease, progress, self._forget)
+            await self._run_duty(lease, progress, self._resend)
+            await self._run_duty(lease, progress, self._forget)
         return count
 
-    async def _try(self, lease: Lease, progress: Progress, duty: Duty) -> None:
+    async def _run_duty(self, lease: Lease, progress: ArchiveProgress, duty: PartitionDuty) -> None:
         """Told by itself: the archive may be up to date, and this fail for ever."""
         try:
             await duty(lease, progress)
@@ -210,17 +210,17 @@ class Archiver:
             return  # somebody else's partition by now: its lease will leave our list
         except Exception as problem:  # noqa: BLE001 - as above
             call = duty.__name__.strip("_")
-            if progress.is_to_be_told(call, self._clock.monotonic(), every_s=self._alarm_s):
+            if progress.is_report_due(call, self._clock.monotonic(), every_s=self._alarm_s):
                 self._telemetry.event(
                     names.STORE_FAILED,
                     call=call,
                     partition=lease.partition,
-                    error=_words(problem),
+                    error=_format_problem(problem),
                 )
 
     async def _archive_rest(self, lease: Lease) -> bool:
         """False when the archive can't be reached: the next owners do it, nobody waits here."""
-        progress = Progress(self._clock.monotonic())
+        progress = ArchiveProgress(self._clock.monotonic())
         try:
             await self._archive(lease, progress)
             while progress.has_more:
@@ -232,7 +232,7 @@ class Archiver:
             return not isinstance(error, StoreError)
         return True
 
-    async def _archive(self, lease: Lease, progress: Progress) -> int:
+    async def _archive(self, lease: Lease, progress: ArchiveProgress) -> int:
         if progress.archived is None:
             archived = (await self._ledger.cursor(lease.partition)).sequence
             # What was archived before may have come back with a store that was set back.
@@ -241,10 +241,10 @@ class Archiver:
         looked_at = self._clock.monotonic()
         after = progress.archived
         entries = await self._journal.read(lease, after=after, limit=progress.batch)
-        batch = _beginning(entries)
+        batch = _take_transaction(entries)
         is_full = len(entries) == progress.batch
         if batch:
-            progress.archived = await self._bring(lease, progress, batch, after)
+            progress.archived = await self._append_batch(lease, progress, batch, after)
             await self._journal.trim(lease, upto=progress.archived)
         count = progress.archived - after
         progress.has_more = is_full or count < len(entries)
@@ -252,8 +252,8 @@ class Archiver:
             progress.caught_up_at = looked_at
         return count
 
-    async def _bring(
-        self, lease: Lease, progress: Progress, batch: Sequence[JournalEntry], after: int
+    async def _append_batch(
+        self, lease: Lease, progress: ArchiveProgress, batch: Sequence[JournalEntry], after: int
     ) -> int:
         """The last commit that was archived: one that is refused is found by halving.
 
@@ -276,15 +276,15 @@ class Archiver:
             else:
                 # A quarter more, not twice as much: too much costs the time of a whole call.
                 grown = len(batch) * 5 // 4 + 1
-                progress.batch = min(COMMITS_MAX, max(grown, progress.batch))
+                progress.batch = min(BATCH_COMMITS_MAX, max(grown, progress.batch))
                 return batch[-1].sequence
             if len(refused) == 1:
-                await self._set_aside(lease, refused[0], after)
+                await self._quarantine(lease, refused[0], after)
                 return refused[0].sequence
             batch = refused[: len(refused) // 2]
 
-    async def _set_aside(self, lease: Lease, commit: JournalEntry, after: int) -> None:
-        found = await self._ledger.append_piecemeal(
+    async def _quarantine(self, lease: Lease, commit: JournalEntry, after: int) -> None:
+        found = await self._ledger.append_with_quarantine(
             lease.partition, commit, after=after, epoch=lease.epoch
         )
         for each in found:
@@ -298,7 +298,7 @@ class Archiver:
 
     async def _copy_blobs(self, entries: Sequence[JournalEntry], copied: set[str]) -> None:
         """Before the events that refer to them; one that is gone is missed by whoever reads it."""
-        for key in blobs_in(entries):
+        for key in list_entry_blobs(entries):
             if key in copied:
                 continue
             copied.add(key)
@@ -309,18 +309,18 @@ class Archiver:
             except ArchiveRefusedError as error:
                 self._telemetry.event(names.ARCHIVE_SET_ASIDE, blob=key, reason=str(error))
 
-    async def _resend(self, lease: Lease, progress: Progress) -> None:
+    async def _resend(self, lease: Lease, progress: ArchiveProgress) -> None:
         now = self._clock.monotonic()
         if now < progress.resend_at:
             return
         progress.resend_at = now + self._resend_s / 2
-        found = await self._ledger.unapplied(
-            lease.partition, idle_s=self._resend_s, limit=COMMANDS_MAX
+        found = await self._ledger.list_unapplied(
+            lease.partition, idle_s=self._resend_s, limit=RESENT_COMMANDS_MAX
         )
-        if len(found) == COMMANDS_MAX:
+        if len(found) == RESENT_COMMANDS_MAX:
             progress.resend_at = now
         commands = [asked.command for asked in found if asked.command is not None]
-        for key in blobs_of(commands):
+        for key in list_command_blobs(commands):
             with suppress(NotFoundError):  # whoever reads it says so
                 await self._hot_blobs.put(key, await self._cold_blobs.get(key))
         await self._journal.resend(lease, commands)
@@ -328,65 +328,67 @@ class Archiver:
             self._telemetry.event(names.COMMAND_RESENT, command=type(command).__name__)
         for asked in found:
             if asked.command is None:
-                await self._leave_out(lease, asked)
+                await self._report_unreadable(lease, asked)
 
-    async def _leave_out(self, lease: Lease, asked: Asked) -> None:
+    async def _report_unreadable(self, lease: Lease, pending: PendingCommand) -> None:
         """One that a later version wrote is asked for again: that one may run tomorrow."""
         self._telemetry.event(
             names.MESSAGE_UNREADABLE,
             partition=lease.partition,
-            command=asked.id,
-            problem=asked.problem,
+            command=pending.id,
+            problem=pending.problem,
         )
-        if not asked.is_newer:
-            await self._ledger.mark_unreadable(asked)
+        if not pending.is_newer:
+            await self._ledger.mark_unreadable(pending)
 
-    async def _forget(self, lease: Lease, progress: Progress) -> None:
+    async def _forget(self, lease: Lease, progress: ArchiveProgress) -> None:
         """What was archived long enough ago, once all that had come by then was read."""
         now = self._clock.monotonic()
         progress.note_archived(now, every_s=self._keep_s / 10)
-        if progress.read is None:
+        if progress.forget_target is None:
             upto = progress.archived_before(now - self._keep_s)
             if upto is None:
                 return
-            progress.read = upto, await self._journal.inbox_end(lease.partition)
-        upto, position = progress.read
-        if await self._journal.forget(lease, upto=upto, read=position) == 0:
-            progress.read = None
+            progress.forget_target = upto, await self._journal.read_inbox_end(lease.partition)
+        upto, position = progress.forget_target
+        if await self._journal.forget(lease, upto=upto, inbox_position=position) == 0:
+            progress.forget_target = None
 
-    def _tell(self, lease: Lease, progress: Progress, problem: Exception | None) -> None:
+    def _report_lag(
+        self, lease: Lease, progress: ArchiveProgress, problem: Exception | None
+    ) -> None:
         """One who is fenced is late for ever if the partition is still its own: so it is told."""
         now = self._clock.monotonic()
         lag_s = now - progress.caught_up_at
         if lag_s <= self._alarm_s:
-            if progress.told_at is not None:
+            if progress.reported_at is not None:
                 self._telemetry.event(names.ARCHIVE_CAUGHT_UP, partition=lease.partition)
-            progress.told_at = None
-        elif progress.told_at is None or now - progress.told_at >= self._alarm_s:
-            progress.told_at = now
+            progress.reported_at = None
+        elif progress.reported_at is None or now - progress.reported_at >= self._alarm_s:
+            progress.reported_at = now
             self._telemetry.event(
-                _NAMES.get(type(problem), names.ARCHIVE_LATE),
+                _EVENT_NAMES.get(type(problem), names.ARCHIVE_LATE),
                 partition=lease.partition,
                 lag_s=lag_s,
-                error="" if problem is None else _words(problem),
+                error="" if problem is None else _format_problem(problem),
             )
 
 
 # What will not be right by itself has a name of its own.
-_NAMES: Mapping[type, str] = {
+_EVENT_NAMES: Mapping[type, str] = {
     FencedError: names.ARCHIVE_FENCED,
     ArchiveGapError: names.ARCHIVE_GAP,
 }
 
 
-def _beginning(entries: Sequence[JournalEntry]) -> Sequence[JournalEntry]:
+def _take_transaction(entries: Sequence[JournalEntry]) -> Sequence[JournalEntry]:
     """One at least, and not more bytes than one transaction should take."""
     sizes = accumulate(entry.size_bytes for entry in entries)
-    fitting = sum(1 for size in sizes if size <= BYTES_MAX)
+    fitting = sum(1 for size in sizes if size <= TRANSACTION_BYTES_MAX)
     return entries[: max(1, fitting)]
 
 
-def _words(problem: Exception) -> str:
+def _format_problem(problem: Exception) -> str:
     """With a traceback for what is a bug."""
     if isinstance(problem, StoreError | BrokenInvariantError):
         return str(problem)

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from runnel.engine.liveness import Liveness
+from runnel.engine.liveness import FailureDetector
 from runnel.errors import StoreError
 from runnel.ports import telemetry as names
 from runnel.ports.clock import Clock
@@ -17,7 +17,7 @@ class Reaper:
     It counts as dead when it has not beaten for 7/12 of that: 5.25 s of the 9 s here, in which a
     worker beats twice, so that a task of a killed worker is issued again within 10 s. A worker
     whose beats do not fit that, because its settings are others, gets `grace_s` of its record,
-    unless `heeds_beats` is False.
+    unless `allows_grace` is False.
 
     Any number of them may run: a worker is lost once, and one that was judged wrongly finds its
     tokens refused and goes on with new tasks.
@@ -31,15 +31,15 @@ class Reaper:
         telemetry: Telemetry,
         *,
         dead_after_s: float = 9.0,
-        heeds_beats: bool = True,
+        allows_grace: bool = True,
     ) -> None:
         self._store = store
         self._tasks = tasks
         self._clock = clock
         self._telemetry = telemetry
-        self._liveness: Liveness[str, int] = Liveness(clock, dead_after_s)
+        self._liveness: FailureDetector[str, int] = FailureDetector(clock, dead_after_s)
         self._dead_after_s = dead_after_s
-        self._heeds_beats = heeds_beats
+        self._allows_grace = allows_grace
 
     async def run(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
@@ -47,18 +47,18 @@ class Reaper:
                 await self.tick()
             except StoreError as error:
                 self._telemetry.event(names.STORE_FAILED, call="reap", error=str(error))
-            await self._clock.wait(stop, self._liveness.look_s)
+            await self._clock.wait(stop, self._liveness.poll_s)
 
     async def tick(self) -> int:
         """Looks once; returns how many workers were found dead."""
         records = await self._tasks.workers()
-        self._liveness.forget_all_but({record.worker for record in records})
+        self._liveness.retain_only({record.worker for record in records})
         dead = [each for each in records if self._is_dead(each)]
         for record in dead:
-            lost = await self._store.lose_tasks_of(record)
+            lost = await self._store.lose_worker_tasks(record)
             self._telemetry.event(names.WORKER_DEAD, worker=record.worker, lost=lost)
         return len(dead)
 
     def _is_dead(self, record: WorkerRecord) -> bool:
-        grace_s = record.grace_s(self._dead_after_s) if self._heeds_beats else 0.0
+        grace_s = record.grace_s(self._dead_after_s) if self._allows_grace else 0.0
         return self._liveness.is_dead(record.worker, record.counter, grace_s=grace_s)

@@ -11,12 +11,12 @@ from runnel.ports.clock import Clock
 from runnel.ports.telemetry import Telemetry
 
 DAY_S = 24 * 3600.0
-LOOK_S = 60.0
-SWEEP_S = 3600.0
+POLL_INTERVAL_S = 60.0
+SWEEP_INTERVAL_S = 3600.0
 # Far longer than between a blob and the command that it is for.
-OWNERLESS_S = 3600.0
+ORPHAN_IDLE_S = 3600.0
 # Trees that one transaction deletes at most: others want to write, too.
-BATCH = 100
+BATCH_MAX = 100
 
 
 class RetentionService:
@@ -41,18 +41,18 @@ class RetentionService:
             deleted = 0
             try:
                 deleted = await self.tick()
-                await self._sweep()
+                await self._sweep_if_due()
             except StoreError as error:
                 self._telemetry.event(names.STORE_FAILED, call="retention", error=str(error))
             if deleted == 0:
-                await self._clock.wait(stop, LOOK_S)
+                await self._clock.wait(stop, POLL_INTERVAL_S)
 
     async def tick(self) -> int:
         """One batch of each state; returns how many roots were deleted."""
         count = 0
         for state, days in self._days.items():
             before = self._clock.now() - days * DAY_S
-            deleted = await self._retention.delete_finished(state, before=before, limit=BATCH)
+            deleted = await self._retention.delete_finished(state, before=before, limit=BATCH_MAX)
             if deleted:
                 self._telemetry.event(names.RETENTION_DELETED, state=state, count=deleted)
             count += deleted
@@ -60,13 +60,13 @@ class RetentionService:
 
     async def sweep(self) -> int:
         """Returns how many blobs belonged to no execution."""
-        return await self._retention.delete_ownerless(idle_s=OWNERLESS_S)
+        return await self._retention.delete_orphaned_blobs(idle_s=ORPHAN_IDLE_S)
 
-    async def _sweep(self) -> None:
+    async def _sweep_if_due(self) -> None:
         now = self._clock.monotonic()
         if now < self._sweep_at:
             return
-        self._sweep_at = now + SWEEP_S
+        self._sweep_at = now + SWEEP_INTERVAL_S
         deleted = await self.sweep()
         if deleted:
             self._telemetry.event(names.BLOBS_DELETED, count=deleted)

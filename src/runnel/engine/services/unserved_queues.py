@@ -11,12 +11,12 @@ from runnel.ports.store import Store, TaskQueue
 from runnel.ports.telemetry import Telemetry
 from runnel.ports.workers import QueueRecord, WorkerRecord
 
-LOOKS_PER_TIMEOUT = 6
-REJECTED_AT_ONCE = 500
+POLLS_PER_TIMEOUT = 6
+REJECTED_PER_BATCH = 500
 FORGOTTEN_AFTER_S = 600.0
 
 
-class Unserved:
+class UnservedQueueService:
     """A task fails when it has waited for `unserved_s`, and no worker served its queue meanwhile.
 
     What other workers leave alone is mostly a name that is spelled wrong, or a deployment that
@@ -43,7 +43,7 @@ class Unserved:
         self._unserved_s = unserved_s
         self._forgotten_after_s = forgotten_after_s
         self._unserved_since: dict[str, float] = {}
-        self._alone_since: float | None = None
+        self._no_workers_since: float | None = None
         self._empty_since: dict[tuple[str, str], float] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -54,32 +54,32 @@ class Unserved:
             except StoreError as error:
                 self._telemetry.event(names.STORE_FAILED, call="reject", error=str(error))
             if not handled:
-                await self._clock.wait(stop, self._unserved_s / LOOKS_PER_TIMEOUT)
+                await self._clock.wait(stop, self._unserved_s / POLLS_PER_TIMEOUT)
 
     async def tick(self) -> int:
         """Looks once; returns how many tasks have failed."""
         queues = await self._tasks.queues()
         workers = await self._tasks.workers()
-        self._look_for_workers(queues, workers)
+        self._check_for_workers(queues, workers)
         rejected = 0
-        for record in self._overdue(queues, workers):
+        for record in self._find_overdue(queues, workers):
             rejected += await self._reject(record.queue)
         await self._forget_empty(queues)
         return rejected
 
-    def _look_for_workers(
+    def _check_for_workers(
         self, queues: Sequence[QueueRecord], workers: Sequence[WorkerRecord]
     ) -> None:
         waiting = sum(record.depth for record in queues)
         if workers or not waiting:
-            self._alone_since = None
+            self._no_workers_since = None
             return
         now = self._clock.monotonic()
-        self._alone_since = now if self._alone_since is None else self._alone_since
-        if now - self._alone_since >= self._unserved_s:
+        self._no_workers_since = now if self._no_workers_since is None else self._no_workers_since
+        if now - self._no_workers_since >= self._unserved_s:
             self._telemetry.event(names.WORKERS_MISSING, waiting=waiting)
 
-    def _overdue(
+    def _find_overdue(
         self, queues: Sequence[QueueRecord], workers: Sequence[WorkerRecord]
     ) -> list[QueueRecord]:
         """Queues with tasks that nobody has served for long enough, on this process's clock."""
@@ -105,7 +105,7 @@ class Unserved:
         )
         error = ErrorInfo(type="HandlerNotFoundError", message=message, retryable=False)
         count = await self._store.reject_tasks(
-            queue, error, waiting_s=self._unserved_s, limit=REJECTED_AT_ONCE
+            queue, error, waiting_s=self._unserved_s, limit=REJECTED_PER_BATCH
         )
         if count:
             self._telemetry.event(names.TASKS_UNSERVED, queue=queue, rejected=count)

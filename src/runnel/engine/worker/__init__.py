@@ -2,7 +2,7 @@
 
 import msgspec
 
-from runnel.engine.liveness import Patience
+from runnel.engine.liveness import StoreRetry
 from runnel.ports.clock import Clock, Secrets
 from runnel.ports.store import TaskQueue
 from runnel.ports.telemetry import Telemetry
@@ -10,12 +10,12 @@ from runnel.ports.telemetry import Telemetry
 # What every part of a worker needs of the world around it.
 
 
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerDependencies(msgspec.Struct, frozen=True, kw_only=True):
     """`worker` is the name under which the store knows this worker."""
 
     worker: str
     tasks: TaskQueue
     clock: Clock
     telemetry: Telemetry
-    patience: Patience
+    store_retry: StoreRetry
     secrets: Secrets

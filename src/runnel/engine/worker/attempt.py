@@ -9,66 +9,67 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from runnel.authoring.calls import ContextPlace
-from runnel.authoring.context import Context, Emit
-from runnel.authoring.registry import Handler
-from runnel.core.effects import Task
+from runnel.authoring.context import Context, EmitMeasurement
+from runnel.authoring.registry import RegisteredHandler
+from runnel.core.effects import TaskMessage
 from runnel.core.templates.errors import (
     MissingValueError,
     TemplateEvaluationError,
     TemplateSyntaxError,
 )
-from runnel.core.templates.nodes import Reference, Scope
-from runnel.core.templates.template import Tree, compile_tree
+from runnel.core.templates.nodes import TemplateReference, TemplateScope
+from runnel.core.templates.template import TemplateTree, compile_tree
 from runnel.core.values import Json, Value
 from runnel.engine.blob_cache import BlobCache
 from runnel.engine.worker.executor import Executor
-from runnel.engine.worker.outputs import inline_value, output_without_secrets, store
-from runnel.engine.worker.task_run import Run
-from runnel.engine.worker.task_values import INPUT, Values
+from runnel.engine.worker.outputs import inline_if_small, offload_result, redact_output
+from runnel.engine.worker.task_run import TaskRun
+from runnel.engine.worker.task_values import INPUT, TaskInputs
 from runnel.errors import StoreError
 from runnel.ports.clock import Secrets
 from runnel.ports.store import TaskQueue
 
 # A node's config: compiled once for all tasks that share it, resolved for each of them.
 
-COMPILED_MAX = 1024
-COMPILED_BYTES_MAX = 64 * 1024
-SECRETS = "secrets"
+COMPILED_CONFIGS_MAX = 1024
+COMPILED_CONFIG_BYTES_MAX = 64 * 1024
+SECRETS_ROOT = "secrets"
 
-Path: TypeAlias = tuple[str | int, ...]
+ConfigPath: TypeAlias = tuple[str | int, ...]
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
 
-class Config:
+class CompiledConfig:
     """Resolving it gives each task values of its own: a handler may change what it gets.
 
     `secrets` are the names of those that its templates need.
     """
 
-    __slots__ = ("_data", "_fixed", "_tree", "roots", "secrets")
+    __slots__ = ("_data", "_static_parts", "_tree", "roots", "secrets")
 
     def __init__(self, data: bytes) -> None:
         tree = compile_tree(_decode(data))
         self._data = data
-        self._tree: Tree | None = None if tree.is_static else tree
-        # `Tree.resolve` shares what holds no template: those parts are made anew from bytes.
-        self._fixed = () if tree.is_static else tuple(_fixed_parts(tree.value))
+        self._tree: TemplateTree | None = None if tree.is_static else tree
+        # `TemplateTree.resolve` shares what holds no template: those parts are made anew from
+        # bytes.
+        self._static_parts = () if tree.is_static else tuple(_find_static_parts(tree.value))
         self.roots = frozenset(reference.root for reference in tree.references)
-        self.secrets = frozenset(map(_secret_name, filter(_is_secret, tree.references)))
+        self.secrets = frozenset(map(_get_secret_name, filter(_is_secret, tree.references)))
 
     @property
     def template(self) -> Json:
         """As it was written."""
         return _decode(self._data)
 
-    def resolve(self, scope: Scope) -> Json:
+    def resolve(self, scope: TemplateScope) -> Json:
         """Raises a TemplateError that names the field and what is wrong with it."""
         if self._tree is None:
             return _decode(self._data)
         resolved = self._tree.resolve(scope)
-        for path, data in self._fixed:
+        for path, data in self._static_parts:
             holder = resolved
             for key in path[:-1]:
                 holder = holder[key]
@@ -76,28 +77,28 @@ class Config:
         return resolved
 
 
-def config_of(raw: msgspec.Raw) -> Config:
+def compile_config(raw: msgspec.Raw) -> CompiledConfig:
     """Raises TemplateSyntaxError, which a submitted workflow can't have any more."""
     data = bytes(raw)
-    return _compiled(data) if len(data) <= COMPILED_BYTES_MAX else Config(data)
+    return _compile_cached(data) if len(data) <= COMPILED_CONFIG_BYTES_MAX else CompiledConfig(data)
 
 
 # Looking one up takes 0.3 µs, compiling a config with one template 15 µs.
-_compiled = lru_cache(maxsize=COMPILED_MAX)(Config)
+_compile_cached = lru_cache(maxsize=COMPILED_CONFIGS_MAX)(CompiledConfig)
 
 
-def _is_secret(reference: Reference) -> bool:
-    return reference.root == SECRETS and not reference.via_nodes
+def _is_secret(reference: TemplateReference) -> bool:
+    return reference.root == SECRETS_ROOT and not reference.via_nodes
 
 
-def _secret_name(reference: Reference) -> str:
+def _get_secret_name(reference: TemplateReference) -> str:
     """Validation says the same at submit; here it keeps all secrets together from being read."""
     if len(reference.path) != 1:
         raise TemplateSyntaxError(f"'{reference}' is not the name of one secret")
     return str(reference.path[0])
 
 
-def _fixed_parts(value: Json, path: Path = ()) -> Iterator[tuple[Path, bytes]]:
+def _find_static_parts(value: Json, path: ConfigPath = ()) -> Iterator[tuple[ConfigPath, bytes]]:
     """The largest lists and objects without a template, with their places."""
     if not isinstance(value, dict | list):
         return
@@ -106,71 +107,71 @@ def _fixed_parts(value: Json, path: Path = ()) -> Iterator[tuple[Path, bytes]]:
         return
     items = value.items() if isinstance(value, dict) else enumerate(value)
     for key, item in items:
-        yield from _fixed_parts(item, (*path, key))
+        yield from _find_static_parts(item, (*path, key))
 
 
 # Results of earlier tasks, for nodes that have a `cache`: looked up before code runs.
 
 # What is larger is made again: results are meant to be looked up faster than that.
-KEPT_BYTES_MAX = 1024 * 1024
+CACHED_RESULT_BYTES_MAX = 1024 * 1024
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 
 
-class SharedResults:
+class ResultCache:
     """A store that can't be asked is no reason to fail a task: then its code runs."""
 
     def __init__(self, tasks: TaskQueue) -> None:
         self._tasks = tasks
 
-    async def recall(self, key: str) -> bytes | None:
+    async def get(self, key: str) -> bytes | None:
         with suppress(StoreError):
-            return await self._tasks.recall(key)
+            return await self._tasks.get_cached_result(key)
         return None
 
-    async def keep(self, key: str, data: bytes, *, ttl_s: float) -> None:
-        if len(data) <= KEPT_BYTES_MAX:
+    async def put(self, key: str, data: bytes, *, ttl_s: float) -> None:
+        if len(data) <= CACHED_RESULT_BYTES_MAX:
             with suppress(StoreError):
-                await self._tasks.keep(key, data, ttl_s=ttl_s)
+                await self._tasks.put_cached_result(key, data, ttl_s=ttl_s)
 
 
-def key_of(task: Task, config: Json, values: Values) -> str:
+def compute_cache_key(task: TaskMessage, config: Json, values: TaskInputs) -> str:
     """Tasks with the same key have the same result, or so their workflow says.
 
     Without a key of its own it is all that the code is given. A key is one of the code that it is
     given to: of the handler, or of the function that the handler calls. Raises TemplateError.
     """
-    own = config_of(task.cache_key).resolve(values)
-    parts = [own, _function(config)] if own is not None else [config, dict(values.parents)]
+    own = compile_config(task.cache_key).resolve(values)
+    parts = [own, _get_function(config)] if own is not None else [config, dict(values.parents)]
     data = _encoder.encode([task.handler, own is not None, *parts])
     return hashlib.sha256(data).hexdigest()
 
 
-def _function(config: Json) -> Json:
+def _get_function(config: Json) -> Json:
     return config.get("function") if isinstance(config, dict) else None
 
 
-class Handlers(Protocol):
-    def get(self, name: str) -> Handler:
+class HandlerLookup(Protocol):
+    def get(self, name: str) -> RegisteredHandler:
         """Raises HandlerNotFoundError."""
 
     async def close(self) -> None:
         """Gives up what handlers keep from task to task; the next task may open it again."""
 
 
-class Attempts:
+class AttemptPipeline:
     """Whatever goes wrong is raised: it is the error of the task."""
 
     def __init__(
         self,
-        handlers: Handlers,
+        handlers: HandlerLookup,
         blobs: BlobCache,
         executor: Executor,
-        results: SharedResults,
+        results: ResultCache,
         *,
         secrets: Secrets,
-        emit: Emit,
-        on_suspend: Callable[[Run], None],
+        emit: EmitMeasurement,
+        on_suspend: Callable[[TaskRun], None],
         inline_bytes_max: int,
     ) -> None:
         self._handlers = handlers
@@ -182,57 +183,59 @@ class Attempts:
         self._on_suspend = on_suspend
         self._inline_bytes_max = inline_bytes_max
 
-    async def recall(self, run: Run) -> Value | None:
+    async def find_cached_output(self, run: TaskRun) -> Value | None:
         """The output of an earlier task with the same cache key; run.cache_key is known then."""
         task = run.task
-        values = Values(task)
-        config = config_of(task.config)
-        roots = {*config.roots, *config_of(task.cache_key).roots, *values.parent_ids()}
+        values = TaskInputs(task)
+        config = compile_config(task.config)
+        roots = {*config.roots, *compile_config(task.cache_key).roots, *values.parent_ids()}
         await values.load(roots, self._blobs)
-        run.cache_key = key_of(task, self._resolved_for_key(config, values), values)
-        data = await self._results.recall(run.cache_key)
-        return None if data is None else await self._stored(data, task)
+        run.cache_key = compute_cache_key(task, self._resolve_for_key(config, values), values)
+        data = await self._results.get(run.cache_key)
+        return None if data is None else await self._to_value(data, task)
 
-    async def output(self, run: Run) -> Value:
+    async def produce_output(self, run: TaskRun) -> Value:
         task = run.task
         handler = self._handlers.get(task.handler)
-        values = Values(task)
-        config = config_of(task.config)
+        values = TaskInputs(task)
+        config = compile_config(task.config)
         has_blobs = values.has_blobs
         if has_blobs and config.roots:
             await self._load(run, values, config.roots)
-        call = handler.plan(self._resolved(config, values))
+        call = handler.plan(self._resolve(config, values))
         if has_blobs and call.place is not ContextPlace.NONE:
             await self._load(run, values, (INPUT, *values.parent_ids()))
         context = run.context = Context(task, values, self._emit)
         data = await self._executor.run(run, call, context, values)
         if config.secrets or call.knows_secrets:
-            data = output_without_secrets(data, self._secrets)
+            data = redact_output(data, self._secrets)
         if run.cache_key:
             self._on_suspend(run)
-            await self._results.keep(run.cache_key, data, ttl_s=task.cache_ttl_s)
-        output = inline_value(data, self._inline_bytes_max)
+            await self._results.put(run.cache_key, data, ttl_s=task.cache_ttl_s)
+        output = inline_if_small(data, self._inline_bytes_max)
         if output is None:
             self._on_suspend(run)
-            output = await store(data, task.token, self._blobs)
+            output = await offload_result(data, task.token, self._blobs)
         return output
 
-    async def _stored(self, data: bytes, task: Task) -> Value:
-        return inline_value(data, self._inline_bytes_max) or await store(
+    async def _to_value(self, data: bytes, task: TaskMessage) -> Value:
+        return inline_if_small(data, self._inline_bytes_max) or await offload_result(
             data, task.token, self._blobs
         )
 
-    def _resolved_for_key(self, config: Config, values: Values) -> Json:
+    def _resolve_for_key(self, config: CompiledConfig, values: TaskInputs) -> Json:
         """Without secrets: a key is stored, and what it was made of could be guessed by trying."""
         try:
-            return self._resolved(config, values, shows_secrets=False)
+            return self._resolve(config, values, shows_secrets=False)
         except TemplateEvaluationError:
             if not config.secrets:
                 raise
             # `secrets.port | int` fits the value, not the name: the templates and what they read.
-            return {**config.template, "": values.found(config.roots - {SECRETS})}
+            return {**config.template, "": values.find_existing(config.roots - {SECRETS_ROOT})}
 
-    def _resolved(self, config: Config, values: Values, *, shows_secrets: bool = True) -> Json:
+    def _resolve(
+        self, config: CompiledConfig, values: TaskInputs, *, shows_secrets: bool = True
+    ) -> Json:
         """Without `shows_secrets` each stands for itself by its name."""
         if not config.secrets:
             return config.resolve(values)
@@ -243,7 +246,7 @@ class Attempts:
         try:
             return config.resolve(values)
         except MissingValueError as error:
-            if error.path == SECRETS:
+            if error.path == SECRETS_ROOT:
                 error.problem = (
                     f"this worker has no secret '{error.key}'; set "
                     f"RUNNEL_SECRET_{str(error.key).upper()} where it runs, or add it to the file "
@@ -251,8 +254,8 @@ class Attempts:
                 )
             raise
 
-    async def _load(self, run: Run, values: Values, roots: Iterable[str]) -> None:
-        missing = values.kept_aside(roots)
-        if not values.take(missing, self._blobs.peek):
+    async def _load(self, run: TaskRun, values: TaskInputs, roots: Iterable[str]) -> None:
+        missing = values.find_unloaded(roots)
+        if not values.take_cached(missing, self._blobs.peek):
             self._on_suspend(run)
             await values.load(roots, self._blobs)

@@ -20,23 +20,23 @@ from typing import Any
 
 import msgspec
 
-from runnel.authoring.calls import AnyFunction, Call, Mode
+from runnel.authoring.calls import AnyFunction, FunctionCall, Mode
 from runnel.authoring.context import Context, Measurement
-from runnel.authoring.functions import locate
-from runnel.core.effects import Task
+from runnel.authoring.functions import import_function
+from runnel.core.effects import TaskMessage
 from runnel.engine.worker.child_process import (
-    HEADER,
-    SOFT_TIMEOUT,
-    Answer,
-    Done,
-    Job,
-    Logged,
-    Measured,
+    FRAME_HEADER,
+    SOFT_TIMEOUT_SIGNAL,
+    ChildJob,
+    ChildMessage,
+    JobResult,
+    LogMessage,
+    MetricMessage,
     decode_job,
-    frame,
+    encode_frame,
 )
-from runnel.engine.worker.outputs import encode, error_info, storable
-from runnel.engine.worker.task_values import Values
+from runnel.engine.worker.outputs import describe_exception, encode_result, escape_text
+from runnel.engine.worker.task_values import TaskInputs
 from runnel.errors import Skip, SoftTimeoutError
 
 # The name under which a parent's script is run again here: its `if __name__ == "__main__"` is not.
@@ -46,82 +46,84 @@ EXIT_PARENT_GONE = 70
 
 
 def main(fd: int, parent: int) -> None:
-    _die_with(parent)
-    link = Link(socket.socket(fileno=fd))
-    jobs: SimpleQueue[Job] = SimpleQueue()
+    _exit_with_parent(parent)
+    link = ParentConnection(socket.socket(fileno=fd))
+    jobs: SimpleQueue[ChildJob] = SimpleQueue()
     threading.Thread(target=link.read_into, args=(jobs,), daemon=True).start()
-    signal.signal(SOFT_TIMEOUT, _on_soft_timeout)
-    logging.getLogger().addHandler(Relay(link))
+    signal.signal(SOFT_TIMEOUT_SIGNAL, _on_soft_timeout)
+    logging.getLogger().addHandler(LogForwarder(link))
     while True:
-        link.send(_answer(jobs.get(), link))
+        link.send(_run_job(jobs.get(), link))
 
 
-class Link:
+class ParentConnection:
     """The socket to the parent; user code may log from several threads at once."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._lock = threading.Lock()
 
-    def send(self, answer: Answer) -> None:
+    def send(self, answer: ChildMessage) -> None:
         """A soft timeout that comes meanwhile waits: it must not leave half a frame behind."""
         try:
-            signal.pthread_sigmask(signal.SIG_BLOCK, {SOFT_TIMEOUT})
+            signal.pthread_sigmask(signal.SIG_BLOCK, {SOFT_TIMEOUT_SIGNAL})
             with self._lock:
-                self._connection.sendall(frame(answer))
+                self._connection.sendall(encode_frame(answer))
         finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {SOFT_TIMEOUT})
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {SOFT_TIMEOUT_SIGNAL})
 
-    def read_into(self, jobs: "SimpleQueue[Job]") -> None:
+    def read_into(self, jobs: "SimpleQueue[ChildJob]") -> None:
         """Ends the process at the end of the stream, which is the end of the parent."""
         try:
             with self._connection.makefile("rb") as stream:
-                while header := stream.read(HEADER.size):
-                    jobs.put(decode_job(stream.read(HEADER.unpack(header)[0])))
+                while header := stream.read(FRAME_HEADER.size):
+                    jobs.put(decode_job(stream.read(FRAME_HEADER.unpack(header)[0])))
         finally:
             os._exit(EXIT_PARENT_GONE)
 
 
-class Relay(logging.Handler):
+class LogForwarder(logging.Handler):
     """Log records of user code are written by the parent, with everything else."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, connection: ParentConnection) -> None:
         super().__init__()
-        self._link = link
+        self._connection = connection
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._link.send(Logged(record.name, record.levelno, storable(self.format(record))))
+        self._connection.send(
+            LogMessage(record.name, record.levelno, escape_text(self.format(record)))
+        )
 
 
-class _Running:
+class _CurrentJob:
     """The job in hand, as the signal handler needs it: it has no other way to know."""
 
-    job: Job | None = None
+    job: ChildJob | None = None
 
 
-def _answer(job: Job, link: Link) -> Done:
+def _run_job(job: ChildJob, connection: ParentConnection) -> JobResult:
     logging.getLogger().setLevel(job.log_level)
     try:
-        function = _find(job)
-        call = Call(
+        function = _find_function(job)
+        call = FunctionCall(
             function=function,
             mode=Mode.PROCESS,
             positional=tuple(msgspec.json.decode(value) for value in job.positional),
             named={name: msgspec.json.decode(value) for name, value in job.named.items()},
             place=job.place,
         )
-        context = _context(job.task, link)
-        _Running.job = job
+        context = _make_context(job.task, connection)
+        _CurrentJob.job = job
         try:
             result = call.finish(context)
         finally:
-            _Running.job = None
+            _CurrentJob.job = None
             _flush()
-        return Done(output=msgspec.Raw(encode(result)))
+        return JobResult(output=msgspec.Raw(encode_result(result)))
     except Skip as skip:
-        return Done(skipped=error_info(skip).message)
+        return JobResult(skipped=describe_exception(skip).message)
     except BaseException as error:  # noqa: BLE001  # SystemExit too is the task's error
-        return Done(error=error_info(error))
+        return JobResult(error=describe_exception(error))
 
 
 def _flush() -> None:
@@ -131,19 +133,19 @@ def _flush() -> None:
             stream.flush()
 
 
-def _context(task: Task, link: Link) -> Context:
-    def emit(_task: Task, measurement: Measurement) -> None:
-        link.send(Measured(measurement))
+def _make_context(task: TaskMessage, connection: ParentConnection) -> Context:
+    def emit(_task: TaskMessage, measurement: Measurement) -> None:
+        connection.send(MetricMessage(measurement))
 
-    return Context(task, Values(task), emit)
+    return Context(task, TaskInputs(task), emit)
 
 
-def _find(job: Job) -> AnyFunction:
+def _find_function(job: ChildJob) -> AnyFunction:
     module, _, qualname = job.function.partition(":")
     if module == "__main__" and job.main is not None:
         _run_main_again(job.main)
-        return locate(f"{MAIN}:{qualname}")
-    return locate(job.function)
+        return import_function(f"{MAIN}:{qualname}")
+    return import_function(job.function)
 
 
 def _run_main_again(path: str) -> None:
@@ -158,11 +160,11 @@ def _run_main_again(path: str) -> None:
 
 
 def _on_soft_timeout(_signal: int, _frame: FrameType | None) -> None:
-    if _Running.job is not None:
-        raise SoftTimeoutError(_Running.job.task.soft_timeout_s or 0.0)
+    if _CurrentJob.job is not None:
+        raise SoftTimeoutError(_CurrentJob.job.task.soft_timeout_s or 0.0)
 
 
-def _die_with(parent: int) -> None:
+def _exit_with_parent(parent: int) -> None:
     if sys.platform == "linux":
         _libc: Any = ctypes.CDLL(None, use_errno=True)
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

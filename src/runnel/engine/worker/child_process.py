@@ -19,13 +19,13 @@ from typing import TypeAlias
 
 import msgspec
 
-from runnel.authoring.calls import Call, ContextPlace, name_of
+from runnel.authoring.calls import ContextPlace, FunctionCall, get_import_name
 from runnel.authoring.context import LOGGER_PREFIX, Measurement
-from runnel.core.effects import Task
+from runnel.core.effects import TaskMessage
 from runnel.core.values import NO_DATA
 from runnel.core.workflow import ErrorInfo
-from runnel.engine.worker.outputs import encode
-from runnel.engine.worker.task_run import Code
+from runnel.engine.worker.outputs import encode_result
+from runnel.engine.worker.task_run import RunningCode
 from runnel.errors import ProcessDiedError, SoftTimeoutError
 
 # What a worker and its child processes say to each other: framed JSON over a socket.
@@ -33,11 +33,11 @@ from runnel.errors import ProcessDiedError, SoftTimeoutError
 # Nothing is pickled: the arguments are JSON already, a function travels as its name, a result is
 # encoded by the process that made it, and an exception as what is reported of it.
 
-HEADER = struct.Struct("!Q")
-SOFT_TIMEOUT = signal.SIGUSR1
+FRAME_HEADER = struct.Struct("!Q")
+SOFT_TIMEOUT_SIGNAL = signal.SIGUSR1
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class ChildJob(msgspec.Struct, frozen=True, kw_only=True):
     """`main` is the file of the parent's `__main__`, for functions that are defined there."""
 
     function: str
@@ -45,11 +45,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     positional: list[msgspec.Raw]
     named: dict[str, msgspec.Raw]
     place: ContextPlace
-    task: Task
+    task: TaskMessage
     log_level: int
 
 
-class Done(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+class JobResult(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Exactly one of the three is set; `skipped` is what the code said when it raised Skip."""
 
     output: msgspec.Raw = NO_DATA
@@ -57,58 +57,58 @@ class Done(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     skipped: str | None = None
 
 
-class Logged(msgspec.Struct, frozen=True, tag=True):
+class LogMessage(msgspec.Struct, frozen=True, tag=True):
     logger: str
     level: int
     message: str
 
 
-class Measured(msgspec.Struct, frozen=True, tag=True):
+class MetricMessage(msgspec.Struct, frozen=True, tag=True):
     measurement: Measurement
 
 
-Answer: TypeAlias = Done | Logged | Measured
+ChildMessage: TypeAlias = JobResult | LogMessage | MetricMessage
 
 _encoder = msgspec.json.Encoder()
-_job_decoder = msgspec.json.Decoder(Job)
-_answer_decoder: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)
+_job_decoder = msgspec.json.Decoder(ChildJob)
+_answer_decoder: msgspec.json.Decoder[ChildMessage] = msgspec.json.Decoder(ChildMessage)
 
 
-def frame(message: Job | Answer) -> bytes:
+def encode_frame(message: ChildJob | ChildMessage) -> bytes:
     body = _encoder.encode(message)
-    return HEADER.pack(len(body)) + body
+    return FRAME_HEADER.pack(len(body)) + body
 
 
-def decode_job(body: bytes) -> Job:
+def decode_job(body: bytes) -> ChildJob:
     return _job_decoder.decode(body)
 
 
-def decode_answer(body: bytes) -> Answer:
+def decode_child_message(body: bytes) -> ChildMessage:
     return _answer_decoder.decode(body)
 
 
-_BOOT = (
+_BOOT_CODE = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[3]);"
     "from runnel.engine.worker.child_main import main; main(int(sys.argv[1]), int(sys.argv[2]))"
 )
 
-OnNews: TypeAlias = Callable[[Logged | Measured], None]
+MessageCallback: TypeAlias = Callable[[LogMessage | MetricMessage], None]
 
 
-def job_of(call: Call, task: Task) -> Job:
+def make_job(call: FunctionCall, task: TaskMessage) -> ChildJob:
     """Raises InputError when another process can't find the function by its name."""
-    return Job(
-        function=name_of(call.function),
+    return ChildJob(
+        function=get_import_name(call.function),
         main=getattr(sys.modules["__main__"], "__file__", None),
-        positional=[msgspec.Raw(encode(value)) for value in call.positional],
-        named={name: msgspec.Raw(encode(value)) for name, value in call.named.items()},
+        positional=[msgspec.Raw(encode_result(value)) for value in call.positional],
+        named={name: msgspec.Raw(encode_result(value)) for name, value in call.named.items()},
         place=call.place,
         task=task,
         log_level=logging.getLogger(LOGGER_PREFIX + task.handler).getEffectiveLevel(),
     )
 
 
-class Child:
+class ChildProcess:
     def __init__(
         self, process: Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
@@ -117,14 +117,14 @@ class Child:
         self._writer = writer
 
     @classmethod
-    async def start(cls) -> "Child":
+    async def start(cls) -> "ChildProcess":
         ours, theirs = socket.socketpair()
         with theirs:
             try:
                 process = await asyncio.create_subprocess_exec(
                     sys.executable,
                     "-c",
-                    _BOOT,
+                    _BOOT_CODE,
                     str(theirs.fileno()),
                     str(os.getpid()),
                     json.dumps(sys.path),
@@ -146,20 +146,20 @@ class Child:
     def is_usable(self) -> bool:
         return not self.has_ended and not self._reader.at_eof()
 
-    async def ask(self, job: Job, on_news: OnNews) -> Done:
+    async def run_job(self, job: ChildJob, on_message: MessageCallback) -> JobResult:
         """Raises ProcessDiedError when the process ends before it has answered."""
         try:
-            self._writer.write(frame(job))
+            self._writer.write(encode_frame(job))
             await self._writer.drain()
-            while not isinstance(answer := await self._receive(), Done):
-                on_news(answer)
+            while not isinstance(answer := await self._receive(), JobResult):
+                on_message(answer)
             return answer
         except (asyncio.IncompleteReadError, ConnectionError):
             raise ProcessDiedError(await self._process.wait()) from None
 
     def signal_soft_timeout(self) -> None:
         with suppress(ProcessLookupError):
-            self._process.send_signal(SOFT_TIMEOUT)
+            self._process.send_signal(SOFT_TIMEOUT_SIGNAL)
 
     def kill(self) -> None:
         self._writer.close()
@@ -170,37 +170,39 @@ class Child:
     async def wait(self) -> None:
         await self._process.wait()
 
-    async def _receive(self) -> Done | Logged | Measured:
-        header = await self._reader.readexactly(HEADER.size)
-        return decode_answer(await self._reader.readexactly(HEADER.unpack(header)[0]))
+    async def _receive(self) -> JobResult | LogMessage | MetricMessage:
+        header = await self._reader.readexactly(FRAME_HEADER.size)
+        return decode_child_message(await self._reader.readexactly(FRAME_HEADER.unpack(header)[0]))
 
 
-class ProcessCode(Code):
+class ProcessCode(RunningCode):
     """User code in a child; cancelling ends the wait for its answer, which kills the child."""
 
     __slots__ = ("_child",)
 
-    def __init__(self, runner: asyncio.Task[None], child: Child) -> None:
+    def __init__(self, runner: asyncio.Task[None], child: ChildProcess) -> None:
         super().__init__(runner)
         self._child = child
 
-    def soften(self, error: SoftTimeoutError) -> None:
+    def raise_soft_timeout(self, error: SoftTimeoutError) -> None:
         self._child.signal_soft_timeout()
 
 
-class Processes:
+class ChildProcessPool:
     """As many children as tasks in `process` mode ever ran at once: the slots bound them."""
 
     def __init__(self) -> None:
-        self._idle: list[Child] = []
-        self._dying: list[Child] = []
+        self._idle: list[ChildProcess] = []
+        self._dying: list[ChildProcess] = []
 
-    async def run(self, job: Job, on_news: OnNews, on_start: Callable[[Child], None]) -> Done:
+    async def run(
+        self, job: ChildJob, on_message: MessageCallback, on_start: Callable[[ChildProcess], None]
+    ) -> JobResult:
         """When cancelled, the child is killed: that is the hard stop that threads lack."""
-        child = self._reuse() or await Child.start()
+        child = self._reuse() or await ChildProcess.start()
         on_start(child)
         try:
-            answer = await child.ask(job, on_news)
+            answer = await child.run_job(job, on_message)
         except BaseException:
             self._discard(child)
             raise
@@ -214,7 +216,7 @@ class Processes:
         self._idle.clear()
         self._dying.clear()
 
-    def _reuse(self) -> Child | None:
+    def _reuse(self) -> ChildProcess | None:
         while self._idle:
             child = self._idle.pop()
             if child.is_usable:
@@ -222,6 +224,6 @@ class Processes:
             self._discard(child)
         return None
 
-    def _discard(self, child: Child) -> None:
+    def _discard(self, child: ChildProcess) -> None:
         child.kill()
         self._dying = [*(each for each in self._dying if not each.has_ended), child]

@@ -10,20 +10,20 @@ from inspect import iscoroutine
 from queue import SimpleQueue
 from typing import Any, TypeAlias
 
-from runnel.authoring.calls import Call, Mode
+from runnel.authoring.calls import FunctionCall, Mode
 from runnel.authoring.context import Context
 from runnel.core.workflow import ErrorInfo
 from runnel.engine.worker.child_process import (
-    Child,
-    Logged,
-    Measured,
+    ChildProcess,
+    ChildProcessPool,
+    LogMessage,
+    MetricMessage,
     ProcessCode,
-    Processes,
-    job_of,
+    make_job,
 )
-from runnel.engine.worker.outputs import encode
-from runnel.engine.worker.task_run import Code, Run
-from runnel.engine.worker.task_values import Values
+from runnel.engine.worker.outputs import encode_result
+from runnel.engine.worker.task_run import RunningCode, TaskRun
+from runnel.engine.worker.task_values import TaskInputs
 from runnel.errors import BrokenInvariantError, Skip, SoftTimeoutError
 
 # Steps a coroutine of user code inside the slot's own asyncio task.
@@ -35,7 +35,7 @@ from runnel.errors import BrokenInvariantError, Skip, SoftTimeoutError
 # of the user's work), and context variables that the code sets do not reach the slot's next task.
 
 
-class Driver(Code):
+class CoroutineDriver(RunningCode):
     """Takes over after the first step, in which the code has come to wait for `awaited`.
 
     `enter` is the `run` of the contextvars.Context that the code sees.
@@ -70,7 +70,7 @@ class Driver(Code):
         except StopIteration as stop:
             return stop.value
 
-    def soften(self, error: SoftTimeoutError) -> None:
+    def raise_soft_timeout(self, error: SoftTimeoutError) -> None:
         """Raises `error` where the code waits; the code may catch it and go on."""
         self._soft = error
         self.runner.cancel()
@@ -131,7 +131,7 @@ class ThreadJob:
             self.outcome.set_result(outcome)
 
 
-class Threads:
+class ThreadPool:
     def __init__(self, name: str) -> None:
         self._name = name
         self._jobs: SimpleQueue[ThreadJob | None] = SimpleQueue()
@@ -174,7 +174,7 @@ class Threads:
 
 
 AnyCoroutine: TypeAlias = Coroutine[Any, Any, Any]
-OnRun: TypeAlias = Callable[[Run], None]
+RunCallback: TypeAlias = Callable[[TaskRun], None]
 
 
 class ChildCodeError(Exception):
@@ -194,12 +194,12 @@ class Executor:
 
     def __init__(
         self,
-        threads: Threads,
-        processes: Processes,
+        threads: ThreadPool,
+        processes: ChildProcessPool,
         *,
-        on_suspend: OnRun,
-        on_abandoned: OnRun,
-        on_returned: OnRun,
+        on_suspend: RunCallback,
+        on_abandoned: RunCallback,
+        on_returned: RunCallback,
     ) -> None:
         self._threads = threads
         self._processes = processes
@@ -207,35 +207,39 @@ class Executor:
         self._on_abandoned = on_abandoned
         self._on_returned = on_returned
 
-    async def run(self, run: Run, call: Call, context: Context, values: Values) -> bytes:
+    async def run(
+        self, run: TaskRun, call: FunctionCall, context: Context, values: TaskInputs
+    ) -> bytes:
         """Raises whatever the code raises, and CancelledError once the run was stopped."""
         if call.mode is Mode.LOOP:
             enter = copy_context().run
             result = enter(call.invoke, context)
             if iscoroutine(result):
                 result = await self._drive(run, result, enter)
-            return encode(result)
+            return encode_result(result)
         self._on_suspend(run)
         if call.mode is Mode.THREAD:
             return await self._in_thread(run, call, context)
         return await self._in_process(run, call, context, values)
 
-    async def _drive(self, run: Run, coroutine: AnyCoroutine, enter: Callable[..., Any]) -> Any:
+    async def _drive(self, run: TaskRun, coroutine: AnyCoroutine, enter: Callable[..., Any]) -> Any:
         """Many handlers never wait: they have ended after this first step."""
         try:
             awaited = enter(coroutine.send, None)
         except StopIteration as stop:
             return stop.value
         self._on_suspend(run)
-        waits = _code(run)
-        code = run.code = Driver(coroutine, awaited, waits.runner, enter)
+        waits = _get_code(run)
+        code = run.code = CoroutineDriver(coroutine, awaited, waits.runner, enter)
         try:
             return await code
         finally:
             run.code = waits
 
-    async def _in_thread(self, run: Run, call: Call, context: Context) -> bytes:
-        job = self._threads.start(partial(_finish, call, context), partial(self._returned, run))
+    async def _in_thread(self, run: TaskRun, call: FunctionCall, context: Context) -> bytes:
+        job = self._threads.start(
+            partial(_run_in_thread, call, context), partial(self._on_thread_returned, run)
+        )
         try:
             result, error = await job.outcome
         except asyncio.CancelledError:
@@ -246,24 +250,28 @@ class Executor:
         if error is not None:
             raise error
         if iscoroutine(result):
-            return encode(await self._drive(run, result, copy_context().run))
+            return encode_result(await self._drive(run, result, copy_context().run))
         return bytes(result)
 
-    def _returned(self, run: Run) -> None:
+    def _on_thread_returned(self, run: TaskRun) -> None:
         if run.keeps_slot:
             self._on_returned(run)
 
-    async def _in_process(self, run: Run, call: Call, context: Context, values: Values) -> bytes:
-        waits = _code(run)
+    async def _in_process(
+        self, run: TaskRun, call: FunctionCall, context: Context, values: TaskInputs
+    ) -> bytes:
+        waits = _get_code(run)
 
-        def started(child: Child) -> None:
+        def started(child: ChildProcess) -> None:
             run.code = ProcessCode(waits.runner, child)
 
-        def news(message: Logged | Measured) -> None:
-            _relay(message, context)
+        def news(message: LogMessage | MetricMessage) -> None:
+            _forward_message(message, context)
 
         try:
-            answer = await self._processes.run(job_of(call, values.carried()), news, started)
+            answer = await self._processes.run(
+                make_job(call, values.make_portable_task()), news, started
+            )
         finally:
             run.code = waits  # the child may be another task's in a moment
         if answer.error is not None:
@@ -275,23 +283,23 @@ class Executor:
         return bytes(answer.output)
 
 
-def _finish(call: Call, context: Context) -> Any:
+def _run_in_thread(call: FunctionCall, context: Context) -> Any:
     """In the thread, so that writing a large result as JSON does not hold up the loop.
 
     A coroutine, such as a lambda around an async function returns, is left for the loop to run.
     """
     result = call.finish(context)
-    return result if iscoroutine(result) else encode(result)
+    return result if iscoroutine(result) else encode_result(result)
 
 
-def _relay(message: Logged | Measured, context: Context) -> None:
-    if isinstance(message, Measured):
+def _forward_message(message: LogMessage | MetricMessage, context: Context) -> None:
+    if isinstance(message, MetricMessage):
         context.emit(message.measurement)
     else:
         context.relay_log(message.logger, message.level, message.message)
 
 
-def _code(run: Run) -> Code:
+def _get_code(run: TaskRun) -> RunningCode:
     if run.code is None:
         raise BrokenInvariantError(f"{run.token} runs without a slot")
     return run.code

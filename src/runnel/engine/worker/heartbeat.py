@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from runnel.core.ids import Token
-from runnel.engine.worker import Surroundings
-from runnel.engine.worker.task_run import Held
-from runnel.ports.workers import WorkerAbout
+from runnel.core.ids import TaskToken
+from runnel.engine.worker import WorkerDependencies
+from runnel.engine.worker.task_run import HeldTasks
+from runnel.ports.workers import WorkerInfo
 
 # Dropped tokens come at once; this is only how long one call lasts.
 DROPPED_WAIT_S = 30.0
@@ -16,7 +16,7 @@ DROPPED_WAIT_S = 30.0
 # Of those that run, in what a worker says of itself: a beat stays a few kilobytes.
 TASKS_SHOWN_MAX = 50
 
-StopDropped = Callable[[Sequence[Token]], None]
+StopDropped = Callable[[Sequence[TaskToken]], None]
 
 
 class Heartbeat:
@@ -24,23 +24,23 @@ class Heartbeat:
 
     def __init__(
         self,
-        around: Surroundings,
-        held: Held,
+        dependencies: WorkerDependencies,
+        held: HeldTasks,
         stop_dropped: StopDropped,
         *,
         drain: Callable[[], None],
-        about: WorkerAbout,
+        about: WorkerInfo,
         beat_s: float,
     ) -> None:
         self.about = replace(about, beat_s=beat_s)
-        self._around = around
+        self._dependencies = dependencies
         self._held = held
         self._stop_dropped = stop_dropped
         self._drain = drain
         self._beat_s = beat_s
         self._is_early = asyncio.Event()
 
-    def tell(self, about: WorkerAbout) -> None:
+    def update_info(self, about: WorkerInfo) -> None:
         """The worker is not what it was: said at once, not with the next beat."""
         self.about = about
         self._is_early.set()
@@ -50,12 +50,12 @@ class Heartbeat:
         while True:
             self._is_early.clear()
             await self.tick()
-            await self._around.clock.wait(self._is_early, self._beat_s)
+            await self._dependencies.clock.wait(self._is_early, self._beat_s)
 
     async def tick(self) -> int:
-        around = self._around
-        orders = await around.patience.until_done(
-            lambda: around.tasks.beat(around.worker, self._held.tokens(), about=self._said()),
+        around = self._dependencies
+        orders = await around.store_retry.run(
+            lambda: around.tasks.beat(around.worker, self._held.tokens(), about=self._build_info()),
             "beat",
         )
         self._stop_dropped(orders.stop)
@@ -63,15 +63,15 @@ class Heartbeat:
             self._drain()
         return len(orders.stop)
 
-    def _said(self) -> WorkerAbout:
+    def _build_info(self) -> WorkerInfo:
         tasks = self._held.running(limit=TASKS_SHOWN_MAX)
         return replace(self.about, claimed_at=self._held.claimed_at, tasks=tasks)
 
     async def listen(self) -> None:
         """Ends when it is cancelled."""
-        around = self._around
+        around = self._dependencies
         while True:
-            dropped = await around.patience.until_done(
+            dropped = await around.store_retry.run(
                 lambda: around.tasks.wait_dropped(around.worker, wait_s=DROPPED_WAIT_S),
                 "wait_dropped",
             )

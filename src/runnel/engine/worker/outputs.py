@@ -11,17 +11,17 @@ from typing import Any
 
 import msgspec
 
-from runnel.core.ids import Token
+from runnel.core.ids import TaskToken
 from runnel.core.values import (
     BLOB_BYTES_MAX,
     INLINE_BYTES_MAX,
     LOG_LINE_CHARS_MAX,
     NULL,
     Json,
-    LogLine,
+    TaskLogLine,
     Value,
-    blob,
-    from_bytes,
+    make_blob_reference,
+    make_value_from_json,
 )
 from runnel.core.workflow import (
     MESSAGE_CHARS_MAX,
@@ -38,7 +38,7 @@ class NotJsonError(PayloadError, TypeError):
     """A result that JSON can't hold; a TypeError too, because that is how users know it."""
 
 
-def encode(result: Any) -> bytes:
+def encode_result(result: Any) -> bytes:
     """Raises NotJsonError in one sentence; sets become lists, dates and UUIDs become text."""
     try:
         data = _encoder.encode(result)
@@ -46,11 +46,11 @@ def encode(result: Any) -> bytes:
         raise NotJsonError(f"the result can't be stored as JSON: {error}") from error
     # msgspec writes NaN as null: without a null there is none, and nothing more to look at.
     if b"null" in data and result is not None:
-        _refuse_not_finite(result)
+        _check_finite(result)
     return data
 
 
-async def store(data: bytes, token: Token, blobs: BlobStore) -> Value:
+async def offload_result(data: bytes, token: TaskToken, blobs: BlobStore) -> Value:
     """Returns once a large result is safe in a blob; raises PayloadError when it is too large."""
     size = len(data)
     if size > BLOB_BYTES_MAX:
@@ -60,17 +60,17 @@ async def store(data: bytes, token: Token, blobs: BlobStore) -> Value:
         )
     key = f"{token.execution_id}/{token.node_id}/{token.item}/{token.attempt}-{token.nonce}"
     await blobs.put(key, data)
-    return blob(key, size)
+    return make_blob_reference(key, size)
 
 
-def inline_value(data: bytes, bytes_max: int = INLINE_BYTES_MAX) -> Value | None:
+def inline_if_small(data: bytes, bytes_max: int = INLINE_BYTES_MAX) -> Value | None:
     """None when it is too large to be carried along."""
     if len(data) > bytes_max:
         return None
-    return NULL if data == b"null" else from_bytes(data)
+    return NULL if data == b"null" else make_value_from_json(data)
 
 
-def _plain(value: Any) -> Any:
+def _to_builtin(value: Any) -> Any:
     """What msgspec asks for types it does not know; found by what they can do, not by import."""
     if callable(dump := getattr(value, "model_dump", None)):
         return dump(mode="json")
@@ -89,29 +89,29 @@ def _plain(value: Any) -> Any:
     )
 
 
-_encoder = msgspec.json.Encoder(enc_hook=_plain)
-_binary = msgspec.msgpack.Encoder(enc_hook=_plain)
+_encoder = msgspec.json.Encoder(enc_hook=_to_builtin)
+_msgpack_encoder = msgspec.msgpack.Encoder(enc_hook=_to_builtin)
 # A double in MessagePack whose exponent is all ones; may also be a text that looks like it.
-_NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
+_NON_FINITE_PATTERN = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
 
 
-def _refuse_not_finite(result: Any) -> None:
+def _check_finite(result: Any) -> None:
     """Walks the result only if its MessagePack form, which has NaN, looks as if it held one."""
-    if not _may_hold_not_finite(result):
+    if not _can_hold_non_finite(result):
         return
-    for path, number in _numbers(msgspec.to_builtins(result, enc_hook=_plain), "result"):
+    for path, number in _list_numbers(msgspec.to_builtins(result, enc_hook=_to_builtin), "result"):
         if not isfinite(number):
             raise NotJsonError(f"{path} is {number}, which JSON can't hold: return null for it")
 
 
-def _may_hold_not_finite(result: Any) -> bool:
+def _can_hold_non_finite(result: Any) -> bool:
     try:
-        return _NOT_FINITE.search(_binary.encode(result)) is not None
+        return _NON_FINITE_PATTERN.search(_msgpack_encoder.encode(result)) is not None
     except OverflowError:  # an integer beyond 64 bits, which JSON can hold
         return True
 
 
-def _numbers(value: Json, path: str) -> Iterator[tuple[str, float]]:
+def _list_numbers(value: Json, path: str) -> Iterator[tuple[str, float]]:
     stack = [(path, value)]
     while stack:
         place, found = stack.pop()
@@ -125,22 +125,22 @@ def _numbers(value: Json, path: str) -> Iterator[tuple[str, float]]:
 
 # An exception of user code as it travels: bounded, storable, without the engine's own frames.
 
-_ENGINE = str(Path(__file__).parents[2])
+_ENGINE_PATH = str(Path(__file__).parents[2])
 _IMPORT_MACHINERY = "<frozen importlib"
 _CANCELLED_ITSELF = (
     "the code cancelled itself or awaited what was cancelled: nobody had stopped this task"
 )
 
 
-def error_info(error: BaseException) -> ErrorInfo:
+def describe_exception(error: BaseException) -> ErrorInfo:
     try:
-        return _described(error)
+        return _describe(error)
     except BaseException as broken:  # noqa: BLE001  # its class is the user's: it may raise anything
-        name = storable(type(error).__name__)
+        name = escape_text(type(error).__name__)
         return ErrorInfo(type=name, message=f"(it can't be described: {type(broken).__name__})")
 
 
-def storable(text: str) -> str:
+def escape_text(text: str) -> str:
     """Escapes what UTF-8 can't hold (odd bytes of a file name) and what would steer a terminal."""
     text = text.encode("utf-8", "backslashreplace").decode()
     if text.isprintable():
@@ -151,21 +151,21 @@ def storable(text: str) -> str:
     )
 
 
-def _described(error: BaseException) -> ErrorInfo:
+def _describe(error: BaseException) -> ErrorInfo:
     kind = type(error)
     bases = [base for base in kind.__mro__ if base not in (object, BaseException)]
     retryable = getattr(error, "retryable", None)
     return ErrorInfo(
-        type=storable(kind.__name__),
-        message=_message(error),
-        types=tuple(storable(base.__name__) for base in bases),
+        type=escape_text(kind.__name__),
+        message=_format_message(error),
+        types=tuple(escape_text(base.__name__) for base in bases),
         retryable=retryable if isinstance(retryable, bool) else None,
-        traceback=_traceback(error),
-        retry_after_s=_least_delay(error),
+        traceback=_format_traceback(error),
+        retry_after_s=_get_retry_after(error),
     )
 
 
-def _least_delay(error: BaseException) -> float | None:
+def _get_retry_after(error: BaseException) -> float | None:
     """None when the error does not say, or says what is no delay."""
     found = getattr(error, "retry_after_s", None)
     if not isinstance(found, int | float) or isinstance(found, bool) or not found >= 0:
@@ -173,37 +173,37 @@ def _least_delay(error: BaseException) -> float | None:
     return min(float(found), RETRY_AFTER_S_MAX)
 
 
-def _message(error: BaseException) -> str:
+def _format_message(error: BaseException) -> str:
     try:
         text = str(error)
     except BaseException as broken:  # noqa: BLE001  # a __str__ of the user's may raise anything
         text = f"(its message can't be shown: {type(broken).__name__})"
     if not text and isinstance(error, asyncio.CancelledError):
         return _CANCELLED_ITSELF
-    text = storable(text)
+    text = escape_text(text)
     if len(text) <= MESSAGE_CHARS_MAX:
         return text
     return text[: MESSAGE_CHARS_MAX - 1] + "…"
 
 
-def _traceback(error: BaseException) -> str | None:
+def _format_traceback(error: BaseException) -> str | None:
     """None when all of it happened inside Runnel: then the message says it all."""
     if isinstance(error, RunnelError) and error.says_all:
         return None
-    user_part = _from_user_code(error.__traceback__)
+    user_part = _skip_engine_frames(error.__traceback__)
     if user_part is None:
         return None
     lines = traceback.format_exception(type(error), error, user_part)
-    text = storable("".join(lines))
+    text = escape_text("".join(lines))
     if len(text) <= TRACEBACK_CHARS_MAX:
         return text
     return "…" + text[1 - TRACEBACK_CHARS_MAX :]
 
 
-def _from_user_code(frames: TracebackType | None) -> TracebackType | None:
+def _skip_engine_frames(frames: TracebackType | None) -> TracebackType | None:
     while frames is not None:
         name = frames.tb_frame.f_code.co_filename
-        if not name.startswith((_ENGINE, _IMPORT_MACHINERY)):
+        if not name.startswith((_ENGINE_PATH, _IMPORT_MACHINERY)):
             return frames
         frames = frames.tb_next
     return None
@@ -213,7 +213,7 @@ def _from_user_code(frames: TracebackType | None) -> TracebackType | None:
 
 # Possessive: it never goes back, which would take memory for each character of a long text.
 _TEXT_OR_NUMBER = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|-?[0-9][0-9.eE+-]*+')
-_CODE = re.compile(r"\\u([0-9a-fA-F]{4})")
+_UNICODE_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
 _ESCAPES = {'\\"': '"', "\\n": "\n", "\\r": "\r", "\\t": "\t", "\\b": "\b", "\\f": "\f"}
 _BACKSLASH = "\0"  # stands for one meanwhile: JSON never has it as it is
 
@@ -221,55 +221,57 @@ _decode = msgspec.json.Decoder(str).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def without_secrets(info: ErrorInfo, secrets: Secrets) -> ErrorInfo:
-    message = secrets.hide(info.message)
-    traceback = None if info.traceback is None else secrets.hide(info.traceback)
+def redact_error(info: ErrorInfo, secrets: Secrets) -> ErrorInfo:
+    message = secrets.redact(info.message)
+    traceback = None if info.traceback is None else secrets.redact(info.traceback)
     if message == info.message and traceback == info.traceback:
         return info
     return msgspec.structs.replace(info, message=message, traceback=traceback)
 
 
-def lines_without_secrets(lines: Sequence[LogLine], secrets: Secrets) -> tuple[LogLine, ...]:
+def redact_log_lines(lines: Sequence[TaskLogLine], secrets: Secrets) -> tuple[TaskLogLine, ...]:
     """Cut afterwards: half a secret would not be found."""
-    return tuple(LogLine(line.at, line.level, _cut(secrets.hide(line.text))) for line in lines)
+    return tuple(
+        TaskLogLine(line.at, line.level, _shorten_line(secrets.redact(line.text))) for line in lines
+    )
 
 
-def _cut(text: str) -> str:
+def _shorten_line(text: str) -> str:
     short = text if len(text) <= LOG_LINE_CHARS_MAX else text[: LOG_LINE_CHARS_MAX - 1] + "…"
-    return storable(short)
+    return escape_text(short)
 
 
-def output_without_secrets(data: bytes, secrets: Secrets) -> bytes:
+def redact_output(data: bytes, secrets: Secrets) -> bytes:
     """Every text of the JSON by itself, keys too, and numbers that are a secret.
 
     Not decoded as a whole: it may be nested as deeply as a service likes.
     """
     text = data.decode()
-    plain = _plain_json(text)
-    if secrets.hide(plain) == plain:  # 20 times as fast as a look at each text
+    plain = _unescape_json(text)
+    if secrets.redact(plain) == plain:  # 20 times as fast as a look at each text
         return data
-    return _TEXT_OR_NUMBER.sub(lambda found: _hidden(found[0], secrets), text).encode()
+    return _TEXT_OR_NUMBER.sub(lambda found: _redact_literal(found[0], secrets), text).encode()
 
 
-def _hidden(written: str, secrets: Secrets) -> str:
+def _redact_literal(written: str, secrets: Secrets) -> str:
     if written[0] != '"':
-        return _hidden_number(written, secrets)
+        return _redact_number(written, secrets)
     text = _decode(written)
-    shown = secrets.hide(text)
+    shown = secrets.redact(text)
     return written if shown == text else _encode(shown).decode()
 
 
-def _hidden_number(written: str, secrets: Secrets) -> str:
+def _redact_number(written: str, secrets: Secrets) -> str:
     """Only as a whole: the same digits inside of a longer number are not the secret."""
-    shown = secrets.hide(written.removesuffix(".0"))
+    shown = secrets.redact(written.removesuffix(".0"))
     return written if any(map(str.isdigit, shown)) else _encode(shown).decode()
 
 
-def _plain_json(text: str) -> str:
+def _unescape_json(text: str) -> str:
     """JSON with its texts as they are meant, between quotes that mean nothing any more."""
     if "\\" not in text:
         return text
     text = text.replace("\\\\", _BACKSLASH)
     for written, meant in _ESCAPES.items():
         text = text.replace(written, meant)
-    return _CODE.sub(lambda found: chr(int(found[1], 16)), text).replace(_BACKSLASH, "\\")
+    return _UNICODE_ESCAPE.sub(lambda found: chr(int(found[1], 16)), text).replace(_BACKSLASH, "\\")

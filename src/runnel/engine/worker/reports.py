@@ -3,8 +3,8 @@
 import asyncio
 
 from runnel.core.commands import TaskCompleted, TaskDeferred, TaskFailed, TaskSkipped, TaskStarted
-from runnel.engine.worker import Surroundings
-from runnel.engine.worker.task_run import Held
+from runnel.engine.worker import WorkerDependencies
+from runnel.engine.worker.task_run import HeldTasks
 from runnel.ports.telemetry import REPORT_REFUSED
 
 BATCH_MAX = 512
@@ -15,10 +15,10 @@ Report = TaskCompleted | TaskFailed | TaskSkipped | TaskDeferred | TaskStarted
 
 
 class Reporter:
-    def __init__(self, around: Surroundings, held: Held) -> None:
-        self._around = around
+    def __init__(self, dependencies: WorkerDependencies, held: HeldTasks) -> None:
+        self._dependencies = dependencies
         self._held = held
-        self._waiting: list[Report] = []
+        self._pending: list[Report] = []
         self._has_work = asyncio.Event()
         self._is_empty = asyncio.Event()
         self._is_empty.set()
@@ -26,11 +26,11 @@ class Reporter:
         self._has_room.set()
 
     def put(self, report: Report) -> None:
-        self._waiting.append(report)
-        if len(self._waiting) == 1:
+        self._pending.append(report)
+        if len(self._pending) == 1:
             self._has_work.set()
             self._is_empty.clear()
-        elif len(self._waiting) >= WAITING_MAX:
+        elif len(self._pending) >= WAITING_MAX:
             self._has_room.clear()
 
     async def wait_room(self) -> None:
@@ -48,31 +48,31 @@ class Reporter:
                 await self._has_work.wait()
 
     async def tick(self) -> int:
-        batch = self._waiting[:BATCH_MAX]
+        batch = self._pending[:BATCH_MAX]
         if not batch:
             self._has_work.clear()
             self._is_empty.set()
             return 0
-        del self._waiting[:BATCH_MAX]
-        if len(self._waiting) < WAITING_MAX:
+        del self._pending[:BATCH_MAX]
+        if len(self._pending) < WAITING_MAX:
             self._has_room.set()
-        around = self._around
-        taken = await around.patience.until_done(
+        around = self._dependencies
+        taken = await around.store_retry.run(
             lambda: around.tasks.report(around.worker, batch), "report"
         )
         for report, is_taken in zip(batch, taken, strict=True):
-            self._settle(report, is_taken=is_taken)
+            self._settle(report, is_accepted=is_taken)
         return len(batch)
 
-    def _settle(self, report: Report, *, is_taken: bool) -> None:
+    def _settle(self, report: Report, *, is_accepted: bool) -> None:
         if type(report) is TaskStarted:
             return
         self._held.forget(report.token)
-        if not is_taken:
+        if not is_accepted:
             token = report.token
-            self._around.telemetry.event(
+            self._dependencies.telemetry.event(
                 REPORT_REFUSED,
-                worker=self._around.worker,
+                worker=self._dependencies.worker,
                 execution_id=token.execution_id,
                 node_id=token.node_id,
                 attempt=token.attempt,

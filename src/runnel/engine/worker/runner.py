@@ -7,16 +7,16 @@ from types import NoneType
 from typing import Any
 
 from runnel.core.commands import TaskCompleted, TaskDeferred, TaskFailed, TaskSkipped, TaskStarted
-from runnel.core.effects import Task
-from runnel.core.values import LogLine, Value
+from runnel.core.effects import TaskMessage
+from runnel.core.values import TaskLogLine, Value
 from runnel.core.workflow import ErrorInfo, RateLimit
-from runnel.engine.worker import Surroundings
-from runnel.engine.worker.attempt import Attempts
+from runnel.engine.worker import WorkerDependencies
+from runnel.engine.worker.attempt import AttemptPipeline
 from runnel.engine.worker.executor import ChildCodeError
-from runnel.engine.worker.outputs import error_info, lines_without_secrets, without_secrets
+from runnel.engine.worker.outputs import describe_exception, redact_error, redact_log_lines
 from runnel.engine.worker.reports import Report, Reporter
 from runnel.engine.worker.slots import Slots
-from runnel.engine.worker.task_run import Code, Deadlines, Held, Run, StopReason
+from runnel.engine.worker.task_run import Deadlines, HeldTasks, RunningCode, StopReason, TaskRun
 from runnel.errors import BrokenInvariantError, Skip, StoreError, TaskTimeoutError
 from runnel.ports.store import TaskQueue
 
@@ -26,21 +26,21 @@ from runnel.ports.store import TaskQueue
 PARK_S_MAX = 5.0
 
 
-class RateLimits:
-    """`table` holds the limits of tags for which the workflow itself gives none."""
+class RateLimiter:
+    """`limits` holds the limits of tags for which the workflow itself gives none."""
 
-    def __init__(self, tasks: TaskQueue, table: Mapping[str, RateLimit]) -> None:
+    def __init__(self, tasks: TaskQueue, limits: Mapping[str, RateLimit]) -> None:
         self._tasks = tasks
-        self._table = table
+        self._limits = limits
 
-    def limit_of(self, task: Task) -> RateLimit | None:
+    def find_limit(self, task: TaskMessage) -> RateLimit | None:
         if task.resource_tag is None:
             return None
         if task.rate_per_second is not None:
             return RateLimit(rate_per_second=task.rate_per_second, burst=task.burst)
-        return self._table.get(task.resource_tag)
+        return self._limits.get(task.resource_tag)
 
-    async def take(self, task: Task, limit: RateLimit, *, may_park: bool) -> float:
+    async def take_token(self, task: TaskMessage, limit: RateLimit, *, may_park: bool) -> float:
         """Seconds until the task may run; above what may be parked, no token was taken."""
         return await self._tasks.take_token(
             task.resource_tag or "",
@@ -54,7 +54,7 @@ class RateLimits:
 PARKED_PER_SLOT = 10
 STORE_RETRY_S = 1.0
 
-_OUTCOMES: Mapping[type, str] = {
+_OUTCOME_NAMES: Mapping[type, str] = {
     TaskCompleted: "completed",
     TaskFailed: "failed",
     TaskSkipped: "skipped",
@@ -63,17 +63,17 @@ _OUTCOMES: Mapping[type, str] = {
 }
 
 
-class Runners:
+class RunnerPool:
     def __init__(
         self,
-        around: Surroundings,
+        dependencies: WorkerDependencies,
         slots: Slots,
-        attempts: Attempts,
+        attempts: AttemptPipeline,
         reporter: Reporter,
         *,
-        held: Held,
+        held: HeldTasks,
         deadlines: Deadlines,
-        rate_limits: RateLimits,
+        rate_limits: RateLimiter,
         grace_s: float,
     ) -> None:
         self._slots = slots
@@ -82,13 +82,13 @@ class Runners:
         self._held = held
         self._deadlines = deadlines
         self._rate_limits = rate_limits
-        self._clock = around.clock
-        self._tasks = around.tasks
-        self._telemetry = around.telemetry
-        self._worker = around.worker
-        self._secrets = around.secrets
+        self._clock = dependencies.clock
+        self._tasks = dependencies.tasks
+        self._telemetry = dependencies.telemetry
+        self._worker = dependencies.worker
+        self._secrets = dependencies.secrets
         self._grace_s = grace_s
-        self._parked: dict[Run, None] = {}
+        self._parked: dict[TaskRun, None] = {}
         self._active = 0
         self._main: asyncio.Task[Any] | None = None
         self._cancels_of_main = 0
@@ -108,19 +108,19 @@ class Runners:
         This has to be the outermost coroutine there: a GeneratorExit that comes out of a future
         closes all others, so only here can it be made the error of the code that awaited it.
         """
-        runner = _current_task()
-        waits = Code(runner)
+        runner = _get_current_task()
+        waits = RunningCode(runner)
         while not self._is_ending:
-            run = await self._next(runner)
+            run = await self._take_run(runner)
             run.code = waits
             self._active += 1
             report = None
             try:
-                report = await self._report(run)
+                report = await self._run_and_report(run)
             except GeneratorExit as error:
                 if not _is_current(runner):
                     raise  # it is the runner that is being closed
-                report = self._failed(run, error)
+                report = self._make_failed_or_skipped(run, error)
             finally:
                 self._active -= 1
                 self._finish(run, report)
@@ -128,7 +128,7 @@ class Runners:
             if runner.cancelling():
                 await self._forget_cancels(runner)
 
-    def stop(self, run: Run, reason: StopReason, *, grace_s: float | None = None) -> None:
+    def stop(self, run: TaskRun, reason: StopReason, *, grace_s: float | None = None) -> None:
         """The code has `grace_s` to end after it was cancelled; then it is killed."""
         kill_at = self._clock.monotonic() + (self._grace_s if grace_s is None else grace_s)
         run.stop(reason, kill_at=kill_at)
@@ -143,10 +143,10 @@ class Runners:
         `is_quiet` is set as soon as the others have ended.
         """
         self._is_draining = True
-        self._note_quiet()
+        self._update_quiet()
         now = self._clock.now()
         for run in (*self._slots.drain_ready(), *self._parked):
-            run.is_over = True
+            run.is_finished = True
             if run.stop_reason is None:
                 self._reporter.put(
                     TaskDeferred(token=run.token, until=now, wait_s=0.0, reason="its worker ended")
@@ -157,7 +157,7 @@ class Runners:
         """Nothing more is run; a runner that is cancelled from now on ends."""
         self._is_closed = True
 
-    def check(self, run: Run, now: float) -> float:
+    def check(self, run: TaskRun, now: float) -> float:
         if run.is_parked:
             run.is_parked = False
             self._parked.pop(run, None)
@@ -170,7 +170,7 @@ class Runners:
                 TaskStarted(token=run.token, worker=self._worker, started_at=run.started_at)
             )
         if now >= run.soft_at:
-            run.soften()
+            run.raise_soft_timeout()
         if now >= run.timeout_at:
             run.stop(StopReason.TIMEOUT, kill_at=now + self._grace_s)
         if now >= run.kill_at:
@@ -183,7 +183,7 @@ class Runners:
         main = self._main
         return self._is_closed or (main is not None and main.cancelling() > self._cancels_of_main)
 
-    async def _next(self, runner: asyncio.Task[Any]) -> Run:
+    async def _take_run(self, runner: asyncio.Task[Any]) -> TaskRun:
         while True:
             try:
                 return await self._slots.take()
@@ -203,11 +203,11 @@ class Runners:
             if self._is_ending:
                 raise
 
-    async def _report(self, run: Run) -> Report | None:
+    async def _run_and_report(self, run: TaskRun) -> Report | None:
         """None when there is nothing to say: parked, no longer wanted, or lost by a shutdown."""
         try:
             if run.task.cache_key:
-                known = await self._recall(run)
+                known = await self._report_cached(run)
                 if known is not None:
                     return known
             if run.task.resource_tag is not None and not run.has_rate_token:
@@ -217,34 +217,34 @@ class Runners:
             self._tasks.begin(run.token)
             run.started_at = self._clock.now()
             self._telemetry.started(run.task, self._worker, run.started_at)
-            output = await self._attempts.output(run)
-            return self._completed(run, output)
+            output = await self._attempts.produce_output(run)
+            return self._make_completed(run, output)
         except GeneratorExit:
             raise  # `run` knows whose it is
         except BaseException as error:  # user code may raise anything
             is_cancel = isinstance(error, asyncio.CancelledError)
             if is_cancel and run.stop_reason is None and self._is_ending:
                 raise  # it is the worker that was cancelled, not the run
-            return self._failed(run, error)
+            return self._make_failed_or_skipped(run, error)
 
-    async def _recall(self, run: Run) -> Report | None:
+    async def _report_cached(self, run: TaskRun) -> Report | None:
         """Before a rate limit is asked: what is known already takes nothing of it."""
         run.started_at = self._clock.now()
-        self._slots.pass_on()
-        output = await self._attempts.recall(run)
-        return None if output is None else self._completed(run, output, is_cached=True)
+        self._slots.wake_runner()
+        output = await self._attempts.find_cached_output(run)
+        return None if output is None else self._make_completed(run, output, is_cached=True)
 
-    async def _admit(self, run: Run) -> TaskDeferred | None:
+    async def _admit(self, run: TaskRun) -> TaskDeferred | None:
         """None when the run may go on now, or was parked until it may."""
-        limit = self._rate_limits.limit_of(run.task)
+        limit = self._rate_limits.find_limit(run.task)
         if limit is None:
             return None
-        self._slots.pass_on()
+        self._slots.wake_runner()
         try:
-            wait_s = await self._take(run, limit)
+            wait_s = await self._take_rate_token(run, limit)
         except StoreError as error:
             until = self._clock.now() + STORE_RETRY_S
-            reason = error_info(error).message
+            reason = describe_exception(error).message
             return TaskDeferred(token=run.token, until=until, wait_s=STORE_RETRY_S, reason=reason)
         if run.stop_reason is not None or wait_s <= 0:
             return None
@@ -254,85 +254,87 @@ class Runners:
         self._park(run, wait_s)
         return None
 
-    async def _take(self, run: Run, limit: RateLimit) -> float:
+    async def _take_rate_token(self, run: TaskRun, limit: RateLimit) -> float:
         may_park = len(self._parked) < PARKED_PER_SLOT * self._slots.count
-        wait_s = await self._rate_limits.take(run.task, limit, may_park=may_park)
+        wait_s = await self._rate_limits.take_token(run.task, limit, may_park=may_park)
         run.has_rate_token = wait_s <= (PARK_S_MAX if may_park else 0.0)
         return wait_s
 
-    def _park(self, run: Run, wait_s: float) -> None:
+    def _park(self, run: TaskRun, wait_s: float) -> None:
         run.code = None
         run.is_parked = True
         self._parked[run] = None
         self._deadlines.arm(run, self._clock.monotonic() + wait_s)
 
-    def _completed(self, run: Run, output: Value, *, is_cached: bool = False) -> Report | None:
+    def _make_completed(
+        self, run: TaskRun, output: Value, *, is_cached: bool = False
+    ) -> Report | None:
         if run.stop_reason is not None:
-            return self._stopped(run)
+            return self._make_stopped(run)
         return TaskCompleted(
             token=run.token,
             output=output,
             worker=self._worker,
             started_at=run.started_at,
             is_cached=is_cached,
-            logs=self._logs(run),
+            logs=self._collect_logs(run),
         )
 
-    def _failed(self, run: Run, error: BaseException) -> Report | None:
+    def _make_failed_or_skipped(self, run: TaskRun, error: BaseException) -> Report | None:
         if run.stop_reason is not None:
-            return self._stopped(run)
+            return self._make_stopped(run)
         if isinstance(error, Skip):
             return TaskSkipped(
                 token=run.token,
-                reason=self._secrets.hide(error_info(error).message),
+                reason=self._secrets.redact(describe_exception(error).message),
                 worker=self._worker,
                 started_at=run.started_at,
-                logs=self._logs(run),
+                logs=self._collect_logs(run),
             )
-        info = error.info if isinstance(error, ChildCodeError) else error_info(error)
-        return self._failure(run, info)
+        info = error.info if isinstance(error, ChildCodeError) else describe_exception(error)
+        return self._make_failure(run, info)
 
-    def _stopped(self, run: Run) -> Report | None:
+    def _make_stopped(self, run: TaskRun) -> Report | None:
         if run.stop_reason is not StopReason.TIMEOUT:
             return None
-        return self._failure(run, error_info(TaskTimeoutError(run.task.timeout_s)))
+        return self._make_failure(run, describe_exception(TaskTimeoutError(run.task.timeout_s)))
 
-    def _failure(self, run: Run, info: ErrorInfo) -> TaskFailed:
+    def _make_failure(self, run: TaskRun, info: ErrorInfo) -> TaskFailed:
         return TaskFailed(
             token=run.token,
-            error=without_secrets(info, self._secrets),
+            error=redact_error(info, self._secrets),
             worker=self._worker,
             started_at=run.started_at,
-            logs=self._logs(run),
+            logs=self._collect_logs(run),
         )
 
-    def _logs(self, run: Run) -> tuple[LogLine, ...]:
+    def _collect_logs(self, run: TaskRun) -> tuple[TaskLogLine, ...]:
         """Code that has not logged costs a look at its context."""
-        lines = () if run.context is None else run.context.lines
-        return lines_without_secrets(lines, self._secrets) if lines else ()
+        lines = () if run.context is None else run.context.log_lines
+        return redact_log_lines(lines, self._secrets) if lines else ()
 
-    def _finish(self, run: Run, report: Report | None) -> None:
+    def _finish(self, run: TaskRun, report: Report | None) -> None:
         if not run.keeps_slot:
             self._slots.release()
         if not run.is_parked:
-            run.is_over = True
+            run.is_finished = True
             self._deadlines.forget(run)
             if run.started_at:
                 took_s = self._clock.now() - run.started_at
-                self._telemetry.ended(run.task, _OUTCOMES[type(report)], took_s)
+                self._telemetry.ended(run.task, _OUTCOME_NAMES[type(report)], took_s)
             if report is not None:
                 self._reporter.put(report)
             elif run.stop_reason is StopReason.DROPPED:
                 self._held.forget(run.token)
         if self._is_draining:
-            self._note_quiet()
+            self._update_quiet()
 
-    def _note_quiet(self) -> None:
+    def _update_quiet(self) -> None:
         if not self._active:
             self.is_quiet.set()
 
 
-def _current_task() -> asyncio.Task[Any]:
+def _get_current_task() -> asyncio.Task[Any]:
     task = asyncio.current_task()
     if task is None:
         raise BrokenInvariantError("a runner has to be an asyncio task")

@@ -12,10 +12,10 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
-from runnel.core.effects import Task
-from runnel.engine.worker import Surroundings
+from runnel.core.effects import TaskMessage
+from runnel.engine.worker import WorkerDependencies
 from runnel.engine.worker.reports import Reporter
-from runnel.engine.worker.task_run import Held, Run
+from runnel.engine.worker.task_run import HeldTasks, TaskRun
 
 
 class Slots:
@@ -23,12 +23,12 @@ class Slots:
     them end without waiting: behind one that takes a while they would be claimed too early.
     """
 
-    def __init__(self, count: int, *, ahead: int = 0) -> None:
+    def __init__(self, count: int, *, claim_ahead: int = 0) -> None:
         self.count = count
-        self._ahead = ahead
+        self._claim_ahead = claim_ahead
         self._ended_at_once = 0
         self.free = count
-        self._ready: deque[Run] = deque()
+        self._ready: deque[TaskRun] = deque()
         self._idle: list[asyncio.Future[None]] = []
         self._claimer: asyncio.Future[None] | None = None
         self._runners = 0
@@ -41,7 +41,7 @@ class Slots:
     @property
     def claimable(self) -> int:
         """How many more tasks there is room for."""
-        ahead = self._ahead if self._ended_at_once >= self.count else 0
+        ahead = self._claim_ahead if self._ended_at_once >= self.count else 0
         return self.free + ahead - len(self._ready)
 
     async def wait_claimable(self) -> int:
@@ -50,15 +50,15 @@ class Slots:
             await self._claimer
         return self.claimable
 
-    def put(self, runs: Iterable[Run]) -> None:
+    def put(self, runs: Iterable[TaskRun]) -> None:
         self._ready.extend(runs)
-        self.pass_on()
+        self.wake_runner()
 
-    def put_first(self, run: Run) -> None:
+    def put_first(self, run: TaskRun) -> None:
         self._ready.appendleft(run)
-        self.pass_on()
+        self.wake_runner()
 
-    def pass_on(self) -> None:
+    def wake_runner(self) -> None:
         """Wakes a runner for the runs that wait: called before anything that may take a while."""
         if not self._ready or self.free <= 0:
             return
@@ -71,7 +71,7 @@ class Slots:
             self._runners += 1
             self._start_runner()
 
-    async def take(self) -> Run:
+    async def take(self) -> TaskRun:
         """The next run that is still wanted, with a slot for it; `release` gives the slot back."""
         while True:
             while self._ready and self.free > 0:
@@ -79,23 +79,23 @@ class Slots:
                 if run.stop_reason is None:
                     self.free -= 1
                     return run
-                run.is_over = True
+                run.is_finished = True
                 self._wake_claimer()
             idle = asyncio.get_running_loop().create_future()
             self._idle.append(idle)
             await idle
 
-    def waits(self) -> None:
+    def note_suspended(self) -> None:
         """A run that has begun takes a while."""
         self._ended_at_once = 0
-        self.pass_on()
+        self.wake_runner()
 
     def release(self) -> None:
         self.free += 1
         self._ended_at_once += 1
         self._wake_claimer()
 
-    def drain_ready(self) -> list[Run]:
+    def drain_ready(self) -> list[TaskRun]:
         """Those that have not begun, for a worker that ends."""
         runs = list(self._ready)
         self._ready.clear()
@@ -116,14 +116,14 @@ CLAIM_WAIT_S = 30.0
 class ClaimLoop:
     def __init__(
         self,
-        around: Surroundings,
+        dependencies: WorkerDependencies,
         slots: Slots,
         reporter: Reporter,
         *,
-        held: Held,
+        held: HeldTasks,
         queues: Sequence[str] | None,
     ) -> None:
-        self._around = around
+        self._dependencies = dependencies
         self._slots = slots
         self._reporter = reporter
         self._held = held
@@ -141,7 +141,7 @@ class ClaimLoop:
             return 0
         # A store that was set back hands out again what is running here: one run is enough.
         runs = [self._held.add(task) for task in claimed if self._held.find(task.token) is None]
-        self._held.claimed_at = self._around.clock.now()
+        self._held.claimed_at = self._dependencies.clock.now()
         self._slots.put(runs)
         # Those that end at once do so now, and the next claim is for all their slots. Without this
         # turn of the loop four slots were filled by three and one, for ever: twice the claims.
@@ -154,16 +154,16 @@ class ClaimLoop:
         if self._waiting is not None:
             self._waiting.cancel()
 
-    async def _claim(self) -> Sequence[Task]:
+    async def _claim(self) -> Sequence[TaskMessage]:
         """May be cancelled by `stop` at any point: what it then claims is given up as lost."""
-        around = self._around
+        around = self._dependencies
         self._waiting = asyncio.current_task()
         try:
             await self._reporter.wait_room()
             limit = await self._slots.wait_claimable()
-            return await around.patience.until_done(
+            return await around.store_retry.run(
                 lambda: around.tasks.claim(
-                    around.worker, self._queues, limit=limit, wait_s=CLAIM_WAIT_S, starts=True
+                    around.worker, self._queues, limit=limit, wait_s=CLAIM_WAIT_S, starts_tasks=True
                 ),
                 "claim",
             )

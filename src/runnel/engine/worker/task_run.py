@@ -9,16 +9,16 @@ from math import inf
 from typing import Protocol
 
 from runnel.authoring.context import Context
-from runnel.core.effects import Task
-from runnel.core.ids import Token
+from runnel.core.effects import TaskMessage
+from runnel.core.ids import TaskToken
 from runnel.errors import SoftTimeoutError
 from runnel.ports.clock import Clock
-from runnel.ports.workers import RunningTask
+from runnel.ports.workers import RunningTaskInfo
 
 # Running code and the three ways to interrupt it: softly, by cancelling, by force.
 
 
-class Code:
+class RunningCode:
     """Code that only waits for something elsewhere (a blob, a thread): cancelling ends the wait.
 
     `runner` is the asyncio task of the slot; whoever runs there sees the CancelledError.
@@ -29,7 +29,7 @@ class Code:
     def __init__(self, runner: asyncio.Task[None]) -> None:
         self.runner = runner
 
-    def soften(self, error: SoftTimeoutError) -> None:
+    def raise_soft_timeout(self, error: SoftTimeoutError) -> None:
         """Raises `error` inside the code if that is possible; a thread can't be reached."""
 
     def cancel(self) -> None:
@@ -41,7 +41,7 @@ class Code:
 
 
 # A task that takes longer than this is worth a message that shows it as RUNNING.
-NOTE_AFTER_S = 0.25
+REPORT_STARTED_AFTER_S = 0.25
 
 
 class StopReason(StrEnum):
@@ -50,7 +50,7 @@ class StopReason(StrEnum):
     SHUTDOWN = "shutdown"
 
 
-class Run:
+class TaskRun:
     """Times are monotonic and `inf` when they do not apply, but `started_at` is wall time.
 
     `check_at` is when a deadline is looked at next. A stopped run is over once its code has
@@ -63,7 +63,7 @@ class Run:
         "code",
         "context",
         "has_rate_token",
-        "is_over",
+        "is_finished",
         "is_parked",
         "keeps_slot",
         "kill_at",
@@ -76,15 +76,15 @@ class Run:
         "token",
     )
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: TaskMessage) -> None:
         self.task = task
-        self.token: Token = task.token
-        self.code: Code | None = None
+        self.token: TaskToken = task.token
+        self.code: RunningCode | None = None
         self.context: Context | None = None
         self.cache_key = ""
         self.started_at = 0.0
         self.stop_reason: StopReason | None = None
-        self.is_over = False
+        self.is_finished = False
         self.keeps_slot = False
         self.has_rate_token = False
         self.is_parked = False
@@ -93,7 +93,7 @@ class Run:
     def watch(self, *, since: float) -> float:
         """Sets the deadlines of an attempt that runs `since`; returns when to check first."""
         task = self.task
-        self.note_at = since + NOTE_AFTER_S
+        self.note_at = since + REPORT_STARTED_AFTER_S
         self.timeout_at = since + task.timeout_s
         if task.soft_timeout_s is not None:
             self.soft_at = since + task.soft_timeout_s
@@ -108,7 +108,7 @@ class Run:
 
     def stop(self, reason: StopReason, *, kill_at: float) -> None:
         """Tells the code to stop; only the first reason counts, its result is dropped."""
-        if self.stop_reason is not None or self.is_over:
+        if self.stop_reason is not None or self.is_finished:
             return
         self.stop_reason = reason
         self.note_at = self.soft_at = self.timeout_at = inf
@@ -118,20 +118,20 @@ class Run:
         if self.code is not None:
             self.code.cancel()
 
-    def soften(self) -> None:
+    def raise_soft_timeout(self) -> None:
         self.soft_at = inf
         if self.context is not None:
             self.context.soft_timeout = True
         if self.code is not None:
-            self.code.soften(SoftTimeoutError(self.task.soft_timeout_s or 0.0))
+            self.code.raise_soft_timeout(SoftTimeoutError(self.task.soft_timeout_s or 0.0))
 
     def kill(self) -> None:
         self.kill_at = inf
-        if self.code is not None and not self.is_over:
+        if self.code is not None and not self.is_finished:
             self.code.kill()
 
 
-class Held:
+class HeldTasks:
     """Every task between its claim and the acknowledgement of its report: what a beat names.
 
     `claimed_at` is when the last ones were claimed, 0 before the first.
@@ -139,37 +139,37 @@ class Held:
 
     def __init__(self) -> None:
         self.claimed_at = 0.0
-        self._runs: dict[Token, Run] = {}
+        self._runs: dict[TaskToken, TaskRun] = {}
 
-    def add(self, task: Task) -> Run:
-        run = self._runs[task.token] = Run(task)
+    def add(self, task: TaskMessage) -> TaskRun:
+        run = self._runs[task.token] = TaskRun(task)
         return run
 
-    def find(self, token: Token) -> Run | None:
+    def find(self, token: TaskToken) -> TaskRun | None:
         return self._runs.get(token)
 
-    def forget(self, token: Token) -> None:
+    def forget(self, token: TaskToken) -> None:
         self._runs.pop(token, None)
 
-    def tokens(self) -> list[Token]:
+    def tokens(self) -> list[TaskToken]:
         return list(self._runs)
 
-    def unfinished(self) -> Iterable[Run]:
-        return [run for run in self._runs.values() if not run.is_over]
+    def unfinished(self) -> Iterable[TaskRun]:
+        return [run for run in self._runs.values() if not run.is_finished]
 
-    def running(self, *, limit: int) -> tuple[RunningTask, ...]:
+    def running(self, *, limit: int) -> tuple[RunningTaskInfo, ...]:
         """Those whose code runs, the longest first."""
-        begun = (run for run in self._runs.values() if run.started_at and not run.is_over)
+        begun = (run for run in self._runs.values() if run.started_at and not run.is_finished)
         found = nsmallest(limit, begun, key=lambda run: run.started_at)
-        return tuple(_shown(run) for run in found)
+        return tuple(_describe_run(run) for run in found)
 
     def __len__(self) -> int:
         return len(self._runs)
 
 
-def _shown(run: Run) -> RunningTask:
+def _describe_run(run: TaskRun) -> RunningTaskInfo:
     token, task = run.token, run.task
-    return RunningTask(
+    return RunningTaskInfo(
         execution_id=token.execution_id,
         node_id=token.node_id,
         item=token.item,
@@ -189,21 +189,21 @@ def _shown(run: Run) -> RunningTask:
 # µs, this 0.7 µs.
 
 
-class Checks(Protocol):
-    def check(self, run: Run, now: float) -> float:
+class DeadlineChecker(Protocol):
+    def check(self, run: TaskRun, now: float) -> float:
         """Does what is due for the run; returns when to look again, `inf` for never."""
 
 
 class Deadlines:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._heap: list[tuple[float, int, Run]] = []
+        self._heap: list[tuple[float, int, TaskRun]] = []
         self._stale = 0
         self._order = count()
         self._wakes_at = inf
         self._sooner = asyncio.Event()
 
-    def arm(self, run: Run, at: float) -> None:
+    def arm(self, run: TaskRun, at: float) -> None:
         """The run is checked at `at` (monotonic), and at no time that it was armed for before."""
         if at == run.check_at:
             return
@@ -216,7 +216,7 @@ class Deadlines:
         if at < self._wakes_at:
             self._sooner.set()
 
-    def forget(self, run: Run) -> None:
+    def forget(self, run: TaskRun) -> None:
         """The run is not checked any more."""
         if run.check_at == inf:
             return
@@ -230,16 +230,16 @@ class Deadlines:
     def __len__(self) -> int:
         return len(self._heap)
 
-    async def run(self, checks: Checks) -> None:
+    async def run(self, checker: DeadlineChecker) -> None:
         """Ends when it is cancelled."""
         while True:
-            self.tick(checks)
+            self.tick(checker)
             self._sooner.clear()
             self._wakes_at = self._heap[0][0] if self._heap else inf
             seconds = None if self._wakes_at == inf else self._wakes_at - self._clock.monotonic()
             await self._clock.wait(self._sooner, seconds)
 
-    def tick(self, checks: Checks) -> int:
+    def tick(self, checker: DeadlineChecker) -> int:
         """Checks every run that is due; returns how many."""
         now = self._clock.monotonic()
         checked = 0
@@ -249,7 +249,7 @@ class Deadlines:
                 self._stale -= 1
                 continue
             run.check_at = inf
-            if not run.is_over:
-                self.arm(run, checks.check(run, now))
+            if not run.is_finished:
+                self.arm(run, checker.check(run, now))
                 checked += 1
         return checked

@@ -6,10 +6,10 @@ from itertools import islice
 
 import msgspec
 
-from runnel.core.effects import Task
+from runnel.core.effects import TaskMessage
 from runnel.core.ids import NodeId
 from runnel.core.templates.errors import MissingValueError
-from runnel.core.values import Json, Value, from_bytes
+from runnel.core.values import Json, Value, make_value_from_json
 from runnel.errors import PayloadError
 from runnel.ports.records import BlobStore
 
@@ -19,7 +19,7 @@ LOADED_BYTES_MAX = 256 * 1024 * 1024
 _decode = msgspec.json.Decoder().decode
 
 
-class Values:
+class TaskInputs:
     """The scope of a task's templates, and the source of `ctx.inputs`.
 
     A blob must have been loaded (`load`) before anything looks it up: reading is synchronous.
@@ -28,7 +28,7 @@ class Values:
 
     __slots__ = ("_decoded", "_loaded", "_task", "secrets")
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: TaskMessage) -> None:
         self._task = task
         self._decoded: dict[str, Json] = {}
         self._loaded: dict[str, bytes] = {}
@@ -40,7 +40,7 @@ class Values:
             decoded[root] = self._decode(root)
         return decoded[root]
 
-    def found(self, roots: Iterable[str]) -> dict[str, Json]:
+    def find_existing(self, roots: Iterable[str]) -> dict[str, Json]:
         """Those of `roots` that there are."""
         found = {}
         for root in roots:
@@ -68,7 +68,9 @@ class Values:
                 return True
         return False
 
-    def take(self, missing: Mapping[str, Value], peek: Callable[[str], bytes | None]) -> bool:
+    def take_cached(
+        self, missing: Mapping[str, Value], peek: Callable[[str], bytes | None]
+    ) -> bool:
         """Those that are in memory already; False when some have to be fetched by `load`.
 
         Every item of a map reads the same large list: to fetch what is there took 20 µs of 65.
@@ -83,7 +85,7 @@ class Values:
 
     async def load(self, roots: Iterable[str], blobs: BlobStore) -> None:
         """Fetches those that are kept aside; raises PayloadError when they are too much."""
-        missing = self.kept_aside(roots)
+        missing = self.find_unloaded(roots)
         self._check_size(missing)
         for root, value in missing.items():
             if value.blob is not None:
@@ -97,17 +99,17 @@ class Values:
                 f"at most {LOADED_BYTES_MAX:,} are loaded for one task: pass on less of them"
             )
 
-    def kept_aside(self, roots: Iterable[str]) -> dict[str, Value]:
+    def find_unloaded(self, roots: Iterable[str]) -> dict[str, Value]:
         """Those of `roots` that are blobs and not loaded yet."""
         return {
             root: value
             for root in roots
             if root not in self._loaded
-            and (value := self._value(root)) is not None
+            and (value := self._get_value(root)) is not None
             and value.blob is not None
         }
 
-    def carried(self) -> Task:
+    def make_portable_task(self) -> TaskMessage:
         """The task as another process gets it: all that a context reads inline, nothing else."""
         task = self._task
         return msgspec.structs.replace(
@@ -118,27 +120,27 @@ class Values:
         )
 
     def _inline(self, root: str, value: Value) -> Value:
-        return from_bytes(self._loaded[root]) if root in self._loaded else value
+        return make_value_from_json(self._loaded[root]) if root in self._loaded else value
 
-    def _value(self, root: str) -> Value | None:
+    def _get_value(self, root: str) -> Value | None:
         if root == INPUT:
             return self._task.execution_input
         return self._task.inputs.get(NodeId(root))
 
     def _decode(self, root: str) -> Json:
         if root == "execution":
-            return self._execution()
+            return self._describe_execution()
         if root == "secrets":
             return self.secrets
         if root == "item" and self._task.item:
             return _decode(self._task.item)
-        value = self._value(root)
+        value = self._get_value(root)
         if value is None:
-            raise MissingValueError(root, names=self._names())
+            raise MissingValueError(root, names=self._list_names())
         return _decode(self._loaded[root]) if root in self._loaded else value.decode()
 
-    def _execution(self) -> Json:
-        """As `runnel.core.decide.turn.describe` gives it to conditions."""
+    def _describe_execution(self) -> Json:
+        """As `runnel.core.decide.decision_context.describe_execution` gives it to conditions."""
         task = self._task
         return {
             "id": task.token.execution_id,
@@ -148,7 +150,7 @@ class Values:
             "labels": dict(task.labels),
         }
 
-    def _names(self) -> list[str]:
+    def _list_names(self) -> list[str]:
         return [INPUT, "execution", *self._task.inputs]
 
 
@@ -157,7 +159,7 @@ class ParentOutputs(Mapping[str, Json]):
 
     __slots__ = ("_ids", "_values")
 
-    def __init__(self, values: Values, ids: list[NodeId]) -> None:
+    def __init__(self, values: TaskInputs, ids: list[NodeId]) -> None:
         self._values = values
         self._ids = ids
 

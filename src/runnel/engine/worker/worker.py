@@ -9,21 +9,21 @@ from functools import partial
 from msgspec.structs import replace
 
 from runnel.authoring.context import Measurement
-from runnel.core.effects import Task
-from runnel.core.ids import Token
+from runnel.core.effects import TaskMessage
+from runnel.core.ids import TaskToken
 from runnel.core.values import INLINE_BYTES_MAX
 from runnel.core.workflow import RateLimit
-from runnel.engine.blob_cache import BlobCache, LastingBlobs
-from runnel.engine.liveness import Patience
-from runnel.engine.worker import Surroundings
-from runnel.engine.worker.attempt import Attempts, Handlers, SharedResults
-from runnel.engine.worker.child_process import Processes
-from runnel.engine.worker.executor import Executor, Threads
+from runnel.engine.blob_cache import BlobCache, RetryingBlobStore
+from runnel.engine.liveness import StoreRetry
+from runnel.engine.worker import WorkerDependencies
+from runnel.engine.worker.attempt import AttemptPipeline, HandlerLookup, ResultCache
+from runnel.engine.worker.child_process import ChildProcessPool
+from runnel.engine.worker.executor import Executor, ThreadPool
 from runnel.engine.worker.heartbeat import Heartbeat
 from runnel.engine.worker.reports import Reporter
-from runnel.engine.worker.runner import RateLimits, Runners
+from runnel.engine.worker.runner import RateLimiter, RunnerPool
 from runnel.engine.worker.slots import ClaimLoop, Slots
-from runnel.engine.worker.task_run import Deadlines, Held, Run, StopReason
+from runnel.engine.worker.task_run import Deadlines, HeldTasks, StopReason, TaskRun
 from runnel.errors import InputError, StoreError
 from runnel.ports.clock import Clock, NoSecrets, Secrets
 from runnel.ports.records import BlobStore
@@ -36,10 +36,10 @@ from runnel.ports.telemetry import (
     WORKER_DRAINED,
     Telemetry,
 )
-from runnel.ports.workers import WorkerAbout
+from runnel.ports.workers import WorkerInfo
 
 # How long the last calls to the store may take when everything else has ended.
-GOODBYE_S = 5.0
+SHUTDOWN_CALL_S = 5.0
 
 
 class Worker:
@@ -56,7 +56,7 @@ class Worker:
         self,
         tasks: TaskQueue,
         blobs: BlobStore,
-        handlers: Handlers,
+        handlers: HandlerLookup,
         clock: Clock,
         telemetry: Telemetry,
         *,
@@ -65,7 +65,7 @@ class Worker:
         claim_ahead: int = 0,
         queues: Sequence[str] | None = None,
         rate_limits: Mapping[str, RateLimit] | None = None,
-        about: WorkerAbout | None = None,
+        about: WorkerInfo | None = None,
         secrets: Secrets | None = None,
         beat_s: float = 2.0,
         shutdown_s: float = 30.0,
@@ -80,32 +80,32 @@ class Worker:
         self._clock, self._telemetry = clock, telemetry
         self._shutdown_s, self._grace_s = shutdown_s, grace_s
         self._inline_bytes_max = inline_bytes_max
-        held = self._held = Held()
-        self._slots = Slots(concurrency, ahead=claim_ahead)
+        held = self._held = HeldTasks()
+        self._slots = Slots(concurrency, claim_ahead=claim_ahead)
         self._deadlines = Deadlines(clock)
-        self._threads, self._processes = Threads(name), Processes()
-        around = Surroundings(
+        self._threads, self._processes = ThreadPool(name), ChildProcessPool()
+        around = WorkerDependencies(
             worker=name,
             tasks=tasks,
             clock=clock,
             telemetry=telemetry,
-            patience=Patience(clock, telemetry, name),
+            store_retry=StoreRetry(clock, telemetry, name),
             secrets=secrets or NoSecrets(),
         )
         self._reporter = Reporter(around, held)
-        said = replace(about or WorkerAbout(), queues=_names(queues), concurrency=concurrency)
+        said = replace(about or WorkerInfo(), queues=_to_tuple(queues), concurrency=concurrency)
         self._heartbeat = Heartbeat(
             around, held, self._stop_dropped, drain=self._drain, about=said, beat_s=beat_s
         )
         self._claims = ClaimLoop(around, self._slots, self._reporter, held=held, queues=queues)
-        self._runners = Runners(
+        self._runners = RunnerPool(
             around,
             self._slots,
-            self._attempts(blobs, around),
+            self._make_pipeline(blobs, around),
             self._reporter,
             held=held,
             deadlines=self._deadlines,
-            rate_limits=RateLimits(tasks, rate_limits or {}),
+            rate_limits=RateLimiter(tasks, rate_limits or {}),
             grace_s=grace_s,
         )
         self._stop: asyncio.Event | None = None
@@ -136,7 +136,7 @@ class Worker:
             self._threads.close()
             await self._processes.close()
             await self._handlers.close()
-            await self._say_goodbye()
+            await self._unregister()
 
     async def _work(self, stop: asyncio.Event, stop_now: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as group:
@@ -156,22 +156,22 @@ class Worker:
                 for loop in loops:
                     loop.cancel()
 
-    def _attempts(self, blobs: BlobStore, around: Surroundings) -> Attempts:
+    def _make_pipeline(self, blobs: BlobStore, dependencies: WorkerDependencies) -> AttemptPipeline:
         executor = Executor(
             self._threads,
             self._processes,
-            on_suspend=self._suspended,
-            on_abandoned=self._abandoned,
-            on_returned=self._returned,
+            on_suspend=self._on_suspended,
+            on_abandoned=self._on_abandoned,
+            on_returned=self._on_returned,
         )
-        return Attempts(
+        return AttemptPipeline(
             self._handlers,
-            BlobCache(LastingBlobs(blobs, around.patience)),
+            BlobCache(RetryingBlobStore(blobs, dependencies.store_retry)),
             executor,
-            SharedResults(self._tasks),
-            secrets=around.secrets,
+            ResultCache(self._tasks),
+            secrets=dependencies.secrets,
             emit=self._emit,
-            on_suspend=self._suspended,
+            on_suspend=self._on_suspended,
             inline_bytes_max=self._inline_bytes_max,
         )
 
@@ -182,18 +182,18 @@ class Worker:
         self, claims: asyncio.Task[None], stop_now: asyncio.Event, group: asyncio.TaskGroup
     ) -> None:
         self._telemetry.event(SHUTDOWN_STARTED, worker=self.name, holds=self.holds)
-        self._heartbeat.tell(replace(self._heartbeat.about, is_draining=True))
+        self._heartbeat.update_info(replace(self._heartbeat.about, is_draining=True))
         self._claims.stop()
         await asyncio.wait([claims])
         self._runners.drain()
-        await self._until_quiet_or(stop_now, group)
+        await self._wait_until_quiet(stop_now, group)
         for run in self._held.unfinished():
             grace_s = 0.0 if stop_now.is_set() else None
             self._runners.stop(run, StopReason.SHUTDOWN, grace_s=grace_s)
         await self._clock.wait(self._runners.is_quiet, self._grace_s)
         await self._flush()
 
-    async def _until_quiet_or(self, stop_now: asyncio.Event, group: asyncio.TaskGroup) -> None:
+    async def _wait_until_quiet(self, stop_now: asyncio.Event, group: asyncio.TaskGroup) -> None:
         """Returns when nothing runs, when `stop_now` is set, or after `shutdown_s`."""
         either = asyncio.Event()
 
@@ -208,15 +208,15 @@ class Worker:
 
     async def _flush(self) -> None:
         try:
-            await self._clock.within(GOODBYE_S, self._reporter.wait_empty())
+            await self._clock.run_within(SHUTDOWN_CALL_S, self._reporter.wait_empty())
         except TimeoutError:
             self._telemetry.event(
                 STORE_FAILED, worker=self.name, call="report", error="timed out at shutdown"
             )
 
-    async def _say_goodbye(self) -> None:
+    async def _unregister(self) -> None:
         try:
-            await self._clock.within(GOODBYE_S, self._tasks.leave(self.name))
+            await self._clock.run_within(SHUTDOWN_CALL_S, self._tasks.leave(self.name))
         except (TimeoutError, StoreError) as error:
             self._telemetry.event(
                 STORE_FAILED, worker=self.name, call="leave", error=str(error) or "timed out"
@@ -231,7 +231,7 @@ class Worker:
         for runner in self._runner_tasks:
             runner.cancel()
 
-    def _stop_dropped(self, tokens: Sequence[Token]) -> None:
+    def _stop_dropped(self, tokens: Sequence[TaskToken]) -> None:
         for token in tokens:
             run = self._held.find(token)
             if run is not None:
@@ -242,13 +242,13 @@ class Worker:
             self._telemetry.event(WORKER_DRAINED, worker=self.name)
             self._stop.set()
 
-    def _suspended(self, run: Run) -> None:
+    def _on_suspended(self, run: TaskRun) -> None:
         """A run that waits needs a deadline, and its waiting lets the next one begin."""
-        self._slots.waits()
+        self._slots.note_suspended()
         if not run.is_watched:
             self._deadlines.arm(run, run.watch(since=self._clock.monotonic()))
 
-    def _abandoned(self, run: Run) -> None:
+    def _on_abandoned(self, run: TaskRun) -> None:
         self.abandoned_threads += 1
         self._telemetry.event(
             THREAD_ABANDONED,
@@ -259,20 +259,20 @@ class Worker:
             abandoned=self.abandoned_threads,
         )
 
-    def _returned(self, _run: Run) -> None:
+    def _on_returned(self, _run: TaskRun) -> None:
         self.abandoned_threads -= 1
         self._slots.release()
-        self._slots.pass_on()
+        self._slots.wake_runner()
 
-    def _emit(self, task: Task, measurement: Measurement) -> None:
+    def _emit(self, task: TaskMessage, measurement: Measurement) -> None:
         """Telemetry is told on the loop, whichever thread measured."""
         if threading.get_ident() == self._thread_id:
-            self._tell(task, measurement)
+            self._record_metric(task, measurement)
         elif self._loop is not None:
             with suppress(RuntimeError):  # the loop is closed: a thread has outlived its worker
-                self._loop.call_soon_threadsafe(self._tell, task, measurement)
+                self._loop.call_soon_threadsafe(self._record_metric, task, measurement)
 
-    def _tell(self, task: Task, measurement: Measurement) -> None:
+    def _record_metric(self, task: TaskMessage, measurement: Measurement) -> None:
         self._telemetry.event(
             HANDLER_METRIC,
             metric=measurement.name,
@@ -285,5 +285,5 @@ class Worker:
         )
 
 
-def _names(queues: Sequence[str] | None) -> tuple[str, ...] | None:
+def _to_tuple(queues: Sequence[str] | None) -> tuple[str, ...] | None:
     return None if queues is None else tuple(queues)

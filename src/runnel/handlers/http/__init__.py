@@ -3,30 +3,30 @@
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
-from runnel.handlers.http.request import Wanted
-from runnel.handlers.permissions import Means
+from runnel.handlers.http.request import HttpRequest
+from runnel.handlers.permissions import HandlerEnvironment
 
 if TYPE_CHECKING:
-    from runnel.handlers.http.connections import Connections
-    from runnel.handlers.http.exchange import Opened
+    from runnel.handlers.http.connections import OutboundConnections
+    from runnel.handlers.http.exchange import StreamedResponse
 
 
 # The way out for handlers: requests over connections that are kept from task to task.
 
 
-class Web:
-    def __init__(self, means: Means) -> None:
-        self._means = means
-        self._connections: Connections | None = None
+class OutboundHttpClient:
+    def __init__(self, environment: HandlerEnvironment) -> None:
+        self._environment = environment
+        self._connections: OutboundConnections | None = None
 
-    def open(self, wanted: Wanted) -> "AbstractAsyncContextManager[Opened]":
+    def open(self, request: HttpRequest) -> "AbstractAsyncContextManager[StreamedResponse]":
         """See `exchange`."""
-        from runnel.handlers.http.connections import Connections
-        from runnel.handlers.http.exchange import exchange
+        from runnel.handlers.http.connections import OutboundConnections
+        from runnel.handlers.http.exchange import send_request
 
         if self._connections is None:
-            self._connections = Connections(self._means.addresses)
-        return exchange(self._connections, wanted, self._means.clock)
+            self._connections = OutboundConnections(self._environment.addresses)
+        return send_request(self._connections, request, self._environment.clock)
 
     async def close(self) -> None:
         """Those of the running event loop; a later request makes new ones."""

@@ -9,19 +9,19 @@ import httpcore
 import httpx
 
 from runnel.errors import ServiceError
-from runnel.handlers.permissions import Addresses
+from runnel.handlers.permissions import AddressPermissions
 
 CONNECTIONS_MAX = 100
-KEPT_MAX = 20
-KEPT_S = 30.0
+IDLE_CONNECTIONS_MAX = 20
+IDLE_TIMEOUT_S = 30.0
 
 
-class GuardedNetwork(httpcore.AsyncNetworkBackend):
+class AddressCheckedNetwork(httpcore.AsyncNetworkBackend):
     """Connects to the very addresses that it has checked: a name that resolves to something else
     a moment later changes nothing.
     """
 
-    def __init__(self, addresses: Addresses) -> None:
+    def __init__(self, addresses: AddressPermissions) -> None:
         self._addresses = addresses
         self._network = httpcore.AnyIOBackend()
 
@@ -67,52 +67,52 @@ class GuardedNetwork(httpcore.AsyncNetworkBackend):
         return list(dict.fromkeys(str(each[4][0]) for each in found))
 
 
-class _Pool:
+class _EventLoopPool:
     """Closed when it is retired and nobody uses it any more."""
 
-    def __init__(self, addresses: Addresses) -> None:
+    def __init__(self, addresses: AddressPermissions) -> None:
         self.connections = httpcore.AsyncConnectionPool(
             ssl_context=httpx.create_ssl_context(),
             max_connections=CONNECTIONS_MAX,
-            max_keepalive_connections=KEPT_MAX,
-            keepalive_expiry=KEPT_S,
-            network_backend=GuardedNetwork(addresses),
+            max_keepalive_connections=IDLE_CONNECTIONS_MAX,
+            keepalive_expiry=IDLE_TIMEOUT_S,
+            network_backend=AddressCheckedNetwork(addresses),
         )
         self._users = 0
         self._is_retired = False
 
     @asynccontextmanager
-    async def used(self) -> AsyncIterator[httpcore.AsyncConnectionPool]:
+    async def acquire(self) -> AsyncIterator[httpcore.AsyncConnectionPool]:
         self._users += 1
         try:
             yield self.connections
         finally:
             self._users -= 1
-            await self._close_if_over()
+            await self._close_if_unused()
 
     async def retire(self) -> None:
         self._is_retired = True
-        await self._close_if_over()
+        await self._close_if_unused()
 
-    async def _close_if_over(self) -> None:
+    async def _close_if_unused(self) -> None:
         if self._is_retired and not self._users:
             await self.connections.aclose()
 
 
-class Connections:
-    def __init__(self, addresses: Addresses) -> None:
+class OutboundConnections:
+    def __init__(self, addresses: AddressPermissions) -> None:
         self._addresses = addresses
-        self._pools: dict[asyncio.AbstractEventLoop, _Pool] = {}
+        self._pools: dict[asyncio.AbstractEventLoop, _EventLoopPool] = {}
 
     @asynccontextmanager
-    async def used(self) -> AsyncIterator[httpcore.AsyncConnectionPool]:
+    async def acquire_pool(self) -> AsyncIterator[httpcore.AsyncConnectionPool]:
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
         if pool is None:
             for former in [each for each in self._pools if each.is_closed()]:
                 del self._pools[former]
-            pool = self._pools[loop] = _Pool(self._addresses)
-        async with pool.used() as connections:
+            pool = self._pools[loop] = _EventLoopPool(self._addresses)
+        async with pool.acquire() as connections:
             yield connections
 
     async def close(self) -> None:

@@ -10,21 +10,25 @@ A backend's test file is one class with one fixture:
 The backend has one partition, or gives each process one of its own; asyncio_mode is "auto".
 """
 
-from runnel.testing.conformance.archive import ListRules, QueryRules
+from runnel.testing.conformance.archive import ArchiveLookupRules, ExecutionListRules
 from runnel.testing.conformance.claims import ClaimRules, ReportRules
 from runnel.testing.conformance.commits import CommitRules, FencingRules
-from runnel.testing.conformance.definitions import LetterRules, StoredDefinitionRules
+from runnel.testing.conformance.definitions import DeadLetterRules, StoredDefinitionRules
 from runnel.testing.conformance.feed import FeedRules
 from runnel.testing.conformance.inbox import InboxRules, TimerRules
-from runnel.testing.conformance.leases import AttendanceRules, LeaseRules, PoisonRules
+from runnel.testing.conformance.leases import (
+    LeaseRules,
+    OrchestratorPresenceRules,
+    UnreadableMessageRules,
+)
 from runnel.testing.conformance.records import (
     BlobRules,
-    RateRules,
+    CachedResultRules,
+    RateLimitRules,
     RecordRules,
-    ResultRules,
-    WindowRules,
+    RequestWindowRules,
 )
-from runnel.testing.conformance.workers import RegistryRules, WorkerRules
+from runnel.testing.conformance.workers import LostTaskRules, WorkerRegistryRules
 
 __all__ = ["StoreConformance"]
 
@@ -33,23 +37,23 @@ class StoreConformance(
     CommitRules,
     FencingRules,
     InboxRules,
-    PoisonRules,
+    UnreadableMessageRules,
     TimerRules,
     LeaseRules,
-    AttendanceRules,
+    OrchestratorPresenceRules,
     ClaimRules,
     ReportRules,
-    WorkerRules,
-    RegistryRules,
-    QueryRules,
+    LostTaskRules,
+    WorkerRegistryRules,
+    ArchiveLookupRules,
     StoredDefinitionRules,
-    ListRules,
-    LetterRules,
+    ExecutionListRules,
+    DeadLetterRules,
     BlobRules,
     RecordRules,
-    RateRules,
-    WindowRules,
-    ResultRules,
+    RateLimitRules,
+    RequestWindowRules,
+    CachedResultRules,
     FeedRules,
 ):
     """All rules."""

@@ -6,97 +6,103 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from runnel.client.listing import all_headers
+from runnel.client.listing import iter_headers
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.errors import InputError
-from runnel.ports.archive import Archive, Cursor, ExecutionFilter, cursor_at
-from runnel.ports.store import Commit, Header, History, Store
-from runnel.testing.conformance.suite import ROOT, Owner, Suite, header
+from runnel.ports.archive import Archive, ExecutionFilter, PageCursor, encode_cursor
+from runnel.ports.store import Commit, ExecutionHeader, HistoryRecord, Store
+from runnel.testing.conformance.suite import ROOT_ID, ConformanceFixtures, LeaseOwner, make_header
 
 S = ExecutionState
 
 
-class ListRules(Suite):
+class ExecutionListRules(ConformanceFixtures):
     async def test_lists_are_newest_first_and_ties_are_broken_by_id(
-        self, archive: Archive, owner: Owner
+        self, archive: Archive, owner: LeaseOwner
     ) -> None:
         ages = {"a": 1.0, "b": 3.0, "c": 2.0, "d": 3.0}
-        headers = [header(name, created_at=age) for name, age in ages.items()]
+        headers = [make_header(name, created_at=age) for name, age in ages.items()]
 
         await owner.commit(Commit(sequence=0, headers=headers))
 
-        assert await listed(archive) == ["d", "b", "c", "a"]
+        assert await list_ids(archive) == ["d", "b", "c", "a"]
 
     async def test_pages_follow_each_other_without_gap_or_overlap(
-        self, archive: Archive, owner: Owner
+        self, archive: Archive, owner: LeaseOwner
     ) -> None:
-        headers = [header(f"x{number:02}", created_at=float(number // 3)) for number in range(20)]
+        headers = [
+            make_header(f"x{number:02}", created_at=float(number // 3)) for number in range(20)
+        ]
         await owner.commit(Commit(sequence=0, headers=headers))
 
-        found = [each async for each in all_headers(archive, ExecutionFilter(limit=7))]
+        found = [each async for each in iter_headers(archive, ExecutionFilter(limit=7))]
 
-        assert ids_of(found) == [f"x{number:02}" for number in reversed(range(20))]
+        assert get_ids(found) == [f"x{number:02}" for number in reversed(range(20))]
 
     async def test_pages_of_a_filtered_list_follow_each_other(
-        self, archive: Archive, owner: Owner
+        self, archive: Archive, owner: LeaseOwner
     ) -> None:
         states = [S.RUNNING, S.FAILED, S.COMPLETED]
         headers = [
-            header(f"x{number:02}", created_at=float(number), state=states[number % 3])
+            make_header(f"x{number:02}", created_at=float(number), state=states[number % 3])
             for number in range(12)
         ]
         await owner.commit(Commit(sequence=0, headers=headers))
         wanted = ExecutionFilter(states=(S.RUNNING, S.FAILED), limit=3)
 
-        found = [each async for each in all_headers(archive, wanted)]
+        found = [each async for each in iter_headers(archive, wanted)]
 
-        assert ids_of(found) == [f"x{n:02}" for n in reversed(range(12)) if n % 3 != 2]
+        assert get_ids(found) == [f"x{n:02}" for n in reversed(range(12)) if n % 3 != 2]
 
-    async def test_lists_are_filtered_by_state(self, archive: Archive, owner: Owner) -> None:
-        headers = [header(state.lower(), state=state) for state in S]
+    async def test_lists_are_filtered_by_state(self, archive: Archive, owner: LeaseOwner) -> None:
+        headers = [make_header(state.lower(), state=state) for state in S]
         await owner.commit(Commit(sequence=0, headers=headers))
 
-        assert await listed(archive, S.FAILED) == ["failed"]
-        assert await listed(archive, S.FAILED, S.PENDING) == ["pending", "failed"]
+        assert await list_ids(archive, S.FAILED) == ["failed"]
+        assert await list_ids(archive, S.FAILED, S.PENDING) == ["pending", "failed"]
 
-    async def test_lists_are_filtered_by_workflow(self, archive: Archive, owner: Owner) -> None:
-        headers = [header("a", workflow="one"), header("b", workflow="two")]
+    async def test_lists_are_filtered_by_workflow(
+        self, archive: Archive, owner: LeaseOwner
+    ) -> None:
+        headers = [make_header("a", workflow="one"), make_header("b", workflow="two")]
         await owner.commit(Commit(sequence=0, headers=headers))
 
-        assert await listed(archive, workflow="two") == ["b"]
-        assert await listed(archive, S.RUNNING, workflow="two") == ["b"]
+        assert await list_ids(archive, workflow="two") == ["b"]
+        assert await list_ids(archive, S.RUNNING, workflow="two") == ["b"]
 
     async def test_children_are_listed_only_when_asked_for(
-        self, archive: Archive, owner: Owner
+        self, archive: Archive, owner: LeaseOwner
     ) -> None:
-        headers = [header("x1"), header("x1.a.1", parent="x1", created_at=2.0)]
+        headers = [make_header("x1"), make_header("x1.a.1", parent="x1", created_at=2.0)]
         await owner.commit(Commit(sequence=0, headers=headers))
 
-        assert await listed(archive) == ["x1"]
-        assert await listed(archive, with_children=True) == ["x1.a.1", "x1"]
+        assert await list_ids(archive) == ["x1"]
+        assert await list_ids(archive, with_children=True) == ["x1.a.1", "x1"]
 
-    async def test_a_page_says_whether_there_are_more(self, archive: Archive, owner: Owner) -> None:
-        headers = [header(f"x{number}", created_at=float(number)) for number in range(4)]
+    async def test_a_page_says_whether_there_are_more(
+        self, archive: Archive, owner: LeaseOwner
+    ) -> None:
+        headers = [make_header(f"x{number}", created_at=float(number)) for number in range(4)]
         await owner.commit(Commit(sequence=0, headers=headers))
 
         first = await archive.list_headers(ExecutionFilter(limit=3))
         rest = await archive.list_headers(ExecutionFilter(limit=3, after=first.next))
         exact = await archive.list_headers(ExecutionFilter(limit=4))
 
-        assert (ids_of(first), first.next is None) == (["x3", "x2", "x1"], False)
-        assert (ids_of(rest), rest.next) == (["x0"], None)
+        assert (get_ids(first), first.next is None) == (["x3", "x2", "x1"], False)
+        assert (get_ids(rest), rest.next) == (["x0"], None)
         assert (len(exact.headers), exact.next) == (4, None)
 
     async def test_a_page_goes_on_behind_an_execution_that_is_gone(
-        self, archive: Archive, owner: Owner
+        self, archive: Archive, owner: LeaseOwner
     ) -> None:
-        headers = [header(name, created_at=2.0) for name in ("a", "c", "e")]
-        headers += [header("old", created_at=1.0), header("new", created_at=3.0)]
+        headers = [make_header(name, created_at=2.0) for name in ("a", "c", "e")]
+        headers += [make_header("old", created_at=1.0), make_header("new", created_at=3.0)]
         await owner.commit(Commit(sequence=0, headers=headers))
 
         found = {
-            place: await listed(archive, after=cursor_at(place))
+            place: await list_ids(archive, after=encode_cursor(place))
             for place in ((2.0, "d"), (2.0, "a"), (2.5, "x"), (1.5, "x"), (0.5, "x"))
         }
 
@@ -109,23 +115,23 @@ class ListRules(Suite):
         }
 
     async def test_what_begins_meanwhile_does_not_move_a_page(
-        self, archive: Archive, owner: Owner
+        self, archive: Archive, owner: LeaseOwner
     ) -> None:
-        headers = [header(f"x{number}", created_at=float(number)) for number in range(4)]
+        headers = [make_header(f"x{number}", created_at=float(number)) for number in range(4)]
         await owner.commit(Commit(sequence=0, headers=headers))
         first = await archive.list_headers(ExecutionFilter(limit=2))
 
-        await owner.commit(Commit(sequence=0, headers=[header("x9", created_at=9.0)]))
+        await owner.commit(Commit(sequence=0, headers=[make_header("x9", created_at=9.0)]))
 
-        assert await listed(archive, after=first.next) == ["x1", "x0"]
+        assert await list_ids(archive, after=first.next) == ["x1", "x0"]
 
     @pytest.mark.parametrize("after", ["x1", "", "W10", "W10=", "é", "MTIz", "x" * 5_000])
     async def test_a_place_that_no_page_gave_is_refused(self, archive: Archive, after: str) -> None:
         with pytest.raises(InputError, match="expected what the page before it gave"):
-            await archive.list_headers(ExecutionFilter(after=Cursor(after)))
+            await archive.list_headers(ExecutionFilter(after=PageCursor(after)))
 
     async def test_lists_are_filtered_by_labels_all_of_which_must_match(
-        self, archive: Archive, owner: Owner
+        self, archive: Archive, owner: LeaseOwner
     ) -> None:
         labels = {
             "a": {"team": "red", "env": "prod"},
@@ -136,189 +142,200 @@ class ListRules(Suite):
             "f": {},
             "g": {"ü": "\0'\"\\u0000 ", "team": ""},
         }
-        headers = [labelled(name, each) for name, each in labels.items()]
+        headers = [make_labelled_header(name, each) for name, each in labels.items()]
         await owner.commit(Commit(sequence=0, headers=headers))
 
-        assert await listed(archive, labels={"team": "red"}) == ["b", "a"]
-        assert await listed(archive, labels={"team": "red", "env": "prod"}) == ["a"]
-        assert await listed(archive, S.RUNNING, labels={"env": "prod"}, workflow="w") == ["c", "a"]
-        assert await listed(archive, S.FAILED, labels={"env": "prod"}) == []
-        assert await listed(archive, labels=labels["g"]) == ["g"]
-        assert await listed(archive, labels={"team": ""}) == ["g"]
-        assert await listed(archive, labels={"nobody": "has"}) == []
+        assert await list_ids(archive, labels={"team": "red"}) == ["b", "a"]
+        assert await list_ids(archive, labels={"team": "red", "env": "prod"}) == ["a"]
+        assert await list_ids(archive, S.RUNNING, labels={"env": "prod"}, workflow="w") == [
+            "c",
+            "a",
+        ]
+        assert await list_ids(archive, S.FAILED, labels={"env": "prod"}) == []
+        assert await list_ids(archive, labels=labels["g"]) == ["g"]
+        assert await list_ids(archive, labels={"team": ""}) == ["g"]
+        assert await list_ids(archive, labels={"nobody": "has"}) == []
 
     async def test_lists_are_filtered_by_time_with_the_first_moment_and_without_the_last(
-        self, archive: Archive, owner: Owner
+        self, archive: Archive, owner: LeaseOwner
     ) -> None:
-        headers = [header(f"x{number}", created_at=float(number)) for number in range(6)]
+        headers = [make_header(f"x{number}", created_at=float(number)) for number in range(6)]
         await owner.commit(Commit(sequence=0, headers=headers))
         first = await archive.list_headers(
             ExecutionFilter(created_from=1.0, created_before=4.0, limit=2)
         )
 
-        assert await listed(archive, created_from=4.0) == ["x5", "x4"]
-        assert await listed(archive, created_before=2.0) == ["x1", "x0"]
-        assert await listed(archive, created_from=2.0, created_before=4.0) == ["x3", "x2"]
-        assert await listed(archive, S.RUNNING, created_from=2.5, created_before=2.6) == []
-        assert ids_of(first) == ["x3", "x2"]
-        assert await listed(archive, created_from=1.0, after=first.next) == ["x1"]
+        assert await list_ids(archive, created_from=4.0) == ["x5", "x4"]
+        assert await list_ids(archive, created_before=2.0) == ["x1", "x0"]
+        assert await list_ids(archive, created_from=2.0, created_before=4.0) == ["x3", "x2"]
+        assert await list_ids(archive, S.RUNNING, created_from=2.5, created_before=2.6) == []
+        assert get_ids(first) == ["x3", "x2"]
+        assert await list_ids(archive, created_from=1.0, after=first.next) == ["x1"]
 
     async def test_a_text_is_found_in_id_workflow_label_and_error_in_any_case(
-        self, archive: Archive, owner: Owner
+        self, archive: Archive, owner: LeaseOwner
     ) -> None:
-        failed = structs.replace(header("c1", state=S.FAILED), error="ValueError: ÜBER 100%")
+        failed = structs.replace(make_header("c1", state=S.FAILED), error="ValueError: ÜBER 100%")
         headers = [
-            header("Needle"),
-            header("a1", workflow="find-the-needle"),
-            labelled("b1", {"k": "a NEEDLE here"}),
+            make_header("Needle"),
+            make_header("a1", workflow="find-the-needle"),
+            make_labelled_header("b1", {"k": "a NEEDLE here"}),
             failed,
-            labelled("d1", {"needle": "only a key"}),
+            make_labelled_header("d1", {"needle": "only a key"}),
         ]
         await owner.commit(Commit(sequence=0, headers=headers))
 
-        assert await listed(archive, text="needle") == ["b1", "a1", "Needle"]
-        assert await listed(archive, text="über 100%") == ["c1"]
-        assert await listed(archive, S.FAILED, text="NEEDLE") == []
-        assert await listed(archive, text="_") == []
+        assert await list_ids(archive, text="needle") == ["b1", "a1", "Needle"]
+        assert await list_ids(archive, text="über 100%") == ["c1"]
+        assert await list_ids(archive, S.FAILED, text="NEEDLE") == []
+        assert await list_ids(archive, text="_") == []
 
     async def test_reruns_and_children_of_an_execution_are_found(
-        self, archive: Archive, owner: Owner
+        self, archive: Archive, owner: LeaseOwner
     ) -> None:
         headers = [
-            header("x1"),
-            structs.replace(header("x2", created_at=2.0), rerun_of=ExecutionId("x1")),
-            structs.replace(header("x3", created_at=3.0), rerun_of=ExecutionId("x1")),
-            structs.replace(header("x4", created_at=4.0), rerun_of=ExecutionId("x2")),
-            header("x1.a.1", parent="x1", created_at=5.0),
-            header("x1.a.2", parent="x1", created_at=4.0, state=S.FAILED),
-            header("x1.a.1.b.1", parent="x1.a.1", created_at=6.0),
-            header("x11.a.1", parent="x11", created_at=6.0),
+            make_header("x1"),
+            structs.replace(make_header("x2", created_at=2.0), rerun_of=ExecutionId("x1")),
+            structs.replace(make_header("x3", created_at=3.0), rerun_of=ExecutionId("x1")),
+            structs.replace(make_header("x4", created_at=4.0), rerun_of=ExecutionId("x2")),
+            make_header("x1.a.1", parent="x1", created_at=5.0),
+            make_header("x1.a.2", parent="x1", created_at=4.0, state=S.FAILED),
+            make_header("x1.a.1.b.1", parent="x1.a.1", created_at=6.0),
+            make_header("x11.a.1", parent="x11", created_at=6.0),
         ]
         await owner.commit(Commit(sequence=0, headers=headers))
         children = ExecutionFilter(parent=ExecutionId("x1"), limit=1)
 
-        assert await listed(archive, rerun_of="x1") == ["x3", "x2"]
-        assert await listed(archive, rerun_of="x3") == []
-        assert await listed(archive, parent="x1") == ["x1.a.1", "x1.a.2"]
-        assert await listed(archive, S.FAILED, parent="x1") == ["x1.a.2"]
-        paged = [each async for each in all_headers(archive, children)]
-        assert ids_of(paged) == ["x1.a.1", "x1.a.2"]
+        assert await list_ids(archive, rerun_of="x1") == ["x3", "x2"]
+        assert await list_ids(archive, rerun_of="x3") == []
+        assert await list_ids(archive, parent="x1") == ["x1.a.1", "x1.a.2"]
+        assert await list_ids(archive, S.FAILED, parent="x1") == ["x1.a.2"]
+        paged = [each async for each in iter_headers(archive, children)]
+        assert get_ids(paged) == ["x1.a.1", "x1.a.2"]
 
     async def test_a_search_that_finds_little_goes_on_where_it_stopped(
-        self, archive: Archive, owner: Owner
+        self, archive: Archive, owner: LeaseOwner
     ) -> None:
         names = [f"x{number:05}" for number in range(1_500)]
         for first in range(0, len(names), 500):
             headers = [
-                labelled(name, {"kind": "rare" if name.endswith("001") else "common"})
+                make_labelled_header(name, {"kind": "rare" if name.endswith("001") else "common"})
                 for name in names[first : first + 500]
             ]
             await owner.commit(Commit(sequence=0, headers=headers))
         rare = ExecutionFilter(labels={"kind": "rare"}, limit=1)
         common = ExecutionFilter(labels={"kind": "common"}, text="X000", limit=30)
 
-        assert ids_of([each async for each in all_headers(archive, rare)]) == ["x01001", "x00001"]
-        found = ids_of([each async for each in all_headers(archive, common)])
+        assert get_ids([each async for each in iter_headers(archive, rare)]) == ["x01001", "x00001"]
+        found = get_ids([each async for each in iter_headers(archive, common)])
         assert found == [f"x{number:05}" for number in reversed(range(100)) if number != 1]
 
-    async def test_executions_are_counted_by_state(self, archive: Archive, owner: Owner) -> None:
+    async def test_executions_are_counted_by_state(
+        self, archive: Archive, owner: LeaseOwner
+    ) -> None:
         states = [S.FAILED, S.FAILED, S.RUNNING, S.COMPLETED]
         headers = [
-            header(f"x{number}", state=state, created_at=float(number), workflow=f"w{number % 2}")
+            make_header(
+                f"x{number}", state=state, created_at=float(number), workflow=f"w{number % 2}"
+            )
             for number, state in enumerate(states)
         ]
-        headers += [header("x0.a.1", parent="x0"), labelled("y", {"k": "v"})]
+        headers += [make_header("x0.a.1", parent="x0"), make_labelled_header("y", {"k": "v"})]
         await owner.commit(Commit(sequence=0, headers=headers))
         parent = ExecutionId("x0")
 
-        assert await counted(archive) == {"FAILED": 2, "RUNNING": 2, "COMPLETED": 1}
-        assert await counted(archive, with_children=True) == {
+        assert await count_by_state(archive) == {"FAILED": 2, "RUNNING": 2, "COMPLETED": 1}
+        assert await count_by_state(archive, with_children=True) == {
             "FAILED": 2,
             "RUNNING": 3,
             "COMPLETED": 1,
         }
-        assert await counted(archive, workflow="w1") == {"FAILED": 1, "COMPLETED": 1}
-        assert await counted(archive, created_from=1.0, created_before=3.0) == {
+        assert await count_by_state(archive, workflow="w1") == {"FAILED": 1, "COMPLETED": 1}
+        assert await count_by_state(archive, created_from=1.0, created_before=3.0) == {
             "FAILED": 1,
             "RUNNING": 2,
         }
-        assert await counted(archive, labels={"k": "v"}) == {"RUNNING": 1}
-        assert await counted(archive, text="X1") == {"FAILED": 1}
-        assert await counted(archive, parent=parent) == {"RUNNING": 1}
+        assert await count_by_state(archive, labels={"k": "v"}) == {"RUNNING": 1}
+        assert await count_by_state(archive, text="X1") == {"FAILED": 1}
+        assert await count_by_state(archive, parent=parent) == {"RUNNING": 1}
         only = await archive.count_headers(ExecutionFilter(states=(S.FAILED, S.PENDING)))
         assert {state: count.number for state, count in only.items()} == {"FAILED": 2, "PENDING": 0}
         assert not any(count.is_least for count in only.values())
 
 
-async def listed(
+async def list_ids(
     archive: Archive,
     *states: ExecutionState,
-    **given: object,
+    **fields: object,
 ) -> list[str]:
-    wanted = structs.replace(ExecutionFilter(states=states), **given)
-    return ids_of(await archive.list_headers(wanted))
+    wanted = structs.replace(ExecutionFilter(states=states), **fields)
+    return get_ids(await archive.list_headers(wanted))
 
 
-async def counted(archive: Archive, **given: object) -> dict[str, int]:
+async def count_by_state(archive: Archive, **fields: object) -> dict[str, int]:
     """Without the states that none is in."""
-    counts = await archive.count_headers(structs.replace(ExecutionFilter(), **given))
+    counts = await archive.count_headers(structs.replace(ExecutionFilter(), **fields))
     return {state: count.number for state, count in counts.items() if count.number}
 
 
-def ids_of(headers: Iterable[Header]) -> list[str]:
+def get_ids(headers: Iterable[ExecutionHeader]) -> list[str]:
     return [each.execution_id for each in headers]
 
 
-def labelled(name: str, labels: Mapping[str, str]) -> Header:
-    return structs.replace(header(name), labels=dict(labels))
+def make_labelled_header(name: str, labels: Mapping[str, str]) -> ExecutionHeader:
+    return structs.replace(make_header(name), labels=dict(labels))
 
 
 # Executions and definitions are found again.
 
-STATES = ExecutionState
+STATE = ExecutionState
 
 
-class QueryRules(Suite):
+class ArchiveLookupRules(ConformanceFixtures):
     async def test_a_header_is_kept_with_all_its_fields(
-        self, archive: Archive, owner: Owner
+        self, archive: Archive, owner: LeaseOwner
     ) -> None:
-        full = Header(
+        full = ExecutionHeader(
             execution_id=ExecutionId("x1.a.1"),
             workflow="w",
             version=7,
             definition="d",
-            state=STATES.FAILED,
+            state=STATE.FAILED,
             created_at=1.25,
             started_at=2.5,
             finished_at=3.75,
-            parent_id=ROOT,
+            parent_id=ROOT_ID,
             labels={"ü": "x", "team": ""},
             error="ValueError: no",
             rerun_of=ExecutionId("x0"),
         )
 
-        await owner.commit(Commit(sequence=0, headers=[full, header()]))
+        await owner.commit(Commit(sequence=0, headers=[full, make_header()]))
 
         assert await archive.get_header(ExecutionId("x1.a.1")) == full
-        assert await archive.get_header(ROOT) == header()
+        assert await archive.get_header(ROOT_ID) == make_header()
 
     async def test_a_header_that_is_written_again_is_replaced(
-        self, archive: Archive, owner: Owner
+        self, archive: Archive, owner: LeaseOwner
     ) -> None:
         later = msgspec.structs.replace(
-            header(state=STATES.FAILED), started_at=2.0, finished_at=3.0, error="no"
+            make_header(state=STATE.FAILED), started_at=2.0, finished_at=3.0, error="no"
         )
-        await owner.commit(Commit(sequence=0, headers=[header(state=STATES.PENDING)]))
+        await owner.commit(Commit(sequence=0, headers=[make_header(state=STATE.PENDING)]))
 
         await owner.commit(Commit(sequence=0, headers=[later]))
 
-        assert await archive.get_header(ROOT) == later
+        assert await archive.get_header(ROOT_ID) == later
 
     async def test_an_unknown_execution_has_no_header(self, archive: Archive) -> None:
         assert await archive.get_header(ExecutionId("nobody")) is None
 
-    async def test_many_headers_are_read_at_once(self, archive: Archive, owner: Owner) -> None:
-        headers = [header("x1"), header("x2", state=STATES.FAILED), header("x1.a.1", parent="x1")]
+    async def test_many_headers_are_read_at_once(self, archive: Archive, owner: LeaseOwner) -> None:
+        headers = [
+            make_header("x1"),
+            make_header("x2", state=STATE.FAILED),
+            make_header("x1.a.1", parent="x1"),
+        ]
         await owner.commit(Commit(sequence=0, headers=headers))
 
         found = await archive.get_headers([ExecutionId(each) for each in ("x2", "no", "x1.a.1")])
@@ -327,26 +344,28 @@ class QueryRules(Suite):
         assert await archive.get_headers([]) == {}
 
     async def test_a_history_is_read_on_behind_what_was_read(
-        self, archive: Archive, owner: Owner
+        self, archive: Archive, owner: LeaseOwner
     ) -> None:
         entries = [b"one", b"two", b"three"]
-        histories = [History(aggregate_id=ROOT, entry=each) for each in entries]
-        other = History(aggregate_id="x2", entry=b"other")
-        await owner.commit(Commit(sequence=0, headers=[header()], histories=histories[:2]))
+        histories = [HistoryRecord(aggregate_id=ROOT_ID, entry=each) for each in entries]
+        other = HistoryRecord(aggregate_id="x2", entry=b"other")
+        await owner.commit(Commit(sequence=0, headers=[make_header()], histories=histories[:2]))
         await owner.commit(Commit(sequence=0, histories=[other, histories[2]]))
 
-        found = [list(await archive.load(ROOT, after=after)) for after in range(5)]
+        found = [list(await archive.load(ROOT_ID, after=after)) for after in range(5)]
 
         assert found == [entries, entries[1:], entries[2:], [], []]
         assert list(await archive.load(ExecutionId("nobody"), after=1)) == []
 
-    async def test_running_executions_come_oldest_first(self, store: Store, owner: Owner) -> None:
+    async def test_running_executions_come_oldest_first(
+        self, store: Store, owner: LeaseOwner
+    ) -> None:
         headers = [
-            header("x3", created_at=3.0, state=STATES.RUNNING),
-            header("x1", created_at=1.0, state=STATES.PENDING),
-            header("x2", created_at=2.0, state=STATES.COMPLETED),
-            header("x4", created_at=1.0, state=STATES.RUNNING),
-            header("x5", created_at=0.0, state=STATES.CANCELLED),
+            make_header("x3", created_at=3.0, state=STATE.RUNNING),
+            make_header("x1", created_at=1.0, state=STATE.PENDING),
+            make_header("x2", created_at=2.0, state=STATE.COMPLETED),
+            make_header("x4", created_at=1.0, state=STATE.RUNNING),
+            make_header("x5", created_at=0.0, state=STATE.CANCELLED),
         ]
 
         await owner.commit(Commit(sequence=0, headers=headers))
@@ -354,19 +373,19 @@ class QueryRules(Suite):
         assert list(await store.running(owner.partition)) == ["x4", "x3"]
 
     async def test_an_execution_that_ends_is_no_longer_running(
-        self, store: Store, owner: Owner
+        self, store: Store, owner: LeaseOwner
     ) -> None:
-        await owner.commit(Commit(sequence=0, headers=[header()]))
+        await owner.commit(Commit(sequence=0, headers=[make_header()]))
 
-        await owner.commit(Commit(sequence=0, headers=[header(state=STATES.COMPLETED)]))
+        await owner.commit(Commit(sequence=0, headers=[make_header(state=STATE.COMPLETED)]))
 
         assert list(await store.running(owner.partition)) == []
 
     async def test_executions_are_found_by_the_beginning_of_their_id(
-        self, archive: Archive, owner: Owner
+        self, archive: Archive, owner: LeaseOwner
     ) -> None:
         names = ["ab1", "ab2", "ab3", "ac1", "a%1", "a_1"]
-        await owner.commit(Commit(sequence=0, headers=[header(name) for name in names]))
+        await owner.commit(Commit(sequence=0, headers=[make_header(name) for name in names]))
 
         assert list(await archive.find_ids("ac")) == ["ac1"]
         assert list(await archive.find_ids("a_")) == ["a_1"]
@@ -375,32 +394,35 @@ class QueryRules(Suite):
         assert list(await archive.find_ids("b")) == []
 
     async def test_a_prefix_without_a_dot_finds_no_children(
-        self, archive: Archive, owner: Owner
+        self, archive: Archive, owner: LeaseOwner
     ) -> None:
         names = ["x1", "x1.a.1", "x1.b.1"]
-        await owner.commit(Commit(sequence=0, headers=[header(name) for name in names]))
+        await owner.commit(Commit(sequence=0, headers=[make_header(name) for name in names]))
 
         assert list(await archive.find_ids("x")) == ["x1"]
         assert list(await archive.find_ids("x1.b")) == ["x1.b.1"]
 
     async def test_the_same_content_is_the_same_version(self, archive: Archive) -> None:
-        versions = [await put(archive, "w", "h1"), await put(archive, "w", "h1")]
+        versions = [
+            await put_definition(archive, "w", "h1"),
+            await put_definition(archive, "w", "h1"),
+        ]
 
         assert versions == [1, 1]
 
     async def test_changed_content_is_the_next_version(self, archive: Archive) -> None:
-        versions = [await put(archive, "w", name) for name in ("h1", "h2", "h1", "h3")]
+        versions = [await put_definition(archive, "w", name) for name in ("h1", "h2", "h1", "h3")]
 
         assert versions == [1, 2, 1, 3]
 
     async def test_versions_are_counted_for_each_name(self, archive: Archive) -> None:
-        await put(archive, "one", "h1")
+        await put_definition(archive, "one", "h1")
 
-        assert await put(archive, "two", "h2") == 1
+        assert await put_definition(archive, "two", "h2") == 1
 
     async def test_a_definition_is_found_by_its_hash(self, archive: Archive) -> None:
-        await put(archive, "w", "h1")
-        await put(archive, "w", "h2")
+        await put_definition(archive, "w", "h1")
+        await put_definition(archive, "w", "h2")
 
         found = await archive.get_definition(DefinitionHash("h2"))
 
@@ -412,7 +434,7 @@ class QueryRules(Suite):
         self, archive: Archive
     ) -> None:
         for name, hash_ in (("b", "h1"), ("a", "h2"), ("b", "h3"), ("c", "h4"), ("b", "h1")):
-            await put(archive, name, hash_)
+            await put_definition(archive, name, hash_)
 
         first = await archive.list_workflows(limit=2)
         rest = await archive.list_workflows(after="b", limit=2)
@@ -425,7 +447,7 @@ class QueryRules(Suite):
 
     async def test_versions_of_a_workflow_come_newest_first(self, archive: Archive) -> None:
         for hash_ in ("h1", "h2", "h3"):
-            await put(archive, "w", hash_)
+            await put_definition(archive, "w", hash_)
 
         found = await archive.list_versions("w")
 
@@ -435,7 +457,7 @@ class QueryRules(Suite):
 
     async def test_a_version_of_a_workflow_is_found_by_its_number(self, archive: Archive) -> None:
         for name, hash_ in (("w", "h1"), ("v", "h2"), ("w", "h3")):
-            await put(archive, name, hash_)
+            await put_definition(archive, name, hash_)
 
         found = [await archive.find_version("w", version) for version in (1, 2)]
 
@@ -445,7 +467,7 @@ class QueryRules(Suite):
 
     async def test_deleted_versions_are_found_by_their_hash_only(self, archive: Archive) -> None:
         for name, hash_ in (("v", "h0"), ("w", "h1"), ("w", "h2"), ("x", "h3")):
-            await put(archive, name, hash_)
+            await put_definition(archive, name, hash_)
 
         deleted = [await archive.delete_versions(name) for name in ("w", "w", "nobody")]
 
@@ -458,10 +480,10 @@ class QueryRules(Suite):
 
     async def test_what_is_put_after_a_deletion_is_the_next_version(self, archive: Archive) -> None:
         for hash_ in ("h1", "h2"):
-            await put(archive, "w", hash_)
+            await put_definition(archive, "w", hash_)
         await archive.delete_versions("w")
 
-        versions = [await put(archive, "w", each) for each in ("h1", "h3", "h1", "h2")]
+        versions = [await put_definition(archive, "w", each) for each in ("h1", "h3", "h1", "h2")]
 
         listed = [(each.version, each.hash) for each in await archive.list_versions("w")]
         found = [await archive.find_version("w", each) for each in range(1, 7)]
@@ -470,10 +492,10 @@ class QueryRules(Suite):
         assert [each and each.hash for each in found] == [None, None, "h1", "h3", "h2", None]
         assert [each.version for each in await archive.list_workflows()] == [5]
         assert await archive.delete_versions("w") == 3
-        assert await put(archive, "w", "h3") == 6
+        assert await put_definition(archive, "w", "h3") == 6
 
 
-async def put(archive: Archive, name: str, hash_: str) -> int:
+async def put_definition(archive: Archive, name: str, hash_: str) -> int:
     return await archive.put_definition(
         name, DefinitionHash(hash_), f"document of {hash_}".encode()
     )

@@ -5,103 +5,112 @@ import asyncio
 import pytest
 
 from runnel.core.commands import Command, TaskDeferred, TaskFailed, TaskStarted
-from runnel.core.ids import Token
+from runnel.core.ids import TaskToken
 from runnel.core.workflow import ErrorInfo
 from runnel.ports.store import Commit, Store, TaskQueue
 from runnel.testing.clock import FakeClock, settle
-from runnel.testing.conformance.suite import Owner, Suite, done, take_over, task, token
+from runnel.testing.conformance.suite import (
+    ConformanceFixtures,
+    LeaseOwner,
+    make_completion,
+    make_task,
+    make_token,
+    take_over,
+)
 from runnel.testing.harness import Harness
 
 
-class ClaimRules(Suite):
+class ClaimRules(ConformanceFixtures):
     async def test_a_task_is_claimed_with_all_that_it_carries(
-        self, tasks: TaskQueue, owner: Owner
+        self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
-        await owner.commit(Commit(sequence=0, tasks=[task("a")]))
+        await owner.commit(Commit(sequence=0, tasks=[make_task("a")]))
 
-        assert list(await tasks.claim("w", None, limit=5, wait_s=0)) == [task("a")]
+        assert list(await tasks.claim("w", None, limit=5, wait_s=0)) == [make_task("a")]
 
     async def test_a_task_is_claimed_by_one_worker_only(
-        self, tasks: TaskQueue, owner: Owner
+        self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
-        await owner.commit(Commit(sequence=0, tasks=[task("a"), task("b"), task("c")]))
+        await owner.commit(
+            Commit(sequence=0, tasks=[make_task("a"), make_task("b"), make_task("c")])
+        )
 
-        claimed = [await claim(tasks, name, limit=2) for name in ("one", "two", "three")]
+        claimed = [await claim_nodes(tasks, name, limit=2) for name in ("one", "two", "three")]
 
         assert claimed == [["a", "b"], ["c"], []]
 
     async def test_tasks_of_one_queue_are_claimed_in_order(
-        self, tasks: TaskQueue, owner: Owner
+        self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         names = [f"t{number}" for number in range(10)]
-        await owner.commit(Commit(sequence=0, tasks=[task(name) for name in names]))
+        await owner.commit(Commit(sequence=0, tasks=[make_task(name) for name in names]))
 
-        assert await claim(tasks, "w", limit=10) == names
+        assert await claim_nodes(tasks, "w", limit=10) == names
 
     async def test_only_the_queues_asked_for_are_served(
-        self, tasks: TaskQueue, owner: Owner
+        self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
-        issued = [task("a", queue="one"), task("b", queue="two")]
+        issued = [make_task("a", queue="one"), make_task("b", queue="two")]
         await owner.commit(Commit(sequence=0, tasks=issued))
 
-        assert await claim(tasks, "w", "two") == ["b"]
-        assert await claim(tasks, "w", "three") == []
-        assert await claim(tasks, "w", "three", "one") == ["a"]
+        assert await claim_nodes(tasks, "w", "two") == ["b"]
+        assert await claim_nodes(tasks, "w", "three") == []
+        assert await claim_nodes(tasks, "w", "three", "one") == ["a"]
 
     async def test_a_full_queue_does_not_keep_others_waiting(
-        self, tasks: TaskQueue, owner: Owner
+        self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
-        busy = [task(f"busy{number}", queue="busy") for number in range(50)]
-        quiet = [task(f"quiet{number}", queue="quiet") for number in range(2)]
+        busy = [make_task(f"busy{number}", queue="busy") for number in range(50)]
+        quiet = [make_task(f"quiet{number}", queue="quiet") for number in range(2)]
         await owner.commit(Commit(sequence=0, tasks=[*busy, *quiet]))
 
-        claimed = [name for _ in range(4) for name in await claim(tasks, "w", limit=1)]
+        claimed = [name for _ in range(4) for name in await claim_nodes(tasks, "w", limit=1)]
 
         assert sorted(claimed) == ["busy0", "busy1", "quiet0", "quiet1"]
 
     async def test_a_large_claim_takes_from_each_queue(
-        self, tasks: TaskQueue, owner: Owner
+        self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
-        busy = [task(f"busy{number}", queue="busy") for number in range(50)]
-        await owner.commit(Commit(sequence=0, tasks=[*busy, task("quiet", queue="quiet")]))
+        busy = [make_task(f"busy{number}", queue="busy") for number in range(50)]
+        await owner.commit(Commit(sequence=0, tasks=[*busy, make_task("quiet", queue="quiet")]))
 
-        assert "quiet" in await claim(tasks, "w", "busy", "quiet", limit=4)
+        assert "quiet" in await claim_nodes(tasks, "w", "busy", "quiet", limit=4)
 
     async def test_a_worker_that_waits_gets_a_task_without_time_passing(
-        self, tasks: TaskQueue, owner: Owner
+        self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         async with asyncio.TaskGroup() as group:
             waiting = group.create_task(tasks.claim("w", ["default"], limit=1, wait_s=60))
             await settle()
-            await owner.commit(Commit(sequence=0, tasks=[task("a")]))
+            await owner.commit(Commit(sequence=0, tasks=[make_task("a")]))
 
-        assert list(waiting.result()) == [task("a")]
+        assert list(waiting.result()) == [make_task("a")]
 
-    async def test_every_waiting_worker_is_woken(self, tasks: TaskQueue, owner: Owner) -> None:
+    async def test_every_waiting_worker_is_woken(self, tasks: TaskQueue, owner: LeaseOwner) -> None:
         async with asyncio.TaskGroup() as group:
             waiting = [
                 group.create_task(tasks.claim(f"w{number}", None, limit=1, wait_s=60))
                 for number in range(3)
             ]
             await settle()
-            issued = [task(f"t{number}") for number in range(3)]
+            issued = [make_task(f"t{number}") for number in range(3)]
             await owner.commit(Commit(sequence=0, tasks=issued))
 
         claimed = [each.token.node_id for claim in waiting for each in claim.result()]
         assert sorted(claimed) == ["t0", "t1", "t2"]
 
     async def test_a_task_for_another_queue_does_not_end_the_wait(
-        self, tasks: TaskQueue, clock: FakeClock, owner: Owner
+        self, tasks: TaskQueue, clock: FakeClock, owner: LeaseOwner
     ) -> None:
         async with asyncio.TaskGroup() as group:
             waiting = group.create_task(tasks.claim("w", ["one"], limit=1, wait_s=60))
             await settle()
-            await owner.commit(Commit(sequence=0, tasks=[task("a", queue="two")]))
+            await owner.commit(Commit(sequence=0, tasks=[make_task("a", queue="two")]))
             await clock.advance(59.0)
             was_done = waiting.done()
-            await owner.commit(Commit(sequence=0, tasks=[task("b", queue="one")]))
+            await owner.commit(Commit(sequence=0, tasks=[make_task("b", queue="one")]))
 
-        assert (was_done, list(waiting.result())) == (False, [task("b", queue="one")])
+        assert (was_done, list(waiting.result())) == (False, [make_task("b", queue="one")])
 
     async def test_a_claim_waits_as_long_as_it_said(
         self, tasks: TaskQueue, clock: FakeClock
@@ -114,229 +123,257 @@ class ClaimRules(Suite):
 
         assert (was_done_early, list(waiting.result())) == (False, [])
 
-    async def test_a_claimed_task_may_start(self, tasks: TaskQueue, owner: Owner) -> None:
-        await owner.commit(Commit(sequence=0, tasks=[task("a"), task("b")]))
-        await claim(tasks, "w", limit=2)
+    async def test_a_claimed_task_may_start(self, tasks: TaskQueue, owner: LeaseOwner) -> None:
+        await owner.commit(Commit(sequence=0, tasks=[make_task("a"), make_task("b")]))
+        await claim_nodes(tasks, "w", limit=2)
 
-        assert await start(tasks, "w", token("a"), token("b")) == [True, True]
+        assert await start_tasks(tasks, "w", make_token("a"), make_token("b")) == [True, True]
 
     async def test_a_task_that_was_not_claimed_does_not_start(
-        self, tasks: TaskQueue, owner: Owner
+        self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
-        await owner.commit(Commit(sequence=0, tasks=[task("a"), task("b")]))
-        await claim(tasks, "w", limit=1)
+        await owner.commit(Commit(sequence=0, tasks=[make_task("a"), make_task("b")]))
+        await claim_nodes(tasks, "w", limit=1)
 
-        assert await start(tasks, "w", token("b"), token("nobody")) == [False, False]
-        assert await start(tasks, "other", token("a")) == [False]
+        assert await start_tasks(tasks, "w", make_token("b"), make_token("nobody")) == [
+            False,
+            False,
+        ]
+        assert await start_tasks(tasks, "other", make_token("a")) == [False]
 
-    async def test_a_dropped_task_is_never_claimed(self, tasks: TaskQueue, owner: Owner) -> None:
-        await owner.commit(Commit(sequence=0, tasks=[task("a"), task("b"), task("c")]))
+    async def test_a_dropped_task_is_never_claimed(
+        self, tasks: TaskQueue, owner: LeaseOwner
+    ) -> None:
+        await owner.commit(
+            Commit(sequence=0, tasks=[make_task("a"), make_task("b"), make_task("c")])
+        )
 
-        await owner.commit(Commit(sequence=0, dropped=[token("a"), token("c")]))
+        await owner.commit(Commit(sequence=0, dropped=[make_token("a"), make_token("c")]))
 
-        assert await claim(tasks, "w", limit=5) == ["b"]
+        assert await claim_nodes(tasks, "w", limit=5) == ["b"]
 
     async def test_a_task_issued_and_dropped_by_one_commit_is_never_claimed(
-        self, tasks: TaskQueue, owner: Owner
+        self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
-        await owner.commit(Commit(sequence=0, tasks=[task("a"), task("b")], dropped=[token("a")]))
+        await owner.commit(
+            Commit(sequence=0, tasks=[make_task("a"), make_task("b")], dropped=[make_token("a")])
+        )
 
-        assert await claim(tasks, "w", limit=5) == ["b"]
+        assert await claim_nodes(tasks, "w", limit=5) == ["b"]
 
     async def test_a_task_dropped_after_it_was_claimed_does_not_start(
-        self, tasks: TaskQueue, owner: Owner
+        self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
-        await owner.commit(Commit(sequence=0, tasks=[task("a"), task("b")]))
-        await claim(tasks, "w", limit=2)
+        await owner.commit(Commit(sequence=0, tasks=[make_task("a"), make_task("b")]))
+        await claim_nodes(tasks, "w", limit=2)
 
-        await owner.commit(Commit(sequence=0, dropped=[token("a")]))
+        await owner.commit(Commit(sequence=0, dropped=[make_token("a")]))
 
-        assert await start(tasks, "w", token("a"), token("b")) == [False, True]
+        assert await start_tasks(tasks, "w", make_token("a"), make_token("b")) == [False, True]
 
     async def test_dropping_an_old_attempt_leaves_the_new_one(
-        self, tasks: TaskQueue, owner: Owner
+        self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
-        await owner.commit(Commit(sequence=0, tasks=[task("a", attempt=1)]))
+        await owner.commit(Commit(sequence=0, tasks=[make_task("a", attempt=1)]))
 
         await owner.commit(
-            Commit(sequence=0, tasks=[task("a", attempt=2)], dropped=[token("a", attempt=1)])
+            Commit(
+                sequence=0, tasks=[make_task("a", attempt=2)], dropped=[make_token("a", attempt=1)]
+            )
         )
 
         claimed = await tasks.claim("w", None, limit=5, wait_s=0)
         assert [each.token.attempt for each in claimed] == [2]
 
     async def test_a_task_that_is_queued_or_claimed_is_known(
-        self, store: Store, tasks: TaskQueue, owner: Owner
+        self, store: Store, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
-        await owner.commit(Commit(sequence=0, tasks=[task("a"), task("b")]))
-        await claim(tasks, "w", limit=1)
-        asked = [token("a"), token("b"), token("c"), token("a", attempt=2)]
+        await owner.commit(Commit(sequence=0, tasks=[make_task("a"), make_task("b")]))
+        await claim_nodes(tasks, "w", limit=1)
+        asked = [make_token("a"), make_token("b"), make_token("c"), make_token("a", attempt=2)]
 
         unknown = await store.unknown_tasks(owner.partition, asked)
 
         assert list(unknown) == asked[2:]
 
     async def test_after_a_takeover_a_task_goes_on_or_is_unknown(
-        self, harness: Harness, tasks: TaskQueue, owner: Owner
+        self, harness: Harness, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
-        await owner.commit(Commit(sequence=0, tasks=[task("a"), task("b")]))
-        await claim(tasks, "w", limit=1)
+        await owner.commit(Commit(sequence=0, tasks=[make_task("a"), make_task("b")]))
+        await claim_nodes(tasks, "w", limit=1)
 
         current = await take_over(harness, owner)
 
-        asked = [token("a"), token("b")]
+        asked = [make_token("a"), make_token("b")]
         unknown = await current.store.unknown_tasks(current.partition, asked)
-        assert await start(tasks, "w", token("a")) == [token("a") not in unknown]
-        assert ("b" in await claim(tasks, "w", limit=5)) == (token("b") not in unknown)
+        assert await start_tasks(tasks, "w", make_token("a")) == [make_token("a") not in unknown]
+        assert ("b" in await claim_nodes(tasks, "w", limit=5)) == (make_token("b") not in unknown)
 
 
-async def claim(tasks: TaskQueue, worker: str, *queues: str, limit: int = 9) -> list[str]:
+async def claim_nodes(tasks: TaskQueue, worker: str, *queues: str, limit: int = 9) -> list[str]:
     claimed = await tasks.claim(worker, queues or None, limit=limit, wait_s=0)
     return [each.token.node_id for each in claimed]
 
 
-async def start(tasks: TaskQueue, worker: str, *tokens: Token) -> list[bool]:
+async def start_tasks(tasks: TaskQueue, worker: str, *tokens: TaskToken) -> list[bool]:
     return list(await tasks.start(worker, tokens, now=1.0))
 
 
 # A report ends its claim and reaches the owner as one step, or is refused.
 
-STARTED = TaskStarted(token=token("a"), worker="w", started_at=1.0)
-ENDS: dict[str, Command] = {
-    "completed": done("a"),
-    "failed": TaskFailed(token=token("a"), error=ErrorInfo("ValueError", "no")),
-    "deferred": TaskDeferred(token=token("a"), until=9.0),
+STARTED_REPORT = TaskStarted(token=make_token("a"), worker="w", started_at=1.0)
+FINAL_REPORTS: dict[str, Command] = {
+    "completed": make_completion("a"),
+    "failed": TaskFailed(token=make_token("a"), error=ErrorInfo("ValueError", "no")),
+    "deferred": TaskDeferred(token=make_token("a"), until=9.0),
 }
 
 
-class ReportRules(Suite):
-    @pytest.mark.parametrize("end", ENDS)
+class ReportRules(ConformanceFixtures):
+    @pytest.mark.parametrize("end", FINAL_REPORTS)
     async def test_a_report_arrives_once_and_ends_the_claim(
-        self, tasks: TaskQueue, owner: Owner, end: str
+        self, tasks: TaskQueue, owner: LeaseOwner, end: str
     ) -> None:
         await issue_and_claim(tasks, owner)
 
-        answers = [await tasks.report("w", [ENDS[end]]) for _ in range(2)]
+        answers = [await tasks.report("w", [FINAL_REPORTS[end]]) for _ in range(2)]
 
         assert [list(answer) for answer in answers] == [[True], [False]]
-        assert await owner.commands() == [ENDS[end]]
+        assert await owner.read_commands() == [FINAL_REPORTS[end]]
 
     async def test_a_report_with_an_old_token_is_refused(
-        self, tasks: TaskQueue, owner: Owner
+        self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         await issue_and_claim(tasks, owner)
-        await owner.commit(Commit(sequence=0, dropped=[token("a")], tasks=[task("a", attempt=2)]))
-        await claim(tasks, "w")
+        await owner.commit(
+            Commit(sequence=0, dropped=[make_token("a")], tasks=[make_task("a", attempt=2)])
+        )
+        await claim_nodes(tasks, "w")
 
-        answers = await tasks.report("w", [done("a", attempt=1), done("a", attempt=2)])
+        answers = await tasks.report(
+            "w", [make_completion("a", attempt=1), make_completion("a", attempt=2)]
+        )
 
         assert list(answers) == [False, True]
-        assert await owner.commands() == [done("a", attempt=2)]
+        assert await owner.read_commands() == [make_completion("a", attempt=2)]
 
     async def test_a_report_of_another_worker_is_refused(
-        self, tasks: TaskQueue, owner: Owner
+        self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         await issue_and_claim(tasks, owner)
 
-        assert list(await tasks.report("other", [done("a")])) == [False]
-        assert await owner.commands() == []
+        assert list(await tasks.report("other", [make_completion("a")])) == [False]
+        assert await owner.read_commands() == []
 
     async def test_a_report_of_a_task_that_was_never_claimed_is_refused(
-        self, tasks: TaskQueue, owner: Owner
+        self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
-        await owner.commit(Commit(sequence=0, tasks=[task("a")]))
+        await owner.commit(Commit(sequence=0, tasks=[make_task("a")]))
 
-        assert list(await tasks.report("w", [done("a")])) == [False]
-        assert await claim(tasks, "w") == ["a"]
+        assert list(await tasks.report("w", [make_completion("a")])) == [False]
+        assert await claim_nodes(tasks, "w") == ["a"]
 
     async def test_each_report_of_a_batch_is_judged_by_itself(
-        self, tasks: TaskQueue, owner: Owner
+        self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
-        await owner.commit(Commit(sequence=0, tasks=[task("a"), task("b")]))
-        await claim(tasks, "w")
+        await owner.commit(Commit(sequence=0, tasks=[make_task("a"), make_task("b")]))
+        await claim_nodes(tasks, "w")
 
-        answers = await tasks.report("w", [done("a"), done("x"), done("b"), done("a")])
+        answers = await tasks.report(
+            "w",
+            [
+                make_completion("a"),
+                make_completion("x"),
+                make_completion("b"),
+                make_completion("a"),
+            ],
+        )
 
         assert list(answers) == [True, False, True, False]
-        assert await owner.commands() == [done("a"), done("b")]
+        assert await owner.read_commands() == [make_completion("a"), make_completion("b")]
 
     async def test_a_note_that_a_task_started_does_not_end_its_claim(
-        self, tasks: TaskQueue, owner: Owner
+        self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         await issue_and_claim(tasks, owner)
 
-        answers = [*await tasks.report("w", [STARTED]), *await tasks.report("w", [done("a")])]
+        answers = [
+            *await tasks.report("w", [STARTED_REPORT]),
+            *await tasks.report("w", [make_completion("a")]),
+        ]
 
         assert answers == [True, True]
-        assert await owner.commands() == [STARTED, done("a")]
+        assert await owner.read_commands() == [STARTED_REPORT, make_completion("a")]
 
     async def test_a_note_of_a_dropped_task_is_refused(
-        self, tasks: TaskQueue, owner: Owner
+        self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         await issue_and_claim(tasks, owner)
-        await owner.commit(Commit(sequence=0, dropped=[token("a")]))
+        await owner.commit(Commit(sequence=0, dropped=[make_token("a")]))
 
-        assert list(await tasks.report("w", [STARTED])) == [False]
-        assert await owner.commands() == []
+        assert list(await tasks.report("w", [STARTED_REPORT])) == [False]
+        assert await owner.read_commands() == []
 
-    async def test_a_report_wakes_an_owner_that_waits(self, tasks: TaskQueue, owner: Owner) -> None:
+    async def test_a_report_wakes_an_owner_that_waits(
+        self, tasks: TaskQueue, owner: LeaseOwner
+    ) -> None:
         await issue_and_claim(tasks, owner)
 
         async with asyncio.TaskGroup() as group:
             reading = group.create_task(owner.read(wait_s=60))
             await settle()
-            await tasks.report("w", [done("a")])
+            await tasks.report("w", [make_completion("a")])
 
-        assert [entry.command for entry in reading.result()] == [done("a")]
+        assert [entry.command for entry in reading.result()] == [make_completion("a")]
 
     async def test_a_task_with_an_unread_report_is_known_until_it_is_consumed(
-        self, store: Store, tasks: TaskQueue, owner: Owner
+        self, store: Store, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         await issue_and_claim(tasks, owner)
-        await tasks.report("w", [done("a")])
-        before = await store.unknown_tasks(owner.partition, [token("a")])
+        await tasks.report("w", [make_completion("a")])
+        before = await store.unknown_tasks(owner.partition, [make_token("a")])
         (entry,) = await owner.read()
 
         await owner.consume(entry.position)
 
-        after = await store.unknown_tasks(owner.partition, [token("a")])
-        assert (list(before), list(after)) == ([], [token("a")])
+        after = await store.unknown_tasks(owner.partition, [make_token("a")])
+        assert (list(before), list(after)) == ([], [make_token("a")])
 
     async def test_the_worker_of_a_dropped_task_is_told_at_once(
-        self, tasks: TaskQueue, owner: Owner
+        self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         await issue_and_claim(tasks, owner)
-        await start(tasks, "w", token("a"))
+        await start_tasks(tasks, "w", make_token("a"))
 
         async with asyncio.TaskGroup() as group:
             waiting = group.create_task(tasks.wait_dropped("w", wait_s=60))
             await settle()
-            await owner.commit(Commit(sequence=0, dropped=[token("a")]))
+            await owner.commit(Commit(sequence=0, dropped=[make_token("a")]))
 
-        assert list(waiting.result()) == [token("a")]
+        assert list(waiting.result()) == [make_token("a")]
 
     async def test_a_drop_is_told_to_a_worker_that_asks_later(
-        self, tasks: TaskQueue, owner: Owner
+        self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         await issue_and_claim(tasks, owner)
-        await owner.commit(Commit(sequence=0, dropped=[token("a")]))
+        await owner.commit(Commit(sequence=0, dropped=[make_token("a")]))
 
-        assert list(await tasks.wait_dropped("w", wait_s=0)) == [token("a")]
+        assert list(await tasks.wait_dropped("w", wait_s=0)) == [make_token("a")]
 
     async def test_nobody_else_is_told_of_a_drop(
-        self, tasks: TaskQueue, clock: FakeClock, owner: Owner
+        self, tasks: TaskQueue, clock: FakeClock, owner: LeaseOwner
     ) -> None:
         await issue_and_claim(tasks, owner)
 
         async with asyncio.TaskGroup() as group:
             waiting = group.create_task(tasks.wait_dropped("other", wait_s=5))
             await settle()
-            await owner.commit(Commit(sequence=0, dropped=[token("a")]))
+            await owner.commit(Commit(sequence=0, dropped=[make_token("a")]))
             await clock.advance(6.0)
 
         assert list(waiting.result()) == []
 
 
-async def issue_and_claim(tasks: TaskQueue, owner: Owner) -> None:
-    await owner.commit(Commit(sequence=0, tasks=[task("a")]))
-    await claim(tasks, "w")
+async def issue_and_claim(tasks: TaskQueue, owner: LeaseOwner) -> None:
+    await owner.commit(Commit(sequence=0, tasks=[make_task("a")]))
+    await claim_nodes(tasks, "w")

@@ -9,116 +9,118 @@ import pytest
 from runnel.core.states import ExecutionState
 from runnel.errors import CommitTooLargeError, FencedError
 from runnel.ports import Backend
-from runnel.ports.store import Commit, History, Position, Store
+from runnel.ports.store import Commit, HistoryRecord, InboxPosition, Store
 from runnel.testing.conformance.suite import (
-    ALL,
-    LIMIT,
-    ROOT,
-    Owner,
-    Suite,
+    LIMIT_ID,
+    READ_LIMIT,
+    ROOT_ID,
+    ConformanceFixtures,
+    LeaseOwner,
     hand_over,
-    header,
-    letter,
-    message,
+    make_dead_letter,
+    make_header,
+    make_message,
+    make_task,
+    make_timer,
+    make_timer_key,
+    make_token,
     take_over,
-    task,
-    timer,
-    timer_key,
-    token,
 )
 from runnel.testing.harness import Harness
 
-FOR_EVER = 1e12
+FAR_FUTURE = 1e12
 # Each part of a commit, so made that it changes something a reader can see.
-PARTS: Mapping[str, Mapping[str, Any]] = {
-    "histories": {"histories": [History(aggregate_id=ROOT, entry=b"second")]},
-    "headers": {"headers": [header(state=ExecutionState.COMPLETED)]},
-    "closed": {"closed": [LIMIT]},
-    "tasks": {"tasks": [task("b")]},
-    "dropped": {"dropped": [token("a")]},
-    "timers_set": {"timers_set": [timer("b", due=5.0)]},
-    "timers_cleared": {"timers_cleared": [timer_key("a")]},
-    "messages": {"messages": [message("second")]},
-    "dead_letters": {"dead_letters": [letter("b")]},
+COMMIT_PARTS: Mapping[str, Mapping[str, Any]] = {
+    "histories": {"histories": [HistoryRecord(aggregate_id=ROOT_ID, entry=b"second")]},
+    "headers": {"headers": [make_header(state=ExecutionState.COMPLETED)]},
+    "closed": {"closed": [LIMIT_ID]},
+    "tasks": {"tasks": [make_task("b")]},
+    "dropped": {"dropped": [make_token("a")]},
+    "timers_set": {"timers_set": [make_timer("b", due=5.0)]},
+    "timers_cleared": {"timers_cleared": [make_timer_key("a")]},
+    "messages": {"messages": [make_message("second")]},
+    "dead_letters": {"dead_letters": [make_dead_letter("b")]},
     "consumed": {},
 }
-every_part = pytest.mark.parametrize("part", PARTS)
+every_part = pytest.mark.parametrize("part", COMMIT_PARTS)
 
 
-class CommitRules(Suite):
+class CommitRules(ConformanceFixtures):
     @every_part
     async def test_a_refused_commit_writes_nothing(
-        self, backend: Backend, owner: Owner, part: str
+        self, backend: Backend, owner: LeaseOwner, part: str
     ) -> None:
-        position = await _prepare(backend, owner)
-        commit = _commit(part, position, sequence=owner.sequence + 2)
+        position = await _store_one_of_each(backend, owner)
+        commit = _build_commit(part, position, sequence=owner.sequence + 2)
 
         with pytest.raises(FencedError):
             await backend.store.commit(owner.lease, commit)
 
-        assert await _seen(backend, owner) == BEFORE
+        assert await _read_state(backend, owner) == STATE_BEFORE
 
     @every_part
     async def test_a_commit_with_too_many_writes_writes_nothing(
-        self, backend: Backend, owner: Owner, part: str
+        self, backend: Backend, owner: LeaseOwner, part: str
     ) -> None:
-        position = await _prepare(backend, owner)
-        fillers = [token(f"n{number}") for number in range(backend.store.limits.writes)]
-        commit = _commit(part, position, sequence=owner.sequence + 1)
-        dropped = [*commit.dropped, *fillers, token("one more")]
+        position = await _store_one_of_each(backend, owner)
+        fillers = [make_token(f"n{number}") for number in range(backend.store.limits.writes)]
+        commit = _build_commit(part, position, sequence=owner.sequence + 1)
+        dropped = [*commit.dropped, *fillers, make_token("one more")]
         large = msgspec.structs.replace(commit, dropped=dropped)
 
         with pytest.raises(CommitTooLargeError):
             await backend.store.commit(owner.lease, large)
 
-        assert await _seen(backend, owner) == BEFORE
+        assert await _read_state(backend, owner) == STATE_BEFORE
 
     @every_part
     async def test_a_commit_writes_each_of_its_parts(
-        self, backend: Backend, owner: Owner, part: str
+        self, backend: Backend, owner: LeaseOwner, part: str
     ) -> None:
-        position = await _prepare(backend, owner)
+        position = await _store_one_of_each(backend, owner)
 
-        await owner.commit(_commit(part, position, sequence=0))
+        await owner.commit(_build_commit(part, position, sequence=0))
 
-        assert await _seen(backend, owner) == BEFORE | AFTER[part]
+        assert await _read_state(backend, owner) == STATE_BEFORE | CHANGES_BY_PART[part]
 
     async def test_a_commit_with_too_many_bytes_writes_nothing(
-        self, store: Store, owner: Owner
+        self, store: Store, owner: LeaseOwner
     ) -> None:
         entry = b"x" * (store.limits.size_bytes + 1)
 
         with pytest.raises(CommitTooLargeError):
             await owner.commit(
-                Commit(sequence=0, histories=[History(aggregate_id=ROOT, entry=entry)])
+                Commit(sequence=0, histories=[HistoryRecord(aggregate_id=ROOT_ID, entry=entry)])
             )
 
-        assert list(await store.load(ROOT)) == []
+        assert list(await store.load(ROOT_ID)) == []
 
     async def test_a_commit_that_was_too_large_does_not_use_up_its_sequence(
-        self, store: Store, owner: Owner
+        self, store: Store, owner: LeaseOwner
     ) -> None:
         entry = b"x" * (store.limits.size_bytes + 1)
         with pytest.raises(CommitTooLargeError):
             await owner.commit(
-                Commit(sequence=0, histories=[History(aggregate_id=ROOT, entry=entry)])
+                Commit(sequence=0, histories=[HistoryRecord(aggregate_id=ROOT_ID, entry=entry)])
             )
 
-        await owner.commit(Commit(sequence=0, headers=[header()]))
+        await owner.commit(Commit(sequence=0, headers=[make_header()]))
 
-        assert list(await store.running(owner.partition)) == [ROOT]
+        assert list(await store.running(owner.partition)) == [ROOT_ID]
 
-    async def test_a_commit_may_be_as_large_as_its_bounds(self, store: Store, owner: Owner) -> None:
-        histories = [History(aggregate_id=ROOT, entry=b"x" * store.limits.size_bytes)]
-        dropped = [token(f"n{number}") for number in range(store.limits.writes - 1)]
+    async def test_a_commit_may_be_as_large_as_its_bounds(
+        self, store: Store, owner: LeaseOwner
+    ) -> None:
+        histories = [HistoryRecord(aggregate_id=ROOT_ID, entry=b"x" * store.limits.size_bytes)]
+        dropped = [make_token(f"n{number}") for number in range(store.limits.writes - 1)]
 
         await owner.commit(Commit(sequence=0, histories=histories, dropped=dropped))
 
-        assert len(await store.load(ROOT)) == 1
+        assert len(await store.load(ROOT_ID)) == 1
 
-    async def test_many_histories_are_loaded_at_once(self, store: Store, owner: Owner) -> None:
-        ids = [f"{ROOT}.n{number}" for number in range(250)]
-        histories = [History(aggregate_id=each, entry=each.encode()) for each in ids[::2]]
+    async def test_many_histories_are_loaded_at_once(self, store: Store, owner: LeaseOwner) -> None:
+        ids = [f"{ROOT_ID}.n{number}" for number in range(250)]
+        histories = [HistoryRecord(aggregate_id=each, entry=each.encode()) for each in ids[::2]]
 
         await owner.commit(Commit(sequence=0, histories=histories))
 
@@ -128,44 +130,48 @@ class CommitRules(Suite):
         assert list(await store.load_many([])) == []
 
     async def test_history_is_loaded_in_the_order_it_was_committed(
-        self, store: Store, owner: Owner
+        self, store: Store, owner: LeaseOwner
     ) -> None:
         entries = [f"entry {number}".encode() for number in range(12)]
 
         for entry in entries:
             await owner.commit(
-                Commit(sequence=0, histories=[History(aggregate_id=ROOT, entry=entry)])
+                Commit(sequence=0, histories=[HistoryRecord(aggregate_id=ROOT_ID, entry=entry)])
             )
 
-        assert list(await store.load(ROOT)) == entries
+        assert list(await store.load(ROOT_ID)) == entries
 
     async def test_two_entries_of_one_commit_keep_their_order(
-        self, store: Store, owner: Owner
+        self, store: Store, owner: LeaseOwner
     ) -> None:
         entries = [b"b", b"a", b"c"]
-        histories = [History(aggregate_id=ROOT, entry=entry) for entry in entries]
+        histories = [HistoryRecord(aggregate_id=ROOT_ID, entry=entry) for entry in entries]
 
         await owner.commit(Commit(sequence=0, histories=histories))
 
-        assert list(await store.load(ROOT)) == entries
+        assert list(await store.load(ROOT_ID)) == entries
 
-    async def test_history_is_kept_byte_for_byte(self, store: Store, owner: Owner) -> None:
+    async def test_history_is_kept_byte_for_byte(self, store: Store, owner: LeaseOwner) -> None:
         entry = '[1,2.0,[{"empty":[],"big":12345678901234567890,"text":"ü\\u0000"}]]'.encode()
 
-        await owner.commit(Commit(sequence=0, histories=[History(aggregate_id=ROOT, entry=entry)]))
+        await owner.commit(
+            Commit(sequence=0, histories=[HistoryRecord(aggregate_id=ROOT_ID, entry=entry)])
+        )
 
-        assert list(await store.load(ROOT)) == [entry]
+        assert list(await store.load(ROOT_ID)) == [entry]
 
     async def test_an_unknown_aggregate_has_no_history(self, store: Store) -> None:
         assert list(await store.load("nobody")) == []
 
-    async def test_a_commit_of_nothing_takes_a_sequence(self, store: Store, owner: Owner) -> None:
+    async def test_a_commit_of_nothing_takes_a_sequence(
+        self, store: Store, owner: LeaseOwner
+    ) -> None:
         await owner.commit(Commit(sequence=0))
 
         assert (await hand_over(owner)).lease.sequence == 1
 
 
-BEFORE: dict[str, Any] = {
+STATE_BEFORE: dict[str, Any] = {
     "history": [b"first"],
     "limit": [b"held"],
     "keys": ["gpu"],
@@ -173,10 +179,10 @@ BEFORE: dict[str, Any] = {
     "timers": ["a"],
     "letters": [],
     "unread": [],
-    "unconsumed": [message("first")],
+    "unconsumed": [make_message("first")],
     "tasks": ["a"],
 }
-AFTER: dict[str, dict[str, Any]] = {
+CHANGES_BY_PART: dict[str, dict[str, Any]] = {
     "histories": {"history": [b"first", b"second"]},
     "headers": {"header": ExecutionState.COMPLETED},
     "closed": {"limit": [], "keys": []},
@@ -185,135 +191,141 @@ AFTER: dict[str, dict[str, Any]] = {
     "timers_set": {"timers": ["a", "b"]},
     "timers_cleared": {"timers": []},
     "messages": {
-        "unread": [message("second")],
-        "unconsumed": [message("first"), message("second")],
+        "unread": [make_message("second")],
+        "unconsumed": [make_message("first"), make_message("second")],
     },
     "dead_letters": {"letters": ["b"]},
     "consumed": {"unconsumed": []},
 }
 
 
-async def _prepare(backend: Backend, owner: Owner) -> Position:
+async def _store_one_of_each(backend: Backend, owner: LeaseOwner) -> InboxPosition:
     """Something of each kind is there; returns the position of a message read, not consumed."""
     await owner.commit(
         Commit(
             sequence=0,
             histories=[
-                History(aggregate_id=ROOT, entry=b"first"),
-                History(aggregate_id=LIMIT, entry=b"held"),
+                HistoryRecord(aggregate_id=ROOT_ID, entry=b"first"),
+                HistoryRecord(aggregate_id=LIMIT_ID, entry=b"held"),
             ],
-            headers=[header()],
-            tasks=[task("a")],
-            timers_set=[timer("a", due=1.0)],
+            headers=[make_header()],
+            tasks=[make_task("a")],
+            timers_set=[make_timer("a", due=1.0)],
         )
     )
-    await backend.mailbox.send([message("first")])
+    await backend.mailbox.send([make_message("first")])
     (entry,) = await owner.read()
     return entry.position
 
 
-def _commit(part: str, position: Position, *, sequence: int) -> Commit:
+def _build_commit(part: str, position: InboxPosition, *, sequence: int) -> Commit:
     consumed = position if part == "consumed" else None
-    return Commit(sequence=sequence, consumed=consumed, **PARTS[part])
+    return Commit(sequence=sequence, consumed=consumed, **COMMIT_PARTS[part])
 
 
-async def _seen(backend: Backend, owner: Owner) -> dict[str, Any]:
+async def _read_state(backend: Backend, owner: LeaseOwner) -> dict[str, Any]:
     """All that can be read, then, by the next owner, what was not consumed."""
     store = backend.store
-    found = await backend.archive.get_header(ROOT)
-    timers = await store.due_timers(owner.lease, FOR_EVER, limit=ALL)
-    tasks = await backend.tasks.claim("w", None, limit=ALL, wait_s=0)
+    found = await backend.archive.get_header(ROOT_ID)
+    timers = await store.due_timers(owner.lease, FAR_FUTURE, limit=READ_LIMIT)
+    tasks = await backend.tasks.claim("w", None, limit=READ_LIMIT, wait_s=0)
     seen = {
-        "history": list(await store.load(ROOT)),
-        "limit": list(await store.load(LIMIT)),
-        "keys": list(await store.keys_of(await store.route(LIMIT))),
+        "history": list(await store.load(ROOT_ID)),
+        "limit": list(await store.load(LIMIT_ID)),
+        "keys": list(await store.list_concurrency_keys(await store.route(LIMIT_ID))),
         "header": None if found is None else found.state,
         "timers": [each.key.node_id for each in timers],
         "letters": [each.token.node_id for each in await backend.archive.list_dead_letters()],
-        "unread": await owner.commands(),
+        "unread": await owner.read_commands(),
         "tasks": [each.token.node_id for each in tasks],
     }
-    return seen | {"unconsumed": await (await hand_over(owner)).commands()}
+    return seen | {"unconsumed": await (await hand_over(owner)).read_commands()}
 
 
 # Only the current owner writes, and each of its commits once.
 
 
-class FencingRules(Suite):
+class FencingRules(ConformanceFixtures):
     async def test_a_commit_of_a_former_owner_is_refused(
-        self, harness: Harness, store: Store, owner: Owner
+        self, harness: Harness, store: Store, owner: LeaseOwner
     ) -> None:
         current = await take_over(harness, owner)
 
         with pytest.raises(FencedError):
-            await owner.commit(writes(b"former"))
-        await current.commit(writes(b"current"))
+            await owner.commit(make_history_commit(b"former"))
+        await current.commit(make_history_commit(b"current"))
 
-        assert list(await store.load(ROOT)) == [b"current"]
+        assert list(await store.load(ROOT_ID)) == [b"current"]
 
     async def test_a_commit_of_an_owner_that_released_is_refused(
-        self, store: Store, owner: Owner
+        self, store: Store, owner: LeaseOwner
     ) -> None:
         await store.release(owner.lease)
 
         with pytest.raises(FencedError):
-            await owner.commit(writes(b"late"))
+            await owner.commit(make_history_commit(b"late"))
 
-        assert list(await store.load(ROOT)) == []
+        assert list(await store.load(ROOT_ID)) == []
 
-    async def test_a_commit_with_another_epoch_is_refused(self, store: Store, owner: Owner) -> None:
+    async def test_a_commit_with_another_epoch_is_refused(
+        self, store: Store, owner: LeaseOwner
+    ) -> None:
         for epoch in (owner.lease.epoch - 1, owner.lease.epoch + 1):
             other = msgspec.structs.replace(owner.lease, epoch=epoch)
 
             with pytest.raises(FencedError):
-                await Owner(store, other).commit(writes(b"x"))
+                await LeaseOwner(store, other).commit(make_history_commit(b"x"))
 
-        assert list(await store.load(ROOT)) == []
+        assert list(await store.load(ROOT_ID)) == []
 
-    async def test_a_commit_with_another_nonce_is_refused(self, store: Store, owner: Owner) -> None:
+    async def test_a_commit_with_another_nonce_is_refused(
+        self, store: Store, owner: LeaseOwner
+    ) -> None:
         other = msgspec.structs.replace(owner.lease, nonce="another")
 
         with pytest.raises(FencedError):
-            await Owner(store, other).commit(writes(b"x"))
+            await LeaseOwner(store, other).commit(make_history_commit(b"x"))
 
-        assert list(await store.load(ROOT)) == []
+        assert list(await store.load(ROOT_ID)) == []
 
     async def test_the_same_commit_twice_is_refused_the_second_time(
-        self, store: Store, owner: Owner
+        self, store: Store, owner: LeaseOwner
     ) -> None:
-        await owner.commit(writes(b"x"))
+        await owner.commit(make_history_commit(b"x"))
 
         with pytest.raises(FencedError):
-            await store.commit(owner.lease, writes(b"x", sequence=owner.sequence))
+            await store.commit(owner.lease, make_history_commit(b"x", sequence=owner.sequence))
 
-        assert list(await store.load(ROOT)) == [b"x"]
+        assert list(await store.load(ROOT_ID)) == [b"x"]
 
     async def test_a_commit_that_leaves_a_sequence_out_is_refused(
-        self, store: Store, owner: Owner
+        self, store: Store, owner: LeaseOwner
     ) -> None:
         with pytest.raises(FencedError):
-            await store.commit(owner.lease, writes(b"x", sequence=owner.sequence + 2))
+            await store.commit(owner.lease, make_history_commit(b"x", sequence=owner.sequence + 2))
 
-        assert list(await store.load(ROOT)) == []
+        assert list(await store.load(ROOT_ID)) == []
 
     async def test_a_refused_commit_does_not_stop_the_next_good_one(
-        self, store: Store, owner: Owner
+        self, store: Store, owner: LeaseOwner
     ) -> None:
         with pytest.raises(FencedError):
-            await store.commit(owner.lease, writes(b"bad", sequence=99))
+            await store.commit(owner.lease, make_history_commit(b"bad", sequence=99))
 
-        await owner.commit(writes(b"good"))
+        await owner.commit(make_history_commit(b"good"))
 
-        assert list(await store.load(ROOT)) == [b"good"]
+        assert list(await store.load(ROOT_ID)) == [b"good"]
 
-    async def test_a_new_owner_goes_on_at_the_sequence_of_the_former(self, owner: Owner) -> None:
-        await owner.commit(writes(b"a"))
-        await owner.commit(writes(b"b"))
+    async def test_a_new_owner_goes_on_at_the_sequence_of_the_former(
+        self, owner: LeaseOwner
+    ) -> None:
+        await owner.commit(make_history_commit(b"a"))
+        await owner.commit(make_history_commit(b"b"))
 
         current = await hand_over(owner)
 
         assert current.lease.sequence == owner.lease.sequence + 2
 
 
-def writes(entry: bytes, *, sequence: int = 0) -> Commit:
-    return Commit(sequence=sequence, histories=[History(aggregate_id=ROOT, entry=entry)])
+def make_history_commit(entry: bytes, *, sequence: int = 0) -> Commit:
+    return Commit(sequence=sequence, histories=[HistoryRecord(aggregate_id=ROOT_ID, entry=entry)])

@@ -10,34 +10,42 @@ from runnel.core.effects import DeadLetter
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.errors import NotFoundError
 from runnel.ports import Backend
-from runnel.ports.archive import ALL_LETTERS, Archive, ExecutionFilter, LetterFilter
+from runnel.ports.archive import ALL_DEAD_LETTERS, Archive, DeadLetterFilter, ExecutionFilter
 from runnel.ports.store import Commit
-from runnel.testing.conformance.suite import Owner, Suite, header, letter, token
+from runnel.testing.conformance.suite import (
+    ConformanceFixtures,
+    LeaseOwner,
+    make_dead_letter,
+    make_header,
+    make_token,
+)
 
 RACES = 20
 
 
-class StoredDefinitionRules(Suite):
+class StoredDefinitionRules(ConformanceFixtures):
     async def test_an_execution_of_a_stored_definition_is_begun(
-        self, backend: Backend, owner: Owner
+        self, backend: Backend, owner: LeaseOwner
     ) -> None:
-        await put(backend, "h1")
+        await put_definition(backend, "h1")
 
-        await backend.mailbox.send([create("x1", "h1")], of_stored=True)
+        await backend.mailbox.send([make_creation("x1", "h1")], requires_definition=True)
 
         assert await backend.archive.get_header(ExecutionId("x1")) is not None
         assert len(await owner.read()) == 1
 
     async def test_an_execution_of_a_deleted_definition_is_refused_and_leaves_nothing(
-        self, backend: Backend, owner: Owner
+        self, backend: Backend, owner: LeaseOwner
     ) -> None:
-        await put(backend, "h1")
+        await put_definition(backend, "h1")
         await backend.archive.delete_versions("w")
 
         for hash_ in ("h1", "unknown"):
             with pytest.raises(NotFoundError, match="version 1 of workflow 'w'"):
                 await backend.mailbox.send(
-                    [create("x1", hash_)], blobs={"x1/input": b"large"}, of_stored=True
+                    [make_creation("x1", hash_)],
+                    blobs={"x1/input": b"large"},
+                    requires_definition=True,
                 )
 
         assert await backend.archive.get_header(ExecutionId("x1")) is None
@@ -46,11 +54,11 @@ class StoredDefinitionRules(Suite):
             await backend.blobs.get("x1/input")
 
     async def test_what_is_put_again_after_a_deletion_can_be_begun(self, backend: Backend) -> None:
-        await put(backend, "h1")
+        await put_definition(backend, "h1")
         await backend.archive.delete_versions("w")
-        await put(backend, "h1")
+        await put_definition(backend, "h1")
 
-        await backend.mailbox.send([create("x1", "h1")], of_stored=True)
+        await backend.mailbox.send([make_creation("x1", "h1")], requires_definition=True)
 
         assert await backend.archive.get_header(ExecutionId("x1")) is not None
 
@@ -58,12 +66,15 @@ class StoredDefinitionRules(Suite):
         self, backend: Backend
     ) -> None:
         for hash_, name in (("h1", "w"), ("h2", "v")):
-            await put(backend, hash_, name)
+            await put_definition(backend, hash_, name)
         await backend.archive.delete_versions("w")
-        mine, others = create("x1", "h1"), [create(f"x{number}", "h2") for number in range(2, 6)]
+        mine, others = (
+            make_creation("x1", "h1"),
+            [make_creation(f"x{number}", "h2") for number in range(2, 6)],
+        )
 
         outcomes = await asyncio.gather(
-            *(backend.mailbox.send([each], of_stored=True) for each in (mine, *others)),
+            *(backend.mailbox.send([each], requires_definition=True) for each in (mine, *others)),
             return_exceptions=True,
         )
 
@@ -74,11 +85,11 @@ class StoredDefinitionRules(Suite):
     async def test_whoever_deletes_finds_all_that_were_begun_before(self, backend: Backend) -> None:
         """Which of the two comes first is left to chance; that one of them does is not."""
         for number in range(RACES):
-            await put(backend, "h1")
+            await put_definition(backend, "h1")
             id_ = f"x{number}"
-            sending = backend.mailbox.send([create(id_, "h1")], of_stored=True)
+            sending = backend.mailbox.send([make_creation(id_, "h1")], requires_definition=True)
             outcome, found = await asyncio.gather(
-                sending, deleted(backend, id_), return_exceptions=True
+                sending, delete_and_check(backend, id_), return_exceptions=True
             )
 
             is_begun = outcome is None
@@ -88,18 +99,18 @@ class StoredDefinitionRules(Suite):
             assert (header is not None) == is_begun
 
 
-async def deleted(backend: Backend, id_: str) -> bool:
+async def delete_and_check(backend: Backend, id_: str) -> bool:
     """Whether the execution was there when nobody could begin one any more."""
     await asyncio.sleep(0)
     await backend.archive.delete_versions("w")
     return await backend.archive.get_header(ExecutionId(id_)) is not None
 
 
-async def put(backend: Backend, hash_: str, name: str = "w") -> None:
+async def put_definition(backend: Backend, hash_: str, name: str = "w") -> None:
     await backend.archive.put_definition(name, DefinitionHash(hash_), b"document")
 
 
-def create(id_: str, hash_: str) -> CreateExecution:
+def make_creation(id_: str, hash_: str) -> CreateExecution:
     return CreateExecution(
         execution_id=ExecutionId(id_),
         workflow="w" if hash_ != "h2" else "v",
@@ -114,34 +125,41 @@ def create(id_: str, hash_: str) -> CreateExecution:
 NODES = "abcdefgh"
 
 
-class LetterRules(Suite):
-    async def test_dead_letters_come_newest_first(self, archive: Archive, owner: Owner) -> None:
-        letters = [letter("b", rejected_at=2.0), letter("c", rejected_at=3.0)]
+class DeadLetterRules(ConformanceFixtures):
+    async def test_dead_letters_come_newest_first(
+        self, archive: Archive, owner: LeaseOwner
+    ) -> None:
+        letters = [make_dead_letter("b", rejected_at=2.0), make_dead_letter("c", rejected_at=3.0)]
         await owner.commit(Commit(sequence=0, dead_letters=letters))
-        await owner.commit(Commit(sequence=0, dead_letters=[letter("a", rejected_at=1.0)]))
+        await owner.commit(
+            Commit(sequence=0, dead_letters=[make_dead_letter("a", rejected_at=1.0)])
+        )
 
         found = await archive.list_dead_letters()
 
         assert [each.token.node_id for each in found] == ["c", "b", "a"]
-        assert len(await archive.list_dead_letters(LetterFilter(limit=2))) == 2
+        assert len(await archive.list_dead_letters(DeadLetterFilter(limit=2))) == 2
 
     async def test_a_dead_letter_is_kept_with_all_its_fields(
-        self, archive: Archive, owner: Owner
+        self, archive: Archive, owner: LeaseOwner
     ) -> None:
-        odd = msgspec.structs.replace(letter("ü\n/x"), workflow="w", queue="q ü")
-        await owner.commit(Commit(sequence=0, dead_letters=[letter("a"), odd]))
+        odd = msgspec.structs.replace(make_dead_letter("ü\n/x"), workflow="w", queue="q ü")
+        await owner.commit(Commit(sequence=0, dead_letters=[make_dead_letter("a"), odd]))
 
         found = await archive.list_dead_letters()
 
-        assert sorted(found, key=lambda each: each.token.node_id) == [letter("a"), odd]
+        assert sorted(found, key=lambda each: each.token.node_id) == [make_dead_letter("a"), odd]
 
     async def test_dead_letters_are_read_page_by_page_also_those_of_one_moment(
-        self, archive: Archive, owner: Owner
+        self, archive: Archive, owner: LeaseOwner
     ) -> None:
-        letters = [letter(node, rejected_at=len(NODES) - at // 3) for at, node in enumerate(NODES)]
+        letters = [
+            make_dead_letter(node, rejected_at=len(NODES) - at // 3)
+            for at, node in enumerate(NODES)
+        ]
         await owner.commit(Commit(sequence=0, dead_letters=letters))
 
-        seen = await pages(archive, size=2)
+        seen = await read_all_pages(archive, size=2)
 
         assert len(seen) == len(NODES)
         assert {each.token.node_id for each in seen} == set(NODES)
@@ -149,38 +167,40 @@ class LetterRules(Suite):
         assert ages == sorted(ages, reverse=True)
 
     async def test_the_next_page_is_found_when_the_last_letter_is_gone(
-        self, archive: Archive, owner: Owner
+        self, archive: Archive, owner: LeaseOwner
     ) -> None:
-        letters = [letter(node, rejected_at=float(ord(node))) for node in "abcd"]
+        letters = [make_dead_letter(node, rejected_at=float(ord(node))) for node in "abcd"]
         await owner.commit(Commit(sequence=0, dead_letters=letters))
-        first = await archive.list_dead_letters(LetterFilter(limit=2))
+        first = await archive.list_dead_letters(DeadLetterFilter(limit=2))
         await archive.delete_dead_letters(first)
 
-        rest = await archive.list_dead_letters(LetterFilter(after=first[-1]))
+        rest = await archive.list_dead_letters(DeadLetterFilter(after=first[-1]))
 
         assert [each.token.node_id for each in rest] == ["b", "a"]
 
     async def test_dead_letters_are_wanted_by_queue_workflow_execution_and_age(
-        self, archive: Archive, owner: Owner
+        self, archive: Archive, owner: LeaseOwner
     ) -> None:
-        headers = [header("x1", workflow="v"), header("x12", workflow="w")]
+        headers = [make_header("x1", workflow="v"), make_header("x12", workflow="w")]
         letters = [
-            of("x1", "a", queue="q", workflow="v", rejected_at=1.0),
-            of("x1", "b", queue="r", workflow="v", rejected_at=2.0),
-            of("x12", "c", queue="q", workflow="w", rejected_at=3.0),
+            make_letter_of("x1", "a", queue="q", workflow="v", rejected_at=1.0),
+            make_letter_of("x1", "b", queue="r", workflow="v", rejected_at=2.0),
+            make_letter_of("x12", "c", queue="q", workflow="w", rejected_at=3.0),
         ]
         await owner.commit(Commit(sequence=0, headers=headers, dead_letters=letters))
 
         found = {
-            "acb": await names(archive, LetterFilter()),
-            "q": await names(archive, LetterFilter(queue="q")),
-            "v": await names(archive, LetterFilter(workflow="v")),
-            "x1": await names(archive, LetterFilter(execution="x1")),
-            "x12": await names(archive, LetterFilter(execution="x12")),
-            "before": await names(archive, LetterFilter(before=2.0)),
-            "all": await names(archive, LetterFilter(queue="q", workflow="w", execution="x12")),
-            "none": await names(archive, LetterFilter(queue="r", workflow="w")),
-            "unknown": await names(archive, LetterFilter(queue="nobody")),
+            "acb": await list_and_count(archive, DeadLetterFilter()),
+            "q": await list_and_count(archive, DeadLetterFilter(queue="q")),
+            "v": await list_and_count(archive, DeadLetterFilter(workflow="v")),
+            "x1": await list_and_count(archive, DeadLetterFilter(execution="x1")),
+            "x12": await list_and_count(archive, DeadLetterFilter(execution="x12")),
+            "before": await list_and_count(archive, DeadLetterFilter(before=2.0)),
+            "all": await list_and_count(
+                archive, DeadLetterFilter(queue="q", workflow="w", execution="x12")
+            ),
+            "none": await list_and_count(archive, DeadLetterFilter(queue="r", workflow="w")),
+            "unknown": await list_and_count(archive, DeadLetterFilter(queue="nobody")),
         }
 
         assert found == {
@@ -196,13 +216,17 @@ class LetterRules(Suite):
         }
 
     async def test_letters_are_deleted_once_and_others_stay(
-        self, archive: Archive, owner: Owner
+        self, archive: Archive, owner: LeaseOwner
     ) -> None:
-        letters = [letter("a"), letter("b"), of("x1", "c", queue="q")]
+        letters = [
+            make_dead_letter("a"),
+            make_dead_letter("b"),
+            make_letter_of("x1", "c", queue="q"),
+        ]
         await owner.commit(Commit(sequence=0, dead_letters=letters))
 
         deleted = [
-            await archive.delete_dead_letters([letters[0], letters[2], letter("nobody")]),
+            await archive.delete_dead_letters([letters[0], letters[2], make_dead_letter("nobody")]),
             await archive.delete_dead_letters(letters),
             await archive.delete_dead_letters(letters),
             await archive.delete_dead_letters([]),
@@ -212,7 +236,7 @@ class LetterRules(Suite):
         assert list(await archive.list_dead_letters()) == []
 
 
-def of(
+def make_letter_of(
     execution_id: str,
     node: str,
     *,
@@ -221,21 +245,23 @@ def of(
     rejected_at: float = 1.0,
 ) -> DeadLetter:
     return msgspec.structs.replace(
-        letter(node, rejected_at=rejected_at),
-        token=token(node, execution_id=ExecutionId(execution_id)),
+        make_dead_letter(node, rejected_at=rejected_at),
+        token=make_token(node, execution_id=ExecutionId(execution_id)),
         queue=queue,
         workflow=workflow,
     )
 
 
-async def names(archive: Archive, wanted: LetterFilter) -> tuple[str, int]:
-    found = await archive.list_dead_letters(wanted)
-    return "".join(each.token.node_id for each in found), await archive.count_dead_letters(wanted)
+async def list_and_count(archive: Archive, letter_filter: DeadLetterFilter) -> tuple[str, int]:
+    found = await archive.list_dead_letters(letter_filter)
+    return "".join(each.token.node_id for each in found), await archive.count_dead_letters(
+        letter_filter
+    )
 
 
-async def pages(archive: Archive, *, size: int) -> list[DeadLetter]:
+async def read_all_pages(archive: Archive, *, size: int) -> list[DeadLetter]:
     seen: list[DeadLetter] = []
-    wanted = msgspec.structs.replace(ALL_LETTERS, limit=size)
+    wanted = msgspec.structs.replace(ALL_DEAD_LETTERS, limit=size)
     while page := await archive.list_dead_letters(wanted):
         seen += page
         wanted = msgspec.structs.replace(wanted, after=page[-1])

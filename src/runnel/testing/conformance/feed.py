@@ -10,10 +10,18 @@ from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.core.values import EMPTY_OBJECT
 from runnel.errors import FencedError
-from runnel.ports.feed import Change, Feed, FeedPosition
-from runnel.ports.store import Commit, Header, History, Mailbox, TimerSet
+from runnel.ports.feed import ExecutionChange, Feed, FeedPosition
+from runnel.ports.store import Commit, ExecutionHeader, HistoryRecord, Mailbox, TimerRecord
 from runnel.testing.clock import FakeClock
-from runnel.testing.conformance.suite import ALL, LIMIT, Owner, Suite, header, take_over, timer
+from runnel.testing.conformance.suite import (
+    LIMIT_ID,
+    READ_LIMIT,
+    ConformanceFixtures,
+    LeaseOwner,
+    make_header,
+    make_timer,
+    take_over,
+)
 from runnel.testing.harness import Harness
 
 PENDING, RUNNING = ExecutionState.PENDING, ExecutionState.RUNNING
@@ -22,103 +30,107 @@ COMPLETED = ExecutionState.COMPLETED
 MANY = 120
 
 
-class FeedRules(Suite):
+class FeedRules(ConformanceFixtures):
     async def test_the_end_is_behind_all_that_was_stored_before(
-        self, owner: Owner, feed: Feed
+        self, owner: LeaseOwner, feed: Feed
     ) -> None:
-        await owner.commit(changing("x1"))
+        await owner.commit(make_changes("x1"))
         end = await feed.end()
 
-        await owner.commit(changing("x2"))
+        await owner.commit(make_changes("x2"))
 
-        assert await told(feed, end) == [("x2", None)]
+        assert await read_states(feed, end) == [("x2", None)]
 
     async def test_a_store_in_which_nothing_was_stored_has_an_end(
-        self, owner: Owner, feed: Feed
+        self, owner: LeaseOwner, feed: Feed
     ) -> None:
         end = await feed.end()
-        page = await feed.read(end, limit=ALL, wait_s=0)
+        page = await feed.read(end, limit=READ_LIMIT, wait_s=0)
 
         assert (list(page.changes), page.position, page.has_gap) == ([], end, False)
         assert await feed.end() == end
 
     async def test_a_commit_tells_each_execution_once_with_the_state_of_its_header(
-        self, owner: Owner, feed: Feed
+        self, owner: LeaseOwner, feed: Feed
     ) -> None:
         end = await feed.end()
 
-        await owner.commit(changing("x1", "x1.child.1", headers=[header("x2"), header("x1")]))
+        await owner.commit(
+            make_changes("x1", "x1.child.1", headers=[make_header("x2"), make_header("x1")])
+        )
 
-        found = await told(feed, end)
+        found = await read_states(feed, end)
         assert sorted(found) == [("x1", RUNNING), ("x1.child.1", None), ("x2", RUNNING)]
 
     @pytest.mark.parametrize("state", ExecutionState)
     async def test_each_state_is_told(
-        self, owner: Owner, feed: Feed, state: ExecutionState
+        self, owner: LeaseOwner, feed: Feed, state: ExecutionState
     ) -> None:
         end = await feed.end()
 
-        await owner.commit(changing(headers=[header("x1", state=state)]))
+        await owner.commit(make_changes(headers=[make_header("x1", state=state)]))
 
-        assert await told(feed, end) == [("x1", state)]
+        assert await read_states(feed, end) == [("x1", state)]
 
     async def test_what_is_submitted_is_told_as_pending(
-        self, mailbox: Mailbox, owner: Owner, feed: Feed
+        self, mailbox: Mailbox, owner: LeaseOwner, feed: Feed
     ) -> None:
         end = await feed.end()
 
-        await mailbox.send([creation("x1"), creation("x2")])
+        await mailbox.send([make_creation("x1"), make_creation("x2")])
 
-        assert await told(feed, end) == [("x1", PENDING), ("x2", PENDING)]
+        assert await read_states(feed, end) == [("x1", PENDING), ("x2", PENDING)]
 
     async def test_an_execution_that_goes_on_is_not_told_as_pending_when_it_is_sent_again(
-        self, mailbox: Mailbox, owner: Owner, feed: Feed
+        self, mailbox: Mailbox, owner: LeaseOwner, feed: Feed
     ) -> None:
-        await mailbox.send([creation("x1")])
-        await owner.commit(changing(headers=[header("x1")]))
+        await mailbox.send([make_creation("x1")])
+        await owner.commit(make_changes(headers=[make_header("x1")]))
         end = await feed.end()
 
-        await mailbox.send([creation("x1"), creation("x2")])
+        await mailbox.send([make_creation("x1"), make_creation("x2")])
 
-        assert await told(feed, end) == [("x2", PENDING)]
+        assert await read_states(feed, end) == [("x2", PENDING)]
 
     async def test_a_child_that_a_commit_makes_is_told_as_pending(
-        self, owner: Owner, feed: Feed
+        self, owner: LeaseOwner, feed: Feed
     ) -> None:
         end = await feed.end()
 
-        await owner.commit(changing("x1", messages=[creation("x1.child.1")]))
+        await owner.commit(make_changes("x1", messages=[make_creation("x1.child.1")]))
 
-        assert await told(feed, end) == [("x1", None), ("x1.child.1", PENDING)]
+        assert await read_states(feed, end) == [("x1", None), ("x1.child.1", PENDING)]
 
-    async def test_concurrency_keys_and_timers_are_not_told(self, owner: Owner, feed: Feed) -> None:
+    async def test_concurrency_keys_and_timers_are_not_told(
+        self, owner: LeaseOwner, feed: Feed
+    ) -> None:
         end = await feed.end()
 
-        await owner.commit(changing(LIMIT, "x1"))
-        await owner.commit(changing(LIMIT, timers_set=[timer("a", due=1.0)]))
+        await owner.commit(make_changes(LIMIT_ID, "x1"))
+        await owner.commit(make_changes(LIMIT_ID, timers_set=[make_timer("a", due=1.0)]))
 
-        assert await told(feed, end) == [("x1", None)]
+        assert await read_states(feed, end) == [("x1", None)]
 
     async def test_a_commit_that_was_refused_is_not_told(
-        self, harness: Harness, owner: Owner, feed: Feed
+        self, harness: Harness, owner: LeaseOwner, feed: Feed
     ) -> None:
         await take_over(harness, owner)
         end = await feed.end()
 
         with pytest.raises(FencedError):
-            await owner.commit(changing("x1"))
+            await owner.commit(make_changes("x1"))
 
-        assert await told(feed, end) == []
+        assert await read_states(feed, end) == []
 
     @pytest.mark.parametrize("limit", [1, 7, MANY])
     async def test_pages_hold_their_limit_and_join_without_loss(
-        self, owner: Owner, feed: Feed, limit: int
+        self, owner: LeaseOwner, feed: Feed, limit: int
     ) -> None:
         position = await feed.end()
         ids = [f"x{number:03}" for number in range(MANY)]
-        await owner.commit(changing(*ids))
-        await owner.commit(changing("y1"))
-        await owner.commit(changing("y2"))
+        await owner.commit(make_changes(*ids))
+        await owner.commit(make_changes("y1"))
+        await owner.commit(make_changes("y2"))
 
         found: list[str] = []
         while (page := await feed.read(position, limit=limit, wait_s=0)).changes:
@@ -130,48 +142,48 @@ class FeedRules(Suite):
         assert found == [*ids, "y1", "y2"]
         assert position == await feed.end()
 
-    async def test_reading_goes_on_behind_any_change(self, owner: Owner, feed: Feed) -> None:
+    async def test_reading_goes_on_behind_any_change(self, owner: LeaseOwner, feed: Feed) -> None:
         end = await feed.end()
-        await owner.commit(changing("x1", "x2", "x3"))
-        await owner.commit(changing("x4"))
+        await owner.commit(make_changes("x1", "x2", "x3"))
+        await owner.commit(make_changes("x4"))
 
-        changes = await read_all(feed, end)
+        changes = await read_changes(feed, end)
 
         for number, change in enumerate(changes, start=1):
-            assert await read_all(feed, change.position) == changes[number:]
+            assert await read_changes(feed, change.position) == changes[number:]
 
     async def test_a_reader_that_waits_is_told_without_time_passing(
-        self, owner: Owner, feed: Feed
+        self, owner: LeaseOwner, feed: Feed
     ) -> None:
         end = await feed.end()
 
         async with asyncio.TaskGroup() as group:
-            readings = [group.create_task(told(feed, end, wait_s=60)) for _ in range(3)]
+            readings = [group.create_task(read_states(feed, end, wait_s=60)) for _ in range(3)]
             await asyncio.sleep(0)
-            await owner.commit(changing("x1"))
+            await owner.commit(make_changes("x1"))
 
         assert [reading.result() for reading in readings] == 3 * [[("x1", None)]]
 
     async def test_a_reader_that_waits_is_told_of_a_submit(
-        self, mailbox: Mailbox, owner: Owner, feed: Feed
+        self, mailbox: Mailbox, owner: LeaseOwner, feed: Feed
     ) -> None:
         end = await feed.end()
 
         async with asyncio.TaskGroup() as group:
-            reading = group.create_task(told(feed, end, wait_s=60))
+            reading = group.create_task(read_states(feed, end, wait_s=60))
             await asyncio.sleep(0)
-            await mailbox.send([creation("x1")])
+            await mailbox.send([make_creation("x1")])
 
         assert reading.result() == [("x1", PENDING)]
 
     async def test_a_reader_of_the_feed_waits_as_long_as_it_said(
-        self, clock: FakeClock, owner: Owner, feed: Feed
+        self, clock: FakeClock, owner: LeaseOwner, feed: Feed
     ) -> None:
         end = await feed.end()
 
         async with asyncio.TaskGroup() as group:
-            reading = group.create_task(feed.read(end, limit=ALL, wait_s=5))
-            await clock.until_asleep()
+            reading = group.create_task(feed.read(end, limit=READ_LIMIT, wait_s=5))
+            await clock.wait_for_sleeper()
             await clock.advance(4.9)
             was_done_early = reading.done()
             await clock.advance(0.2)
@@ -180,45 +192,45 @@ class FeedRules(Suite):
         assert (was_done_early, list(page.changes), page.position) == (False, [], end)
 
     async def test_a_read_that_is_cancelled_loses_nothing(
-        self, clock: FakeClock, owner: Owner, feed: Feed
+        self, clock: FakeClock, owner: LeaseOwner, feed: Feed
     ) -> None:
         end = await feed.end()
         async with asyncio.TaskGroup() as group:
-            reading = group.create_task(feed.read(end, limit=ALL, wait_s=60))
-            await clock.until_asleep()
-            committing = group.create_task(owner.commit(changing("x1")))
+            reading = group.create_task(feed.read(end, limit=READ_LIMIT, wait_s=60))
+            await clock.wait_for_sleeper()
+            committing = group.create_task(owner.commit(make_changes("x1")))
             await asyncio.sleep(0)
             reading.cancel()
             await committing
 
-        assert await told(feed, end) == [("x1", None)]
+        assert await read_states(feed, end) == [("x1", None)]
 
     async def test_a_position_that_is_too_old_is_a_gap(
-        self, harness: Harness, owner: Owner, feed: Feed
+        self, harness: Harness, owner: LeaseOwner, feed: Feed
     ) -> None:
         end = await feed.end()
-        await owner.commit(changing("x1"))
-        await owner.commit(changing("x2"))
-        await harness.forget_changes()
+        await owner.commit(make_changes("x1"))
+        await owner.commit(make_changes("x2"))
+        await harness.trim_feed()
 
-        page = await feed.read(end, limit=ALL, wait_s=60)
+        page = await feed.read(end, limit=READ_LIMIT, wait_s=60)
 
         assert (page.has_gap, list(page.changes)) == (True, [])
         assert page.position == await feed.end()
-        await owner.commit(changing("x3"))
-        assert await told(feed, page.position) == [("x3", None)]
+        await owner.commit(make_changes("x3"))
+        assert await read_states(feed, page.position) == [("x3", None)]
 
     async def test_the_end_is_still_known_when_all_before_it_is_forgotten(
-        self, harness: Harness, owner: Owner, feed: Feed
+        self, harness: Harness, owner: LeaseOwner, feed: Feed
     ) -> None:
-        await owner.commit(changing("x1"))
-        await owner.commit(changing("x2"))
+        await owner.commit(make_changes("x1"))
+        await owner.commit(make_changes("x2"))
         end = await feed.end()
-        await harness.forget_changes()
+        await harness.trim_feed()
 
-        await owner.commit(changing("x3"))
+        await owner.commit(make_changes("x3"))
 
-        assert await told(feed, end) == [("x3", None)]
+        assert await read_states(feed, end) == [("x3", None)]
 
     @pytest.mark.parametrize(
         "text",
@@ -235,29 +247,29 @@ class FeedRules(Suite):
         ],
     )
     async def test_a_text_that_is_no_position_of_this_store_is_a_gap(
-        self, owner: Owner, feed: Feed, text: str
+        self, owner: LeaseOwner, feed: Feed, text: str
     ) -> None:
-        await owner.commit(changing("x1"))
+        await owner.commit(make_changes("x1"))
 
-        page = await feed.read(FeedPosition(text), limit=ALL, wait_s=60)
+        page = await feed.read(FeedPosition(text), limit=READ_LIMIT, wait_s=60)
 
         assert (page.has_gap, list(page.changes)) == (True, [])
         assert page.position == await feed.end()
 
     async def test_the_position_of_another_entry_under_the_same_name_is_a_gap(
-        self, owner: Owner, feed: Feed
+        self, owner: LeaseOwner, feed: Feed
     ) -> None:
         """As in a store that was replaced by another one, or put back and went on otherwise."""
-        await owner.commit(changing("x1"))
+        await owner.commit(make_changes("x1"))
         entry, _, checksum = (await feed.end()).rpartition(".")
         other = FeedPosition(f"{entry}.{int(checksum, 16) ^ 1:x}")
 
-        page = await feed.read(other, limit=ALL, wait_s=0)
+        page = await feed.read(other, limit=READ_LIMIT, wait_s=0)
 
         assert page.has_gap
 
     async def test_nothing_is_missed_while_commits_and_submits_go_on(
-        self, mailbox: Mailbox, owner: Owner, feed: Feed
+        self, mailbox: Mailbox, owner: LeaseOwner, feed: Feed
     ) -> None:
         start = await feed.end()
         ids = [f"x{number:02}" for number in range(40)]
@@ -265,11 +277,11 @@ class FeedRules(Suite):
         async def change() -> None:
             for first in range(0, len(ids), 8):
                 some = ids[first : first + 8]
-                await mailbox.send([creation(each) for each in some])
-                await owner.commit(changing(headers=[header(each) for each in some]))
-                await owner.commit(changing(*some))
-                ends = [header(each, state=COMPLETED) for each in some]
-                await owner.commit(changing(headers=ends))
+                await mailbox.send([make_creation(each) for each in some])
+                await owner.commit(make_changes(headers=[make_header(each) for each in some]))
+                await owner.commit(make_changes(*some))
+                ends = [make_header(each, state=COMPLETED) for each in some]
+                await owner.commit(make_changes(headers=ends))
 
         async def read(limit: int) -> list[tuple[str, ExecutionState | None]]:
             position, found = start, list[tuple[str, ExecutionState | None]]()
@@ -281,7 +293,7 @@ class FeedRules(Suite):
             return found
 
         async with asyncio.TaskGroup() as group:
-            readings = [group.create_task(read(limit)) for limit in (3, 50, ALL)]
+            readings = [group.create_task(read(limit)) for limit in (3, 50, READ_LIMIT)]
             group.create_task(change())
 
         first, *others = [reading.result() for reading in readings]
@@ -291,14 +303,14 @@ class FeedRules(Suite):
             assert states == [PENDING, RUNNING, None, COMPLETED]
 
 
-def changing(
+def make_changes(
     *ids: str,
-    headers: Sequence[Header] = (),
+    headers: Sequence[ExecutionHeader] = (),
     messages: Sequence[CreateExecution] = (),
-    timers_set: Sequence[TimerSet] = (),
+    timers_set: Sequence[TimerRecord] = (),
 ) -> Commit:
     """A commit with a history of each."""
-    histories = [History(aggregate_id=each, entry=b"[1,1.0,[]]") for each in ids]
+    histories = [HistoryRecord(aggregate_id=each, entry=b"[1,1.0,[]]") for each in ids]
     return Commit(
         sequence=0,
         histories=histories,
@@ -308,7 +320,7 @@ def changing(
     )
 
 
-def creation(execution_id: str) -> CreateExecution:
+def make_creation(execution_id: str) -> CreateExecution:
     return CreateExecution(
         execution_id=ExecutionId(execution_id),
         workflow="w",
@@ -319,15 +331,17 @@ def creation(execution_id: str) -> CreateExecution:
     )
 
 
-async def told(
+async def read_states(
     feed: Feed, after: FeedPosition, *, wait_s: float = 0
 ) -> list[tuple[str, ExecutionState | None]]:
     """All behind the position, after waiting for the first; without a gap."""
-    changes = await read_all(feed, after, wait_s=wait_s)
+    changes = await read_changes(feed, after, wait_s=wait_s)
     return [(change.execution_id, change.state) for change in changes]
 
 
-async def read_all(feed: Feed, after: FeedPosition, *, wait_s: float = 0) -> list[Change]:
-    page = await feed.read(after, limit=ALL, wait_s=wait_s)
+async def read_changes(
+    feed: Feed, after: FeedPosition, *, wait_s: float = 0
+) -> list[ExecutionChange]:
+    page = await feed.read(after, limit=READ_LIMIT, wait_s=wait_s)
     assert not page.has_gap
     return list(page.changes)

@@ -7,46 +7,53 @@ import pytest
 from runnel.errors import FencedError, LeaseHeldError
 from runnel.ports import Backend
 from runnel.ports.store import LeaseRecord, Mailbox, Store
-from runnel.ports.workers import Attendance
-from runnel.testing.conformance.suite import ROOT, Owner, Suite, hand_over, message, take_over
+from runnel.ports.workers import OrchestratorRecord
+from runnel.testing.conformance.suite import (
+    ROOT_ID,
+    ConformanceFixtures,
+    LeaseOwner,
+    hand_over,
+    make_message,
+    take_over,
+)
 from runnel.testing.harness import Harness
 
 
-class LeaseRules(Suite):
+class LeaseRules(ConformanceFixtures):
     async def test_a_free_partition_is_seen_as_free(self, store: Store) -> None:
-        assert await store.observe(await store.route(ROOT)) is None
+        assert await store.observe(await store.route(ROOT_ID)) is None
 
-    async def test_a_held_partition_shows_its_owner(self, store: Store, owner: Owner) -> None:
+    async def test_a_held_partition_shows_its_owner(self, store: Store, owner: LeaseOwner) -> None:
         record = await store.observe(owner.partition)
 
         assert record is not None
         assert (record.owner, record.epoch) == ("one", owner.lease.epoch)
 
-    async def test_a_held_partition_is_not_acquired(self, store: Store, owner: Owner) -> None:
+    async def test_a_held_partition_is_not_acquired(self, store: Store, owner: LeaseOwner) -> None:
         with pytest.raises(LeaseHeldError) as caught:
             await store.acquire(owner.partition, "two")
 
         assert caught.value.owner == "one"
 
     async def test_a_lease_that_has_changed_since_it_was_judged_dead_is_not_acquired(
-        self, store: Store, owner: Owner
+        self, store: Store, owner: LeaseOwner
     ) -> None:
         judged = await store.observe(owner.partition)
         await store.renew(owner.lease)
 
         with pytest.raises(LeaseHeldError):
-            await store.acquire(owner.partition, "two", over=judged)
+            await store.acquire(owner.partition, "two", expected=judged)
 
     async def test_somebody_elses_record_does_not_open_a_held_partition(
-        self, store: Store, owner: Owner
+        self, store: Store, owner: LeaseOwner
     ) -> None:
         forged = LeaseRecord(partition=owner.partition, owner="x", epoch=0, counter=0)
 
         with pytest.raises(LeaseHeldError):
-            await store.acquire(owner.partition, "two", over=forged)
+            await store.acquire(owner.partition, "two", expected=forged)
 
     async def test_a_released_partition_is_acquired_at_once(
-        self, store: Store, owner: Owner
+        self, store: Store, owner: LeaseOwner
     ) -> None:
         await store.release(owner.lease)
         seen = await store.observe(owner.partition)
@@ -56,7 +63,7 @@ class LeaseRules(Suite):
         assert (seen, lease.owner) == (None, "two")
 
     async def test_a_dead_owner_is_taken_over(
-        self, harness: Harness, store: Store, owner: Owner
+        self, harness: Harness, store: Store, owner: LeaseOwner
     ) -> None:
         current = await take_over(harness, owner)
 
@@ -65,7 +72,7 @@ class LeaseRules(Suite):
         assert (record.owner, record.epoch) == ("two", current.lease.epoch)
 
     async def test_each_turn_has_a_higher_epoch_and_a_new_nonce(
-        self, harness: Harness, owner: Owner
+        self, harness: Harness, owner: LeaseOwner
     ) -> None:
         turns = [owner]
         turns.append(await hand_over(turns[-1]))
@@ -75,7 +82,7 @@ class LeaseRules(Suite):
         assert epochs == sorted(set(epochs))
         assert len({turn.lease.nonce for turn in turns}) == len(turns)
 
-    async def test_renewing_moves_the_counter(self, store: Store, owner: Owner) -> None:
+    async def test_renewing_moves_the_counter(self, store: Store, owner: LeaseOwner) -> None:
         before = await store.observe(owner.partition)
 
         await store.renew(owner.lease)
@@ -86,7 +93,7 @@ class LeaseRules(Suite):
         assert before.counter != after.counter
 
     async def test_a_former_owner_does_not_renew(
-        self, harness: Harness, store: Store, owner: Owner
+        self, harness: Harness, store: Store, owner: LeaseOwner
     ) -> None:
         await take_over(harness, owner)
 
@@ -94,7 +101,7 @@ class LeaseRules(Suite):
             await store.renew(owner.lease)
 
     async def test_a_lease_that_was_released_is_not_renewed(
-        self, store: Store, owner: Owner
+        self, store: Store, owner: LeaseOwner
     ) -> None:
         await store.release(owner.lease)
 
@@ -102,7 +109,7 @@ class LeaseRules(Suite):
             await store.renew(owner.lease)
 
     async def test_a_former_owner_that_releases_changes_nothing(
-        self, harness: Harness, store: Store, owner: Owner
+        self, harness: Harness, store: Store, owner: LeaseOwner
     ) -> None:
         current = await take_over(harness, owner)
 
@@ -113,31 +120,31 @@ class LeaseRules(Suite):
         assert record.owner == "two"
         await store.renew(current.lease)
 
-    async def test_releasing_twice_is_not_an_error(self, store: Store, owner: Owner) -> None:
+    async def test_releasing_twice_is_not_an_error(self, store: Store, owner: LeaseOwner) -> None:
         await store.release(owner.lease)
         await store.release(owner.lease)
 
         assert await store.observe(owner.partition) is None
 
-    async def test_an_owned_partition_exists(self, store: Store, owner: Owner) -> None:
+    async def test_an_owned_partition_exists(self, store: Store, owner: LeaseOwner) -> None:
         assert owner.partition in await store.partitions()
 
     async def test_a_home_can_be_acquired(self, backend: Backend) -> None:
-        home = await backend.claim_home("one")
+        home = await backend.claim_home_partition("one")
 
         lease = await backend.store.acquire(home, "one")
 
         assert lease.partition == home
 
     async def test_an_id_always_routes_to_the_same_partition_as_its_children(
-        self, store: Store, owner: Owner
+        self, store: Store, owner: LeaseOwner
     ) -> None:
-        routes = {await store.route(f"{ROOT}{child}") for child in ("", ".a.1", ".a.1.b.2.1")}
+        routes = {await store.route(f"{ROOT_ID}{child}") for child in ("", ".a.1", ".a.1.b.2.1")}
 
         assert routes == {owner.partition}
 
     async def test_a_limit_routes_to_a_partition_that_exists(
-        self, store: Store, owner: Owner
+        self, store: Store, owner: LeaseOwner
     ) -> None:
         assert await store.route("limit:a.b") in await store.partitions()
 
@@ -145,68 +152,68 @@ class LeaseRules(Suite):
 # Orchestrators see each other: who attends is listed, until it departs or is found dead.
 
 
-class AttendanceRules(Suite):
+class OrchestratorPresenceRules(ConformanceFixtures):
     async def test_who_attends_is_listed_with_a_sign_that_changes(self, store: Store) -> None:
-        first = signs(await store.attend("one"))
-        await store.attend("two")
+        first = get_counters(await store.heartbeat_orchestrator("one"))
+        await store.heartbeat_orchestrator("two")
 
-        second = signs(await store.attend("one"))
+        second = get_counters(await store.heartbeat_orchestrator("one"))
 
         assert list(first) == ["one"]
         assert sorted(second) == ["one", "two"]
         assert first["one"] != second["one"]
 
     async def test_who_departs_is_not_listed(self, store: Store) -> None:
-        await store.attend("one")
-        await store.attend("two")
+        await store.heartbeat_orchestrator("one")
+        await store.heartbeat_orchestrator("two")
 
-        await store.depart("one")
+        await store.unregister_orchestrator("one")
 
-        assert signs(await store.attend("two")).keys() == {"two"}
+        assert get_counters(await store.heartbeat_orchestrator("two")).keys() == {"two"}
 
     async def test_who_was_judged_dead_is_not_listed(self, store: Store) -> None:
-        judged = signs(await store.attend("dead"))["dead"]
+        judged = get_counters(await store.heartbeat_orchestrator("dead"))["dead"]
 
-        await store.depart("dead", counter=judged)
+        await store.unregister_orchestrator("dead", counter=judged)
 
-        assert signs(await store.attend("one")).keys() == {"one"}
+        assert get_counters(await store.heartbeat_orchestrator("one")).keys() == {"one"}
 
     async def test_who_gave_a_sign_since_it_was_judged_stays(self, store: Store) -> None:
-        judged = signs(await store.attend("alive"))["alive"]
-        await store.attend("alive")
+        judged = get_counters(await store.heartbeat_orchestrator("alive"))["alive"]
+        await store.heartbeat_orchestrator("alive")
 
-        await store.depart("alive", counter=judged)
+        await store.unregister_orchestrator("alive", counter=judged)
 
-        assert signs(await store.attend("one")).keys() == {"alive", "one"}
+        assert get_counters(await store.heartbeat_orchestrator("one")).keys() == {"alive", "one"}
 
     async def test_who_comes_back_shows_no_sign_that_was_seen_before(self, store: Store) -> None:
-        before = signs(await store.attend("one"))["one"]
-        await store.depart("one")
+        before = get_counters(await store.heartbeat_orchestrator("one"))["one"]
+        await store.unregister_orchestrator("one")
 
-        assert signs(await store.attend("one"))["one"] != before
+        assert get_counters(await store.heartbeat_orchestrator("one"))["one"] != before
 
     async def test_departing_twice_is_not_an_error(self, store: Store) -> None:
-        await store.attend("one")
+        await store.heartbeat_orchestrator("one")
 
         for _ in range(2):
-            await store.depart("one")
+            await store.unregister_orchestrator("one")
 
-        assert signs(await store.attend("two")).keys() == {"two"}
+        assert get_counters(await store.heartbeat_orchestrator("two")).keys() == {"two"}
 
 
-def signs(attending: Sequence[Attendance]) -> dict[str, int]:
-    return {each.owner: each.counter for each in attending}
+def get_counters(records: Sequence[OrchestratorRecord]) -> dict[str, int]:
+    return {each.owner: each.counter for each in records}
 
 
 # A message that can't be read keeps its place, and stops nobody.
 
 NOT_JSON = b"\xff\x00 not a message"
-CUT_OFF = b'[1,{"type":"CancelExecution","execu'
+TRUNCATED = b'[1,{"type":"CancelExecution","execu'
 
 
-class PoisonRules(Suite):
+class UnreadableMessageRules(ConformanceFixtures):
     async def test_an_unreadable_message_comes_with_its_body_and_what_is_wrong(
-        self, harness: Harness, owner: Owner
+        self, harness: Harness, owner: LeaseOwner
     ) -> None:
         await harness.inject_message(owner.partition, NOT_JSON)
 
@@ -216,21 +223,21 @@ class PoisonRules(Suite):
         assert entry.problem
 
     async def test_an_unreadable_message_keeps_its_place(
-        self, harness: Harness, mailbox: Mailbox, owner: Owner
+        self, harness: Harness, mailbox: Mailbox, owner: LeaseOwner
     ) -> None:
-        await mailbox.send([message("before")])
-        await harness.inject_message(owner.partition, CUT_OFF)
-        await mailbox.send([message("behind")])
+        await mailbox.send([make_message("before")])
+        await harness.inject_message(owner.partition, TRUNCATED)
+        await mailbox.send([make_message("behind")])
 
-        assert await owner.commands() == [message("before"), None, message("behind")]
+        assert await owner.read_commands() == [make_message("before"), None, make_message("behind")]
 
     async def test_an_unreadable_message_is_consumed_like_any_other(
-        self, harness: Harness, mailbox: Mailbox, owner: Owner
+        self, harness: Harness, mailbox: Mailbox, owner: LeaseOwner
     ) -> None:
         await harness.inject_message(owner.partition, NOT_JSON)
-        await mailbox.send([message("behind")])
+        await mailbox.send([make_message("behind")])
         entries = await owner.read()
 
         await owner.consume(entries[0].position)
 
-        assert await (await hand_over(owner)).commands() == [message("behind")]
+        assert await (await hand_over(owner)).read_commands() == [make_message("behind")]

@@ -8,7 +8,7 @@ from runnel.errors import ConflictError, NotFoundError
 from runnel.ports import Backend
 from runnel.ports.records import BlobStore, Record, Records
 from runnel.ports.store import TaskQueue
-from runnel.testing.conformance.suite import Suite
+from runnel.testing.conformance.suite import ConformanceFixtures
 from runnel.testing.harness import Harness
 
 KEYS = ["a", "a.b", "a b", "B", "é", "日本", "with\nlines", "{braces}", "x" * 500, "\U0001f600"]
@@ -16,7 +16,7 @@ WRITERS = 8
 ROUNDS = 5
 
 
-class RecordRules(Suite):
+class RecordRules(ConformanceFixtures):
     @pytest.fixture
     def records(self, backend: Backend) -> Records:
         return backend.records
@@ -178,7 +178,7 @@ BLOB_KEYS = [
 ]
 
 
-class BlobRules(Suite):
+class BlobRules(ConformanceFixtures):
     @pytest.fixture
     def blobs(self, backend: Backend) -> BlobStore:
         return backend.blobs
@@ -239,46 +239,46 @@ class BlobRules(Suite):
 # Rate tokens come from buckets that all workers share.
 
 # A store with a clock of its own does not stand still between two calls.
-NEAR_S = 0.1
+TOLERANCE_S = 0.1
 
 
-class RateRules(Suite):
+class RateLimitRules(ConformanceFixtures):
     async def test_a_burst_passes_without_waiting(self, tasks: TaskQueue) -> None:
-        waits = [await take(tasks, burst=3) for _ in range(3)]
+        waits = [await take_token(tasks, burst=3) for _ in range(3)]
 
         assert waits == [0.0, 0.0, 0.0]
 
     async def test_beyond_the_burst_tokens_come_at_the_rate(self, tasks: TaskQueue) -> None:
-        waits = [await take(tasks, rate=2.0, burst=1) for _ in range(4)]
+        waits = [await take_token(tasks, rate=2.0, burst=1) for _ in range(4)]
 
-        assert waits == pytest.approx([0.0, 0.5, 1.0, 1.5], abs=NEAR_S)
+        assert waits == pytest.approx([0.0, 0.5, 1.0, 1.5], abs=TOLERANCE_S)
 
     async def test_a_wait_that_is_too_long_takes_no_token(self, tasks: TaskQueue) -> None:
-        await take(tasks, rate=1.0, burst=1)
+        await take_token(tasks, rate=1.0, burst=1)
 
-        refused = [await take(tasks, rate=1.0, burst=1, wait_s_max=0.5) for _ in range(3)]
+        refused = [await take_token(tasks, rate=1.0, burst=1, wait_s_max=0.5) for _ in range(3)]
 
-        assert refused == pytest.approx([1.0, 1.0, 1.0], abs=NEAR_S)
-        assert await take(tasks, rate=1.0, burst=1) == pytest.approx(1.0, abs=NEAR_S)
+        assert refused == pytest.approx([1.0, 1.0, 1.0], abs=TOLERANCE_S)
+        assert await take_token(tasks, rate=1.0, burst=1) == pytest.approx(1.0, abs=TOLERANCE_S)
 
     async def test_time_fills_the_bucket_up_to_its_burst(
         self, harness: Harness, tasks: TaskQueue
     ) -> None:
         for _ in range(2):
-            await take(tasks, rate=1.0, burst=2)
+            await take_token(tasks, rate=1.0, burst=2)
 
-        await harness.pass_time(100.0)
+        await harness.advance_time(100.0)
 
-        waits = [await take(tasks, rate=1.0, burst=2) for _ in range(3)]
-        assert waits == pytest.approx([0.0, 0.0, 1.0], abs=NEAR_S)
+        waits = [await take_token(tasks, rate=1.0, burst=2) for _ in range(3)]
+        assert waits == pytest.approx([0.0, 0.0, 1.0], abs=TOLERANCE_S)
 
     async def test_each_tag_has_a_bucket_of_its_own(self, tasks: TaskQueue) -> None:
-        await take(tasks, tag="a", burst=1)
+        await take_token(tasks, tag="a", burst=1)
 
-        assert await take(tasks, tag="b", burst=1) == 0.0
+        assert await take_token(tasks, tag="b", burst=1) == 0.0
 
 
-async def take(
+async def take_token(
     tasks: TaskQueue, *, tag: str = "api", rate: float = 1.0, burst: int, wait_s_max: float = 60.0
 ) -> float:
     return await tasks.take_token(tag, rate_per_second=rate, burst=burst, wait_s_max=wait_s_max)
@@ -289,41 +289,41 @@ async def take(
 DATA = b'{"n": 1}'
 
 
-class ResultRules(Suite):
+class CachedResultRules(ConformanceFixtures):
     async def test_a_result_is_found_by_its_key_until_its_time_is_over(
         self, harness: Harness, tasks: TaskQueue
     ) -> None:
-        await tasks.keep("k", DATA, ttl_s=60.0)
+        await tasks.put_cached_result("k", DATA, ttl_s=60.0)
 
-        found = [await tasks.recall("k"), await tasks.recall("other")]
-        await harness.pass_time(59.0)
-        found.append(await tasks.recall("k"))
-        await harness.pass_time(2.0)
-        found.append(await tasks.recall("k"))
+        found = [await tasks.get_cached_result("k"), await tasks.get_cached_result("other")]
+        await harness.advance_time(59.0)
+        found.append(await tasks.get_cached_result("k"))
+        await harness.advance_time(2.0)
+        found.append(await tasks.get_cached_result("k"))
 
         assert found == [DATA, None, DATA, None]
 
     async def test_a_result_that_is_kept_again_is_replaced_with_its_time(
         self, harness: Harness, tasks: TaskQueue
     ) -> None:
-        await tasks.keep("k", DATA, ttl_s=10.0)
+        await tasks.put_cached_result("k", DATA, ttl_s=10.0)
 
-        await tasks.keep("k", b"2", ttl_s=100.0)
+        await tasks.put_cached_result("k", b"2", ttl_s=100.0)
 
-        await harness.pass_time(50.0)
-        assert await tasks.recall("k") == b"2"
+        await harness.advance_time(50.0)
+        assert await tasks.get_cached_result("k") == b"2"
 
 
 # Requests are counted in a window that slides, for all who share the store.
 
 # A store with a clock of its own does not stand still between two calls.
-WINDOW_NEAR_S = 0.5
+WINDOW_TOLERANCE_S = 0.5
 WINDOW_S = 60.0
 
 
-class WindowRules(Suite):
+class RequestWindowRules(ConformanceFixtures):
     async def test_as_many_requests_as_allowed_are_admitted(self, backend: Backend) -> None:
-        waits = [await ask(backend, limit=3) for _ in range(3)]
+        waits = [await admit_request(backend, limit=3) for _ in range(3)]
 
         assert waits == [0.0, 0.0, 0.0]
 
@@ -331,49 +331,51 @@ class WindowRules(Suite):
         self, backend: Backend
     ) -> None:
         for _ in range(3):
-            await ask(backend, limit=3)
+            await admit_request(backend, limit=3)
 
-        waits = [await ask(backend, limit=3) for _ in range(2)]
+        waits = [await admit_request(backend, limit=3) for _ in range(2)]
 
-        assert waits == pytest.approx([WINDOW_S, WINDOW_S], abs=WINDOW_NEAR_S)
+        assert waits == pytest.approx([WINDOW_S, WINDOW_S], abs=WINDOW_TOLERANCE_S)
 
     async def test_the_window_slides(self, harness: Harness, backend: Backend) -> None:
-        await ask(backend, limit=2)
-        await harness.pass_time(WINDOW_S / 2)
-        await ask(backend, limit=2)
-        await harness.pass_time(WINDOW_S / 2)
+        await admit_request(backend, limit=2)
+        await harness.advance_time(WINDOW_S / 2)
+        await admit_request(backend, limit=2)
+        await harness.advance_time(WINDOW_S / 2)
 
-        waits = [await ask(backend, limit=2) for _ in range(2)]
+        waits = [await admit_request(backend, limit=2) for _ in range(2)]
 
-        assert waits == pytest.approx([0.0, WINDOW_S / 2], abs=WINDOW_NEAR_S)
+        assert waits == pytest.approx([0.0, WINDOW_S / 2], abs=WINDOW_TOLERANCE_S)
 
     async def test_what_was_refused_is_not_counted(
         self, harness: Harness, backend: Backend
     ) -> None:
-        await ask(backend, limit=1)
+        await admit_request(backend, limit=1)
         for _ in range(5):
-            await ask(backend, limit=1)
+            await admit_request(backend, limit=1)
 
-        await harness.pass_time(WINDOW_S)
+        await harness.advance_time(WINDOW_S)
 
-        assert await ask(backend, limit=1) == 0.0
+        assert await admit_request(backend, limit=1) == 0.0
 
     async def test_a_lower_limit_holds_at_once(self, backend: Backend) -> None:
         for _ in range(3):
-            await ask(backend, limit=3)
+            await admit_request(backend, limit=3)
 
-        assert await ask(backend, limit=1) == pytest.approx(WINDOW_S, abs=WINDOW_NEAR_S)
+        assert await admit_request(backend, limit=1) == pytest.approx(
+            WINDOW_S, abs=WINDOW_TOLERANCE_S
+        )
 
     async def test_each_caller_has_a_window_of_its_own(self, backend: Backend) -> None:
-        await ask(backend, limit=1)
+        await admit_request(backend, limit=1)
 
-        assert await ask(backend, who="another", limit=1) == 0.0
+        assert await admit_request(backend, caller="another", limit=1) == 0.0
 
     async def test_requests_at_once_are_counted_one_by_one(self, backend: Backend) -> None:
-        waits = await asyncio.gather(*(ask(backend, limit=5) for _ in range(20)))
+        waits = await asyncio.gather(*(admit_request(backend, limit=5) for _ in range(20)))
 
         assert waits.count(0.0) == 5
 
 
-async def ask(backend: Backend, *, who: str = "ada", limit: int) -> float:
-    return await backend.windows.admit(who, limit=limit, window_s=WINDOW_S)
+async def admit_request(backend: Backend, *, caller: str = "ada", limit: int) -> float:
+    return await backend.windows.admit(caller, limit=limit, window_s=WINDOW_S)

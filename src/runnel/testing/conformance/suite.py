@@ -6,41 +6,41 @@ import msgspec
 import pytest
 
 from runnel.core.commands import CancelExecution, Command, TaskCompleted
-from runnel.core.effects import DeadLetter, Task, TimerKey, TimerKind
-from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, Token
+from runnel.core.effects import DeadLetter, TaskMessage, TimerKey, TimerKind
+from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, TaskToken
 from runnel.core.states import ExecutionState
-from runnel.core.values import EMPTY_OBJECT, inline
+from runnel.core.values import EMPTY_OBJECT, make_inline_value
 from runnel.core.workflow import ErrorInfo
 from runnel.ports import Backend
 from runnel.ports.archive import Archive
 from runnel.ports.feed import Feed
 from runnel.ports.store import (
     Commit,
-    Header,
+    ExecutionHeader,
     InboxEntry,
+    InboxPosition,
     Lease,
     Mailbox,
-    Position,
     Store,
     TaskQueue,
-    TimerSet,
+    TimerRecord,
 )
 from runnel.testing.clock import FakeClock, FakeIds
 from runnel.testing.harness import Harness
 
 # The smallest values of each kind, told apart by a name.
 
-ROOT = ExecutionId("x1")
-LIMIT = "limit:gpu"
+ROOT_ID = ExecutionId("x1")
+LIMIT_ID = "limit:gpu"
 
 
-def token(node: str, *, attempt: int = 1, execution_id: ExecutionId = ROOT) -> Token:
-    return Token(execution_id, NodeId(node), NO_ITEM, attempt, Nonce("n"))
+def make_token(node: str, *, attempt: int = 1, execution_id: ExecutionId = ROOT_ID) -> TaskToken:
+    return TaskToken(execution_id, NodeId(node), NO_ITEM, attempt, Nonce("n"))
 
 
-def task(node: str, *, queue: str = "default", attempt: int = 1) -> Task:
-    return Task(
-        token=token(node, attempt=attempt),
+def make_task(node: str, *, queue: str = "default", attempt: int = 1) -> TaskMessage:
+    return TaskMessage(
+        token=make_token(node, attempt=attempt),
         handler="h",
         queue=queue,
         config=msgspec.Raw(b"{}"),
@@ -53,24 +53,24 @@ def task(node: str, *, queue: str = "default", attempt: int = 1) -> Task:
     )
 
 
-def done(node: str, *, attempt: int = 1, output: str = "out") -> TaskCompleted:
-    return TaskCompleted(token=token(node, attempt=attempt), output=inline(output))
+def make_completion(node: str, *, attempt: int = 1, output: str = "out") -> TaskCompleted:
+    return TaskCompleted(token=make_token(node, attempt=attempt), output=make_inline_value(output))
 
 
-def message(text: str) -> CancelExecution:
+def make_message(text: str) -> CancelExecution:
     """A command whose only point is that it can be recognized."""
-    return CancelExecution(execution_id=ROOT, reason=text)
+    return CancelExecution(execution_id=ROOT_ID, reason=text)
 
 
-def header(
-    execution_id: str = ROOT,
+def make_header(
+    execution_id: str = ROOT_ID,
     *,
     state: ExecutionState = ExecutionState.RUNNING,
     created_at: float = 1.0,
     workflow: str = "w",
     parent: str | None = None,
-) -> Header:
-    return Header(
+) -> ExecutionHeader:
+    return ExecutionHeader(
         execution_id=ExecutionId(execution_id),
         workflow=workflow,
         version=1,
@@ -82,17 +82,17 @@ def header(
     )
 
 
-def timer(node: str, *, due: float, attempt: int = 1) -> TimerSet:
-    return TimerSet(key=timer_key(node), due=due, attempt=attempt)
+def make_timer(node: str, *, due: float, attempt: int = 1) -> TimerRecord:
+    return TimerRecord(key=make_timer_key(node), due=due, attempt=attempt)
 
 
-def timer_key(node: str) -> TimerKey:
-    return TimerKey(ROOT, NodeId(node), NO_ITEM, TimerKind.RETRY)
+def make_timer_key(node: str) -> TimerKey:
+    return TimerKey(ROOT_ID, NodeId(node), NO_ITEM, TimerKind.RETRY)
 
 
-def letter(node: str, *, rejected_at: float = 1.0) -> DeadLetter:
+def make_dead_letter(node: str, *, rejected_at: float = 1.0) -> DeadLetter:
     return DeadLetter(
-        token=token(node),
+        token=make_token(node),
         queue="default",
         handler="h",
         config=msgspec.Raw(b'{"big":12345678901234567890,"empty":[]}'),
@@ -102,10 +102,10 @@ def letter(node: str, *, rejected_at: float = 1.0) -> DeadLetter:
     )
 
 
-ALL = 1_000
+READ_LIMIT = 1_000
 
 
-class Owner:
+class LeaseOwner:
     """Commits in sequence, as an orchestrator does."""
 
     def __init__(self, store: Store, lease: Lease) -> None:
@@ -123,17 +123,17 @@ class Owner:
         await self.store.commit(self.lease, numbered)
         self.sequence += 1
 
-    async def consume(self, position: Position) -> None:
+    async def consume(self, position: InboxPosition) -> None:
         await self.commit(Commit(sequence=0, consumed=position))
 
-    async def read(self, *, limit: int = ALL, wait_s: float = 0) -> Sequence[InboxEntry]:
+    async def read(self, *, limit: int = READ_LIMIT, wait_s: float = 0) -> Sequence[InboxEntry]:
         return await self.store.read_inbox(self.lease, limit=limit, wait_s=wait_s)
 
-    async def commands(self) -> list[Command | None]:
+    async def read_commands(self) -> list[Command | None]:
         return [entry.command for entry in await self.read()]
 
 
-class Suite:
+class ConformanceFixtures:
     """A backend's test class gives the `harness` fixture; asyncio_mode must be "auto"."""
 
     @pytest.fixture
@@ -169,21 +169,21 @@ class Suite:
         return backend.feed
 
     @pytest.fixture
-    async def owner(self, backend: Backend) -> Owner:
-        await backend.claim_home("one")
-        partition = await backend.store.route(ROOT)
-        return Owner(backend.store, await backend.store.acquire(partition, "one"))
+    async def owner(self, backend: Backend) -> LeaseOwner:
+        await backend.claim_home_partition("one")
+        partition = await backend.store.route(ROOT_ID)
+        return LeaseOwner(backend.store, await backend.store.acquire(partition, "one"))
 
 
-async def take_over(harness: Harness, former: Owner, name: str = "two") -> Owner:
+async def take_over(harness: Harness, former: LeaseOwner, name: str = "two") -> LeaseOwner:
     """The former owner dies, somebody else judges it dead and takes its partition."""
-    await harness.abandon(former.lease)
+    await harness.abandon_lease(former.lease)
     store = former.store
     over = await store.observe(former.partition)
-    return Owner(store, await store.acquire(former.partition, name, over=over))
+    return LeaseOwner(store, await store.acquire(former.partition, name, expected=over))
 
 
-async def hand_over(former: Owner, name: str = "two") -> Owner:
+async def hand_over(former: LeaseOwner, name: str = "two") -> LeaseOwner:
     """The former owner gives its partition back in peace."""
     await former.store.release(former.lease)
-    return Owner(former.store, await former.store.acquire(former.partition, name))
+    return LeaseOwner(former.store, await former.store.acquire(former.partition, name))

@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 from runnel.backends.memory import MemoryBackend
 from runnel.core.commands import CreateExecution
 from runnel.core.ids import ExecutionId
-from runnel.core.values import Json, inline
-from runnel.core.workflow import Policy, Workflow, encode_workflow, hash_workflow
-from runnel.engine.orchestrator import Parts
-from runnel.engine.orchestrator.aggregates import Graphs
+from runnel.core.values import Json, make_inline_value
+from runnel.core.workflow import EnginePolicy, Workflow, encode_workflow, hash_workflow
+from runnel.engine.orchestrator import OrchestratorDependencies
+from runnel.engine.orchestrator.aggregates import GraphCache
 from runnel.engine.orchestrator.orchestrator import Orchestrator
-from runnel.engine.orchestrator.partition_owner import Owner
-from runnel.ports.store import CommitLimits, Header
+from runnel.engine.orchestrator.partition_owner import PartitionOwner
+from runnel.ports.store import CommitLimits, ExecutionHeader
 from runnel.testing.clock import FakeClock, FakeIds
 from tests.unit.engine.worker.stage import Told
 
@@ -25,7 +25,7 @@ class Stage:
         self,
         *,
         limits: CommitLimits | None = None,
-        policy: Policy | None = None,
+        policy: EnginePolicy | None = None,
         partitions: int = 1,
     ) -> None:
         self.clock = FakeClock()
@@ -34,20 +34,20 @@ class Stage:
         )
         self.told = Told()
         self.stop = asyncio.Event()
-        self.parts = Parts(
+        self.parts = OrchestratorDependencies(
             store=self.backend.store,
             archive=self.backend.archive,
             blobs=self.backend.blobs,
             clock=self.clock,
             ids=FakeIds("o"),
             telemetry=self.told,
-            policy=policy or Policy(),
+            policy=policy or EnginePolicy(),
             idle_s_max=60.0,
         )
 
-    async def owner(self) -> Owner:
+    async def owner(self) -> PartitionOwner:
         lease = await self.backend.store.acquire(0, "test")
-        return Owner(self.parts, Graphs(self.backend.archive), lease)
+        return PartitionOwner(self.parts, GraphCache(self.backend.archive), lease)
 
     @asynccontextmanager
     async def orchestrating(self, *partitions: int) -> AsyncIterator[Orchestrator]:
@@ -56,7 +56,9 @@ class Stage:
         async def wanted() -> Sequence[int]:
             return partitions or (0,)
 
-        orchestrator = Orchestrator(self.parts, name="me", wanted=wanted, lease_s=LEASE_S)
+        orchestrator = Orchestrator(
+            self.parts, name="me", choose_partitions=wanted, lease_s=LEASE_S
+        )
         async with asyncio.TaskGroup() as group:
             group.create_task(orchestrator.run(self.stop))
             try:
@@ -75,13 +77,13 @@ class Stage:
             workflow=definition.name,
             definition=hash_,
             version=1,
-            input=inline({} if input_ is None else input_),
+            input=make_inline_value({} if input_ is None else input_),
             created_at=1.0,
         )
         await self.backend.mailbox.send([command])
         return ExecutionId(name)
 
-    async def header(self, execution_id: ExecutionId) -> Header:
+    async def header(self, execution_id: ExecutionId) -> ExecutionHeader:
         header = await self.backend.archive.get_header(execution_id)
         assert header is not None, f"{execution_id} is not listed"
         return header

@@ -9,11 +9,11 @@ from runnel.core.ids import DefinitionHash
 from runnel.core.workflow import encode_workflow, hash_workflow
 from runnel.engine.blob_cache import BlobCache
 from runnel.engine.orchestrator import aggregates
-from runnel.engine.orchestrator.aggregates import Aggregates, Graphs
+from runnel.engine.orchestrator.aggregates import AggregateCache, GraphCache
 from runnel.errors import BrokenInvariantError
-from runnel.ports.store import Commit, History
+from runnel.ports.store import Commit, HistoryRecord
 from runnel.testing.clock import FakeClock, FakeIds
-from tests.driver import node, workflow
+from tests.driver import make_node, make_workflow
 
 
 @pytest.fixture
@@ -24,12 +24,12 @@ def backend() -> MemoryBackend:
 async def test_a_graph_is_compiled_once_until_too_many_others_came_after_it(
     backend: MemoryBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(aggregates, "GRAPHS_MAX", 2)
-    definitions = [workflow(node(name)) for name in "abc"]
+    monkeypatch.setattr(aggregates, "CACHED_GRAPHS_MAX", 2)
+    definitions = [make_workflow(make_node(name)) for name in "abc"]
     a, b, c = hashes = [hash_workflow(each) for each in definitions]
     for hash_, definition in zip(hashes, definitions, strict=True):
         await backend.archive.put_definition("w", hash_, encode_workflow(definition))
-    graphs = Graphs(backend.archive)
+    graphs = GraphCache(backend.archive)
 
     first = await graphs.get(a)
     again = await graphs.get(a)
@@ -44,16 +44,18 @@ async def test_a_definition_that_is_not_stored_is_a_broken_invariant(
     backend: MemoryBackend,
 ) -> None:
     with pytest.raises(BrokenInvariantError, match="definition nowhere is used but not stored"):
-        await Graphs(backend.archive).get(DefinitionHash("nowhere"))
+        await GraphCache(backend.archive).get(DefinitionHash("nowhere"))
 
 
 async def test_a_history_without_its_beginning_is_a_broken_invariant(
     backend: MemoryBackend,
 ) -> None:
     lease = await backend.store.acquire(0, "test")
-    headless = History(aggregate_id="x1", entry=encode_entry(1.0, [ExecutionStarted()]))
+    headless = HistoryRecord(aggregate_id="x1", entry=encode_entry(1.0, [ExecutionStarted()]))
     await backend.store.commit(lease, Commit(sequence=1, histories=[headless]))
-    found = Aggregates(backend.store, Graphs(backend.archive), BlobCache(backend.blobs), most=10)
+    found = AggregateCache(
+        backend.store, GraphCache(backend.archive), BlobCache(backend.blobs), executions_max=10
+    )
 
     with pytest.raises(BrokenInvariantError, match="does not begin with ExecutionCreated"):
         await found.execution("x1")

@@ -24,14 +24,14 @@ from runnel.core.events import (
     NodeFailed,
     NodeSkipped,
 )
-from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, Token
+from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, TaskToken
 from runnel.core.states import ExecutionState
-from runnel.core.values import NULL, inline
+from runnel.core.values import NULL, make_inline_value
 from runnel.core.workflow import SkipReason
-from runnel.engine.orchestrator.batch import Batch, encode_parts, header_of
+from runnel.engine.orchestrator.batch import CommitBatch, build_header, encode_parts
 from runnel.errors import PayloadError
-from runnel.ports.store import Commit, CommitLimits, Position
-from tests.driver import PERMANENT, Driver, node, workflow
+from runnel.ports.store import Commit, CommitLimits, InboxPosition
+from tests.driver import PERMANENT, CoreDriver, make_node, make_workflow
 
 FIELDS = (
     "histories",
@@ -46,14 +46,14 @@ FIELDS = (
 )
 
 
-def token(number: int) -> Token:
-    return Token(ExecutionId("e1"), NodeId(f"n{number}"), NO_ITEM, 1, Nonce("n"))
+def token(number: int) -> TaskToken:
+    return TaskToken(ExecutionId("e1"), NodeId(f"n{number}"), NO_ITEM, 1, Nonce("n"))
 
 
-def full_batch(limits: CommitLimits) -> Batch:
+def full_batch(limits: CommitLimits) -> CommitBatch:
     """Three of everything that a commit may hold."""
-    driver = Driver(workflow(*(node(f"n{number}") for number in range(3)))).start()
-    batch = Batch(1.0, limits)
+    driver = CoreDriver(make_workflow(*(make_node(f"n{number}") for number in range(3)))).start()
+    batch = CommitBatch(1.0, limits)
     letter = DeadLetter(
         token=token(0),
         queue="q",
@@ -74,10 +74,10 @@ def full_batch(limits: CommitLimits) -> Batch:
             PutDeadLetter(letter),
         ]
         batch.add(f"x{number}", Decision(events=[finished], effects=effects), driver.root)
-        batch.headers.append(header_of(driver.root))
+        batch.headers.append(build_header(driver.root))
         batch.closed[f"limit:{number}"] = None
         batch.messages.append(CancelExecution(execution_id=ExecutionId(f"y{number}")))
-    batch.consumed = Position("7")
+    batch.consumed = InboxPosition("7")
     return batch
 
 
@@ -103,7 +103,7 @@ def test_only_the_last_commit_of_a_batch_consumes_the_inbox() -> None:
     *before, last = full_batch(CommitLimits(writes=4)).seal(1)
 
     assert {commit.consumed for commit in before} == {None}
-    assert last.consumed == Position("7")
+    assert last.consumed == InboxPosition("7")
 
 
 def test_messages_are_written_before_anything_that_could_not_be_told_again() -> None:
@@ -148,7 +148,7 @@ def test_events_are_cut_only_where_the_rest_is_found_again(runs: list[list[AnyEv
 
 
 def test_a_single_step_larger_than_a_commit_is_refused() -> None:
-    large = NodeCompleted(node=NodeId("a"), output=inline("x" * 1_000))
+    large = NodeCompleted(node=NodeId("a"), output=make_inline_value("x" * 1_000))
 
     with pytest.raises(PayloadError, match=r"takes 1,1\d\d bytes to store, at most 500"):
         encode_parts([skipped("b"), large], 500)

@@ -13,14 +13,14 @@ from runnel.core.events import (
 )
 from runnel.core.ids import ExecutionId, NodeId
 from runnel.core.states import ExecutionState
-from runnel.core.values import from_bytes
-from runnel.engine.orchestrator.batch import Batch
+from runnel.core.values import make_value_from_json
+from runnel.engine.orchestrator.batch import CommitBatch
 from runnel.ports.store import CommitLimits
-from runnel.testing.conformance.suite import token
+from runnel.testing.conformance.suite import make_token
 
 
 def test_timers_are_cleared_before_the_events_that_make_them_pointless() -> None:
-    batch = Batch(0.0, CommitLimits(writes=1))
+    batch = CommitBatch(0.0, CommitLimits(writes=1))
     timer = TimerKey(ExecutionId("e1"), NodeId(""), kind=TimerKind.SLA)
     finished = ExecutionFinished(state=ExecutionState.COMPLETED)
 
@@ -32,9 +32,9 @@ def test_timers_are_cleared_before_the_events_that_make_them_pointless() -> None
 
 
 def test_tasks_are_dropped_before_the_history_says_why() -> None:
-    batch = Batch(1.0, CommitLimits(writes=2))
+    batch = CommitBatch(1.0, CommitLimits(writes=2))
     cancelled = [NodeCancelled(node=NodeId(name), reason="cancelled") for name in "abc"]
-    drops = [DropTask(token(name)) for name in "abc"]
+    drops = [DropTask(make_token(name)) for name in "abc"]
 
     batch.add("x", Decision(events=[*cancelled], effects=[*drops]), None)
     commits = list(batch.seal(1))
@@ -46,7 +46,7 @@ def test_tasks_are_dropped_before_the_history_says_why() -> None:
 
 
 def test_children_are_told_before_their_parent_is_over() -> None:
-    batch = Batch(1.0, CommitLimits(writes=1))
+    batch = CommitBatch(1.0, CommitLimits(writes=1))
     cancel = CancelExecution(execution_id=ExecutionId("x.child.1"))
     ends: list[Event] = [
         ExecutionClosing(outcome=ExecutionState.CANCELLED),
@@ -64,9 +64,9 @@ def test_children_are_told_before_their_parent_is_over() -> None:
 
 
 def test_a_parent_does_not_end_before_the_child_that_ended_it() -> None:
-    batch = Batch(1.0, CommitLimits(writes=1))
+    batch = CommitBatch(1.0, CommitLimits(writes=1))
     waits = NodeWaits(node=NodeId("child"), wait=Wait.CHILD, detail="x.child.1")
-    completed = NodeCompleted(node=NodeId("child"), output=from_bytes(b"1"))
+    completed = NodeCompleted(node=NodeId("child"), output=make_value_from_json(b"1"))
     ends = ExecutionFinished(state=ExecutionState.COMPLETED)
 
     batch.add("x", Decision(events=[waits]), None)
@@ -79,7 +79,7 @@ def test_a_parent_does_not_end_before_the_child_that_ended_it() -> None:
 
 
 def test_what_follows_each_other_in_one_commit_is_one_entry() -> None:
-    batch = Batch(1.0, CommitLimits(writes=2))
+    batch = CommitBatch(1.0, CommitLimits(writes=2))
     ends = ExecutionFinished(state=ExecutionState.COMPLETED)
 
     for aggregate_id in ("x", "x", "y", "z"):
@@ -91,7 +91,7 @@ def test_what_follows_each_other_in_one_commit_is_one_entry() -> None:
 
 
 def test_a_batch_in_one_commit_tells_nobody_what_it_does_itself() -> None:
-    batch = Batch(1.0, CommitLimits())
+    batch = CommitBatch(1.0, CommitLimits())
     batch.cancels.append(CancelExecution(execution_id=ExecutionId("x.child.1")))
 
     batch.add("x", Decision(events=[ExecutionFinished(state=ExecutionState.CANCELLED)]), None)

@@ -10,10 +10,10 @@ from runnel.core.ids import ExecutionId
 from runnel.errors import FencedError, PartitionUnavailableError, StoreError
 from runnel.ports.store import InboxEntry, Lease
 from runnel.testing.clock import settle
-from tests.driver import node, workflow
+from tests.driver import make_node, make_workflow
 from tests.unit.engine.orchestrator.stage import LEASE_S, Stage
 
-NAP = workflow(node("nap", handler="sleep", config={"seconds": 60}))
+NAP = make_workflow(make_node("nap", handler="sleep", config={"seconds": 60}))
 BEAT_S = LEASE_S / 3
 LOOK_S = LEASE_S / 6
 
@@ -76,7 +76,7 @@ async def test_a_partition_that_another_has_taken_is_given_up() -> None:
     async with stage.orchestrating() as orchestrator:
         await settle()
         owned = orchestrator.owns(0)
-        taken = await store.acquire(0, "other", over=await store.observe(0))
+        taken = await store.acquire(0, "other", expected=await store.observe(0))
         await stage.clock.advance(BEAT_S)
         still = orchestrator.owns(0)
 
@@ -99,7 +99,7 @@ async def test_an_owner_whose_lease_is_gone_ends_although_nothing_comes_for_it()
     store.read_inbox = unfenced  # type: ignore[method-assign,assignment]  # its first name
     async with stage.orchestrating() as orchestrator:
         await settle()
-        await store.acquire(0, "other", over=await store.observe(0))
+        await store.acquire(0, "other", expected=await store.observe(0))
         await stage.clock.advance(BEAT_S)
         owners = orchestrator.owners()
         told = [name for name, _ in stage.told.events]

@@ -8,15 +8,15 @@ import pytest
 from runnel.core.commands import CancelExecution
 from runnel.core.ids import ExecutionId
 from runnel.core.values import SHARED_BYTES_MAX
-from runnel.core.workflow import Policy
+from runnel.core.workflow import EnginePolicy
 from runnel.engine.orchestrator import partition_owner as owner_module
 from runnel.errors import StoreError
 from runnel.ports.store import Commit, CommitLimits, Lease
 from runnel.testing.clock import settle
-from tests.driver import node, workflow
+from tests.driver import make_node, make_workflow
 from tests.unit.engine.orchestrator.stage import Stage
 
-NAP = workflow(node("nap", handler="sleep", config={"seconds": 60}))
+NAP = make_workflow(make_node("nap", handler="sleep", config={"seconds": 60}))
 
 
 async def test_a_halted_owner_reads_nothing_more() -> None:
@@ -114,10 +114,10 @@ async def test_an_output_too_large_to_store_fails_its_execution(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(owner_module, "BLOB_BYTES_MAX", 100)
-    stage = Stage(policy=Policy(inline_bytes_max=50))
+    stage = Stage(policy=EnginePolicy(inline_bytes_max=50))
     owner = await stage.owner()
-    nap = node("nap", handler="sleep", config={"seconds": 0})
-    execution_id = await stage.create(workflow(nap, output="x" * 200))
+    nap = make_node("nap", handler="sleep", config={"seconds": 0})
+    execution_id = await stage.create(make_workflow(nap, output="x" * 200))
 
     while await owner.tick(0):
         pass
@@ -131,9 +131,9 @@ async def test_an_output_too_large_to_store_fails_its_execution(
 async def test_what_items_carry_is_put_aside_only_where_tasks_are_written(
     tasks_are_written: bool,
 ) -> None:
-    stage = Stage(limits=CommitLimits(tasks_are_written=tasks_are_written))
+    stage = Stage(limits=CommitLimits(serializes_tasks=tasks_are_written))
     owner = await stage.owner()
-    definition = workflow(node("each", for_each="input.items"))
+    definition = make_workflow(make_node("each", for_each="input.items"))
     text = "x" * SHARED_BYTES_MAX
     execution_id = await stage.create(definition, input_={"items": [0] * 100, "text": text})
 

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from runnel.backends.blob_files import MemoryBlobs
-from runnel.engine.blob_cache import TRY_AGAIN_S, PatientBlobs
+from runnel.engine.blob_cache import RETRY_DELAYS_S, RetryingBlobCache
 from runnel.errors import NotFoundError, StoreError
-from runnel.notify.hub import Hub
+from runnel.notify.event_bus import EventBus
 from runnel.testing.clock import FakeClock
 
 KEY, DATA = "x1/a", b"[1]"
@@ -30,26 +30,26 @@ async def read(stored: FailingBlobs, *, after_s: float) -> bytes:
     """The blob, which has to be there (or to be given up) once that time has passed."""
     clock = FakeClock()
     async with asyncio.TaskGroup() as group:
-        reading = group.create_task(PatientBlobs(stored, clock, Hub()).get(KEY))
+        reading = group.create_task(RetryingBlobCache(stored, clock, EventBus()).get(KEY))
         await clock.advance(after_s)
         if not reading.done():
             reading.cancel()
     return reading.result()
 
 
-@pytest.mark.parametrize("failures", range(len(TRY_AGAIN_S) + 1))
+@pytest.mark.parametrize("failures", range(len(RETRY_DELAYS_S) + 1))
 async def test_a_read_that_fails_for_a_while_is_tried_again(failures: int) -> None:
     stored = FailingBlobs(failures)
     await stored.put(KEY, DATA)
 
-    found = await read(stored, after_s=sum(TRY_AGAIN_S[:failures]))
+    found = await read(stored, after_s=sum(RETRY_DELAYS_S[:failures]))
 
     assert (found, stored.reads) == (DATA, failures + 1)
 
 
 async def test_a_blob_that_stays_unreadable_is_lost_after_a_few_tries() -> None:
     with pytest.raises(ExceptionGroup) as caught:
-        await read(FailingBlobs(100), after_s=sum(TRY_AGAIN_S))
+        await read(FailingBlobs(100), after_s=sum(RETRY_DELAYS_S))
 
     assert caught.group_contains(NotFoundError, match="no readable blob 'x1/a'; too many open")
 

@@ -6,15 +6,15 @@ from msgspec.structs import replace
 from runnel.core.codec import encode_entry
 from runnel.core.commands import AcquireLimit
 from runnel.core.events import LimitHeld, LimitReleased
-from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, Token
+from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, TaskToken
 from runnel.core.states import ExecutionState
 from runnel.core.workflow import encode_workflow, hash_workflow
-from runnel.engine.orchestrator.recovery import recover
-from runnel.ports.store import Commit, History
-from tests.driver import node, workflow
+from runnel.engine.orchestrator.recovery import recover_partition
+from runnel.ports.store import Commit, HistoryRecord
+from tests.driver import make_node, make_workflow
 from tests.unit.engine.orchestrator.stage import Stage
 
-GHOST = Token(ExecutionId("x1"), NodeId("n"), NO_ITEM, 7, Nonce("lost"))
+GHOST = TaskToken(ExecutionId("x1"), NodeId("n"), NO_ITEM, 7, Nonce("lost"))
 HELD = LimitHeld(holder=GHOST, limit=1)
 
 
@@ -24,7 +24,7 @@ async def leave_key(stage: Stage, *events: LimitHeld | LimitReleased) -> None:
     lease = await store.acquire(0, "former")
     entry = encode_entry(1.0, events)
     await store.commit(
-        lease, Commit(sequence=1, histories=[History(aggregate_id="limit:k", entry=entry)])
+        lease, Commit(sequence=1, histories=[HistoryRecord(aggregate_id="limit:k", entry=entry)])
     )
     await store.release(lease)
 
@@ -34,12 +34,12 @@ async def test_a_key_whose_holder_is_gone_is_free_again(exists: bool) -> None:
     stage = Stage()
     await leave_key(stage, HELD)
     if exists:
-        await stage.create(workflow(node("n")))
+        await stage.create(make_workflow(make_node("n")))
 
     owner = await stage.owner()
-    await recover(owner, stage.backend.store, stage.told)
+    await recover_partition(owner, stage.backend.store, stage.told)
 
-    assert list(await stage.backend.store.keys_of(0)) == []
+    assert list(await stage.backend.store.list_concurrency_keys(0)) == []
 
 
 async def test_a_key_that_nobody_holds_is_forgotten() -> None:
@@ -47,34 +47,34 @@ async def test_a_key_that_nobody_holds_is_forgotten() -> None:
     await leave_key(stage, HELD, LimitReleased(holder=GHOST))
 
     owner = await stage.owner()
-    await recover(owner, stage.backend.store, stage.told)
+    await recover_partition(owner, stage.backend.store, stage.told)
 
-    assert list(await stage.backend.store.keys_of(0)) == []
+    assert list(await stage.backend.store.list_concurrency_keys(0)) == []
 
 
 async def test_a_key_that_is_held_stays_held() -> None:
     stage = Stage()
-    await stage.create(workflow(node("n", concurrency_key="k")))
+    await stage.create(make_workflow(make_node("n", concurrency_key="k")))
     former = await stage.owner()
     await former.tick(0)
     await stage.backend.store.release(former.lease)
 
     owner = await stage.owner()
-    await recover(owner, stage.backend.store, stage.told)
+    await recover_partition(owner, stage.backend.store, stage.told)
 
-    other = Token(ExecutionId("x2"), NodeId("n"), NO_ITEM, 1, Nonce("other"))
+    other = TaskToken(ExecutionId("x2"), NodeId("n"), NO_ITEM, 1, Nonce("other"))
     await owner.submit([AcquireLimit(key="k", limit=1, holder=other)])
-    assert list(await stage.backend.store.keys_of(0)) == ["k"]
+    assert list(await stage.backend.store.list_concurrency_keys(0)) == ["k"]
     assert len(await stage.backend.tasks.claim("w", None, limit=9, wait_s=0)) == 1
 
 
 async def test_a_child_that_was_not_listed_yet_is_recovered_with_its_parent() -> None:
     """Of a decision in several commits, the history was stored, the header and the task not."""
     stage = Stage()
-    inner = workflow(node("inner"))
+    inner = make_workflow(make_node("inner"))
     definition = hash_workflow(inner), encode_workflow(inner)
     await stage.backend.archive.put_definition(inner.name, *definition)
-    await stage.create(workflow(node("n", handler="workflow", child=inner)))
+    await stage.create(make_workflow(make_node("n", handler="workflow", child=inner)))
     former = await stage.owner()
     await former.tick(0)
     await stage.backend.store.release(former.lease)
@@ -85,7 +85,7 @@ async def test_a_child_that_was_not_listed_yet_is_recovered_with_its_parent() ->
     state.board.drop(queued.token)
 
     owner = await stage.owner()
-    await recover(owner, stage.backend.store, stage.told)
+    await recover_partition(owner, stage.backend.store, stage.told)
 
     (again,) = await stage.backend.tasks.claim("w", None, limit=9, wait_s=0)
     assert again.token.execution_id == child

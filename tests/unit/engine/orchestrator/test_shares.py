@@ -10,8 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from runnel.engine.orchestrator.orchestrator import Sight
-from runnel.engine.orchestrator.partition_share import choose, sharing_orchestrator
+from runnel.engine.orchestrator.orchestrator import LeaseObservation
+from runnel.engine.orchestrator.partition_share import (
+    choose_partitions,
+    make_sharing_orchestrator,
+)
 from runnel.ports.store import LeaseRecord, Store
 from runnel.testing.clock import settle
 from tests.unit.engine.orchestrator.stage import LEASE_S, Stage
@@ -19,14 +22,14 @@ from tests.unit.engine.orchestrator.stage import LEASE_S, Stage
 LOOK_S = LEASE_S / 6
 
 
-def seen(owners: str, *, still: str = "") -> dict[int, Sight]:
+def seen(owners: str, *, still: str = "") -> dict[int, LeaseObservation]:
     """One letter per partition: its owner, or a dot when it is free; `still` ones are numbers."""
     return {
-        number: Sight(
+        number: LeaseObservation(
             lease=None
             if owner == "."
             else LeaseRecord(partition=number, owner=owner, epoch=1, counter=1),
-            is_still=str(number) in still,
+            is_silent=str(number) in still,
         )
         for number, owner in enumerate(owners)
     }
@@ -63,7 +66,7 @@ def seen(owners: str, *, still: str = "") -> dict[int, Sight]:
 def test_how_many_one_of_several_should_own(
     owners: str, living: str, still: str, given: str, expected: int
 ) -> None:
-    found = choose("a", seen(owners, still=still), living, given={*map(int, given)})
+    found = choose_partitions("a", seen(owners, still=still), living, given_up={*map(int, given)})
 
     assert len(found) == expected
     assert len(set(found)) == expected
@@ -86,7 +89,7 @@ def test_all_end_with_the_same_number_or_one_more(partitions: int, living: int) 
 
 
 def after_a_look(name: str, owners: Mapping[int, str], living: str) -> dict[int, str]:
-    wanted = choose(name, seen("".join(owners.values())), living)
+    wanted = choose_partitions(name, seen("".join(owners.values())), living)
     return {
         number: name if number in wanted else "." if owner == name else owner
         for number, owner in owners.items()
@@ -129,7 +132,7 @@ class Cluster:
         stop = self._stops[name] = asyncio.Event()
         store = self._stores[name] = Mortal(self.stage.backend.store)
         parts = msgspec.structs.replace(self.stage.parts, store=store)
-        orchestrator = sharing_orchestrator(parts, name=name, lease_s=LEASE_S)
+        orchestrator = make_sharing_orchestrator(parts, name=name, lease_s=LEASE_S)
         self._group.create_task(orchestrator.run(stop))
 
     def stop(self, *names: str) -> None:

@@ -6,8 +6,8 @@ from runnel.backends.blob_files import MemoryBlobs
 from runnel.core.commands import Command
 from runnel.engine.services.archiver import Archiver
 from runnel.errors import ArchiveRefusedError, StoreError
-from runnel.ports.journal import Asked, Cursor, JournalEntry, SetAside
-from runnel.ports.store import History, Lease, Position
+from runnel.ports.journal import ArchiveCursor, JournalEntry, PendingCommand, QuarantinedAggregate
+from runnel.ports.store import HistoryRecord, InboxPosition, Lease
 from runnel.testing.clock import FakeClock
 
 LEASE = Lease(partition=0, owner="one", epoch=3, nonce="n", sequence=0)
@@ -33,12 +33,12 @@ class FakeJournal:
     def __init__(self) -> None:
         self.entries: list[JournalEntry] = []
         self.resent: list[Command] = []
-        self.forgotten: list[tuple[int, Position]] = []
+        self.forgotten: list[tuple[int, InboxPosition]] = []
         self.left = 0
         self.is_read = True
         self.problem: Exception | None = None
 
-    def add(self, count: int, *histories: History) -> None:
+    def add(self, count: int, *histories: HistoryRecord) -> None:
         first = self.entries[-1].sequence + 1 if self.entries else 1
         self.entries += [
             JournalEntry(sequence=first + number, histories=histories) for number in range(count)
@@ -55,14 +55,14 @@ class FakeJournal:
     async def length(self, partition: int) -> int:
         return len(self.entries)
 
-    async def inbox_end(self, partition: int) -> Position:
-        return Position("7-0")
+    async def read_inbox_end(self, partition: int) -> InboxPosition:
+        return InboxPosition("7-0")
 
     async def resend(self, lease: Lease, commands: Sequence[Command]) -> None:
         self.resent += commands
 
-    async def forget(self, lease: Lease, *, upto: int, read: Position) -> int | None:
-        self.forgotten.append((upto, read))
+    async def forget(self, lease: Lease, *, upto: int, inbox_position: InboxPosition) -> int | None:
+        self.forgotten.append((upto, inbox_position))
         return self.left if self.is_read else None
 
 
@@ -70,17 +70,17 @@ class FakeLedger:
     def __init__(self) -> None:
         self.archived: list[int] = []
         self.batches: list[int] = []
-        self.lost: list[Asked] = []
+        self.lost: list[PendingCommand] = []
         self.lost_problem: Exception | None = None
         self.marked: list[int] = []
         self.refused: set[int] = set()
         self.slow_above = 10**9
         self.problem: Exception | None = None
 
-    async def cursor(self, partition: int) -> Cursor:
+    async def cursor(self, partition: int) -> ArchiveCursor:
         if self.problem is not None:
             raise self.problem
-        return Cursor(self.archived[-1] if self.archived else 0, 1)
+        return ArchiveCursor(self.archived[-1] if self.archived else 0, 1)
 
     async def append(
         self, partition: int, entries: Sequence[JournalEntry], *, after: int, epoch: int
@@ -95,24 +95,24 @@ class FakeLedger:
         assert after == (self.archived[-1] if self.archived else 0)
         self.archived += [entry.sequence for entry in entries]
 
-    async def append_piecemeal(
+    async def append_with_quarantine(
         self, partition: int, entry: JournalEntry, *, after: int, epoch: int
-    ) -> Sequence[SetAside]:
+    ) -> Sequence[QuarantinedAggregate]:
         if self.problem is not None:
             raise self.problem
         self.archived.append(entry.sequence)
-        return [SetAside(f"x{entry.sequence}", "no")]
+        return [QuarantinedAggregate(f"x{entry.sequence}", "no")]
 
-    async def unapplied(
+    async def list_unapplied(
         self, partition: int, *, idle_s: float, limit: int, after: int = 0
-    ) -> Sequence[Asked]:
+    ) -> Sequence[PendingCommand]:
         if self.lost_problem is not None:
             raise self.lost_problem
         lost, self.lost = self.lost[:limit], self.lost[limit:]
         return lost
 
-    async def mark_unreadable(self, asked: Asked) -> None:
-        self.marked.append(asked.id)
+    async def mark_unreadable(self, pending: PendingCommand) -> None:
+        self.marked.append(pending.id)
 
 
 class Bench:

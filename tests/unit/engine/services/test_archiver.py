@@ -6,25 +6,29 @@ import logging
 from runnel.core.codec import encode_entry
 from runnel.core.events import NodeCompleted
 from runnel.core.ids import NodeId
-from runnel.core.values import blob
-from runnel.engine.services.archiver import BYTES_MAX, COMMANDS_MAX, COMMITS_MAX
+from runnel.core.values import make_blob_reference
+from runnel.engine.services.archiver import (
+    BATCH_COMMITS_MAX,
+    RESENT_COMMANDS_MAX,
+    TRANSACTION_BYTES_MAX,
+)
 from runnel.errors import BrokenInvariantError, FencedError, StoreError
 from runnel.ports import telemetry as names
-from runnel.ports.journal import Asked
-from runnel.ports.store import History, Position
-from runnel.telemetry.logs import level_of
-from runnel.testing.conformance.suite import message
+from runnel.ports.journal import PendingCommand
+from runnel.ports.store import HistoryRecord, InboxPosition
+from runnel.telemetry.logs import get_level
+from runnel.testing.conformance.suite import make_message
 from tests.unit.engine.services.archiver_bench import Bench
 
 
 async def test_commits_are_archived_in_order_and_then_trimmed() -> None:
     bench = Bench()
-    bench.journal.add(COMMITS_MAX + 5)
+    bench.journal.add(BATCH_COMMITS_MAX + 5)
 
     counts = [await bench.archiver.tick() for _ in range(3)]
 
-    assert counts == [COMMITS_MAX, 5, 0]
-    assert bench.ledger.archived == list(range(1, COMMITS_MAX + 6))
+    assert counts == [BATCH_COMMITS_MAX, 5, 0]
+    assert bench.ledger.archived == list(range(1, BATCH_COMMITS_MAX + 6))
     assert bench.journal.entries == []
 
 
@@ -90,7 +94,7 @@ async def test_a_bug_with_one_partition_does_not_end_the_others() -> None:
 
 async def test_an_entry_of_a_later_version_is_archived_without_its_blobs() -> None:
     bench = Bench()
-    bench.journal.add(1, History(aggregate_id="x1", entry=b'[99,1.0,[{"blob":"x"}]]'))
+    bench.journal.add(1, HistoryRecord(aggregate_id="x1", entry=b'[99,1.0,[{"blob":"x"}]]'))
 
     await bench.archiver.tick()
 
@@ -104,26 +108,26 @@ async def test_the_last_commits_are_archived_after_the_partition_was_given_back(
 
     async with asyncio.TaskGroup() as group:
         group.create_task(bench.archiver.run(stop))
-        await bench.clock.until_asleep()
-        bench.journal.add(COMMITS_MAX + 1)
+        await bench.clock.wait_for_sleeper()
+        bench.journal.add(BATCH_COMMITS_MAX + 1)
         bench.leases = []
         stop.set()
 
-    assert len(bench.ledger.archived) == COMMITS_MAX + 1
+    assert len(bench.ledger.archived) == BATCH_COMMITS_MAX + 1
 
 
 async def test_a_whole_batch_is_followed_by_the_next_without_a_pause() -> None:
     bench = Bench()
     stop = asyncio.Event()
-    bench.journal.add(2 * COMMITS_MAX + 1)
+    bench.journal.add(2 * BATCH_COMMITS_MAX + 1)
 
     async with asyncio.TaskGroup() as group:
         group.create_task(bench.archiver.run(stop))
-        await bench.clock.until_asleep()
+        await bench.clock.wait_for_sleeper()
         archived = len(bench.ledger.archived)
         stop.set()
 
-    assert archived == 2 * COMMITS_MAX + 1
+    assert archived == 2 * BATCH_COMMITS_MAX + 1
 
 
 async def test_a_former_owner_is_silent() -> None:
@@ -139,10 +143,10 @@ async def test_a_former_owner_is_silent() -> None:
 async def test_blobs_are_archived_before_the_events_that_name_them() -> None:
     bench = Bench()
     await bench.hot.put("x1/a", b"large")
-    event = NodeCompleted(node=NodeId("a"), output=blob("x1/a", 5))
-    gone = NodeCompleted(node=NodeId("b"), output=blob("x1/gone", 5))
+    event = NodeCompleted(node=NodeId("a"), output=make_blob_reference("x1/a", 5))
+    gone = NodeCompleted(node=NodeId("b"), output=make_blob_reference("x1/gone", 5))
     entry = encode_entry(1.0, [event, gone])
-    bench.journal.add(1, History(aggregate_id="x1", entry=entry))
+    bench.journal.add(1, HistoryRecord(aggregate_id="x1", entry=entry))
 
     await bench.archiver.tick()
 
@@ -154,45 +158,45 @@ async def test_blobs_are_archived_before_the_events_that_name_them() -> None:
 async def test_what_had_no_effect_is_sent_again() -> None:
     bench = Bench()
     await bench.archiver.tick()
-    bench.ledger.lost = [Asked(1, message("lost"))]
+    bench.ledger.lost = [PendingCommand(1, make_message("lost"))]
 
     await bench.ticks(4)
     assert bench.journal.resent == []
     await bench.ticks(2)
 
-    assert bench.journal.resent == [message("lost")]
+    assert bench.journal.resent == [make_message("lost")]
     assert bench.told.events == [names.COMMAND_RESENT]
 
 
 async def test_a_commit_that_is_refused_is_found_and_set_aside_alone() -> None:
     bench = Bench()
-    bench.journal.add(COMMITS_MAX)
+    bench.journal.add(BATCH_COMMITS_MAX)
     bench.ledger.refused = {7, 8, 60}
 
     await bench.ticks(3)
     while bench.journal.entries:
         await bench.ticks(1)
 
-    assert bench.ledger.archived == list(range(1, COMMITS_MAX + 1))
+    assert bench.ledger.archived == list(range(1, BATCH_COMMITS_MAX + 1))
     assert bench.told.events == [names.ARCHIVE_SET_ASIDE] * 3
 
 
 async def test_what_takes_too_long_is_tried_with_less_and_then_with_more_again() -> None:
     bench = Bench()
-    bench.journal.add(COMMITS_MAX)
+    bench.journal.add(BATCH_COMMITS_MAX)
     bench.ledger.slow_above = 30
 
     await bench.ticks(5)
-    bench.ledger.slow_above = COMMITS_MAX
+    bench.ledger.slow_above = BATCH_COMMITS_MAX
     await bench.ticks(3)
 
     assert bench.ledger.batches == [100, 50, 25, 32, 16, 21, 27, 11]
-    assert bench.ledger.archived == list(range(1, COMMITS_MAX + 1))
+    assert bench.ledger.archived == list(range(1, BATCH_COMMITS_MAX + 1))
 
 
 async def test_a_batch_has_a_bound_in_bytes() -> None:
     bench = Bench()
-    bench.journal.add(9, History(aggregate_id="x", entry=b"e" * (BYTES_MAX // 4)))
+    bench.journal.add(9, HistoryRecord(aggregate_id="x", entry=b"e" * (TRANSACTION_BYTES_MAX // 4)))
 
     counts = [await bench.archiver.tick() for _ in range(4)]
 
@@ -202,21 +206,23 @@ async def test_a_batch_has_a_bound_in_bytes() -> None:
 async def test_what_can_not_be_read_is_told_and_the_rest_is_sent() -> None:
     bench = Bench()
     bench.ledger.lost = [
-        Asked(1, None, "damaged"),
-        Asked(2, message("lost")),
-        Asked(3, None, "of format 99", is_newer=True),
+        PendingCommand(1, None, "damaged"),
+        PendingCommand(2, make_message("lost")),
+        PendingCommand(3, None, "of format 99", is_newer=True),
     ]
 
     await bench.archiver.tick()
 
-    assert bench.journal.resent == [message("lost")]
+    assert bench.journal.resent == [make_message("lost")]
     assert bench.told.events == [names.COMMAND_RESENT, *[names.MESSAGE_UNREADABLE] * 2]
     assert bench.ledger.marked == [1]
 
 
 async def test_many_are_sent_again_in_pages_without_a_pause() -> None:
     bench = Bench()
-    bench.ledger.lost = [Asked(number, message("m")) for number in range(2 * COMMANDS_MAX + 1)]
+    bench.ledger.lost = [
+        PendingCommand(number, make_message("m")) for number in range(2 * RESENT_COMMANDS_MAX + 1)
+    ]
 
     counts = []
     for _ in range(4):
@@ -247,7 +253,7 @@ async def test_one_who_is_fenced_and_keeps_its_lease_is_told_as_an_error() -> No
     await bench.ticks(12)
 
     assert bench.told.events == [names.ARCHIVE_FENCED]
-    assert level_of(names.ARCHIVE_FENCED) == logging.ERROR
+    assert get_level(names.ARCHIVE_FENCED) == logging.ERROR
 
 
 async def test_what_ended_is_forgotten_a_while_after_it_was_archived() -> None:
@@ -258,7 +264,7 @@ async def test_what_ended_is_forgotten_a_while_after_it_was_archived() -> None:
     assert bench.journal.forgotten == []
     await bench.ticks(1)
 
-    assert bench.journal.forgotten == [(5, Position("7-0"))]
+    assert bench.journal.forgotten == [(5, InboxPosition("7-0"))]
 
 
 async def test_nothing_is_forgotten_before_the_inbox_was_read() -> None:
@@ -274,4 +280,4 @@ async def test_nothing_is_forgotten_before_the_inbox_was_read() -> None:
     await bench.ticks(1)
 
     assert asked == 3
-    assert bench.journal.forgotten == [(5, Position("7-0"))] * 6
+    assert bench.journal.forgotten == [(5, InboxPosition("7-0"))] * 6

@@ -5,9 +5,9 @@ from runnel.core.commands import TaskLost
 from runnel.engine.services.reaper import Reaper
 from runnel.ports import telemetry as names
 from runnel.ports.store import Commit, Lease
-from runnel.ports.workers import WorkerAbout
+from runnel.ports.workers import WorkerInfo
 from runnel.testing.clock import FakeClock, FakeIds
-from runnel.testing.conformance.suite import task, token
+from runnel.testing.conformance.suite import make_task, make_token
 
 DEAD_AFTER_S = 3.0
 
@@ -46,7 +46,7 @@ class Bench:
     async def claim_as(self, worker: str) -> Lease:
         store = self.backend.store
         lease = await store.acquire(0, "owner")
-        await store.commit(lease, Commit(sequence=1, tasks=[task("a")]))
+        await store.commit(lease, Commit(sequence=1, tasks=[make_task("a")]))
         await self.backend.tasks.claim(worker, None, limit=1, wait_s=0)
         return lease
 
@@ -73,7 +73,7 @@ async def test_a_worker_that_beats_is_alive() -> None:
     found = []
     for _ in range(6):
         await bench.clock.advance(DEAD_AFTER_S / 2)
-        await bench.backend.tasks.beat("w", [token("a")])
+        await bench.backend.tasks.beat("w", [make_token("a")])
         found.append(await bench.reaper.tick())
 
     assert found == [0] * 6
@@ -84,7 +84,7 @@ async def test_a_reaper_that_slept_judges_nobody_by_what_it_missed() -> None:
     await bench.claim_as("w")
     await bench.reaper.tick()
     await bench.clock.advance(10 * DEAD_AFTER_S)
-    await bench.backend.tasks.beat("w", [token("a")])
+    await bench.backend.tasks.beat("w", [make_token("a")])
 
     assert await bench.reaper.tick() == 0
 
@@ -103,7 +103,7 @@ async def test_a_worker_that_left_and_comes_back_is_not_judged_by_its_past() -> 
 
 async def test_a_worker_that_beats_rarely_is_judged_by_its_own_beats() -> None:
     bench = Bench()
-    await bench.backend.tasks.beat("w", [], about=WorkerAbout(beat_s=DEAD_AFTER_S))
+    await bench.backend.tasks.beat("w", [], about=WorkerInfo(beat_s=DEAD_AFTER_S))
 
     found = [await bench.reaper.tick()]
     for _ in range(4):
@@ -115,7 +115,7 @@ async def test_a_worker_that_beats_rarely_is_judged_by_its_own_beats() -> None:
 
 async def test_a_worker_whose_beats_fit_the_timeout_is_judged_by_that() -> None:
     bench = Bench()
-    await bench.backend.tasks.beat("w", [], about=WorkerAbout(beat_s=DEAD_AFTER_S / 3.5))
+    await bench.backend.tasks.beat("w", [], about=WorkerInfo(beat_s=DEAD_AFTER_S / 3.5))
     await bench.reaper.tick()
 
     await bench.clock.advance(DEAD_AFTER_S * 7 / 12)

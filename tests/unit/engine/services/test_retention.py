@@ -3,7 +3,13 @@
 import asyncio
 
 from runnel.core.states import ExecutionState
-from runnel.engine.services.retention import BATCH, LOOK_S, OWNERLESS_S, SWEEP_S, RetentionService
+from runnel.engine.services.retention import (
+    BATCH_MAX,
+    ORPHAN_IDLE_S,
+    POLL_INTERVAL_S,
+    SWEEP_INTERVAL_S,
+    RetentionService,
+)
 from runnel.errors import StoreError
 from runnel.ports import telemetry as names
 from runnel.testing.clock import FakeClock
@@ -19,7 +25,7 @@ class FakeRetention:
         self.problem: StoreError | None = None
         self.swept: list[float] = []
 
-    async def delete_ownerless(self, *, idle_s: float) -> int:
+    async def delete_orphaned_blobs(self, *, idle_s: float) -> int:
         self.swept.append(idle_s)
         return 1
 
@@ -43,16 +49,16 @@ async def test_only_states_with_a_number_of_days_are_deleted() -> None:
 
 
 async def test_it_goes_on_at_once_while_there_is_more_and_waits_then() -> None:
-    clock, retention, told = FakeClock(), FakeRetention(2 * BATCH + 1), Told()
+    clock, retention, told = FakeClock(), FakeRetention(2 * BATCH_MAX + 1), Told()
     service = RetentionService(retention, clock, told, days={S.FAILED: 1})
     stop = asyncio.Event()
 
     async with asyncio.TaskGroup() as group:
         group.create_task(service.run(stop))
-        await clock.until_asleep()
+        await clock.wait_for_sleeper()
         asked = len(retention.asked)
         retention.problem = StoreError("gone")
-        await clock.advance(LOOK_S)
+        await clock.advance(POLL_INTERVAL_S)
         stop.set()
 
     assert (retention.left, asked) == (0, 4)
@@ -67,9 +73,9 @@ async def test_blobs_that_belong_to_nothing_are_looked_for_every_hour() -> None:
 
     async with asyncio.TaskGroup() as group:
         group.create_task(service.run(stop))
-        for _ in range(int(2 * SWEEP_S / LOOK_S)):
-            await clock.until_asleep()
-            await clock.advance(LOOK_S)
+        for _ in range(int(2 * SWEEP_INTERVAL_S / POLL_INTERVAL_S)):
+            await clock.wait_for_sleeper()
+            await clock.advance(POLL_INTERVAL_S)
         stop.set()
 
-    assert retention.swept == [OWNERLESS_S] * 3
+    assert retention.swept == [ORPHAN_IDLE_S] * 3

@@ -4,11 +4,11 @@ import pytest
 
 from runnel.backends.memory import MemoryBackend
 from runnel.core.commands import TaskFailed
-from runnel.engine.services.unserved_queues import Unserved
+from runnel.engine.services.unserved_queues import UnservedQueueService
 from runnel.ports.store import Commit, Lease
-from runnel.ports.workers import WorkerAbout
+from runnel.ports.workers import WorkerInfo
 from runnel.testing.clock import FakeClock, FakeIds
-from runnel.testing.conformance.suite import task
+from runnel.testing.conformance.suite import make_task
 from tests.unit.engine.worker.stage import Told
 
 UNSERVED_S = 60.0
@@ -24,8 +24,8 @@ class Bench:
         self.unserved = self.another()
         self._lease: Lease | None = None
 
-    def another(self) -> Unserved:
-        return Unserved(
+    def another(self) -> UnservedQueueService:
+        return UnservedQueueService(
             self.backend.store,
             self.backend.tasks,
             self.clock,
@@ -36,7 +36,7 @@ class Bench:
     async def issue(self) -> None:
         self._lease = await self.backend.store.acquire(0, "owner")
         await self.backend.store.commit(
-            self._lease, Commit(sequence=1, tasks=[task("a", queue="gpu")])
+            self._lease, Commit(sequence=1, tasks=[make_task("a", queue="gpu")])
         )
 
     async def failed(self) -> list[TaskFailed]:
@@ -45,7 +45,7 @@ class Bench:
         return [each.command for each in entries if isinstance(each.command, TaskFailed)]
 
     async def beat(self, **about: object) -> None:
-        await self.backend.tasks.beat("w", [], about=WorkerAbout(**about))  # type: ignore[arg-type]  # by name
+        await self.backend.tasks.beat("w", [], about=WorkerInfo(**about))  # type: ignore[arg-type]  # by name
 
 
 async def test_a_task_that_no_worker_serves_fails_after_the_timeout_and_says_why() -> None:

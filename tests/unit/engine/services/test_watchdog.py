@@ -13,17 +13,17 @@ from runnel.engine.orchestrator.orchestrator import Orchestrator
 from runnel.engine.services.watchdog import Watchdog
 from runnel.errors import StoreError
 from runnel.testing.clock import settle
-from tests.driver import node, workflow
+from tests.driver import make_node, make_workflow
 from tests.unit.engine.orchestrator.stage import Stage
 
 REPAIR_AFTER_S = 60.0
-CHILD = workflow(node("inner"))
-WORK = workflow(node("a"))
-NAP = workflow(node("nap", handler="sleep", config={"seconds": 1_000}))
-TIMED = replace(workflow(node("a")), timeout_seconds=1_000.0)
-PARENT = workflow(node("c", handler="workflow", child=CHILD))
-KEYED = workflow(node("one", concurrency_key="k"), node("two", concurrency_key="k"))
-SIGNALLED = workflow(node("s", handler="wait_for_signal", config={"signal": "go"}))
+CHILD = make_workflow(make_node("inner"))
+WORK = make_workflow(make_node("a"))
+NAP = make_workflow(make_node("nap", handler="sleep", config={"seconds": 1_000}))
+TIMED = replace(make_workflow(make_node("a")), timeout_seconds=1_000.0)
+PARENT = make_workflow(make_node("c", handler="workflow", child=CHILD))
+KEYED = make_workflow(make_node("one", concurrency_key="k"), make_node("two", concurrency_key="k"))
+SIGNALLED = make_workflow(make_node("s", handler="wait_for_signal", config={"signal": "go"}))
 
 
 def lose_the_tasks(kennel: "Kennel") -> None:

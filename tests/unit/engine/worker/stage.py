@@ -11,13 +11,13 @@ import msgspec
 from runnel.authoring.registry import HandlerRegistry
 from runnel.backends.memory import MemoryBackend
 from runnel.core.commands import Command, TaskCompleted, TaskFailed, TaskSkipped, TaskStarted
-from runnel.core.effects import Task
+from runnel.core.effects import TaskMessage
 from runnel.core.events import AnyEvent
-from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, Token
-from runnel.core.values import EMPTY_OBJECT, NO_DATA, Value, inline
-from runnel.engine.clock import RealIds
+from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, TaskToken
+from runnel.core.values import EMPTY_OBJECT, NO_DATA, Value, make_inline_value
+from runnel.engine.clock import RandomIdGenerator
 from runnel.engine.worker.worker import Worker
-from runnel.handlers import builtin_registry
+from runnel.handlers import create_builtin_registry
 from runnel.ports.clock import Clock
 from runnel.ports.store import Commit, Lease
 
@@ -31,7 +31,7 @@ class Told:
 
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, object]]] = []
-        self.begun: list[Token] = []
+        self.begun: list[TaskToken] = []
         self.ended_as: list[tuple[str, str, float]] = []
 
     def event(self, name: str, **fields: object) -> None:
@@ -47,10 +47,10 @@ class Told:
     ) -> None:
         """The worker commits nothing."""
 
-    def started(self, task: Task, worker: str, at: float) -> None:
+    def started(self, task: TaskMessage, worker: str, at: float) -> None:
         self.begun.append(task.token)
 
-    def ended(self, task: Task, outcome: str, took_s: float) -> None:
+    def ended(self, task: TaskMessage, outcome: str, took_s: float) -> None:
         self.ended_as.append((task.token.node_id, outcome, took_s))
 
     def measured(self, name: str, value: float) -> None:
@@ -63,8 +63,8 @@ class Told:
 class Stage:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.backend = MemoryBackend(clock, RealIds())
-        self.handlers: HandlerRegistry = builtin_registry()
+        self.backend = MemoryBackend(clock, RandomIdGenerator())
+        self.handlers: HandlerRegistry = create_builtin_registry()
         self.told = Told()
         self.stop = asyncio.Event()
         self.stop_now = asyncio.Event()
@@ -73,16 +73,18 @@ class Stage:
         self._sequence = count(1)
         self._nonces = count(1)
 
-    def task(self, handler: str, config: Mapping[str, Any] | None = None, **fields: Any) -> Task:
+    def task(
+        self, handler: str, config: Mapping[str, Any] | None = None, **fields: Any
+    ) -> TaskMessage:
         """Any field of Task by its name; `inputs` and `item` as plain JSON, `node` for its id."""
         node = NodeId(fields.pop("node", "node"))
         inputs = {
-            NodeId(name): value if isinstance(value, Value) else inline(value)
+            NodeId(name): value if isinstance(value, Value) else make_inline_value(value)
             for name, value in fields.pop("inputs", {}).items()
         }
         execution_input = fields.pop("execution_input", EMPTY_OBJECT)
         if not isinstance(execution_input, Value):
-            execution_input = inline(execution_input)
+            execution_input = make_inline_value(execution_input)
         item = fields.pop("item", None)
         nonce = Nonce(f"n{next(self._nonces)}")
         settings: dict[str, Any] = {
@@ -95,8 +97,8 @@ class Stage:
             "queue": f"tasks:{handler}",
             **fields,
         }
-        return Task(
-            token=Token(ExecutionId("x1"), node, fields.pop("item_index", NO_ITEM), 1, nonce),
+        return TaskMessage(
+            token=TaskToken(ExecutionId("x1"), node, fields.pop("item_index", NO_ITEM), 1, nonce),
             handler=handler,
             config=msgspec.Raw(msgspec.json.encode(config or {})),
             inputs=inputs,
@@ -105,10 +107,10 @@ class Stage:
             **settings,
         )
 
-    async def issue(self, *tasks: Task) -> None:
+    async def issue(self, *tasks: TaskMessage) -> None:
         await self._commit(tasks=tasks)
 
-    async def drop(self, *tokens: Token) -> None:
+    async def drop(self, *tokens: TaskToken) -> None:
         await self._commit(dropped=tokens)
 
     @asynccontextmanager
@@ -153,19 +155,19 @@ class Stage:
     def notes(self) -> list[TaskStarted]:
         return [each for each in self.reports if isinstance(each, TaskStarted)]
 
-    async def run(self, task: Task, **settings: Any) -> Ending:
+    async def run(self, task: TaskMessage, **settings: Any) -> Ending:
         """Issues one task to a worker of its own and returns its report."""
         async with self.working(**settings):
             await self.issue(task)
             [result] = await self.results()
         return result
 
-    async def output(self, task: Task, **settings: Any) -> Any:
+    async def output(self, task: TaskMessage, **settings: Any) -> Any:
         result = await self.run(task, **settings)
         assert isinstance(result, TaskCompleted), result
         return result.output.decode()
 
-    async def error(self, task: Task, **settings: Any) -> TaskFailed:
+    async def error(self, task: TaskMessage, **settings: Any) -> TaskFailed:
         result = await self.run(task, **settings)
         assert isinstance(result, TaskFailed), result
         return result

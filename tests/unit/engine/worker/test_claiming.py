@@ -9,15 +9,15 @@ from msgspec.structs import replace
 
 from runnel.authoring.context import Context
 from runnel.core.commands import Command
-from runnel.core.effects import Task
-from runnel.core.ids import Token
+from runnel.core.effects import TaskMessage
+from runnel.core.ids import TaskToken
 from runnel.engine.worker import reports
 from runnel.errors import StoreError
 from runnel.ports.store import TaskQueue
-from runnel.ports.workers import Orders, WorkerAbout
+from runnel.ports.workers import HeartbeatReply, WorkerInfo
 from runnel.testing.clock import FakeClock, settle
 from tests.unit.engine.worker.stage import WAIT_S, Stage
-from tests.waiting import eventually
+from tests.waiting import wait_until
 
 
 class Recorded:
@@ -27,11 +27,11 @@ class Recorded:
         self._tasks = tasks
         self.limits: list[int] = []
         self.report_sizes: list[int] = []
-        self.beats: list[list[Token]] = []
-        self.started: list[Token] = []
-        self.begun: list[Token] = []
+        self.beats: list[list[TaskToken]] = []
+        self.started: list[TaskToken] = []
+        self.begun: list[TaskToken] = []
         self.failures: dict[str, int] = {}
-        self.drops: list[Token] = []
+        self.drops: list[TaskToken] = []
         self.empty_claims = 0
         self.report_gate = asyncio.Event()
         self.report_gate.set()
@@ -43,15 +43,17 @@ class Recorded:
         *,
         limit: int,
         wait_s: float,
-        starts: bool = False,
-    ) -> Sequence[Task]:
+        starts_tasks: bool = False,
+    ) -> Sequence[TaskMessage]:
         self._maybe_fail("claim")
         self.limits.append(limit)
         if self.empty_claims:
             self.empty_claims -= 1
             return ()
-        tasks = await self._tasks.claim(worker, queues, limit=limit, wait_s=wait_s, starts=starts)
-        self.started += [task.token for task in tasks if starts]
+        tasks = await self._tasks.claim(
+            worker, queues, limit=limit, wait_s=wait_s, starts_tasks=starts_tasks
+        )
+        self.started += [task.token for task in tasks if starts_tasks]
         return tasks
 
     async def report(self, worker: str, reports: Sequence[Command]) -> Sequence[bool]:
@@ -60,13 +62,13 @@ class Recorded:
         await self.report_gate.wait()
         return await self._tasks.report(worker, reports)
 
-    def begin(self, token: Token) -> None:
+    def begin(self, token: TaskToken) -> None:
         self.begun.append(token)
         self._tasks.begin(token)
 
     async def beat(
-        self, worker: str, holds: Sequence[Token], *, about: WorkerAbout | None = None
-    ) -> Orders:
+        self, worker: str, holds: Sequence[TaskToken], *, about: WorkerInfo | None = None
+    ) -> HeartbeatReply:
         self.beats.append(list(holds))
         orders = await self._tasks.beat(worker, holds, about=about)
         return replace(orders, stop=[*orders.stop, *self.drops])
@@ -165,10 +167,10 @@ async def test_a_task_that_is_handed_out_again_while_it_runs_is_run_once(stage: 
     await stage.issue(task)
 
     async with stage.working(concurrency=2):
-        await eventually(lambda: len(stage.told.begun) == 1)
+        await wait_until(lambda: len(stage.told.begun) == 1)
         claims = len(tasks.limits)
         await stage.issue(task)
-        await eventually(lambda: len(tasks.limits) > claims)
+        await wait_until(lambda: len(tasks.limits) > claims)
         may_end.set()
         await stage.results(1)
 
@@ -191,9 +193,9 @@ async def test_results_gather_while_a_report_is_under_way(stage: Stage) -> None:
     await stage.issue(stage.task("output"))
 
     async with stage.working(concurrency=2):
-        await eventually(lambda: tasks.report_sizes == [1])
+        await wait_until(lambda: tasks.report_sizes == [1])
         await stage.issue(*(stage.task("output") for _ in range(7)))
-        await eventually(lambda: len(stage.told.begun) == 8)
+        await wait_until(lambda: len(stage.told.begun) == 8)
         tasks.report_gate.set()
         await stage.results(8)
 
@@ -206,7 +208,7 @@ async def test_a_slot_is_free_again_before_the_report_is_acknowledged(stage: Sta
     await stage.issue(stage.task("output"), stage.task("output"))
 
     async with stage.working(concurrency=1) as worker:
-        await eventually(lambda: len(stage.told.begun) == 2)
+        await wait_until(lambda: len(stage.told.begun) == 2)
         held = worker.holds
         tasks.report_gate.set()
         await stage.results(2)
@@ -221,10 +223,10 @@ async def test_a_report_whose_token_is_not_held_any_more_is_counted(stage: Stage
     await stage.issue(task)
 
     async with stage.working() as worker:
-        await eventually(lambda: tasks.report_sizes == [1])
+        await wait_until(lambda: tasks.report_sizes == [1])
         await stage.drop(task.token)
         tasks.report_gate.set()
-        await eventually(lambda: worker.holds == 0)
+        await wait_until(lambda: worker.holds == 0)
 
     assert len(stage.told.named("report.refused")) == 1
     assert await stage.read_reports() == []
@@ -276,11 +278,11 @@ async def test_a_task_that_is_dropped_while_it_waits_for_a_slot_never_runs(stage
     first, second = stage.task("slow"), stage.task("slow")
     async with stage.working(concurrency=1) as worker:
         await stage.issue(first, second)
-        await eventually(lambda: stage.told.begun == [first.token])
+        await wait_until(lambda: stage.told.begun == [first.token])
         await stage.drop(second.token)
         go.set()
         await stage.results(1)
-        await eventually(lambda: worker.holds == 0)
+        await wait_until(lambda: worker.holds == 0)
 
     assert stage.told.begun == [first.token]
     assert tasks.limits
@@ -296,7 +298,7 @@ async def test_nothing_is_claimed_while_too_many_results_wait_for_the_store(
     await stage.issue(*(stage.task("output") for _ in range(40)))
 
     async with stage.working(concurrency=8):
-        await eventually(lambda: tasks.report_sizes == [2])
+        await wait_until(lambda: tasks.report_sizes == [2])
         await settle()
         begun = len(stage.told.begun)
         tasks.report_gate.set()

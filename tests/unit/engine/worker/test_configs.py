@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from runnel.core.templates.errors import TemplateSyntaxError
-from runnel.engine.worker.attempt import COMPILED_BYTES_MAX, config_of
+from runnel.engine.worker.attempt import COMPILED_CONFIG_BYTES_MAX, compile_config
 
 
 class Scope:
@@ -22,23 +22,25 @@ def raw(value: Any) -> msgspec.Raw:
 
 
 def test_equal_configs_are_compiled_once() -> None:
-    assert config_of(raw({"a": "{{ x }}"})) is config_of(raw({"a": "{{ x }}"}))
+    assert compile_config(raw({"a": "{{ x }}"})) is compile_config(raw({"a": "{{ x }}"}))
 
 
 def test_a_very_large_config_is_not_kept() -> None:
-    large = raw({"text": "x" * COMPILED_BYTES_MAX})
+    large = raw({"text": "x" * COMPILED_CONFIG_BYTES_MAX})
 
-    assert config_of(large) is not config_of(large)
+    assert compile_config(large) is not compile_config(large)
 
 
 def test_it_knows_the_roots_that_its_templates_name() -> None:
-    config = config_of(raw({"a": "{{ x.y }} {{ input.z }}", "b": ["{{ nodes['n-1'] }}"], "c": 1}))
+    config = compile_config(
+        raw({"a": "{{ x.y }} {{ input.z }}", "b": ["{{ nodes['n-1'] }}"], "c": 1})
+    )
 
     assert config.roots == {"x", "input", "n-1"}
 
 
 def test_parts_without_a_template_are_new_in_each_resolution() -> None:
-    config = config_of(raw({"a": [{"b": []}, "{{ x }}"], "c": {"d": {}}, "e": 1}))
+    config = compile_config(raw({"a": [{"b": []}, "{{ x }}"], "c": {"d": {}}, "e": 1}))
 
     first, second = config.resolve(Scope(x=1)), config.resolve(Scope(x=2))
     first["a"][0]["b"].append(1)
@@ -49,10 +51,10 @@ def test_parts_without_a_template_are_new_in_each_resolution() -> None:
 
 
 def test_a_config_that_is_not_an_object_is_resolved_too() -> None:
-    assert config_of(raw("{{ x }}")).resolve(Scope(x=[1])) == [1]
-    assert config_of(raw([1, 2])).resolve(Scope()) == [1, 2]
+    assert compile_config(raw("{{ x }}")).resolve(Scope(x=[1])) == [1]
+    assert compile_config(raw([1, 2])).resolve(Scope()) == [1, 2]
 
 
 def test_a_template_that_is_none_is_refused() -> None:
     with pytest.raises(TemplateSyntaxError):
-        config_of(raw({"a": "{{ 1 + }}"}))
+        compile_config(raw({"a": "{{ 1 + }}"}))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from runnel.authoring.context import Context
-from runnel.engine.worker.task_run import Deadlines, Run
+from runnel.engine.worker.task_run import Deadlines, TaskRun
 from runnel.testing.clock import FakeClock
 from tests.unit.engine.worker.stage import Stage
 
@@ -19,9 +19,9 @@ class Checked:
     """Remembers which runs were checked, and asks for no further check."""
 
     def __init__(self) -> None:
-        self.runs: list[Run] = []
+        self.runs: list[TaskRun] = []
 
-    def check(self, run: Run, now: float) -> float:
+    def check(self, run: TaskRun, now: float) -> float:
         self.runs.append(run)
         return inf
 
@@ -31,8 +31,8 @@ def deadlines(clock: FakeClock) -> Deadlines:
     return Deadlines(clock)
 
 
-def runs_of(frozen: Stage, number: int) -> list[Run]:
-    return [Run(frozen.task("work")) for _ in range(number)]
+def runs_of(frozen: Stage, number: int) -> list[TaskRun]:
+    return [TaskRun(frozen.task("work")) for _ in range(number)]
 
 
 def test_there_are_never_more_runs_that_are_over_than_others(
@@ -41,7 +41,7 @@ def test_there_are_never_more_runs_that_are_over_than_others(
     for number, run in enumerate(runs_of(frozen, 1_000)):
         deadlines.arm(run, HOUR_S)
         if number >= 10:
-            run.is_over = True
+            run.is_finished = True
             deadlines.forget(run)
         assert len(deadlines) <= 2 * 10 + 1
 
@@ -100,4 +100,4 @@ async def test_a_task_that_has_ended_is_not_kept_until_its_timeout(
 
 def runs_alive() -> int:
     gc.collect()
-    return sum(isinstance(each, Run) for each in gc.get_objects())
+    return sum(isinstance(each, TaskRun) for each in gc.get_objects())

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from runnel.engine.worker.executor import Driver
+from runnel.engine.worker.executor import CoroutineDriver
 from runnel.errors import SoftTimeoutError
 
 
-def driven(coroutine: Coroutine[Any, Any, Any]) -> Driver:
+def driven(coroutine: Coroutine[Any, Any, Any]) -> CoroutineDriver:
     """The driver of a coroutine after its first step, as the current task's code."""
     runner = asyncio.current_task()
     assert runner is not None
     enter = copy_context().run
-    return Driver(coroutine, enter(coroutine.send, None), runner, enter)
+    return CoroutineDriver(coroutine, enter(coroutine.send, None), runner, enter)
 
 
 async def test_it_gives_the_value_that_the_coroutine_returns() -> None:
@@ -62,7 +62,7 @@ async def test_a_soft_timeout_arrives_in_place_of_the_cancellation() -> None:
         return "nothing"
 
     driver = driven(work())
-    asyncio.get_running_loop().call_soon(driver.soften, SoftTimeoutError(3))
+    asyncio.get_running_loop().call_soon(driver.raise_soft_timeout, SoftTimeoutError(3))
 
     assert "3 s" in await driver
 

@@ -8,36 +8,40 @@ from typing import Any
 
 import pytest
 
-from runnel.authoring.calls import Call, Mode
+from runnel.authoring.calls import FunctionCall, Mode
 from runnel.authoring.context import Context
-from runnel.engine.worker.child_process import Done, Processes
-from runnel.engine.worker.executor import Executor, ThreadJob, Threads
-from runnel.engine.worker.task_run import Code, Run
-from runnel.engine.worker.task_values import Values
+from runnel.engine.worker.child_process import ChildProcessPool, JobResult
+from runnel.engine.worker.executor import Executor, ThreadJob, ThreadPool
+from runnel.engine.worker.task_run import RunningCode, TaskRun
+from runnel.engine.worker.task_values import TaskInputs
 from runnel.errors import BrokenInvariantError
 from tests.unit.engine.worker.stage import Stage
-from tests.waiting import eventually
+from tests.waiting import wait_until
 
 
 class Floor:
     """An executor that notes which runs were abandoned."""
 
     def __init__(
-        self, stage: Stage, *, threads: Threads | None = None, processes: Processes | None = None
+        self,
+        stage: Stage,
+        *,
+        threads: ThreadPool | None = None,
+        processes: ChildProcessPool | None = None,
     ) -> None:
-        self.abandoned: list[Run] = []
-        self.run = Run(stage.task("output"))
-        self._values = Values(self.run.task)
+        self.abandoned: list[TaskRun] = []
+        self.run = TaskRun(stage.task("output"))
+        self._values = TaskInputs(self.run.task)
         self._executor = Executor(
-            threads or Threads("t"),
-            processes or Processes(),
+            threads or ThreadPool("t"),
+            processes or ChildProcessPool(),
             on_suspend=lambda _run: None,
             on_abandoned=self.abandoned.append,
             on_returned=lambda _run: None,
         )
 
     async def execute(self, function: Callable[..., Any], mode: Mode) -> bytes:
-        call = Call(function=function, mode=mode)
+        call = FunctionCall(function=function, mode=mode)
         context = Context(self.run.task, self._values, lambda _task, _measured: None)
         return await self._executor.run(self.run, call, context, self._values)
 
@@ -49,7 +53,7 @@ def answer() -> int:
 async def test_a_thread_that_has_returned_when_the_cancel_comes_is_not_abandoned(
     frozen: Stage,
 ) -> None:
-    class Racing(Threads):
+    class Racing(ThreadPool):
         def _done(self, job: ThreadJob, outcome: tuple[Any, BaseException | None]) -> None:
             super()._done(job, outcome)
             running.cancel()
@@ -65,16 +69,16 @@ async def test_a_thread_that_has_returned_when_the_cancel_comes_is_not_abandoned
     assert not floor.run.keeps_slot
 
 
-class Silent(Processes):
-    async def run(self, *_arguments: object) -> Done:
-        return Done()
+class Silent(ChildProcessPool):
+    async def run(self, *_arguments: object) -> JobResult:
+        return JobResult()
 
 
 async def test_a_child_that_answers_nothing_is_a_broken_invariant(frozen: Stage) -> None:
     floor = Floor(frozen, processes=Silent())
     runner = asyncio.current_task()
     assert runner is not None
-    floor.run.code = Code(runner)
+    floor.run.code = RunningCode(runner)
 
     with pytest.raises(BrokenInvariantError, match="neither result nor error"):
         await floor.execute(answer, Mode.PROCESS)
@@ -109,15 +113,15 @@ async def test_a_thread_that_returns_after_its_loop_has_closed_ends_without_a_wo
         go.wait(10)
 
     async def short() -> None:
-        Threads("late").start(hang, lambda: None)
+        ThreadPool("late").start(hang, lambda: None)
 
     def with_a_loop_of_its_own() -> None:
         asyncio.run(short())
 
     await asyncio.to_thread(with_a_loop_of_its_own)
-    await eventually(begun.is_set)
+    await wait_until(begun.is_set)
     [thread] = [each for each in threading.enumerate() if each.name == "late-1"]
     go.set()
-    await eventually(lambda: not thread.is_alive())
+    await wait_until(lambda: not thread.is_alive())
 
     assert complaints == []

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from runnel.core.workflow import MESSAGE_CHARS_MAX, TRACEBACK_CHARS_MAX
-from runnel.engine.worker.outputs import error_info
+from runnel.engine.worker.outputs import describe_exception
 from runnel.errors import InputError, ServiceError, TaskTimeoutError
 from runnel.handlers.data_processor import process
 
@@ -50,7 +50,7 @@ def caught(error: BaseException) -> BaseException:
 
 
 def test_an_error_travels_with_its_class_names_message_and_verdict() -> None:
-    info = error_info(caught(FlakyError("line is busy")))
+    info = describe_exception(caught(FlakyError("line is busy")))
 
     assert str(info) == "FlakyError: line is busy"
     assert info.types == ("FlakyError", "ConnectionError", "OSError", "Exception")
@@ -58,16 +58,16 @@ def test_an_error_travels_with_its_class_names_message_and_verdict() -> None:
 
 
 def test_an_ordinary_error_leaves_the_verdict_to_the_policy() -> None:
-    assert error_info(caught(ValueError("x"))).retryable is None
+    assert describe_exception(caught(ValueError("x"))).retryable is None
 
 
 def test_errors_of_runnel_know_whether_to_try_again() -> None:
-    assert error_info(TaskTimeoutError(3)).retryable is True
-    assert error_info(InputError("x")).retryable is False
+    assert describe_exception(TaskTimeoutError(3)).retryable is True
+    assert describe_exception(InputError("x")).retryable is False
 
 
 def test_the_traceback_begins_in_the_users_code() -> None:
-    text = error_info(caught(ValueError("x"))).traceback or ""
+    text = describe_exception(caught(ValueError("x"))).traceback or ""
 
     assert text.startswith("Traceback")
     assert "test_failures.py" in text
@@ -79,25 +79,25 @@ def test_an_error_that_is_all_runnels_has_no_traceback() -> None:
     error = found.value
     in_runnel = error.__traceback__ and error.__traceback__.tb_next
 
-    assert error_info(error.with_traceback(in_runnel)).traceback is None
+    assert describe_exception(error.with_traceback(in_runnel)).traceback is None
 
 
 def test_messages_and_tracebacks_are_bounded() -> None:
-    info = error_info(caught(ValueError("x" * 100_000)))
+    info = describe_exception(caught(ValueError("x" * 100_000)))
 
     assert len(info.message) == MESSAGE_CHARS_MAX
     assert len(info.traceback or "") <= TRACEBACK_CHARS_MAX
 
 
 def test_an_error_whose_message_raises_is_still_told() -> None:
-    info = error_info(caught(Unprintable()))
+    info = describe_exception(caught(Unprintable()))
 
     assert info.type == "Unprintable"
     assert "RuntimeError" in info.message
 
 
 def test_an_error_whose_class_is_broken_is_still_told() -> None:
-    infos = [error_info(caught(error)) for error in (Mute(), Undecided())]
+    infos = [describe_exception(caught(error)) for error in (Mute(), Undecided())]
 
     assert [str(info) for info in infos] == [
         "Mute: (its message can't be shown: SystemExit)",
@@ -114,20 +114,20 @@ def test_an_error_whose_class_is_broken_is_still_told() -> None:
     ],
 )
 def test_an_error_can_be_stored_whatever_it_holds(error: Exception) -> None:
-    info = error_info(caught(error))
+    info = describe_exception(caught(error))
 
     assert msgspec.json.decode(msgspec.json.encode(info), type=type(info)) == info
 
 
 def test_what_utf_8_can_not_hold_is_shown_as_an_escape() -> None:
-    info = error_info(caught(FileNotFoundError(os.fsdecode(b"/data/\xff-\xc3\xa9.csv"))))
+    info = describe_exception(caught(FileNotFoundError(os.fsdecode(b"/data/\xff-\xc3\xa9.csv"))))
 
     assert info.message == r"/data/\udcff-é.csv"
     assert r"FileNotFoundError: /data/\udcff-é.csv" in (info.traceback or "")
 
 
 def test_messages_and_tracebacks_are_bounded_with_their_escapes() -> None:
-    info = error_info(caught(ValueError("\udcff" * 100_000)))
+    info = describe_exception(caught(ValueError("\udcff" * 100_000)))
 
     assert len(info.message) == MESSAGE_CHARS_MAX
     assert len(info.traceback or "") == TRACEBACK_CHARS_MAX
@@ -135,11 +135,11 @@ def test_messages_and_tracebacks_are_bounded_with_their_escapes() -> None:
 
 @pytest.mark.parametrize(("said", "told"), [((), "cancelled itself"), (("enough",), "enough")])
 def test_a_cancellation_that_says_nothing_is_explained(said: tuple[str, ...], told: str) -> None:
-    assert told in error_info(caught(asyncio.CancelledError(*said))).message
+    assert told in describe_exception(caught(asyncio.CancelledError(*said))).message
 
 
 def test_what_would_steer_a_terminal_is_escaped_in_messages() -> None:
-    info = error_info(ValueError("red \x1b[31m, bell \x07, turned \u202e, kept:\n\tümlaut"))
+    info = describe_exception(ValueError("red \x1b[31m, bell \x07, turned \u202e, kept:\n\tümlaut"))
 
     assert info.message == "red \\x1b[31m, bell \\x07, turned \\u202e, kept:\n\tümlaut"
 
@@ -155,8 +155,8 @@ class BusyError(Exception):
     [(7, 7.0), (0.5, 0.5), (1e9, 3_600.0), (-1, None), (True, None), ("7", None), (nan, None)],
 )
 def test_an_error_may_name_a_delay(said: object, told: float | None) -> None:
-    assert error_info(BusyError(said)).retry_after_s == told
+    assert describe_exception(BusyError(said)).retry_after_s == told
 
 
 def test_an_error_that_says_all_comes_without_a_traceback() -> None:
-    assert error_info(caught(ServiceError("it broke off"))).traceback is None
+    assert describe_exception(caught(ServiceError("it broke off"))).traceback is None

@@ -116,4 +116,4 @@ async def test_a_task_that_does_not_log_keeps_nothing(stage: Stage) -> None:
     report = await stage.run(stage.task("silent"))
 
     assert report.logs == ()
-    assert seen[0].lines == ()
+    assert seen[0].log_lines == ()

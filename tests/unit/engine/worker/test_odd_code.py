@@ -8,7 +8,7 @@ import pytest
 
 from runnel.authoring.context import Context
 from runnel.core.commands import Command, TaskCompleted, TaskFailed, TaskLost
-from runnel.engine.worker.task_run import Run
+from runnel.engine.worker.task_run import TaskRun
 from runnel.errors import BrokenInvariantError
 from runnel.testing.clock import FakeClock, settle
 from tests.unit.engine.worker.stage import Stage
@@ -111,7 +111,7 @@ async def test_a_runner_that_is_closed_from_outside_closes_its_code_and_ends(sta
             seen.append("closed")
 
     worker = stage.worker(concurrency=1)
-    worker._slots.put([Run(stage.task("hang"))])  # noqa: SLF001  # no loop of the worker's runs
+    worker._slots.put([TaskRun(stage.task("hang"))])  # noqa: SLF001  # no loop of the worker's runs
     runner = worker._runners.run()  # noqa: SLF001  # as above
 
     async def first_step() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from runnel.engine.worker.outputs import NotJsonError, encode, error_info
+from runnel.engine.worker.outputs import NotJsonError, describe_exception, encode_result
 
 
 @dataclasses.dataclass
@@ -73,7 +73,7 @@ class Scalar:
     ],
 )
 def test_a_result_is_stored_as_json(result: Any, expected: Any) -> None:
-    assert msgspec.json.decode(encode(result)) == expected
+    assert msgspec.json.decode(encode_result(result)) == expected
 
 
 @pytest.mark.parametrize(
@@ -92,9 +92,9 @@ def test_a_result_is_stored_as_json(result: Any, expected: Any) -> None:
 )
 def test_what_json_cannot_hold_is_refused_in_a_sentence(result: Any, sentence: str) -> None:
     with pytest.raises(NotJsonError, match=sentence) as caught:
-        encode(result)
+        encode_result(result)
 
-    info = error_info(caught.value)
+    info = describe_exception(caught.value)
     assert "TypeError" in info.types
     assert info.retryable is False
 
@@ -104,4 +104,4 @@ def test_a_result_that_holds_itself_is_refused() -> None:
     loop.append(loop)
 
     with pytest.raises(NotJsonError):
-        encode(loop)
+        encode_result(loop)

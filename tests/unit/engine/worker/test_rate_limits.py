@@ -6,16 +6,16 @@ import pytest
 
 from runnel.authoring.context import Context
 from runnel.core.commands import TaskCompleted, TaskDeferred
-from runnel.core.effects import Task
+from runnel.core.effects import TaskMessage
 from runnel.core.workflow import RateLimit
-from runnel.engine.worker.runner import STORE_RETRY_S, RateLimits
+from runnel.engine.worker.runner import STORE_RETRY_S, RateLimiter
 from runnel.errors import StoreError
 from runnel.testing.clock import FakeClock, settle
 from tests.unit.engine.worker.stage import Stage
-from tests.waiting import eventually
+from tests.waiting import wait_until
 
 
-def limited(stage: Stage, *, rate: float | None = 1.0, node: str = "node") -> Task:
+def limited(stage: Stage, *, rate: float | None = 1.0, node: str = "node") -> TaskMessage:
     return stage.task("output", {}, node=node, resource_tag="api", rate_per_second=rate)
 
 
@@ -65,7 +65,7 @@ async def test_a_wait_beyond_five_seconds_is_left_to_the_store(
 async def test_no_more_tasks_are_parked_than_ten_per_slot(frozen: Stage, clock: FakeClock) -> None:
     async with frozen.working(concurrency=1) as worker:
         await frozen.issue(*(limited(frozen, rate=20.0) for _ in range(15)))
-        await eventually(lambda: len(frozen.told.begun) == 1 and worker.holds == 10)
+        await wait_until(lambda: len(frozen.told.begun) == 1 and worker.holds == 10)
         reports = list(await frozen.read_reports())
         await clock.advance(1)
         done = await frozen.results(11)
@@ -157,6 +157,6 @@ TABLE = {"api": RateLimit(rate_per_second=5.0, burst=3)}
 def test_the_limit_of_the_workflow_comes_before_that_of_the_engine(
     frozen: Stage, fields: dict[str, Any], expected: RateLimit | None
 ) -> None:
-    limits = RateLimits(frozen.backend.tasks, TABLE)
+    limits = RateLimiter(frozen.backend.tasks, TABLE)
 
-    assert limits.limit_of(frozen.task("output", **fields)) == expected
+    assert limits.find_limit(frozen.task("output", **fields)) == expected

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from runnel.authoring.context import Context
-from runnel.ports.workers import WorkerAbout, WorkerRecord
+from runnel.ports.workers import WorkerInfo, WorkerRecord
 from runnel.testing.clock import settle
 from tests.unit.engine.worker.stage import Stage
 
@@ -14,13 +14,13 @@ async def records(stage: Stage) -> list[WorkerRecord]:
 
 
 async def test_a_worker_says_what_it_is_from_its_first_beat_on(frozen: Stage) -> None:
-    about = WorkerAbout(host="h1", pid=7, handlers=("output",), version="0.1.0")
+    about = WorkerInfo(host="h1", pid=7, handlers=("output",), version="0.1.0")
 
     async with frozen.working(about=about, concurrency=3, queues=["tasks:output"]):
         await settle()
         [record] = await records(frozen)
 
-    assert record.about == WorkerAbout(
+    assert record.about == WorkerInfo(
         host="h1",
         pid=7,
         handlers=("output",),

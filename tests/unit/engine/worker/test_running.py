@@ -11,8 +11,8 @@ import pytest
 
 from runnel.authoring.context import Context
 from runnel.core.commands import TaskCompleted, TaskSkipped
-from runnel.core.ids import Token
-from runnel.core.values import BLOB_BYTES_MAX, INLINE_BYTES_MAX, blob
+from runnel.core.ids import TaskToken
+from runnel.core.values import BLOB_BYTES_MAX, INLINE_BYTES_MAX, make_blob_reference
 from runnel.engine.worker.slots import Slots
 from runnel.errors import Skip, StoreError
 from tests.unit.engine.worker.stage import Stage
@@ -293,7 +293,7 @@ async def test_a_store_of_blobs_that_is_away_is_no_failure_of_the_task(
     task = stage.task(
         "output",
         {"x": "{{ far }}", "large": "x" * INLINE_BYTES_MAX},
-        inputs={"far": blob("k1", 13)},
+        inputs={"far": make_blob_reference("k1", 13)},
         parents=0,
     )
     async with stage.working():
@@ -315,7 +315,11 @@ async def test_blobs_are_loaded_for_templates_that_name_them_and_for_parents(sta
     task = stage.task(
         "both",
         {"x": "{{ far.v }}"},
-        inputs={"up": blob("k2", 8), "far": blob("k1", 20), "unused": blob("gone", 5)},
+        inputs={
+            "up": make_blob_reference("k2", 8),
+            "far": make_blob_reference("k1", 20),
+            "unused": make_blob_reference("gone", 5),
+        },
         parents=1,
     )
 
@@ -327,7 +331,7 @@ async def test_a_blob_is_read_once_and_the_next_task_that_needs_it_does_not_wait
 ) -> None:
     await stage.backend.blobs.put("x1/input/shared", b'{"n": 3}')
     read, waits = list[str](), list[Slots]()
-    real_get, real_waits = stage.backend.blobs.get, Slots.waits
+    real_get, real_waits = stage.backend.blobs.get, Slots.note_suspended
 
     async def get(key: str) -> bytes:
         read.append(key)
@@ -338,13 +342,13 @@ async def test_a_blob_is_read_once_and_the_next_task_that_needs_it_does_not_wait
         real_waits(slots)
 
     monkeypatch.setattr(stage.backend.blobs, "get", get)
-    monkeypatch.setattr(Slots, "waits", waits_too)
+    monkeypatch.setattr(Slots, "note_suspended", waits_too)
 
     @stage.handlers.handler("sum")
     async def sum_(config: Any, ctx: Context) -> Any:
         return ctx.execution_input["n"] + config["n"]
 
-    shared = blob("x1/input/shared", 8)
+    shared = make_blob_reference("x1/input/shared", 8)
     async with stage.working():
         for number in range(3):
             task = stage.task("sum", {"n": "{{ input.n }}"}, execution_input=shared)
@@ -382,5 +386,5 @@ async def test_telemetry_hears_of_each_start_at_once(stage: Stage) -> None:
 
     await stage.output(task)
 
-    expected: list[Token] = [task.token]
+    expected: list[TaskToken] = [task.token]
     assert stage.told.begun == expected

@@ -3,19 +3,19 @@
 import pytest
 
 from runnel.authoring.context import Context
-from runnel.engine.worker.task_run import Code, Run, StopReason
-from runnel.engine.worker.task_values import Values
+from runnel.engine.worker.task_run import RunningCode, StopReason, TaskRun
+from runnel.engine.worker.task_values import TaskInputs
 from runnel.errors import SoftTimeoutError
 from tests.unit.engine.worker.stage import Stage
 
 
-class Recorder(Code):
+class Recorder(RunningCode):
     """Code that only notes how it was interrupted."""
 
     def __init__(self) -> None:
         self.heard: list[str] = []
 
-    def soften(self, error: SoftTimeoutError) -> None:
+    def raise_soft_timeout(self, error: SoftTimeoutError) -> None:
         self.heard.append("softened")
 
     def cancel(self) -> None:
@@ -26,12 +26,12 @@ class Recorder(Code):
 
 
 @pytest.fixture
-def run(frozen: Stage) -> Run:
-    return Run(frozen.task("output", soft_timeout_s=1.0))
+def run(frozen: Stage) -> TaskRun:
+    return TaskRun(frozen.task("output", soft_timeout_s=1.0))
 
 
-def test_a_run_without_code_has_nobody_to_interrupt(run: Run) -> None:
-    run.soften()
+def test_a_run_without_code_has_nobody_to_interrupt(run: TaskRun) -> None:
+    run.raise_soft_timeout()
     run.stop(StopReason.TIMEOUT, kill_at=5.0)
     run.kill()
 
@@ -39,11 +39,11 @@ def test_a_run_without_code_has_nobody_to_interrupt(run: Run) -> None:
     assert run.next_check() == float("inf")
 
 
-def test_code_hears_of_each_step_and_its_context_too(run: Run) -> None:
+def test_code_hears_of_each_step_and_its_context_too(run: TaskRun) -> None:
     code = run.code = Recorder()
-    context = run.context = Context(run.task, Values(run.task), lambda _task, _measured: None)
+    context = run.context = Context(run.task, TaskInputs(run.task), lambda _task, _measured: None)
 
-    run.soften()
+    run.raise_soft_timeout()
     run.stop(StopReason.DROPPED, kill_at=5.0)
     run.stop(StopReason.TIMEOUT, kill_at=9.0)
     run.kill()
@@ -53,9 +53,9 @@ def test_code_hears_of_each_step_and_its_context_too(run: Run) -> None:
     assert run.stop_reason is StopReason.DROPPED
 
 
-def test_a_run_that_is_over_is_left_in_peace(run: Run) -> None:
+def test_a_run_that_is_over_is_left_in_peace(run: TaskRun) -> None:
     code = run.code = Recorder()
-    run.is_over = True
+    run.is_finished = True
 
     run.stop(StopReason.SHUTDOWN, kill_at=5.0)
     run.kill()

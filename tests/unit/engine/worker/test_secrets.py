@@ -20,7 +20,7 @@ from runnel.core.commands import TaskCompleted, TaskFailed, TaskSkipped
 from runnel.core.values import Json
 from runnel.core.workflow import RetryPolicy
 from runnel.engine.clock import RealClock
-from runnel.engine.worker.attempt import config_of
+from runnel.engine.worker.attempt import compile_config
 from runnel.errors import Skip
 from tests.unit.engine.worker.stage import Stage
 
@@ -163,7 +163,7 @@ def test_log_lines_of_the_command_line_do_not_show_it(
     root = logging.getLogger()
     monkeypatch.setattr(root, "handlers", [])
 
-    show_logs(SECRETS.hide)
+    show_logs(SECRETS.redact)
     root.warning("the key is %s", KEY)
 
     assert capsys.readouterr().err == "warning: the key is ***\n"
@@ -172,7 +172,7 @@ def test_log_lines_of_the_command_line_do_not_show_it(
 def test_a_config_knows_which_secrets_it_needs() -> None:
     raw = msgspec.Raw(b'{"a": "{{ secrets.x }} {{ secrets[\'y\'] }} {{ input.z }}"}')
 
-    assert config_of(raw).secrets == {"x", "y"}
+    assert compile_config(raw).secrets == {"x", "y"}
 
 
 async def test_a_cached_result_is_found_by_the_name_of_a_secret(stage: Stage) -> None:
@@ -275,10 +275,10 @@ async def test_half_of_a_secret_does_not_stand_where_a_message_was_cut(
 def test_the_end_of_a_secret_is_hidden_where_a_text_was_cut_before_it() -> None:
     secrets = KnownSecrets({"key": "correct horse battery staple"})
 
-    assert secrets.hide("…battery staple is wrong") == "…*** is wrong"
-    assert secrets.hide("battery staple is wrong") == "battery staple is wrong"
-    assert secrets.hide("no…staple…correct hor…") == "no…staple…***…"
-    assert KnownSecrets({}).hide("cut…") == "cut…"
+    assert secrets.redact("…battery staple is wrong") == "…*** is wrong"
+    assert secrets.redact("battery staple is wrong") == "battery staple is wrong"
+    assert secrets.redact("no…staple…correct hor…") == "no…staple…***…"
+    assert KnownSecrets({}).redact("cut…") == "cut…"
 
 
 async def test_a_template_may_make_something_else_of_it_where_results_are_kept(

@@ -8,11 +8,11 @@ import pytest
 
 from runnel.authoring.context import Context
 from runnel.core.commands import TaskCompleted, TaskDeferred, TaskLost
-from runnel.engine.worker.worker import GOODBYE_S
+from runnel.engine.worker.worker import SHUTDOWN_CALL_S
 from runnel.errors import BrokenInvariantError, InputError, StoreError
 from runnel.testing.clock import FakeClock, settle
 from tests.unit.engine.worker.stage import Stage
-from tests.waiting import eventually
+from tests.waiting import wait_until
 
 
 async def test_what_runs_may_finish_and_nothing_more_is_claimed(
@@ -128,12 +128,12 @@ async def test_a_hanging_thread_does_not_keep_a_worker_from_ending(stage: Stage)
 
     async with stage.working(shutdown_s=0.01) as worker:
         await stage.issue(stage.task("hang"))
-        await eventually(begun.is_set)
+        await wait_until(begun.is_set)
 
     assert worker.abandoned_threads == 1
     assert [type(each) for each in await stage.read_reports()] == [TaskLost]
     go.set()
-    await eventually(lambda: worker.abandoned_threads == 0)
+    await wait_until(lambda: worker.abandoned_threads == 0)
 
 
 async def test_parked_tasks_go_back_to_the_store_without_counting_as_lost(frozen: Stage) -> None:
@@ -201,7 +201,7 @@ async def test_a_worker_that_is_cancelled_does_not_wait_for_its_threads(stage: S
     await stage.issue(stage.task("hang"))
     async with asyncio.timeout(5), asyncio.TaskGroup() as group:
         running = group.create_task(stage.worker().run(stage.stop))
-        await eventually(begun.is_set)
+        await wait_until(begun.is_set)
         running.cancel()
 
     go.set()
@@ -234,7 +234,7 @@ async def test_a_worker_that_is_cancelled_while_it_claims_loses_what_it_claimed(
 
 @pytest.mark.parametrize(
     ("call", "seconds", "error"),
-    [("report", GOODBYE_S, "timed out at shutdown"), ("leave", GOODBYE_S, "timed out")],
+    [("report", SHUTDOWN_CALL_S, "timed out at shutdown"), ("leave", SHUTDOWN_CALL_S, "timed out")],
 )
 async def test_a_store_that_does_not_answer_does_not_keep_a_worker_from_ending(
     frozen: Stage, clock: FakeClock, call: str, seconds: float, error: str

@@ -3,14 +3,14 @@
 import asyncio
 
 from runnel.engine.worker.slots import Slots
-from runnel.engine.worker.task_run import Run, StopReason
+from runnel.engine.worker.task_run import StopReason, TaskRun
 from runnel.testing.clock import settle
 from tests.unit.engine.worker.stage import Stage
 
 
 async def test_a_run_that_was_stopped_before_its_turn_is_passed_over(frozen: Stage) -> None:
     slots = Slots(2)
-    dropped, wanted = Run(frozen.task("output")), Run(frozen.task("output"))
+    dropped, wanted = TaskRun(frozen.task("output")), TaskRun(frozen.task("output"))
     slots.put([dropped, wanted])
     dropped.stop(StopReason.DROPPED, kill_at=1.0)
 
@@ -23,11 +23,11 @@ async def test_a_run_that_was_stopped_before_its_turn_is_passed_over(frozen: Sta
     assert was_waiting
     assert claimer.result() == 1
     assert taken is wanted
-    assert (dropped.is_over, slots.free) == (True, 1)
+    assert (dropped.is_finished, slots.free) == (True, 1)
 
 
 async def test_a_run_goes_to_a_runner_that_still_waits(frozen: Stage) -> None:
-    slots, run = Slots(2), Run(frozen.task("output"))
+    slots, run = Slots(2), TaskRun(frozen.task("output"))
 
     async with asyncio.TaskGroup() as group:
         patient, gone = (group.create_task(slots.take()) for _ in range(2))
@@ -41,13 +41,13 @@ async def test_a_run_goes_to_a_runner_that_still_waits(frozen: Stage) -> None:
 
 async def end_at_once(slots: Slots, stage: Stage, count: int) -> None:
     for _ in range(count):
-        slots.put([Run(stage.task("output"))])
+        slots.put([TaskRun(stage.task("output"))])
         await slots.take()
         slots.release()
 
 
 async def test_nothing_is_claimed_ahead_before_runs_have_ended_at_once(frozen: Stage) -> None:
-    slots = Slots(2, ahead=10)
+    slots = Slots(2, claim_ahead=10)
 
     at_first = slots.claimable
     await end_at_once(slots, frozen, 2)
@@ -56,12 +56,12 @@ async def test_nothing_is_claimed_ahead_before_runs_have_ended_at_once(frozen: S
 
 
 async def test_a_run_that_waits_ends_the_claiming_ahead(frozen: Stage) -> None:
-    slots = Slots(2, ahead=10)
+    slots = Slots(2, claim_ahead=10)
     await end_at_once(slots, frozen, 2)
-    slots.put([Run(frozen.task("output"))])
+    slots.put([TaskRun(frozen.task("output"))])
     await slots.take()
 
-    slots.waits()
+    slots.note_suspended()
 
     assert slots.claimable == 1
 
@@ -69,15 +69,15 @@ async def test_a_run_that_waits_ends_the_claiming_ahead(frozen: Stage) -> None:
 async def test_no_more_than_the_slots_run_at_once_however_many_were_claimed(
     frozen: Stage,
 ) -> None:
-    slots = Slots(2, ahead=10)
+    slots = Slots(2, claim_ahead=10)
     await end_at_once(slots, frozen, 2)
-    slots.put([Run(frozen.task("output")) for _ in range(slots.claimable)])
+    slots.put([TaskRun(frozen.task("output")) for _ in range(slots.claimable)])
 
     async with asyncio.TaskGroup() as group:
         takers = [group.create_task(slots.take()) for _ in range(3)]
         await settle()
         taken = sum(taker.done() for taker in takers)
         slots.release()
-        slots.pass_on()
+        slots.wake_runner()
 
     assert (taken, slots.claimable) == (2, 1)

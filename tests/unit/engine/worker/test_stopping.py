@@ -12,7 +12,7 @@ from runnel.core.values import INLINE_BYTES_MAX
 from runnel.errors import SoftTimeoutError, TaskCancelledError
 from runnel.testing.clock import FakeClock, settle
 from tests.unit.engine.worker.stage import Stage
-from tests.waiting import eventually
+from tests.waiting import wait_until
 
 
 async def test_a_task_over_its_timeout_is_cancelled_and_fails_as_retryable(
@@ -139,7 +139,7 @@ async def test_a_dropped_task_is_cancelled_at_once_and_reports_nothing(frozen: S
         await begun.wait()
         await frozen.drop(task.token)
         await ended.wait()
-        await eventually(lambda: worker.holds == 0)
+        await wait_until(lambda: worker.holds == 0)
 
     assert await frozen.read_reports() == []
 
@@ -247,10 +247,10 @@ async def test_a_cancelled_thread_can_notice_and_raise(stage: Stage) -> None:
     task = stage.task("polite")
     async with stage.working() as worker:
         await stage.issue(task)
-        await eventually(begun.is_set)
+        await wait_until(begun.is_set)
         await stage.drop(task.token)
-        await eventually(raised.is_set)
-        await eventually(lambda: worker.abandoned_threads == 0 and worker.holds == 0)
+        await wait_until(raised.is_set)
+        await wait_until(lambda: worker.abandoned_threads == 0 and worker.holds == 0)
 
     assert await stage.read_reports() == []
 
@@ -276,7 +276,7 @@ async def test_waiting_for_the_cancellation_ends_with_it(frozen: Stage) -> None:
         await frozen.issue(task)
         await settle()
         await frozen.drop(task.token)
-        await eventually(lambda: outcome == ["noticed"])
+        await wait_until(lambda: outcome == ["noticed"])
 
     assert outcome == ["noticed"]
 

@@ -7,21 +7,21 @@ from runnel.core.events import NodeFailed
 from runnel.core.execution import Execution
 from runnel.core.workflow import Node
 from simulation.checks.expected import CRASH_LOOP
-from simulation.commit_log import Check
+from simulation.commit_log import InvariantCheck
 
-_NO_TASK = frozenset({"SignalTimeout"})
-_ALWAYS = frozenset({CRASH_LOOP, "ValueError"})
+_ERRORS_WITHOUT_TASK = frozenset({"SignalTimeout"})
+_PERMANENT_ERRORS = frozenset({CRASH_LOOP, "ValueError"})
 
 
-class Letters(Check):
+class DeadLetterCheck(InvariantCheck):
     name = "dead letters"
 
-    def ended(self) -> None:
+    def on_end(self) -> None:
         deserved = Counter(
             (execution.id, event.node, event.item)
             for execution in self.truth.executions.values()
-            for event in self._failures(execution)
-            if self._is_deserved(execution.graph.node(event.node).node, event.error.type)
+            for event in self._find_failures(execution)
+            if self._is_expected(execution.graph.node(event.node).node, event.error.type)
         )
         letters = self.truth.server.state.dead_letters
         found = Counter(
@@ -31,11 +31,11 @@ class Letters(Check):
         if self.truth.cuts_commits:  # a letter may be written again with what follows it
             found = Counter(found.keys())
         if found != deserved:
-            raise self.broken(
+            raise self.make_violation(
                 f"{dict(found - deserved)} too many, {dict(deserved - found)} missing"
             )
 
-    def _failures(self, execution: Execution) -> list[NodeFailed]:
+    def _find_failures(self, execution: Execution) -> list[NodeFailed]:
         """Those of attempts: a map fails after one of its items has."""
         return [
             event
@@ -45,8 +45,10 @@ class Letters(Check):
             and (event.item >= 0 or execution.graph.index[event.node] not in execution.maps)
         ]
 
-    def _is_deserved(self, node: Node, error: str) -> bool:
-        if error in _NO_TASK:
+    def _is_expected(self, node: Node, error: str) -> bool:
+        if error in _ERRORS_WITHOUT_TASK:
             return False
-        is_final = error in _ALWAYS or (node.child is not None and not node.retry.retry_on)
+        is_final = error in _PERMANENT_ERRORS or (
+            node.child is not None and not node.retry.retry_on
+        )
         return is_final or self.truth.plan.keeps_exhausted

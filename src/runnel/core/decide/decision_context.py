@@ -11,20 +11,20 @@ from runnel.core.effects import (
     DropTask,
     Effect,
     LoadBlob,
+    SendCommand,
     SetTimer,
-    Tell,
     TimerKey,
     TimerKind,
 )
 from runnel.core.events import Event, Wait
 from runnel.core.evolve import evolve
 from runnel.core.execution import Execution, NodeRun
-from runnel.core.ids import NO_ITEM, NodeId, Nonce, Token
+from runnel.core.ids import NO_ITEM, NodeId, Nonce, TaskToken
 from runnel.core.states import NodeState
 from runnel.core.templates.errors import MissingValueError, TemplateError
-from runnel.core.templates.template import Expression, Tree
+from runnel.core.templates.template import CompiledExpression, TemplateTree
 from runnel.core.values import Json, Value
-from runnel.core.workflow import MESSAGE_CHARS_MAX, ErrorInfo, Policy
+from runnel.core.workflow import MESSAGE_CHARS_MAX, EnginePolicy, ErrorInfo
 
 # What templates see when the core itself evaluates them: conditions, lists, keys, results.
 
@@ -39,7 +39,7 @@ class BlobNeededError(Exception):
         self.key = key
 
 
-class Values(Protocol):
+class LoadedBlobs(Protocol):
     """The blobs that are at hand."""
 
     def peek(self, key: str) -> bytes | None:
@@ -50,17 +50,17 @@ class ExecutionScope:
     """Decodes an output when an expression reaches it, and only then."""
 
     def __init__(
-        self, execution: Execution, values: Values, *, item: object = NO_ITEM_VALUE
+        self, execution: Execution, blobs: LoadedBlobs, *, item: object = NO_ITEM_VALUE
     ) -> None:
         self._execution = execution
-        self._values = values
+        self._blobs = blobs
         self._item = item
 
     def lookup(self, root: str) -> Json:
         if root == "input":
             return self._decode(self._execution.input)
         if root == "execution":
-            return describe(self._execution)
+            return describe_execution(self._execution)
         if root == "item" and self._item is not NO_ITEM_VALUE:
             return self._item
         index = self._execution.graph.index.get(NodeId(root))
@@ -68,19 +68,19 @@ class ExecutionScope:
             raise MissingValueError(root)
         run = self._execution.nodes[index]
         if run.state is not NodeState.COMPLETED or run.output is None:
-            raise no_output(root, run.state)
+            raise make_no_output_error(root, run.state)
         return self._decode(run.output)
 
     def _decode(self, value: Value) -> Json:
         if value.blob is None:
             return value.decode()
-        data = self._values.peek(value.blob)
+        data = self._blobs.peek(value.blob)
         if data is None:
             raise BlobNeededError(value.blob)
         return msgspec.json.decode(data)
 
 
-def describe(execution: Execution) -> Json:
+def describe_execution(execution: Execution) -> Json:
     """The `execution` of templates."""
     return {
         "id": execution.id,
@@ -91,13 +91,13 @@ def describe(execution: Execution) -> Json:
     }
 
 
-def no_output(root: str, state: str) -> MissingValueError:
+def make_no_output_error(root: str, state: str) -> MissingValueError:
     error = MissingValueError(root)
     error.problem = f"'{root}' has no output: it is {state}; add | default(…) if it may be missing"
     return error
 
 
-TIMER_OF_WAIT = {
+TIMER_KIND_BY_WAIT = {
     Wait.RETRY: TimerKind.RETRY,
     Wait.CRASH: TimerKind.RETRY,
     Wait.RATE_LIMIT: TimerKind.RATE_LIMIT,
@@ -106,64 +106,64 @@ TIMER_OF_WAIT = {
 }
 
 
-class Moment(msgspec.Struct, frozen=True):
+class DecisionInputs(msgspec.Struct, frozen=True):
     """What deciding needs from outside, as values: the time, a fresh nonce, blobs at hand."""
 
     now: float
     nonce: Nonce
-    values: Values
-    policy: Policy = Policy()
+    blobs: LoadedBlobs
+    policy: EnginePolicy = EnginePolicy()
 
 
-class Turn:
+class DecisionContext:
     """Carries one execution through one command; `to_evaluate` are nodes with settled parents."""
 
-    __slots__ = ("effects", "events", "execution", "moment", "to_evaluate")
+    __slots__ = ("effects", "events", "execution", "inputs", "to_evaluate")
 
-    def __init__(self, execution: Execution, moment: Moment) -> None:
+    def __init__(self, execution: Execution, inputs: DecisionInputs) -> None:
         self.execution = execution
-        self.moment = moment
+        self.inputs = inputs
         self.events: list[Event] = []
         self.effects: list[Effect] = []
         self.to_evaluate: deque[int] = deque()
 
     @property
     def now(self) -> float:
-        return self.moment.now
+        return self.inputs.now
 
     def emit(self, event: Event) -> None:
         self.events.append(event)
-        evolve(self.execution, event, self.moment.now)
+        evolve(self.execution, event, self.inputs.now)
 
-    def settled(self, index: int) -> None:
+    def queue_ready_children(self, index: int) -> None:
         """To be called after the event that settled a node: its children may be next."""
         execution = self.execution
         for child in execution.graph.nodes[index].children:
-            if not execution.unsettled[child]:
+            if not execution.unsettled_parents[child]:
                 self.to_evaluate.append(child)
 
-    def tell(self, command: Command) -> None:
-        self.effects.append(Tell(command))
+    def send(self, command: Command) -> None:
+        self.effects.append(SendCommand(command))
 
-    def drop(self, index: int, item: int, run: NodeRun) -> None:
+    def drop_task(self, index: int, item: int, run: NodeRun) -> None:
         self.effects.append(DropTask(self.execution.token(index, item, run)))
 
-    def release(self, index: int, item: int, run: NodeRun) -> None:
+    def release_limit(self, index: int, item: int, run: NodeRun) -> None:
         """Gives back the concurrency key that this attempt holds or waits for."""
         if run.key:
             holder = self.execution.token(index, item, run)
-            self.effects.append(Tell(ReleaseLimit(key=run.key, holder=holder)))
+            self.effects.append(SendCommand(ReleaseLimit(key=run.key, holder=holder)))
 
     def set_timer(
         self, index: int, item: int, kind: TimerKind, *, due: float, attempt: int
     ) -> None:
-        key = self._timer_key(index, item, kind)
+        key = self._make_timer_key(index, item, kind)
         self.effects.append(SetTimer(key, due, attempt))
 
     def clear_timer(self, index: int, item: int, kind: TimerKind) -> None:
-        self.effects.append(ClearTimer(self._timer_key(index, item, kind)))
+        self.effects.append(ClearTimer(self._make_timer_key(index, item, kind)))
 
-    def current(self, token: Token) -> tuple[int, NodeRun] | None:
+    def find_current_run(self, token: TaskToken) -> tuple[int, NodeRun] | None:
         """The node or item that this token is the current attempt of; None for an old one.
 
         An old token comes from a worker that was given up: the attempt that replaced it reports
@@ -181,62 +181,66 @@ class Turn:
             return None
         return index, run
 
-    def _timer_key(self, index: int, item: int, kind: TimerKind) -> TimerKey:
+    def _make_timer_key(self, index: int, item: int, kind: TimerKind) -> TimerKey:
         return TimerKey(self.execution.id, self.execution.graph.nodes[index].node.id, item, kind)
 
 
 # Evaluating a template inside the core: a value, the user's error, or a blob that must come.
 
-SHOWN_CHARS = 60
+PREVIEW_CHARS_MAX = 60
 # Of concurrency keys and signals: they are names, not data.
 NAME_CHARS_MAX = 500
 
 _encoder = msgspec.json.Encoder()
 
 
-class Evaluated(msgspec.Struct, frozen=True):
+class EvaluatedValue(msgspec.Struct, frozen=True):
     value: Json
 
 
-def evaluate(
-    turn: Turn, index: int, compiled: Tree | Expression | None, *, item: int = NO_ITEM
-) -> Evaluated | ErrorInfo | None:
+def evaluate_template(
+    context: DecisionContext,
+    index: int,
+    compiled: TemplateTree | CompiledExpression | None,
+    *,
+    item: int = NO_ITEM,
+) -> EvaluatedValue | ErrorInfo | None:
     """None when a blob is needed first: it is asked for, and the node is looked at again then."""
-    execution = turn.execution
+    execution = context.execution
     item_value: object = NO_ITEM_VALUE
     if item != NO_ITEM:
         items = execution.maps[index].items
         item_value = items[item] if items else None
-    scope = ExecutionScope(execution, turn.moment.values, item=item_value)
+    scope = ExecutionScope(execution, context.inputs.blobs, item=item_value)
     try:
         match compiled:
-            case Tree():
-                return Evaluated(compiled.resolve(scope))
-            case Expression():
-                return Evaluated(compiled.evaluate(scope))
+            case TemplateTree():
+                return EvaluatedValue(compiled.resolve(scope))
+            case CompiledExpression():
+                return EvaluatedValue(compiled.evaluate(scope))
             case None:
-                return Evaluated(None)
+                return EvaluatedValue(None)
     except BlobNeededError as needed:
-        await_blob(turn, (index, item), needed.key)
+        request_blob(context, (index, item), needed.key)
         return None
     except TemplateError as error:
-        return error_of(error)
+        return make_error_info(error)
 
 
-def await_blob(turn: Turn, place: tuple[int, int], key: str) -> None:
-    """Asks for the blob once; BlobLoaded looks at `place` again."""
-    if place not in turn.execution.awaited_blobs:
-        turn.execution.awaited_blobs[place] = None
-        turn.effects.append(LoadBlob(turn.execution.id, key))
+def request_blob(context: DecisionContext, node_item: tuple[int, int], key: str) -> None:
+    """Asks for the blob once; BlobLoaded looks at `node_item` again."""
+    if node_item not in context.execution.awaited_blobs:
+        context.execution.awaited_blobs[node_item] = None
+        context.effects.append(LoadBlob(context.execution.id, key))
 
 
-def shown(value: Json) -> str:
+def preview_json(value: Json) -> str:
     """A value as a sentence quotes it: the beginning of its JSON."""
     text = _encoder.encode(value).decode()
-    return text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…"
+    return text if len(text) <= PREVIEW_CHARS_MAX else text[: PREVIEW_CHARS_MAX - 1] + "…"
 
 
-def error_of(error: Exception) -> ErrorInfo:
+def make_error_info(error: Exception) -> ErrorInfo:
     """A user's mistake found while deciding: never worth a retry."""
     message = str(error)[:MESSAGE_CHARS_MAX]
     return ErrorInfo(type=type(error).__name__, message=message, retryable=False)

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from bench.peers.catalogue import PEERS_BY_NAME
-from bench.peers.deployment import Deployment, deployed
-from bench.peers.environment import pinned, python_of
+from bench.peers.deployment import PeerDeployment, deploy_peer
+from bench.peers.environment import prepare_python, read_pinned_versions
 from bench.peers.errors import PeerFailedError, UnknownPeerError
-from bench.peers.peer import WORKLOADS, Peer, Settings
+from bench.peers.peer import WORKLOADS, Peer, PeerSettings
 
 PEERS: tuple[str, ...] = tuple(PEERS_BY_NAME)
-LIMIT_S = 600.0
-LOOK_EVERY_S = 0.2
+TIMEOUT_S = 600.0
+POLL_INTERVAL_S = 0.2
 
 Figures = dict[str, float]
 
@@ -27,46 +27,46 @@ def measure(
     `settings` are tried instead of those that the peer was best with. Raises PeerMissingError if
     the peer can't be installed, PeerFailedError if it did not do the work, UnknownPeerError.
     """
-    found = _known(peer)
+    found = _find_peer(peer)
     if workload not in WORKLOADS:
         raise UnknownPeerError("workload", workload, known=WORKLOADS)
-    python = python_of(found.environment)
-    return measure_with(python, found, workload, count=count, settings=settings or {})
+    python = prepare_python(found.environment)
+    return measure_with_python(python, found, workload, count=count, settings=settings or {})
 
 
-def measure_with(
-    python: Path, peer: Peer, workload: str, *, count: int | None = None, settings: Settings
+def measure_with_python(
+    python: Path, peer: Peer, workload: str, *, count: int | None = None, settings: PeerSettings
 ) -> Figures:
     """As `measure`, with the interpreter of an environment that is there."""
-    with deployed(
+    with deploy_peer(
         peer,
         python=python,
         settings={**peer.settings_for(workload), **settings},
         workload=workload,
         count=count or peer.counts[workload],
     ) as deployment:
-        return _figures(peer, workload, deployment)
+        return _run_program(peer, workload, deployment)
 
 
-def described(peer: str) -> dict[str, str]:
+def describe_peer(peer: str) -> dict[str, str]:
     """Versions and settings, in words for a table."""
-    found = _known(peer)
-    versions = pinned(found.environment)
+    found = _find_peer(peer)
+    versions = read_pinned_versions(found.environment)
     return {
         "versions": ", ".join(f"{name} {versions[name]}" for name in found.shown),
         "durability": found.durability,
         "joins": found.joins,
         "layout": found.layout,
-        "settings": _in_words(found.settings),
+        "settings": _format_settings(found.settings),
         **{
-            f"settings for {workload}": _in_words(settings)
+            f"settings for {workload}": _format_settings(settings)
             for workload, settings in found.best_for.items()
         },
-        "counts": _in_words(found.counts),
+        "counts": _format_settings(found.counts),
     }
 
 
-def figures_in(output: str) -> Figures:
+def parse_figures(output: str) -> Figures:
     """The last line; raises ValueError if that is not figures."""
     lines = output.strip().splitlines()
     found = json.loads(lines[-1]) if lines else None
@@ -75,30 +75,30 @@ def figures_in(output: str) -> Figures:
     return {name: float(value) for name, value in found.items()}
 
 
-def _known(peer: str) -> Peer:
+def _find_peer(peer: str) -> Peer:
     if peer not in PEERS_BY_NAME:
         raise UnknownPeerError("peer", peer, known=PEERS)
     return PEERS_BY_NAME[peer]
 
 
-def _figures(peer: Peer, workload: str, deployment: Deployment) -> Figures:
+def _run_program(peer: Peer, workload: str, deployment: PeerDeployment) -> Figures:
     program = deployment.start("program", peer.program)
-    end = time.monotonic() + LIMIT_S
-    while not program.ends_within(LOOK_EVERY_S):
-        for name in deployment.ended():
-            problem, log = f"its {name} ended", deployment.log(name)
+    end = time.monotonic() + TIMEOUT_S
+    while not program.wait_for_exit(POLL_INTERVAL_S):
+        for name in deployment.find_ended():
+            problem, log = f"its {name} ended", deployment.read_log(name)
             raise PeerFailedError(peer.name, workload, problem=problem, log=log)
         if time.monotonic() > end:
-            raise PeerFailedError(peer.name, workload, problem=f"took more than {LIMIT_S:g} s")
-    log = deployment.log("program")
+            raise PeerFailedError(peer.name, workload, problem=f"took more than {TIMEOUT_S:g} s")
+    log = deployment.read_log("program")
     if program.exit_code:
         problem = f"ended with exit code {program.exit_code}"
         raise PeerFailedError(peer.name, workload, problem=problem, log=log)
     try:
-        return figures_in(log)
+        return parse_figures(log)
     except ValueError as error:
         raise PeerFailedError(peer.name, workload, problem="printed no figures", log=log) from error
 
 
-def _in_words(settings: Settings) -> str:
+def _format_settings(settings: PeerSettings) -> str:
     return ", ".join(f"{name} {value}" for name, value in settings.items())

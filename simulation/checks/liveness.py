@@ -1,0 +1,14 @@
+"""A worker that has shown a sign of life since it was judged to be dead keeps its tasks."""
+
+from runnel.ports.workers import WorkerRecord
+from simulation.commit_log import InvariantCheck
+
+
+class WorkerLivenessCheck(InvariantCheck):
+    name = "judged"
+
+    def on_tasks_lost(self, record: WorkerRecord, *, counter: int, lost_count: int) -> None:
+        if lost_count and counter != record.counter:
+            raise self.make_violation(
+                f"{record} lost {lost_count} tasks, its last sign of life was {counter}"
+            )
