@@ -11,6 +11,8 @@ import asyncpg
 from runnel.app.engine import ClockAndIds, Engine, run_engine
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
+from runnel.backends.postgres.database import PostgresOptions
+from runnel.backends.redis.options import RedisOptions
 from runnel.backends.redis_postgres.backend import RedisPostgresBackend
 from runnel.core.ids import ExecutionId
 from runnel.core.workflow import Workflow
@@ -64,12 +66,10 @@ async def open_archived_backend(
     return await RedisPostgresBackend.open(
         redis.url,
         postgres.url,
+        RedisOptions(partitions=partitions, journal_entries_max=journal_entries_max),
+        PostgresOptions(schema=schema or make_schema_name(), call_timeout_s=archive_call_s),
         clock=clock,
         ids=ids,
-        partitions=partitions,
-        schema=schema or make_schema_name(),
-        journal_entries_max=journal_entries_max,
-        archive_call_timeout_s=archive_call_s,
     )
 
 

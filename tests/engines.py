@@ -14,6 +14,7 @@ from runnel.app.wiring import build_engine, build_memory_engine
 from runnel.authoring.context import Context
 from runnel.authoring.registry import HandlerRegistry
 from runnel.backends.redis.backend import RedisBackend
+from runnel.backends.redis.options import RedisOptions
 from runnel.core.events import NodeCompleted
 from runnel.core.ids import ExecutionId
 from runnel.core.values import Json
@@ -123,7 +124,7 @@ def flush_redis(request: pytest.FixtureRequest) -> str:
 async def _build_redis_engine(url: str, settings: Settings, handlers: HandlerRegistry) -> Engine:
     world = ClockAndIds(RealClock(), RandomIdGenerator())
     backend = await RedisBackend.open(
-        url, clock=world.clock, ids=world.ids, partitions=REDIS_PARTITIONS
+        url, RedisOptions(partitions=REDIS_PARTITIONS), clock=world.clock, ids=world.ids
     )
     return Engine(backend, handlers, world, settings)
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from bench.floors.redis_connection import FloorConfig, FloorConnection, open_connection
-from runnel.backends.postgres.database import SQL, PostgresDatabase
+from runnel.backends.postgres.database import SQL, PostgresDatabase, PostgresOptions
 from runnel.backends.postgres.projection import build_header_row
 from runnel.core.codec import decode_entry, encode_message
 from runnel.core.commands import CreateExecution
@@ -31,7 +31,9 @@ _header_decoder = msgspec.json.Decoder(ExecutionHeader)
 
 
 async def open_database(config: FloorConfig) -> PostgresDatabase:
-    database = await PostgresDatabase.open(config.postgres_url or "", schema=config.name)
+    database = await PostgresDatabase.open(
+        config.postgres_url or "", PostgresOptions(schema=config.name)
+    )
     await database.prepare()
     return database
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from runnel.backends.redis.backend import CALL_TIMEOUT_S
 from runnel.backends.redis.connection import Arg, RedisConnection, Reply
 from runnel.backends.redis.connection_pool import RedisConnectionPool
 from runnel.errors import StoreError
@@ -162,7 +161,7 @@ def _count_method(
 
 class CrashingRedisConnectionPool(RedisConnectionPool):
     def __init__(self, url: str, clock: Clock, points: CrashPointCounter) -> None:
-        super().__init__(url, clock, call_timeout_s=CALL_TIMEOUT_S)
+        super().__init__(url, clock)
         self._points = points
 
     async def call(

@@ -8,6 +8,7 @@ from redis import Redis
 from runnel.app.engine import ClockAndIds
 from runnel.backends.redis.backend import RedisBackend
 from runnel.backends.redis.keys import RedisKeyNames, decode_header
+from runnel.backends.redis.options import RedisOptions
 from runnel.core.commands import LIMIT_PREFIX
 from runnel.core.states import FINAL_EXECUTION_STATES
 from runnel.engine.clock import RandomIdGenerator, RealClock
@@ -122,11 +123,12 @@ class RedisKeyStorage:
         points: CrashPointCounter,
     ) -> OpenedBackends:
         clock, ids = world.clock, world.ids
-        plain = await RedisBackend.open(
-            self._url, clock=clock, ids=ids, partitions=PARTITIONS, prefix=_get_prefix(journal)
+        options = RedisOptions(partitions=PARTITIONS, prefix=_get_prefix(journal), limits=limits)
+        plain = await RedisBackend.open(self._url, options, clock=clock, ids=ids)
+        pool = CrashingRedisConnectionPool(self._url, clock, points)
+        counted = RedisBackend(
+            pool, plain.keys, plain.layout, clock=clock, ids=ids, options=options
         )
-        lines = CrashingRedisConnectionPool(self._url, clock, points)
-        counted = RedisBackend(lines, plain.keys, plain.layout, clock=clock, ids=ids, limits=limits)
         return OpenedBackends(counted, plain)
 
     def summarize(self, journal: RunJournal) -> StorageSummary:

@@ -6,6 +6,7 @@ import pytest
 
 from runnel.app.private_servers.redis import RedisServer
 from runnel.backends.redis.backend import RedisBackend
+from runnel.backends.redis.options import RedisOptions
 from runnel.testing.clock import FakeClock, FakeIds
 from runnel.testing.conformance import StoreConformance
 from runnel.testing.harness import Harness
@@ -19,6 +20,8 @@ class TestRedis(StoreConformance):
         self, shared_redis: RedisServer, clock: FakeClock, ids: FakeIds
     ) -> AsyncIterator[Harness]:
         flush_server(shared_redis)
-        backend = await RedisBackend.open(shared_redis.url, clock=clock, ids=ids, partitions=1)
+        backend = await RedisBackend.open(
+            shared_redis.url, RedisOptions(partitions=1), clock=clock, ids=ids
+        )
         yield RedisHarness(backend)
         await backend.close()

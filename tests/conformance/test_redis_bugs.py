@@ -9,6 +9,7 @@ import pytest
 from runnel.app.private_servers.redis import RedisServer
 from runnel.backends.redis.backend import RedisBackend
 from runnel.backends.redis.connection_pool import SCRIPTS, make_script
+from runnel.backends.redis.options import RedisOptions
 from runnel.errors import FencedError, LeaseHeldError
 from runnel.testing.clock import FakeClock, FakeIds
 from runnel.testing.conformance import StoreConformance as Rules
@@ -162,7 +163,7 @@ BROKEN = (AssertionError, pytest.fail.Exception, FencedError, LeaseHeldError)
 
 async def follow(rule: Rule, url: str) -> None:
     clock, ids = FakeClock(), FakeIds()
-    backend = await RedisBackend.open(url, clock=clock, ids=ids, partitions=1)
+    backend = await RedisBackend.open(url, RedisOptions(partitions=1), clock=clock, ids=ids)
     try:
         store = backend.store
         lease = await store.acquire(await store.route(ROOT_ID), "one")

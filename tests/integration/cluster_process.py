@@ -13,6 +13,7 @@ import sys
 from runnel.authoring.context import Context
 from runnel.authoring.registry import HandlerRegistry
 from runnel.backends.redis.backend import RedisBackend
+from runnel.backends.redis.options import RedisOptions
 from runnel.core.values import Json
 from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.engine.orchestrator import OrchestratorDependencies
@@ -56,7 +57,7 @@ async def main(role: str, url: str, name: str, *queues: str) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     backend = await RedisBackend.open(
-        url, clock=RealClock(), ids=RandomIdGenerator(), partitions=PARTITIONS
+        url, RedisOptions(partitions=PARTITIONS), clock=RealClock(), ids=RandomIdGenerator()
     )
     if role == "orchestrator":
         await orchestrate(backend, name, stop)

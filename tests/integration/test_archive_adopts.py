@@ -7,6 +7,7 @@ import pytest
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
 from runnel.backends.redis.backend import RedisBackend
+from runnel.backends.redis.options import RedisOptions
 from runnel.backends.redis_postgres.pairing import COMMAND_PAGE_SIZE
 from runnel.client.store_client import StoreClient
 from runnel.core.ids import ExecutionId
@@ -35,7 +36,9 @@ LARGE = {"text": "l" * 300_000}
 async def accepted(redis: RedisServer, *, partitions: int) -> list[ExecutionId]:
     """By a Redis that nobody decides for: all wait, and the second is to be cancelled."""
     clock, ids = RealClock(), RandomIdGenerator()
-    backend = await RedisBackend.open(redis.url, clock=clock, ids=ids, partitions=partitions)
+    backend = await RedisBackend.open(
+        redis.url, RedisOptions(partitions=partitions), clock=clock, ids=ids
+    )
     client = StoreClient(backend, clock, ids, get_completion=lambda _id: Completion())
     found = [await client.submit(each, LARGE) for each in (TREE, CHAIN)]
     found += [await client.submit(each) for each in [TREE, CHAIN] * 9]
@@ -99,7 +102,7 @@ async def test_a_message_that_can_not_be_read_is_left_where_it_is(
 ) -> None:
     flush_server(shared_redis)
     plain = await RedisBackend.open(
-        shared_redis.url, clock=RealClock(), ids=RandomIdGenerator(), partitions=1
+        shared_redis.url, RedisOptions(partitions=1), clock=RealClock(), ids=RandomIdGenerator()
     )
     client = StoreClient(
         plain, RealClock(), RandomIdGenerator(), get_completion=lambda _id: Completion()
@@ -125,7 +128,9 @@ async def test_what_waits_in_a_redis_that_is_refused_is_not_recorded(
 ) -> None:
     flush_server(shared_redis)
     clock, ids = RealClock(), RandomIdGenerator()
-    plain = await RedisBackend.open(shared_redis.url, clock=clock, ids=ids, partitions=1)
+    plain = await RedisBackend.open(
+        shared_redis.url, RedisOptions(partitions=1), clock=clock, ids=ids
+    )
     await plain.store.commit(await plain.store.acquire(0, "one"), Commit(sequence=1))
     await StoreClient(plain, clock, ids, get_completion=lambda _id: Completion()).submit(CHAIN)
     await plain.close()
@@ -143,7 +148,9 @@ async def test_an_orchestrator_of_before_there_was_an_archive_decides_nothing_mo
     """What it commits would never be archived, and nothing that comes after it could be."""
     flush_server(shared_redis)
     clock, ids = RealClock(), RandomIdGenerator()
-    plain = await RedisBackend.open(shared_redis.url, clock=clock, ids=ids, partitions=1)
+    plain = await RedisBackend.open(
+        shared_redis.url, RedisOptions(partitions=1), clock=clock, ids=ids
+    )
     lease = await plain.store.acquire(0, "one")
 
     backend = await open_archived_backend(

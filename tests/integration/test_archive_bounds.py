@@ -10,6 +10,7 @@ from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
 from runnel.backends.redis.backend import RedisBackend
 from runnel.backends.redis.mailbox import RedisMailbox
+from runnel.backends.redis.options import RedisOptions
 from runnel.backends.redis_postgres.backend import RedisPostgresBackend
 from runnel.core.commands import CreateExecution
 from runnel.core.ids import DefinitionHash, ExecutionId
@@ -175,7 +176,7 @@ async def test_a_redis_that_was_used_without_an_archive_is_refused(
 ) -> None:
     flush_server(shared_redis)
     plain = await RedisBackend.open(
-        shared_redis.url, clock=RealClock(), ids=RandomIdGenerator(), partitions=1
+        shared_redis.url, RedisOptions(partitions=1), clock=RealClock(), ids=RandomIdGenerator()
     )
     await plain.store.commit(await plain.store.acquire(0, "one"), Commit(sequence=1))
     await plain.close()

@@ -7,6 +7,8 @@ import pytest
 from runnel.app.private_servers import redis as redis_wire
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
+from runnel.backends.postgres.database import PostgresOptions
+from runnel.backends.redis.options import RedisOptions
 from runnel.backends.redis_postgres.backend import RedisPostgresBackend
 from runnel.backends.redis_postgres.pairing import format_redis_location
 from runnel.engine.clock import RandomIdGenerator, RealClock
@@ -30,11 +32,10 @@ async def open_pair(
     return await RedisPostgresBackend.open(
         redis.url,
         postgres.url,
+        RedisOptions(partitions=1, prefix=prefix),
+        PostgresOptions(schema=schema),
         clock=RealClock(),
         ids=RandomIdGenerator(),
-        partitions=1,
-        prefix=prefix,
-        schema=schema,
         host="here",
         takes_archive=takes_archive,
     )
@@ -81,9 +82,9 @@ async def test_an_empty_redis_elsewhere_takes_an_archive_only_when_it_is_told_to
     taken = await RedisPostgresBackend.open(
         shared_redis.url,
         shared_postgres.url,
+        postgres_options=PostgresOptions(schema=schema),
         clock=RealClock(),
         ids=RandomIdGenerator(),
-        schema=schema,
         takes_archive=True,
     )
     gate.set()
@@ -123,7 +124,11 @@ async def test_a_redis_that_is_known_by_two_names_comes_back_by_either(
     async def open_as(host: str) -> RedisPostgresBackend:
         url = own_redis.url.replace("127.0.0.1", host)
         return await RedisPostgresBackend.open(
-            url, shared_postgres.url, clock=RealClock(), ids=RandomIdGenerator(), schema=schema
+            url,
+            shared_postgres.url,
+            postgres_options=PostgresOptions(schema=schema),
+            clock=RealClock(),
+            ids=RandomIdGenerator(),
         )
 
     for host in ("127.0.0.1", "localhost"):

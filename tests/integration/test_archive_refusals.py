@@ -8,6 +8,7 @@ import pytest
 
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
+from runnel.backends.postgres.database import PostgresOptions
 from runnel.backends.postgres.health import read_archive_facts
 from runnel.backends.postgres.quarantine import compute_digest
 from runnel.backends.redis_postgres.backend import RedisPostgresBackend
@@ -112,7 +113,7 @@ async def test_what_is_set_aside_can_be_read_after_redis_has_forgotten_it(
 
     found = await backend.archive.get_header(ExecutionId(LONG))
     facts = await read_archive_facts(
-        shared_postgres.url, RealClock(), schema=backend.database.schema, call_timeout_s=10.0
+        shared_postgres.url, PostgresOptions(schema=backend.database.schema), RealClock()
     )
     assert (facts.quarantined, facts.unreadable) == (1, 0)
     assert found == make_header(LONG)

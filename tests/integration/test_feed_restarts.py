@@ -11,6 +11,7 @@ from runnel.app.private_servers.redis import RedisServer
 from runnel.backends.feed_log import ENTRIES_MAX, PAGE_ENTRIES_MAX
 from runnel.backends.memory import MemoryBackend
 from runnel.backends.redis.backend import RedisBackend
+from runnel.backends.redis.options import RedisOptions
 from runnel.backends.redis_postgres.backend import RedisPostgresBackend
 from runnel.backends.sqlite.backend import SqliteBackend
 from runnel.backends.sqlite.database import FILE_NAME
@@ -50,7 +51,7 @@ async def read_once_it_answers(backend: Backend, after: FeedPosition) -> FeedPag
 @asynccontextmanager
 async def opened_redis(server: RedisServer) -> AsyncIterator[RedisBackend]:
     backend = await RedisBackend.open(
-        server.url, clock=RealClock(), ids=RandomIdGenerator(), partitions=1
+        server.url, RedisOptions(partitions=1), clock=RealClock(), ids=RandomIdGenerator()
     )
     try:
         yield backend

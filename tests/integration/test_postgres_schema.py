@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from runnel.app.private_servers.postgres import PostgresServer
-from runnel.backends.postgres.database import SQL, PostgresDatabase
+from runnel.backends.postgres.database import SQL, PostgresDatabase, PostgresOptions
 from runnel.backends.postgres.health import read_archive_facts
 from runnel.backends.postgres.ledger import build_record_values
 from runnel.backends.postgres.migrations import load_migrations, migrate
@@ -202,13 +202,13 @@ async def test_a_database_in_which_not_every_text_can_be_written_is_refused(
 
     with pytest.raises(InputError, match="encoded in LATIN1, expected UTF8: make one with"):
         await prepared(url)
-    facts = await read_archive_facts(url, RealClock(), schema="runnel", call_timeout_s=10.0)
+    facts = await read_archive_facts(url, PostgresOptions(), RealClock())
 
     assert (facts.encoding, facts.schema_version) == ("LATIN1", None)
 
 
 async def prepared(url: str, schema: str = "runnel") -> PostgresDatabase:
-    database = await PostgresDatabase.open(url, schema=schema)
+    database = await PostgresDatabase.open(url, PostgresOptions(schema=schema))
     try:
         await database.prepare()
     except BaseException:

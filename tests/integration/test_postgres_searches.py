@@ -10,7 +10,7 @@ from msgspec import structs
 
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.backends.postgres.archive import PostgresArchive
-from runnel.backends.postgres.database import SQL, PostgresDatabase
+from runnel.backends.postgres.database import SQL, PostgresDatabase, PostgresOptions
 from runnel.backends.postgres.migrations import migrate
 from runnel.client.listing import list_newest_headers
 from runnel.core.ids import ExecutionId
@@ -65,7 +65,7 @@ async def fill(url: str, schema: str) -> None:
 
 @pytest.fixture
 async def archive(shared_postgres: PostgresServer, schema: str) -> AsyncIterator[PostgresArchive]:
-    database = await PostgresDatabase.open(shared_postgres.url, schema=schema)
+    database = await PostgresDatabase.open(shared_postgres.url, PostgresOptions(schema=schema))
     yield PostgresArchive(database)
     await database.close()
 

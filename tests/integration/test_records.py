@@ -7,7 +7,7 @@ import pytest
 
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
-from runnel.backends.postgres.database import PostgresDatabase
+from runnel.backends.postgres.database import PostgresDatabase, PostgresOptions
 from runnel.backends.postgres.records import PostgresRecords
 from runnel.backends.sqlite.backend import SqliteBackend
 from runnel.engine.clock import RandomIdGenerator, RealClock
@@ -87,7 +87,7 @@ async def test_with_an_archive_records_outlive_a_redis_that_was_wiped(
 
 
 async def test_while_postgresql_is_away_nothing_is_guessed() -> None:
-    database = await PostgresDatabase.open(NOBODY, call_timeout_s=5.0)
+    database = await PostgresDatabase.open(NOBODY, PostgresOptions(call_timeout_s=5.0))
     records = PostgresRecords(database)
 
     for call in (

@@ -8,6 +8,7 @@ import pytest
 
 from runnel.app.private_servers.redis import RedisServer
 from runnel.backends.redis.backend import RedisBackend
+from runnel.backends.redis.options import RedisOptions
 from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.errors import StoreError
 from runnel.ports.store import Commit, HistoryRecord
@@ -18,7 +19,9 @@ from tests.waiting import wait_for_value
 
 @asynccontextmanager
 async def opened(url: str) -> AsyncIterator[RedisBackend]:
-    found = await RedisBackend.open(url, clock=RealClock(), ids=RandomIdGenerator(), partitions=1)
+    found = await RedisBackend.open(
+        url, RedisOptions(partitions=1), clock=RealClock(), ids=RandomIdGenerator()
+    )
     try:
         yield found
     finally:

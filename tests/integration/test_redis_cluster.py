@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 
 from runnel.backends.redis.backend import RedisBackend
+from runnel.backends.redis.options import RedisOptions
 from runnel.client.store_client import StoreClient
 from runnel.core.ids import ExecutionId
 from runnel.core.states import FINAL_EXECUTION_STATES
@@ -158,7 +159,7 @@ async def _started(*args: str) -> AsyncIterator[Member]:
 async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
     url = flush_redis(request)
     backend = await RedisBackend.open(
-        url, clock=RealClock(), ids=RandomIdGenerator(), partitions=PARTITIONS
+        url, RedisOptions(partitions=PARTITIONS), clock=RealClock(), ids=RandomIdGenerator()
     )
     async with AsyncExitStack() as stack:
         yield Cluster(url, backend, stack)

@@ -9,6 +9,7 @@ from runnel.app.private_servers.redis import RedisServer
 from runnel.backends.redis import connection_pool as scripts
 from runnel.backends.redis.backend import RedisBackend
 from runnel.backends.redis.connection_pool import LuaScript
+from runnel.backends.redis.options import RedisOptions
 from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.errors import BrokenInvariantError, FencedError
 from runnel.ports.archive import DeadLetterFilter
@@ -37,7 +38,7 @@ MANY = 1_999
 async def backend(shared_redis: RedisServer) -> AsyncIterator[RedisBackend]:
     flush_server(shared_redis)
     opened = await RedisBackend.open(
-        shared_redis.url, clock=RealClock(), ids=RandomIdGenerator(), partitions=1
+        shared_redis.url, RedisOptions(partitions=1), clock=RealClock(), ids=RandomIdGenerator()
     )
     yield opened
     await opened.close()
@@ -179,7 +180,7 @@ async def test_the_dead_letters_of_a_queue_are_bounded_and_the_newest_are_kept(
     backend: RedisBackend, shared_redis: RedisServer
 ) -> None:
     few = await RedisBackend.open(
-        shared_redis.url, clock=RealClock(), ids=RandomIdGenerator(), letters_max=100
+        shared_redis.url, RedisOptions(letters_max=100), clock=RealClock(), ids=RandomIdGenerator()
     )
     lease = await few.store.acquire(0, "one")
     letters = [make_dead_letter(f"n{number}", rejected_at=float(number)) for number in range(1_000)]

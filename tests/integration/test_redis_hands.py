@@ -7,6 +7,7 @@ import pytest
 
 from runnel.app.private_servers.redis import RedisServer
 from runnel.backends.redis.backend import RedisBackend
+from runnel.backends.redis.options import RedisOptions
 from runnel.core.commands import TaskLost
 from runnel.core.effects import TaskMessage
 from runnel.engine.clock import RandomIdGenerator, RealClock
@@ -32,7 +33,7 @@ class LateClock(RealClock):
 
 async def opened(url: str, clock: RealClock | None = None) -> RedisBackend:
     return await RedisBackend.open(
-        url, clock=clock or RealClock(), ids=RandomIdGenerator(), partitions=1
+        url, RedisOptions(partitions=1), clock=clock or RealClock(), ids=RandomIdGenerator()
     )
 
 

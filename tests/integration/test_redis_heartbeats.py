@@ -10,6 +10,7 @@ from runnel.app.engine import ClockAndIds, StopEvents
 from runnel.app.private_servers.redis import RedisServer
 from runnel.app.wiring import build_worker
 from runnel.backends.redis.backend import RedisBackend
+from runnel.backends.redis.options import RedisOptions
 from runnel.client.operations import get_worker_state
 from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.engine.services.reaper import Reaper
@@ -29,7 +30,7 @@ DEADLINE_S = 10.0
 async def backend(shared_redis: RedisServer) -> AsyncIterator[RedisBackend]:
     flush_server(shared_redis)
     opened = await RedisBackend.open(
-        shared_redis.url, clock=RealClock(), ids=RandomIdGenerator(), partitions=1
+        shared_redis.url, RedisOptions(partitions=1), clock=RealClock(), ids=RandomIdGenerator()
     )
     yield opened
     await opened.close()

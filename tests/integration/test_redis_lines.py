@@ -9,6 +9,7 @@ import pytest
 
 from runnel.app.private_servers.redis import RedisServer
 from runnel.backends.redis.connection_pool import SHARED_BYTES_MAX, RedisConnectionPool
+from runnel.backends.redis.options import RedisOptions
 from runnel.engine.clock import RealClock
 from runnel.errors import StoreError
 from tests.certificates import make_certificate
@@ -26,7 +27,8 @@ NOWHERE = "redis://:geheim@127.0.0.1:1/0"
 async def opened(
     url: str, *, call_s: float = CALL_S, calls_max: int = 16
 ) -> AsyncIterator[RedisConnectionPool]:
-    lines = RedisConnectionPool(url, RealClock(), call_timeout_s=call_s, calls_max=calls_max)
+    options = RedisOptions(call_timeout_s=call_s, calls_max=calls_max)
+    lines = RedisConnectionPool(url, RealClock(), options)
     try:
         yield lines
     finally:

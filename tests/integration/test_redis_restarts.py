@@ -7,6 +7,7 @@ import pytest
 
 from runnel.app.private_servers.redis import RedisServer
 from runnel.backends.redis.backend import RedisBackend
+from runnel.backends.redis.options import RedisOptions
 from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.errors import FencedError, InputError, StoreError
 from runnel.ports.store import Commit, Lease, Store
@@ -31,7 +32,10 @@ async def backend(own_redis: RedisServer) -> AsyncIterator[RedisBackend]:
 
 async def open_backend(own_redis: RedisServer, partitions: int | None = 1) -> RedisBackend:
     return await RedisBackend.open(
-        own_redis.url, clock=RealClock(), ids=RandomIdGenerator(), partitions=partitions
+        own_redis.url,
+        RedisOptions(partitions=partitions),
+        clock=RealClock(),
+        ids=RandomIdGenerator(),
     )
 
 

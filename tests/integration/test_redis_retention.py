@@ -10,6 +10,7 @@ from runnel.app.private_servers.redis import RedisServer
 from runnel.backends.redis import archive
 from runnel.backends.redis import retention as module
 from runnel.backends.redis.backend import RedisBackend
+from runnel.backends.redis.options import RedisOptions
 from runnel.backends.redis.retention import RedisRetention
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
@@ -27,7 +28,7 @@ S = ExecutionState
 async def backend(shared_redis: RedisServer) -> AsyncIterator[RedisBackend]:
     flush_server(shared_redis)
     opened = await RedisBackend.open(
-        shared_redis.url, clock=RealClock(), ids=RandomIdGenerator(), partitions=2
+        shared_redis.url, RedisOptions(partitions=2), clock=RealClock(), ids=RandomIdGenerator()
     )
     yield opened
     await opened.close()

@@ -26,7 +26,9 @@ from runnel.settings.model import Settings
 from runnel.settings.variables import hide_password
 
 if TYPE_CHECKING:
+    from runnel.backends.postgres.database import PostgresOptions
     from runnel.backends.redis.backend import RedisBackend
+    from runnel.backends.redis.options import RedisOptions
     from runnel.backends.redis_postgres.backend import RedisPostgresBackend
     from runnel.backends.sqlite.backend import SqliteBackend
 
@@ -137,17 +139,8 @@ async def open_redis(settings: Settings, clock: Clock, ids: IdGenerator) -> "Red
     with _name_server_in_errors("Redis", build_redis_display_url(settings), REDIS_REMEDY):
         from runnel.backends.redis.backend import RedisBackend
 
-        return await RedisBackend.open(
-            build_redis_url(settings),
-            clock=clock,
-            ids=ids,
-            partitions=settings.partitions,
-            prefix=settings.redis_prefix,
-            call_timeout_s=settings.redis_timeout_s,
-            calls_max=settings.redis_connections_max,
-            block_s=settings.redis_block_s,
-            letters_max=settings.letters_max,
-        )
+        url, options = build_redis_url(settings), build_redis_options(settings)
+        return await RedisBackend.open(url, options, clock=clock, ids=ids)
 
 
 async def open_archived(
@@ -167,20 +160,12 @@ async def open_archived(
         return await RedisPostgresBackend.open(
             build_redis_url(settings),
             build_postgres_url(settings),
+            build_redis_options(settings),
+            build_postgres_options(settings),
             clock=clock,
             ids=ids,
-            partitions=settings.partitions,
-            prefix=settings.redis_prefix,
             host=get_host_name(),
             takes_archive=takes_archive,
-            schema=settings.postgres_schema,
-            call_timeout_s=settings.redis_timeout_s,
-            calls_max=settings.redis_connections_max,
-            block_s=settings.redis_block_s,
-            letters_max=settings.letters_max,
-            journal_entries_max=settings.journal_entries_max,
-            archive_call_timeout_s=settings.postgres_timeout_s,
-            archive_connections_max=settings.postgres_connections_max,
         )
 
 
@@ -188,13 +173,35 @@ async def _ping_redis(settings: Settings, clock: Clock, ids: IdGenerator) -> Non
     with _name_server_in_errors("Redis", build_redis_display_url(settings), REDIS_REMEDY):
         from runnel.backends.redis.health import RedisHealth
 
-        health = RedisHealth(
-            build_redis_url(settings), clock, ids, call_timeout_s=settings.redis_timeout_s
-        )
+        health = RedisHealth(build_redis_url(settings), build_redis_options(settings), clock, ids)
         try:
             await health.ping()
         finally:
             await health.close()
+
+
+def build_redis_options(settings: Settings) -> "RedisOptions":
+    from runnel.backends.redis.options import RedisOptions
+
+    return RedisOptions(
+        partitions=settings.partitions,
+        prefix=settings.redis_prefix,
+        call_timeout_s=settings.redis_timeout_s,
+        calls_max=settings.redis_connections_max,
+        block_s=settings.redis_block_s,
+        letters_max=settings.letters_max,
+        journal_entries_max=settings.journal_entries_max,
+    )
+
+
+def build_postgres_options(settings: Settings) -> "PostgresOptions":
+    from runnel.backends.postgres.database import PostgresOptions
+
+    return PostgresOptions(
+        schema=settings.postgres_schema,
+        call_timeout_s=settings.postgres_timeout_s,
+        connections_max=settings.postgres_connections_max,
+    )
 
 
 def explain_store_error(settings: Settings, error: StoreError) -> StoreError:

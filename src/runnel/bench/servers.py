@@ -20,6 +20,7 @@ from runnel.app.stores import StoreSession, open_store_session
 from runnel.backends.postgres.database import DRIVER_ERRORS
 from runnel.backends.postgres.migrations import quote_identifier
 from runnel.backends.redis.connection_pool import RedisConnectionPool
+from runnel.backends.redis.options import RedisOptions
 from runnel.bench.setup import (
     CompletionWaiter,
     FeedCompletionWaiter,
@@ -134,7 +135,9 @@ async def _remove_tables(url: str, schema: str) -> None:
 
 
 async def _remove_keys(servers: BenchmarkServers, clock: Clock) -> int:
-    lines = RedisConnectionPool(servers.redis_url, clock, call_timeout_s=CALL_TIMEOUT_S)
+    lines = RedisConnectionPool(
+        servers.redis_url, clock, RedisOptions(call_timeout_s=CALL_TIMEOUT_S)
+    )
     removed, place = 0, b"0"
     try:
         while True:

@@ -61,7 +61,7 @@ def test_an_option_that_is_not_the_urls_to_set_is_named(option: str) -> None:
     url = f"redis://:secret@host:6379/0?{option}"
 
     with pytest.raises(InputError, match=f"got '{option.partition('=')[0]}'") as caught:
-        RedisConnectionPool(url, RealClock(), call_timeout_s=1.0)
+        RedisConnectionPool(url, RealClock())
     assert "secret" not in str(caught.value)
 
 
@@ -74,5 +74,5 @@ def test_a_password_that_is_not_quoted_is_not_taken_for_a_port(sign: str) -> Non
 
 def test_a_text_that_is_no_url_is_refused_without_repeating_it() -> None:
     with pytest.raises(InputError, match="expected the URL of a Redis server") as caught:
-        RedisConnectionPool("secret@nowhere", RealClock(), call_timeout_s=1.0)
+        RedisConnectionPool("secret@nowhere", RealClock())
     assert "secret" not in str(caught.value)

@@ -4,7 +4,12 @@ from collections.abc import Iterator
 
 from runnel.app.doctor import Finding, bad, check_clock, ok, warn
 from runnel.app.process_signals import get_host_name
-from runnel.app.stores import POSTGRES_REMEDY, build_postgres_display_url, build_postgres_url
+from runnel.app.stores import (
+    POSTGRES_REMEDY,
+    build_postgres_display_url,
+    build_postgres_options,
+    build_postgres_url,
+)
 from runnel.backends.postgres.health import ArchiveFacts, read_archive_facts
 from runnel.backends.postgres.migrations import ENCODING, ENCODING_HINT
 from runnel.backends.redis.health import RedisServerFacts
@@ -23,10 +28,7 @@ async def examine_postgres(
     address = build_postgres_display_url(settings)
     try:
         facts = await read_archive_facts(
-            build_postgres_url(settings),
-            clock,
-            schema=settings.postgres_schema,
-            call_timeout_s=settings.postgres_timeout_s,
+            build_postgres_url(settings), build_postgres_options(settings), clock
         )
     except StoreError as error:
         reason = str(error.__cause__ or error).rstrip(".")

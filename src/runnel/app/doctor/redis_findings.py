@@ -4,7 +4,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from runnel.app.doctor import Finding, bad, check_clock, ok, warn
-from runnel.app.stores import REDIS_REMEDY, build_redis_display_url, build_redis_url
+from runnel.app.stores import (
+    REDIS_REMEDY,
+    build_redis_display_url,
+    build_redis_options,
+    build_redis_url,
+)
 from runnel.backends.redis.health import RedisHealth, RedisServerFacts
 from runnel.errors import InputError, StoreError
 from runnel.ports.clock import Clock, IdGenerator
@@ -30,13 +35,7 @@ class RedisExamination(NamedTuple):
 async def examine_redis(settings: Settings, clock: Clock, ids: IdGenerator) -> RedisExamination:
     try:
         address = build_redis_display_url(settings)
-        health = RedisHealth(
-            build_redis_url(settings),
-            clock,
-            ids,
-            prefix=settings.redis_prefix,
-            call_timeout_s=settings.redis_timeout_s,
-        )
+        health = RedisHealth(build_redis_url(settings), build_redis_options(settings), clock, ids)
     except InputError as error:
         return RedisExamination([bad("Redis", str(error), "set REDIS_URL")])
     try:

@@ -18,9 +18,6 @@ from runnel.errors import ArchiveRefusedError, BrokenInvariantError, InputError,
 SQL = load_named_statements(Path(__file__).with_name("queries.sql"))
 
 
-SCHEMA_DEFAULT = "runnel"
-CALL_TIMEOUT_S = 10.0
-CONNECTIONS_MAX = 10
 # A blob of 64 MB gets a minute more: on a line of 8 Mbit/s, it would never be archived otherwise.
 UPLOAD_BYTES_PER_S_MIN = 1_000_000
 
@@ -41,6 +38,18 @@ Connection = Any
 """asyncpg has no types of its own."""
 
 
+class PostgresOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The URL is apart, because it holds a password."""
+
+    schema: str = "runnel"
+    call_timeout_s: float = 10.0
+    """A call that takes longer fails; so does a connection that can't be made in that time."""
+    connections_max: int = 10
+
+
+DEFAULT_POSTGRES_OPTIONS = PostgresOptions()
+
+
 class PostgresDatabase:
     """Raises StoreError for whatever goes wrong on the way, and never asyncpg's own.
 
@@ -55,26 +64,22 @@ class PostgresDatabase:
         self._is_prepared = False
 
     @classmethod
-    async def open(
-        cls,
-        url: str,
-        *,
-        schema: str = SCHEMA_DEFAULT,
-        call_timeout_s: float = CALL_TIMEOUT_S,
-        connections_max: int = CONNECTIONS_MAX,
-    ) -> Self:
-        """Connects with the first call; one that takes longer than `call_timeout_s` fails."""
+    async def open(cls, url: str, options: PostgresOptions = DEFAULT_POSTGRES_OPTIONS) -> Self:
+        """Connects with the first call."""
         pool = await asyncpg.create_pool(
             url,
             min_size=0,
-            max_size=connections_max,
-            command_timeout=call_timeout_s,
-            timeout=call_timeout_s,
+            max_size=options.connections_max,
+            command_timeout=options.call_timeout_s,
+            timeout=options.call_timeout_s,
             init=_create_staging_tables,
             reset=_skip_reset,
-            server_settings={"search_path": quote_identifier(schema), "application_name": "runnel"},
+            server_settings={
+                "search_path": quote_identifier(options.schema),
+                "application_name": "runnel",
+            },
         )
-        return cls(pool, schema, call_timeout_s=call_timeout_s)
+        return cls(pool, options.schema, call_timeout_s=options.call_timeout_s)
 
     async def prepare(self) -> None:
         """Brings the schema up to date, once; every other call does so by itself.

@@ -6,7 +6,12 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from runnel.backends.postgres.database import DRIVER_ERRORS, NO_REDIS, PairedRedis
+from runnel.backends.postgres.database import (
+    DRIVER_ERRORS,
+    NO_REDIS,
+    PairedRedis,
+    PostgresOptions,
+)
 from runnel.backends.postgres.migrations import (
     find_migration_version,
     load_migrations,
@@ -42,16 +47,14 @@ class ArchiveFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The last commit that is archived of each partition."""
 
 
-async def read_archive_facts(
-    url: str, clock: Clock, *, schema: str, call_timeout_s: float
-) -> ArchiveFacts:
+async def read_archive_facts(url: str, options: PostgresOptions, clock: Clock) -> ArchiveFacts:
     """Raises StoreError when the server can't be used."""
     try:
         connection = await asyncpg.connect(
-            url, timeout=call_timeout_s, command_timeout=call_timeout_s
+            url, timeout=options.call_timeout_s, command_timeout=options.call_timeout_s
         )
         try:
-            return await _read_facts(connection, clock, schema)
+            return await _read_facts(connection, clock, options.schema)
         finally:
             connection.terminate()
     except DRIVER_ERRORS as error:

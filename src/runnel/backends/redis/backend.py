@@ -3,11 +3,12 @@
 from typing import Self
 
 from runnel.backends.redis.archive import RedisArchive
-from runnel.backends.redis.connection_pool import BLOCK_S_MAX, CALLS_MAX, RedisConnectionPool
+from runnel.backends.redis.connection_pool import RedisConnectionPool
 from runnel.backends.redis.feed import RedisFeed
 from runnel.backends.redis.keys import RedisKeyNames, RedisLayout, open_layout
 from runnel.backends.redis.leases import RedisLeases
 from runnel.backends.redis.mailbox import RedisMailbox
+from runnel.backends.redis.options import DEFAULT_REDIS_OPTIONS, RedisOptions
 from runnel.backends.redis.records import RedisBlobs, RedisRecords, RedisRequestWindows
 from runnel.backends.redis.retention import RedisRetention
 from runnel.backends.redis.store import NO_RESTORER, PartitionRestorer, RedisStore
@@ -16,15 +17,7 @@ from runnel.ports.archive import Archive
 from runnel.ports.clock import Clock, IdGenerator
 from runnel.ports.feed import Feed
 from runnel.ports.records import BlobStore, Records, RequestWindows
-from runnel.ports.store import CommitLimits, Mailbox, Store, TaskQueue
-
-PREFIX_DEFAULT = "runnel"
-CALL_TIMEOUT_S = 5.0
-LETTERS_MAX = 10_000
-# Commits that a partition keeps for its archive at most: with PostgreSQL down for longer than
-# that takes, deciding stops.
-JOURNAL_ENTRIES_MAX = 100_000
-_LIMITS = CommitLimits()
+from runnel.ports.store import Mailbox, Store, TaskQueue
 
 
 class RedisBackend:
@@ -38,26 +31,23 @@ class RedisBackend:
         *,
         clock: Clock,
         ids: IdGenerator,
-        limits: CommitLimits = _LIMITS,
-        letters_max: int = LETTERS_MAX,
-        journal_entries_max: int = JOURNAL_ENTRIES_MAX,
+        options: RedisOptions = DEFAULT_REDIS_OPTIONS,
         restorer: PartitionRestorer = NO_RESTORER,
     ) -> None:
         self.pool = pool
         self.keys = keys
         self.layout = layout
+        self.options = options
         self._leases = RedisLeases(pool, keys, ids, incarnation=layout.incarnation)
         losses = LostTaskReporter(pool, keys)
         self.store: Store = RedisStore(
             pool,
             keys,
             layout,
+            options,
             leases=self._leases,
             loss_reporter=losses,
-            limits=limits,
-            letters_max=letters_max,
             clock=clock,
-            journal_entries_max=journal_entries_max,
             restorer=restorer,
         )
         self._mailbox = RedisMailbox(pool, keys, layout)
@@ -74,36 +64,20 @@ class RedisBackend:
     async def open(
         cls,
         url: str,
+        options: RedisOptions = DEFAULT_REDIS_OPTIONS,
         *,
         clock: Clock,
         ids: IdGenerator,
-        partitions: int | None = None,
-        prefix: str = PREFIX_DEFAULT,
-        call_timeout_s: float = CALL_TIMEOUT_S,
-        calls_max: int = CALLS_MAX,
-        block_s: float = BLOCK_S_MAX,
-        limits: CommitLimits = _LIMITS,
-        letters_max: int = LETTERS_MAX,
     ) -> Self:
-        """`partitions` is for a store that is opened for the first time: it can't be changed.
-
-        Without it, the stored number is taken. A call that takes longer than `call_timeout_s`
-        fails; at most `calls_max` are under way at a time, and each wait, of at most `block_s`, has
-        a connection besides. Each queue keeps about `letters_max` dead letters: the oldest go
-        first.
-        """
-        lines = RedisConnectionPool(
-            url, clock, call_timeout_s=call_timeout_s, calls_max=calls_max, block_s=block_s
-        )
-        keys = RedisKeyNames(prefix)
+        """Raises InputError when the store is divided otherwise than the options say."""
+        pool = RedisConnectionPool(url, clock, options)
+        keys = RedisKeyNames(options.prefix)
         try:
-            layout = await open_layout(lines, keys, partitions)
+            layout = await open_layout(pool, keys, options.partitions)
         except BaseException:
-            await lines.close()
+            await pool.close()
             raise
-        return cls(
-            lines, keys, layout, clock=clock, ids=ids, limits=limits, letters_max=letters_max
-        )
+        return cls(pool, keys, layout, clock=clock, ids=ids, options=options)
 
     async def claim_home_partition(self, owner: str) -> int:
         """The lowest free partition, or 0: where an execution goes is decided by its id alone."""

@@ -22,6 +22,7 @@ from runnel.backends.redis.connection import (
     pack_command,
     parse_address,
 )
+from runnel.backends.redis.options import DEFAULT_REDIS_OPTIONS, RedisOptions
 from runnel.errors import StoreError
 from runnel.ports.clock import Clock
 
@@ -74,13 +75,11 @@ def make_script(name: str, text: str) -> LuaScript:
 SCRIPTS = load_scripts(Path(__file__).with_name("scripts"))
 
 
-# Calls under way at a time: the server does one after the other anyway.
-CALLS_MAX = 16
-BLOCK_S_MAX = 30.0
 # A wait that the server should have ended by now is ended here.
 BLOCK_GRACE_S = 0.05
 # A longer command has a connection of its own: those behind it would have to wait, and what the
-# server has not read yet would pile up here. So the shared one holds at most CALLS_MAX times this.
+# server has not read yet would pile up here. So the shared one holds at most `calls_max` times
+# this.
 SHARED_BYTES_MAX = 65_536
 _NO_SCRIPT = "NOSCRIPT "
 # Within a script, older servers put other words before it.
@@ -98,25 +97,18 @@ class RedisConnectionPool:
     """Raises StoreError for whatever goes wrong on the way."""
 
     def __init__(
-        self,
-        url: str,
-        clock: Clock,
-        *,
-        call_timeout_s: float,
-        calls_max: int = CALLS_MAX,
-        block_s: float = BLOCK_S_MAX,
+        self, url: str, clock: Clock, options: RedisOptions = DEFAULT_REDIS_OPTIONS
     ) -> None:
         self._clock = clock
-        self._call_timeout_s = call_timeout_s
-        self.block_s = block_s
-        """How long one wait lasts at most."""
+        self._call_timeout_s = options.call_timeout_s
+        self.block_s = options.block_s
         self._address = parse_address(url)
         self._shared: RedisConnection | None = None
         self._connecting: asyncio.Future[ConnectionFailure | None] | None = None
         self._idle: list[RedisConnection] = []
         self._open: set[RedisConnection] = set()
         self._is_closed = False
-        self._call_slots = asyncio.Semaphore(calls_max)
+        self._call_slots = asyncio.Semaphore(options.calls_max)
 
     @property
     def address(self) -> str:

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from runnel.backends.redis.backend import PREFIX_DEFAULT
 from runnel.backends.redis.connection_pool import RedisConnectionPool
 from runnel.backends.redis.keys import RedisKeyNames
 from runnel.backends.redis.leases import RedisLeases
+from runnel.backends.redis.options import RedisOptions
 from runnel.errors import StoreError
 from runnel.ports.clock import Clock, IdGenerator
 from runnel.ports.store import LeaseRecord
@@ -42,17 +42,9 @@ class RedisServerFacts(msgspec.Struct, frozen=True, kw_only=True):
 class RedisHealth:
     """Of the server at `url`; every method raises StoreError when it can't be reached."""
 
-    def __init__(
-        self,
-        url: str,
-        clock: Clock,
-        ids: IdGenerator,
-        *,
-        prefix: str = PREFIX_DEFAULT,
-        call_timeout_s: float,
-    ) -> None:
-        self._pool = RedisConnectionPool(url, clock, call_timeout_s=call_timeout_s)
-        self._keys = RedisKeyNames(prefix)
+    def __init__(self, url: str, options: RedisOptions, clock: Clock, ids: IdGenerator) -> None:
+        self._pool = RedisConnectionPool(url, clock, options)
+        self._keys = RedisKeyNames(options.prefix)
         self._leases = RedisLeases(self._pool, self._keys, ids)
         self._clock = clock
 

@@ -21,6 +21,7 @@ from runnel.backends.redis.leases import (
     build_restart_error,
     parse_run_id,
 )
+from runnel.backends.redis.options import RedisOptions
 from runnel.backends.redis.tasks import LostTaskReporter
 from runnel.core.effects import TimerKey
 from runnel.core.ids import ExecutionId, TaskToken
@@ -29,7 +30,6 @@ from runnel.errors import ArchiveBehindError, BrokenInvariantError, FencedError
 from runnel.ports.clock import Clock
 from runnel.ports.store import (
     Commit,
-    CommitLimits,
     InboxEntry,
     InboxPosition,
     Lease,
@@ -79,25 +79,23 @@ class RedisStore:
         pool: RedisConnectionPool,
         keys: RedisKeyNames,
         layout: RedisLayout,
+        options: RedisOptions,
         *,
         leases: RedisLeases,
         loss_reporter: LostTaskReporter,
-        limits: CommitLimits,
-        letters_max: int,
         clock: Clock,
-        journal_entries_max: int,
         restorer: PartitionRestorer = NO_RESTORER,
     ) -> None:
-        self.limits = limits
+        self.limits = options.limits
         self._pool = pool
         self._keys = keys
         self._layout = layout
-        self._letters_max = letters_max
+        self._letters_max = options.letters_max
         self._leases = leases
         self._loss_reporter = loss_reporter
         self._membership = RedisMembership(pool, keys, incarnation=layout.incarnation)
         self._clock = clock
-        self._journal_entries_max = journal_entries_max
+        self._journal_entries_max = options.journal_entries_max
         self._restorer = restorer
         self._commit_keys = [build_commit_keys(keys, number) for number in range(layout.partitions)]
 

@@ -3,23 +3,21 @@
 from typing import Self
 
 from runnel.backends.postgres.archive import PostgresArchive
-from runnel.backends.postgres.database import CALL_TIMEOUT_S as ARCHIVE_CALL_S
-from runnel.backends.postgres.database import CONNECTIONS_MAX, SCHEMA_DEFAULT, PostgresDatabase
+from runnel.backends.postgres.database import (
+    DEFAULT_POSTGRES_OPTIONS,
+    PostgresDatabase,
+    PostgresOptions,
+)
 from runnel.backends.postgres.ledger import PostgresLedger
 from runnel.backends.postgres.records import PostgresBlobs, PostgresRecords, PostgresRetention
 from runnel.backends.postgres.restore_queries import RestoreQueries
 from runnel.backends.redis.archive import RedisArchive
-from runnel.backends.redis.backend import (
-    CALL_TIMEOUT_S,
-    JOURNAL_ENTRIES_MAX,
-    LETTERS_MAX,
-    PREFIX_DEFAULT,
-    RedisBackend,
-)
-from runnel.backends.redis.connection_pool import BLOCK_S_MAX, CALLS_MAX, RedisConnectionPool
+from runnel.backends.redis.backend import RedisBackend
+from runnel.backends.redis.connection_pool import RedisConnectionPool
 from runnel.backends.redis.journal import RedisJournal
 from runnel.backends.redis.keys import RedisKeyNames, RedisLayout
 from runnel.backends.redis.mailbox import RedisMailbox, ServerClock
+from runnel.backends.redis.options import DEFAULT_REDIS_OPTIONS, RedisOptions
 from runnel.backends.redis.records import RedisBlobs
 from runnel.backends.redis.retention import RedisRetention
 from runnel.backends.redis_postgres.archive import RedisPostgresArchive
@@ -33,7 +31,7 @@ from runnel.ports.clock import Clock, IdGenerator
 from runnel.ports.feed import Feed
 from runnel.ports.journal import Journal, Ledger
 from runnel.ports.records import BlobStore, Records, RequestWindows
-from runnel.ports.store import CommitLimits, Mailbox, Store, TaskQueue
+from runnel.ports.store import Mailbox, Store, TaskQueue
 
 # Blobs of what runs are in Redis; the archiver copies them, and those of the past are there.
 
@@ -74,9 +72,6 @@ class RedisPostgresRetention:
         return await self._hot.delete_orphaned_blobs(idle_s=idle_s)
 
 
-_LIMITS = CommitLimits()
-
-
 class RedisPostgresBackend:
     """`open` is how to make one. `journal`, `ledger` and the two kinds of blobs are for the
     archiver, without which the journal fills up and deciding stops.
@@ -89,16 +84,15 @@ class RedisPostgresBackend:
         *,
         restorer: ArchiveRestorer,
         clock: Clock,
-        journal_entries_max: int,
     ) -> None:
-        lines, keys, layout = redis.pool, redis.keys, redis.layout
+        pool, keys, layout = redis.pool, redis.keys, redis.layout
         ledger = PostgresLedger(database)
         self.redis = redis
         self.database = database
         self.restorer = restorer
-        self.journal: Journal = RedisJournal(lines, keys)
+        self.journal: Journal = RedisJournal(pool, keys)
         self.ledger: Ledger = ledger
-        self.hot_blobs: BlobStore = RedisBlobs(lines, keys)
+        self.hot_blobs: BlobStore = RedisBlobs(pool, keys)
         self.cold_blobs: BlobStore = PostgresBlobs(database)
         self.retention: Retention = RedisPostgresRetention(
             redis.retention, PostgresRetention(database)
@@ -109,16 +103,16 @@ class RedisPostgresBackend:
         self.tasks: TaskQueue = redis.tasks
         self.feed: Feed = redis.feed
         self.archive: Archive = RedisPostgresArchive(
-            RedisArchive(lines, keys), PostgresArchive(database)
+            RedisArchive(pool, keys), PostgresArchive(database)
         )
         self.blobs: BlobStore = RedisPostgresBlobs(self.hot_blobs, self.cold_blobs)
         self._mailbox = RedisPostgresMailbox(
-            RedisMailbox(lines, keys, layout),
+            RedisMailbox(pool, keys, layout),
             ledger,
             layout,
-            server_clock=ServerClock(lines, clock),
+            server_clock=ServerClock(pool, clock),
             admission=AdmissionControl(
-                self.journal, clock, journal_entries_max=journal_entries_max
+                self.journal, clock, journal_entries_max=redis.options.journal_entries_max
             ),
         )
         self.mailbox: Mailbox = self._mailbox
@@ -128,62 +122,40 @@ class RedisPostgresBackend:
         cls,
         redis_url: str,
         postgres_url: str,
+        redis_options: RedisOptions = DEFAULT_REDIS_OPTIONS,
+        postgres_options: PostgresOptions = DEFAULT_POSTGRES_OPTIONS,
         *,
         clock: Clock,
         ids: IdGenerator,
-        partitions: int | None = None,
-        prefix: str = PREFIX_DEFAULT,
         host: str = "",
         takes_archive: bool = False,
-        schema: str = SCHEMA_DEFAULT,
-        call_timeout_s: float = CALL_TIMEOUT_S,
-        calls_max: int = CALLS_MAX,
-        block_s: float = BLOCK_S_MAX,
-        limits: CommitLimits = _LIMITS,
-        letters_max: int = LETTERS_MAX,
-        journal_entries_max: int = JOURNAL_ENTRIES_MAX,
-        archive_call_timeout_s: float = ARCHIVE_CALL_S,
-        archive_connections_max: int = CONNECTIONS_MAX,
     ) -> Self:
-        """As `RedisBackend.open` and `PostgresDatabase.open`, whose bounds these are.
+        """Raises InputError for a Redis and a PostgreSQL that do not belong together, which
+        `takes_archive` changes for good.
 
-        Raises InputError for a Redis and a PostgreSQL that do not belong together, which
-        `takes_archive` changes for good. `host` is the name of this machine. While PostgreSQL can't
-        be reached, a Redis that has an archive is taken at its word.
+        `host` is the name of this machine. While PostgreSQL can't be reached, a Redis that has an
+        archive is taken at its word.
         """
-        database = await PostgresDatabase.open(
-            postgres_url,
-            schema=schema,
-            call_timeout_s=archive_call_timeout_s,
-            connections_max=archive_connections_max,
-        )
-        lines = RedisConnectionPool(
-            redis_url, clock, call_timeout_s=call_timeout_s, calls_max=calls_max, block_s=block_s
-        )
-        keys = RedisKeyNames(prefix)
-        place = format_redis_location(lines.address, prefix, host)
-        pairing = Pairing(lines, keys, database, redis_location=place, ids=ids)
+        database = await PostgresDatabase.open(postgres_url, postgres_options)
+        pool = RedisConnectionPool(redis_url, clock, redis_options)
+        keys = RedisKeyNames(redis_options.prefix)
+        location = format_redis_location(pool.address, redis_options.prefix, host)
+        pairing = Pairing(pool, keys, database, redis_location=location, ids=ids)
         try:
-            layout = await pairing.open(partitions, takes_archive=takes_archive)
+            layout = await pairing.open(redis_options.partitions, takes_archive=takes_archive)
         except BaseException:
-            await lines.close()
+            await pool.close()
             await database.close()
             raise
-        rescue = _make_restorer(lines, keys, layout, pairing, database)
+        restorer = _make_restorer(pool, keys, layout, pairing, database)
         redis = RedisBackend(
-            lines,
-            keys,
-            layout,
+            *(pool, keys, layout),
             clock=clock,
             ids=ids,
-            limits=limits,
-            letters_max=letters_max,
-            journal_entries_max=journal_entries_max,
-            restorer=rescue,
+            options=redis_options,
+            restorer=restorer,
         )
-        return cls(
-            redis, database, restorer=rescue, clock=clock, journal_entries_max=journal_entries_max
-        )
+        return cls(redis, database, restorer=restorer, clock=clock)
 
     async def claim_home_partition(self, owner: str) -> int:
         return await self.redis.claim_home_partition(owner)
