@@ -7,8 +7,9 @@ from redis import Redis
 
 from runnel.app.engine import ClockAndIds
 from runnel.backends.redis.backend import RedisBackend
-from runnel.backends.redis.keys import RedisKeyNames, decode_header
+from runnel.backends.redis.keys import RedisKeyNames
 from runnel.backends.redis.options import RedisOptions
+from runnel.backends.row_codec import decode_header
 from runnel.core.commands import LIMIT_PREFIX
 from runnel.core.states import FINAL_EXECUTION_STATES
 from runnel.engine.clock import RandomIdGenerator, RealClock

@@ -1,18 +1,13 @@
-"""Which executions are wanted, and a page of them, for stores that have to look at each."""
+"""Filters and pages of executions and of dead letters, for stores that have no index for them."""
 
-import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 
-import msgspec
 from msgspec import structs
 
-from runnel.core.commands import CreateExecution
+from runnel.backends.row_codec import encode
 from runnel.core.effects import DeadLetter
 from runnel.core.states import ExecutionState
-from runnel.core.wording import escape_unprintable
-from runnel.errors import CommitTooLargeError, NotFoundError
 from runnel.ports.archive import (
     NEWEST_POSITION,
     SCANNED_EXECUTIONS_MAX,
@@ -24,7 +19,7 @@ from runnel.ports.archive import (
     decode_cursor,
     encode_cursor,
 )
-from runnel.ports.store import Commit, CommitLimits, ExecutionHeader
+from runnel.ports.store import ExecutionHeader
 
 HeaderReader = Callable[[PagePosition, int], Awaitable[Sequence[ExecutionHeader]]]
 """The newest behind a place, at most so many; fewer only when there are no more."""
@@ -117,9 +112,7 @@ async def count_by_scan(
     }
 
 
-# Which dead letters are wanted, for stores that have to look at each of them.
-
-encode_letter = msgspec.json.Encoder().encode
+# -- dead letters --------------------------------------------------------------------------
 
 
 def matches_letter_filter(letter: DeadLetter, criteria: DeadLetterFilter) -> bool:
@@ -149,41 +142,4 @@ def build_letter_page(
 
 def get_letter_position(letter: DeadLetter) -> tuple[float, bytes]:
     """Where it stands in a list, with the newest last."""
-    return letter.rejected_at, encode_letter(letter)
-
-
-# What a store says to whoever begins an execution of a workflow that is gone by then.
-
-
-def build_definition_deleted_error(command: CreateExecution) -> NotFoundError:
-    return NotFoundError(
-        f"version {command.version} of workflow",
-        escape_unprintable(command.workflow),
-        hint="it was deleted in this very moment",
-    )
-
-
-# SQL in files: statements by name, or one after the other.
-
-_NAMED_STATEMENT = re.compile(r"^-- (\w+): [^\n]+\n(.+?);$", re.MULTILINE | re.DOTALL)
-
-
-def load_named_statements(path: Path) -> dict[str, str]:
-    """`-- name: purpose`, then one statement up to its `;` at the end of a line."""
-    text = path.read_text(encoding="utf-8")
-    return {match[1]: match[2] for match in _NAMED_STATEMENT.finditer(text)}
-
-
-def load_statements(path: Path) -> list[str]:
-    bare = re.sub(r"^--[^\n]*\n", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    return [statement for statement in bare.split(";") if statement.strip()]
-
-
-# The bounds of a commit: checked before anything is written.
-
-
-def check_commit_limits(commit: Commit, limits: CommitLimits) -> None:
-    if commit.writes > limits.writes:
-        raise CommitTooLargeError("writes", commit.writes, limits.writes)
-    if commit.size_bytes > limits.size_bytes:
-        raise CommitTooLargeError("bytes", commit.size_bytes, limits.size_bytes)
+    return letter.rejected_at, encode(letter)

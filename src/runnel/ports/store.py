@@ -15,6 +15,7 @@ from runnel.core.effects import DeadLetter, TaskMessage, TimerKey
 from runnel.core.ids import ExecutionId, TaskToken
 from runnel.core.states import ExecutionState
 from runnel.core.workflow import ErrorInfo
+from runnel.errors import CommitTooLargeError
 from runnel.ports.workers import (
     HeartbeatReply,
     OrchestratorRecord,
@@ -36,6 +37,13 @@ class CommitLimits(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int = 1_000_000
     serializes_tasks: bool = True
     """With all that they carry; otherwise they are handed over as they are, whatever their size."""
+
+    def check(self, commit: "Commit") -> None:
+        """Raises CommitTooLargeError; a store calls it before it writes anything."""
+        if commit.writes > self.writes:
+            raise CommitTooLargeError("writes", commit.writes, self.writes)
+        if commit.size_bytes > self.size_bytes:
+            raise CommitTooLargeError("bytes", commit.size_bytes, self.size_bytes)
 
 
 class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):

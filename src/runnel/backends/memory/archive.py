@@ -5,13 +5,14 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import structs
 
-from runnel.backends import matching as dead_letters
 from runnel.backends.matching import (
     build_header_page,
+    build_letter_page,
     find_page_start,
     get_filter_states,
     get_page_position,
     matches_filter,
+    matches_letter_filter,
 )
 from runnel.backends.memory.store import MemoryState
 from runnel.core.effects import DeadLetter
@@ -113,11 +114,11 @@ class MemoryArchive:
     async def list_dead_letters(
         self, criteria: DeadLetterFilter = ALL_DEAD_LETTERS
     ) -> Sequence[DeadLetter]:
-        return dead_letters.build_letter_page(self._state.dead_letters, criteria)
+        return build_letter_page(self._state.dead_letters, criteria)
 
     async def count_dead_letters(self, criteria: DeadLetterFilter = ALL_DEAD_LETTERS) -> int:
         known = self._state.dead_letters
-        return sum(dead_letters.matches_letter_filter(letter, criteria) for letter in known)
+        return sum(matches_letter_filter(letter, criteria) for letter in known)
 
     async def delete_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
         known = self._state.dead_letters

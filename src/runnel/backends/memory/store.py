@@ -1,6 +1,5 @@
 """Partitions and their owners, in the memory of one process."""
 
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -9,10 +8,10 @@ from runnel.backends.local.feed import ChangeLog
 from runnel.backends.local.inbox import LocalInbox, LocalTimers
 from runnel.backends.local.task_board import TaskBoard
 from runnel.backends.local.tasks import LocalMembership
-from runnel.backends.matching import build_definition_deleted_error, check_commit_limits
+from runnel.backends.mailboxes import build_definition_deleted_error, route_by_hash
 from runnel.core.commands import LIMIT_PREFIX, Command, CreateExecution
 from runnel.core.effects import DeadLetter, TimerKey
-from runnel.core.ids import DefinitionHash, ExecutionId, TaskToken, get_root_id
+from runnel.core.ids import DefinitionHash, ExecutionId, TaskToken
 from runnel.core.states import ExecutionState
 from runnel.core.workflow import ErrorInfo
 from runnel.errors import FencedError, LeaseHeldError, NotFoundError
@@ -82,10 +81,7 @@ class MemoryState:
         self.revision = 0
 
     def route(self, aggregate_id: str) -> int:
-        """The same in every process and version: a tree of children lives with its root."""
-        is_limit = aggregate_id.startswith(LIMIT_PREFIX)
-        key = aggregate_id if is_limit else get_root_id(ExecutionId(aggregate_id))
-        return zlib.crc32(key.encode()) % len(self.partitions)
+        return route_by_hash(aggregate_id, len(self.partitions))
 
     def deliver(self, partition: int, command: Command) -> None:
         self.partitions[partition].inbox.put(command)
@@ -174,7 +170,7 @@ class MemoryStore:
                 held=f"sequence {commit.sequence - 1}",
                 current=f"sequence {partition.sequence}",
             )
-        check_commit_limits(commit, self.limits)
+        self.limits.check(commit)
         partition.inbox.check_read(commit.consumed)
         # Nothing below can fail: this is what makes the commit atomic.
         partition.sequence = commit.sequence

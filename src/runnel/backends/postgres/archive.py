@@ -9,15 +9,16 @@ import msgspec
 
 from runnel.backends.matching import (
     count_by_scan,
-    encode_letter,
     get_filter_states,
     get_letter_position,
     is_unindexed,
     scan_headers,
 )
 from runnel.backends.postgres.database import SQL, PostgresDatabase, parse_row_count
-from runnel.backends.postgres.projection import decode_header_row, replace_nul
-from runnel.backends.postgres.quarantine import compute_digest, decode_header
+from runnel.backends.postgres.projection import replace_nul
+from runnel.backends.postgres.quarantine import compute_digest
+from runnel.backends.row_codec import decode_header, decode_header_row, decode_letter, encode
+from runnel.backends.sql_files import LAST_CHARACTER
 from runnel.core.effects import DeadLetter
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.states import ExecutionState
@@ -166,11 +167,6 @@ def _list_state_values(criteria: ExecutionFilter) -> list[str]:
     return [state.value for state in get_filter_states(criteria)]
 
 
-_letter_decoder = msgspec.json.Decoder(DeadLetter)
-# Behind every text that begins with a prefix.
-LAST_CHARACTER = "\U0010ffff"
-
-
 class PostgresArchive:
     def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
@@ -255,7 +251,7 @@ class PostgresArchive:
         rows = await self._database.rows(
             "list_dead_letters", *_build_letter_values(criteria), *place, criteria.limit
         )
-        return [_letter_decoder.decode(row[0]) for row in rows]
+        return [decode_letter(row[0]) for row in rows]
 
     async def count_dead_letters(self, criteria: DeadLetterFilter = ALL_DEAD_LETTERS) -> int:
         row = await self._database.row("count_dead_letters", *_build_letter_values(criteria))
@@ -265,7 +261,7 @@ class PostgresArchive:
         deleted = await self._database.rows(
             "delete_letters",
             [letter.token.execution_id for letter in letters],
-            [encode_letter(letter) for letter in letters],
+            [encode(letter) for letter in letters],
         )
         return len(deleted)
 

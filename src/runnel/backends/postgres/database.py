@@ -9,8 +9,8 @@ from typing import Any, Self
 import asyncpg
 import msgspec
 
-from runnel.backends.matching import load_named_statements
 from runnel.backends.postgres.migrations import migrate, quote_identifier
+from runnel.backends.sql_files import load_named_statements
 from runnel.errors import ArchiveRefusedError, BrokenInvariantError, InputError, StoreError
 
 # The statements of this backend by name.

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Container, Sequence
-from typing import Any
 
 import msgspec
+from msgspec import structs
 
+from runnel.backends import row_codec
 from runnel.backends.postgres.database import SQL, Connection
 from runnel.core.codec import HistoryEntry, decode_entry
 from runnel.core.commands import (
@@ -36,11 +37,10 @@ from runnel.core.events import (
     TaskWasLost,
     Wait,
 )
-from runnel.core.ids import NO_ITEM, ExecutionId
+from runnel.core.ids import NO_ITEM
 from runnel.core.states import (
     FINAL_EXECUTION_STATES,
     FINAL_NODE_STATES,
-    ExecutionState,
     NodeState,
 )
 from runnel.errors import UnreadableFormatError
@@ -49,8 +49,6 @@ from runnel.ports.store import ExecutionHeader
 
 # Executions as rows and back.
 
-_label_decoder = msgspec.json.Decoder(dict[str, str])
-_encode = msgspec.json.encode
 
 HEADER_COLUMNS = 13
 
@@ -72,43 +70,20 @@ def unescape_nul(text: str) -> str:
 
 
 def build_header_row(partition: int, header: ExecutionHeader) -> tuple[object, ...]:
-    return (
-        header.execution_id,
-        partition,
-        replace_nul(header.workflow),
-        header.version,
-        header.definition,
-        header.state.value,
-        header.created_at,
-        header.started_at,
-        header.finished_at,
-        header.parent_id,
-        _encode(header.labels).decode(),
-        None if header.error is None else replace_nul(header.error),
-        header.rerun_of,
-    )
+    return row_codec.build_header_row(partition, _replace_nul_in_header(header))
+
+
+def _replace_nul_in_header(header: ExecutionHeader) -> ExecutionHeader:
+    error = header.error or ""
+    if "\0" not in header.workflow and "\0" not in error:
+        return header
+    workflow, error = replace_nul(header.workflow), replace_nul(error)
+    return structs.replace(header, workflow=workflow, error=header.error and error)
 
 
 def transpose_rows(rows: Sequence[Sequence[object]], count: int) -> list[list[object]]:
     """As `unnest` takes them; a list for each column also when there is no row."""
     return [[row[number] for row in rows] for number in range(count)]
-
-
-def decode_header_row(row: Sequence[Any]) -> ExecutionHeader:
-    return ExecutionHeader(
-        execution_id=ExecutionId(row[0]),
-        workflow=row[1],
-        version=row[2],
-        definition=row[3],
-        state=ExecutionState(row[4]),
-        created_at=row[5],
-        started_at=row[6],
-        finished_at=row[7],
-        parent_id=None if row[8] is None else ExecutionId(row[8]),
-        labels=_label_decoder.decode(row[9]),
-        error=row[10],
-        rerun_of=None if row[11] is None else ExecutionId(row[11]),
-    )
 
 
 FORCED_KEY = "forced"

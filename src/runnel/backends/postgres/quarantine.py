@@ -22,13 +22,11 @@ from runnel.backends.postgres.projection import (
     write_headers,
 )
 from runnel.ports.journal import JournalEntry, QuarantinedAggregate
-from runnel.ports.store import ExecutionHeader
 
 REASON_CHARS_MAX = 500
 EARLIER_REFUSED_REASON = "an earlier commit of it was refused"
 
 _encode = msgspec.json.encode
-decode_header = msgspec.json.Decoder(ExecutionHeader).decode
 
 
 def compute_digest(aggregate_id: str) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from runnel.backends.postgres.database import SQL, Connection, PostgresDatabase, Row
 from runnel.backends.postgres.projection import escape_nul
+from runnel.backends.sql_files import LAST_CHARACTER
 from runnel.core.states import ExecutionState
 from runnel.errors import ConflictError, NotFoundError
 from runnel.ports.records import Record
@@ -57,8 +58,6 @@ def _decode_record(kind: str, row: Row) -> Record:
 
 
 # Blobs in a table.
-
-LAST_CHARACTER = "\U0010ffff"
 
 
 class PostgresBlobs:

@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 import msgspec
 
 from runnel.backends.postgres.database import PostgresDatabase
-from runnel.backends.postgres.projection import decode_header_row, escape_nul, unescape_nul
-from runnel.backends.postgres.quarantine import compute_digest, decode_header
+from runnel.backends.postgres.projection import escape_nul, unescape_nul
+from runnel.backends.postgres.quarantine import compute_digest
+from runnel.backends.row_codec import decode_header, decode_header_row
 from runnel.core.commands import LIMIT_PREFIX
 from runnel.core.ids import ExecutionId, get_root_id
 from runnel.ports.store import ExecutionHeader

@@ -9,7 +9,8 @@ from runnel.backends.matching import (
     scan_headers,
 )
 from runnel.backends.redis.connection_pool import RedisConnectionPool
-from runnel.backends.redis.keys import RedisKeyNames, decode_header, decode_letter, encode
+from runnel.backends.redis.keys import RedisKeyNames, encode
+from runnel.backends.row_codec import decode_header, decode_letter
 from runnel.core.effects import DeadLetter
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.states import ExecutionState

@@ -164,9 +164,8 @@ async def measure_unread_s(pool: RedisConnectionPool, key: str) -> float:
     first = await pool.call("XRANGE", key, "-", "+", "COUNT", 1)
     if not first:
         return 0.0
-    seconds, microseconds = await pool.call("TIME")
     arrived_ms = int(first[0][0].partition(b"-")[0])
-    return max(0.0, int(seconds) + int(microseconds) / 1e6 - arrived_ms / 1e3)
+    return max(0.0, await pool.read_time() - arrived_ms / 1e3)
 
 
 def _decode_entry(position: bytes, fields: Sequence[bytes]) -> InboxEntry:

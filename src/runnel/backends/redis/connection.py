@@ -153,7 +153,7 @@ class RedisConnection(asyncio.BufferedProtocol):
 
 _TLS_PREFIX = "ssl_"
 _CERT_REQS = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
-_OFF = frozenset({"", "0", "f", "false", "n", "no"})
+_FALSE_VALUES = frozenset({"", "0", "f", "false", "n", "no"})
 
 
 class TlsOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,7 +196,7 @@ def make_tls_context(tls: TlsOptions) -> ssl.SSLContext:
     """Made once: it reads files. Raises OSError, or ValueError, for what they can't be used for."""
     context = ssl.create_default_context()
     verify = _CERT_REQS[tls.cert_reqs]
-    is_checked = verify is not ssl.CERT_NONE and tls.check_hostname.lower() not in _OFF
+    is_checked = verify is not ssl.CERT_NONE and tls.check_hostname.lower() not in _FALSE_VALUES
     context.check_hostname = is_checked
     context.verify_mode = verify
     if tls.certfile or tls.keyfile:
@@ -215,7 +215,6 @@ def make_tls_context(tls: TlsOptions) -> ssl.SSLContext:
 PORT_DEFAULT = 6379
 # A peer that is gone without a word is noticed after a minute, not after two hours.
 KEEPALIVE_OPTIONS = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
-_FALSE_VALUES = frozenset({"", "0", "f", "false", "n", "no"})
 # What a URL may say; all else is set here, or would change what the answers look like.
 _URL_OPTIONS = frozenset({"db", "username", "password", "client_name", "socket_keepalive"})
 

@@ -122,6 +122,11 @@ class RedisConnectionPool:
         except _FAILURES as error:
             raise self._build_store_error("INFO", error) from error
 
+    async def read_time(self) -> float:
+        """Seconds since 1970 on the server's clock."""
+        seconds, microseconds = await self.call("TIME")
+        return int(seconds) + int(microseconds) / 1e6
+
     async def call(
         self, *args: Arg, expected_run_id: str | None = None, is_large: bool = False
     ) -> Reply:

@@ -102,9 +102,9 @@ class RedisHealth:
     async def _measure_clock_ahead(self) -> float:
         """Against the middle of the call: it is right up to half of what that takes."""
         before = self._clock.now()
-        seconds, micro = await self._pool.call("TIME")
+        server_time = await self._pool.read_time()
         middle = (before + self._clock.now()) / 2
-        return int(seconds) + int(micro) / 1_000_000 - middle
+        return server_time - middle
 
 
 def _parse_info(info: bytes) -> dict[str, str]:

@@ -7,13 +7,14 @@ from typing import Any
 from runnel.backends.redis.archive import list_descendants
 from runnel.backends.redis.commits import is_after
 from runnel.backends.redis.connection_pool import RedisConnectionPool, ServerChangedError
-from runnel.backends.redis.keys import RedisKeyNames, decode_header, decode_letter
+from runnel.backends.redis.keys import RedisKeyNames
 from runnel.backends.redis.leases import (
     STREAM_START,
-    build_fenced_error,
     build_restart_error,
     parse_run_id,
+    run_fenced_script,
 )
+from runnel.backends.row_codec import decode_header, decode_letter
 from runnel.core.codec import encode_message
 from runnel.core.commands import Command
 from runnel.core.effects import DeadLetter
@@ -158,20 +159,7 @@ class RedisJournal:
     async def _run_fenced(
         self, lease: Lease, name: str, keys: Sequence[str], args: Sequence[Any]
     ) -> Sequence[Any]:
-        partition = f"{self._keys.partition}{lease.partition}"
-        found: list[Any]
-        try:
-            is_held, *found = await self._pool.run_script(
-                name,
-                [partition, *keys],
-                [lease.epoch, lease.nonce, *args],
-                expected_run_id=parse_run_id(lease),
-            )
-        except ServerChangedError as error:
-            raise build_restart_error(lease) from error
-        if not is_held:
-            raise build_fenced_error(lease, epoch=int(found[0]))
-        return found
+        return await run_fenced_script(self._pool, self._keys, lease, name, keys=keys, args=args)
 
 
 def decode_journal_entry(entry_id: bytes, fields: Sequence[bytes]) -> JournalEntry:

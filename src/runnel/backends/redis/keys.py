@@ -5,20 +5,20 @@ name that ends in a colon is a prefix: the partition's number, or a name, is put
 come last because they may hold anything, and Redis looks at the first braces only.
 """
 
-import zlib
 from collections.abc import Mapping
 from types import MappingProxyType
 
 import msgspec
 
+from runnel.backends.mailboxes import route_by_hash
 from runnel.backends.redis.connection_pool import RedisConnectionPool
 from runnel.core.codec import encode_message
-from runnel.core.commands import LIMIT_PREFIX, Command, CreateExecution, TaskFailed, TaskLost
-from runnel.core.effects import DeadLetter, TaskMessage, TimerKey
-from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, TaskToken, get_root_id
+from runnel.core.commands import Command, CreateExecution, TaskFailed, TaskLost
+from runnel.core.effects import TaskMessage, TimerKey
+from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, TaskToken
 from runnel.core.workflow import ErrorInfo
 from runnel.errors import InputError
-from runnel.ports.store import ExecutionHeader, make_pending_header
+from runnel.ports.store import make_pending_header
 
 
 class RedisKeyNames:
@@ -137,10 +137,7 @@ class RedisLayout(msgspec.Struct, frozen=True):
         return self.incarnation != ""
 
     def route(self, aggregate_id: str) -> int:
-        """The same in every process and version: a tree of children lives with its root."""
-        is_limit = aggregate_id.startswith(LIMIT_PREFIX)
-        key = aggregate_id if is_limit else get_root_id(ExecutionId(aggregate_id))
-        return zlib.crc32(key.encode()) % self.partitions
+        return route_by_hash(aggregate_id, self.partitions)
 
 
 async def open_layout(
@@ -235,16 +232,12 @@ _encoder = msgspec.json.Encoder()
 _token_decoder = msgspec.json.Decoder(TaskToken)
 _task_decoder = msgspec.json.Decoder(TaskMessage)
 _task_list_decoder = msgspec.json.Decoder(list[TaskMessage])
-_header_decoder = msgspec.json.Decoder(ExecutionHeader)
-_letter_decoder = msgspec.json.Decoder(DeadLetter)
 _timer_key_decoder = msgspec.json.Decoder(TimerKey)
 
 encode = _encoder.encode
 decode_token = _token_decoder.decode
 decode_task = _task_decoder.decode
 decode_tasks = _task_list_decoder.decode
-decode_header = _header_decoder.decode
-decode_letter = _letter_decoder.decode
 decode_timer_key = _timer_key_decoder.decode
 
 _PLACEHOLDER_TOKEN = TaskToken(ExecutionId("\0"), NodeId(""), NO_ITEM, 0, Nonce(""))

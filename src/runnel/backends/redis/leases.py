@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from runnel.backends.redis.connection import Arg
 from runnel.backends.redis.connection_pool import RedisConnectionPool, ServerChangedError
 from runnel.backends.redis.keys import RedisKeyNames
 from runnel.errors import FencedError, LeaseHeldError, PartitionUnavailableError, StoreError
@@ -130,6 +132,35 @@ def build_fenced_error(lease: Lease, *, epoch: int) -> FencedError:
     return FencedError(
         lease.partition, held=f"epoch {lease.epoch}", current=f"epoch {epoch}, or is free"
     )
+
+
+async def run_fenced_script(
+    pool: RedisConnectionPool,
+    key_names: RedisKeyNames,
+    lease: Lease,
+    name: str,
+    *,
+    keys: Sequence[str],
+    args: Sequence[Arg],
+) -> Sequence[Any]:
+    """Runs a script that answers first whether the lease is still held; returns the rest.
+
+    Raises FencedError for a lease that is lost, and before anything is sent when the server has
+    restarted since the lease was acquired.
+    """
+    reply: list[Any]
+    try:
+        is_held, *reply = await pool.run_script(
+            name,
+            [f"{key_names.partition}{lease.partition}", *keys],
+            [lease.epoch, lease.nonce, *args],
+            expected_run_id=parse_run_id(lease),
+        )
+    except ServerChangedError as error:
+        raise build_restart_error(lease) from error
+    if not is_held:
+        raise build_fenced_error(lease, epoch=int(reply[0]))
+    return reply
 
 
 def build_restart_error(lease: Lease) -> FencedError:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
-from runnel.backends.matching import build_definition_deleted_error
+from runnel.backends.mailboxes import build_definition_deleted_error
 from runnel.backends.redis.connection import Arg
 from runnel.backends.redis.connection_pool import RedisConnectionPool
 from runnel.backends.redis.keys import RedisKeyNames, RedisLayout, build_message_args
@@ -162,9 +162,9 @@ class ServerClock:
     async def now(self) -> float:
         at = self._clock.monotonic()
         if self._read_at is None or at - self._read_at > CLOCK_REFRESH_S:
-            seconds, microseconds = await self._pool.call("TIME")
+            server_time = await self._pool.read_time()
             at = self._clock.monotonic()
-            self._offset_s = int(seconds) + int(microseconds) / 1e6 - at
+            self._offset_s = server_time - at
             self._read_at = at
         return at + self._offset_s
 

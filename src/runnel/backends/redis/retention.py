@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from runnel.backends.redis.archive import list_descendants
 from runnel.backends.redis.connection_pool import RedisConnectionPool
-from runnel.backends.redis.keys import RedisKeyNames, RedisLayout, decode_header
+from runnel.backends.redis.keys import RedisKeyNames, RedisLayout
+from runnel.backends.row_codec import decode_header
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 
 PAGE_SIZE = 200

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from runnel.backends.matching import check_commit_limits
 from runnel.backends.redis.commits import (
     build_commit_args,
     build_commit_keys,
@@ -13,6 +12,7 @@ from runnel.backends.redis.commits import (
     measure_unread_s,
 )
 from runnel.backends.redis.connection_pool import RedisConnectionPool, ServerChangedError
+from runnel.backends.redis.journal import RedisJournal
 from runnel.backends.redis.keys import RedisKeyNames, RedisLayout, decode_timer_key, encode
 from runnel.backends.redis.leases import (
     RedisLeases,
@@ -20,6 +20,7 @@ from runnel.backends.redis.leases import (
     build_fenced_error,
     build_restart_error,
     parse_run_id,
+    run_fenced_script,
 )
 from runnel.backends.redis.options import RedisOptions
 from runnel.backends.redis.tasks import LostTaskReporter
@@ -92,6 +93,7 @@ class RedisStore:
         self._layout = layout
         self._letters_max = options.letters_max
         self._leases = leases
+        self._journal = RedisJournal(pool, keys)
         self._loss_reporter = loss_reporter
         self._membership = RedisMembership(pool, keys, incarnation=layout.incarnation)
         self._clock = clock
@@ -133,7 +135,7 @@ class RedisStore:
         await self._membership.unregister_orchestrator(owner, counter)
 
     async def commit(self, lease: Lease, commit: Commit) -> None:
-        check_commit_limits(commit, self.limits)
+        self.limits.check(commit)
         holding = self._leases.get_state(lease)
         if holding.is_current:
             _check_read(commit.consumed, holding.position)
@@ -157,10 +159,19 @@ class RedisStore:
         keys = self._commit_keys[lease.partition]
         deadline = self._clock.monotonic() + JOURNAL_WAIT_S_MAX
         while True:
-            reply = await self._run_fenced(lease, "commit", keys, args)
+            reply = await self._run_commit(lease, keys, args)
             if reply[0] in (REFUSED, WRITTEN) or self._clock.monotonic() > deadline:
                 return reply
             await self._clock.sleep(JOURNAL_POLL_INTERVAL_S)
+
+    async def _run_commit(self, lease: Lease, keys: Sequence[str], args: Sequence[Any]) -> Any:
+        """Refused before it is sent when the server has restarted since the lease was acquired."""
+        try:
+            return await self._pool.run_script(
+                "commit", keys, args, expected_run_id=parse_run_id(lease)
+            )
+        except ServerChangedError as error:
+            raise build_restart_error(lease) from error
 
     async def read_inbox(self, lease: Lease, *, limit: int, wait_s: float) -> Sequence[InboxEntry]:
         holding = self._leases.get_state(lease)
@@ -182,16 +193,10 @@ class RedisStore:
 
     async def due_timers(self, lease: Lease, now: float, *, limit: int) -> Sequence[TimerRecord]:
         number = lease.partition
-        keys = [
-            f"{self._keys.partition}{number}",
-            f"{self._keys.timers}{number}",
-            f"{self._keys.attempts}{number}",
-        ]
-        args = [lease.epoch, lease.nonce, repr(now), limit]
-        is_held, *found = await self._run_fenced(lease, "due", keys, args)
-        if not is_held:
-            raise build_fenced_error(lease, epoch=int(found[0]))
-        timers, attempts = found
+        keys = [f"{self._keys.timers}{number}", f"{self._keys.attempts}{number}"]
+        timers, attempts = await run_fenced_script(
+            self._pool, self._keys, lease, "due", keys=keys, args=[repr(now), limit]
+        )
         return [
             TimerRecord(key=decode_timer_key(key), due=float(due), attempt=int(attempt))
             for key, due, attempt in zip(timers[::2], timers[1::2], attempts, strict=True)
@@ -220,8 +225,7 @@ class RedisStore:
         return found
 
     async def running(self, partition: int) -> Sequence[ExecutionId]:
-        found = await self._pool.call("ZRANGE", f"{self._keys.running}{partition}", 0, -1)
-        return [ExecutionId(each.decode()) for each in found]
+        return await self._journal.list_running(partition)
 
     async def list_concurrency_keys(self, partition: int) -> Sequence[str]:
         found = await self._pool.call("SMEMBERS", f"{self._keys.limits}{partition}")
@@ -251,8 +255,7 @@ class RedisStore:
         return await measure_unread_s(self._pool, f"{self._keys.inbox}{partition}")
 
     async def unarchived(self, partition: int) -> int:
-        found: int = await self._pool.call("XLEN", f"{self._keys.journal}{partition}")
-        return found
+        return await self._journal.length(partition)
 
     async def lose_worker_tasks(self, record: WorkerRecord) -> int:
         return await self._loss_reporter.report_lost(
@@ -269,17 +272,6 @@ class RedisStore:
     async def forget_queue(self, record: QueueRecord) -> bool:
         keys = [self._keys.queues, self._keys.tasks + record.queue]
         return bool(await self._pool.run_script("forget_queue", keys, [record.queue, record.last]))
-
-    async def _run_fenced(
-        self, lease: Lease, name: str, keys: Sequence[str], args: Sequence[Any]
-    ) -> Any:
-        """Refused before it is sent when the server has restarted since the lease was acquired."""
-        try:
-            return await self._pool.run_script(
-                name, keys, args, expected_run_id=parse_run_id(lease)
-            )
-        except ServerChangedError as error:
-            raise build_restart_error(lease) from error
 
 
 def _check_read(consumed: InboxPosition | None, read: InboxPosition) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
-from runnel.backends.matching import build_definition_deleted_error
+from runnel.backends.mailboxes import build_definition_deleted_error
 from runnel.backends.postgres.ledger import PostgresLedger
 from runnel.backends.redis.keys import RedisLayout
 from runnel.backends.redis.mailbox import CommandBatcher, RedisMailbox, ServerClock

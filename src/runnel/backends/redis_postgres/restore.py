@@ -13,7 +13,7 @@ from runnel.backends.redis.connection import Arg
 from runnel.backends.redis.connection_pool import RedisConnectionPool, ServerChangedError
 from runnel.backends.redis.journal import RedisJournal, decode_journal_entry
 from runnel.backends.redis.keys import RedisKeyNames, RedisLayout, decode_token, encode
-from runnel.backends.redis.leases import build_fenced_error, build_restart_error, parse_run_id
+from runnel.backends.redis.leases import build_restart_error, parse_run_id, run_fenced_script
 from runnel.backends.redis_postgres.pairing import Pairing
 from runnel.core.codec import decode_entry, decode_message, encode_message
 from runnel.core.commands import LIMIT_PREFIX, CreateExecution, list_command_blobs
@@ -359,15 +359,7 @@ class ArchiveRestorer:
     async def _run_fenced(
         self, lease: Lease, name: str, keys: Sequence[str], args: Sequence[Arg]
     ) -> None:
-        partition = f"{self._keys.partition}{lease.partition}"
-        is_held, *found = await self._pool.run_script(
-            name,
-            [partition, *keys],
-            [lease.epoch, lease.nonce, *args],
-            expected_run_id=parse_run_id(lease),
-        )
-        if not is_held:
-            raise build_fenced_error(lease, epoch=int(found[0]))
+        await run_fenced_script(self._pool, self._keys, lease, name, keys=keys, args=args)
 
 
 def _split_parts(entries: Sequence[bytes]) -> Sequence[Sequence[bytes]]:

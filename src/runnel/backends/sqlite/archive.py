@@ -15,13 +15,12 @@ from runnel.backends.matching import (
     is_unindexed,
     scan_headers,
 )
+from runnel.backends.row_codec import Column, decode_header_row, decode_letter
+from runnel.backends.sql_files import LAST_CHARACTER
 from runnel.backends.sqlite.database import (
     SQL,
-    Column,
     SqliteReader,
     build_letter_row,
-    decode_header_row,
-    decode_letter,
 )
 from runnel.backends.sqlite.writer import SqliteWriter
 from runnel.core.effects import DeadLetter
@@ -41,7 +40,6 @@ from runnel.ports.archive import (
 from runnel.ports.clock import Clock
 from runnel.ports.store import ExecutionHeader
 
-LAST_CHARACTER = "\U0010ffff"
 # Rows that are looked through at once: 3 to 4 ms of the event loop.
 CHUNK_ROWS = 500
 

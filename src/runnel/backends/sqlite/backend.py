@@ -18,12 +18,13 @@ from runnel.backends.local.task_board import TaskBoard
 from runnel.backends.local.tasks import LocalRequestWindows, LocalTaskQueue
 from runnel.backends.sqlite.archive import SqliteArchive, SqliteRetention
 from runnel.backends.sqlite.database import FILE_NAME, Durability, SqliteReader, open_for_writing
-from runnel.backends.sqlite.feed import SqliteFeed, WakeupSender
+from runnel.backends.sqlite.feed import SqliteFeed
 from runnel.backends.sqlite.inbox import LimitMessages, MessageDelivery, SqliteMailbox
 from runnel.backends.sqlite.leases import SqliteLeases
 from runnel.backends.sqlite.partition import LimitHistories, PartitionRegistry, PartitionRoutes
 from runnel.backends.sqlite.records import SqliteRecords, SqliteResultCache, SqliteTokenBuckets
 from runnel.backends.sqlite.store import CommitWriter, SqliteStore
+from runnel.backends.sqlite.wakeup_socket import WakeupSender
 from runnel.backends.sqlite.writer import SqliteWriter
 from runnel.ports.archive import Archive, Retention
 from runnel.ports.clock import Clock, IdGenerator

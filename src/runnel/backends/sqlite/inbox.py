@@ -8,15 +8,17 @@ from functools import partial
 from typing import TypeAlias
 
 from runnel.backends.feed_log import build_pending_entries
-from runnel.backends.matching import build_definition_deleted_error
-from runnel.backends.sqlite.database import SQL, build_header_row
-from runnel.backends.sqlite.feed import SqliteFeed, WakeupSender, write_feed_entries
+from runnel.backends.mailboxes import build_definition_deleted_error
+from runnel.backends.row_codec import build_header_row
+from runnel.backends.sqlite.database import SQL
+from runnel.backends.sqlite.feed import SqliteFeed, write_feed_entries
 from runnel.backends.sqlite.partition import (
     OwnedPartition,
     PartitionRegistry,
     PartitionRoutes,
     is_limit,
 )
+from runnel.backends.sqlite.wakeup_socket import WakeupSender
 from runnel.backends.sqlite.writer import SqliteWriter, WriteJob
 from runnel.core.codec import decode_entry, encode_message
 from runnel.core.commands import (

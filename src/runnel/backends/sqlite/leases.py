@@ -11,7 +11,6 @@ from weakref import WeakSet
 from runnel.backends.local.inbox import LocalInbox, LocalTimers
 from runnel.backends.local.task_board import TaskBoard
 from runnel.backends.sqlite.database import SQL, SqliteReader, decode_timer_row
-from runnel.backends.sqlite.feed import WakeupListener
 from runnel.backends.sqlite.inbox import LimitMessages
 from runnel.backends.sqlite.partition import (
     LimitHistories,
@@ -20,6 +19,7 @@ from runnel.backends.sqlite.partition import (
     PartitionRoutes,
 )
 from runnel.backends.sqlite.running_tasks_file import RunningTasksFile
+from runnel.backends.sqlite.wakeup_socket import WakeupListener
 from runnel.backends.sqlite.writer import SqliteWriter
 from runnel.errors import FencedError, LeaseHeldError, PartitionUnavailableError, StoreError
 from runnel.ports.clock import Clock, IdGenerator

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from runnel.backends.local.inbox import LocalInbox, LocalTimers
 from runnel.backends.sqlite.database import SqliteReader
-from runnel.backends.sqlite.feed import WakeupListener
 from runnel.backends.sqlite.running_tasks_file import RunningTasksFile
+from runnel.backends.sqlite.wakeup_socket import WakeupListener
 from runnel.core.codec import decode_entry, encode_entry
 from runnel.core.commands import LIMIT_PREFIX, Command
 from runnel.core.concurrency_key import replay_limit

@@ -7,11 +7,10 @@ from runnel.backends.feed_log import build_commit_entries, build_pending_entries
 from runnel.backends.local.inbox import NO_ROW
 from runnel.backends.local.task_board import TaskBoard
 from runnel.backends.local.tasks import LocalMembership
-from runnel.backends.matching import check_commit_limits
+from runnel.backends.row_codec import build_header_row
 from runnel.backends.sqlite.database import (
     SQL,
     SqliteReader,
-    build_header_row,
     build_letter_row,
     build_timer_key_row,
     build_timer_row,
@@ -248,7 +247,7 @@ class SqliteStore:
         self._membership.unregister_orchestrator(owner, counter)
 
     async def commit(self, lease: Lease, commit: Commit) -> None:
-        check_commit_limits(commit, self.limits)
+        self.limits.check(commit)
         await self._commits.write(lease, commit)
 
     async def read_inbox(self, lease: Lease, *, limit: int, wait_s: float) -> Sequence[InboxEntry]:
