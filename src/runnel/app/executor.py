@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from runnel.app.engine import ClockAndIds, Engine, SharedResource, SharedResourcePool, run_engine
-from runnel.app.limited_backend import LimitedBackend
 from runnel.app.live_execution import LiveExecution, WorkflowResult, build_workflow_result
 from runnel.app.rate_limiter import TokenBucketRateLimiter
 from runnel.authoring.builder import STEP_HANDLER, WorkflowDAG
@@ -84,20 +83,29 @@ class StepHost:
         options = self._options
         world = ClockAndIds(options.clock, RandomIdGenerator())
         settings = Settings(worker_concurrency=options.max_concurrency, shutdown_timeout_s=0.0)
+        take_token = self._take_token if options.limiters else None
         backend: Backend
         if options.data_dir is None:
-            backend = MemoryBackend(world.clock, world.ids)
+            backend = MemoryBackend(world.clock, world.ids, take_token=take_token)
         else:
             backend = await SqliteBackend.open(
-                options.data_dir, clock=world.clock, ids=world.ids, durability=settings.durability
+                options.data_dir,
+                clock=world.clock,
+                ids=world.ids,
+                durability=settings.durability,
+                take_token=take_token,
             )
         limits = {
             tag: RateLimit(rate_per_second=limiter.rate_per_second, burst=limiter.burst)
             for tag, limiter in options.limiters.items()
         }
-        if limits:
-            backend = LimitedBackend(backend, options.limiters)
         return Engine(backend, self._build_registry(), world, settings, rate_limits=limits)
+
+    async def _take_token(
+        self, tag: str, *, rate_per_second: float, burst: int, wait_s_max: float
+    ) -> float:
+        """From limiters of this process, which executors that share nothing else may share."""
+        return self._options.limiters[tag].take(wait_s_max=wait_s_max)
 
     def _build_registry(self) -> HandlerRegistry:
         registry = HandlerRegistry()

@@ -3,6 +3,7 @@
 import math
 import threading
 
+from runnel.backends.local.tasks import reserve_token
 from runnel.core.validation.checks import ABOVE_ZERO, make_integer_check
 from runnel.engine.clock import RealClock
 from runnel.errors import InputError
@@ -48,9 +49,13 @@ class TokenBucketRateLimiter:
         """
         with self._lock:
             now = self._clock.monotonic()
-            wait_s = max(0.0, self._full_at - (self.burst - 1) * self._interval_s - now)
-            if wait_s <= wait_s_max:
-                self._full_at = max(self._full_at, now) + self._interval_s
+            wait_s, self._full_at = reserve_token(
+                self._full_at,
+                now=now,
+                interval_s=self._interval_s,
+                burst=self.burst,
+                wait_s_max=wait_s_max,
+            )
             return wait_s
 
     def _give_back(self) -> None:

@@ -54,17 +54,17 @@ class LocalTaskQueue:
         wait_s: float,
         starts_tasks: bool = False,
     ) -> Sequence[TaskMessage]:
-        wanted = None if queues is None else frozenset(queues)
+        queue_names = None if queues is None else frozenset(queues)
         board = self._board
-        entries = board.ready.pop(wanted, limit)
+        entries = board.ready.pop(queue_names, limit)
         if not entries and wait_s > 0:
             deadline = self._clock.monotonic() + wait_s
-            with board.ready.subscribe(wanted) as arrived:
+            with board.ready.subscribe(queue_names) as arrived:
                 # Another worker may have been faster: then this one goes on waiting.
                 while not entries and (left_s := deadline - self._clock.monotonic()) > 0:
                     arrived.clear()
                     await self._clock.wait(arrived, left_s)
-                    entries = board.ready.pop(wanted, limit)
+                    entries = board.ready.pop(queue_names, limit)
         return board.assign(worker, entries, starts=starts_tasks)
 
     async def start(
@@ -104,10 +104,10 @@ class LocalTaskQueue:
     async def queues(self) -> Sequence[QueueRecord]:
         """An empty queue is nothing here."""
         now, ready = self._clock.now(), self._board.ready
-        found = ((name, ready.list_waiting(name)) for name in ready.names())
+        waiting_by_queue = ((name, ready.list_waiting(name)) for name in ready.names())
         return [
             QueueRecord(queue=name, depth=len(waiting), waits_s=now - waiting[0].task.issued_at)
-            for name, waiting in found
+            for name, waiting in waiting_by_queue
         ]
 
     async def take_token(
@@ -139,13 +139,22 @@ CLOCK_JUMP_S_MAX = 3_600.0
 def take_rate_token(
     full_at: float, *, now: float, rate_per_second: float, burst: int, wait_s_max: float
 ) -> tuple[float, float]:
-    """(seconds to wait, the bucket's new `full_at`): unchanged when that wait is too long."""
+    """As `reserve_token`, for a stored bucket: the clock may have been set back since."""
     interval_s = 1.0 / rate_per_second
     known = full_at if full_at - now < burst * interval_s + CLOCK_JUMP_S_MAX else now
-    wait_s = max(0.0, known - (burst - 1) * interval_s - now)
+    return reserve_token(known, now=now, interval_s=interval_s, burst=burst, wait_s_max=wait_s_max)
+
+
+def reserve_token(
+    full_at: float, *, now: float, interval_s: float, burst: int, wait_s_max: float
+) -> tuple[float, float]:
+    """Returns the seconds to wait, and the bucket's new `full_at`: unchanged when that wait is too
+    long.
+    """
+    wait_s = max(0.0, full_at - (burst - 1) * interval_s - now)
     if wait_s > wait_s_max:
-        return wait_s, known
-    return wait_s, max(known, now) + interval_s
+        return wait_s, full_at
+    return wait_s, max(full_at, now) + interval_s
 
 
 class LocalTokenBuckets:
@@ -207,15 +216,15 @@ class LocalRequestWindows:
 
     async def admit(self, caller: str, *, limit: int, window_s: float) -> float:
         now = self._clock.monotonic()
-        asked = self._request_times.setdefault(caller, deque())
+        request_times = self._request_times.setdefault(caller, deque())
         self._request_times.move_to_end(caller)
         if len(self._request_times) > CALLERS_MAX:
             self._request_times.popitem(last=False)
-        while asked and asked[0] <= now - window_s:
-            asked.popleft()
-        if len(asked) >= limit:
-            return asked[len(asked) - limit] + window_s - now
-        asked.append(now)
+        while request_times and request_times[0] <= now - window_s:
+            request_times.popleft()
+        if len(request_times) >= limit:
+            return request_times[len(request_times) - limit] + window_s - now
+        request_times.append(now)
         return 0.0
 
 

@@ -10,6 +10,7 @@ from runnel.backends.local.tasks import (
     LocalResultCache,
     LocalTaskQueue,
     LocalTokenBuckets,
+    TokenTaker,
 )
 from runnel.backends.memory.archive import MemoryArchive, MemoryRecords
 from runnel.backends.memory.store import MemoryMailbox, MemoryState, MemoryStore
@@ -23,15 +24,26 @@ _LIMITS = CommitLimits(serializes_tasks=False)
 
 
 class MemoryBackend:
+    """Rate tokens come from `take_token`; without it, from buckets that end with the process."""
+
     def __init__(
-        self, clock: Clock, ids: IdGenerator, partitions: int = 1, limits: CommitLimits = _LIMITS
+        self,
+        clock: Clock,
+        ids: IdGenerator,
+        partitions: int = 1,
+        limits: CommitLimits = _LIMITS,
+        *,
+        take_token: TokenTaker | None = None,
     ) -> None:
         self.state = MemoryState(partitions, incarnation=repr(clock.now()))
         self.store: Store = MemoryStore(self.state, clock=clock, ids=ids, limits=limits)
         self.blobs: BlobStore = MemoryBlobs()
         self.mailbox: Mailbox = MemoryMailbox(self.state, self.blobs)
         self.tasks: TaskQueue = LocalTaskQueue(
-            self.state.board, clock, LocalTokenBuckets(clock).take, LocalResultCache(clock)
+            self.state.board,
+            clock,
+            take_token or LocalTokenBuckets(clock).take,
+            LocalResultCache(clock),
         )
         self.archive: Archive = MemoryArchive(self.state)
         self.records: Records = MemoryRecords(self.state)
@@ -40,7 +52,8 @@ class MemoryBackend:
 
     async def claim_home_partition(self, owner: str) -> int:
         """The lowest free partition, or 0: where an execution goes is decided by its id alone."""
-        free = (found.number for found in self.state.partitions if found.lease is None)
+        partitions = self.state.partitions
+        free = (partition.number for partition in partitions if partition.lease is None)
         return next(free, 0)
 
     async def close(self) -> None:

@@ -15,7 +15,7 @@ from typing import Self
 
 from runnel.backends.blob_files import FileBlobs
 from runnel.backends.local.task_board import TaskBoard
-from runnel.backends.local.tasks import LocalRequestWindows, LocalTaskQueue
+from runnel.backends.local.tasks import LocalRequestWindows, LocalTaskQueue, TokenTaker
 from runnel.backends.sqlite.archive import SqliteArchive, SqliteRetention
 from runnel.backends.sqlite.database import FILE_NAME, Durability, SqliteReader, open_for_writing
 from runnel.backends.sqlite.feed import SqliteFeed
@@ -65,19 +65,27 @@ class SqliteBackend:
         ids: IdGenerator,
         durability: Durability = "process",
         limits: CommitLimits = _LIMITS,
+        take_token: TokenTaker | None = None,
     ) -> Self:
-        """Raises InputError for a folder that can't be used, StoreError for a bad database."""
+        """Raises InputError for a folder that can't be used, StoreError for a bad database.
+
+        Rate tokens come from `take_token`; without it, from buckets in the database.
+        """
         path = data_dir / FILE_NAME
         with ExitStack() as opened:
             db = opened.enter_context(closing(open_for_writing(data_dir, durability)))
             reader = opened.enter_context(closing(SqliteReader(path, durability)))
-            ringer = opened.enter_context(closing(WakeupSender(data_dir)))
+            wakeup_sender = opened.enter_context(closing(WakeupSender(data_dir)))
             opened.pop_all()  # from here on they are the backend's to close
         writer = SqliteWriter(db, path, clock=clock, is_threaded=durability == "power")
-        backend = cls(writer, reader, ringer)
+        backend = cls(writer, reader, wakeup_sender)
         blobs = FileBlobs(data_dir / "blobs", survives_power_loss=durability == "power")
         backend.blobs = blobs
-        backend._connect_parts(data_dir, clock=clock, ids=ids, limits=limits)
+        take_token = take_token or SqliteTokenBuckets(writer, clock).take
+        backend._connect_parts(data_dir, clock=clock, ids=ids, limits=limits, take_token=take_token)
+        backend.archive = SqliteArchive(writer, reader)
+        backend.records = SqliteRecords(writer, reader)
+        backend.windows = LocalRequestWindows(clock)
         backend.retention = SqliteRetention(writer, reader, blobs, clock)
         writer.start()
         return backend
@@ -92,7 +100,13 @@ class SqliteBackend:
         self._wakeup_sender.close()
 
     def _connect_parts(
-        self, folder: Path, *, clock: Clock, ids: IdGenerator, limits: CommitLimits
+        self,
+        folder: Path,
+        *,
+        clock: Clock,
+        ids: IdGenerator,
+        limits: CommitLimits,
+        take_token: TokenTaker,
     ) -> None:
         writer, reader = self._writer, self._reader
         owned = PartitionRegistry()
@@ -142,8 +156,5 @@ class SqliteBackend:
         )
         self.mailbox = SqliteMailbox(writer, messages, self.blobs, feed)
         results = SqliteResultCache(writer, reader, clock)
-        self.tasks = LocalTaskQueue(board, clock, SqliteTokenBuckets(writer, clock).take, results)
-        self.archive = SqliteArchive(writer, reader)
-        self.records = SqliteRecords(writer, reader)
-        self.windows = LocalRequestWindows(clock)
+        self.tasks = LocalTaskQueue(board, clock, take_token, results)
         self.feed = feed
