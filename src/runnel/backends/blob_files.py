@@ -30,10 +30,10 @@ class MemoryBlobs:
             raise NotFoundError("blob", key) from None
 
     async def delete(self, prefix: str) -> int:
-        found = [key for key in self._blobs if key.startswith(prefix)]
-        for key in found:
+        keys = [key for key in self._blobs if key.startswith(prefix)]
+        for key in keys:
             del self._blobs[key]
-        return len(found)
+        return len(keys)
 
 
 class FileBlobs:
@@ -65,17 +65,17 @@ class FileBlobs:
         return await asyncio.to_thread(self._list_written_before, cutoff)
 
     def _list_written_before(self, cutoff: float) -> list[str]:
-        found: list[str] = []
+        keys: list[str] = []
         for path in self._folder.glob("*/*"):
             with suppress(FileNotFoundError):  # somebody else has deleted it
                 if path.stat().st_mtime >= cutoff:
                     continue
                 if path.suffix == ".blob":
                     with path.open("rb") as file:
-                        found.append(_read_key(file))
+                        keys.append(_read_key(file))
                 else:
                     path.unlink()
-        return found
+        return keys
 
     def _put(self, key: str, data: bytes) -> None:
         path = self._build_path(key)

@@ -62,7 +62,7 @@ def build_commit_entries(commit: Commit) -> list[str]:
 
     On the way of every commit: 0.15 µs for each change.
     """
-    letters = dict.fromkeys([each.aggregate_id for each in commit.histories], _NO_STATE_CODE)
+    letters = dict.fromkeys([record.aggregate_id for record in commit.histories], _NO_STATE_CODE)
     for header in commit.headers:
         letters[header.execution_id] = _STATE_CODES[header.state]
     lines = [letter + id_ for id_, letter in letters.items()]
@@ -76,7 +76,7 @@ def build_pending_entries(ids: Sequence[str]) -> list[str]:
     """Of executions that were submitted, or are to be made as children."""
     if len(ids) == 1:
         return [_PENDING_CODE + ids[0]]
-    return _join_lines([_PENDING_CODE + each for each in ids])
+    return _join_lines([_PENDING_CODE + execution_id for execution_id in ids])
 
 
 def _join_lines(lines: list[str]) -> list[str]:
@@ -90,8 +90,8 @@ def _join_lines(lines: list[str]) -> list[str]:
 
 def parse_position(position: FeedPosition) -> FeedOffset | None:
     """None for a text that no feed has given out."""
-    found = _POSITION_PATTERN.fullmatch(position)
-    return None if found is None else FeedOffset(found[1], int(found[2]), int(found[3], 16))
+    match = _POSITION_PATTERN.fullmatch(position)
+    return None if match is None else FeedOffset(match[1], int(match[2]), int(match[3], 16))
 
 
 def build_end_position(entry: FeedEntry) -> FeedPosition:
@@ -105,16 +105,16 @@ def build_feed_page(
     if not entries or not _is_same_entry(offset, entries[0]):
         return None
     changes: list[ExecutionChange] = []
-    told = offset.changes_read
+    changes_read = offset.changes_read
     for entry in entries:
         if entry.text.startswith(GAP_MARKER) and entry.id != offset.entry_id:
             if not changes:
                 return None
             break
-        changes += _build_changes(entry, told, limit - len(changes))
+        changes += _build_changes(entry, changes_read, limit - len(changes))
         if len(changes) >= limit:
             break
-        told = 0
+        changes_read = 0
     return FeedPage(changes=changes, position=changes[-1].position if changes else after)
 
 

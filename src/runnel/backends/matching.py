@@ -43,8 +43,8 @@ def matches_filter(header: ExecutionHeader, criteria: ExecutionFilter) -> bool:
 
 
 def _contains_text(header: ExecutionHeader, text: str) -> bool:
-    said = (header.execution_id, header.workflow, header.error or "", *header.labels.values())
-    return any(text in each.casefold() for each in said)
+    texts = (header.execution_id, header.workflow, header.error or "", *header.labels.values())
+    return any(text in searched.casefold() for searched in texts)
 
 
 def is_unindexed(criteria: ExecutionFilter) -> bool:
@@ -85,17 +85,17 @@ async def scan_headers(
     at.
     """
     place = find_page_start(criteria)
-    found: list[ExecutionHeader] = []
+    matching: list[ExecutionHeader] = []
     looked = 0
     while looked < scanned_max:
         headers = await read(place, chunk_size)
-        found += [header for header in headers if matches_filter(header, criteria)]
+        matching += [header for header in headers if matches_filter(header, criteria)]
         is_over = len(headers) < chunk_size or headers[-1].created_at < criteria.created_from
-        if is_over or len(found) > criteria.limit:
-            return build_header_page(found, criteria)
+        if is_over or len(matching) > criteria.limit:
+            return build_header_page(matching, criteria)
         looked += len(headers)
         place = get_page_position(headers[-1])
-    return HeaderPage(headers=found, next=encode_cursor(place))
+    return HeaderPage(headers=matching, next=encode_cursor(place))
 
 
 async def count_by_scan(
@@ -128,16 +128,16 @@ def matches_letter_filter(letter: DeadLetter, criteria: DeadLetterFilter) -> boo
 def build_letter_page(
     letters: Iterable[DeadLetter], criteria: DeadLetterFilter
 ) -> list[DeadLetter]:
-    found = [
+    positioned = [
         (get_letter_position(letter), letter)
         for letter in letters
         if matches_letter_filter(letter, criteria)
     ]
     if criteria.after is not None:
         end = get_letter_position(criteria.after)
-        found = [each for each in found if each[0] < end]
-    found.sort(key=lambda each: each[0], reverse=True)
-    return [letter for _, letter in found[: criteria.limit]]
+        positioned = [pair for pair in positioned if pair[0] < end]
+    positioned.sort(key=lambda pair: pair[0], reverse=True)
+    return [letter for _, letter in positioned[: criteria.limit]]
 
 
 def get_letter_position(letter: DeadLetter) -> tuple[float, bytes]:

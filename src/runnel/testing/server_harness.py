@@ -78,5 +78,5 @@ class ArchivingStore:
         await self._archiver.tick()
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
-        found: Callable[..., Awaitable[Any]] = getattr(self._store, name)
-        return found
+        method: Callable[..., Awaitable[Any]] = getattr(self._store, name)
+        return method

@@ -162,15 +162,15 @@ class LocalTimers:
 
     def due(self, now: float, *, limit: int) -> Sequence[TimerRecord]:
         """Earliest first; they stay until they are cleared."""
-        found: list[tuple[float, int, TimerRecord]] = []
-        while len(found) < limit:
+        entries: list[tuple[float, int, TimerRecord]] = []
+        while len(entries) < limit:
             earliest = self.next_due()
             if earliest is None or earliest > now:
                 break
-            found.append(heapq.heappop(self._heap))
-        for item in found:
+            entries.append(heapq.heappop(self._heap))
+        for item in entries:
             heapq.heappush(self._heap, item)
-        return [timer for _, _, timer in found]
+        return [timer for _, _, timer in entries]
 
     def _skip_stale(self) -> None:
         heap = self._heap

@@ -214,10 +214,10 @@ class TaskBoard:
         return token in self._entries
 
     def get_or_add_worker(self, name: str) -> WorkerEntry:
-        found = self._workers.get(name)
-        if found is None:
-            found = self._workers[name] = WorkerEntry(next(self._heartbeats))
-        return found
+        worker = self._workers.get(name)
+        if worker is None:
+            worker = self._workers[name] = WorkerEntry(next(self._heartbeats))
+        return worker
 
     def assign(self, name: str, entries: Iterable[TaskEntry], *, starts: bool) -> list[TaskMessage]:
         worker = self.get_or_add_worker(name)

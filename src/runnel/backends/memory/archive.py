@@ -40,39 +40,52 @@ class MemoryArchive:
         """A version below zero is one that was deleted."""
         definitions = self._state.definitions
         if hash_ not in definitions or definitions[hash_].version < 0:
-            known = [abs(found.version) for found in definitions.values() if found.name == name]
+            known = [
+                abs(definition.version)
+                for definition in definitions.values()
+                if definition.name == name
+            ]
             definitions[hash_] = Definition(
                 hash=hash_, name=name, version=max(known, default=0) + 1, document=document
             )
         return definitions[hash_].version
 
     async def get_definition(self, hash_: DefinitionHash) -> Definition | None:
-        found = self._state.definitions.get(hash_)
-        return found and structs.replace(found, version=abs(found.version))
+        definition = self._state.definitions.get(hash_)
+        return definition and structs.replace(definition, version=abs(definition.version))
 
     async def delete_versions(self, name: str) -> int:
         definitions = self._state.definitions
-        found = [each for each in self._list_undeleted() if each.name == name]
-        for each in found:
-            definitions[each.hash] = structs.replace(each, version=-each.version)
-        return len(found)
+        versions = [definition for definition in self._list_undeleted() if definition.name == name]
+        for definition in versions:
+            definitions[definition.hash] = structs.replace(definition, version=-definition.version)
+        return len(versions)
 
     def _list_undeleted(self) -> list[Definition]:
-        return [found for found in self._state.definitions.values() if found.version > 0]
+        return [
+            definition for definition in self._state.definitions.values() if definition.version > 0
+        ]
 
     async def list_workflows(self, *, after: str = "", limit: int = 50) -> Sequence[Definition]:
         newest: dict[str, Definition] = {}
-        for found in sorted(self._list_undeleted(), key=lambda each: each.version):
-            newest[found.name] = found
+        for definition in sorted(self._list_undeleted(), key=lambda stored: stored.version):
+            newest[definition.name] = definition
         return [newest[name] for name in sorted(newest) if name > after][:limit]
 
     async def list_versions(self, name: str, *, limit: int = 50) -> Sequence[Definition]:
-        found = [each for each in self._list_undeleted() if each.name == name]
-        return sorted(found, key=lambda each: each.version, reverse=True)[:limit]
+        versions = [definition for definition in self._list_undeleted() if definition.name == name]
+        return sorted(versions, key=lambda definition: definition.version, reverse=True)[:limit]
 
     async def find_version(self, name: str, version: int) -> Definition | None:
         known = self._list_undeleted()
-        return next((each for each in known if (each.name, each.version) == (name, version)), None)
+        return next(
+            (
+                definition
+                for definition in known
+                if (definition.name, definition.version) == (name, version)
+            ),
+            None,
+        )
 
     async def get_header(self, execution_id: ExecutionId) -> ExecutionHeader | None:
         return self._state.headers.get(execution_id)
@@ -81,7 +94,9 @@ class MemoryArchive:
         self, ids: Sequence[ExecutionId]
     ) -> Mapping[ExecutionId, ExecutionHeader]:
         headers = self._state.headers
-        return {each: headers[each] for each in ids if each in headers}
+        return {
+            execution_id: headers[execution_id] for execution_id in ids if execution_id in headers
+        }
 
     async def load(self, execution_id: ExecutionId, *, after: int = 0) -> Sequence[bytes]:
         return tuple(self._state.histories.get(execution_id, ())[after:])
@@ -89,13 +104,13 @@ class MemoryArchive:
     async def list_headers(self, criteria: ExecutionFilter) -> HeaderPage:
         start = find_page_start(criteria)
         known = self._state.headers.values()
-        found = [
-            each
-            for each in known
-            if get_page_position(each) < start and matches_filter(each, criteria)
+        matching = [
+            header
+            for header in known
+            if get_page_position(header) < start and matches_filter(header, criteria)
         ]
-        found.sort(key=get_page_position, reverse=True)
-        return build_header_page(found, criteria)
+        matching.sort(key=get_page_position, reverse=True)
+        return build_header_page(matching, criteria)
 
     async def count_headers(
         self, criteria: ExecutionFilter = ALL_EXECUTIONS
@@ -107,8 +122,8 @@ class MemoryArchive:
         }
 
     async def find_ids(self, prefix: str, *, limit: int = 2) -> Sequence[ExecutionId]:
-        found = [name for name in self._state.headers if name.startswith(prefix)]
-        roots = [name for name in found if "." in prefix or "." not in name]
+        names = [name for name in self._state.headers if name.startswith(prefix)]
+        roots = [name for name in names if "." in prefix or "." not in name]
         return sorted(roots)[:limit]
 
     async def list_dead_letters(
@@ -139,9 +154,9 @@ class MemoryRecords:
         return self._state.records.get((kind, key))
 
     async def list(self, kind: str, *, after: str = "", limit: int = 50) -> Sequence[Record]:
-        found = self._state.records.values()
-        wanted = [each for each in found if each.kind == kind and each.key > after]
-        return sorted(wanted, key=lambda each: each.key)[:limit]
+        records = self._state.records.values()
+        matching = [record for record in records if record.kind == kind and record.key > after]
+        return sorted(matching, key=lambda record: record.key)[:limit]
 
     async def put(self, kind: str, key: str, data: bytes, *, revision: int) -> int:
         self._check_revision(kind, key, revision)
@@ -160,6 +175,6 @@ class MemoryRecords:
 
     def _check_revision(self, kind: str, key: str, expected: int) -> None:
         known = self._state.records.get((kind, key))
-        found = 0 if known is None else known.revision
-        if found != expected:
-            raise ConflictError(kind, key, expected=expected, found=found)
+        current = 0 if known is None else known.revision
+        if current != expected:
+            raise ConflictError(kind, key, expected=expected, found=current)

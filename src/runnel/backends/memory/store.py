@@ -102,8 +102,8 @@ class MemoryState:
     def _check_definitions_stored(self, commands: Sequence[Command]) -> None:
         for command in commands:
             if isinstance(command, CreateExecution):
-                found = self.definitions.get(command.definition)
-                if found is None or found.version < 0:
+                definition = self.definitions.get(command.definition)
+                if definition is None or definition.version < 0:
                     raise build_definition_deleted_error(command)
 
 
@@ -130,19 +130,19 @@ class MemoryStore:
     async def acquire(
         self, partition: int, owner: str, *, expected: LeaseRecord | None = None
     ) -> Lease:
-        found = self._state.partitions[partition]
-        if found.lease is not None and found.record != expected:
-            raise LeaseHeldError(partition, found.lease.owner)
-        found.epoch += 1
-        found.lease = Lease(
+        state = self._state.partitions[partition]
+        if state.lease is not None and state.record != expected:
+            raise LeaseHeldError(partition, state.lease.owner)
+        state.epoch += 1
+        state.lease = Lease(
             partition=partition,
             owner=owner,
-            epoch=found.epoch,
+            epoch=state.epoch,
             nonce=self._ids.nonce(),
-            sequence=found.sequence,
+            sequence=state.sequence,
         )
-        found.inbox.rewind()
-        return found.lease
+        state.inbox.rewind()
+        return state.lease
 
     async def restore(self, lease: Lease) -> Lease:
         return lease
@@ -151,10 +151,10 @@ class MemoryStore:
         self._get_owned(lease).counter += 1
 
     async def release(self, lease: Lease) -> None:
-        found = self._state.partitions[lease.partition]
-        if found.is_held_by(lease):
-            found.lease = None
-            found.inbox.arrived.set()
+        state = self._state.partitions[lease.partition]
+        if state.is_held_by(lease):
+            state.lease = None
+            state.inbox.arrived.set()
 
     async def heartbeat_orchestrator(self, owner: str) -> Sequence[OrchestratorRecord]:
         return self._state.membership.heartbeat_orchestrator(owner)
@@ -198,17 +198,17 @@ class MemoryStore:
         return tuple(self._state.histories.get(aggregate_id, ()))
 
     async def load_many(self, aggregate_ids: Sequence[str]) -> Sequence[Sequence[bytes]]:
-        return [await self.load(each) for each in aggregate_ids]
+        return [await self.load(aggregate_id) for aggregate_id in aggregate_ids]
 
     async def running(self, partition: int) -> Sequence[ExecutionId]:
-        found = [
+        headers = [
             header
             for header in self._state.headers.values()
             if header.state is ExecutionState.RUNNING
             and self._state.route(header.execution_id) == partition
         ]
-        found.sort(key=lambda header: (header.created_at, header.execution_id))
-        return [header.execution_id for header in found]
+        headers.sort(key=lambda header: (header.created_at, header.execution_id))
+        return [header.execution_id for header in headers]
 
     async def list_concurrency_keys(self, partition: int) -> Sequence[str]:
         return [

@@ -61,9 +61,9 @@ class PostgresListing:
         first = await scan_headers(read, criteria, chunk_size=CHUNK_ROWS, scanned_max=CHUNK_ROWS)
         if first.next is None or len(first.headers) == criteria.limit:
             return first
-        left = criteria.limit - len(first.headers)
-        rest = msgspec.structs.replace(criteria, after=first.next, limit=left)
-        second = await self._read_rest(rest)
+        remaining = criteria.limit - len(first.headers)
+        next_page = msgspec.structs.replace(criteria, after=first.next, limit=remaining)
+        second = await self._read_rest(next_page)
         return HeaderPage(headers=[*first, *second], next=second.next)
 
     async def _read_rest(self, criteria: ExecutionFilter) -> HeaderPage:
@@ -139,16 +139,16 @@ class _LabelledReader:
         self.has_too_many = False
 
     async def __call__(self, after: PagePosition, count: int) -> Sequence[ExecutionHeader]:
-        wanted = self._criteria
+        criteria = self._criteria
         created_at, id_ = after
         rows = await self._database.rows(
             "list_labelled",
-            msgspec.json.encode(wanted.labels).decode(),
-            *(created_at, replace_nul(id_), wanted.created_from, count),
+            msgspec.json.encode(criteria.labels).decode(),
+            *(created_at, replace_nul(id_), criteria.created_from, count),
             SCANNED_EXECUTIONS_MAX + 1,
-            _build_root_flags(wanted),
-            _list_state_values(wanted),
-            None if wanted.workflow is None else replace_nul(wanted.workflow),
+            _build_root_flags(criteria),
+            _list_state_values(criteria),
+            None if criteria.workflow is None else replace_nul(criteria.workflow),
         )
         self.has_too_many |= bool(rows) and rows[0][-1] > SCANNED_EXECUTIONS_MAX
         return () if self.has_too_many else [decode_header_row(row) for row in rows]
@@ -219,15 +219,17 @@ class PostgresArchive:
     async def get_headers(
         self, ids: Sequence[ExecutionId]
     ) -> Mapping[ExecutionId, ExecutionHeader]:
-        rows = await self._database.rows("get_headers", [replace_nul(each) for each in ids])
+        rows = await self._database.rows(
+            "get_headers", [replace_nul(execution_id) for execution_id in ids]
+        )
         return {header.execution_id: header for header in map(decode_header_row, rows)}
 
     async def load(self, execution_id: ExecutionId, *, after: int = 0) -> Sequence[bytes]:
-        rest = await self._database.rows("load_set_aside", compute_digest(execution_id))
+        quarantined = await self._database.rows("load_set_aside", compute_digest(execution_id))
         # What is set aside follows on all the others: these have to be counted then.
-        first = 0 if rest else after
+        first = 0 if quarantined else after
         rows = await self._database.rows("load_history", replace_nul(execution_id), first)
-        return [row[0] for row in (*rows, *rest)[after - first :]]
+        return [row[0] for row in (*rows, *quarantined)[after - first :]]
 
     async def list_headers(self, criteria: ExecutionFilter) -> HeaderPage:
         return await self._listing.read_page(criteria)

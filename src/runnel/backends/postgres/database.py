@@ -101,12 +101,12 @@ class PostgresDatabase:
     async def rows(self, name: str, *values: object) -> Sequence[Row]:
         await self.prepare()
         with _TranslatedErrors():
-            found: Sequence[Row] = await self._pool.fetch(SQL[name], *values)
-            return found
+            rows: Sequence[Row] = await self._pool.fetch(SQL[name], *values)
+            return rows
 
     async def row(self, name: str, *values: object) -> Row | None:
-        found = await self.rows(name, *values)
-        return found[0] if found else None
+        rows = await self.rows(name, *values)
+        return rows[0] if rows else None
 
     async def run(self, name: str, *values: object, size_bytes: int = 0) -> int:
         """How many rows it changed; what is large may take longer than other calls."""
@@ -199,14 +199,14 @@ async def open_meta(
     row = await database.row("get_meta")
     if row is None:
         raise BrokenInvariantError("the archive has lost its name")
-    found = ArchiveMeta(row[0], row[1])
-    if is_fixed and found.partitions != partitions:
+    meta = ArchiveMeta(row[0], row[1])
+    if is_fixed and meta.partitions != partitions:
         raise InputError(
-            f"the archive has {found.partitions} partitions, which can't be changed; "
+            f"the archive has {meta.partitions} partitions, which can't be changed; "
             f"expected {partitions}"
         )
-    await database.run("add_cursors", found.partitions)
-    return found
+    await database.run("add_cursors", meta.partitions)
+    return meta
 
 
 class PairedRedis(msgspec.Struct, frozen=True):

@@ -97,8 +97,8 @@ class PostgresLedger:
         async with self._database.transaction() as connection:
             moved = await connection.fetchrow(SQL["move_cursor"], partition, epoch, after, upto)
             if moved is None:
-                found = await connection.fetchrow(SQL["get_cursor"], partition)
-                raise _build_fenced_error(partition, epoch, ArchiveCursor(*found))
+                row = await connection.fetchrow(SQL["get_cursor"], partition)
+                raise _build_fenced_error(partition, epoch, ArchiveCursor(*row))
             yield ArchiveWriter(connection, partition, quarantined=moved[1])
 
     async def record(
@@ -180,11 +180,11 @@ def build_record_values(
         for partition, command in commands
         if isinstance(command, CreateExecution)
     ]
-    asked = [_build_command_row(*each) for each in commands]
+    command_rows = [_build_command_row(*routed) for routed in commands]
     made = [command for _, command in commands if isinstance(command, CreateExecution)]
-    needed = sorted({each.definition for each in made}) if of_stored else []
+    needed = sorted({command.definition for command in made}) if of_stored else []
     return [
-        *transpose_rows(asked, COMMAND_COLUMNS),
+        *transpose_rows(command_rows, COMMAND_COLUMNS),
         *transpose_rows(headers, HEADER_COLUMNS),
         needed,
     ]

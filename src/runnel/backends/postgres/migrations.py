@@ -19,8 +19,8 @@ _LOCK_ID = 7_245_001
 
 def load_migrations() -> dict[int, str]:
     """By number: `0001_initial.sql` is 1."""
-    found = sorted(_FOLDER.glob("*.sql"))
-    return {int(path.name.partition("_")[0]): path.read_text(encoding="utf-8") for path in found}
+    paths = sorted(_FOLDER.glob("*.sql"))
+    return {int(path.name.partition("_")[0]): path.read_text(encoding="utf-8") for path in paths}
 
 
 def find_migration_version(name: str) -> int:
@@ -45,19 +45,19 @@ async def migrate(connection: Any, schema: str, *, is_stepwise: bool = False) ->
             f"CREATE TABLE IF NOT EXISTS {name}.versions ("
             "version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())"
         )
-        found = await connection.fetchval(f"SELECT max(version) FROM {name}.versions") or 0  # noqa: S608  # quoted
-        if found > max(steps):
+        current = await connection.fetchval(f"SELECT max(version) FROM {name}.versions") or 0  # noqa: S608  # quoted
+        if current > max(steps):
             raise InputError(
-                f"the archive has schema version {found}, this Runnel knows up to {max(steps)}: "
+                f"the archive has schema version {current}, this Runnel knows up to {max(steps)}: "
                 "upgrade Runnel"
             )
-        if found == 0 and not is_stepwise:
+        if current == 0 and not is_stepwise:
             await _apply(
                 connection, name, _NEWEST_SCHEMA.read_text(encoding="utf-8"), sorted(steps)
             )
             return max(steps)
         for version in sorted(steps):
-            if version > found:
+            if version > current:
                 await _apply(connection, name, steps[version], [version])
         return max(steps)
     finally:
@@ -69,10 +69,10 @@ def quote_identifier(name: str) -> str:
 
 
 async def _check_encoding(connection: Any) -> None:
-    found = await connection.fetchval("SHOW server_encoding")
-    if found != ENCODING:
+    encoding = await connection.fetchval("SHOW server_encoding")
+    if encoding != ENCODING:
         raise InputError(
-            f"the archive's database is encoded in {found}, expected {ENCODING}: {ENCODING_HINT}"
+            f"the archive's database is encoded in {encoding}, expected {ENCODING}: {ENCODING_HINT}"
         )
 
 

@@ -66,7 +66,7 @@ def escape_nul(text: str) -> str:
 
 
 def unescape_nul(text: str) -> str:
-    return _ESCAPE_PATTERN.sub(lambda found: "\0" if found[0] == "\\0" else "\\", text)
+    return _ESCAPE_PATTERN.sub(lambda match: "\0" if match[0] == "\\0" else "\\", text)
 
 
 def build_header_row(partition: int, header: ExecutionHeader) -> tuple[object, ...]:
@@ -185,7 +185,11 @@ class Projection:
             else:
                 self.audit_log.append((*place, history.aggregate_id, history.entry))
                 self._apply_entry(history.aggregate_id, history.entry)
-        for key in (escape_nul(each) for each in commit.closed if each in aggregate_ids):
+        for key in (
+            escape_nul(aggregate_id)
+            for aggregate_id in commit.closed
+            if aggregate_id in aggregate_ids
+        ):
             self.limit_logs.pop(key, None)
             self.closed[key] = None
         for header in commit.headers:

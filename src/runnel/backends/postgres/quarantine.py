@@ -89,10 +89,10 @@ class ArchiveWriter:
             if id_ in reasons
         ]
         await self.connection.executemany(SQL["add_set_aside"], rows)
-        closed = [each for each in commit.closed if each in reasons]
+        closed = [aggregate_id for aggregate_id in commit.closed if aggregate_id in reasons]
         if closed:  # also what was archived of it before
             await self.connection.execute(
-                SQL["close_limits"], [escape_nul(each) for each in closed]
+                SQL["close_limits"], [escape_nul(aggregate_id) for aggregate_id in closed]
             )
             await self.connection.execute(SQL["close_set_aside"], [*map(compute_digest, closed)])
         await self._write_visible_state(commit, reasons)

@@ -41,9 +41,9 @@ class PostgresRecords:
             "delete_record", escape_nul(kind), key.encode(), revision
         )
         if not deleted and revision is not None:
-            found = await self._read_revision(kind, key)
-            if found:
-                raise ConflictError(kind, key, expected=revision, found=found)
+            current = await self._read_revision(kind, key)
+            if current:
+                raise ConflictError(kind, key, expected=revision, found=current)
         return deleted > 0
 
     async def _read_revision(self, kind: str, key: str) -> int:

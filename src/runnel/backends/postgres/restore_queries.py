@@ -42,21 +42,21 @@ class RestoreQueries:
         A child that ended is part of it: its parent may not have heard of that, and would make
         it again. So is all that was set aside: the lists do not say how it is.
         """
-        rows = await self._database.rows("list_unfinished", partition)
+        unfinished = await self._database.rows("list_unfinished", partition)
         aside = await self._list_quarantined(partition)
         roots = sorted(
-            {get_root_id(id_) for id_ in (*(row[0] for row in rows), *extra_ids, *aside)}
+            {get_root_id(id_) for id_ in (*(row[0] for row in unfinished), *extra_ids, *aside)}
         )
-        found = await self._database.rows("list_trees", roots)
-        return sorted({*(ExecutionId(row[0]) for row in found), *aside})
+        tree_rows = await self._database.rows("list_trees", roots)
+        return sorted({*(ExecutionId(row[0]) for row in tree_rows), *aside})
 
     async def list_known(self, partition: int, roots: Sequence[ExecutionId]) -> set[ExecutionId]:
         """Those that the archive has, in whatever state."""
-        found = {get_root_id(id_) for id_ in await self._list_quarantined(partition)}
+        known = {get_root_id(id_) for id_ in await self._list_quarantined(partition)}
         for first in range(0, len(roots), KNOWN_BATCH_SIZE):
             page = list(roots[first : first + KNOWN_BATCH_SIZE])
-            found |= {ExecutionId(row[0]) for row in await self._database.rows("list_known", page)}
-        return found
+            known |= {ExecutionId(row[0]) for row in await self._database.rows("list_known", page)}
+        return known
 
     async def read_executions(self, ids: Sequence[ExecutionId]) -> AsyncIterator[ArchivedExecution]:
         """What was set aside comes behind what is in the tables."""
@@ -86,12 +86,12 @@ class RestoreQueries:
 
     async def read_limits(self, partition: int) -> Mapping[str, Sequence[bytes]]:
         """The entries of each concurrency key that somebody holds or waits for, by its id."""
-        found: dict[str, list[bytes]] = {}
+        histories: dict[str, list[bytes]] = {}
         for key, entry in await self._database.rows("list_limits", partition):
-            found.setdefault(unescape_nul(key), []).append(entry)
+            histories.setdefault(unescape_nul(key), []).append(entry)
         for key, entry in await self._database.rows("list_limits_set_aside", partition):
-            found.setdefault(key.decode(), []).append(entry)
-        return found
+            histories.setdefault(key.decode(), []).append(entry)
+        return histories
 
     async def list_blob_keys(self, root: ExecutionId) -> Sequence[str]:
         """The keys of a whole tree."""

@@ -40,18 +40,18 @@ class RedisDeadLetters:
 
     async def list(self, criteria: DeadLetterFilter) -> Sequence[DeadLetter]:
         """Streams are in the order of commits, which is not quite that of rejection."""
-        found: list[DeadLetter] = []
+        letters: list[DeadLetter] = []
         for queue in await self._list_queues(criteria.queue):
             async for _, letter, _body in self._iterate_letters(queue):
-                found.append(letter)
-        return build_letter_page(found, criteria)
+                letters.append(letter)
+        return build_letter_page(letters, criteria)
 
     async def count(self, criteria: DeadLetterFilter) -> int:
-        found = 0
+        count = 0
         for queue in await self._list_queues(criteria.queue):
             async for _, letter, _body in self._iterate_letters(queue):
-                found += matches_letter_filter(letter, criteria)
-        return found
+                count += matches_letter_filter(letter, criteria)
+        return count
 
     async def delete(self, letters: Sequence[DeadLetter]) -> int:
         deleted = 0
@@ -130,7 +130,7 @@ class RedisArchive:
         living = [name for name, version in last.items() if version > deleted.get(name, 0)]
         names = sorted(name for name in living if name > after)
         pages = [await self.list_versions(name, limit=1) for name in names[:limit]]
-        return [found for page in pages for found in page]
+        return [definition for page in pages for definition in page]
 
     async def list_versions(self, name: str, *, limit: int = 50) -> Sequence[Definition]:
         """The list has the newest first, and the deleted ones at its end."""
@@ -139,8 +139,10 @@ class RedisArchive:
         if living < 1:
             return ()
         hashes = await self._pool.call("LRANGE", key, 0, min(limit, living) - 1)
-        found = [await self.get_definition(DefinitionHash(each.decode())) for each in hashes]
-        return [definition for definition in found if definition is not None]
+        definitions = [
+            await self.get_definition(DefinitionHash(hash_.decode())) for hash_ in hashes
+        ]
+        return [definition for definition in definitions if definition is not None]
 
     async def find_version(self, name: str, version: int) -> Definition | None:
         """Version 1 is the last of the list, which Redis calls -1."""
@@ -154,9 +156,9 @@ class RedisArchive:
         return int(await self._pool.call("HGET", self._keys.deleted_versions, name) or 0)
 
     async def _read_versions(self, key: str) -> dict[str, int]:
-        found = await self._pool.call("HGETALL", key)
+        pairs = await self._pool.call("HGETALL", key)
         return {
-            name.decode(): int(number) for name, number in zip(found[::2], found[1::2], strict=True)
+            name.decode(): int(number) for name, number in zip(pairs[::2], pairs[1::2], strict=True)
         }
 
     async def cache_definition(self, definition: Definition, *, ttl_s: int) -> None:
@@ -168,18 +170,18 @@ class RedisArchive:
         await self._pool.call("EXPIRE", key, ttl_s)
 
     async def get_header(self, execution_id: ExecutionId) -> ExecutionHeader | None:
-        found = await self._pool.call("HGET", self._keys.headers, execution_id)
-        return None if found is None else decode_header(found)
+        data = await self._pool.call("HGET", self._keys.headers, execution_id)
+        return None if data is None else decode_header(data)
 
     async def get_headers(
         self, ids: Sequence[ExecutionId]
     ) -> Mapping[ExecutionId, ExecutionHeader]:
         if not ids:
             return {}
-        found = await self._pool.call("HMGET", self._keys.headers, *ids)
+        headers = await self._pool.call("HMGET", self._keys.headers, *ids)
         return {
             execution_id: decode_header(data)
-            for execution_id, data in zip(ids, found, strict=True)
+            for execution_id, data in zip(ids, headers, strict=True)
             if data is not None
         }
 
@@ -201,22 +203,22 @@ class RedisArchive:
     async def _read_headers(self, after: PagePosition, count: int) -> Sequence[ExecutionHeader]:
         keys = [self._keys.ids_by_created_at, self._keys.headers]
         created_at, id_ = after
-        found = await self._pool.run_script("list_headers", keys, [repr(created_at), id_, count])
-        return [decode_header(each) for each in found]
+        headers = await self._pool.run_script("list_headers", keys, [repr(created_at), id_, count])
+        return [decode_header(data) for data in headers]
 
     async def find_ids(self, prefix: str, *, limit: int = 2) -> Sequence[ExecutionId]:
         first, last = b"[" + prefix.encode(), b"[" + prefix.encode() + PREFIX_END
-        found: list[ExecutionId] = []
-        while len(found) < limit:
+        ids: list[ExecutionId] = []
+        while len(ids) < limit:
             page = await self._pool.call(
                 "ZRANGEBYLEX", self._keys.ids, first, last, "LIMIT", 0, PAGE_SIZE
             )
-            names = [ExecutionId(each.decode()) for each in page]
-            found += [name for name in names if "." in prefix or "." not in name]
+            names = [ExecutionId(member.decode()) for member in page]
+            ids += [name for name in names if "." in prefix or "." not in name]
             if len(page) < PAGE_SIZE:
                 break
             first = b"(" + page[-1]
-        return found[:limit]
+        return ids[:limit]
 
     async def list_dead_letters(
         self, criteria: DeadLetterFilter = ALL_DEAD_LETTERS
@@ -239,13 +241,13 @@ async def list_descendants(
     pool: RedisConnectionPool, keys: RedisKeyNames, root: bytes
 ) -> list[bytes]:
     """By id: a parent comes before its children."""
-    found: list[bytes] = []
+    descendants: list[bytes] = []
     first = b"[" + root + b"."
     while True:
         page = await pool.call(
             "ZRANGEBYLEX", keys.ids, first, b"(" + root + b"/", "LIMIT", 0, TREE_PAGE_SIZE
         )
-        found += page
+        descendants += page
         if len(page) < TREE_PAGE_SIZE:
-            return found
+            return descendants
         first = b"(" + page[-1]

@@ -149,14 +149,14 @@ def is_after(position: InboxPosition, other: InboxPosition) -> bool:
 
 async def find_unread_reports(pool: RedisConnectionPool, key: str) -> set[TaskToken]:
     """Tokens of the endings that no commit has consumed: what is consumed is trimmed."""
-    found: set[TaskToken] = set()
+    tokens: set[TaskToken] = set()
     start = "-"
     while page := await pool.call("XRANGE", key, start, "+", "COUNT", INBOX_PAGE_SIZE):
         entries = decode_inbox_entries(page)
         commands = [entry.command for entry in entries]
-        found |= {command.token for command in commands if isinstance(command, TASK_ENDINGS)}
+        tokens |= {command.token for command in commands if isinstance(command, TASK_ENDINGS)}
         start = f"({entries[-1].position}"
-    return found
+    return tokens
 
 
 async def measure_unread_s(pool: RedisConnectionPool, key: str) -> float:

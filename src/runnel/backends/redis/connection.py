@@ -89,21 +89,21 @@ class RedisConnection(asyncio.BufferedProtocol):
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        reader, asked, answered = self._reader, self._pending, self.on_reply
+        reader, pending, on_reply = self._reader, self._pending, self.on_reply
         reader.feed(self._buffer, 0, nbytes)  # type: ignore[arg-type]  # it takes any buffer
         try:
             while (reply := reader.gets()) is not _INCOMPLETE:
                 if self.on_message is not None and isinstance(reply, list) and reply[0] == _MESSAGE:
                     self.on_message(reply[1], reply[2])
                     continue
-                if not asked:
+                if not pending:
                     self._fail(f"the server said what nobody had asked for: {reply}")
                     return
-                answer, _ = asked.popleft()
+                answer, _ = pending.popleft()
                 if not answer.done():
                     answer.set_result(reply)
-                if answered is not None:
-                    answered()
+                if on_reply is not None:
+                    on_reply()
         except hiredis.ProtocolError as error:
             self._fail(f"what answers there is no Redis: {error}")
 
@@ -141,8 +141,8 @@ class RedisConnection(asyncio.BufferedProtocol):
             self._timeout_handle = None
         if self._transport is not None:
             self._transport.abort()
-        asked, self._pending = self._pending, deque()
-        for answer, _ in asked:
+        pending, self._pending = self._pending, deque()
+        for answer, _ in pending:
             if not answer.done():
                 answer.set_exception(RedisConnectionError(reason))
             if self.on_reply is not None:
@@ -275,8 +275,8 @@ class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
         """All in one go: the first refusal is the reason of those behind it."""
         steps: list[tuple[str | int, ...]] = []
         if self.password is not None:
-            who = () if self.username is None else (self.username,)
-            steps.append(("AUTH", *who, self.password))
+            username = () if self.username is None else (self.username,)
+            steps.append(("AUTH", *username, self.password))
         if self.client_name is not None:
             steps.append(("CLIENT", "SETNAME", self.client_name))
         if self.db:

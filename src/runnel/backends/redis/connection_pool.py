@@ -44,12 +44,12 @@ class LuaScript(msgspec.Struct, frozen=True):
 
 def load_scripts(folder: Path) -> dict[str, LuaScript]:
     prelude = (folder / f"{PRELUDE}.lua").read_text(encoding="utf-8")
-    found: dict[str, LuaScript] = {}
+    scripts: dict[str, LuaScript] = {}
     for path in sorted(folder.glob("*.lua")):
         if path.stem != PRELUDE:
             body = path.read_text(encoding="utf-8")
-            found[path.stem] = make_script(path.stem, select_prelude(prelude, body) + body)
-    return found
+            scripts[path.stem] = make_script(path.stem, select_prelude(prelude, body) + body)
+    return scripts
 
 
 def select_prelude(prelude: str, body: str) -> str:

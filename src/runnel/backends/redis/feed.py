@@ -49,8 +49,10 @@ class RedisFeed:
     ) -> FeedPage:
         if offset is not None:
             count = min(limit, PAGE_ENTRIES_MAX) + 1
-            found = await self._pool.call("XRANGE", self._key, offset.entry_id, "+", "COUNT", count)
-            page = build_feed_page(after, offset, _decode_entries(found), limit)
+            stream = await self._pool.call(
+                "XRANGE", self._key, offset.entry_id, "+", "COUNT", count
+            )
+            page = build_feed_page(after, offset, _decode_entries(stream), limit)
             if page is not None:
                 return page
         return FeedPage(changes=(), position=await self.end(), has_gap=True)

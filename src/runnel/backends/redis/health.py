@@ -78,12 +78,12 @@ class RedisHealth:
         )
 
     async def _read_journal_starts(self, partitions: int) -> dict[int, int]:
-        found: dict[int, int] = {}
+        starts: dict[int, int] = {}
         for number in range(partitions):
             key = f"{self._keys.journal}{number}"
             for place, _ in await self._pool.call("XRANGE", key, "-", "+", "COUNT", 1):
-                found[number] = int(place.partition(b"-")[0])
-        return found
+                starts[number] = int(place.partition(b"-")[0])
+        return starts
 
     async def read_owners(self, partitions: int) -> dict[int, LeaseRecord | None]:
         return {number: await self._leases.observe(number) for number in range(partitions)}
@@ -94,10 +94,10 @@ class RedisHealth:
     async def _read_config(self, name: str) -> str | None:
         """None where `CONFIG` is forbidden, as on most servers that somebody else runs."""
         try:
-            found = await self._pool.call("CONFIG", "GET", name)
+            reply = await self._pool.call("CONFIG", "GET", name)
         except StoreError:
             return None
-        return found[1].decode() if found else None
+        return reply[1].decode() if reply else None
 
     async def _measure_clock_ahead(self) -> float:
         """Against the middle of the call: it is right up to half of what that takes."""

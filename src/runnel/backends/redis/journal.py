@@ -36,14 +36,14 @@ class RedisJournal:
     async def read(self, lease: Lease, *, after: int, limit: int) -> Sequence[JournalEntry]:
         key = f"{self._keys.journal}{lease.partition}"
         try:
-            found = await self._pool.call(
+            stream = await self._pool.call(
                 *("XRANGE", key, f"{after + 1}-0", "+", "COUNT", limit),
                 expected_run_id=parse_run_id(lease),
                 is_large=True,
             )
         except ServerChangedError as error:
             raise build_restart_error(lease) from error
-        entries = [decode_journal_entry(place, fields) for place, fields in found]
+        entries = [decode_journal_entry(place, fields) for place, fields in stream]
         for expected, entry in zip(count(after + 1), entries, strict=False):
             if entry.sequence != expected:
                 raise ArchiveGapError(lease.partition, archived=expected - 1, first=entry.sequence)
@@ -59,8 +59,8 @@ class RedisJournal:
             raise build_restart_error(lease) from error
 
     async def length(self, partition: int) -> int:
-        found: int = await self._pool.call("XLEN", f"{self._keys.journal}{partition}")
-        return found
+        length: int = await self._pool.call("XLEN", f"{self._keys.journal}{partition}")
+        return length
 
     async def read_inbox_end(self, partition: int) -> InboxPosition:
         key = f"{self._keys.inbox}{partition}"
@@ -71,13 +71,13 @@ class RedisJournal:
 
     async def read_unread(self, partition: int) -> set[bytes]:
         """The messages that lie in the inbox, as they were written."""
-        found: set[bytes] = set()
+        messages: set[bytes] = set()
         start = "-"
         key = f"{self._keys.inbox}{partition}"
         while page := await self._pool.call("XRANGE", key, start, "+", "COUNT", PAGE_SIZE):
-            found |= {fields[1] for _, fields in page}
+            messages |= {fields[1] for _, fields in page}
             start = f"({page[-1][0].decode()}"
-        return found
+        return messages
 
     async def drop_unread(self, lease: Lease, is_dropped: Callable[[bytes], bool]) -> None:
         """Removes messages from the inbox of a partition whose owner has not begun to read it."""
@@ -90,8 +90,8 @@ class RedisJournal:
             start = f"({page[-1][0].decode()}"
 
     async def list_running(self, partition: int) -> Sequence[ExecutionId]:
-        found = await self._pool.call("ZRANGE", f"{self._keys.running}{partition}", 0, -1)
-        return [ExecutionId(each.decode()) for each in found]
+        members = await self._pool.call("ZRANGE", f"{self._keys.running}{partition}", 0, -1)
+        return [ExecutionId(member.decode()) for member in members]
 
     async def list_tree(self, root: ExecutionId) -> Sequence[bytes]:
         """The ids of a root and of all below it."""
@@ -101,7 +101,7 @@ class RedisJournal:
         if commands:
             keys = [f"{self._keys.inbox}{lease.partition}"]
             await self._run_fenced(
-                lease, "resend", keys, [encode_message(each) for each in commands]
+                lease, "resend", keys, [encode_message(command) for command in commands]
             )
 
     async def forget(self, lease: Lease, *, upto: int, inbox_position: InboxPosition) -> int | None:
@@ -111,16 +111,16 @@ class RedisJournal:
             return None
         forgotten, passed = 0, 0
         for _ in range(FORGET_ROUNDS_MAX):
-            looked, gone, left, large = await self._run_fenced(
+            examined, gone, kept, large = await self._run_fenced(
                 lease, "forget", self._build_keys(lease), [upto, passed, ROOT_BATCH_SIZE, PAGE_SIZE]
             )
             forgotten += gone
-            passed += left
+            passed += kept
             for root in large:
                 gone = await self._forget_large_tree(lease, root, upto)
                 forgotten += gone
                 passed += gone == 0
-            if looked < ROOT_BATCH_SIZE:
+            if examined < ROOT_BATCH_SIZE:
                 break
         return forgotten
 

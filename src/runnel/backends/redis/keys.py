@@ -144,14 +144,16 @@ async def open_layout(
     pool: RedisConnectionPool, keys: RedisKeyNames, partitions: int | None
 ) -> RedisLayout:
     """Raises InputError when the store is divided otherwise than `partitions` says."""
-    wanted = PARTITIONS_DEFAULT if partitions is None else partitions
-    shards, found, incarnation = await pool.run_script("open", [keys.layout], [SHARDS, wanted])
+    partitions_if_new = PARTITIONS_DEFAULT if partitions is None else partitions
+    shards, stored, incarnation = await pool.run_script(
+        "open", [keys.layout], [SHARDS, partitions_if_new]
+    )
     _check_shards(int(shards))
-    if partitions not in (None, int(found)):
+    if partitions not in (None, int(stored)):
         raise InputError(
-            f"the store has {int(found)} partitions, which can't be changed; expected {partitions}"
+            f"the store has {int(stored)} partitions, which can't be changed; expected {partitions}"
         )
-    return RedisLayout(int(found), (incarnation or b"").decode())
+    return RedisLayout(int(stored), (incarnation or b"").decode())
 
 
 async def find_layout(pool: RedisConnectionPool, keys: RedisKeyNames) -> RedisLayout | None:
@@ -185,7 +187,7 @@ async def adopt_layout(
     Returns the name of the store: the one that it had, or `identity` if it had none. One that it
     had is replaced if it is `replaced_identity` ('' is none).
     """
-    found = await pool.run_script(
+    reply = await pool.run_script(
         "adopt",
         [keys.layout, keys.partition, keys.inbox],
         [
@@ -194,14 +196,14 @@ async def adopt_layout(
             *(part for number, last in recorded.items() for part in (number, last)),
         ],
     )
-    if found == INBOX_NOT_EMPTY:
+    if reply == INBOX_NOT_EMPTY:
         return None
-    if not found:
+    if not reply:
         raise InputError(
             "this Redis holds executions that were never archived, the archive belongs to another "
             "one: name an empty Redis, or another REDIS_PREFIX"
         )
-    shards, partitions, incarnation, name = found
+    shards, partitions, incarnation, name = reply
     _check_shards(int(shards))
     if incarnation.decode() != layout.incarnation:
         raise InputError(
@@ -253,15 +255,15 @@ def split_lost_message(reason: str, *, is_crash: bool = True) -> tuple[bytes, by
     started = encode_message(
         TaskLost(token=_PLACEHOLDER_TOKEN, reason=reason, was_started=is_crash)
     )
-    before, _, rest = not_started.partition(encode(_PLACEHOLDER_TOKEN))
-    return before, started.partition(encode(_PLACEHOLDER_TOKEN))[2], rest
+    before, _, after = not_started.partition(encode(_PLACEHOLDER_TOKEN))
+    return before, started.partition(encode(_PLACEHOLDER_TOKEN))[2], after
 
 
 def split_failed_message(error: ErrorInfo) -> tuple[bytes, bytes]:
     """The message TaskFailed up to its token, and its rest."""
     message = encode_message(TaskFailed(token=_PLACEHOLDER_TOKEN, error=error))
-    before, _, rest = message.partition(encode(_PLACEHOLDER_TOKEN))
-    return before, rest
+    before, _, after = message.partition(encode(_PLACEHOLDER_TOKEN))
+    return before, after
 
 
 def build_message_args(partition: int, command: Command) -> tuple[str | bytes | int | float, ...]:

@@ -77,7 +77,7 @@ class RedisLeases:
         )
         key = f"{self._keys.partition}{partition}"
         try:
-            answer, *found = await self._pool.run_script(
+            answer, *reply = await self._pool.run_script(
                 "acquire",
                 [key, self._keys.layout],
                 [owner, nonce, *judged, epoch_min, self._incarnation],
@@ -88,8 +88,8 @@ class RedisLeases:
         if answer == OTHER_ARCHIVE:
             raise PartitionUnavailableError(partition, OTHER_ARCHIVE_MESSAGE)
         if not answer:
-            raise LeaseHeldError(partition, found[0].decode())
-        epoch, sequence, cursor = found
+            raise LeaseHeldError(partition, reply[0].decode())
+        epoch, sequence, cursor = reply
         self._forget(partition)
         self._states[nonce] = LeaseState(partition, position=InboxPosition(cursor.decode()))
         return Lease(
@@ -97,14 +97,14 @@ class RedisLeases:
         )
 
     async def renew(self, lease: Lease) -> None:
-        is_held, *found = await self._pool.run_script(
+        is_held, *reply = await self._pool.run_script(
             "renew",
             self._build_keys(lease),
             [lease.epoch, lease.nonce],
             expected_run_id=parse_run_id(lease),
         )
         if not is_held:
-            raise build_fenced_error(lease, epoch=int(found[0]))
+            raise build_fenced_error(lease, epoch=int(reply[0]))
 
     async def release(self, lease: Lease) -> None:
         """To another life of the server too: whoever comes next need not wait then."""
@@ -120,7 +120,7 @@ class RedisLeases:
 
     def _forget(self, partition: int) -> None:
         """What is known of leases that this client had of it: the new one ends them all."""
-        for nonce in [key for key, each in self._states.items() if each.partition == partition]:
+        for nonce in [key for key, state in self._states.items() if state.partition == partition]:
             del self._states[nonce]
 
 
@@ -186,12 +186,12 @@ class RedisMembership:
 
     async def heartbeat_orchestrator(self, owner: str) -> Sequence[OrchestratorRecord]:
         keys = [self._keys.orchestrators, self._keys.heartbeat_counter, self._keys.layout]
-        found = await self._pool.run_script("attend", keys, [owner, self._incarnation])
-        if not found:
+        pairs = await self._pool.run_script("attend", keys, [owner, self._incarnation])
+        if not pairs:
             raise StoreError(f"Redis: {OTHER_ARCHIVE_MESSAGE}")
         return [
             OrchestratorRecord(owner=name.decode(), counter=int(counter))
-            for name, counter in zip(found[::2], found[1::2], strict=True)
+            for name, counter in zip(pairs[::2], pairs[1::2], strict=True)
         ]
 
     async def unregister_orchestrator(self, owner: str, counter: int | None) -> None:

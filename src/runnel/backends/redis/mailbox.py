@@ -112,7 +112,9 @@ class RedisMailbox:
         Of more commands than one call takes, the first may have been sent then; and they all are
         judged by the first `of_stored`. Raises NotFoundError as `Mailbox.send` does.
         """
-        made = [each for each in commands if of_stored and isinstance(each, CreateExecution)]
+        made = [
+            command for command in commands if of_stored and isinstance(command, CreateExecution)
+        ]
         deadline = NO_DEADLINE if deadline_at is None else repr(deadline_at)
         for first in range(0, len(commands), SEND_BATCH_SIZE):
             args: list[Arg] = [deadline]
@@ -120,10 +122,10 @@ class RedisMailbox:
             args += _build_blob_args(NO_BLOBS if first else blobs)
             for command in commands[first : first + SEND_BATCH_SIZE]:
                 args += build_message_args(self._layout.route(command.aggregate_id), command)
-            found: int = await self._pool.run_script("send", self._keys, args)
-            if found < 0:
-                raise build_definition_deleted_error(made[-found - 1])
-            if not found:
+            sent: int = await self._pool.run_script("send", self._keys, args)
+            if sent < 0:
+                raise build_definition_deleted_error(made[-sent - 1])
+            if not sent:
                 return False
         return True
 
@@ -133,8 +135,8 @@ class RedisMailbox:
 
 def _build_definition_args(commands: Sequence[CreateExecution]) -> list[Arg]:
     args: list[Arg] = [len(commands)]
-    for each in commands:
-        args += (each.definition, each.workflow)
+    for command in commands:
+        args += (command.definition, command.workflow)
     return args
 
 

@@ -14,31 +14,31 @@ class RedisRecords:
         self._keys = keys
 
     async def get(self, kind: str, key: str) -> Record | None:
-        found = await self._pool.call("HGET", self._keys.records + kind, key)
-        return None if found is None else _decode_record(kind, key, found)
+        value = await self._pool.call("HGET", self._keys.records + kind, key)
+        return None if value is None else _decode_record(kind, key, value)
 
     async def list(self, kind: str, *, after: str = "", limit: int = 50) -> Sequence[Record]:
-        found = await self._pool.run_script(
+        reply = await self._pool.run_script(
             "list_records", self._build_keys(kind), ["(" + after, limit]
         )
-        pairs = zip(found[::2], found[1::2], strict=True)
+        pairs = zip(reply[::2], reply[1::2], strict=True)
         return [_decode_record(kind, key.decode(), value) for key, value in pairs]
 
     async def put(self, kind: str, key: str, data: bytes, *, revision: int) -> int:
-        given, found = await self._pool.run_script(
+        new_revision, current = await self._pool.run_script(
             "put_record", [*self._build_keys(kind), self._keys.revisions], [key, revision, data]
         )
-        if not given:
-            raise ConflictError(kind, key, expected=revision, found=found)
-        return int(given)
+        if not new_revision:
+            raise ConflictError(kind, key, expected=revision, found=current)
+        return int(new_revision)
 
     async def delete(self, kind: str, key: str, *, revision: int | None = None) -> bool:
         expected = "" if revision is None else revision
-        is_gone, found = await self._pool.run_script(
+        is_gone, current = await self._pool.run_script(
             "delete_record", self._build_keys(kind), [key, expected]
         )
-        if found and not is_gone:
-            raise ConflictError(kind, key, expected=revision or 0, found=found)
+        if current and not is_gone:
+            raise ConflictError(kind, key, expected=revision or 0, found=current)
         return bool(is_gone)
 
     def _build_keys(self, kind: str) -> Sequence[str]:
@@ -83,16 +83,16 @@ class RedisBlobs:
         await self._pool.call("SET", self._keys.blob + key, data)
 
     async def get(self, key: str) -> bytes:
-        found: bytes | None = await self._pool.call("GET", self._keys.blob + key, is_large=True)
-        if found is None:
+        data: bytes | None = await self._pool.call("GET", self._keys.blob + key, is_large=True)
+        if data is None:
             raise NotFoundError("blob", key)
-        return found
+        return data
 
     async def delete(self, prefix: str) -> int:
         first, last = b"[" + prefix.encode(), b"[" + prefix.encode() + PREFIX_END
-        deleted, found = 0, DELETE_BATCH_SIZE
-        while found == DELETE_BATCH_SIZE:
-            found, gone = await self._pool.run_script(
+        deleted, examined = 0, DELETE_BATCH_SIZE
+        while examined == DELETE_BATCH_SIZE:
+            examined, gone = await self._pool.run_script(
                 "delete_blobs",
                 [self._keys.blobs, self._keys.blob],
                 [first, last, DELETE_BATCH_SIZE],

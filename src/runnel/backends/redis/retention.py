@@ -30,7 +30,7 @@ class RedisRetention:
                 if tree := await self._delete_tree(root):
                     gone.update(tree)
                     deleted += 1
-            passed += len([each for each in page if each not in gone])
+            passed += len([execution_id for execution_id in page if execution_id not in gone])
         return deleted
 
     async def delete_orphaned_blobs(self, *, idle_s: float) -> int:
@@ -50,7 +50,7 @@ class RedisRetention:
         """A root comes before its children."""
         if self._layout.is_journaled:
             return ()
-        found: list[bytes] = await self._pool.call(
+        ids: list[bytes] = await self._pool.call(
             "ZRANGEBYSCORE",
             self._keys.ids_by_created_at,
             "-inf",
@@ -59,16 +59,16 @@ class RedisRetention:
             skip,
             PAGE_SIZE,
         )
-        return found
+        return ids
 
     async def _select_finished(
         self, page: Sequence[bytes], state: ExecutionState, before: float
     ) -> Sequence[bytes]:
-        roots = [each for each in page if b"." not in each]
+        roots = [execution_id for execution_id in page if b"." not in execution_id]
         if not roots:
             return ()
-        found = await self._pool.call("HMGET", self._keys.headers, *roots)
-        headers = [None if data is None else decode_header(data) for data in found]
+        stored = await self._pool.call("HMGET", self._keys.headers, *roots)
+        headers = [None if data is None else decode_header(data) for data in stored]
         return [
             root
             for root, header in zip(roots, headers, strict=True)
@@ -87,10 +87,10 @@ class RedisRetention:
         headers: list[bytes] = []
         for first in range(0, len(tree), PAGE_SIZE):
             ids = tree[first : first + PAGE_SIZE]
-            found = await self._pool.call("HMGET", self._keys.headers, *ids)
-            if any(data is None or not _is_final(data) for data in found):
+            stored = await self._pool.call("HMGET", self._keys.headers, *ids)
+            if any(data is None or not _is_final(data) for data in stored):
                 return ()
-            headers += found
+            headers += stored
         for first in range(0, len(tree), PAGE_SIZE):
             ids = tree[first : first + PAGE_SIZE]
             if not await self._delete_if_unchanged(ids, headers[first : first + PAGE_SIZE]):

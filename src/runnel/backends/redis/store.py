@@ -148,11 +148,11 @@ class RedisStore:
             letters_max=self._letters_max,
             journal_entries_max=self._journal_entries_max,
         )
-        answer, *found = await self._commit_when_journal_has_room(lease, args)
+        answer, *details = await self._commit_when_journal_has_room(lease, args)
         if answer == REFUSED:
-            raise _build_refusal(lease, commit, *found)
+            raise _build_refusal(lease, commit, *details)
         if answer != WRITTEN:
-            raise ArchiveBehindError(lease.partition, int(found[0]))
+            raise ArchiveBehindError(lease.partition, int(details[0]))
 
     async def _commit_when_journal_has_room(self, lease: Lease, args: Sequence[Any]) -> Any:
         """A commit that finds the journal full has written nothing: it may be sent again."""
@@ -176,14 +176,16 @@ class RedisStore:
     async def read_inbox(self, lease: Lease, *, limit: int, wait_s: float) -> Sequence[InboxEntry]:
         holding = self._leases.get_state(lease)
         key = f"{self._keys.inbox}{lease.partition}"
-        rest = ("COUNT", limit, "STREAMS", key, holding.position)
+        arguments = ("COUNT", limit, "STREAMS", key, holding.position)
         try:
             if wait_s > 0:
                 reply = await self._pool.call_blocking(
-                    "XREAD", *rest, wait_s=wait_s, expected_run_id=parse_run_id(lease)
+                    "XREAD", *arguments, wait_s=wait_s, expected_run_id=parse_run_id(lease)
                 )
             else:
-                reply = await self._pool.call("XREAD", *rest, expected_run_id=parse_run_id(lease))
+                reply = await self._pool.call(
+                    "XREAD", *arguments, expected_run_id=parse_run_id(lease)
+                )
         except ServerChangedError as error:
             raise build_restart_error(lease) from error
         entries = decode_inbox_entries(reply[0][1]) if reply else []
@@ -206,8 +208,8 @@ class RedisStore:
         """Asked before every wait, and changed by few commits: so it is remembered."""
         holding = self._leases.get_state(lease)
         if not holding.is_next_due_known:
-            found = await self.due_timers(lease, float("inf"), limit=1)
-            holding.next_due = found[0].due if found else None
+            timers = await self.due_timers(lease, float("inf"), limit=1)
+            holding.next_due = timers[0].due if timers else None
             holding.is_next_due_known = True
         return holding.next_due
 
@@ -218,18 +220,20 @@ class RedisStore:
         return entries
 
     async def load_many(self, aggregate_ids: Sequence[str]) -> Sequence[Sequence[bytes]]:
-        found: list[Sequence[bytes]] = []
+        histories: list[Sequence[bytes]] = []
         for first in range(0, len(aggregate_ids), LOAD_BATCH_SIZE):
             ids = aggregate_ids[first : first + LOAD_BATCH_SIZE]
-            found += await self._pool.run_script("load", [self._keys.history], ids, is_large=True)
-        return found
+            histories += await self._pool.run_script(
+                "load", [self._keys.history], ids, is_large=True
+            )
+        return histories
 
     async def running(self, partition: int) -> Sequence[ExecutionId]:
         return await self._journal.list_running(partition)
 
     async def list_concurrency_keys(self, partition: int) -> Sequence[str]:
-        found = await self._pool.call("SMEMBERS", f"{self._keys.limits}{partition}")
-        return sorted(each.decode() for each in found)
+        members = await self._pool.call("SMEMBERS", f"{self._keys.limits}{partition}")
+        return sorted(member.decode() for member in members)
 
     async def unknown_tasks(
         self, partition: int, tokens: Sequence[TaskToken]
@@ -237,8 +241,10 @@ class RedisStore:
         """First those that are out, then the reports: a task moves from here to there."""
         if not tokens:
             return {}
-        found = await self._pool.call("HMGET", self._keys.task_locations, *map(encode, tokens))
-        missing = [token for token, where in zip(tokens, found, strict=True) if where is None]
+        locations = await self._pool.call("HMGET", self._keys.task_locations, *map(encode, tokens))
+        missing = [
+            token for token, location in zip(tokens, locations, strict=True) if location is None
+        ]
         if not missing:
             return {}
         reported = await find_unread_reports(self._pool, f"{self._keys.inbox}{partition}")
@@ -248,8 +254,8 @@ class RedisStore:
         if not keys:
             return ()
         attempts = f"{self._keys.attempts}{partition}"
-        found = await self._pool.call("HMGET", attempts, *map(encode, keys))
-        return [key for key, attempt in zip(keys, found, strict=True) if attempt is None]
+        stored = await self._pool.call("HMGET", attempts, *map(encode, keys))
+        return [key for key, attempt in zip(keys, stored, strict=True) if attempt is None]
 
     async def unread_s(self, partition: int) -> float:
         return await measure_unread_s(self._pool, f"{self._keys.inbox}{partition}")

@@ -241,11 +241,11 @@ class RedisTaskQueue:
 
     async def wait_dropped(self, worker: str, *, wait_s: float) -> Sequence[TaskToken]:
         after = self._dropped_positions.get(worker, "0-0")
-        rest = ("COUNT", DROPPED_PAGE_SIZE, "STREAMS", self._keys.dropped + worker, after)
+        arguments = ("COUNT", DROPPED_PAGE_SIZE, "STREAMS", self._keys.dropped + worker, after)
         if wait_s > 0:
-            reply = await self._pool.call_blocking("XREAD", *rest, wait_s=wait_s)
+            reply = await self._pool.call_blocking("XREAD", *arguments, wait_s=wait_s)
         else:
-            reply = await self._pool.call("XREAD", *rest)
+            reply = await self._pool.call("XREAD", *arguments)
         entries = reply[0][1] if reply else []
         if entries:
             self._dropped_positions[worker] = InboxPosition(entries[-1][0].decode())
@@ -264,12 +264,12 @@ class RedisTaskQueue:
         return decode_worker_records(int(now), living, dead)
 
     async def queues(self) -> Sequence[QueueRecord]:
-        found = await self._pool.run_script("queues", [self._keys.queues, self._keys.tasks], [])
+        rows = await self._pool.run_script("queues", [self._keys.queues, self._keys.tasks], [])
         records = [
             QueueRecord(
                 queue=name.decode(), depth=depth, waits_s=waits_ms / 1_000, last=last.decode()
             )
-            for name, depth, waits_ms, last in found
+            for name, depth, waits_ms, last in rows
         ]
         return sorted(records, key=lambda record: record.queue)
 
@@ -293,11 +293,11 @@ class RedisTaskQueue:
         if not late:
             return ()
         try:
-            holds = await self._start(worker, [each.token for each in late], ends_wait=True)
+            holds = await self._start(worker, [task.token for task in late], ends_wait=True)
         except StoreError:
             self._push_listener.requeue(worker, late)
             raise
-        held = [each for each, is_held in zip(late, holds, strict=True) if is_held]
+        held = [task for task, is_held in zip(late, holds, strict=True) if is_held]
         self._push_listener.requeue(worker, held[limit:])
         return held[:limit]
 

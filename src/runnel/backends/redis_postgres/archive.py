@@ -45,12 +45,12 @@ class RedisPostgresArchive:
         return version
 
     async def get_definition(self, hash_: DefinitionHash) -> Definition | None:
-        found = await self._hot.get_definition(hash_)
-        if found is None:
-            found = await self._cold.get_definition(hash_)
-            if found is not None:
-                await self._hot.cache_definition(found, ttl_s=DEFINITION_TTL_S)
-        return found
+        definition = await self._hot.get_definition(hash_)
+        if definition is None:
+            definition = await self._cold.get_definition(hash_)
+            if definition is not None:
+                await self._hot.cache_definition(definition, ttl_s=DEFINITION_TTL_S)
+        return definition
 
     async def delete_versions(self, name: str) -> int:
         return await self._cold.delete_versions(name)
@@ -65,27 +65,27 @@ class RedisPostgresArchive:
         return await self._cold.find_version(name, version)
 
     async def get_header(self, execution_id: ExecutionId) -> ExecutionHeader | None:
-        found = await self._hot.get_header(execution_id)
-        if found is None:
+        header = await self._hot.get_header(execution_id)
+        if header is None:
             return await self._cold.get_header(execution_id)
-        return await self._find_ended(found) or found
+        return await self._find_ended(header) or header
 
     async def get_headers(
         self, ids: Sequence[ExecutionId]
     ) -> Mapping[ExecutionId, ExecutionHeader]:
         hot = await self._hot.get_headers(ids)
-        forgotten = [each for each in ids if each not in hot]
+        forgotten = [execution_id for execution_id in ids if execution_id not in hot]
         cold = await self._cold.get_headers(forgotten) if forgotten else {}
         return {**hot, **cold}
 
     async def load(self, execution_id: ExecutionId, *, after: int = 0) -> Sequence[bytes]:
         """What Redis knows and has no history of has not begun: PostgreSQL knows no more."""
-        found = await self._hot.load(execution_id, after=after)
+        entries = await self._hot.load(execution_id, after=after)
         header = await self._hot.get_header(execution_id)
         if header is None:
-            return found or await self._cold.load(execution_id, after=after)
+            return entries or await self._cold.load(execution_id, after=after)
         if await self._find_ended(header) is None:
-            return found
+            return entries
         return await self._cold.load(execution_id, after=after)
 
     async def _find_ended(self, hot: ExecutionHeader) -> ExecutionHeader | None:
@@ -103,18 +103,22 @@ class RedisPostgresArchive:
 
     async def list_headers(self, criteria: ExecutionFilter) -> HeaderPage:
         """What is not final in the archive is shown as Redis has it, if Redis can be asked."""
-        found: list[ExecutionHeader] = []
-        rest = criteria
+        headers: list[ExecutionHeader] = []
+        remaining = criteria
         while True:
-            page = await self._cold.list_headers(rest)
+            page = await self._cold.list_headers(remaining)
             current = await self._refresh_headers(page.headers)
-            found += [
-                each for each in current if not criteria.states or each.state in criteria.states
+            headers += [
+                header
+                for header in current
+                if not criteria.states or header.state in criteria.states
             ]
-            is_short = len(page.headers) < rest.limit
-            if is_short or page.next is None or len(found) == criteria.limit:
-                return HeaderPage(headers=found, next=page.next)
-            rest = structs.replace(rest, after=page.next, limit=criteria.limit - len(found))
+            is_short = len(page.headers) < remaining.limit
+            if is_short or page.next is None or len(headers) == criteria.limit:
+                return HeaderPage(headers=headers, next=page.next)
+            remaining = structs.replace(
+                remaining, after=page.next, limit=criteria.limit - len(headers)
+            )
 
     async def count_headers(
         self, criteria: ExecutionFilter = ALL_EXECUTIONS
@@ -123,23 +127,25 @@ class RedisPostgresArchive:
         return await self._cold.count_headers(criteria)
 
     async def _refresh_headers(self, page: Sequence[ExecutionHeader]) -> Sequence[ExecutionHeader]:
-        open_ones = [each.execution_id for each in page if each.state not in FINAL_EXECUTION_STATES]
-        if not open_ones:
+        unfinished = [
+            header.execution_id for header in page if header.state not in FINAL_EXECUTION_STATES
+        ]
+        if not unfinished:
             return page
         known: Mapping[ExecutionId, ExecutionHeader] = {}
         with suppress(StoreError):
-            known = await self._hot.get_headers(open_ones)
-        return [known.get(each.execution_id, each) for each in page]
+            known = await self._hot.get_headers(unfinished)
+        return [known.get(header.execution_id, header) for header in page]
 
     async def find_ids(self, prefix: str, *, limit: int = 2) -> Sequence[ExecutionId]:
         """While PostgreSQL can't be asked, those that Redis has: what runs and what just ended."""
         try:
             return await self._cold.find_ids(prefix, limit=limit)
         except StoreError:
-            found = await self._hot.find_ids(prefix, limit=limit)
-            if not found:
+            ids = await self._hot.find_ids(prefix, limit=limit)
+            if not ids:
                 raise
-            return found
+            return ids
 
     async def list_dead_letters(
         self, criteria: DeadLetterFilter = ALL_DEAD_LETTERS

@@ -39,13 +39,13 @@ class AdmissionControl:
                 if self._is_outdated(partition):
                     length = await self._journal.length(partition)
                     self._lengths[partition] = (self._clock.monotonic(), length)
-        found = self._lengths[partition][1]
-        if found >= self._entries_max:
-            raise ArchiveBehindError(partition, found)
+        entries = self._lengths[partition][1]
+        if entries >= self._entries_max:
+            raise ArchiveBehindError(partition, entries)
 
     def _is_outdated(self, partition: int) -> bool:
-        found = self._lengths.get(partition)
-        return found is None or self._clock.monotonic() - found[0] > JOURNAL_POLL_INTERVAL_S
+        length = self._lengths.get(partition)
+        return length is None or self._clock.monotonic() - length[0] > JOURNAL_POLL_INTERVAL_S
 
 
 # A creation that reaches Redis later than this is left to the owner, who sends it again: by then
@@ -115,7 +115,7 @@ class RedisPostgresMailbox:
     ) -> Collection[DefinitionHash]:
         """The definitions that are not stored: nothing was made of them."""
         before = await self._server_clock.now() + SEND_DEADLINE_S
-        rows = [(self._route(each), each) for each in commands]
+        rows = [(self._route(command), command) for command in commands]
         recorded = await self._ledger.record(rows, blobs=blobs, of_stored=of_stored)
         with suppress(StoreError):
             kept = NO_BLOBS if recorded.refused else blobs

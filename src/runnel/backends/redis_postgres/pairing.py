@@ -84,7 +84,9 @@ class PendingCommandImport:
         for key in list_command_blobs(commands):
             with suppress(NotFoundError):  # whoever reads it says so
                 await self._cold_blobs.put(key, await self._hot_blobs.get(key))
-        await self._ledger.record([(layout.route(each.aggregate_id), each) for each in commands])
+        await self._ledger.record(
+            [(layout.route(command.aggregate_id), command) for command in commands]
+        )
 
     async def _copy_definitions(self) -> None:
         """The oldest first, so that each keeps its version."""
@@ -92,8 +94,10 @@ class PendingCommandImport:
         while page := await self._hot.list_workflows(after=after, limit=WORKFLOW_PAGE_SIZE):
             for newest in page:
                 versions = await self._hot.list_versions(newest.name, limit=VERSIONS_MAX)
-                for each in reversed(versions):
-                    await self._cold.put_definition(each.name, each.hash, each.document)
+                for definition in reversed(versions):
+                    await self._cold.put_definition(
+                        definition.name, definition.hash, definition.document
+                    )
             after = page[-1].name
 
 
@@ -160,18 +164,18 @@ class Pairing:
 
     async def confirm(self, layout: RedisLayout, *, takes_archive: bool = False) -> None:
         """That this Redis is the archive's, which an empty one becomes; raises InputError."""
-        incarnation, found = await find_identity(self._pool, self._keys)
+        incarnation, current = await find_identity(self._pool, self._keys)
         side = await read_paired_redis(self._database)
         is_other = False
         if incarnation in {None, layout.incarnation}:
-            is_other = side.is_other(found, self._redis_location)
+            is_other = side.is_other(current, self._redis_location)
             if is_other and not takes_archive:
                 raise _build_refusal(side, self._redis_location, self._database.schema)
-        wanted = self._ids.nonce() + self._ids.nonce()
+        new_identity = self._ids.nonce() + self._ids.nonce()
         if not is_other:
-            wanted = found or side.id or wanted
-        over = (found or "") if is_other else None
-        identity = await self._adopt(layout, identity=wanted, replaced_identity=over)
+            new_identity = current or side.id or new_identity
+        replaced = (current or "") if is_other else None
+        identity = await self._adopt(layout, identity=new_identity, replaced_identity=replaced)
         await self._save_pairing(side, identity)
 
     async def _adopt(

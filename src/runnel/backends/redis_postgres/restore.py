@@ -75,13 +75,13 @@ class DeletedExecutions:
 
 
 def find_created_ids(messages: Iterable[bytes]) -> set[ExecutionId]:
-    found: set[ExecutionId] = set()
+    ids: set[ExecutionId] = set()
     for message in messages:
         with suppress(UnreadableFormatError):
             command = decode_message(message)
             if isinstance(command, CreateExecution):
-                found.add(command.execution_id)
-    return found
+                ids.add(command.execution_id)
+    return ids
 
 
 def _parse_root(body: bytes) -> ExecutionId | None:
@@ -106,14 +106,14 @@ _ATTEMPT_END_EVENTS = (
 
 def find_queued_tokens(execution_id: ExecutionId, entries: Iterable[bytes]) -> set[TaskToken]:
     """Those that were issued and neither settled nor replaced: queued or running."""
-    found: dict[tuple[str, int], TaskToken] = {}
+    tokens: dict[tuple[str, int], TaskToken] = {}
     for event in _decode_events(entries):
         if isinstance(event, NodeQueued):
             token = TaskToken(execution_id, event.node, event.item, event.attempt, event.nonce)
-            found[event.node, event.item] = token
+            tokens[event.node, event.item] = token
         elif isinstance(event, _ATTEMPT_END_EVENTS):
-            found.pop((event.node, event.item), None)
-    return set(found.values())
+            tokens.pop((event.node, event.item), None)
+    return set(tokens.values())
 
 
 def _decode_events(entries: Iterable[bytes]) -> Iterator[AnyEvent]:
@@ -256,16 +256,16 @@ class ArchiveRestorer:
         So they all are in the journal that came back with them.
         """
         key, start = f"{self._keys.journal}{lease.partition}", f"{common + 1}-0"
-        found: set[ExecutionId] = set()
+        diverged: set[ExecutionId] = set()
         if common == lease.sequence:
-            return found
+            return diverged
         while page := await self._pool.call("XRANGE", key, start, "+", "COUNT", JOURNAL_PAGE_SIZE):
             for entry in (decode_journal_entry(place, fields) for place, fields in page):
                 ids = [history.aggregate_id for history in entry.histories]
-                found |= {ExecutionId(id_) for id_ in ids if not id_.startswith(LIMIT_PREFIX)}
-                found |= {header.execution_id for header in entry.headers}
+                diverged |= {ExecutionId(id_) for id_ in ids if not id_.startswith(LIMIT_PREFIX)}
+                diverged |= {header.execution_id for header in entry.headers}
             start = f"({page[-1][0].decode()}"
-        return found
+        return diverged
 
     async def _drop_executions(self, lease: Lease, ids: Sequence[ExecutionId]) -> None:
         for first in range(0, len(ids), JOURNAL_PAGE_SIZE):
@@ -278,10 +278,10 @@ class ArchiveRestorer:
         stale: list[bytes] = []
         cursor = b"0"
         while True:
-            cursor, found = await self._pool.call(
+            cursor, fields = await self._pool.call(
                 "HSCAN", self._keys.task_locations, cursor, "COUNT", SCAN_BATCH_SIZE
             )
-            for encoded in found[::2]:
+            for encoded in fields[::2]:
                 token = decode_token(encoded)
                 if token.execution_id in ids and token not in current:
                     stale.append(encoded)
@@ -344,8 +344,8 @@ class ArchiveRestorer:
             after = page[-1].id
             if unread is None:
                 unread = await self._journal.read_unread(lease.partition)
-            found = [asked.command for asked in page if asked.command is not None]
-            commands = [each for each in found if encode_message(each) not in unread]
+            pending = [record.command for record in page if record.command is not None]
+            commands = [command for command in pending if encode_message(command) not in unread]
             for key in list_command_blobs(commands):
                 with suppress(NotFoundError):  # whoever reads it says so
                     await self._hot_blobs.put(key, await self._cold_blobs.get(key))
@@ -353,8 +353,8 @@ class ArchiveRestorer:
 
     async def _is_verified(self, partition: int, run_id: str) -> bool:
         key = f"{self._keys.partition}{partition}"
-        found: bytes | None = await self._pool.call("HGET", key, "verified")
-        return found == run_id.encode()
+        verified_run_id: bytes | None = await self._pool.call("HGET", key, "verified")
+        return verified_run_id == run_id.encode()
 
     async def _run_fenced(
         self, lease: Lease, name: str, keys: Sequence[str], args: Sequence[Arg]

@@ -89,8 +89,8 @@ class SqliteArchive:
         self, ids: Sequence[ExecutionId]
     ) -> Mapping[ExecutionId, ExecutionHeader]:
         """One by one: a look costs 20 µs here, and the file is no further away for many."""
-        found = [await self.get_header(each) for each in ids]
-        return {header.execution_id: header for header in found if header is not None}
+        headers = [await self.get_header(execution_id) for execution_id in ids]
+        return {header.execution_id: header for header in headers if header is not None}
 
     async def load(self, execution_id: ExecutionId, *, after: int = 0) -> Sequence[bytes]:
         return [row[0] for row in self._reader.rows("load_history_after", (execution_id, after))]
@@ -131,13 +131,13 @@ class SqliteArchive:
         if not criteria.states:
             return [decode_header_row(row) for row in self._reader.rows("list_headers", values)]
         # One look into the index per state, then the newest of them all.
-        found = [
+        headers = [
             decode_header_row(row)
             for state in set(criteria.states)
             for row in self._reader.rows("list_headers_in_state", values | {"state": state.value})
         ]
-        found.sort(key=get_page_position, reverse=True)
-        return found[:count]
+        headers.sort(key=get_page_position, reverse=True)
+        return headers[:count]
 
     async def find_ids(self, prefix: str, *, limit: int = 2) -> Sequence[ExecutionId]:
         values: dict[str, Column] = {

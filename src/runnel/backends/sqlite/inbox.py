@@ -114,7 +114,9 @@ class MessageDelivery:
                 partition: self._prepend_unseen(db, partition, rows)
                 for partition, rows in stored.items()
             },
-            created=[(each, command.execution_id) for each, command in made] if is_new else (),
+            created=[(partition, command.execution_id) for partition, command in made]
+            if is_new
+            else (),
             pending=[
                 command.execution_id
                 for _, command in made
@@ -157,8 +159,8 @@ def _get_root(command: Command) -> str:
 def _find_partitions(db: sqlite3.Connection, commands: Sequence[CreateExecution]) -> dict[str, int]:
     """Where executions live that are made once more: perhaps in another process's partition."""
     roots = {get_root_id(command.execution_id) for command in commands}
-    found = {root: db.execute(SQL["get_home"], (root,)).fetchone() for root in roots}
-    return {root: int(row[0]) for root, row in found.items() if row is not None}
+    rows = {root: db.execute(SQL["get_home"], (root,)).fetchone() for root in roots}
+    return {root: int(row[0]) for root, row in rows.items() if row is not None}
 
 
 def _is_pending(db: sqlite3.Connection, execution_id: ExecutionId) -> bool:
@@ -261,7 +263,7 @@ class LimitMessages:
 
         A grant for a partition that was left is lost: its next owner asks again.
         """
-        grants = [each for each in commit.messages if isinstance(each, LimitGranted)]
+        grants = [command for command in commit.messages if isinstance(command, LimitGranted)]
         void = _find_void_holders(sender, commit) if grants else ()
         for grant in grants:
             if grant.holder not in void:
@@ -289,11 +291,11 @@ class LimitMessages:
         self._undelivered.clear()
 
     def _record_request(self, sender: int, command: AcquireLimit | ReleaseLimit) -> None:
-        asked = self._keys_by_holder.setdefault(sender, {})
+        keys_by_holder = self._keys_by_holder.setdefault(sender, {})
         if isinstance(command, AcquireLimit):
-            asked[command.holder] = command.key
+            keys_by_holder[command.holder] = command.key
         else:
-            asked.pop(command.holder, None)
+            keys_by_holder.pop(command.holder, None)
 
     def _deliver_to_key(self, command: LimitCommand) -> None:
         owned = self._owned.by_number.get(self._routes.find(command.aggregate_id))

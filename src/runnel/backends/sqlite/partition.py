@@ -85,8 +85,8 @@ class LimitHistories:
         return [id_.removeprefix(LIMIT_PREFIX) for id_ in self._histories]
 
     def load(self, aggregate_id: str) -> Sequence[bytes]:
-        found = self._histories.get(aggregate_id)
-        return () if found is None else tuple(found.entries)
+        history = self._histories.get(aggregate_id)
+        return () if history is None else tuple(history.entries)
 
     def apply(self, commit: Commit) -> None:
         for history in commit.histories:

@@ -27,9 +27,9 @@ class SqliteRecords:
 
     async def put(self, kind: str, key: str, data: bytes, *, revision: int) -> int:
         def run(db: sqlite3.Connection) -> int:
-            found = _read_revision(db, kind, key)
-            if found != revision:
-                raise ConflictError(kind, key, expected=revision, found=found)
+            current = _read_revision(db, kind, key)
+            if current != revision:
+                raise ConflictError(kind, key, expected=revision, found=current)
             db.execute(SQL["delete_record"], (kind, key))
             return int(db.execute(SQL["add_record"], (kind, key, data)).fetchall()[0][0])
 
@@ -37,9 +37,9 @@ class SqliteRecords:
 
     async def delete(self, kind: str, key: str, *, revision: int | None = None) -> bool:
         def run(db: sqlite3.Connection) -> bool:
-            found = _read_revision(db, kind, key)
-            if found and revision not in (None, found):
-                raise ConflictError(kind, key, expected=revision or 0, found=found)
+            current = _read_revision(db, kind, key)
+            if current and revision not in (None, current):
+                raise ConflictError(kind, key, expected=revision or 0, found=current)
             return db.execute(SQL["delete_record"], (kind, key)).rowcount > 0
 
         return await self._writer.submit(run)

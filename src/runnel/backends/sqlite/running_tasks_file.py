@@ -49,9 +49,9 @@ class RunningTasksFile:
         self._free: list[int] = []
         self._memory: mmap.mmap | bytearray = _NO_MEMORY
         self._can_create = True
-        if (found := _map_existing(path)) is not None:
-            self._memory = found
-            self._read(found)
+        if (existing := _map_existing(path)) is not None:
+            self._memory = existing
+            self._read(existing)
 
     def was_running_at_crash(self, token: TaskToken) -> bool | None:
         """True for an attempt that ran when the former owner died; None when nothing is known.

@@ -85,7 +85,7 @@ class CommitWriter:
             owned.inbox.check_read(commit.consumed)
             consumed_row = owned.inbox.find_last_row(commit.consumed)
         outgoing = self._messages.encode_commands(
-            [each for each in commit.messages if not isinstance(each, LIMIT_COMMANDS)]
+            [command for command in commit.messages if not isinstance(command, LIMIT_COMMANDS)]
         )
         changed = build_commit_entries(commit)
 
@@ -118,8 +118,12 @@ class CommitWriter:
         for header in commit.headers:
             self._routes.remember(get_root_id(header.execution_id), partition)
         if self._routes.unstarted:
-            self._routes.unstarted.difference_update(each.aggregate_id for each in commit.histories)
-            self._routes.unstarted.difference_update(each.execution_id for each in commit.headers)
+            self._routes.unstarted.difference_update(
+                record.aggregate_id for record in commit.histories
+            )
+            self._routes.unstarted.difference_update(
+                header.execution_id for header in commit.headers
+            )
         if self._owned.find(owned.lease) is None:
             return  # given up while the commit was on its way: the next owner issues the tasks
         # Issued first: a task that is issued and dropped by the same commit ends dropped.
@@ -151,7 +155,7 @@ def _write_aggregates(db: sqlite3.Connection, partition: int, commit: Commit) ->
         ]
         db.executemany(SQL["add_history"], rows)
     if commit.closed:
-        db.executemany(SQL["forget_history"], [(each,) for each in commit.closed])
+        db.executemany(SQL["forget_history"], [(aggregate_id,) for aggregate_id in commit.closed])
     if commit.headers:
         _write_headers(db, partition, commit.headers)
     if commit.dead_letters:
@@ -276,7 +280,7 @@ class SqliteStore:
         return [row[0] for row in self._reader.rows("load_history", (aggregate_id,))]
 
     async def load_many(self, aggregate_ids: Sequence[str]) -> Sequence[Sequence[bytes]]:
-        return [await self.load(each) for each in aggregate_ids]
+        return [await self.load(aggregate_id) for aggregate_id in aggregate_ids]
 
     async def running(self, partition: int) -> Sequence[ExecutionId]:
         return [row[0] for row in self._reader.rows("list_running", (partition,))]

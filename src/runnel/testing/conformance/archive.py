@@ -36,9 +36,9 @@ class ExecutionListRules(ConformanceFixtures):
         ]
         await owner.commit(Commit(sequence=0, headers=headers))
 
-        found = [each async for each in iter_headers(archive, ExecutionFilter(limit=7))]
+        listed = [header async for header in iter_headers(archive, ExecutionFilter(limit=7))]
 
-        assert get_ids(found) == [f"x{number:02}" for number in reversed(range(20))]
+        assert get_ids(listed) == [f"x{number:02}" for number in reversed(range(20))]
 
     async def test_pages_of_a_filtered_list_follow_each_other(
         self, archive: Archive, owner: LeaseOwner
@@ -49,11 +49,11 @@ class ExecutionListRules(ConformanceFixtures):
             for number in range(12)
         ]
         await owner.commit(Commit(sequence=0, headers=headers))
-        wanted = ExecutionFilter(states=(S.RUNNING, S.FAILED), limit=3)
+        criteria = ExecutionFilter(states=(S.RUNNING, S.FAILED), limit=3)
 
-        found = [each async for each in iter_headers(archive, wanted)]
+        listed = [header async for header in iter_headers(archive, criteria)]
 
-        assert get_ids(found) == [f"x{n:02}" for n in reversed(range(12)) if n % 3 != 2]
+        assert get_ids(listed) == [f"x{n:02}" for n in reversed(range(12)) if n % 3 != 2]
 
     async def test_lists_are_filtered_by_state(self, archive: Archive, owner: LeaseOwner) -> None:
         headers = [make_header(state.lower(), state=state) for state in S]
@@ -87,11 +87,11 @@ class ExecutionListRules(ConformanceFixtures):
         await owner.commit(Commit(sequence=0, headers=headers))
 
         first = await archive.list_headers(ExecutionFilter(limit=3))
-        rest = await archive.list_headers(ExecutionFilter(limit=3, after=first.next))
+        second = await archive.list_headers(ExecutionFilter(limit=3, after=first.next))
         exact = await archive.list_headers(ExecutionFilter(limit=4))
 
         assert (get_ids(first), first.next is None) == (["x3", "x2", "x1"], False)
-        assert (get_ids(rest), rest.next) == (["x0"], None)
+        assert (get_ids(second), second.next) == (["x0"], None)
         assert (len(exact.headers), exact.next) == (4, None)
 
     async def test_a_page_goes_on_behind_an_execution_that_is_gone(
@@ -101,12 +101,12 @@ class ExecutionListRules(ConformanceFixtures):
         headers += [make_header("old", created_at=1.0), make_header("new", created_at=3.0)]
         await owner.commit(Commit(sequence=0, headers=headers))
 
-        found = {
+        pages = {
             place: await list_ids(archive, after=encode_cursor(place))
             for place in ((2.0, "d"), (2.0, "a"), (2.5, "x"), (1.5, "x"), (0.5, "x"))
         }
 
-        assert found == {
+        assert pages == {
             (2.0, "d"): ["c", "a", "old"],
             (2.0, "a"): ["old"],
             (2.5, "x"): ["e", "c", "a", "old"],
@@ -142,7 +142,7 @@ class ExecutionListRules(ConformanceFixtures):
             "f": {},
             "g": {"ü": "\0'\"\\u0000 ", "team": ""},
         }
-        headers = [make_labelled_header(name, each) for name, each in labels.items()]
+        headers = [make_labelled_header(name, pairs) for name, pairs in labels.items()]
         await owner.commit(Commit(sequence=0, headers=headers))
 
         assert await list_ids(archive, labels={"team": "red"}) == ["b", "a"]
@@ -210,7 +210,7 @@ class ExecutionListRules(ConformanceFixtures):
         assert await list_ids(archive, rerun_of="x3") == []
         assert await list_ids(archive, parent="x1") == ["x1.a.1", "x1.a.2"]
         assert await list_ids(archive, S.FAILED, parent="x1") == ["x1.a.2"]
-        paged = [each async for each in iter_headers(archive, children)]
+        paged = [header async for header in iter_headers(archive, children)]
         assert get_ids(paged) == ["x1.a.1", "x1.a.2"]
 
     async def test_a_search_that_finds_little_goes_on_where_it_stopped(
@@ -226,9 +226,12 @@ class ExecutionListRules(ConformanceFixtures):
         rare = ExecutionFilter(labels={"kind": "rare"}, limit=1)
         common = ExecutionFilter(labels={"kind": "common"}, text="X000", limit=30)
 
-        assert get_ids([each async for each in iter_headers(archive, rare)]) == ["x01001", "x00001"]
-        found = get_ids([each async for each in iter_headers(archive, common)])
-        assert found == [f"x{number:05}" for number in reversed(range(100)) if number != 1]
+        assert get_ids([header async for header in iter_headers(archive, rare)]) == [
+            "x01001",
+            "x00001",
+        ]
+        ids = get_ids([header async for header in iter_headers(archive, common)])
+        assert ids == [f"x{number:05}" for number in reversed(range(100)) if number != 1]
 
     async def test_executions_are_counted_by_state(
         self, archive: Archive, owner: LeaseOwner
@@ -268,8 +271,8 @@ async def list_ids(
     *states: ExecutionState,
     **fields: object,
 ) -> list[str]:
-    wanted = structs.replace(ExecutionFilter(states=states), **fields)
-    return get_ids(await archive.list_headers(wanted))
+    criteria = structs.replace(ExecutionFilter(states=states), **fields)
+    return get_ids(await archive.list_headers(criteria))
 
 
 async def count_by_state(archive: Archive, **fields: object) -> dict[str, int]:
@@ -279,7 +282,7 @@ async def count_by_state(archive: Archive, **fields: object) -> dict[str, int]:
 
 
 def get_ids(headers: Iterable[ExecutionHeader]) -> list[str]:
-    return [each.execution_id for each in headers]
+    return [header.execution_id for header in headers]
 
 
 def make_labelled_header(name: str, labels: Mapping[str, str]) -> ExecutionHeader:
@@ -338,23 +341,25 @@ class ArchiveLookupRules(ConformanceFixtures):
         ]
         await owner.commit(Commit(sequence=0, headers=headers))
 
-        found = await archive.get_headers([ExecutionId(each) for each in ("x2", "no", "x1.a.1")])
+        by_id = await archive.get_headers(
+            [ExecutionId(execution_id) for execution_id in ("x2", "no", "x1.a.1")]
+        )
 
-        assert found == {"x2": headers[1], "x1.a.1": headers[2]}
+        assert by_id == {"x2": headers[1], "x1.a.1": headers[2]}
         assert await archive.get_headers([]) == {}
 
     async def test_a_history_is_read_on_behind_what_was_read(
         self, archive: Archive, owner: LeaseOwner
     ) -> None:
         entries = [b"one", b"two", b"three"]
-        histories = [HistoryRecord(aggregate_id=ROOT_ID, entry=each) for each in entries]
+        histories = [HistoryRecord(aggregate_id=ROOT_ID, entry=entry) for entry in entries]
         other = HistoryRecord(aggregate_id="x2", entry=b"other")
         await owner.commit(Commit(sequence=0, headers=[make_header()], histories=histories[:2]))
         await owner.commit(Commit(sequence=0, histories=[other, histories[2]]))
 
-        found = [list(await archive.load(ROOT_ID, after=after)) for after in range(5)]
+        tails = [list(await archive.load(ROOT_ID, after=after)) for after in range(5)]
 
-        assert found == [entries, entries[1:], entries[2:], [], []]
+        assert tails == [entries, entries[1:], entries[2:], [], []]
         assert list(await archive.load(ExecutionId("nobody"), after=1)) == []
 
     async def test_running_executions_come_oldest_first(
@@ -424,10 +429,14 @@ class ArchiveLookupRules(ConformanceFixtures):
         await put_definition(archive, "w", "h1")
         await put_definition(archive, "w", "h2")
 
-        found = await archive.get_definition(DefinitionHash("h2"))
+        definition = await archive.get_definition(DefinitionHash("h2"))
 
-        assert found is not None
-        assert (found.name, found.version, found.document) == ("w", 2, b"document of h2")
+        assert definition is not None
+        assert (definition.name, definition.version, definition.document) == (
+            "w",
+            2,
+            b"document of h2",
+        )
         assert await archive.get_definition(DefinitionHash("h3")) is None
 
     async def test_workflows_are_listed_by_name_each_in_its_newest_version(
@@ -437,31 +446,39 @@ class ArchiveLookupRules(ConformanceFixtures):
             await put_definition(archive, name, hash_)
 
         first = await archive.list_workflows(limit=2)
-        rest = await archive.list_workflows(after="b", limit=2)
+        second = await archive.list_workflows(after="b", limit=2)
 
-        assert [(each.name, each.version, each.hash) for each in first] == [
+        assert [(workflow.name, workflow.version, workflow.hash) for workflow in first] == [
             ("a", 1, "h2"),
             ("b", 2, "h3"),
         ]
-        assert [each.document for each in rest] == [b"document of h4"]
+        assert [workflow.document for workflow in second] == [b"document of h4"]
 
     async def test_versions_of_a_workflow_come_newest_first(self, archive: Archive) -> None:
         for hash_ in ("h1", "h2", "h3"):
             await put_definition(archive, "w", hash_)
 
-        found = await archive.list_versions("w")
+        versions = await archive.list_versions("w")
 
-        assert [(each.version, each.hash) for each in found] == [(3, "h3"), (2, "h2"), (1, "h1")]
-        assert [each.version for each in await archive.list_versions("w", limit=1)] == [3]
+        assert [(definition.version, definition.hash) for definition in versions] == [
+            (3, "h3"),
+            (2, "h2"),
+            (1, "h1"),
+        ]
+        assert [definition.version for definition in await archive.list_versions("w", limit=1)] == [
+            3
+        ]
         assert not await archive.list_versions("x")
 
     async def test_a_version_of_a_workflow_is_found_by_its_number(self, archive: Archive) -> None:
         for name, hash_ in (("w", "h1"), ("v", "h2"), ("w", "h3")):
             await put_definition(archive, name, hash_)
 
-        found = [await archive.find_version("w", version) for version in (1, 2)]
+        definitions = [await archive.find_version("w", version) for version in (1, 2)]
 
-        assert [each and (each.version, each.hash) for each in found] == [(1, "h1"), (2, "h3")]
+        assert [
+            definition and (definition.version, definition.hash) for definition in definitions
+        ] == [(1, "h1"), (2, "h3")]
         assert [await archive.find_version("w", version) for version in (-1, 0, 3)] == [None] * 3
         assert await archive.find_version("x", 1) is None
 
@@ -471,26 +488,43 @@ class ArchiveLookupRules(ConformanceFixtures):
 
         deleted = [await archive.delete_versions(name) for name in ("w", "w", "nobody")]
 
-        kept = [await archive.get_definition(DefinitionHash(each)) for each in ("h1", "h2")]
+        kept = [await archive.get_definition(DefinitionHash(hash_)) for hash_ in ("h1", "h2")]
         assert deleted == [2, 0, 0]
-        assert [each and (each.name, each.version) for each in kept] == [("w", 1), ("w", 2)]
-        assert [each.name for each in await archive.list_workflows(limit=2)] == ["v", "x"]
+        assert [definition and (definition.name, definition.version) for definition in kept] == [
+            ("w", 1),
+            ("w", 2),
+        ]
+        assert [definition.name for definition in await archive.list_workflows(limit=2)] == [
+            "v",
+            "x",
+        ]
         assert not await archive.list_versions("w")
-        assert [await archive.find_version("w", each) for each in (-2, -1, 1, 2)] == [None] * 4
+        assert [await archive.find_version("w", version) for version in (-2, -1, 1, 2)] == [
+            None
+        ] * 4
 
     async def test_what_is_put_after_a_deletion_is_the_next_version(self, archive: Archive) -> None:
         for hash_ in ("h1", "h2"):
             await put_definition(archive, "w", hash_)
         await archive.delete_versions("w")
 
-        versions = [await put_definition(archive, "w", each) for each in ("h1", "h3", "h1", "h2")]
+        versions = [await put_definition(archive, "w", hash_) for hash_ in ("h1", "h3", "h1", "h2")]
 
-        listed = [(each.version, each.hash) for each in await archive.list_versions("w")]
-        found = [await archive.find_version("w", each) for each in range(1, 7)]
+        listed = [
+            (definition.version, definition.hash) for definition in await archive.list_versions("w")
+        ]
+        definitions = [await archive.find_version("w", version) for version in range(1, 7)]
         assert versions == [3, 4, 3, 5]
         assert listed == [(5, "h2"), (4, "h3"), (3, "h1")]
-        assert [each and each.hash for each in found] == [None, None, "h1", "h3", "h2", None]
-        assert [each.version for each in await archive.list_workflows()] == [5]
+        assert [definition and definition.hash for definition in definitions] == [
+            None,
+            None,
+            "h1",
+            "h3",
+            "h2",
+            None,
+        ]
+        assert [workflow.version for workflow in await archive.list_workflows()] == [5]
         assert await archive.delete_versions("w") == 3
         assert await put_definition(archive, "w", "h3") == 6
 

@@ -96,7 +96,7 @@ class ClaimRules(ConformanceFixtures):
             issued = [make_task(f"t{number}") for number in range(3)]
             await owner.commit(Commit(sequence=0, tasks=issued))
 
-        claimed = [each.token.node_id for claim in waiting for each in claim.result()]
+        claimed = [task.token.node_id for claim in waiting for task in claim.result()]
         assert sorted(claimed) == ["t0", "t1", "t2"]
 
     async def test_a_task_for_another_queue_does_not_end_the_wait(
@@ -183,18 +183,18 @@ class ClaimRules(ConformanceFixtures):
         )
 
         claimed = await tasks.claim("w", None, limit=5, wait_s=0)
-        assert [each.token.attempt for each in claimed] == [2]
+        assert [task.token.attempt for task in claimed] == [2]
 
     async def test_a_task_that_is_queued_or_claimed_is_known(
         self, store: Store, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:
         await owner.commit(Commit(sequence=0, tasks=[make_task("a"), make_task("b")]))
         await claim_nodes(tasks, "w", limit=1)
-        asked = [make_token("a"), make_token("b"), make_token("c"), make_token("a", attempt=2)]
+        tokens = [make_token("a"), make_token("b"), make_token("c"), make_token("a", attempt=2)]
 
-        unknown = await store.unknown_tasks(owner.partition, asked)
+        unknown = await store.unknown_tasks(owner.partition, tokens)
 
-        assert list(unknown) == asked[2:]
+        assert list(unknown) == tokens[2:]
 
     async def test_after_a_takeover_a_task_goes_on_or_is_unknown(
         self, harness: Harness, tasks: TaskQueue, owner: LeaseOwner
@@ -204,15 +204,15 @@ class ClaimRules(ConformanceFixtures):
 
         current = await take_over(harness, owner)
 
-        asked = [make_token("a"), make_token("b")]
-        unknown = await current.store.unknown_tasks(current.partition, asked)
+        tokens = [make_token("a"), make_token("b")]
+        unknown = await current.store.unknown_tasks(current.partition, tokens)
         assert await start_tasks(tasks, "w", make_token("a")) == [make_token("a") not in unknown]
         assert ("b" in await claim_nodes(tasks, "w", limit=5)) == (make_token("b") not in unknown)
 
 
 async def claim_nodes(tasks: TaskQueue, worker: str, *queues: str, limit: int = 9) -> list[str]:
     claimed = await tasks.claim(worker, queues or None, limit=limit, wait_s=0)
-    return [each.token.node_id for each in claimed]
+    return [task.token.node_id for task in claimed]
 
 
 async def start_tasks(tasks: TaskQueue, worker: str, *tokens: TaskToken) -> list[bool]:

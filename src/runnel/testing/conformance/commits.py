@@ -120,13 +120,16 @@ class CommitRules(ConformanceFixtures):
 
     async def test_many_histories_are_loaded_at_once(self, store: Store, owner: LeaseOwner) -> None:
         ids = [f"{ROOT_ID}.n{number}" for number in range(250)]
-        histories = [HistoryRecord(aggregate_id=each, entry=each.encode()) for each in ids[::2]]
+        histories = [
+            HistoryRecord(aggregate_id=aggregate_id, entry=aggregate_id.encode())
+            for aggregate_id in ids[::2]
+        ]
 
         await owner.commit(Commit(sequence=0, histories=histories))
 
-        found = [list(entries) for entries in await store.load_many(ids)]
-        assert found[::2] == [[each.encode()] for each in ids[::2]]
-        assert not any(found[1::2])
+        loaded = [list(entries) for entries in await store.load_many(ids)]
+        assert loaded[::2] == [[aggregate_id.encode()] for aggregate_id in ids[::2]]
+        assert not any(loaded[1::2])
         assert list(await store.load_many([])) == []
 
     async def test_history_is_loaded_in_the_order_it_was_committed(
@@ -226,18 +229,18 @@ def _build_commit(part: str, position: InboxPosition, *, sequence: int) -> Commi
 async def _read_state(backend: Backend, owner: LeaseOwner) -> dict[str, Any]:
     """All that can be read, then, by the next owner, what was not consumed."""
     store = backend.store
-    found = await backend.archive.get_header(ROOT_ID)
+    header = await backend.archive.get_header(ROOT_ID)
     timers = await store.due_timers(owner.lease, FAR_FUTURE, limit=READ_LIMIT)
     tasks = await backend.tasks.claim("w", None, limit=READ_LIMIT, wait_s=0)
     seen = {
         "history": list(await store.load(ROOT_ID)),
         "limit": list(await store.load(LIMIT_ID)),
         "keys": list(await store.list_concurrency_keys(await store.route(LIMIT_ID))),
-        "header": None if found is None else found.state,
-        "timers": [each.key.node_id for each in timers],
-        "letters": [each.token.node_id for each in await backend.archive.list_dead_letters()],
+        "header": None if header is None else header.state,
+        "timers": [timer.key.node_id for timer in timers],
+        "letters": [letter.token.node_id for letter in await backend.archive.list_dead_letters()],
         "unread": await owner.read_commands(),
-        "tasks": [each.token.node_id for each in tasks],
+        "tasks": [task.token.node_id for task in tasks],
     }
     return seen | {"unconsumed": await (await hand_over(owner)).read_commands()}
 

@@ -68,19 +68,24 @@ class StoredDefinitionRules(ConformanceFixtures):
         for hash_, name in (("h1", "w"), ("h2", "v")):
             await put_definition(backend, hash_, name)
         await backend.archive.delete_versions("w")
-        mine, others = (
+        mine, accepted = (
             make_creation("x1", "h1"),
             [make_creation(f"x{number}", "h2") for number in range(2, 6)],
         )
 
         outcomes = await asyncio.gather(
-            *(backend.mailbox.send([each], requires_definition=True) for each in (mine, *others)),
+            *(
+                backend.mailbox.send([command], requires_definition=True)
+                for command in (mine, *accepted)
+            ),
             return_exceptions=True,
         )
 
-        assert [type(each) for each in outcomes] == [NotFoundError, *[type(None)] * 4]
+        assert [type(outcome) for outcome in outcomes] == [NotFoundError, *[type(None)] * 4]
         listed = await backend.archive.list_headers(ExecutionFilter())
-        assert {each.execution_id for each in listed} == {each.execution_id for each in others}
+        assert {header.execution_id for header in listed} == {
+            header.execution_id for header in accepted
+        }
 
     async def test_whoever_deletes_finds_all_that_were_begun_before(self, backend: Backend) -> None:
         """Which of the two comes first is left to chance; that one of them does is not."""
@@ -88,13 +93,13 @@ class StoredDefinitionRules(ConformanceFixtures):
             await put_definition(backend, "h1")
             id_ = f"x{number}"
             sending = backend.mailbox.send([make_creation(id_, "h1")], requires_definition=True)
-            outcome, found = await asyncio.gather(
+            outcome, is_listed = await asyncio.gather(
                 sending, delete_and_check(backend, id_), return_exceptions=True
             )
 
             is_begun = outcome is None
             assert is_begun or isinstance(outcome, NotFoundError)
-            assert found == is_begun
+            assert is_listed == is_begun
             header = await backend.archive.get_header(ExecutionId(id_))
             assert (header is not None) == is_begun
 
@@ -135,9 +140,9 @@ class DeadLetterRules(ConformanceFixtures):
             Commit(sequence=0, dead_letters=[make_dead_letter("a", rejected_at=1.0)])
         )
 
-        found = await archive.list_dead_letters()
+        listed = await archive.list_dead_letters()
 
-        assert [each.token.node_id for each in found] == ["c", "b", "a"]
+        assert [letter.token.node_id for letter in listed] == ["c", "b", "a"]
         assert len(await archive.list_dead_letters(DeadLetterFilter(limit=2))) == 2
 
     async def test_a_dead_letter_is_kept_with_all_its_fields(
@@ -146,9 +151,12 @@ class DeadLetterRules(ConformanceFixtures):
         odd = msgspec.structs.replace(make_dead_letter("ü\n/x"), workflow="w", queue="q ü")
         await owner.commit(Commit(sequence=0, dead_letters=[make_dead_letter("a"), odd]))
 
-        found = await archive.list_dead_letters()
+        letters = await archive.list_dead_letters()
 
-        assert sorted(found, key=lambda each: each.token.node_id) == [make_dead_letter("a"), odd]
+        assert sorted(letters, key=lambda letter: letter.token.node_id) == [
+            make_dead_letter("a"),
+            odd,
+        ]
 
     async def test_dead_letters_are_read_page_by_page_also_those_of_one_moment(
         self, archive: Archive, owner: LeaseOwner
@@ -162,8 +170,8 @@ class DeadLetterRules(ConformanceFixtures):
         seen = await read_all_pages(archive, size=2)
 
         assert len(seen) == len(NODES)
-        assert {each.token.node_id for each in seen} == set(NODES)
-        ages = [each.rejected_at for each in seen]
+        assert {letter.token.node_id for letter in seen} == set(NODES)
+        ages = [letter.rejected_at for letter in seen]
         assert ages == sorted(ages, reverse=True)
 
     async def test_the_next_page_is_found_when_the_last_letter_is_gone(
@@ -174,9 +182,9 @@ class DeadLetterRules(ConformanceFixtures):
         first = await archive.list_dead_letters(DeadLetterFilter(limit=2))
         await archive.delete_dead_letters(first)
 
-        rest = await archive.list_dead_letters(DeadLetterFilter(after=first[-1]))
+        second = await archive.list_dead_letters(DeadLetterFilter(after=first[-1]))
 
-        assert [each.token.node_id for each in rest] == ["b", "a"]
+        assert [letter.token.node_id for letter in second] == ["b", "a"]
 
     async def test_dead_letters_are_wanted_by_queue_workflow_execution_and_age(
         self, archive: Archive, owner: LeaseOwner
@@ -189,7 +197,7 @@ class DeadLetterRules(ConformanceFixtures):
         ]
         await owner.commit(Commit(sequence=0, headers=headers, dead_letters=letters))
 
-        found = {
+        matches = {
             "acb": await list_and_count(archive, DeadLetterFilter()),
             "q": await list_and_count(archive, DeadLetterFilter(queue="q")),
             "v": await list_and_count(archive, DeadLetterFilter(workflow="v")),
@@ -203,7 +211,7 @@ class DeadLetterRules(ConformanceFixtures):
             "unknown": await list_and_count(archive, DeadLetterFilter(queue="nobody")),
         }
 
-        assert found == {
+        assert matches == {
             "acb": ("cba", 3),
             "q": ("ca", 2),
             "v": ("ba", 2),
@@ -253,16 +261,16 @@ def make_letter_of(
 
 
 async def list_and_count(archive: Archive, letter_filter: DeadLetterFilter) -> tuple[str, int]:
-    found = await archive.list_dead_letters(letter_filter)
-    return "".join(each.token.node_id for each in found), await archive.count_dead_letters(
+    letters = await archive.list_dead_letters(letter_filter)
+    return "".join(letter.token.node_id for letter in letters), await archive.count_dead_letters(
         letter_filter
     )
 
 
 async def read_all_pages(archive: Archive, *, size: int) -> list[DeadLetter]:
     seen: list[DeadLetter] = []
-    wanted = msgspec.structs.replace(ALL_DEAD_LETTERS, limit=size)
-    while page := await archive.list_dead_letters(wanted):
+    criteria = msgspec.structs.replace(ALL_DEAD_LETTERS, limit=size)
+    while page := await archive.list_dead_letters(criteria):
         seen += page
-        wanted = msgspec.structs.replace(wanted, after=page[-1])
+        criteria = msgspec.structs.replace(criteria, after=page[-1])
     return seen

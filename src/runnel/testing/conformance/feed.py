@@ -59,8 +59,8 @@ class FeedRules(ConformanceFixtures):
             make_changes("x1", "x1.child.1", headers=[make_header("x2"), make_header("x1")])
         )
 
-        found = await read_states(feed, end)
-        assert sorted(found) == [("x1", RUNNING), ("x1.child.1", None), ("x2", RUNNING)]
+        states = await read_states(feed, end)
+        assert sorted(states) == [("x1", RUNNING), ("x1.child.1", None), ("x2", RUNNING)]
 
     @pytest.mark.parametrize("state", ExecutionState)
     async def test_each_state_is_told(
@@ -132,14 +132,14 @@ class FeedRules(ConformanceFixtures):
         await owner.commit(make_changes("y1"))
         await owner.commit(make_changes("y2"))
 
-        found: list[str] = []
+        changed: list[str] = []
         while (page := await feed.read(position, limit=limit, wait_s=0)).changes:
             assert len(page.changes) <= limit
             assert page.position == page.changes[-1].position
-            found += [change.execution_id for change in page.changes]
+            changed += [change.execution_id for change in page.changes]
             position = page.position
 
-        assert found == [*ids, "y1", "y2"]
+        assert changed == [*ids, "y1", "y2"]
         assert position == await feed.end()
 
     async def test_reading_goes_on_behind_any_change(self, owner: LeaseOwner, feed: Feed) -> None:
@@ -277,29 +277,31 @@ class FeedRules(ConformanceFixtures):
         async def change() -> None:
             for first in range(0, len(ids), 8):
                 some = ids[first : first + 8]
-                await mailbox.send([make_creation(each) for each in some])
-                await owner.commit(make_changes(headers=[make_header(each) for each in some]))
+                await mailbox.send([make_creation(execution_id) for execution_id in some])
+                await owner.commit(
+                    make_changes(headers=[make_header(execution_id) for execution_id in some])
+                )
                 await owner.commit(make_changes(*some))
-                ends = [make_header(each, state=COMPLETED) for each in some]
+                ends = [make_header(execution_id, state=COMPLETED) for execution_id in some]
                 await owner.commit(make_changes(headers=ends))
 
         async def read(limit: int) -> list[tuple[str, ExecutionState | None]]:
-            position, found = start, list[tuple[str, ExecutionState | None]]()
-            while len(found) < 4 * len(ids):
+            position, changes = start, list[tuple[str, ExecutionState | None]]()
+            while len(changes) < 4 * len(ids):
                 page = await feed.read(position, limit=limit, wait_s=60)
                 assert not page.has_gap
-                found += [(each.execution_id, each.state) for each in page.changes]
+                changes += [(change.execution_id, change.state) for change in page.changes]
                 position = page.position
-            return found
+            return changes
 
         async with asyncio.TaskGroup() as group:
             readings = [group.create_task(read(limit)) for limit in (3, 50, READ_LIMIT)]
             group.create_task(change())
 
-        first, *others = [reading.result() for reading in readings]
-        assert others == [first, first]
-        for each in ids:
-            states = [state for execution_id, state in first if execution_id == each]
+        first, *later = [reading.result() for reading in readings]
+        assert later == [first, first]
+        for expected_id in ids:
+            states = [state for execution_id, state in first if execution_id == expected_id]
             assert states == [PENDING, RUNNING, None, COMPLETED]
 
 
@@ -310,7 +312,9 @@ def make_changes(
     timers_set: Sequence[TimerRecord] = (),
 ) -> Commit:
     """A commit with a history of each."""
-    histories = [HistoryRecord(aggregate_id=each, entry=b"[1,1.0,[]]") for each in ids]
+    histories = [
+        HistoryRecord(aggregate_id=execution_id, entry=b"[1,1.0,[]]") for execution_id in ids
+    ]
     return Commit(
         sequence=0,
         histories=histories,

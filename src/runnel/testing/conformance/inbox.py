@@ -32,8 +32,8 @@ class InboxRules(ConformanceFixtures):
         sent = [make_message(str(number)) for number in range(20)]
 
         await mailbox.send(sent[:5])
-        for each in sent[5:]:
-            await mailbox.send([each])
+        for command in sent[5:]:
+            await mailbox.send([command])
 
         assert await owner.read_commands() == sent
 
@@ -241,9 +241,9 @@ class TimerRules(ConformanceFixtures):
         timers = [make_timer(f"t{number}", due=float(number)) for number in range(9)]
         await owner.commit(Commit(sequence=0, timers_set=timers))
 
-        found = await owner.store.due_timers(owner.lease, 100.0, limit=2)
+        due = await owner.store.due_timers(owner.lease, 100.0, limit=2)
 
-        assert [each.key.node_id for each in found] == ["t0", "t1"]
+        assert [timer.key.node_id for timer in due] == ["t0", "t1"]
 
     async def test_setting_a_timer_again_moves_it(self, owner: LeaseOwner) -> None:
         await owner.commit(Commit(sequence=0, timers_set=[make_timer("a", due=1.0, attempt=1)]))
@@ -284,8 +284,8 @@ class TimerRules(ConformanceFixtures):
 
         current = await take_over(harness, owner)
 
-        found = await current.store.due_timers(current.lease, 5.0, limit=READ_LIMIT)
-        assert list(found) == [make_timer("a", due=1.0), make_timer("b", due=2.0, attempt=3)]
+        due = await current.store.due_timers(current.lease, 5.0, limit=READ_LIMIT)
+        assert list(due) == [make_timer("a", due=1.0), make_timer("b", due=2.0, attempt=3)]
 
     async def test_a_cleared_timer_stays_cleared_for_the_next_owner(
         self, owner: LeaseOwner
@@ -315,5 +315,5 @@ class TimerRules(ConformanceFixtures):
 
 
 async def list_due_nodes(owner: LeaseOwner, now: float) -> list[str]:
-    found = await owner.store.due_timers(owner.lease, now, limit=READ_LIMIT)
-    return [each.key.node_id for each in found]
+    timers = await owner.store.due_timers(owner.lease, now, limit=READ_LIMIT)
+    return [timer.key.node_id for timer in timers]

@@ -202,7 +202,7 @@ class OrchestratorPresenceRules(ConformanceFixtures):
 
 
 def get_counters(records: Sequence[OrchestratorRecord]) -> dict[str, int]:
-    return {each.owner: each.counter for each in records}
+    return {record.owner: record.counter for record in records}
 
 
 # A message that can't be read keeps its place, and stops nobody.

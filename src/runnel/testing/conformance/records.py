@@ -38,19 +38,19 @@ class RecordRules(ConformanceFixtures):
         for other in KEYS:
             await records.put("one", other, other.encode(), revision=0)
 
-        found = await records.get("one", key)
+        record = await records.get("one", key)
 
-        assert found is not None
-        assert (found.key, found.data) == (key, key.encode())
+        assert record is not None
+        assert (record.key, record.data) == (key, key.encode())
 
     async def test_each_change_has_a_higher_revision(self, records: Records) -> None:
         first = await records.put("one", "k", b"1", revision=0)
         second = await records.put("one", "k", b"", revision=first)
 
-        found = await records.get("one", "k")
+        record = await records.get("one", "k")
 
         assert second > first
-        assert found == Record(kind="one", key="k", data=b"", revision=second)
+        assert record == Record(kind="one", key="k", data=b"", revision=second)
 
     async def test_what_somebody_else_has_changed_is_not_replaced(self, records: Records) -> None:
         first = await records.put("one", "k", b"1", revision=0)
@@ -95,7 +95,7 @@ class RecordRules(ConformanceFixtures):
         deleted.append(await records.delete("one", "k"))
 
         assert deleted == [True, False, False]
-        assert [each.key for each in await records.list("one")] == ["kept"]
+        assert [record.key for record in await records.list("one")] == ["kept"]
 
     async def test_what_was_changed_since_is_not_deleted(self, records: Records) -> None:
         first = await records.put("one", "k", b"1", revision=0)
@@ -112,12 +112,12 @@ class RecordRules(ConformanceFixtures):
             await records.put("one", key, key.encode(), revision=0)
         await records.put("other", "a", b"", revision=0)
 
-        found: list[Record] = []
-        while page := await records.list("one", after=found[-1].key if found else "", limit=3):
-            found += page
+        listed: list[Record] = []
+        while page := await records.list("one", after=listed[-1].key if listed else "", limit=3):
+            listed += page
 
-        assert [each.key for each in found] == sorted(KEYS, key=str.encode)
-        assert all(each.kind == "one" and each.data == each.key.encode() for each in found)
+        assert [record.key for record in listed] == sorted(KEYS, key=str.encode)
+        assert all(record.kind == "one" and record.data == record.key.encode() for record in listed)
         assert list(await records.list("none")) == []
 
     async def test_a_page_begins_behind_a_key_that_is_gone(self, records: Records) -> None:
@@ -125,7 +125,7 @@ class RecordRules(ConformanceFixtures):
             await records.put("one", key, b"", revision=0)
         await records.delete("one", "b")
 
-        assert [each.key for each in await records.list("one", after="b")] == ["c"]
+        assert [record.key for record in await records.list("one", after="b")] == ["c"]
 
     async def test_of_many_who_make_a_record_at_once_one_does(self, records: Records) -> None:
         outcomes = await asyncio.gather(
@@ -133,10 +133,10 @@ class RecordRules(ConformanceFixtures):
             return_exceptions=True,
         )
 
-        given = {n: found for n, found in enumerate(outcomes) if isinstance(found, int)}
-        refused = [found for found in outcomes if isinstance(found, ConflictError)]
-        assert (len(given), len(refused)) == (1, WRITERS - 1)
-        [(winner, revision)] = given.items()
+        revisions = {n: outcome for n, outcome in enumerate(outcomes) if isinstance(outcome, int)}
+        refused = [outcome for outcome in outcomes if isinstance(outcome, ConflictError)]
+        assert (len(revisions), len(refused)) == (1, WRITERS - 1)
+        [(winner, revision)] = revisions.items()
         assert await records.get("one", "k") == Record(
             kind="one", key="k", data=b"%d" % winner, revision=revision
         )
@@ -146,11 +146,11 @@ class RecordRules(ConformanceFixtures):
 
         async def count_one() -> None:
             while True:
-                found = await records.get("one", "k")
-                assert found is not None
+                record = await records.get("one", "k")
+                assert record is not None
                 try:
                     await records.put(
-                        "one", "k", b"%d" % (int(found.data) + 1), revision=found.revision
+                        "one", "k", b"%d" % (int(record.data) + 1), revision=record.revision
                     )
                 except ConflictError:
                     continue
@@ -158,9 +158,9 @@ class RecordRules(ConformanceFixtures):
 
         await asyncio.gather(*(count_one() for _ in range(WRITERS * ROUNDS)))
 
-        found = await records.get("one", "k")
-        assert found is not None
-        assert int(found.data) == WRITERS * ROUNDS
+        record = await records.get("one", "k")
+        assert record is not None
+        assert int(record.data) == WRITERS * ROUNDS
 
 
 # Blobs are stored whole, under any key.
@@ -295,13 +295,13 @@ class CachedResultRules(ConformanceFixtures):
     ) -> None:
         await tasks.put_cached_result("k", DATA, ttl_s=60.0)
 
-        found = [await tasks.get_cached_result("k"), await tasks.get_cached_result("other")]
+        results = [await tasks.get_cached_result("k"), await tasks.get_cached_result("other")]
         await harness.advance_time(59.0)
-        found.append(await tasks.get_cached_result("k"))
+        results.append(await tasks.get_cached_result("k"))
         await harness.advance_time(2.0)
-        found.append(await tasks.get_cached_result("k"))
+        results.append(await tasks.get_cached_result("k"))
 
-        assert found == [DATA, None, DATA, None]
+        assert results == [DATA, None, DATA, None]
 
     async def test_a_result_that_is_kept_again_is_replaced_with_its_time(
         self, harness: Harness, tasks: TaskQueue

@@ -267,8 +267,8 @@ async def lose_tasks(store: Store, tasks: TaskQueue, worker: str) -> int:
 
 
 async def find_record(tasks: TaskQueue, worker: str) -> WorkerRecord | None:
-    found = [record for record in await tasks.workers() if record.worker == worker]
-    return found[0] if found else None
+    records = [record for record in await tasks.workers() if record.worker == worker]
+    return records[0] if records else None
 
 
 # Workers and queues are seen as they are: alive, draining, dead; how much waits, and for whom.
@@ -326,13 +326,13 @@ class WorkerRegistryRules(ConformanceFixtures):
 
         await lose_tasks(store, tasks, "dead")
 
-        found = {each.worker: each for each in await tasks.workers(with_dead=True)}
-        assert [each.worker for each in await tasks.workers()] == ["alive"]
-        assert {name: str(each.state) for name, each in found.items()} == {
+        by_name = {record.worker: record for record in await tasks.workers(with_dead=True)}
+        assert [record.worker for record in await tasks.workers()] == ["alive"]
+        assert {name: str(record.state) for name, record in by_name.items()} == {
             "alive": "alive",
             "dead": "dead",
         }
-        assert found["dead"].about == WORKER_DESCRIPTION
+        assert by_name["dead"].about == WORKER_DESCRIPTION
 
     async def test_a_dead_worker_that_comes_back_is_listed_once(
         self, store: Store, tasks: TaskQueue
@@ -342,7 +342,7 @@ class WorkerRegistryRules(ConformanceFixtures):
 
         await tasks.beat("w", [], about=WORKER_DESCRIPTION)
 
-        assert [str(each.state) for each in await tasks.workers(with_dead=True)] == ["alive"]
+        assert [str(record.state) for record in await tasks.workers(with_dead=True)] == ["alive"]
 
     async def test_a_worker_that_left_is_gone(self, tasks: TaskQueue) -> None:
         await tasks.beat("w", [], about=WORKER_DESCRIPTION)
@@ -356,10 +356,10 @@ class WorkerRegistryRules(ConformanceFixtures):
             await tasks.beat(f"w{number}", [])
             await lose_tasks(store, tasks, f"w{number}")
 
-        found = {each.worker for each in await tasks.workers(with_dead=True)}
+        names = {record.worker for record in await tasks.workers(with_dead=True)}
 
-        assert len(found) == 100
-        assert "w119" in found
+        assert len(names) == 100
+        assert "w119" in names
 
     async def test_a_worker_that_is_drained_is_told_with_each_beat(self, tasks: TaskQueue) -> None:
         before = await tasks.beat("w", [], about=WORKER_DESCRIPTION)
@@ -367,9 +367,9 @@ class WorkerRegistryRules(ConformanceFixtures):
 
         assert await tasks.drain("w")
 
-        told = [await tasks.beat("w", []) for _ in range(2)]
+        replies = [await tasks.beat("w", []) for _ in range(2)]
         assert not before.drains
-        assert [each.drains for each in told] == [True, True]
+        assert [reply.drains for reply in replies] == [True, True]
         assert not (await tasks.beat("other", [])).drains
 
     async def test_a_worker_that_is_drained_goes_on_with_what_it_holds(
@@ -400,9 +400,9 @@ class WorkerRegistryRules(ConformanceFixtures):
         await tasks.leave("left")
         await lose_tasks(store, tasks, "dead")
 
-        told = [await tasks.beat(name, []) for name in ("left", "dead")]
+        replies = [await tasks.beat(name, []) for name in ("left", "dead")]
 
-        assert [each.drains for each in told] == [False, False]
+        assert [reply.drains for reply in replies] == [False, False]
 
     async def test_a_queue_shows_what_waits_in_it(
         self, tasks: TaskQueue, owner: LeaseOwner
@@ -430,14 +430,16 @@ class WorkerRegistryRules(ConformanceFixtures):
 
         counts = [await reject_tasks(store, limit=2) for _ in range(3)]
 
-        failed = [each for each in await owner.read_commands() if isinstance(each, TaskFailed)]
+        failed = [
+            report for report in await owner.read_commands() if isinstance(report, TaskFailed)
+        ]
         assert counts == [2, 1, 0]
-        assert [each.token for each in failed] == [
+        assert [report.token for report in failed] == [
             make_token("a"),
             make_token("b"),
             make_token("c"),
         ]
-        assert {each.error.message for each in failed} == {"nobody"}
+        assert {report.error.message for report in failed} == {"nobody"}
         assert await claim_nodes(tasks, "w") == ["other"]
 
     async def test_what_was_rejected_is_known_until_its_failure_is_consumed(
