@@ -1,4 +1,4 @@
-"""Time that stands still until a test moves it, and ids that are the same in every run."""
+"""A clock that stands still until a test moves it, and ids that are the same in every run."""
 
 import asyncio
 import heapq
@@ -9,7 +9,7 @@ from itertools import count
 from types import TracebackType
 from typing import Self, TypeVar
 
-# Waiting on a clock whose alarms are not the machine's: what fake and simulated time share.
+# -- waiting, the same for fake and for simulated time -----------------------------------------
 
 T = TypeVar("T")
 

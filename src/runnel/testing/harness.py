@@ -1,4 +1,4 @@
-"""What the conformance suite needs beyond the ports: the accidents that a backend must survive."""
+"""The accidents that a backend must survive: what the conformance suite needs beyond the ports."""
 
 import sqlite3
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The accidents of a Redis backend; in a file of its own, because hiredis is an extra."""
+"""Accidents of Redis, with and without PostgreSQL; apart from the others: hiredis is an extra."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
@@ -40,7 +40,7 @@ class RedisHarness:
         await self._pool.call("XTRIM", self._keys.feed, "MAXLEN", 1)
 
 
-# The accidents of a backend of two servers, whose archive is brought up to date at each commit.
+# -- Redis with PostgreSQL, whose archive is brought up to date at each commit -----------------
 
 
 class ArchivedHarness(RedisHarness):

@@ -1,4 +1,7 @@
-"""The inbox of one partition: entries in one order, read once per lease, kept until consumed."""
+"""The inbox and the timers of one partition, in memory.
+
+Entries of an inbox have one order, are read once per lease, and are kept until consumed.
+"""
 
 import asyncio
 import heapq
@@ -122,7 +125,7 @@ class LocalInbox:
         self.arrived.set()
 
 
-# The timers of one partition: a heap with lazy deletion, one timer per key.
+# -- timers: a heap with lazy deletion, one timer per key --------------------------------------
 
 # Below this, stale entries are not worth a rebuild.
 STALE_MIN = 64

@@ -1,4 +1,4 @@
-"""Which tasks exist, who holds them, and what each worker last said."""
+"""The tasks of a process: queued, claimed or dropped; and the last heartbeat of each worker."""
 
 import asyncio
 from collections import OrderedDict
@@ -17,7 +17,7 @@ from runnel.core.ids import TaskToken
 from runnel.core.workflow import ErrorInfo
 from runnel.ports.workers import HeartbeatReply, WorkerInfo, WorkerRecord
 
-# A trace of what runs that the next process can read, for a store that keeps one.
+# -- running tasks, recorded for the process that comes after a crash --------------------------
 
 NO_SLOT = -1
 
@@ -34,7 +34,7 @@ class RunningTaskTracker(Protocol):
         """The process was told to end: should it die from now on, nothing that runs is to blame."""
 
 
-# Queued tasks, handed out in rotation over their queues; whoever waits is woken, none polls.
+# -- queued tasks, claimed in rotation over their queues; waiting workers are woken ------------
 
 
 @dataclass(slots=True, eq=False)

@@ -1,4 +1,7 @@
-"""The worker's side of a store whose tasks live in this process."""
+"""The task queue of a store whose tasks live in this process.
+
+With its token buckets, cached results, request windows and orchestrators.
+"""
 
 from collections import OrderedDict, deque
 from collections.abc import Sequence
@@ -130,7 +133,7 @@ class LocalTaskQueue:
         return True
 
 
-# Token buckets, each kept as one number: the time at which it will be full again.
+# -- token buckets, each kept as one number: the time at which it will be full again -----------
 
 # A bucket that claims to be further away than this was written before the clock was set back.
 CLOCK_JUMP_S_MAX = 3_600.0
@@ -178,7 +181,7 @@ class LocalTokenBuckets:
         return wait_s
 
 
-# Results that tasks may share, in the memory of one process.
+# -- cached results ----------------------------------------------------------------------------
 
 # The oldest leave first: what is forgotten is made again.
 CACHE_BYTES_MAX = 64 * 1024 * 1024
@@ -203,7 +206,7 @@ class LocalResultCache:
             self._size -= len(self._entries.popitem(last=False)[1][1])
 
 
-# Requests of the last while, counted in the memory of one process.
+# -- request windows ---------------------------------------------------------------------------
 
 # Whoever has not asked for longest is forgotten, should that many ask.
 CALLERS_MAX = 10_000
@@ -228,7 +231,7 @@ class LocalRequestWindows:
         return 0.0
 
 
-# Which orchestrators live, as far as this process knows.
+# -- orchestrators -----------------------------------------------------------------------------
 
 
 class LocalMembership:

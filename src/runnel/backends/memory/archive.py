@@ -1,4 +1,4 @@
-"""Definitions, executions to list and read, and dead letters, in the memory of one process."""
+"""Definitions, executions, dead letters and records, in the memory of one process."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -143,7 +143,7 @@ class MemoryArchive:
         return deleted
 
 
-# Records in the memory of one process.
+# -- records -----------------------------------------------------------------------------------
 
 
 class MemoryRecords:

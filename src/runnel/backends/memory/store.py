@@ -31,7 +31,7 @@ from runnel.ports.store import (
 )
 from runnel.ports.workers import OrchestratorRecord, QueueRecord, WorkerRecord
 
-# All that a memory backend holds; one event loop changes it, between two awaits at a time.
+# -- state: one event loop changes it, between two awaits at a time ----------------------------
 
 
 @dataclass(slots=True, eq=False)

@@ -1,4 +1,4 @@
-"""Definitions, executions to list and read, and dead letters."""
+"""The archive in PostgreSQL: definitions, executions to list and read, and dead letters."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -35,7 +35,7 @@ from runnel.ports.archive import (
 )
 from runnel.ports.store import ExecutionHeader
 
-# Lists and counts of executions: by an index, or looked through in bounded steps.
+# -- lists and counts of executions: by an index, or by a scan in bounded steps ----------------
 
 # Rows that are looked through at once: 8 ms, 5 of them on the event loop.
 CHUNK_ROWS = 1_000

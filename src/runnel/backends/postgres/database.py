@@ -1,4 +1,4 @@
-"""Connections to the server: a pool, and its errors put into words."""
+"""The connection pool of a PostgreSQL server, its errors, and the meta data of the archive."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -12,8 +12,6 @@ import msgspec
 from runnel.backends.postgres.migrations import migrate, quote_identifier
 from runnel.backends.sql_files import load_named_statements
 from runnel.errors import ArchiveRefusedError, BrokenInvariantError, InputError, StoreError
-
-# The statements of this backend by name.
 
 SQL = load_named_statements(Path(__file__).with_name("queries.sql"))
 
@@ -177,7 +175,7 @@ class _TranslatedErrors:
             raise kind(f"PostgreSQL: {type(error).__name__}: {said}") from error
 
 
-# Which pair of Redis and PostgreSQL this is, and how it is divided: decided once.
+# -- meta data: the number of partitions, and the Redis that belongs to the archive ------------
 
 # Names of one server: a hundred is a mistake of somebody's.
 REDIS_LOCATIONS_MAX = 100

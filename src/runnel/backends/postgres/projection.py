@@ -1,4 +1,4 @@
-"""What the rows of the archive become by a batch of commits."""
+"""Computes the rows that a batch of commits changes in the archive, and writes them."""
 
 import re
 from collections.abc import Container, Sequence
@@ -47,7 +47,7 @@ from runnel.errors import UnreadableFormatError
 from runnel.ports.journal import JournalEntry
 from runnel.ports.store import ExecutionHeader
 
-# Executions as rows and back.
+# -- texts and headers as PostgreSQL takes them ------------------------------------------------
 
 
 HEADER_COLUMNS = 13
@@ -290,7 +290,7 @@ def _build_letter_row(
     )
 
 
-# Writes what a batch of commits became, inside a transaction.
+# -- writes, inside a transaction --------------------------------------------------------------
 
 _LOG_COLUMNS = ("partition", "sequence", "ordinal", "aggregate_id", "entry")
 _LETTER_COLUMNS = (

@@ -1,4 +1,4 @@
-"""Records in a table: they last as long as definitions do, whatever becomes of Redis."""
+"""Records, blobs and retention in PostgreSQL tables; they outlast the Redis beside them."""
 
 from collections.abc import Sequence
 
@@ -57,7 +57,7 @@ def _decode_record(kind: str, row: Row) -> Record:
     return Record(kind=kind, key=bytes(key).decode(), data=bytes(data), revision=revision)
 
 
-# Blobs in a table.
+# -- blobs -------------------------------------------------------------------------------------
 
 
 class PostgresBlobs:
@@ -78,7 +78,7 @@ class PostgresBlobs:
         return await self._database.run("delete_blobs", first, first + LAST_CHARACTER)
 
 
-# Deletes executions that ended long enough ago.
+# -- retention: deletes executions that ended long enough ago ----------------------------------
 
 _TREE_DELETES = (
     "delete_nodes",

@@ -26,7 +26,7 @@ from runnel.ports.archive import (
 )
 from runnel.ports.store import ExecutionHeader
 
-# Dead letters, a stream for each queue, of which each keeps so many at most.
+# -- dead letters: a bounded stream for each queue ---------------------------------------------
 
 LETTER_PAGE_SIZE = 500
 
@@ -232,7 +232,7 @@ class RedisArchive:
         return await self._letters.delete(letters)
 
 
-# The executions below a root, found by their names.
+# -- descendants of a root, found by their names -----------------------------------------------
 
 TREE_PAGE_SIZE = 500
 

@@ -1,4 +1,4 @@
-"""A commit as the arguments of `commit.lua`."""
+"""A commit as the arguments of `commit.lua`, and the inbox entries that it consumes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -134,7 +134,7 @@ def _build_letter_args(letter: DeadLetter, letters_max: int) -> Sequence[Arg]:
     )
 
 
-# The inbox of a partition: a stream whose reader keeps its own place.
+# -- inbox: a stream whose reader keeps its own position ---------------------------------------
 
 INBOX_PAGE_SIZE = 1_000
 

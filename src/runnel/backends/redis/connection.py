@@ -1,4 +1,7 @@
-"""One connection to the server: what is asked is sent at once, answers come in the same order."""
+"""One connection to a Redis server, and the address that its URL names.
+
+Commands are sent at once; replies come in the same order.
+"""
 
 import asyncio
 import os
@@ -149,7 +152,7 @@ class RedisConnection(asyncio.BufferedProtocol):
                 self.on_reply()
 
 
-# Talking to a server over TLS, as the options of its URL say.
+# -- TLS, as the options of the URL say --------------------------------------------------------
 
 _TLS_PREFIX = "ssl_"
 _CERT_REQS = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
@@ -210,7 +213,7 @@ def make_tls_context(tls: TlsOptions) -> ssl.SSLContext:
     return context
 
 
-# Where a server is and how one gets in, as its URL says; and a connection to it.
+# -- address -----------------------------------------------------------------------------------
 
 PORT_DEFAULT = 6379
 # A peer that is gone without a word is noticed after a minute, not after two hours.

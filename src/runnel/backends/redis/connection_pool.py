@@ -1,6 +1,7 @@
-"""Connections to the server: short calls share one, whatever takes longer has one of its own.
+"""The connections to a Redis server, and the Lua scripts that are called over them.
 
-Nothing is ever sent twice, and each connection knows which life of the server it leads to.
+Short calls share one connection; a call that takes longer has its own. Nothing is ever sent twice,
+and each connection knows the run id of the server that it leads to.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ from runnel.backends.redis.options import DEFAULT_REDIS_OPTIONS, RedisOptions
 from runnel.errors import StoreError
 from runnel.ports.clock import Clock
 
-# The Lua scripts by name: read once, called by their hash.
+# -- Lua scripts by name: read once, called by their hash --------------------------------------
 
 PRELUDE = "prelude"
 # A part begins with its comment and ends before an empty line.

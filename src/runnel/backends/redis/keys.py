@@ -1,4 +1,6 @@
-"""The map of every key that Runnel has in Redis: no other place spells one.
+"""Every key that Runnel has in Redis, the layout of a store, and the codecs of its values.
+
+No other module spells a key.
 
 A key carries its shard's hash tag, so that all that one script touches lives on one server. A
 name that ends in a colon is a prefix: the partition's number, or a name, is put behind it. Names
@@ -118,7 +120,7 @@ class RedisKeyNames:
         self.bucket = tag + "bucket:"
 
 
-# Into how many partitions a store is divided: decided once, when it is first opened.
+# -- layout: the number of partitions, set when the store is first opened ----------------------
 
 SHARDS = 1
 # What adopt.lua answers.
@@ -228,7 +230,7 @@ def _check_shards(shards: int) -> None:
         raise InputError(f"the store has {shards} shards, this Runnel knows stores of {SHARDS}")
 
 
-# What is stored in Redis, as bytes and back: JSON, and never through Lua's.
+# -- codecs: JSON, and never through Lua's -----------------------------------------------------
 
 _encoder = msgspec.json.Encoder()
 _token_decoder = msgspec.json.Decoder(TaskToken)

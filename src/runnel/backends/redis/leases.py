@@ -1,4 +1,4 @@
-"""Who owns which partition, and what only its owner's client knows of it."""
+"""Leases of partitions, the owner's state of each lease, and the list of live orchestrators."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -171,7 +171,7 @@ def build_restart_error(lease: Lease) -> FencedError:
     )
 
 
-# Which orchestrators live: a hash of the last sign that each has given.
+# -- orchestrators: a hash of the last heartbeat of each ---------------------------------------
 
 
 class RedisMembership:

@@ -1,4 +1,4 @@
-"""Where callers leave commands for a partition's owner."""
+"""Sends commands to the inboxes of partitions in batches, and knows the server's time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -11,8 +11,6 @@ from runnel.backends.redis.keys import RedisKeyNames, RedisLayout, build_message
 from runnel.core.commands import Command, CreateExecution
 from runnel.ports.clock import Clock
 from runnel.ports.store import NO_BLOBS
-
-# Callers that come while a call is under way share the next one.
 
 T = TypeVar("T")
 
@@ -147,7 +145,7 @@ def _build_blob_args(blobs: Mapping[str, bytes]) -> list[Arg]:
     return args
 
 
-# The time on the server's clock, without asking for it each time.
+# -- the server's clock, read once a minute ----------------------------------------------------
 
 CLOCK_REFRESH_S = 60.0
 

@@ -1,4 +1,7 @@
-"""Records on the server: a hash for each kind, and its keys by name, so that pages can be read."""
+"""Records, request windows and blobs on a Redis server.
+
+Keys are also kept in a sorted set by name, so that pages and prefixes can be read.
+"""
 
 from collections.abc import Sequence
 
@@ -50,7 +53,7 @@ def _decode_record(kind: str, key: str, value: bytes) -> Record:
     return Record(kind=kind, key=key, data=data, revision=int(revision))
 
 
-# Requests of the last while, counted for all processes by the server and its clock.
+# -- request windows, counted by the server and its clock --------------------------------------
 
 MICROSECONDS_PER_S = 1_000_000
 
@@ -66,7 +69,7 @@ class RedisRequestWindows:
         return float(wait) / MICROSECONDS_PER_S
 
 
-# Blobs on the server: one string each, and their keys by name, so that a prefix finds them.
+# -- blobs -------------------------------------------------------------------------------------
 
 DELETE_BATCH_SIZE = 500
 PREFIX_END = b"\xff"

@@ -39,8 +39,6 @@ from runnel.ports.store import (
 )
 from runnel.ports.workers import OrchestratorRecord, QueueRecord, WorkerRecord
 
-# What a store asks of its archive when a partition is taken.
-
 
 class PartitionRestorer(Protocol):
     async def find_epoch_min(self, partition: int) -> int:

@@ -1,4 +1,4 @@
-"""The worker's side of the store: claim, start, report, beat."""
+"""The task queue on a Redis server: claim, start, report, heartbeat; and reports of lost tasks."""
 
 from collections.abc import Iterable, Sequence
 from itertools import count
@@ -29,7 +29,7 @@ from runnel.ports.clock import Clock
 from runnel.ports.store import InboxPosition
 from runnel.ports.workers import HeartbeatReply, QueueRecord, WorkerInfo, WorkerRecord
 
-# What becomes of the tasks of a worker that is gone, or that was never there.
+# -- tasks of a worker that is dead, or of a queue without a worker ----------------------------
 
 
 class LostTaskReporter:
@@ -77,7 +77,7 @@ class LostTaskReporter:
         return count
 
 
-# In which order queues are looked at: the one that was served longest ago comes first.
+# -- order of queues: the one that was served longest ago comes first --------------------------
 
 
 class QueueRotation:
@@ -101,7 +101,7 @@ class QueueRotation:
         self._last_served = {name: self._last_served.get(name, 0) for name in names}
 
 
-# Workers as `workers.lua` lists them.
+# -- workers, as `workers.lua` lists them ------------------------------------------------------
 
 _about_decoder = msgspec.json.Decoder(WorkerInfo)
 

@@ -1,4 +1,4 @@
-"""Redis knows what runs and what has just ended, PostgreSQL everything, a moment later."""
+"""Reads running and just ended executions from Redis, and all others from PostgreSQL."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

@@ -33,7 +33,7 @@ from runnel.ports.journal import Journal, Ledger
 from runnel.ports.records import BlobStore, Records, RequestWindows
 from runnel.ports.store import Mailbox, Store, TaskQueue
 
-# Blobs of what runs are in Redis; the archiver copies them, and those of the past are there.
+# -- blobs: of running executions in Redis, of finished ones in the archive --------------------
 
 
 class RedisPostgresBlobs:
@@ -55,7 +55,7 @@ class RedisPostgresBlobs:
         return max(await self._hot.delete(prefix), await self._cold.delete(prefix))
 
 
-# What is kept is PostgreSQL's to delete; blobs that belong to nothing can only be in Redis.
+# -- retention: executions in PostgreSQL, orphaned blobs in Redis ------------------------------
 
 
 class RedisPostgresRetention:

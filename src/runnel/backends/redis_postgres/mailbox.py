@@ -1,4 +1,4 @@
-"""What callers ask for is a row in PostgreSQL before they are told, and a message to its owner."""
+"""Records each command in PostgreSQL, then sends it to its owner through Redis."""
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
@@ -16,7 +16,7 @@ from runnel.ports.clock import Clock
 from runnel.ports.journal import Journal
 from runnel.ports.store import NO_BLOBS
 
-# Whether there is room for new work: as much as the archive is behind, less is taken on.
+# -- admission control: refuses new executions while the archive is too far behind -------------
 
 # New executions are refused at this share of what a journal may hold: those that run go on.
 JOURNAL_FILL_RATIO_MAX = 0.8

@@ -1,4 +1,7 @@
-"""An archive belongs to one Redis: another one that names it is refused, unless told to take it."""
+"""Pairs an archive with its Redis, and imports the commands that wait in a Redis without one.
+
+Another Redis that names the archive is refused, unless it is told to take it.
+"""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
@@ -31,7 +34,7 @@ from runnel.core.commands import Command, list_command_blobs
 from runnel.errors import InputError, NotFoundError, StoreError, UnreadableFormatError
 from runnel.ports.clock import IdGenerator
 
-# What callers asked of a Redis before it had an archive, and nobody has begun.
+# -- commands that Redis accepted before it had an archive -------------------------------------
 
 COMMAND_PAGE_SIZE = 100
 WORKFLOW_PAGE_SIZE = 100

@@ -1,4 +1,4 @@
-"""A Redis that was wiped or set back gets what its archive has of each partition."""
+"""Restores each partition of a Redis that was wiped or rolled back from its archive."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -40,7 +40,7 @@ from runnel.errors import (
 from runnel.ports.records import BlobStore
 from runnel.ports.store import Lease
 
-# What the archive has deleted, and a Redis that was set back still has: it must not run again.
+# -- executions that the archive has deleted must not run again --------------------------------
 
 DROP_BATCH_SIZE = 500
 
@@ -92,7 +92,7 @@ def _parse_root(body: bytes) -> ExecutionId | None:
         return None
 
 
-# Which tasks an execution is waiting for, told by its events alone.
+# -- tasks that an execution waits for, found in its events ------------------------------------
 
 _ATTEMPT_END_EVENTS = (
     NodeCompleted,

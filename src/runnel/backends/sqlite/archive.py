@@ -209,7 +209,7 @@ def _decode_definition(row: Sequence[Any]) -> Definition:
     return Definition(hash=hash_, name=name, version=version, document=document)
 
 
-# Deletes executions that ended long enough ago, with their blobs.
+# -- retention: deletes executions that ended long enough ago, with their blobs ----------------
 
 _TREE_DELETES = ("delete_histories", "delete_letters", "delete_executions")
 

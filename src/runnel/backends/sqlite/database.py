@@ -1,4 +1,4 @@
-"""The database file: opened, checked, and its errors put into words."""
+"""The database file: opening, checks, errors, row codecs and the reading connection."""
 
 import errno
 import fcntl
@@ -15,8 +15,6 @@ from runnel.core.effects import DeadLetter, TimerKey, TimerKind
 from runnel.core.ids import ExecutionId, NodeId
 from runnel.errors import InputError, StoreError
 from runnel.ports.store import TimerRecord
-
-# The statements of this backend by name.
 
 
 def load_schema() -> list[str]:
@@ -168,7 +166,7 @@ def _check_schema(db: sqlite3.Connection, path: Path) -> None:
     db.execute("COMMIT")
 
 
-# Values as rows, and back.
+# -- row codecs --------------------------------------------------------------------------------
 
 
 def build_timer_row(partition: int, timer: TimerRecord) -> RowValues:

@@ -1,4 +1,4 @@
-"""The feed of a database file: what this process writes is told at once, others' a moment later."""
+"""The feed of a database file: own writes appear at once, those of other processes in 0.1 s."""
 
 import asyncio
 import sqlite3

@@ -1,4 +1,4 @@
-"""Commands on their way to a partition: stored, then put into the owner's memory or announced."""
+"""Delivers commands: stored first, then put into the owner's memory or announced by its socket."""
 
 import sqlite3
 import threading

@@ -1,4 +1,7 @@
-"""Who owns a partition: a kernel lock for who lives, epoch and nonce for who may write."""
+"""Leases of partitions.
+
+A kernel lock shows that the owner lives; epoch and nonce fence its writes.
+"""
 
 import fcntl
 import os
@@ -25,7 +28,7 @@ from runnel.errors import FencedError, LeaseHeldError, PartitionUnavailableError
 from runnel.ports.clock import Clock, IdGenerator
 from runnel.ports.store import Lease, LeaseRecord, TimerRecord
 
-# One kernel lock per partition: held by a living process, freed by the kernel when it ends.
+# -- one kernel lock per partition, freed by the kernel when its process ends ------------------
 
 
 class PartitionLocks:

@@ -1,4 +1,4 @@
-"""What this process holds in memory of the partitions that it owns."""
+"""State in memory of the partitions that this process owns; concurrency keys and routes."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -121,7 +121,7 @@ class _LimitHistory:
         self.size_bytes = self.compacted_bytes = len(self.entries[0])
 
 
-# Which partition an execution lives in: its root's, wherever that was made.
+# -- routes: an execution lives in the partition of its root -----------------------------------
 
 CACHED_ROUTES_MAX = 50_000
 PARTITION_DEFAULT = 0

@@ -1,4 +1,4 @@
-"""Records in the same database file, for all processes of a data directory."""
+"""Records, rate buckets and cached results that all processes of a data directory share."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ def _decode_record(kind: str, row: Sequence[Any]) -> Record:
     return Record(kind=kind, key=key, data=data, revision=revision)
 
 
-# Rate buckets that all processes of a data directory share, on the machine's clock.
+# -- rate buckets, on the machine's clock ------------------------------------------------------
 
 
 class SqliteTokenBuckets:
@@ -84,7 +84,7 @@ class SqliteTokenBuckets:
         return await self._writer.submit(run)
 
 
-# Results that the tasks of all processes of a data directory may share.
+# -- cached results ----------------------------------------------------------------------------
 
 # With each one that is kept, so many whose time is over are removed: more than can have come.
 EXPIRED_DELETED_MAX = 10

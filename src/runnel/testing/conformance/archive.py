@@ -1,4 +1,4 @@
-"""Lists of executions: filtered, in pages, and counted."""
+"""Rules for lists and counts of executions, for histories and for definitions."""
 
 from collections.abc import Iterable, Mapping
 
@@ -289,7 +289,7 @@ def make_labelled_header(name: str, labels: Mapping[str, str]) -> ExecutionHeade
     return structs.replace(make_header(name), labels=dict(labels))
 
 
-# Executions and definitions are found again.
+# -- histories and definitions -----------------------------------------------------------------
 
 STATE = ExecutionState
 

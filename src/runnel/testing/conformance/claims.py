@@ -1,4 +1,7 @@
-"""Tasks are claimed once, fairly, as soon as they are there, and checked before they start."""
+"""Rules for claims and reports of tasks.
+
+Tasks are claimed once, fairly, as soon as they are queued, and checked before they start.
+"""
 
 import asyncio
 
@@ -219,7 +222,7 @@ async def start_tasks(tasks: TaskQueue, worker: str, *tokens: TaskToken) -> list
     return list(await tasks.start(worker, tokens, now=1.0))
 
 
-# A report ends its claim and reaches the owner as one step, or is refused.
+# -- a report ends its claim and reaches the owner as one step, or is refused ------------------
 
 STARTED_REPORT = TaskStarted(token=make_token("a"), worker="w", started_at=1.0)
 FINAL_REPORTS: dict[str, Command] = {

@@ -1,4 +1,4 @@
-"""A commit is written whole or not at all, and has bounds."""
+"""Rules for commits: written whole or not at all, within limits, by the current owner, once."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -245,7 +245,7 @@ async def _read_state(backend: Backend, owner: LeaseOwner) -> dict[str, Any]:
     return seen | {"unconsumed": await (await hand_over(owner)).read_commands()}
 
 
-# Only the current owner writes, and each of its commits once.
+# -- only the current owner writes, and each of its commits once -------------------------------
 
 
 class FencingRules(ConformanceFixtures):

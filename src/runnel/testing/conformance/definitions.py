@@ -1,4 +1,7 @@
-"""An execution of a stored workflow is begun, or the workflow was deleted before: never both."""
+"""Rules for executions of deleted workflows, and for dead letters.
+
+Either an execution of a stored workflow begins, or the workflow was deleted before: never both.
+"""
 
 import asyncio
 
@@ -125,7 +128,7 @@ def make_creation(id_: str, hash_: str) -> CreateExecution:
     )
 
 
-# Dead letters are kept, found page by page, and deleted.
+# -- dead letters are kept, listed page by page, and deleted -----------------------------------
 
 NODES = "abcdefgh"
 

@@ -1,4 +1,4 @@
-"""Whatever is stored of executions is told to each reader: in order, at once, or as a gap."""
+"""Rules for the feed: each reader gets every change, in order, at once, or a gap."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""What is sent arrives in order, is read once by a lease, and stays until it is consumed."""
+"""Rules for inboxes and timers.
+
+Messages arrive in order, are read once by a lease, and stay until they are consumed.
+"""
 
 import asyncio
 from contextlib import suppress
@@ -212,7 +215,7 @@ class InboxRules(ConformanceFixtures):
         assert [*delivered, *unknown] == [make_token("a")]
 
 
-# Timers are due in order, stay until cleared, and outlive their owner.
+# -- timers are due in order, stay until cleared, and outlive their owner ----------------------
 
 
 class TimerRules(ConformanceFixtures):

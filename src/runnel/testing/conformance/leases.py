@@ -1,4 +1,7 @@
-"""A partition has one owner at a time; each turn has a higher epoch and a new nonce."""
+"""Rules for leases, for the list of orchestrators and for messages that cannot be read.
+
+A partition has one owner at a time; each lease has a higher epoch and a new nonce.
+"""
 
 from collections.abc import Sequence
 
@@ -149,7 +152,7 @@ class LeaseRules(ConformanceFixtures):
         assert await store.route("limit:a.b") in await store.partitions()
 
 
-# Orchestrators see each other: who attends is listed, until it departs or is found dead.
+# -- an orchestrator is listed until it leaves or is found dead --------------------------------
 
 
 class OrchestratorPresenceRules(ConformanceFixtures):
@@ -205,7 +208,7 @@ def get_counters(records: Sequence[OrchestratorRecord]) -> dict[str, int]:
     return {record.owner: record.counter for record in records}
 
 
-# A message that can't be read keeps its place, and stops nobody.
+# -- a message that can't be read keeps its position, and blocks no other ----------------------
 
 NOT_JSON = b"\xff\x00 not a message"
 TRUNCATED = b'[1,{"type":"CancelExecution","execu'

@@ -1,4 +1,7 @@
-"""Records are changed by those who know what is there, and by one of them at a time."""
+"""Rules for records, blobs, rate tokens, cached results and request windows.
+
+A record is changed only by a caller that knows its revision, and by one of them at a time.
+"""
 
 import asyncio
 
@@ -163,7 +166,7 @@ class RecordRules(ConformanceFixtures):
         assert int(record.data) == WRITERS * ROUNDS
 
 
-# Blobs are stored whole, under any key.
+# -- blobs are stored whole, under any key -----------------------------------------------------
 
 BLOB_KEYS = [
     "x1/node/1",
@@ -236,7 +239,7 @@ class BlobRules(ConformanceFixtures):
         assert await blobs.delete("nobody/") == 0
 
 
-# Rate tokens come from buckets that all workers share.
+# -- rate tokens come from buckets that all workers share --------------------------------------
 
 # A store with a clock of its own does not stand still between two calls.
 TOLERANCE_S = 0.1
@@ -284,7 +287,7 @@ async def take_token(
     return await tasks.take_token(tag, rate_per_second=rate, burst=burst, wait_s_max=wait_s_max)
 
 
-# Results that any worker may share, for as long as their tasks said.
+# -- cached results, which any worker may use until they expire --------------------------------
 
 DATA = b'{"n": 1}'
 
@@ -314,7 +317,7 @@ class CachedResultRules(ConformanceFixtures):
         assert await tasks.get_cached_result("k") == b"2"
 
 
-# Requests are counted in a window that slides, for all who share the store.
+# -- requests are counted in a sliding window, for all who share the store ---------------------
 
 # A store with a clock of its own does not stand still between two calls.
 WINDOW_TOLERANCE_S = 0.5

@@ -1,4 +1,4 @@
-"""What all rules share: the backend under test, the owner of its partition, fake time."""
+"""Fixtures and values that all rules share: the backend, the owner of a partition, fake time."""
 
 from collections.abc import Sequence
 
@@ -28,7 +28,7 @@ from runnel.ports.store import (
 from runnel.testing.clock import FakeClock, FakeIds
 from runnel.testing.harness import Harness
 
-# The smallest values of each kind, told apart by a name.
+# -- the smallest values of each kind, which differ by a name ----------------------------------
 
 ROOT_ID = ExecutionId("x1")
 LIMIT_ID = "limit:gpu"

@@ -1,4 +1,7 @@
-"""A task whose worker is gone, or does not know of it, is lost: once, and to its owner."""
+"""Rules for lost tasks, and for the lists of workers and queues.
+
+A task whose worker is dead, or does not know of it, is lost once, and reported to its owner.
+"""
 
 from runnel.core.commands import Command, TaskFailed, TaskLost
 from runnel.core.workflow import ErrorInfo
@@ -271,7 +274,7 @@ async def find_record(tasks: TaskQueue, worker: str) -> WorkerRecord | None:
     return records[0] if records else None
 
 
-# Workers and queues are seen as they are: alive, draining, dead; how much waits, and for whom.
+# -- lists of workers and queues ---------------------------------------------------------------
 
 WORKER_DESCRIPTION = WorkerInfo(
     host="h1",
