@@ -140,7 +140,6 @@ def _on_completed(execution: Execution, event: e.NodeCompleted, at: float) -> No
     _settle(execution, index, RUNNING_RUN if was_queued else run, changed)
     if index in execution.maps:
         execution.maps[index].results = []
-        execution.maps[index].items = None
 
 
 def _on_failed(execution: Execution, event: e.NodeFailed, at: float) -> None:
@@ -283,7 +282,6 @@ def _on_finished(execution: Execution, event: e.ExecutionFinished, at: float) ->
     execution.finished_at = at
     execution.output = event.output
     execution.error = event.error
-    execution.ready.clear()
 
 
 def _get_run(execution: Execution, index: int, item: int) -> NodeRun:

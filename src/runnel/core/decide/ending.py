@@ -49,8 +49,9 @@ def close_execution(
     context.emit(ExecutionClosing(outcome=outcome, error=error, is_abrupt=is_abrupt))
     cancel_unsettled_nodes(context)
     nodes = execution.graph.nodes
-    execution.ready = deque(
-        entry for entry in execution.ready if nodes[entry[0]].is_clean_up and not is_abrupt
+    agenda = context.agenda
+    agenda.ready = deque(
+        entry for entry in agenda.ready if nodes[entry[0]].is_clean_up and not is_abrupt
     )
     context.to_evaluate.extend(
         compiled.index
@@ -195,6 +196,7 @@ def end_execution(
     if workflow.sla_seconds is not None and _has_missed_sla(context, workflow.sla_seconds):
         context.emit(SlaMissed(sla_s=workflow.sla_seconds))
     context.emit(ExecutionFinished(state=state, output=output, error=error))
+    context.agenda.ready.clear()
     if workflow.timeout_seconds is not None:
         context.effects.append(ClearTimer(make_execution_timer_key(execution, TimerKind.TIMEOUT)))
     if workflow.sla_seconds is not None:
@@ -236,7 +238,7 @@ def on_execution_output_stored(context: DecisionContext, command: OutputStored) 
 
 def _complete_execution(context: DecisionContext) -> None:
     execution = context.execution
-    if execution.is_storing_output:
+    if context.agenda.is_storing_output:
         return
     try:
         output = _build_output(context)
@@ -247,7 +249,7 @@ def _complete_execution(context: DecisionContext) -> None:
         end_execution(context, ExecutionState.FAILED, error=make_error_info(error))
         return
     if output.blob is None and output.size > context.inputs.policy.inline_bytes_max:
-        execution.is_storing_output = True
+        context.agenda.is_storing_output = True
         ref = NodeRef(execution.id, EXECUTION_NODE_ID)
         key = f"{execution.id}/output/{context.inputs.nonce}"
         context.effects.append(StoreOutput(ref, key, [output]))

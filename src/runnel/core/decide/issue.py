@@ -17,7 +17,7 @@ from runnel.core.events import NodeQueued, NodeWaits, Wait
 from runnel.core.execution import PENDING_RUN, NodeRun
 from runnel.core.graph import CompiledNode
 from runnel.core.ids import NO_ITEM, NodeId, Nonce, TaskToken
-from runnel.core.values import NO_DATA, Json, Value
+from runnel.core.values import NO_DATA, Value
 from runnel.core.workflow import CORE_HANDLERS, ErrorInfo
 
 # What all items of a map carry: put aside once when that is too much, and named by their tasks.
@@ -32,29 +32,28 @@ def prepare_shared_values(
 
     Decided here and not where a value is made, because only now it is known how many will carry it.
     """
-    execution = context.execution
     large = {
         name: value
         for name, value in _list_task_values(context, index)
         if _is_worth_offloading(context, value, count)
     }
-    missing = {
-        name: value for name, value in large.items() if name not in execution.offloaded_values
-    }
+    # What was written since the last map began is newer.
+    offloaded = context.execution.offloaded_values | context.agenda.offloaded_values
+    missing = {name: value for name, value in large.items() if name not in offloaded}
     if missing:
-        execution.awaited_blobs[index, NO_ITEM] = None
+        context.agenda.awaited_blobs[index, NO_ITEM] = None
         _request_offload(context, missing)
         return None
-    return {name: execution.offloaded_values[name] for name in large}
+    return {name: offloaded[name] for name in large}
 
 
 def _request_offload(context: DecisionContext, values: dict[str, Value]) -> None:
     """Once, however many maps wait: 30 that began together wrote 465 times instead of 30."""
-    execution = context.execution
-    new = {name: value for name, value in values.items() if name not in execution.pending_offloads}
+    pending = context.agenda.pending_offloads
+    new = {name: value for name, value in values.items() if name not in pending}
     if new:
-        execution.pending_offloads.update(dict.fromkeys(new))
-        context.effects.append(ShareValues(execution.id, new, context.inputs.nonce))
+        pending.update(dict.fromkeys(new))
+        context.effects.append(ShareValues(context.execution.id, new, context.inputs.nonce))
 
 
 def _list_task_values(context: DecisionContext, index: int) -> Iterator[tuple[str, Value]]:
@@ -194,12 +193,7 @@ def _count_parents_with_output(context: DecisionContext, parents: tuple[int, ...
 def _encode_item(context: DecisionContext, index: int, item: int) -> msgspec.Raw:
     if item == NO_ITEM:
         return NO_DATA
-    return msgspec.Raw(_encoder.encode(get_item_value(context, index, item)))
-
-
-def get_item_value(context: DecisionContext, index: int, item: int) -> Json:
-    items = context.execution.maps[index].items
-    return None if items is None else items[item]
+    return msgspec.Raw(_encoder.encode(context.agenda.get_item(index, item)))
 
 
 def _evaluate_concurrency_key(

@@ -55,9 +55,10 @@ def _evaluate_node(context: DecisionContext, index: int) -> None:
     run = execution.nodes[index]
     if run.state is not _PENDING or execution.unsettled_parents[index]:
         return
-    if execution.awaited_blobs:
+    awaited_blobs = context.agenda.awaited_blobs
+    if awaited_blobs:
         # What it waited for may be here before BlobLoaded, which must not find it begun.
-        execution.awaited_blobs.pop((index, NO_ITEM), None)
+        awaited_blobs.pop((index, NO_ITEM), None)
     compiled = execution.graph.nodes[index]
     reason = _find_skip_reason(context, compiled)
     if reason is None and compiled.condition is not None:
@@ -109,23 +110,23 @@ def make_ready(context: DecisionContext, index: int, item: int = NO_ITEM) -> Non
     A node that is in no state from which a takeover would find it again (an over-due retry) is
     recorded as waiting for a slot; a PENDING one is found by its settled parents.
     """
-    execution = context.execution
-    if has_slot(context) and not execution.ready:
+    execution, ready = context.execution, context.agenda.ready
+    if has_slot(context) and not ready:
         _issue_or_fail(context, index, item)
         return
     run = execution.run(index, item)
     if run is not None and run.state is NodeState.WAITING and run.wait is not Wait.SLOT:
         node_id = execution.graph.nodes[index].node.id
         context.emit(NodeWaits(node=node_id, item=item, wait=Wait.SLOT))
-    execution.ready.append((index, item))
+    ready.append((index, item))
 
 
 def _issue_next_ready(context: DecisionContext) -> bool:
     """Issues the next in line; False when there is none, or no slot."""
-    execution = context.execution
-    if not execution.ready or not has_slot(context):
+    ready = context.agenda.ready
+    if not ready or not has_slot(context):
         return False
-    index, item = execution.ready.popleft()
+    index, item = ready.popleft()
     if item == NEXT_MAP_ITEMS:
         issue_next_items(context, index)
     elif _is_still_ready(context, index, item):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from runnel.core.agenda import Agenda
 from runnel.core.commands import (
     BlobLoaded,
     CancelExecution,
@@ -36,14 +37,13 @@ from runnel.core.effects import (
     ShareValues,
     StoreOutput,
 )
-from runnel.core.execution import Execution
 from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, NodeRef, Nonce, TaskToken, get_root_id
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.core.values import BLOB_BYTES_MAX, Value, make_blob_reference
 from runnel.core.workflow import MESSAGE_CHARS_MAX, TRACEBACK_CHARS_MAX, ErrorInfo
 from runnel.engine.blob_cache import RetryingBlobCache
 from runnel.engine.orchestrator import OrchestratorDependencies, adapt_policy
-from runnel.engine.orchestrator.aggregates import AggregateCache, GraphCache
+from runnel.engine.orchestrator.aggregates import AggregateCache, GraphCache, LoadedExecution
 from runnel.engine.orchestrator.batch import CommitBatch, build_header
 from runnel.errors import InputError, NewerFormatError, PayloadError, StoreError
 from runnel.ports import telemetry as names
@@ -218,7 +218,7 @@ class PartitionOwner:
         self._pending.extend(commands)
         self._wake()
 
-    async def read_executions(self, execution_ids: Sequence[ExecutionId]) -> list[Execution]:
+    async def read_executions(self, execution_ids: Sequence[ExecutionId]) -> list[LoadedExecution]:
         """As they are in memory, or else as they are stored: to be read only, and at once."""
         return await self._aggregates.read_snapshots(execution_ids)
 
@@ -228,8 +228,8 @@ class PartitionOwner:
 
     async def in_flight(self, execution_id: ExecutionId) -> dict[TaskToken, bool]:
         """What the execution believes to be out, and whether it is known to have started."""
-        execution = await self._aggregates.execution(execution_id)
-        return {} if execution is None else execution.list_in_flight_tokens()
+        loaded = await self._aggregates.execution(execution_id)
+        return {} if loaded is None else loaded.execution.list_in_flight_tokens()
 
     async def _read(self, wait_s: float) -> Sequence[InboxEntry]:
         self._reading = asyncio.current_task() if wait_s else None
@@ -272,13 +272,14 @@ class PartitionOwner:
 
     async def _decide(self, command: Command) -> Decision:
         aggregate_id = command.aggregate_id
-        execution = self._aggregates.get_cached(aggregate_id)
-        if execution is None:
+        loaded = self._aggregates.get_cached(aggregate_id)
+        if loaded is None:
             if isinstance(command, LimitCommand):
                 return await self._decide_limit(aggregate_id, command)
-            execution = await self._aggregates.execution(aggregate_id)
-        if execution is not None:
-            decision = decide(execution, command, self._inputs)
+            loaded = await self._aggregates.execution(aggregate_id)
+        if loaded is not None:
+            execution = loaded.execution
+            decision = decide(execution, loaded.agenda, command, self._inputs)
             if type(command) in _REPEATABLE:
                 # The commit that changed its header may be the one that was lost.
                 self._batch.changed[execution.id] = execution
@@ -286,8 +287,9 @@ class PartitionOwner:
                     self.recreated.add(execution.id)
         elif isinstance(command, CreateExecution):
             graph = await self._graphs.get(command.definition)
-            execution, decision = create(command, graph, self._inputs)
-            self._aggregates.add(execution)
+            agenda = Agenda()
+            execution, decision = create(command, graph, agenda, self._inputs)
+            self._aggregates.add(execution, agenda)
         else:
             return _decide_without_execution(command)
         self._batch.add(aggregate_id, decision, execution)
@@ -365,7 +367,7 @@ class PartitionOwner:
         if execution is None:
             return None
         command = FailExecution(execution_id=execution_id, error=error)
-        decision = decide(execution, command, self._inputs)
+        decision = decide(execution, Agenda(), command, self._inputs)
         self._batch.add(execution_id, decision, execution)
         return decision
 
