@@ -61,7 +61,6 @@ def classify_parent_outcome(
     return ParentOutcome.BLOCKED if is_blocked else ParentOutcome.SKIPPED
 
 
-_GOOD = frozenset({ParentOutcome.COMPLETED, ParentOutcome.SKIPPED})
 _FAILED_OUTCOMES = frozenset({ParentOutcome.FAILED, ParentOutcome.CUT_OFF, ParentOutcome.BLOCKED})
 _CLEAN_UP_OUTCOMES = frozenset({ParentOutcome.FAILED, ParentOutcome.CUT_OFF})
 

@@ -25,6 +25,7 @@ from runnel.core.states import NodeState
 from runnel.core.templates.errors import MissingValueError, TemplateError
 from runnel.core.templates.template import CompiledExpression, TemplateTree
 from runnel.core.values import Json, Value
+from runnel.core.wording import shorten
 from runnel.core.workflow import MESSAGE_CHARS_MAX, EnginePolicy, ErrorInfo
 
 # What templates see when the core itself evaluates them: conditions, lists, keys, results.
@@ -240,8 +241,7 @@ def request_blob(context: DecisionContext, node_item: tuple[int, int], key: str)
 
 def preview_json(value: Json) -> str:
     """A value as a sentence quotes it: the beginning of its JSON."""
-    text = _encoder.encode(value).decode()
-    return text if len(text) <= PREVIEW_CHARS_MAX else text[: PREVIEW_CHARS_MAX - 1] + "…"
+    return shorten(_encoder.encode(value).decode(), PREVIEW_CHARS_MAX)
 
 
 def make_error_info(error: Exception) -> ErrorInfo:

@@ -12,7 +12,9 @@ from runnel.core.decide.decision_context import (
     evaluate_template,
     preview_json,
 )
-from runnel.core.effects import IssueTask, ShareValues, TaskMessage
+from runnel.core.decide.ending import fail_node
+from runnel.core.decide.waits import start_core_handler
+from runnel.core.effects import INPUT, IssueTask, ShareValues, TaskMessage
 from runnel.core.events import NodeQueued, NodeWaits, Wait
 from runnel.core.execution import PENDING_RUN, NodeRun
 from runnel.core.graph import CompiledNode
@@ -21,8 +23,6 @@ from runnel.core.values import NO_DATA, Value
 from runnel.core.workflow import CORE_HANDLERS, ErrorInfo
 
 # What all items of a map carry: put aside once when that is too much, and named by their tasks.
-
-INPUT = "input"
 
 
 def prepare_shared_values(
@@ -88,8 +88,18 @@ def has_slot(context: DecisionContext) -> bool:
     return execution.in_flight < min(execution.graph.workflow.max_concurrency or window, window)
 
 
-def issue_attempt(context: DecisionContext, index: int, item: int = NO_ITEM) -> ErrorInfo | None:
-    """Issues the next attempt, which has a slot; an ErrorInfo when its key can't be evaluated."""
+def start_attempt(context: DecisionContext, index: int, item: int) -> None:
+    """Starts the next attempt, which has a slot; fails it if its key can't be evaluated."""
+    if context.execution.graph.nodes[index].node.handler in CORE_HANDLERS:
+        start_core_handler(context, index, item)
+        return
+    error = _issue_attempt(context, index, item)
+    if error is not None:
+        fail_node(context, index, error, item=item)
+
+
+def _issue_attempt(context: DecisionContext, index: int, item: int) -> ErrorInfo | None:
+    """Queues the task or asks for its key; an ErrorInfo when the key can't be evaluated."""
     execution = context.execution
     compiled = execution.graph.nodes[index]
     if compiled.concurrency_key is None:

@@ -11,13 +11,12 @@ from runnel.core.decide.decision_context import (
     preview_json,
 )
 from runnel.core.decide.ending import fail_node
-from runnel.core.decide.issue import has_slot, issue_attempt, prepare_shared_values
-from runnel.core.decide.waits import start_core_handler
+from runnel.core.decide.issue import has_slot, prepare_shared_values, start_attempt
 from runnel.core.effects import StoreOutput
 from runnel.core.events import MapStarted, NodeCompleted
 from runnel.core.execution import Execution, MapRun
 from runnel.core.values import Json, Value, make_value_from_json
-from runnel.core.workflow import CORE_HANDLERS, ErrorInfo
+from runnel.core.workflow import ErrorInfo
 
 # Stands in the line of ready work for "the next items of this map".
 NEXT_MAP_ITEMS = -2
@@ -57,7 +56,7 @@ def issue_next_items(context: DecisionContext, index: int) -> None:
     map_run, window = execution.maps[index], context.inputs.policy.in_flight_max
     while map_run.next_item < map_run.count and len(map_run.active) < window and has_slot(context):
         item = map_run.next_item
-        _issue_item(context, index, item)
+        start_attempt(context, index, item)
         if execution.nodes[index].is_final or map_run.next_item == item:
             return
         if context.agenda.ready:
@@ -97,15 +96,6 @@ def hydrate_maps(execution: Execution, agenda: Agenda, blobs: LoadedBlobs) -> st
         except BlobNeededError as needed:
             return needed.key
     return None
-
-
-def _issue_item(context: DecisionContext, index: int, item: int) -> None:
-    if context.execution.graph.nodes[index].node.handler in CORE_HANDLERS:
-        start_core_handler(context, index, item)
-        return
-    error = issue_attempt(context, index, item)
-    if error is not None:
-        fail_node(context, index, error, item=item)
 
 
 def _evaluate_items(context: DecisionContext, index: int) -> list[Json] | ErrorInfo | None:

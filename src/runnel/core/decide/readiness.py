@@ -6,7 +6,7 @@ one long list.
 
 from runnel.core.decide.decision_context import DecisionContext, evaluate_template
 from runnel.core.decide.ending import close_execution, fail_node, finish_settled_execution
-from runnel.core.decide.issue import has_slot, issue_attempt
+from runnel.core.decide.issue import has_slot, start_attempt
 from runnel.core.decide.maps import NEXT_MAP_ITEMS, issue_next_items, start_map
 from runnel.core.decide.waits import start_core_handler
 from runnel.core.events import NodeSkipped, NodeWaits, Wait
@@ -112,7 +112,7 @@ def make_ready(context: DecisionContext, index: int, item: int = NO_ITEM) -> Non
     """
     execution, ready = context.execution, context.agenda.ready
     if has_slot(context) and not ready:
-        _issue_or_fail(context, index, item)
+        start_attempt(context, index, item)
         return
     run = execution.run(index, item)
     if run is not None and run.state is NodeState.WAITING and run.wait is not Wait.SLOT:
@@ -130,23 +130,13 @@ def _issue_next_ready(context: DecisionContext) -> bool:
     if item == NEXT_MAP_ITEMS:
         issue_next_items(context, index)
     elif _is_still_ready(context, index, item):
-        _issue_or_fail(context, index, item)
+        start_attempt(context, index, item)
     return True
 
 
 def _is_still_ready(context: DecisionContext, index: int, item: int) -> bool:
     run = context.execution.run(index, item)
     return run is not None and (run.state is NodeState.PENDING or run.wait is Wait.SLOT)
-
-
-def _issue_or_fail(context: DecisionContext, index: int, item: int) -> None:
-    compiled = context.execution.graph.nodes[index]
-    if compiled.node.handler in CORE_HANDLERS:
-        start_core_handler(context, index, item)
-        return
-    error = issue_attempt(context, index, item)
-    if error is not None:
-        fail_node(context, index, error, item=item)
 
 
 def _close_on_first_failure(context: DecisionContext) -> bool:

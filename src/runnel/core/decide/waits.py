@@ -15,7 +15,7 @@ from runnel.core.events import NodeCompleted, NodeWaits, SignalConsumed, SignalR
 from runnel.core.execution import PENDING_RUN, NodeRun
 from runnel.core.ids import NO_ITEM, NodeRef, make_child_id
 from runnel.core.states import ExecutionState
-from runnel.core.values import NULL, Json, Value, make_inline_value, make_value_from_json
+from runnel.core.values import NULL, Json, Value, is_number, make_inline_value, make_value_from_json
 from runnel.core.workflow import CHILD_WORKFLOW, MESSAGE_CHARS_MAX, SLEEP, ErrorInfo
 
 # About three centuries: a longer wait is a mistake in the unit.
@@ -180,8 +180,7 @@ def convert_child_result(command: ChildSettled) -> Value | ErrorInfo:
 
 
 def _parse_seconds(value: Json) -> float | None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and 0 <= value <= SECONDS_MAX else None
+    return float(value) if is_number(value) and 0 <= value <= SECONDS_MAX else None
 
 
 def _fail_bad_setting(context: DecisionContext, index: int, setting: str, value: Json) -> None:

@@ -12,12 +12,13 @@ from runnel.core.templates.errors import (
     DIGITS_MAX,
     INTEGER_MAX,
     ITEMS_MAX,
+    SHOWN_CHARS_MAX,
     TEXT_BYTES_MAX,
     MissingValueError,
     TemplateEvaluationError,
-    shorten,
 )
-from runnel.core.values import Json
+from runnel.core.values import Json, is_number
+from runnel.core.wording import shorten
 
 # Values as text, and the bounds on texts and lists that a template builds.
 
@@ -86,11 +87,6 @@ def describe_kind(value: Json) -> str:
     return "a list" if isinstance(value, list) else "an object"
 
 
-def is_number(value: Json) -> bool:
-    """True and False are no numbers here, as in JSON."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 TYPE_TESTS: Mapping[str, Callable[[Json], bool]] = {
     "boolean": lambda value: isinstance(value, bool),
     "mapping": lambda value: isinstance(value, dict),
@@ -152,7 +148,7 @@ def require_comparable(name: str, items: list[Json]) -> list[Json]:
 
 
 def make_type_error(name: str, expected: str, value: Json) -> TemplateEvaluationError:
-    got = f"'{shorten(value)}'" if isinstance(value, str) else describe_kind(value)
+    got = f"'{shorten(value, SHOWN_CHARS_MAX)}'" if isinstance(value, str) else describe_kind(value)
     return TemplateEvaluationError(f"{name} expects {expected}, got {got}")
 
 

@@ -21,9 +21,10 @@ from runnel.core.templates.errors import (
     explain_unsupported,
     format_known_names,
 )
-from runnel.core.templates.filters import FILTERS, TYPE_TESTS, is_number
+from runnel.core.templates.filters import FILTERS, TYPE_TESTS
 from runnel.core.templates.nodes import PathKey, TemplateReference, make_reference
 from runnel.core.templates.parser import make_too_deep_error
+from runnel.core.values import is_number
 
 _EXAMPLE = "expected an expression such as fetch.result[0].name"
 _OPERATORS = {

@@ -16,7 +16,7 @@ from runnel.core.validation.checks import (
     BOOLEAN,
     TEXT,
     ValueCheck,
-    is_number,
+    is_finite_number,
     make_choice_check,
     make_minimum_check,
 )
@@ -68,7 +68,7 @@ def is_status(value: Json) -> bool:
 
 
 def _is_text_or_number(value: Json) -> bool:
-    return isinstance(value, str) or is_number(value)
+    return isinstance(value, str) or is_finite_number(value)
 
 
 def _are_headers(value: Json) -> bool:
@@ -108,9 +108,9 @@ def _is_auth(value: Json) -> bool:
 
 def _is_delay(value: Json) -> bool:
     if isinstance(value, list):
-        is_pair = len(value) == 2 and all(map(is_number, value))  # noqa: PLR2004
+        is_pair = len(value) == 2 and all(map(is_finite_number, value))  # noqa: PLR2004
         return is_pair and 0 <= value[0] <= value[1]
-    return is_number(value) and value >= 0
+    return is_finite_number(value) and value >= 0
 
 
 def _is_mock(value: Json) -> bool:
@@ -222,7 +222,7 @@ LLM_CHECKS: Mapping[str, ValueCheck] = {
     "messages": MESSAGES,
     "temperature": ValueCheck(
         "a number from 0 to 2",
-        lambda value: is_number(value) and 0 <= value <= 2,  # noqa: PLR2004
+        lambda value: is_finite_number(value) and 0 <= value <= 2,  # noqa: PLR2004
         {"type": "number", "minimum": 0, "maximum": 2},
     ),
     "max_tokens": whole(1),

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from runnel.core.graph import sort_topologically
 from runnel.core.ids import NodeId
 from runnel.core.wording import format_names, quote_name, shorten, suggest_or_list_names
 from runnel.core.workflow import Node, Workflow
@@ -26,7 +27,8 @@ class DependencyGraph:
         for at, parents in enumerate(self.parents):
             for parent in parents:
                 self.children[parent].append(at)
-        self.order = self._order()
+        counts = [len(parents) for parents in self.parents]
+        self.order = sort_topologically(self.children, counts)
 
     def id(self, index: int) -> str:
         return self.nodes[index].id
@@ -34,20 +36,6 @@ class DependencyGraph:
     def _parents(self, index: int, node: Node) -> list[int]:
         known = (self.index.get(parent) for parent in dict.fromkeys(node.dependencies))
         return [parent for parent in known if parent is not None and parent != index]
-
-    def _order(self) -> list[int]:
-        """Kahn's algorithm."""
-        missing = [len(parents) for parents in self.parents]
-        queue = deque(at for at, count in enumerate(missing) if not count)
-        order = []
-        while queue:
-            at = queue.popleft()
-            order.append(at)
-            for child in self.children[at]:
-                missing[child] -= 1
-                if not missing[child]:
-                    queue.append(child)
-        return order
 
 
 def find_dependency_problems(structure: DependencyGraph) -> Iterator[str]:

@@ -3,8 +3,7 @@
 import asyncio
 import re
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from math import isfinite
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from types import TracebackType
 from typing import Any
@@ -17,9 +16,9 @@ from runnel.core.values import (
     INLINE_BYTES_MAX,
     LOG_LINE_CHARS_MAX,
     NULL,
-    Json,
     TaskLogLine,
     Value,
+    find_non_finite,
     make_blob_reference,
     make_value_from_json,
 )
@@ -90,37 +89,13 @@ def _to_builtin(value: Any) -> Any:
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_to_builtin)
-_msgpack_encoder = msgspec.msgpack.Encoder(enc_hook=_to_builtin)
-# A double in MessagePack whose exponent is all ones; may also be a text that looks like it.
-_NON_FINITE_PATTERN = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
 
 
 def _check_finite(result: Any) -> None:
-    """Walks the result only if its MessagePack form, which has NaN, looks as if it held one."""
-    if not _can_hold_non_finite(result):
-        return
-    for path, number in _list_numbers(msgspec.to_builtins(result, enc_hook=_to_builtin), "result"):
-        if not isfinite(number):
-            raise NotJsonError(f"{path} is {number}, which JSON can't hold: return null for it")
-
-
-def _can_hold_non_finite(result: Any) -> bool:
-    try:
-        return _NON_FINITE_PATTERN.search(_msgpack_encoder.encode(result)) is not None
-    except OverflowError:  # an integer beyond 64 bits, which JSON can hold
-        return True
-
-
-def _list_numbers(value: Json, path: str) -> Iterator[tuple[str, float]]:
-    stack = [(path, value)]
-    while stack:
-        place, found = stack.pop()
-        if isinstance(found, float):
-            yield place, found
-        elif isinstance(found, dict):
-            stack.extend((f"{place}.{key}", item) for key, item in found.items())
-        elif isinstance(found, list | tuple | set | frozenset):
-            stack.extend((f"{place}[{index}]", item) for index, item in enumerate(found))
+    non_finite = find_non_finite(result, "result", enc_hook=_to_builtin)
+    if non_finite is not None:
+        path, number = non_finite
+        raise NotJsonError(f"{path} is {number}, which JSON can't hold: return null for it")
 
 
 # An exception of user code as it travels: bounded, storable, without the engine's own frames.
