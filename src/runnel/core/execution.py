@@ -188,15 +188,15 @@ class Execution:
 
     def needs(self, index: int) -> tuple[int, ...]:
         """Whose outputs a task of the node carries."""
-        given = self.configs.get(index)
-        return self.graph.nodes[index].needs if given is None else given.needs
+        override = self.configs.get(index)
+        return self.graph.nodes[index].needs if override is None else override.needs
 
     def run(self, index: int, item: int = NO_ITEM) -> NodeRun | None:
         """The node or item; None for an item that has not begun or is settled."""
         if item == NO_ITEM:
             return self.nodes[index]
-        found = self.maps.get(index)
-        return None if found is None else found.active.get(item)
+        map_run = self.maps.get(index)
+        return None if map_run is None else map_run.active.get(item)
 
     def ref(self, index: int, item: int = NO_ITEM) -> NodeRef:
         return NodeRef(self.id, self.graph.nodes[index].node.id, item)
@@ -211,8 +211,8 @@ class Execution:
             for index, run in enumerate(self.nodes)
             if run.state in IN_FLIGHT_STATES and index not in self.maps
         }
-        for index, found in self.maps.items():
-            for item, run in found.active.items():
+        for index, map_run in self.maps.items():
+            for item, run in map_run.active.items():
                 if run.state in IN_FLIGHT_STATES:
                     tokens[self.token(index, item, run)] = run.state is NodeState.RUNNING
         return tokens

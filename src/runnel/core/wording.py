@@ -51,8 +51,8 @@ def shorten(text: str, chars_max: int = SHOWN_CHARS_MAX) -> str:
 def format_names(names: Sequence[str]) -> str:
     """`'a', 'b' and 3 more`."""
     shown_names = [quote_name(name) for name in names[:SHOWN_NAMES_MAX]]
-    rest = len(names) - len(shown_names)
-    return ", ".join(shown_names) + (f" and {rest:,} more" if rest else "")
+    hidden_count = len(names) - len(shown_names)
+    return ", ".join(shown_names) + (f" and {hidden_count:,} more" if hidden_count else "")
 
 
 def suggest_name(unknown_name: str, names: Iterable[str]) -> str:
@@ -69,8 +69,8 @@ def suggest_or_list_names(unknown_name: str, names: Iterable[str]) -> str:
 
 def find_closest_name(unknown_name: str, names: Iterable[str]) -> str | None:
     lowered = {name.lower(): name for name in islice(names, COMPARED_NAMES_MAX)}
-    found = get_close_matches(unknown_name[:SHOWN_CHARS_MAX].lower(), lowered, n=1)
-    return lowered[found[0]] if found else None
+    closest = get_close_matches(unknown_name[:SHOWN_CHARS_MAX].lower(), lowered, n=1)
+    return lowered[closest[0]] if closest else None
 
 
 def _format_number(value: float) -> str:

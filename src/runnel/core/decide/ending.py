@@ -112,11 +112,11 @@ def fail_attempt(
 
 
 def stop_items(context: DecisionContext, index: int, reason: str) -> None:
-    found = context.execution.maps.get(index)
-    if found is None:
+    map_run = context.execution.maps.get(index)
+    if map_run is None:
         return
     node_id = context.execution.graph.nodes[index].node.id
-    for item, run in list(found.active.items()):
+    for item, run in list(map_run.active.items()):
         _withdraw_attempt(context, index, item, run)
         context.emit(NodeCancelled(node=node_id, item=item, reason=reason))
 
@@ -149,12 +149,12 @@ def _put_dead_letter(
     context: DecisionContext, index: int, run: NodeRun, failed: NodeFailed, diagnosis: str
 ) -> None:
     compiled = context.execution.graph.nodes[index]
-    given = context.execution.configs.get(index)
+    override = context.execution.configs.get(index)
     letter = DeadLetter(
         token=context.execution.token(index, failed.item, run),
         queue=compiled.queue,
         handler=compiled.node.handler,
-        config=compiled.config_raw if given is None else given.raw,
+        config=compiled.config_raw if override is None else override.raw,
         error=failed.error,
         reason=diagnosis,
         rejected_at=context.now,
@@ -289,6 +289,6 @@ def _summarize_failures(execution: Execution) -> ErrorInfo:
         if execution.nodes[compiled.index].state is NodeState.FAILED
     ]
     shown = "; ".join(failed[:FAILURES_SHOWN_MAX])
-    rest = len(failed) - FAILURES_SHOWN_MAX
-    more = f"; and {rest} more" if rest > 0 else ""
+    hidden_count = len(failed) - FAILURES_SHOWN_MAX
+    more = f"; and {hidden_count} more" if hidden_count > 0 else ""
     return ErrorInfo(type="NodeFailed", message=shown[:MESSAGE_CHARS_MAX] + more)

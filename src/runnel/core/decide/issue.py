@@ -153,13 +153,13 @@ def _build_task(
     execution, node = context.execution, compiled.node
     tag = node.resource_tag
     limit = None if tag is None else execution.graph.workflow.rate_limits.get(tag)
-    given = execution.configs.get(compiled.index)
+    override = execution.configs.get(compiled.index)
     shared = _NO_SHARED_VALUES if token.item == NO_ITEM else execution.maps[compiled.index].shared
     return TaskMessage(
         token=token,
         handler=node.handler,
         queue=compiled.queue,
-        config=compiled.config_raw if given is None else given.raw,
+        config=compiled.config_raw if override is None else override.raw,
         inputs=_collect_outputs(context, execution.needs(compiled.index), shared),
         parents=_count_parents_with_output(context, compiled.parents),
         execution_input=shared.get(INPUT, execution.input),
@@ -211,12 +211,12 @@ def _evaluate_concurrency_key(
 ) -> str | ErrorInfo | None:
     """None when a blob must be loaded first: evaluated again once it is there."""
     compiled = context.execution.graph.nodes[index]
-    found = evaluate_template(context, index, compiled.concurrency_key, item=item)
-    if not isinstance(found, EvaluatedValue):
-        return found
-    key = str(found.value) if type(found.value) in (str, int) else ""
+    evaluated = evaluate_template(context, index, compiled.concurrency_key, item=item)
+    if not isinstance(evaluated, EvaluatedValue):
+        return evaluated
+    key = str(evaluated.value) if type(evaluated.value) in (str, int) else ""
     if 0 < len(key) <= NAME_CHARS_MAX:
         return key
-    wanted = f"a number or a text of 1 to {NAME_CHARS_MAX} characters"
-    message = f"concurrency_key gave {preview_json(found.value)}, expected {wanted}"
+    expected = f"a number or a text of 1 to {NAME_CHARS_MAX} characters"
+    message = f"concurrency_key gave {preview_json(evaluated.value)}, expected {expected}"
     return ErrorInfo(type="TemplateError", message=message, retryable=False)

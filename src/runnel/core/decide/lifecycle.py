@@ -187,6 +187,8 @@ def _resume_wait(context: DecisionContext, index: int, item: int, run: NodeRun) 
         holder = execution.token(index, item, run)
         context.send(AcquireLimit(key=run.key, limit=limit, holder=holder))
     elif run.wait is Wait.CHILD:
-        found = evaluate_template(context, index, execution.graph.nodes[index].config, item=item)
-        if isinstance(found, EvaluatedValue):
-            send_create_child(context, index, item, found.value.get("input", {}))
+        evaluated = evaluate_template(
+            context, index, execution.graph.nodes[index].config, item=item
+        )
+        if isinstance(evaluated, EvaluatedValue):
+            send_create_child(context, index, item, evaluated.value.get("input", {}))

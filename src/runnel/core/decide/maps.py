@@ -99,10 +99,10 @@ def hydrate_maps(execution: Execution, agenda: Agenda, blobs: LoadedBlobs) -> st
 
 
 def _evaluate_items(context: DecisionContext, index: int) -> list[Json] | ErrorInfo | None:
-    found = evaluate_template(context, index, context.execution.graph.nodes[index].for_each)
-    if found is None or isinstance(found, ErrorInfo):
-        return found
-    items = found.value
+    evaluated = evaluate_template(context, index, context.execution.graph.nodes[index].for_each)
+    if evaluated is None or isinstance(evaluated, ErrorInfo):
+        return evaluated
+    items = evaluated.value
     if not isinstance(items, list):
         message = f"for_each gave {preview_json(items)}, expected a list"
         return ErrorInfo(type="TemplateError", message=message, retryable=False)

@@ -62,13 +62,13 @@ def _evaluate_node(context: DecisionContext, index: int) -> None:
     compiled = execution.graph.nodes[index]
     reason = _find_skip_reason(context, compiled)
     if reason is None and compiled.condition is not None:
-        found = evaluate_template(context, index, compiled.condition)
-        if found is None:
+        evaluated = evaluate_template(context, index, compiled.condition)
+        if evaluated is None:
             return
-        if isinstance(found, ErrorInfo):
-            fail_node(context, index, found)
+        if isinstance(evaluated, ErrorInfo):
+            fail_node(context, index, evaluated)
             return
-        reason = None if is_true(found.value) else SkipReason.CONDITION_FALSE
+        reason = None if is_true(evaluated.value) else SkipReason.CONDITION_FALSE
     if reason is None:
         _start_node(context, index)
         return

@@ -179,5 +179,5 @@ def _check_characters(value: str) -> None:
 def check_argument_count(name: str, count: int, *, count_min: int, count_max: int) -> None:
     if count_min <= count <= count_max:
         return
-    wanted = str(count_min) if count_min == count_max else f"{count_min} to {count_max}"
-    raise TemplateSyntaxError(f"'{name}' takes {wanted} arguments, got {count}")
+    expected = str(count_min) if count_min == count_max else f"{count_min} to {count_max}"
+    raise TemplateSyntaxError(f"'{name}' takes {expected} arguments, got {count}")

@@ -125,8 +125,8 @@ def check_workflow_fields(workflow: Workflow) -> Iterator[str]:
         yield from _check_fields(limit, RATE_LIMIT_CHECKS, f"rate_limits.{tag}.")
     for key, label in workflow.labels.items():
         if not NAME.fits(key) or not LABEL.fits(label):
-            found = f"{describe_value(key)}: {describe_value(label)}"
-            yield f"labels: expected texts by name, got {found}"
+            entry = f"{describe_value(key)}: {describe_value(label)}"
+            yield f"labels: expected texts by name, got {entry}"
 
 
 def check_node_fields(node: Node) -> Iterator[str]:
@@ -200,10 +200,10 @@ def find_json_problems(value: Json, where: str) -> Iterator[str]:
             if depth >= DEPTH_MAX:  # a list that holds itself goes on like this for ever
                 return
         elif isinstance(item, list):
-            below = [(f"{path}[{i}]", each, depth + 1) for i, each in enumerate(item)]
+            below = [(f"{path}[{i}]", part, depth + 1) for i, part in enumerate(item)]
             stack.extend(reversed(below))
         elif isinstance(item, dict):
-            below = [(_join_path(path, key), each, depth + 1) for key, each in item.items()]
+            below = [(_join_path(path, key), part, depth + 1) for key, part in item.items()]
             stack.extend(reversed(below))
 
 

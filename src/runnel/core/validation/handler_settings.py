@@ -73,8 +73,8 @@ def _is_text_or_number(value: Json) -> bool:
 
 def _are_headers(value: Json) -> bool:
     return isinstance(value, dict) and all(
-        _HEADER_NAME.fullmatch(name) and _is_text_or_number(each) and _is_header_text(str(each))
-        for name, each in value.items()
+        _HEADER_NAME.fullmatch(name) and _is_text_or_number(header) and _is_header_text(str(header))
+        for name, header in value.items()
     )
 
 
@@ -83,18 +83,19 @@ def _is_header_text(text: str) -> bool:
 
 
 def _are_params(value: Json) -> bool:
-    def fits(each: Json) -> bool:
-        return isinstance(each, bool) or _is_text_or_number(each)
+    def fits(param: Json) -> bool:
+        return isinstance(param, bool) or _is_text_or_number(param)
 
     return isinstance(value, dict) and all(
-        fits(each) or (isinstance(each, list) and all(map(fits, each))) for each in value.values()
+        fits(param) or (isinstance(param, list) and all(map(fits, param)))
+        for param in value.values()
     )
 
 
 def _are_variables(value: Json) -> bool:
     return isinstance(value, dict) and all(
-        _VARIABLE.fullmatch(name) and _is_text_or_number(each) and "\0" not in str(each)
-        for name, each in value.items()
+        _VARIABLE.fullmatch(name) and _is_text_or_number(variable) and "\0" not in str(variable)
+        for name, variable in value.items()
     )
 
 
@@ -102,7 +103,7 @@ def _is_auth(value: Json) -> bool:
     return (
         isinstance(value, dict)
         and set(value) == {"username", "password"}
-        and all(isinstance(each, str) for each in value.values())
+        and all(isinstance(credential, str) for credential in value.values())
     )
 
 
@@ -122,7 +123,7 @@ def _is_mock(value: Json) -> bool:
         set(value) <= _MOCK_KEYS
         and _is_delay(value.get("delay", 0))
         and bool(statuses)
-        and all(isinstance(each, int) and is_status(each) for each in statuses)
+        and all(isinstance(code, int) and is_status(code) for code in statuses)
     )
 
 
@@ -144,15 +145,15 @@ def _is_command(value: Json) -> bool:
     return (
         isinstance(value, list)
         and bool(value)
-        and all(_is_text_or_number(each) and "\0" not in str(each) for each in value)
+        and all(_is_text_or_number(argument) and "\0" not in str(argument) for argument in value)
         and bool(str(value[0]).strip())
     )
 
 
 def _are_codes(value: Json) -> bool:
     return isinstance(value, list) and all(
-        isinstance(each, int) and not isinstance(each, bool) and 0 <= each <= 255  # noqa: PLR2004
-        for each in value
+        isinstance(code, int) and not isinstance(code, bool) and 0 <= code <= 255  # noqa: PLR2004
+        for code in value
     )
 
 

@@ -123,19 +123,19 @@ def find_not_upstream(
     to another distant one take seconds, where a search for each would take hours.
     """
     place = {at: position for position, at in enumerate(structure.order)}
-    asked: dict[int, list[int]] = {}
+    nodes_by_target: dict[int, list[int]] = {}
     for node, target in pairs:
         if node in place and target in place:
-            asked.setdefault(target, []).append(node)
-    targets = sorted(asked, key=place.__getitem__)
+            nodes_by_target.setdefault(target, []).append(node)
+    targets = sorted(nodes_by_target, key=place.__getitem__)
     for start in range(0, len(targets), TARGETS_PER_BATCH):
         batch = targets[start : start + TARGETS_PER_BATCH]
-        last = max(place[node] for target in batch for node in asked[target])
+        last = max(place[node] for target in batch for node in nodes_by_target[target])
         above = _mark_upstream_targets(
             structure, batch, structure.order[place[batch[0]] : last + 1]
         )
         for bit, target in enumerate(batch):
-            for node in asked[target]:
+            for node in nodes_by_target[target]:
                 if not above.get(node, 0) >> bit & 1:
                     yield node, target
 
@@ -144,14 +144,14 @@ def _mark_upstream_targets(
     structure: DependencyGraph, batch: list[int], order: list[int]
 ) -> dict[int, int]:
     """For each node the bits of those targets that are upstream of it, or that it is itself."""
-    found = {target: 1 << bit for bit, target in enumerate(batch)}
+    upstream_bits = {target: 1 << bit for bit, target in enumerate(batch)}
     for at in order:
-        bits = found.get(at, 0)
+        bits = upstream_bits.get(at, 0)
         for parent in structure.parents[at]:
-            bits |= found.get(parent, 0)
+            bits |= upstream_bits.get(parent, 0)
         if bits:
-            found[at] = bits
-    return found
+            upstream_bits[at] = bits
+    return upstream_bits
 
 
 # Names the cycles of a workflow, node by node, and what can never start because of them.

@@ -33,13 +33,13 @@ class GraphCache:
         self._graphs: OrderedDict[DefinitionHash, Graph] = OrderedDict()
 
     async def get(self, hash_: DefinitionHash) -> Graph:
-        found = self._graphs.get(hash_)
-        if found is None:
-            found = await self._load(hash_)
-            self._graphs[hash_] = found
+        graph = self._graphs.get(hash_)
+        if graph is None:
+            graph = await self._load(hash_)
+            self._graphs[hash_] = graph
             if len(self._graphs) > CACHED_GRAPHS_MAX:
                 self._graphs.popitem(last=False)
-        return found
+        return graph
 
     async def _load(self, hash_: DefinitionHash) -> Graph:
         definition = await self._archive.get_definition(hash_)
@@ -78,14 +78,14 @@ class AggregateCache:
         """
         known = self._executions
         missing = [
-            each
-            for each in aggregate_ids
-            if each not in known and not each.startswith(LIMIT_PREFIX)
+            aggregate_id
+            for aggregate_id in aggregate_ids
+            if aggregate_id not in known and not aggregate_id.startswith(LIMIT_PREFIX)
         ]
         self._prefetched.clear()
         if len(missing) > 1:
-            found = await self._store.load_many(missing)
-            self._prefetched.update(zip(missing, found, strict=True))
+            histories = await self._store.load_many(missing)
+            self._prefetched.update(zip(missing, histories, strict=True))
 
     def get_cached(self, execution_id: str) -> LoadedExecution | None:
         loaded = self._executions.get(execution_id)
@@ -104,12 +104,12 @@ class AggregateCache:
         self._executions[execution.id] = LoadedExecution(execution, agenda)
 
     async def limit(self, aggregate_id: str) -> ConcurrencyLimit:
-        found = self._limits.get(aggregate_id)
-        if found is None:
+        limit = self._limits.get(aggregate_id)
+        if limit is None:
             entries = await self._store.load(aggregate_id)
-            found = replay_limit(aggregate_id.removeprefix(LIMIT_PREFIX), entries)
-            self._limits[aggregate_id] = found
-        return found
+            limit = replay_limit(aggregate_id.removeprefix(LIMIT_PREFIX), entries)
+            self._limits[aggregate_id] = limit
+        return limit
 
     def forget(self, aggregate_id: str) -> None:
         """Drops what is in memory: it will be loaded again from what is stored."""
@@ -142,7 +142,7 @@ class AggregateCache:
 
         It leaves no trace here. One that can't be read is left out.
         """
-        missing = [each for each in execution_ids if each not in self._executions]
+        missing = [id_ for id_ in execution_ids if id_ not in self._executions]
         stored = await self._store.load_many(missing) if missing else ()
         replayed = [await self._replay_readable(entries) for entries in stored]
         cached = [self._executions.get(execution_id) for execution_id in execution_ids]

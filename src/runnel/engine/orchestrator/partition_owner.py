@@ -125,6 +125,8 @@ def report_batch(telemetry: Telemetry, batch: CommitBatch) -> None:
 
 
 TIMERS_MAX = 256
+# Under steady traffic an inbox is never empty.
+DRAIN_TICKS_MAX = 100
 # Which may come again for an execution that is there.
 _REPEATABLE = frozenset({CreateExecution, ResumeExecution})
 # How often deciding may ask for the same blob again without getting any further.
@@ -186,7 +188,7 @@ class PartitionOwner:
         entries = await self._read(0 if is_busy else await self._bound_by_timers(wait_s))
         own, self._pending = self._pending, deque()
         await self.prefetch(
-            dict.fromkeys([each.command.aggregate_id for each in entries if each.command])
+            dict.fromkeys([entry.command.aggregate_id for entry in entries if entry.command])
         )
         self._begin_batch()
         for command in own:
@@ -205,6 +207,12 @@ class PartitionOwner:
                 await self._commit()
         await self._commit()
         return len(own) + len(timers) + len(entries)
+
+    async def drain(self) -> None:
+        """Ticks until the partition is idle, at most DRAIN_TICKS_MAX times."""
+        for _ in range(DRAIN_TICKS_MAX):
+            if not await self.tick(0):
+                return
 
     async def submit(self, commands: list[Command]) -> None:
         """Decides commands that this owner found out by itself (a recovery); committed at once."""
@@ -431,8 +439,8 @@ class PartitionOwner:
 
     async def _share(self, effect: ShareValues) -> ValuesShared:
         shared = {
-            name: make_blob_reference(effect.make_key(name), each.size)
-            for name, each in effect.values.items()
+            name: make_blob_reference(effect.make_key(name), value.size)
+            for name, value in effect.values.items()
         }
         for name, value in effect.values.items():
             await self._dependencies.blobs.put(effect.make_key(name), await self._read_bytes(value))

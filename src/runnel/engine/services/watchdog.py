@@ -41,7 +41,9 @@ class InFlightWork(msgspec.Struct, frozen=True, kw_only=True):
 def collect_in_flight(loaded: LoadedExecution) -> InFlightWork:
     execution = loaded.execution
     tasks = execution.list_in_flight_tokens()
-    waiting = [found for found in _list_unsettled_runs(execution) if found[1].wait is not None]
+    waiting = [
+        token_run for token_run in _list_unsettled_runs(execution) if token_run[1].wait is not None
+    ]
     is_waiting = any(run.wait is not Wait.SLOT for _, run in waiting)
     return InFlightWork(
         execution_id=execution.id,
@@ -60,8 +62,8 @@ def _list_unsettled_runs(execution: Execution) -> Iterator[tuple[TaskToken, Node
     for index, run in enumerate(execution.nodes):
         if index not in execution.maps and not run.is_final:
             yield execution.token(index, NO_ITEM, run), run
-    for index, found in execution.maps.items():
-        for item, run in found.active.items():
+    for index, map_run in execution.maps.items():
+        for item, run in map_run.active.items():
             yield execution.token(index, item, run), run
 
 

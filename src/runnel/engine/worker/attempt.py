@@ -240,9 +240,9 @@ class AttemptPipeline:
         if not config.secrets:
             return config.resolve(values)
         for name in config.secrets:
-            found = self._secrets.get(name)
-            if found is not None:
-                values.secrets[name] = found if shows_secrets else f"secret {name}"
+            secret = self._secrets.get(name)
+            if secret is not None:
+                values.secrets[name] = secret if shows_secrets else f"secret {name}"
         try:
             return config.resolve(values)
         except MissingValueError as error:

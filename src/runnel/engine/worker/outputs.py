@@ -121,8 +121,10 @@ def escape_text(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode()
-        for each in text
+        character
+        if character.isprintable() or character in "\n\t"
+        else character.encode("unicode_escape").decode()
+        for character in text
     )
 
 
@@ -142,10 +144,10 @@ def _describe(error: BaseException) -> ErrorInfo:
 
 def _get_retry_after(error: BaseException) -> float | None:
     """None when the error does not say, or says what is no delay."""
-    found = getattr(error, "retry_after_s", None)
-    if not isinstance(found, int | float) or isinstance(found, bool) or not found >= 0:
+    delay_s = getattr(error, "retry_after_s", None)
+    if not isinstance(delay_s, int | float) or isinstance(delay_s, bool) or not delay_s >= 0:
         return None
-    return min(float(found), RETRY_AFTER_S_MAX)
+    return min(float(delay_s), RETRY_AFTER_S_MAX)
 
 
 def _format_message(error: BaseException) -> str:
@@ -225,7 +227,7 @@ def redact_output(data: bytes, secrets: Secrets) -> bytes:
     plain = _unescape_json(text)
     if secrets.redact(plain) == plain:  # 20 times as fast as a look at each text
         return data
-    return _TEXT_OR_NUMBER.sub(lambda found: _redact_literal(found[0], secrets), text).encode()
+    return _TEXT_OR_NUMBER.sub(lambda match: _redact_literal(match[0], secrets), text).encode()
 
 
 def _redact_literal(written: str, secrets: Secrets) -> str:
@@ -249,4 +251,4 @@ def _unescape_json(text: str) -> str:
     text = text.replace("\\\\", _BACKSLASH)
     for written, meant in _ESCAPES.items():
         text = text.replace(written, meant)
-    return _UNICODE_ESCAPE.sub(lambda found: chr(int(found[1], 16)), text).replace(_BACKSLASH, "\\")
+    return _UNICODE_ESCAPE.sub(lambda match: chr(int(match[1], 16)), text).replace(_BACKSLASH, "\\")

@@ -41,11 +41,11 @@ class TaskInputs:
 
     def find_existing(self, roots: Iterable[str]) -> dict[str, Json]:
         """Those of `roots` that there are."""
-        found = {}
+        existing = {}
         for root in roots:
             with suppress(MissingValueError):
-                found[root] = self.lookup(root)
-        return found
+                existing[root] = self.lookup(root)
+        return existing
 
     @property
     def parents(self) -> Mapping[str, Json]:
