@@ -1,19 +1,20 @@
 """What must hold of an execution after every command; checked by tests and the simulator."""
 
+from runnel.core.agenda import Agenda
 from runnel.core.events import Wait
 from runnel.core.execution import Execution
 from runnel.core.states import FINAL_NODE_STATES, IN_FLIGHT_STATES, ExecutionState, NodeState
 from runnel.errors import BrokenInvariantError
 
 
-def check_invariants(execution: Execution) -> None:
+def check_invariants(execution: Execution, agenda: Agenda) -> None:
     """Raises BrokenInvariantError; O(graph), so not for the hot path."""
     _check_counts(execution)
     _check_joins(execution)
     if execution.is_final:
         _check_nothing_left(execution)
     elif execution.state is ExecutionState.RUNNING:
-        _check_not_stuck(execution)
+        _check_not_stuck(execution, agenda)
 
 
 def _check_counts(execution: Execution) -> None:
@@ -48,10 +49,11 @@ def _check_nothing_left(execution: Execution) -> None:
     _require(execution.in_flight == 0, "a final execution has something in flight")
 
 
-def _check_not_stuck(execution: Execution) -> None:
+def _check_not_stuck(execution: Execution, agenda: Agenda) -> None:
     """Whatever could go on has something that will make it: a place in line, or a blob coming."""
-    in_line = {index for index, _ in execution.ready}
-    in_line |= {index for index, _ in execution.awaited_blobs}
+    in_line = {index for index, _ in agenda.ready}
+    in_line |= {index for index, _ in agenda.awaited_blobs}
+    joining = {index for index, found in agenda.maps.items() if found.is_joining}
     for compiled in execution.graph.nodes:
         run = execution.nodes[compiled.index]
         is_begun = run.state is not NodeState.PENDING or execution.unsettled_parents[compiled.index]
@@ -59,12 +61,12 @@ def _check_not_stuck(execution: Execution) -> None:
             _require(compiled.index in in_line, f"'{compiled.node.id}' is ready and in no line")
     for index, found in execution.maps.items():
         if not execution.nodes[index].is_final:
-            is_moving = found.active or found.is_joining or index in in_line
+            is_moving = found.active or index in joining or index in in_line
             _require(is_moving, f"nothing moves the map '{execution.graph.nodes[index].node.id}'")
     waits = any(
         run.state is NodeState.WAITING or run.state in IN_FLIGHT_STATES for run in execution.nodes
     )
-    _require(waits or in_line or execution.is_storing_output, "nothing is under way")
+    _require(waits or in_line or agenda.is_storing_output, "nothing is under way")
 
 
 def _require(holds: object, problem: str) -> None:

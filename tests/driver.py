@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable
 
+from runnel.core.agenda import Agenda
 from runnel.core.codec import encode_entry
 from runnel.core.commands import (
     AcquireLimit,
@@ -79,6 +80,7 @@ class CoreDriver:
         self.graph = build_graph(workflow)
         self.graphs = dict(_build_graphs(workflow))
         self.executions: dict[str, Execution] = {}
+        self.agendas: dict[str, Agenda] = {}
         self.limits: dict[str, ConcurrencyLimit] = {}
         self.histories: dict[str, list[bytes]] = {}
         self.tasks: dict[TaskToken, TaskMessage] = {}
@@ -214,7 +216,7 @@ class CoreDriver:
 
     def take_over(self, *, tasks_survive: bool = False) -> None:
         """Another owner: only what was stored is left, and everything else is derived again."""
-        self.executions = {}
+        self.executions, self.agendas = {}, {}
         self._unresumed = {id_ for id_ in self.histories if not id_.startswith("limit:")}
         self.timers = {} if not tasks_survive else self.timers
         self.loaded = {}
@@ -237,10 +239,10 @@ class CoreDriver:
 
     def execution(self, execution_id: str) -> Execution:
         if execution_id not in self.executions:
-            rebuilt = self.rebuilt(execution_id)
-            while (needed := hydrate_maps(rebuilt, self)) is not None:
+            rebuilt, agenda = self.rebuilt(execution_id), Agenda()
+            while (needed := hydrate_maps(rebuilt, agenda, self)) is not None:
                 self.loaded[needed] = self.blobs[needed]
-            self.executions[execution_id] = rebuilt
+            self.executions[execution_id], self.agendas[execution_id] = rebuilt, agenda
         return self.executions[execution_id]
 
     def all_executions(self) -> list[Execution]:
@@ -297,16 +299,17 @@ class CoreDriver:
             return self._stored(aggregate_id, decide_limit(limit, command))
         if aggregate_id in self.histories:
             execution = self.execution(aggregate_id)
-            decision = decide(execution, command, moment)
+            decision = decide(execution, self.agendas[aggregate_id], command, moment)
         elif isinstance(command, CreateExecution):
-            execution, decision = create(command, self.graphs[command.definition], moment)
-            self.executions[aggregate_id] = execution
+            graph, agenda = self.graphs[command.definition], Agenda()
+            execution, decision = create(command, graph, agenda, moment)
+            self.executions[aggregate_id], self.agendas[aggregate_id] = execution, agenda
         else:
             return Decision()
         if isinstance(command, ResumeExecution):
             self._unresumed.discard(aggregate_id)
         if aggregate_id not in self._unresumed:
-            check_invariants(execution)
+            check_invariants(execution, self.agendas[aggregate_id])
         return self._stored(aggregate_id, decision)
 
     def _stored(self, aggregate_id: str, decision: Decision) -> Decision:

@@ -37,11 +37,11 @@ from tests.engines import (
 def raising_once_for(kind: type) -> Callable[..., Any]:
     raised: list[Command] = []
 
-    def decide(execution: Any, command: Command, moment: Any) -> Any:
+    def decide(execution: Any, agenda: Any, command: Command, inputs: Any) -> Any:
         if isinstance(command, kind) and not raised:
             raised.append(command)
             raise RuntimeError("a bug")
-        return real_decide(execution, command, moment)
+        return real_decide(execution, agenda, command, inputs)
 
     return decide
 

@@ -16,7 +16,7 @@ from runnel.core.decide import maps as mapping
 from runnel.core.decide import waits as waiting
 from runnel.core.decide.decision_context import DecisionContext
 from runnel.core.effects import StoreOutput
-from runnel.core.ids import NodeId, NodeRef, TaskToken
+from runnel.core.ids import NO_ITEM, NodeId, NodeRef, TaskToken
 from runnel.core.values import NULL, Json, Value, make_blob_reference, make_value_from_json
 from runnel.engine.worker import attempt
 from runnel.engine.worker.attempt import CompiledConfig
@@ -26,13 +26,14 @@ from tests.simulation.bugs import Bug, Patch
 
 
 def items_are_swapped(patch: Patch) -> None:
-    real = issue.get_item_value
+    real = issue._encode_item
 
-    def swapped(turn: DecisionContext, index: int, item: int) -> Json:
-        count = turn.execution.maps[index].count
-        return real(turn, index, count - 1 - item)
+    def swapped(context: DecisionContext, index: int, item: int) -> msgspec.Raw:
+        if item != NO_ITEM:
+            item = context.execution.maps[index].count - 1 - item
+        return real(context, index, item)
 
-    patch.setattr(issue, "get_item_value", swapped)
+    patch.setattr(issue, "_encode_item", swapped)
 
 
 def outputs_are_swapped(patch: Patch) -> None:

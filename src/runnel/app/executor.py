@@ -21,7 +21,7 @@ from runnel.core.ids import ExecutionId
 from runnel.core.values import Json
 from runnel.core.workflow import RateLimit, RetryPolicy, Workflow
 from runnel.engine.clock import RandomIdGenerator, RealClock
-from runnel.engine.liveness import StoreRetry
+from runnel.engine.store_retry import StoreRetry
 from runnel.errors import BrokenInvariantError, EngineEndedError, InputError, UnknownExecutionError
 from runnel.notify.event_bus import CommittedEvents, StartedTask
 from runnel.ports import Backend

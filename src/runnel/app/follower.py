@@ -11,7 +11,8 @@ from runnel.core.codec import decode_entry
 from runnel.core.events import ExecutionFinished
 from runnel.core.ids import ExecutionId
 from runnel.core.states import FINAL_EXECUTION_STATES
-from runnel.engine.liveness import FailureDetector, StoreRetry
+from runnel.engine.liveness import FailureDetector
+from runnel.engine.store_retry import StoreRetry
 from runnel.notify.event_bus import EventBus
 from runnel.ports import Backend
 from runnel.ports.clock import Clock, NoSecrets, Secrets

@@ -28,7 +28,7 @@ from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.core.values import Json
 from runnel.core.workflow import Workflow
-from runnel.engine.liveness import StoreRetry
+from runnel.engine.store_retry import StoreRetry
 from runnel.errors import EngineEndedError, InputError, WorkflowFailedError
 from runnel.notify.event_bus import EventBus
 from runnel.ports import Backend

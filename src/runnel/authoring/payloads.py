@@ -3,13 +3,11 @@
 Whatever got past here would be found by the owner of a partition, which has nobody to tell.
 """
 
-import re
-from collections.abc import Iterator, Mapping
-from math import isfinite
+from collections.abc import Mapping
 
 import msgspec
 
-from runnel.core.values import Json
+from runnel.core.values import Json, find_non_finite
 from runnel.core.wording import describe_value, quote_name, suggest_name
 from runnel.core.workflow import WAIT_FOR_SIGNAL, Workflow
 from runnel.errors import InputError, PayloadError
@@ -29,27 +27,17 @@ def encode_payload(value: Json, *, where: str) -> bytes:
     try:
         data = _json_encoder.encode(value)
         # msgspec writes NaN as null: without a null there is none, and nothing more to look at.
-        path = find_non_finite(value, where) if b"null" in data else None
+        non_finite = find_non_finite(value, where) if b"null" in data else None
     except RecursionError as error:
         raise PayloadError(f"{where}: it is nested too deeply, or holds itself") from error
     except UnicodeEncodeError as error:
         raise PayloadError(f"{where}: {_SURROGATE_PROBLEM}") from error
     except (TypeError, ValueError, OverflowError) as error:
         raise PayloadError(f"{where}: it is not JSON: {error}") from error
-    if path is not None:
+    if non_finite is not None:
+        path, _ = non_finite
         raise PayloadError(f"{path}: JSON has no NaN and no infinity; quote it, or use null")
     return data
-
-
-def find_non_finite(value: Json, where: str) -> str | None:
-    """The path of a NaN or an infinity, None without one.
-
-    Walks the value only if its MessagePack form, which has these, looks as if it held one.
-    """
-    if not _may_hold_non_finite(value):
-        return None
-    found = _iterate_numbers(msgspec.to_builtins(value), where)
-    return next((path for path, number in found if not isfinite(number)), None)
 
 
 def check_labels(labels: Mapping[str, str]) -> dict[str, str]:
@@ -92,32 +80,8 @@ def _check_is_text(text: Json, subject: str) -> None:
         raise PayloadError(f"{subject}: {_SURROGATE_PROBLEM}") from error
 
 
-def _may_hold_non_finite(value: Json) -> bool:
-    try:
-        return _NON_FINITE_PATTERN.search(_msgpack_encoder.encode(value)) is not None
-    except OverflowError:  # an integer beyond 64 bits, which JSON can hold
-        return True
-
-
-def _iterate_numbers(value: Json, where: str) -> Iterator[tuple[str, float]]:
-    stack = [(where, value)]
-    while stack:
-        path, found = stack.pop()
-        if isinstance(found, float):
-            yield path, found
-        elif isinstance(found, dict):
-            below = [(f"{path}.{key}", item) for key, item in found.items()]
-            stack.extend(reversed(below))
-        elif isinstance(found, list | tuple):
-            below = [(f"{path}[{index}]", item) for index, item in enumerate(found)]
-            stack.extend(reversed(below))
-
-
 _SURROGATE_PROBLEM = "half of a surrogate pair is not a character; remove it"
 _json_encoder = msgspec.json.Encoder()
-_msgpack_encoder = msgspec.msgpack.Encoder()
-# A double in MessagePack whose exponent is all ones; may also be a text that looks like it.
-_NON_FINITE_PATTERN = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
 
 
 # Whether anything in a workflow could ever wait for a signal of this name.

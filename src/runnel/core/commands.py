@@ -273,4 +273,4 @@ def _list_values(command: Command) -> Iterator[Value | None]:
     elif isinstance(command, SendSignal):
         yield command.payload
     elif isinstance(command, TakeOver):
-        yield from (each.output for each in command.taken)
+        yield from (reused.output for reused in command.taken)

@@ -22,6 +22,10 @@ class TimerKind(StrEnum):
     SLA = "sla"
 
 
+# The name of the execution's input in templates and among the values of a task.
+INPUT = "input"
+
+
 class TaskMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One attempt, with all that a worker needs to run it: no other read is necessary.
 

@@ -140,7 +140,6 @@ def _on_completed(execution: Execution, event: e.NodeCompleted, at: float) -> No
     _settle(execution, index, RUNNING_RUN if was_queued else run, changed)
     if index in execution.maps:
         execution.maps[index].results = []
-        execution.maps[index].items = None
 
 
 def _on_failed(execution: Execution, event: e.NodeFailed, at: float) -> None:
@@ -245,9 +244,9 @@ def _on_map_started(execution: Execution, event: e.MapStarted, at: float) -> Non
     run = execution.nodes[index]
     check_node_move(event.node, run.state, S.RUNNING)
     execution.nodes[index] = replace(run, state=S.RUNNING, attempt=1, started_at=at)
-    found = execution.maps[index] = MapRun(event.count, event.shared)
+    map_run = execution.maps[index] = MapRun(event.count, event.shared)
     execution.offloaded_values.update(event.shared)
-    found.adopt_results(execution.reused_items.pop(index, {}))
+    map_run.adopt_results(execution.reused_items.pop(index, {}))
 
 
 def _on_signal(execution: Execution, event: e.SignalReceived, _at: float) -> None:
@@ -283,7 +282,6 @@ def _on_finished(execution: Execution, event: e.ExecutionFinished, at: float) ->
     execution.finished_at = at
     execution.output = event.output
     execution.error = event.error
-    execution.ready.clear()
 
 
 def _get_run(execution: Execution, index: int, item: int) -> NodeRun:
@@ -312,9 +310,9 @@ def _set_run(execution: Execution, index: int, item: int, run: NodeRun) -> None:
     if item == NO_ITEM:
         execution.nodes[index] = run
         return
-    found = execution.maps[index]
-    found.active[item] = run
-    found.advance_next_item(item)
+    map_run = execution.maps[index]
+    map_run.active[item] = run
+    map_run.advance_next_item(item)
 
 
 def _settle(execution: Execution, index: int, before: NodeRun, after: NodeRun) -> None:
@@ -333,13 +331,13 @@ def _settle(execution: Execution, index: int, before: NodeRun, after: NodeRun) -
 
 
 def _settle_item(execution: Execution, index: int, item: int) -> None:
-    found = execution.maps[index]
-    if found.results[item] is not None:
+    map_run = execution.maps[index]
+    if map_run.results[item] is not None:
         node_id = execution.graph.nodes[index].node.id
         raise BrokenInvariantError(f"item {item} of '{node_id}' is settled twice")
-    execution.in_flight -= found.active.pop(item, PENDING_RUN).holds_slot
-    found.advance_next_item(item)
-    found.settled += 1
+    execution.in_flight -= map_run.active.pop(item, PENDING_RUN).holds_slot
+    map_run.advance_next_item(item)
+    map_run.settled += 1
 
 
 def _add_result(map_run: MapRun, item: int, output: Value) -> None:

@@ -1,6 +1,8 @@
-"""An execution: a mutable aggregate of frozen node values, changed by `evolve` and nothing else."""
+"""An execution: a mutable aggregate of frozen node values, changed by `evolve` and nothing else.
 
-from collections import deque
+What deciding works out on the way is in its `Agenda`.
+"""
+
 from collections.abc import Mapping
 
 import msgspec
@@ -15,7 +17,7 @@ from runnel.core.states import (
     ExecutionState,
     NodeState,
 )
-from runnel.core.values import Json, Value
+from runnel.core.values import Value
 from runnel.core.workflow import ErrorInfo, SkipReason
 
 
@@ -64,9 +66,6 @@ class MapRun:
     __slots__ = (
         "active",
         "count",
-        "is_joining",
-        "is_queued",
-        "items",
         "next_item",
         "results",
         "settled",
@@ -82,10 +81,6 @@ class MapRun:
         self.size = 0
         self.active: dict[int, NodeRun] = {}
         self.results: list[Value | None] = [None] * count
-        # Not stored: evaluated again from the graph and the outputs (`hydrate`) after a load.
-        self.items: list[Json] | None = None
-        self.is_queued = False
-        self.is_joining = False
 
     @property
     def is_settled(self) -> bool:
@@ -121,7 +116,6 @@ class Execution:
     """All that is known of one execution, by node index of its graph."""
 
     __slots__ = (
-        "awaited_blobs",
         "closing_error",
         "configs",
         "created_at",
@@ -134,7 +128,6 @@ class Execution:
         "input",
         "is_abrupt",
         "is_sla_missed",
-        "is_storing_output",
         "labels",
         "maps",
         "nodes",
@@ -142,8 +135,6 @@ class Execution:
         "outcome",
         "output",
         "parent",
-        "pending_offloads",
-        "ready",
         "rerun_of",
         "reused_items",
         "reused_parts",
@@ -188,14 +179,8 @@ class Execution:
         self.signals: dict[str, tuple[str, Value]] = {}
         self.signal_ids: dict[str, None] = {}
         self.signal_waiters: dict[str, list[int]] = {}
-        # What was written aside for maps; as far as one that has begun names it, it is stored.
+        # The blobs that stand for large values in the tasks of maps that have begun.
         self.offloaded_values: dict[str, Value] = {}
-        # Not stored, derived again by ResumeExecution: what could run but has no slot, which
-        # blobs deciding waits for, what is being written aside for maps, whether the output is.
-        self.ready: deque[tuple[int, int]] = deque()
-        self.awaited_blobs: dict[tuple[int, int], None] = {}
-        self.pending_offloads: dict[str, None] = {}
-        self.is_storing_output = False
 
     @property
     def is_final(self) -> bool:
@@ -203,15 +188,15 @@ class Execution:
 
     def needs(self, index: int) -> tuple[int, ...]:
         """Whose outputs a task of the node carries."""
-        given = self.configs.get(index)
-        return self.graph.nodes[index].needs if given is None else given.needs
+        override = self.configs.get(index)
+        return self.graph.nodes[index].needs if override is None else override.needs
 
     def run(self, index: int, item: int = NO_ITEM) -> NodeRun | None:
         """The node or item; None for an item that has not begun or is settled."""
         if item == NO_ITEM:
             return self.nodes[index]
-        found = self.maps.get(index)
-        return None if found is None else found.active.get(item)
+        map_run = self.maps.get(index)
+        return None if map_run is None else map_run.active.get(item)
 
     def ref(self, index: int, item: int = NO_ITEM) -> NodeRef:
         return NodeRef(self.id, self.graph.nodes[index].node.id, item)
@@ -226,8 +211,8 @@ class Execution:
             for index, run in enumerate(self.nodes)
             if run.state in IN_FLIGHT_STATES and index not in self.maps
         }
-        for index, found in self.maps.items():
-            for item, run in found.active.items():
+        for index, map_run in self.maps.items():
+            for item, run in map_run.active.items():
                 if run.state in IN_FLIGHT_STATES:
                     tokens[self.token(index, item, run)] = run.state is NodeState.RUNNING
         return tokens

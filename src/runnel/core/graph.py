@@ -1,6 +1,7 @@
 """A workflow compiled for running: neighbours by index, templates parsed, configs encoded once."""
 
 from collections import deque
+from collections.abc import Sequence
 
 import msgspec
 
@@ -119,15 +120,24 @@ class Graph:
         return layers
 
     def topological_order(self) -> list[int]:
-        """Kahn's algorithm: parents before children, in O(nodes + edges), without recursion."""
-        missing = list(self.parent_counts)
-        queue = deque(self.roots)
-        order = []
-        while queue:
-            index = queue.popleft()
-            order.append(index)
-            for child in self.nodes[index].children:
-                missing[child] -= 1
-                if not missing[child]:
-                    queue.append(child)
-        return order
+        return sort_topologically([node.children for node in self.nodes], self.parent_counts)
+
+
+def sort_topologically(
+    children: Sequence[Sequence[int]], parent_counts: Sequence[int]
+) -> list[int]:
+    """Kahn's algorithm: parents before children, in O(nodes + edges), without recursion.
+
+    Nodes of a cycle, and those below it, are left out.
+    """
+    unsorted_parents = list(parent_counts)
+    queue = deque(index for index, count in enumerate(parent_counts) if not count)
+    order = []
+    while queue:
+        index = queue.popleft()
+        order.append(index)
+        for child in children[index]:
+            unsorted_parents[child] -= 1
+            if not unsorted_parents[child]:
+                queue.append(child)
+    return order

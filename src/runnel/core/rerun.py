@@ -61,20 +61,20 @@ def _find_nodes_to_run(
 
 def _find_dependents(graph: Graph, start: Iterable[int]) -> set[int]:
     """All that depends on one of them, by a worklist: graphs are deep."""
-    found: set[int] = set()
-    rest = list(start)
-    while rest:
-        for child in graph.nodes[rest.pop()].children:
-            if child not in found:
-                found.add(child)
-                rest.append(child)
-    return found
+    dependents: set[int] = set()
+    unvisited = list(start)
+    while unvisited:
+        for child in graph.nodes[unvisited.pop()].children:
+            if child not in dependents:
+                dependents.add(child)
+                unvisited.append(child)
+    return dependents
 
 
 def _list_reused_items(previous: Execution, index: int, node_id: NodeId) -> Iterator[ReusedResult]:
-    found = previous.maps.get(index)
-    if found is None:
+    map_run = previous.maps.get(index)
+    if map_run is None:
         return
-    for item, output in enumerate(found.results):
+    for item, output in enumerate(map_run.results):
         if output is not None:
             yield ReusedResult(node_id, item, output=output)

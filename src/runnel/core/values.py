@@ -3,6 +3,9 @@
 Nothing on the hot path looks inside: handlers encode a value once, readers decode it once.
 """
 
+import re
+from collections.abc import Callable, Iterator
+from math import isfinite
 from typing import Any, TypeAlias
 
 import msgspec
@@ -50,6 +53,50 @@ def make_value_from_json(data: bytes) -> Value:
 
 def make_blob_reference(key: str, size: int) -> Value:
     return Value(blob=key, size=size)
+
+
+def is_number(value: Json) -> bool:
+    """True and False are not numbers here, as in JSON."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def find_non_finite(
+    value: Json, path: str, *, enc_hook: Callable[[Any], Any] | None = None
+) -> tuple[str, float] | None:
+    """Returns the first NaN or infinity and its path below `path`; None without one.
+
+    Walks the value only if its MessagePack form, which has these, looks as if it held one.
+    `enc_hook` converts the types that msgspec does not know.
+    """
+    if not _may_hold_non_finite(value, enc_hook):
+        return None
+    numbers = _iterate_floats(msgspec.to_builtins(value, enc_hook=enc_hook), path)
+    return next(((place, number) for place, number in numbers if not isfinite(number)), None)
+
+
+# A double in MessagePack whose exponent is all ones; may also be a text that looks like it.
+_NON_FINITE_PATTERN = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
+
+
+def _may_hold_non_finite(value: Json, enc_hook: Callable[[Any], Any] | None) -> bool:
+    try:
+        data = msgspec.msgpack.encode(value, enc_hook=enc_hook)
+    except OverflowError:  # an integer beyond 64 bits, which JSON can hold
+        return True
+    return _NON_FINITE_PATTERN.search(data) is not None
+
+
+def _iterate_floats(value: Json, path: str) -> Iterator[tuple[str, float]]:
+    """In the order of the document, without recursion."""
+    stack = [(path, value)]
+    while stack:
+        place, part = stack.pop()
+        if isinstance(part, float):
+            yield place, part
+        elif isinstance(part, dict):
+            stack.extend(reversed([(f"{place}.{key}", item) for key, item in part.items()]))
+        elif isinstance(part, list | tuple):
+            stack.extend(reversed([(f"{place}[{at}]", item) for at, item in enumerate(part)]))
 
 
 NULL = make_inline_value(None)

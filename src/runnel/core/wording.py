@@ -6,6 +6,8 @@ from itertools import islice
 
 from runnel.core.values import Json
 
+ELLIPSIS = "…"
+"""Marks where a text was cut. Secrets are masked by it: half of one may stand before it."""
 SHOWN_CHARS_MAX = 60
 SHOWN_NAMES_MAX = 10
 # Comparing one name with 1,000 others takes about 5 ms.
@@ -42,15 +44,15 @@ def escape_unprintable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def shorten(text: str) -> str:
-    return text if len(text) <= SHOWN_CHARS_MAX else text[: SHOWN_CHARS_MAX - 1] + "…"
+def shorten(text: str, chars_max: int = SHOWN_CHARS_MAX) -> str:
+    return text if len(text) <= chars_max else text[: chars_max - len(ELLIPSIS)] + ELLIPSIS
 
 
 def format_names(names: Sequence[str]) -> str:
     """`'a', 'b' and 3 more`."""
     shown_names = [quote_name(name) for name in names[:SHOWN_NAMES_MAX]]
-    rest = len(names) - len(shown_names)
-    return ", ".join(shown_names) + (f" and {rest:,} more" if rest else "")
+    hidden_count = len(names) - len(shown_names)
+    return ", ".join(shown_names) + (f" and {hidden_count:,} more" if hidden_count else "")
 
 
 def suggest_name(unknown_name: str, names: Iterable[str]) -> str:
@@ -67,8 +69,8 @@ def suggest_or_list_names(unknown_name: str, names: Iterable[str]) -> str:
 
 def find_closest_name(unknown_name: str, names: Iterable[str]) -> str | None:
     lowered = {name.lower(): name for name in islice(names, COMPARED_NAMES_MAX)}
-    found = get_close_matches(unknown_name[:SHOWN_CHARS_MAX].lower(), lowered, n=1)
-    return lowered[found[0]] if found else None
+    closest = get_close_matches(unknown_name[:SHOWN_CHARS_MAX].lower(), lowered, n=1)
+    return lowered[closest[0]] if closest else None
 
 
 def _format_number(value: float) -> str:

@@ -61,7 +61,6 @@ def classify_parent_outcome(
     return ParentOutcome.BLOCKED if is_blocked else ParentOutcome.SKIPPED
 
 
-_GOOD = frozenset({ParentOutcome.COMPLETED, ParentOutcome.SKIPPED})
 _FAILED_OUTCOMES = frozenset({ParentOutcome.FAILED, ParentOutcome.CUT_OFF, ParentOutcome.BLOCKED})
 _CLEAN_UP_OUTCOMES = frozenset({ParentOutcome.FAILED, ParentOutcome.CUT_OFF})
 
@@ -265,13 +264,13 @@ def encode_workflow(workflow: Workflow) -> bytes:
 
 def _strip_defaults(value: Json) -> Json:
     if isinstance(value, tuple):
-        return [_strip_defaults(each) for each in value]
+        return [_strip_defaults(part) for part in value]
     if not isinstance(value, msgspec.Struct):
         return value
     return {
-        name: _strip_defaults(found)
+        name: _strip_defaults(field)
         for name, default in _list_defaults(type(value))
-        if (found := getattr(value, name)) != default
+        if (field := getattr(value, name)) != default
     }
 
 

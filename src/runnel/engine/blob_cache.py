@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 
-from runnel.engine.liveness import StoreRetry
+from runnel.engine.store_retry import StoreRetry
 from runnel.errors import NotFoundError, StoreError
 from runnel.ports.clock import Clock
 from runnel.ports.records import BlobStore
@@ -25,16 +25,16 @@ class BlobCache:
 
     def peek(self, key: str) -> bytes | None:
         """None when it would have to be read first."""
-        found = self._blobs.get(key)
-        if found is not None:
+        data = self._blobs.get(key)
+        if data is not None:
             self._blobs.move_to_end(key)
-        return found
+        return data
 
     async def get(self, key: str) -> bytes:
         """Raises NotFoundError('blob', key)."""
-        found = self.peek(key)
-        if found is not None:
-            return found
+        cached = self.peek(key)
+        if cached is not None:
+            return cached
         data = await self._store.get(key)
         self._add(key, data)
         return data

@@ -1,11 +1,9 @@
-"""Who is dead: whoever has shown no new sign of life for a while, on the observer's own clock."""
+"""Detects dead processes: those whose sign of life has not changed, by the observer's own clock."""
 
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Hashable
 from typing import Generic, TypeVar
 
-from runnel.errors import StoreError
 from runnel.ports.clock import Clock
-from runnel.ports.telemetry import STORE_FAILED, Telemetry
 
 POLLS_PER_TIMEOUT = 6
 # The last sign is seen at most one look after it was given, and found to be old at most one look
@@ -41,39 +39,5 @@ class FailureDetector(Generic[Member, Observation]):
         return now - known[1] >= max(self._silence_s, grace_s)
 
     def retain_only(self, members: "set[Member]") -> None:
-        for who in self._observations.keys() - members:
-            del self._observations[who]
-
-
-# What a loop does while the store can't be reached: say so, wait a little longer each time.
-
-RETRY_DELAY_S_FIRST = 0.1
-RETRY_DELAY_S_MAX = 5.0
-
-T = TypeVar("T")
-
-
-class StoreRetry:
-    def __init__(self, clock: Clock, telemetry: Telemetry, worker: str) -> None:
-        self._clock = clock
-        self._telemetry = telemetry
-        self._worker = worker
-
-    async def run(self, call: Callable[[], Awaitable[T]], call_name: str) -> T:
-        """Asks again after each StoreError that is retryable; every other error is raised.
-
-        Only for calls that may be repeated. All of the worker's are: claims that got lost on the
-        way are noticed by the store, and a start or a report counts once per token.
-        """
-        delay_s = RETRY_DELAY_S_FIRST
-        while True:
-            try:
-                return await call()
-            except StoreError as error:
-                if not error.retryable:
-                    raise
-                self._telemetry.event(
-                    STORE_FAILED, worker=self._worker, call=call_name, error=str(error)
-                )
-            await self._clock.sleep(delay_s)
-            delay_s = min(2 * delay_s, RETRY_DELAY_S_MAX)
+        for member in self._observations.keys() - members:
+            del self._observations[member]

@@ -11,7 +11,7 @@ import msgspec
 
 from runnel.core.ids import ExecutionId
 from runnel.core.states import FINAL_EXECUTION_STATES
-from runnel.engine.liveness import StoreRetry
+from runnel.engine.store_retry import StoreRetry
 from runnel.ports.clock import Clock
 from runnel.ports.feed import Feed, FeedPage, FeedPosition
 from runnel.ports.telemetry import Telemetry

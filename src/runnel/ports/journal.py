@@ -26,8 +26,8 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def size_bytes(self) -> int:
         """Of what may be large."""
-        return sum(len(each.entry) for each in self.histories) + sum(
-            len(bytes(each.config)) for each in self.dead_letters
+        return sum(len(history.entry) for history in self.histories) + sum(
+            len(bytes(letter.config)) for letter in self.dead_letters
         )
 
 

@@ -318,10 +318,6 @@ class Mailbox(Protocol):
         """
 
 
-class Claim(msgspec.Struct, frozen=True, gc=False):
-    task: TaskMessage
-
-
 class TaskQueue(Protocol):
     """The worker's side of a store."""
 

@@ -38,7 +38,8 @@ def stored(node_id: str) -> c.OutputStored:
 
 def changed_by(driver: CoreDriver, command: c.Command) -> object:
     """What the command added to the history, and what it asked for."""
-    decision = decide(driver.root, command, DecisionInputs(driver.now, Nonce("late"), driver))
+    inputs = DecisionInputs(driver.now, Nonce("late"), driver)
+    decision = decide(driver.root, driver.agendas[driver.root.id], command, inputs)
     return [*decision.events, *decision.effects]
 
 
@@ -141,7 +142,8 @@ def test_the_creation_of_a_child_that_has_ended_is_answered_by_its_end_again() -
         created_at=1.0,
     )
 
-    decision = decide(child, again, DecisionInputs(driver.now, Nonce("late"), driver))
+    inputs = DecisionInputs(driver.now, Nonce("late"), driver)
+    decision = decide(child, driver.agendas[child.id], again, inputs)
 
     [told] = [each.command for each in decision.effects if isinstance(each, SendCommand)]
     assert isinstance(told, c.ChildSettled)

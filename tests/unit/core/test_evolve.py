@@ -9,7 +9,7 @@ from runnel.core.ids import NodeId
 from runnel.core.values import NULL
 from runnel.errors import BrokenInvariantError, IllegalMoveError
 from simulation.invariants import check_invariants
-from tests.driver import CoreDriver, make_node, make_workflow
+from tests.driver import ROOT, CoreDriver, make_node, make_workflow
 
 
 def test_a_history_begins_with_the_creation() -> None:
@@ -48,12 +48,12 @@ def test_a_count_that_does_not_add_up_is_named(attribute: str, value: object, pr
     setattr(driver.root, attribute, value)
 
     with pytest.raises(BrokenInvariantError, match=problem):
-        check_invariants(driver.root)
+        check_invariants(driver.root, driver.agendas[ROOT])
 
 
 def test_a_node_that_could_run_and_stands_in_no_line_is_named() -> None:
     driver = CoreDriver(make_workflow(make_node("a"), make_node("b"), max_concurrency=1)).start()
-    driver.root.ready.clear()
+    driver.agendas[ROOT].ready.clear()
 
     with pytest.raises(BrokenInvariantError, match="'b' is ready and in no line"):
-        check_invariants(driver.root)
+        check_invariants(driver.root, driver.agendas[ROOT])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runnel.engine.liveness import RETRY_DELAY_S_MAX, StoreRetry
+from runnel.engine.store_retry import RETRY_DELAY_S_MAX, StoreRetry
 from runnel.errors import StoreError
 from runnel.testing.clock import FakeClock
 from tests.unit.engine.worker.stage import Told

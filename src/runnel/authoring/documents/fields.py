@@ -19,7 +19,7 @@ from runnel.core.validation.checks import (
     RETRY_CHECKS,
     WORKFLOW_CHECKS,
     ValueCheck,
-    is_number,
+    is_finite_number,
 )
 from runnel.core.values import Json
 from runnel.core.wording import describe_value, escape_unprintable, quote_name, suggest_name
@@ -335,7 +335,7 @@ def _read_on_failure(value: Json, place: DocumentPath) -> OnFailure | InvalidVal
 def _read_labels(value: Json, place: DocumentPath) -> dict[str, str]:
     labels: dict[str, str] = {}
     for key, label in _read_entries(value, place, "an object of labels"):
-        if isinstance(label, str) or is_number(label):
+        if isinstance(label, str) or is_finite_number(label):
             labels[key] = str(label)
         else:
             place.key(key).expected(LABEL.expected, label)
@@ -371,7 +371,7 @@ def _read_entries(value: Json, place: DocumentPath, expectation: str) -> list[tu
 
 def _read_version(value: Json, place: DocumentPath) -> InvalidValue:
     """A label for people: the engine numbers versions itself, by content, so it is not kept."""
-    if not isinstance(value, str) and not is_number(value):
+    if not isinstance(value, str) and not is_finite_number(value):
         place.expected("a text or a number", value)
     return INVALID_VALUE
 

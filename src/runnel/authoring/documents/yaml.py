@@ -11,7 +11,7 @@ from yaml.constructor import ConstructorError, SafeConstructor
 from yaml.events import ScalarEvent
 from yaml.resolver import Resolver
 
-from runnel.core.validation.checks import DEPTH_MAX, is_number
+from runnel.core.validation.checks import DEPTH_MAX, is_finite_number
 from runnel.core.values import Json
 from runnel.core.wording import describe_value, quote_name
 from runnel.errors import InvalidWorkflowError
@@ -219,7 +219,7 @@ class YamlBuilder:
 
     def _check_key(self, found: dict[str, Json], key: Json, event: events.Event) -> str:
         if not isinstance(key, str):
-            what = "a number" if is_number(key) else describe_value(key)
+            what = "a number" if is_finite_number(key) else describe_value(key)
             text = self._read_source(event)
             raise UnsupportedYamlError(event, f"the key {text} is {what} to YAML; put it in quotes")
         if key in found:

@@ -21,7 +21,7 @@ from runnel.core.ids import ExecutionId
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.core.values import Json
 from runnel.core.workflow import Workflow
-from runnel.engine.liveness import StoreRetry
+from runnel.engine.store_retry import StoreRetry
 from runnel.errors import InputError, KeyReusedError
 from runnel.notify.event_bus import CommittedEvents, EventBus, StartedTask
 from runnel.ports.archive import Archive

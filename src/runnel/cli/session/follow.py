@@ -21,7 +21,7 @@ from runnel.core.execution import Execution
 from runnel.core.ids import NO_ITEM, ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.core.workflow import Workflow
-from runnel.engine.liveness import StoreRetry
+from runnel.engine.store_retry import StoreRetry
 from runnel.notify.event_bus import CommittedEvents, EventBus, StartedTask
 from runnel.ports.archive import Archive
 from runnel.ports.clock import Clock, Secrets

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from runnel.core import commands as c
+from runnel.core.agenda import Agenda
 from runnel.core.decide.attempts import (
     on_child_settled,
     on_limit_granted,
@@ -39,9 +40,12 @@ __all__ = ["DecisionInputs", "create", "decide", "hydrate_maps"]
 
 
 def create(
-    command: c.CreateExecution, graph: Graph, inputs: DecisionInputs
+    command: c.CreateExecution, graph: Graph, agenda: Agenda, inputs: DecisionInputs
 ) -> tuple[Execution, Decision]:
-    """A new execution, and what its creation (and start, unless it is held) leads to."""
+    """A new execution, and what its creation (and start, unless it is held) leads to.
+
+    `agenda` is an empty one, which belongs to the execution from then on.
+    """
     created = ExecutionCreated(
         execution_id=command.execution_id,
         workflow=graph.workflow.name,
@@ -54,20 +58,22 @@ def create(
         created_at=command.created_at,
     )
     execution = Execution(created, graph)
-    decision = decide(execution, command, inputs)
+    decision = decide(execution, agenda, command, inputs)
     return execution, Decision(events=[created, *decision.events], effects=decision.effects)
 
 
-def decide(execution: Execution, command: c.Command, inputs: DecisionInputs) -> Decision:
+def decide(
+    execution: Execution, agenda: Agenda, command: c.Command, inputs: DecisionInputs
+) -> Decision:
     """Applies the command; a command that has become pointless gives an empty decision.
 
-    The events are applied to `execution` on the way. Should this raise, the aggregate is in an
-    unknown state and must be loaded again.
+    The events are applied to `execution` on the way, and `agenda` is brought up to date. Should
+    this raise, both are in an unknown state and must be loaded again.
     """
-    turn = DecisionContext(execution, inputs)
-    _HANDLERS[type(command)](turn, command)
-    advance_execution(turn)
-    return Decision(events=turn.events, effects=turn.effects)
+    context = DecisionContext(execution, agenda, inputs)
+    _HANDLERS[type(command)](context, command)
+    advance_execution(context)
+    return Decision(events=context.events, effects=context.effects)
 
 
 def _on_output_stored(context: DecisionContext, command: c.OutputStored) -> None:
@@ -93,9 +99,9 @@ _HANDLERS: dict[type, Callable[[DecisionContext, Any], None]] = {
     c.CancelExecution: on_cancel,
     c.ChildSettled: on_child_settled,
     c.LimitGranted: on_limit_granted,
-    c.BlobLoaded: lambda turn, _command: on_blob_loaded(turn),
+    c.BlobLoaded: lambda context, _command: on_blob_loaded(context),
     c.OutputStored: _on_output_stored,
     c.ValuesShared: on_values_shared,
-    c.ResumeExecution: lambda turn, _command: on_resume(turn),
+    c.ResumeExecution: lambda context, _command: on_resume(context),
     c.FailExecution: on_fail,
 }

@@ -38,8 +38,8 @@ from runnel.core.workflow import ErrorInfo, SkipReason, compute_crash_delay
 
 
 def on_task_started(context: DecisionContext, command: TaskStarted) -> None:
-    found = context.find_current_run(command.token)
-    if found is not None and found[1].state is NodeState.QUEUED:
+    current = context.find_current_run(command.token)
+    if current is not None and current[1].state is NodeState.QUEUED:
         token = command.token
         context.emit(
             NodeStarted(
@@ -52,8 +52,8 @@ def on_task_started(context: DecisionContext, command: TaskStarted) -> None:
 
 
 def on_task_completed(context: DecisionContext, command: TaskCompleted) -> None:
-    found = _find_in_flight(context, command.token)
-    if found is not None:
+    current = _find_in_flight(context, command.token)
+    if current is not None:
         completed = NodeCompleted(
             node=command.token.node_id,
             item=command.token.item,
@@ -63,12 +63,12 @@ def on_task_completed(context: DecisionContext, command: TaskCompleted) -> None:
             is_cached=command.is_cached,
             logs=command.logs,
         )
-        _settle_attempt(context, *found, completed)
+        _settle_attempt(context, *current, completed)
 
 
 def on_task_skipped(context: DecisionContext, command: TaskSkipped) -> None:
-    found = _find_in_flight(context, command.token)
-    if found is not None:
+    current = _find_in_flight(context, command.token)
+    if current is not None:
         skipped = NodeSkipped(
             node=command.token.node_id,
             item=command.token.item,
@@ -78,12 +78,12 @@ def on_task_skipped(context: DecisionContext, command: TaskSkipped) -> None:
             started_at=command.started_at,
             logs=command.logs,
         )
-        _settle_attempt(context, *found, skipped)
+        _settle_attempt(context, *current, skipped)
 
 
 def on_task_failed(context: DecisionContext, command: TaskFailed) -> None:
-    found = _find_in_flight(context, command.token)
-    if found is not None:
+    current = _find_in_flight(context, command.token)
+    if current is not None:
         failed = NodeFailed(
             node=command.token.node_id,
             item=command.token.item,
@@ -92,29 +92,29 @@ def on_task_failed(context: DecisionContext, command: TaskFailed) -> None:
             started_at=command.started_at,
             logs=command.logs,
         )
-        _retry_or_fail(context, *found, failed)
+        _retry_or_fail(context, *current, failed)
 
 
 def on_child_settled(context: DecisionContext, command: ChildSettled) -> None:
-    found = context.find_current_run(command.token)
-    if found is None or found[1].wait is not Wait.CHILD:
+    current = context.find_current_run(command.token)
+    if current is None or current[1].wait is not Wait.CHILD:
         return
     token = command.token
     result = convert_child_result(command)
     if isinstance(result, Value):
         completed = NodeCompleted(node=token.node_id, item=token.item, output=result)
-        _settle_attempt(context, *found, completed)
+        _settle_attempt(context, *current, completed)
     else:
         failed = NodeFailed(node=token.node_id, item=token.item, error=result)
-        _retry_or_fail(context, *found, failed)
+        _retry_or_fail(context, *current, failed)
 
 
 def on_task_lost(context: DecisionContext, command: TaskLost) -> None:
     """Nobody has this attempt any more: a new one is issued, unless it keeps killing workers."""
-    found = _find_in_flight(context, command.token)
-    if found is None:
+    current = _find_in_flight(context, command.token)
+    if current is None:
         return
-    index, _ = found
+    index, lost_run = current
     token = command.token
     context.emit(
         TaskWasLost(
@@ -124,8 +124,8 @@ def on_task_lost(context: DecisionContext, command: TaskLost) -> None:
             was_started=command.was_started,
         )
     )
-    context.drop_task(index, token.item, found[1])
-    run = context.execution.run(index, token.item) or found[1]
+    context.drop_task(index, token.item, lost_run)
+    run = context.execution.run(index, token.item) or lost_run
     if run.losses > context.inputs.policy.losses_max:
         failed = NodeFailed(node=token.node_id, item=token.item, error=_make_crash_loop_error(run))
         fail_attempt(context, index, run, failed, diagnosis="it kept killing its workers")
@@ -149,10 +149,10 @@ def on_task_lost(context: DecisionContext, command: TaskLost) -> None:
 
 
 def on_task_deferred(context: DecisionContext, command: TaskDeferred) -> None:
-    found = _find_in_flight(context, command.token)
-    if found is None:
+    current = _find_in_flight(context, command.token)
+    if current is None:
         return
-    index, run = found
+    index, run = current
     token = command.token
     due = command.until if command.wait_s is None else context.now + command.wait_s
     context.release_limit(index, token.item, run)
@@ -170,11 +170,11 @@ def on_task_deferred(context: DecisionContext, command: TaskDeferred) -> None:
 
 def on_limit_granted(context: DecisionContext, command: LimitGranted) -> None:
     """A grant for an attempt that is over is given back, or its place would be lost."""
-    found = context.find_current_run(command.holder)
-    if found is None:
+    current = context.find_current_run(command.holder)
+    if current is None:
         context.send(ReleaseLimit(key=command.key, holder=command.holder))
         return
-    index, run = found
+    index, run = current
     if run.wait is Wait.LIMIT and run.key == command.key:
         queue_task(
             context,
@@ -209,8 +209,8 @@ def on_timer_fired(context: DecisionContext, command: TimerFired) -> None:
 
 
 def _find_in_flight(context: DecisionContext, token: TaskToken) -> tuple[int, NodeRun] | None:
-    found = context.find_current_run(token)
-    return found if found is not None and found[1].state in IN_FLIGHT_STATES else None
+    current = context.find_current_run(token)
+    return current if current is not None and current[1].state in IN_FLIGHT_STATES else None
 
 
 def _settle_attempt(

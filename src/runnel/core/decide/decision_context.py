@@ -5,6 +5,7 @@ from typing import Protocol
 
 import msgspec
 
+from runnel.core.agenda import Agenda
 from runnel.core.commands import Command, ReleaseLimit
 from runnel.core.effects import (
     ClearTimer,
@@ -24,6 +25,7 @@ from runnel.core.states import NodeState
 from runnel.core.templates.errors import MissingValueError, TemplateError
 from runnel.core.templates.template import CompiledExpression, TemplateTree
 from runnel.core.values import Json, Value
+from runnel.core.wording import shorten
 from runnel.core.workflow import MESSAGE_CHARS_MAX, EnginePolicy, ErrorInfo
 
 # What templates see when the core itself evaluates them: conditions, lists, keys, results.
@@ -116,12 +118,16 @@ class DecisionInputs(msgspec.Struct, frozen=True):
 
 
 class DecisionContext:
-    """Carries one execution through one command; `to_evaluate` are nodes with settled parents."""
+    """Carries one execution through one command; `to_evaluate` are nodes with settled parents.
 
-    __slots__ = ("effects", "events", "execution", "inputs", "to_evaluate")
+    The functions of this package change the agenda, and the execution by `emit` only.
+    """
 
-    def __init__(self, execution: Execution, inputs: DecisionInputs) -> None:
+    __slots__ = ("agenda", "effects", "events", "execution", "inputs", "to_evaluate")
+
+    def __init__(self, execution: Execution, agenda: Agenda, inputs: DecisionInputs) -> None:
         self.execution = execution
+        self.agenda = agenda
         self.inputs = inputs
         self.events: list[Event] = []
         self.effects: list[Effect] = []
@@ -209,8 +215,7 @@ def evaluate_template(
     execution = context.execution
     item_value: object = NO_ITEM_VALUE
     if item != NO_ITEM:
-        items = execution.maps[index].items
-        item_value = items[item] if items else None
+        item_value = context.agenda.get_item(index, item)
     scope = ExecutionScope(execution, context.inputs.blobs, item=item_value)
     try:
         match compiled:
@@ -229,15 +234,14 @@ def evaluate_template(
 
 def request_blob(context: DecisionContext, node_item: tuple[int, int], key: str) -> None:
     """Asks for the blob once; BlobLoaded looks at `node_item` again."""
-    if node_item not in context.execution.awaited_blobs:
-        context.execution.awaited_blobs[node_item] = None
+    if node_item not in context.agenda.awaited_blobs:
+        context.agenda.awaited_blobs[node_item] = None
         context.effects.append(LoadBlob(context.execution.id, key))
 
 
 def preview_json(value: Json) -> str:
     """A value as a sentence quotes it: the beginning of its JSON."""
-    text = _encoder.encode(value).decode()
-    return text if len(text) <= PREVIEW_CHARS_MAX else text[: PREVIEW_CHARS_MAX - 1] + "…"
+    return shorten(_encoder.encode(value).decode(), PREVIEW_CHARS_MAX)
 
 
 def make_error_info(error: Exception) -> ErrorInfo:

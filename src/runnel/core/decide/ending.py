@@ -49,8 +49,9 @@ def close_execution(
     context.emit(ExecutionClosing(outcome=outcome, error=error, is_abrupt=is_abrupt))
     cancel_unsettled_nodes(context)
     nodes = execution.graph.nodes
-    execution.ready = deque(
-        entry for entry in execution.ready if nodes[entry[0]].is_clean_up and not is_abrupt
+    agenda = context.agenda
+    agenda.ready = deque(
+        entry for entry in agenda.ready if nodes[entry[0]].is_clean_up and not is_abrupt
     )
     context.to_evaluate.extend(
         compiled.index
@@ -111,11 +112,11 @@ def fail_attempt(
 
 
 def stop_items(context: DecisionContext, index: int, reason: str) -> None:
-    found = context.execution.maps.get(index)
-    if found is None:
+    map_run = context.execution.maps.get(index)
+    if map_run is None:
         return
     node_id = context.execution.graph.nodes[index].node.id
-    for item, run in list(found.active.items()):
+    for item, run in list(map_run.active.items()):
         _withdraw_attempt(context, index, item, run)
         context.emit(NodeCancelled(node=node_id, item=item, reason=reason))
 
@@ -148,12 +149,12 @@ def _put_dead_letter(
     context: DecisionContext, index: int, run: NodeRun, failed: NodeFailed, diagnosis: str
 ) -> None:
     compiled = context.execution.graph.nodes[index]
-    given = context.execution.configs.get(index)
+    override = context.execution.configs.get(index)
     letter = DeadLetter(
         token=context.execution.token(index, failed.item, run),
         queue=compiled.queue,
         handler=compiled.node.handler,
-        config=compiled.config_raw if given is None else given.raw,
+        config=compiled.config_raw if override is None else override.raw,
         error=failed.error,
         reason=diagnosis,
         rejected_at=context.now,
@@ -195,6 +196,7 @@ def end_execution(
     if workflow.sla_seconds is not None and _has_missed_sla(context, workflow.sla_seconds):
         context.emit(SlaMissed(sla_s=workflow.sla_seconds))
     context.emit(ExecutionFinished(state=state, output=output, error=error))
+    context.agenda.ready.clear()
     if workflow.timeout_seconds is not None:
         context.effects.append(ClearTimer(make_execution_timer_key(execution, TimerKind.TIMEOUT)))
     if workflow.sla_seconds is not None:
@@ -236,7 +238,7 @@ def on_execution_output_stored(context: DecisionContext, command: OutputStored) 
 
 def _complete_execution(context: DecisionContext) -> None:
     execution = context.execution
-    if execution.is_storing_output:
+    if context.agenda.is_storing_output:
         return
     try:
         output = _build_output(context)
@@ -247,7 +249,7 @@ def _complete_execution(context: DecisionContext) -> None:
         end_execution(context, ExecutionState.FAILED, error=make_error_info(error))
         return
     if output.blob is None and output.size > context.inputs.policy.inline_bytes_max:
-        execution.is_storing_output = True
+        context.agenda.is_storing_output = True
         ref = NodeRef(execution.id, EXECUTION_NODE_ID)
         key = f"{execution.id}/output/{context.inputs.nonce}"
         context.effects.append(StoreOutput(ref, key, [output]))
@@ -287,6 +289,6 @@ def _summarize_failures(execution: Execution) -> ErrorInfo:
         if execution.nodes[compiled.index].state is NodeState.FAILED
     ]
     shown = "; ".join(failed[:FAILURES_SHOWN_MAX])
-    rest = len(failed) - FAILURES_SHOWN_MAX
-    more = f"; and {rest} more" if rest > 0 else ""
+    hidden_count = len(failed) - FAILURES_SHOWN_MAX
+    more = f"; and {hidden_count} more" if hidden_count > 0 else ""
     return ErrorInfo(type="NodeFailed", message=shown[:MESSAGE_CHARS_MAX] + more)

@@ -12,17 +12,17 @@ from runnel.core.decide.decision_context import (
     evaluate_template,
     preview_json,
 )
-from runnel.core.effects import IssueTask, ShareValues, TaskMessage
+from runnel.core.decide.ending import fail_node
+from runnel.core.decide.waits import start_core_handler
+from runnel.core.effects import INPUT, IssueTask, ShareValues, TaskMessage
 from runnel.core.events import NodeQueued, NodeWaits, Wait
 from runnel.core.execution import PENDING_RUN, NodeRun
 from runnel.core.graph import CompiledNode
 from runnel.core.ids import NO_ITEM, NodeId, Nonce, TaskToken
-from runnel.core.values import NO_DATA, Json, Value
+from runnel.core.values import NO_DATA, Value
 from runnel.core.workflow import CORE_HANDLERS, ErrorInfo
 
 # What all items of a map carry: put aside once when that is too much, and named by their tasks.
-
-INPUT = "input"
 
 
 def prepare_shared_values(
@@ -32,29 +32,28 @@ def prepare_shared_values(
 
     Decided here and not where a value is made, because only now it is known how many will carry it.
     """
-    execution = context.execution
     large = {
         name: value
         for name, value in _list_task_values(context, index)
         if _is_worth_offloading(context, value, count)
     }
-    missing = {
-        name: value for name, value in large.items() if name not in execution.offloaded_values
-    }
+    # What was written since the last map began is newer.
+    offloaded = context.execution.offloaded_values | context.agenda.offloaded_values
+    missing = {name: value for name, value in large.items() if name not in offloaded}
     if missing:
-        execution.awaited_blobs[index, NO_ITEM] = None
+        context.agenda.awaited_blobs[index, NO_ITEM] = None
         _request_offload(context, missing)
         return None
-    return {name: execution.offloaded_values[name] for name in large}
+    return {name: offloaded[name] for name in large}
 
 
 def _request_offload(context: DecisionContext, values: dict[str, Value]) -> None:
     """Once, however many maps wait: 30 that began together wrote 465 times instead of 30."""
-    execution = context.execution
-    new = {name: value for name, value in values.items() if name not in execution.pending_offloads}
+    pending = context.agenda.pending_offloads
+    new = {name: value for name, value in values.items() if name not in pending}
     if new:
-        execution.pending_offloads.update(dict.fromkeys(new))
-        context.effects.append(ShareValues(execution.id, new, context.inputs.nonce))
+        pending.update(dict.fromkeys(new))
+        context.effects.append(ShareValues(context.execution.id, new, context.inputs.nonce))
 
 
 def _list_task_values(context: DecisionContext, index: int) -> Iterator[tuple[str, Value]]:
@@ -89,8 +88,18 @@ def has_slot(context: DecisionContext) -> bool:
     return execution.in_flight < min(execution.graph.workflow.max_concurrency or window, window)
 
 
-def issue_attempt(context: DecisionContext, index: int, item: int = NO_ITEM) -> ErrorInfo | None:
-    """Issues the next attempt, which has a slot; an ErrorInfo when its key can't be evaluated."""
+def start_attempt(context: DecisionContext, index: int, item: int) -> None:
+    """Starts the next attempt, which has a slot; fails it if its key can't be evaluated."""
+    if context.execution.graph.nodes[index].node.handler in CORE_HANDLERS:
+        start_core_handler(context, index, item)
+        return
+    error = _issue_attempt(context, index, item)
+    if error is not None:
+        fail_node(context, index, error, item=item)
+
+
+def _issue_attempt(context: DecisionContext, index: int, item: int) -> ErrorInfo | None:
+    """Queues the task or asks for its key; an ErrorInfo when the key can't be evaluated."""
     execution = context.execution
     compiled = execution.graph.nodes[index]
     if compiled.concurrency_key is None:
@@ -144,13 +153,13 @@ def _build_task(
     execution, node = context.execution, compiled.node
     tag = node.resource_tag
     limit = None if tag is None else execution.graph.workflow.rate_limits.get(tag)
-    given = execution.configs.get(compiled.index)
+    override = execution.configs.get(compiled.index)
     shared = _NO_SHARED_VALUES if token.item == NO_ITEM else execution.maps[compiled.index].shared
     return TaskMessage(
         token=token,
         handler=node.handler,
         queue=compiled.queue,
-        config=compiled.config_raw if given is None else given.raw,
+        config=compiled.config_raw if override is None else override.raw,
         inputs=_collect_outputs(context, execution.needs(compiled.index), shared),
         parents=_count_parents_with_output(context, compiled.parents),
         execution_input=shared.get(INPUT, execution.input),
@@ -194,12 +203,7 @@ def _count_parents_with_output(context: DecisionContext, parents: tuple[int, ...
 def _encode_item(context: DecisionContext, index: int, item: int) -> msgspec.Raw:
     if item == NO_ITEM:
         return NO_DATA
-    return msgspec.Raw(_encoder.encode(get_item_value(context, index, item)))
-
-
-def get_item_value(context: DecisionContext, index: int, item: int) -> Json:
-    items = context.execution.maps[index].items
-    return None if items is None else items[item]
+    return msgspec.Raw(_encoder.encode(context.agenda.get_item(index, item)))
 
 
 def _evaluate_concurrency_key(
@@ -207,12 +211,12 @@ def _evaluate_concurrency_key(
 ) -> str | ErrorInfo | None:
     """None when a blob must be loaded first: evaluated again once it is there."""
     compiled = context.execution.graph.nodes[index]
-    found = evaluate_template(context, index, compiled.concurrency_key, item=item)
-    if not isinstance(found, EvaluatedValue):
-        return found
-    key = str(found.value) if type(found.value) in (str, int) else ""
+    evaluated = evaluate_template(context, index, compiled.concurrency_key, item=item)
+    if not isinstance(evaluated, EvaluatedValue):
+        return evaluated
+    key = str(evaluated.value) if type(evaluated.value) in (str, int) else ""
     if 0 < len(key) <= NAME_CHARS_MAX:
         return key
-    wanted = f"a number or a text of 1 to {NAME_CHARS_MAX} characters"
-    message = f"concurrency_key gave {preview_json(found.value)}, expected {wanted}"
+    expected = f"a number or a text of 1 to {NAME_CHARS_MAX} characters"
+    message = f"concurrency_key gave {preview_json(evaluated.value)}, expected {expected}"
     return ErrorInfo(type="TemplateError", message=message, retryable=False)

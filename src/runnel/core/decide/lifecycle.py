@@ -111,10 +111,7 @@ def on_resume(context: DecisionContext) -> None:
         return
     if execution.state is ExecutionState.PENDING:
         return
-    execution.ready.clear()
-    execution.awaited_blobs.clear()
-    execution.pending_offloads.clear()
-    execution.is_storing_output = False
+    context.agenda.reset()
     _set_execution_timers(context)
     if execution.outcome is not None:
         cancel_unsettled_nodes(context)
@@ -123,23 +120,23 @@ def on_resume(context: DecisionContext) -> None:
 
 
 def on_values_shared(context: DecisionContext, command: ValuesShared) -> None:
-    execution = context.execution
-    execution.offloaded_values.update(command.values)
+    agenda = context.agenda
+    agenda.offloaded_values.update(command.values)
     for name in command.values:
-        execution.pending_offloads.pop(name, None)
+        agenda.pending_offloads.pop(name, None)
     on_blob_loaded(context)
 
 
 def on_blob_loaded(context: DecisionContext) -> None:
     """Looks again at every node or item that waited for a blob."""
-    execution = context.execution
-    waited, execution.awaited_blobs = execution.awaited_blobs, {}
+    execution, agenda = context.execution, context.agenda
+    waiting, agenda.awaited_blobs = agenda.awaited_blobs, {}
     if execution.is_final:
         return
-    for index, item in waited:
+    for index, item in waiting:
         run = None if index < 0 else execution.run(index, item)
         if run is None and index in execution.maps:
-            execution.maps[index].is_queued = False
+            agenda.get_map(index).is_queued = False
             continue_map(context, index)
         elif run is not None and run.state is NodeState.PENDING:
             context.to_evaluate.append(index)
@@ -169,10 +166,7 @@ def _resume_node(context: DecisionContext, index: int) -> None:
     elif run.state is NodeState.WAITING:
         _resume_wait(context, index, NO_ITEM, run)
     elif run.state is NodeState.RUNNING and index in execution.maps:
-        found = execution.maps[index]
-        found.is_joining = False
-        found.is_queued = False
-        for item, item_run in list(found.active.items()):
+        for item, item_run in list(execution.maps[index].active.items()):
             if item_run.state is NodeState.WAITING:
                 _resume_wait(context, index, item, item_run)
         continue_map(context, index)
@@ -185,7 +179,7 @@ def _resume_wait(context: DecisionContext, index: int, item: int, run: NodeRun) 
             index, item, TIMER_KIND_BY_WAIT[run.wait], due=run.due, attempt=run.attempt
         )
     if run.wait is Wait.SLOT:
-        execution.ready.append((index, item))
+        context.agenda.ready.append((index, item))
     elif run.wait is Wait.SIGNAL:
         consume_signal(context, index)
     elif run.wait is Wait.LIMIT:
@@ -193,6 +187,8 @@ def _resume_wait(context: DecisionContext, index: int, item: int, run: NodeRun) 
         holder = execution.token(index, item, run)
         context.send(AcquireLimit(key=run.key, limit=limit, holder=holder))
     elif run.wait is Wait.CHILD:
-        found = evaluate_template(context, index, execution.graph.nodes[index].config, item=item)
-        if isinstance(found, EvaluatedValue):
-            send_create_child(context, index, item, found.value.get("input", {}))
+        evaluated = evaluate_template(
+            context, index, execution.graph.nodes[index].config, item=item
+        )
+        if isinstance(evaluated, EvaluatedValue):
+            send_create_child(context, index, item, evaluated.value.get("input", {}))

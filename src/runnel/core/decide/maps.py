@@ -1,5 +1,6 @@
 """`for_each`: a list known only now, its items issued through a window, results joined in order."""
 
+from runnel.core.agenda import Agenda
 from runnel.core.commands import OutputStored
 from runnel.core.decide.decision_context import (
     BlobNeededError,
@@ -10,13 +11,12 @@ from runnel.core.decide.decision_context import (
     preview_json,
 )
 from runnel.core.decide.ending import fail_node
-from runnel.core.decide.issue import has_slot, issue_attempt, prepare_shared_values
-from runnel.core.decide.waits import start_core_handler
+from runnel.core.decide.issue import has_slot, prepare_shared_values, start_attempt
 from runnel.core.effects import StoreOutput
 from runnel.core.events import MapStarted, NodeCompleted
 from runnel.core.execution import Execution, MapRun
 from runnel.core.values import Json, Value, make_value_from_json
-from runnel.core.workflow import CORE_HANDLERS, ErrorInfo
+from runnel.core.workflow import ErrorInfo
 
 # Stands in the line of ready work for "the next items of this map".
 NEXT_MAP_ITEMS = -2
@@ -34,84 +34,75 @@ def start_map(context: DecisionContext, index: int) -> None:
         return
     node_id = context.execution.graph.nodes[index].node.id
     context.emit(MapStarted(node=node_id, count=len(items), shared=shared))
-    context.execution.maps[index].items = items
+    context.agenda.get_map(index).items = items
     continue_map(context, index)
 
 
 def continue_map(context: DecisionContext, index: int) -> None:
     """Joins a map that is done, otherwise puts its next items in line."""
-    found = context.execution.maps[index]
-    if found.is_settled:
-        _join_results(context, index, found)
-    elif found.next_item < found.count:
-        _queue_next_items(context, index, found)
+    map_run = context.execution.maps[index]
+    if map_run.is_settled:
+        _join_results(context, index, map_run)
+    elif map_run.next_item < map_run.count:
+        _queue_next_items(context, index)
 
 
 def issue_next_items(context: DecisionContext, index: int) -> None:
     """Issues items while there are slots; what is ready together takes turns by the line."""
     execution = context.execution
-    found = execution.maps[index]
-    found.is_queued = False
+    context.agenda.get_map(index).is_queued = False
     if execution.nodes[index].is_final:
         return
-    window = context.inputs.policy.in_flight_max
-    while found.next_item < found.count and len(found.active) < window and has_slot(context):
-        item = found.next_item
-        _issue_item(context, index, item)
-        if execution.nodes[index].is_final or found.next_item == item:
+    map_run, window = execution.maps[index], context.inputs.policy.in_flight_max
+    while map_run.next_item < map_run.count and len(map_run.active) < window and has_slot(context):
+        item = map_run.next_item
+        start_attempt(context, index, item)
+        if execution.nodes[index].is_final or map_run.next_item == item:
             return
-        if execution.ready:
+        if context.agenda.ready:
             break
-    if found.next_item < found.count and len(found.active) < window:
-        _queue_next_items(context, index, found)
+    if map_run.next_item < map_run.count and len(map_run.active) < window:
+        _queue_next_items(context, index)
 
 
-def _queue_next_items(context: DecisionContext, index: int, map_run: MapRun) -> None:
-    if not map_run.is_queued:
-        map_run.is_queued = True
-        context.execution.ready.append((index, NEXT_MAP_ITEMS))
+def _queue_next_items(context: DecisionContext, index: int) -> None:
+    map_agenda = context.agenda.get_map(index)
+    if not map_agenda.is_queued:
+        map_agenda.is_queued = True
+        context.agenda.ready.append((index, NEXT_MAP_ITEMS))
 
 
 def on_output_stored(context: DecisionContext, command: OutputStored) -> None:
     index = context.execution.graph.index.get(command.ref.node_id)
     if index is None or context.execution.nodes[index].is_final or context.execution.is_final:
         return
-    found = context.execution.maps.get(index)
-    if found is not None and found.is_settled:
-        context.emit(NodeCompleted(node=command.ref.node_id, output=command.output))
-        context.queue_ready_children(index)
+    map_run = context.execution.maps.get(index)
+    if map_run is not None and map_run.is_settled:
+        _complete_map(context, index, command.output)
 
 
-def hydrate_maps(execution: Execution, blobs: LoadedBlobs) -> str | None:
+def hydrate_maps(execution: Execution, agenda: Agenda, blobs: LoadedBlobs) -> str | None:
     """Evaluates the lists of running maps after a load; the key of a blob that it needs first.
 
     The lists are those that the maps were started with: they depend on settled outputs only.
     """
-    for index, found in execution.maps.items():
-        if found.items is None and not execution.nodes[index].is_final:
-            expression = execution.graph.nodes[index].for_each
-            try:
-                scope = ExecutionScope(execution, blobs)
-                found.items = expression.evaluate(scope) if expression else []
-            except BlobNeededError as needed:
-                return needed.key
+    for index in execution.maps:
+        if execution.nodes[index].is_final or agenda.get_map(index).items is not None:
+            continue
+        expression = execution.graph.nodes[index].for_each
+        try:
+            scope = ExecutionScope(execution, blobs)
+            agenda.get_map(index).items = expression.evaluate(scope) if expression else []
+        except BlobNeededError as needed:
+            return needed.key
     return None
 
 
-def _issue_item(context: DecisionContext, index: int, item: int) -> None:
-    if context.execution.graph.nodes[index].node.handler in CORE_HANDLERS:
-        start_core_handler(context, index, item)
-        return
-    error = issue_attempt(context, index, item)
-    if error is not None:
-        fail_node(context, index, error, item=item)
-
-
 def _evaluate_items(context: DecisionContext, index: int) -> list[Json] | ErrorInfo | None:
-    found = evaluate_template(context, index, context.execution.graph.nodes[index].for_each)
-    if found is None or isinstance(found, ErrorInfo):
-        return found
-    items = found.value
+    evaluated = evaluate_template(context, index, context.execution.graph.nodes[index].for_each)
+    if evaluated is None or isinstance(evaluated, ErrorInfo):
+        return evaluated
+    items = evaluated.value
     if not isinstance(items, list):
         message = f"for_each gave {preview_json(items)}, expected a list"
         return ErrorInfo(type="TemplateError", message=message, retryable=False)
@@ -127,15 +118,21 @@ def _join_results(context: DecisionContext, index: int, map_run: MapRun) -> None
     results = [result for result in map_run.results if result is not None]
     is_small = map_run.size + 1 <= context.inputs.policy.inline_bytes_max
     if is_small and all(result.blob is None for result in results):
-        node_id = context.execution.graph.nodes[index].node.id
-        context.emit(NodeCompleted(node=node_id, output=join_inline_results(results)))
-        context.queue_ready_children(index)
+        _complete_map(context, index, join_inline_results(results))
         return
-    if not map_run.is_joining:
-        map_run.is_joining = True
+    map_agenda = context.agenda.get_map(index)
+    if not map_agenda.is_joining:
+        map_agenda.is_joining = True
         ref = context.execution.ref(index)
         key = f"{ref.execution_id}/{ref.node_id}/joined/{context.inputs.nonce}"
         context.effects.append(StoreOutput(ref, key, results))
+
+
+def _complete_map(context: DecisionContext, index: int, output: Value) -> None:
+    node_id = context.execution.graph.nodes[index].node.id
+    context.emit(NodeCompleted(node=node_id, output=output))
+    context.agenda.maps.pop(index, None)
+    context.queue_ready_children(index)
 
 
 def join_inline_results(results: list[Value]) -> Value:

@@ -6,7 +6,7 @@ one long list.
 
 from runnel.core.decide.decision_context import DecisionContext, evaluate_template
 from runnel.core.decide.ending import close_execution, fail_node, finish_settled_execution
-from runnel.core.decide.issue import has_slot, issue_attempt
+from runnel.core.decide.issue import has_slot, start_attempt
 from runnel.core.decide.maps import NEXT_MAP_ITEMS, issue_next_items, start_map
 from runnel.core.decide.waits import start_core_handler
 from runnel.core.events import NodeSkipped, NodeWaits, Wait
@@ -55,19 +55,20 @@ def _evaluate_node(context: DecisionContext, index: int) -> None:
     run = execution.nodes[index]
     if run.state is not _PENDING or execution.unsettled_parents[index]:
         return
-    if execution.awaited_blobs:
+    awaited_blobs = context.agenda.awaited_blobs
+    if awaited_blobs:
         # What it waited for may be here before BlobLoaded, which must not find it begun.
-        execution.awaited_blobs.pop((index, NO_ITEM), None)
+        awaited_blobs.pop((index, NO_ITEM), None)
     compiled = execution.graph.nodes[index]
     reason = _find_skip_reason(context, compiled)
     if reason is None and compiled.condition is not None:
-        found = evaluate_template(context, index, compiled.condition)
-        if found is None:
+        evaluated = evaluate_template(context, index, compiled.condition)
+        if evaluated is None:
             return
-        if isinstance(found, ErrorInfo):
-            fail_node(context, index, found)
+        if isinstance(evaluated, ErrorInfo):
+            fail_node(context, index, evaluated)
             return
-        reason = None if is_true(found.value) else SkipReason.CONDITION_FALSE
+        reason = None if is_true(evaluated.value) else SkipReason.CONDITION_FALSE
     if reason is None:
         _start_node(context, index)
         return
@@ -109,43 +110,33 @@ def make_ready(context: DecisionContext, index: int, item: int = NO_ITEM) -> Non
     A node that is in no state from which a takeover would find it again (an over-due retry) is
     recorded as waiting for a slot; a PENDING one is found by its settled parents.
     """
-    execution = context.execution
-    if has_slot(context) and not execution.ready:
-        _issue_or_fail(context, index, item)
+    execution, ready = context.execution, context.agenda.ready
+    if has_slot(context) and not ready:
+        start_attempt(context, index, item)
         return
     run = execution.run(index, item)
     if run is not None and run.state is NodeState.WAITING and run.wait is not Wait.SLOT:
         node_id = execution.graph.nodes[index].node.id
         context.emit(NodeWaits(node=node_id, item=item, wait=Wait.SLOT))
-    execution.ready.append((index, item))
+    ready.append((index, item))
 
 
 def _issue_next_ready(context: DecisionContext) -> bool:
     """Issues the next in line; False when there is none, or no slot."""
-    execution = context.execution
-    if not execution.ready or not has_slot(context):
+    ready = context.agenda.ready
+    if not ready or not has_slot(context):
         return False
-    index, item = execution.ready.popleft()
+    index, item = ready.popleft()
     if item == NEXT_MAP_ITEMS:
         issue_next_items(context, index)
     elif _is_still_ready(context, index, item):
-        _issue_or_fail(context, index, item)
+        start_attempt(context, index, item)
     return True
 
 
 def _is_still_ready(context: DecisionContext, index: int, item: int) -> bool:
     run = context.execution.run(index, item)
     return run is not None and (run.state is NodeState.PENDING or run.wait is Wait.SLOT)
-
-
-def _issue_or_fail(context: DecisionContext, index: int, item: int) -> None:
-    compiled = context.execution.graph.nodes[index]
-    if compiled.node.handler in CORE_HANDLERS:
-        start_core_handler(context, index, item)
-        return
-    error = issue_attempt(context, index, item)
-    if error is not None:
-        fail_node(context, index, error, item=item)
 
 
 def _close_on_first_failure(context: DecisionContext) -> bool:

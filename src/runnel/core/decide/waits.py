@@ -15,7 +15,7 @@ from runnel.core.events import NodeCompleted, NodeWaits, SignalConsumed, SignalR
 from runnel.core.execution import PENDING_RUN, NodeRun
 from runnel.core.ids import NO_ITEM, NodeRef, make_child_id
 from runnel.core.states import ExecutionState
-from runnel.core.values import NULL, Json, Value, make_inline_value, make_value_from_json
+from runnel.core.values import NULL, Json, Value, is_number, make_inline_value, make_value_from_json
 from runnel.core.workflow import CHILD_WORKFLOW, MESSAGE_CHARS_MAX, SLEEP, ErrorInfo
 
 # About three centuries: a longer wait is a mistake in the unit.
@@ -27,17 +27,17 @@ _encoder = msgspec.json.Encoder()
 def start_core_handler(context: DecisionContext, index: int, item: int = NO_ITEM) -> None:
     """Resolves the config here, because no worker will; a bad value fails the node."""
     compiled = context.execution.graph.nodes[index]
-    found = evaluate_template(context, index, compiled.config, item=item)
-    if found is None:
+    evaluated = evaluate_template(context, index, compiled.config, item=item)
+    if evaluated is None:
         return
-    if isinstance(found, ErrorInfo):
-        fail_node(context, index, found, item=item)
+    if isinstance(evaluated, ErrorInfo):
+        fail_node(context, index, evaluated, item=item)
     elif compiled.node.handler == SLEEP:
-        _start_sleep(context, index, found.value)
+        _start_sleep(context, index, evaluated.value)
     elif compiled.node.handler == CHILD_WORKFLOW:
-        _start_child(context, index, item, found.value)
+        _start_child(context, index, item, evaluated.value)
     else:
-        _start_signal_wait(context, index, found.value)
+        _start_signal_wait(context, index, evaluated.value)
 
 
 def _start_sleep(context: DecisionContext, index: int, config: Json) -> None:
@@ -180,13 +180,12 @@ def convert_child_result(command: ChildSettled) -> Value | ErrorInfo:
 
 
 def _parse_seconds(value: Json) -> float | None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and 0 <= value <= SECONDS_MAX else None
+    return float(value) if is_number(value) and 0 <= value <= SECONDS_MAX else None
 
 
 def _fail_bad_setting(context: DecisionContext, index: int, setting: str, value: Json) -> None:
     handler = context.execution.graph.nodes[index].node.handler
-    wanted = f"a text of 1 to {NAME_CHARS_MAX} characters"
-    wanted = wanted if setting == "signal" else "a number of seconds"
-    message = f"{handler}: '{setting}' is {preview_json(value)}, expected {wanted}"
+    expected = f"a text of 1 to {NAME_CHARS_MAX} characters"
+    expected = expected if setting == "signal" else "a number of seconds"
+    message = f"{handler}: '{setting}' is {preview_json(value)}, expected {expected}"
     fail_node(context, index, ErrorInfo(type="ConfigError", message=message, retryable=False))

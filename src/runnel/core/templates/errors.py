@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from itertools import islice
 
 from runnel.core.values import Json
+from runnel.core.wording import shorten
 from runnel.errors import RunnelError
 
 SHOWN_CHARS_MAX = 80
@@ -32,7 +33,7 @@ class TemplateError(RunnelError):
         self.where = self.where or where
 
     def __str__(self) -> str:
-        shown = self.template and shorten(self.template)
+        shown = self.template and shorten(self.template, SHOWN_CHARS_MAX)
         return ": ".join(part for part in (self.where, shown, self.problem) if part)
 
 
@@ -98,19 +99,15 @@ def format_known_names(
     """`; it has: a, b (did you mean 'a'?)`, or nothing when there are no names."""
     if not names:
         return ""
-    listed = ", ".join(shorten(name) for name in names[:shown_max])
+    listed = ", ".join(shorten(name, SHOWN_CHARS_MAX) for name in names[:shown_max])
     more = ", …" if len(names) > shown_max else ""
-    close = get_close_matches(shorten(unknown_name), names, n=1)
+    close = get_close_matches(shorten(unknown_name, SHOWN_CHARS_MAX), names, n=1)
     hint = f" (did you mean {_quote(close[0])}?)" if close else ""
     return f"; {intro}: {listed}{more}{hint}"
 
 
-def shorten(text: str) -> str:
-    return text if len(text) <= SHOWN_CHARS_MAX else text[: SHOWN_CHARS_MAX - 1] + "…"
-
-
 def _quote(name: str | int) -> str:
-    return f"'{shorten(name)}'" if isinstance(name, str) else f"[{name}]"
+    return f"'{shorten(name, SHOWN_CHARS_MAX)}'" if isinstance(name, str) else f"[{name}]"
 
 
 # How large a template, its parts and its results may be.
@@ -182,5 +179,5 @@ def _check_characters(value: str) -> None:
 def check_argument_count(name: str, count: int, *, count_min: int, count_max: int) -> None:
     if count_min <= count <= count_max:
         return
-    wanted = str(count_min) if count_min == count_max else f"{count_min} to {count_max}"
-    raise TemplateSyntaxError(f"'{name}' takes {wanted} arguments, got {count}")
+    expected = str(count_min) if count_min == count_max else f"{count_min} to {count_max}"
+    raise TemplateSyntaxError(f"'{name}' takes {expected} arguments, got {count}")

@@ -12,12 +12,13 @@ from runnel.core.templates.errors import (
     DIGITS_MAX,
     INTEGER_MAX,
     ITEMS_MAX,
+    SHOWN_CHARS_MAX,
     TEXT_BYTES_MAX,
     MissingValueError,
     TemplateEvaluationError,
-    shorten,
 )
-from runnel.core.values import Json
+from runnel.core.values import Json, is_number
+from runnel.core.wording import shorten
 
 # Values as text, and the bounds on texts and lists that a template builds.
 
@@ -32,11 +33,11 @@ def to_text(value: Json) -> str:
 def to_json(value: Json) -> str:
     """Piece by piece, because `[a, a, a]` may be many times larger than what is in memory."""
     chunks: list[str] = []
-    left = TEXT_BYTES_MAX
+    bytes_left = TEXT_BYTES_MAX
     try:
         for chunk in _encoder.iterencode(value):
-            left -= len(chunk)
-            if left < 0:
+            bytes_left -= len(chunk)
+            if bytes_left < 0:
                 raise make_text_too_long_error()
             chunks.append(chunk)
     except ValueError as error:
@@ -84,11 +85,6 @@ def describe_kind(value: Json) -> str:
     if isinstance(value, str):
         return "a string"
     return "a list" if isinstance(value, list) else "an object"
-
-
-def is_number(value: Json) -> bool:
-    """True and False are no numbers here, as in JSON."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 TYPE_TESTS: Mapping[str, Callable[[Json], bool]] = {
@@ -152,7 +148,7 @@ def require_comparable(name: str, items: list[Json]) -> list[Json]:
 
 
 def make_type_error(name: str, expected: str, value: Json) -> TemplateEvaluationError:
-    got = f"'{shorten(value)}'" if isinstance(value, str) else describe_kind(value)
+    got = f"'{shorten(value, SHOWN_CHARS_MAX)}'" if isinstance(value, str) else describe_kind(value)
     return TemplateEvaluationError(f"{name} expects {expected}, got {got}")
 
 
@@ -212,12 +208,12 @@ def _split(value: Json, separator: Json = None) -> list[Json]:
 def _join(value: Json, separator: Json = "") -> str:
     items = require_list("join", value)
     between = require_string("join", separator)
-    left = TEXT_BYTES_MAX - len(between) * (len(items) - 1)
+    bytes_left = TEXT_BYTES_MAX - len(between) * (len(items) - 1)
     pieces: list[str] = []
     for item in items:
         pieces.append(to_text(item))
-        left -= len(pieces[-1])
-        if left < 0:
+        bytes_left -= len(pieces[-1])
+        if bytes_left < 0:
             raise make_text_too_long_error()
     return check_text_size(between.join(pieces))
 
@@ -245,11 +241,11 @@ def _sort(value: Json) -> list[Json]:
 def _unique(value: Json) -> list[Json]:
     # By JSON text: objects have no hash, and comparing each with each would take n² steps.
     seen: dict[str, Json] = {}
-    left = BUILT_BYTES_MAX
+    bytes_left = BUILT_BYTES_MAX
     for item in require_list("unique", value):
         text = to_json(item)
-        left -= len(text)
-        if left < 0:
+        bytes_left -= len(text)
+        if bytes_left < 0:
             raise TemplateEvaluationError(f"unique takes at most {BUILT_BYTES_MAX:,} bytes of JSON")
         seen.setdefault(text, item)
     return list(seen.values())

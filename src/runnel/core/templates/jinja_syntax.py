@@ -21,9 +21,10 @@ from runnel.core.templates.errors import (
     explain_unsupported,
     format_known_names,
 )
-from runnel.core.templates.filters import FILTERS, TYPE_TESTS, is_number
+from runnel.core.templates.filters import FILTERS, TYPE_TESTS
 from runnel.core.templates.nodes import PathKey, TemplateReference, make_reference
 from runnel.core.templates.parser import make_too_deep_error
+from runnel.core.values import is_number
 
 _EXAMPLE = "expected an expression such as fetch.result[0].name"
 _OPERATORS = {
@@ -43,10 +44,10 @@ def parse_with_jinja(source: str) -> tuple[ours.ExpressionNode, frozenset[Templa
     try:
         parser = Parser(_environment, source, state="variable")
         tree = parser.parse_expression()
-        rest = parser.stream.current
+        next_token = parser.stream.current
         if not parser.stream.eos:
             raise TemplateSyntaxError(
-                f"unexpected '{describe_token(rest)}' after the expression; {_EXAMPLE}"
+                f"unexpected '{describe_token(next_token)}' after the expression; {_EXAMPLE}"
             )
     except jinja2.TemplateSyntaxError as error:
         raise TemplateSyntaxError(f"{error.message}; {_EXAMPLE}") from None
@@ -126,8 +127,8 @@ class _Converter:
 
     def convert_comparison(self, node: jinja.Compare) -> ours.ExpressionNode:
         first = self.convert(node.expr)
-        rest = ((_OPERATORS[part.op], self.convert(part.expr)) for part in node.ops)
-        return ours.Comparison(first, tuple(rest))
+        comparisons = ((_OPERATORS[part.op], self.convert(part.expr)) for part in node.ops)
+        return ours.Comparison(first, tuple(comparisons))
 
     def convert_conditional(self, node: jinja.CondExpr) -> ours.ExpressionNode:
         if node.expr2 is None:
@@ -208,11 +209,11 @@ def _convert_object_key(node: jinja.Expr) -> str:
 def _flatten_operands(node: jinja.And | jinja.Or) -> list[jinja.Expr]:
     """The operands of `a and b and c`, which is `(a and b) and c` in Jinja, so deep when long."""
     operands = []
-    left: jinja.Expr = node
-    while isinstance(left, jinja.And | jinja.Or) and type(left) is type(node):
-        operands.append(left.right)
-        left = left.left
-    return [left, *reversed(operands)]
+    operand: jinja.Expr = node
+    while isinstance(operand, jinja.And | jinja.Or) and type(operand) is type(node):
+        operands.append(operand.right)
+        operand = operand.left
+    return [operand, *reversed(operands)]
 
 
 def _list_positional_arguments(node: jinja.Filter | jinja.Test) -> list[jinja.Expr]:

@@ -16,8 +16,8 @@ from runnel.core.templates.errors import (
     TemplateEvaluationError,
     TemplateSyntaxError,
 )
-from runnel.core.templates.filters import FILTERS, TYPE_TESTS, describe_kind, is_number
-from runnel.core.values import Json
+from runnel.core.templates.filters import FILTERS, TYPE_TESTS, describe_kind
+from runnel.core.values import Json, is_number
 
 # What a template refers to: a root (a node id, `input`, `item`, …) and a path below it.
 

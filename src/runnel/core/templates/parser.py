@@ -85,9 +85,9 @@ def check_nesting(source: str) -> None:
 def _check_opening(text: str, start: int) -> None:
     opening = text[start : start + 2]
     if opening != "{{":
-        what = "statements" if opening == "{%" else "comments"
+        syntax = "statements" if opening == "{%" else "comments"
         raise TemplateSyntaxError(
-            f"{what} ('{opening}') are not part of templates, only {{{{ … }}}} is; "
+            f"{syntax} ('{opening}') are not part of templates, only {{{{ … }}}} is; "
             f"for these two characters as text write {{{{ '{opening}' }}}}"
         )
     if text[start + 2 : start + 3] in {"-", "+"}:
@@ -194,10 +194,10 @@ def parse_expression(source: str) -> ParsedExpression:
 
 def parse_path(source: str) -> ParsedExpression | None:
     """The way of most templates, `fetch.result[0].name`; None leaves it to Jinja."""
-    found = _PATH.fullmatch(source)
-    if found is None or found[1] in NON_ROOT_WORDS:
+    match = _PATH.fullmatch(source)
+    if match is None or match[1] in NON_ROOT_WORDS:
         return None
-    reference = make_reference(found[1], tuple(map(_parse_step, _STEP.finditer(found[2]))))
+    reference = make_reference(match[1], tuple(map(_parse_step, _STEP.finditer(match[2]))))
     return ParsedExpression(node=PathLookup(reference), references=frozenset({reference}))
 
 

@@ -106,11 +106,11 @@ class TemplateString(msgspec.Struct, frozen=True):
         if len(self.pieces) == 1 and isinstance(only, Substitution):
             return evaluate_node(only.node, context, template=only.template)
         parts: list[str] = []
-        left = TEXT_BYTES_MAX
+        bytes_left = TEXT_BYTES_MAX
         for piece in self.pieces:
             part = piece if isinstance(piece, str) else _render(piece, context)
-            left -= len(part)
-            if left < 0:
+            bytes_left -= len(part)
+            if bytes_left < 0:
                 raise make_text_too_long_error()
             parts.append(part)
         return check_text_size("".join(parts))

@@ -62,8 +62,8 @@ def build_graph(
 def find_problems(workflow: Workflow, *, limits: DefinitionLimits = DEFAULT_LIMITS) -> list[str]:
     """Empty for a workflow that can run; after the first hundred, only that there are more."""
     problems = [
-        escape_unprintable(each)
-        for each in islice(_find_all_problems(workflow, limits), PROBLEMS_SHOWN_MAX + 1)
+        escape_unprintable(problem)
+        for problem in islice(_find_all_problems(workflow, limits), PROBLEMS_SHOWN_MAX + 1)
     ]
     if len(problems) > PROBLEMS_SHOWN_MAX:
         problems[-1] = f"there are more than these {PROBLEMS_SHOWN_MAX} problems; mend these first"
@@ -74,8 +74,8 @@ def _find_all_problems(workflow: Workflow, limits: DefinitionLimits) -> Iterator
     nested = collect_nested_workflows(workflow)
     too_large = list(_check_extent(nested, limits))
     yield from too_large
-    for path, each in nested.workflows:
-        for problem in _find_own_problems(each):
+    for path, nested_workflow in nested.workflows:
+        for problem in _find_own_problems(nested_workflow):
             yield path + problem
     if not too_large:
         yield from _check_definition_size(workflow, nested.nodes, limits)
@@ -92,14 +92,14 @@ def _check_definition_size(
     workflow: Workflow, nodes: int, limits: DefinitionLimits
 ) -> Iterator[str]:
     try:
-        found = len(encode_workflow(workflow))
+        size = len(encode_workflow(workflow))
     except (TypeError, ValueError, OverflowError, RecursionError):
         return  # what is not JSON has been named already
     steps = max(1, -(-nodes // NODES_PER_STEP))
     most = steps * limits.definition_bytes_per_10k_nodes
-    if found > most:
+    if size > most:
         yield (
-            f"the definition has {found:,} bytes, at most {most:,} may be for {nodes:,} nodes; "
+            f"the definition has {size:,} bytes, at most {most:,} may be for {nodes:,} nodes; "
             "pass large values as input, or split it"
         )
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
-from runnel.core.values import Json
+from runnel.core.values import Json, is_number
 from runnel.core.wording import describe_value, quote_name
 from runnel.core.workflow import (
     CORE_HANDLERS,
@@ -31,10 +31,9 @@ class ValueCheck(msgspec.Struct, frozen=True):
     schema: Mapping[str, Json] = {}
 
 
-def is_number(value: Json) -> bool:
+def is_finite_number(value: Json) -> bool:
     """Neither a boolean, nor infinite, nor NaN, which is not even between two numbers."""
-    is_numeric = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_numeric and -NUMBER_MAX <= value <= NUMBER_MAX
+    return is_number(value) and -NUMBER_MAX <= value <= NUMBER_MAX
 
 
 def is_name(value: Json) -> bool:
@@ -44,14 +43,14 @@ def is_name(value: Json) -> bool:
 def make_minimum_check(minimum: int) -> ValueCheck:
     return ValueCheck(
         f"a number ≥ {minimum}",
-        lambda value: is_number(value) and value >= minimum,
+        lambda value: is_finite_number(value) and value >= minimum,
         {"type": "number", "minimum": minimum},
     )
 
 
 def make_integer_check(minimum: int) -> ValueCheck:
     def fits(value: Json) -> bool:
-        return isinstance(value, int) and is_number(value) and value >= minimum
+        return isinstance(value, int) and is_finite_number(value) and value >= minimum
 
     return ValueCheck(f"a whole number ≥ {minimum}", fits, {"type": "integer", "minimum": minimum})
 
@@ -67,7 +66,7 @@ def make_choice_check(names: type[RunWhen] | type[OnFailure] | tuple[str, ...]) 
 
 ABOVE_ZERO = ValueCheck(
     "a number above 0",
-    lambda value: is_number(value) and value > 0,
+    lambda value: is_finite_number(value) and value > 0,
     {"type": "number", "exclusiveMinimum": 0},
 )
 NAME = ValueCheck(
@@ -126,8 +125,8 @@ def check_workflow_fields(workflow: Workflow) -> Iterator[str]:
         yield from _check_fields(limit, RATE_LIMIT_CHECKS, f"rate_limits.{tag}.")
     for key, label in workflow.labels.items():
         if not NAME.fits(key) or not LABEL.fits(label):
-            found = f"{describe_value(key)}: {describe_value(label)}"
-            yield f"labels: expected texts by name, got {found}"
+            entry = f"{describe_value(key)}: {describe_value(label)}"
+            yield f"labels: expected texts by name, got {entry}"
 
 
 def check_node_fields(node: Node) -> Iterator[str]:
@@ -137,7 +136,7 @@ def check_node_fields(node: Node) -> Iterator[str]:
     if node.cache is not None:
         yield from _check_cache(node, node.cache)
     soft, hard = node.soft_timeout_seconds, node.timeout_seconds
-    if is_number(soft) and is_number(hard) and soft is not None and soft >= hard:
+    if is_finite_number(soft) and is_finite_number(hard) and soft is not None and soft >= hard:
         yield (
             f"soft_timeout_seconds: expected less than timeout_seconds ({hard:g}), got {soft:g}; "
             "the soft one has to come first"
@@ -201,10 +200,10 @@ def find_json_problems(value: Json, where: str) -> Iterator[str]:
             if depth >= DEPTH_MAX:  # a list that holds itself goes on like this for ever
                 return
         elif isinstance(item, list):
-            below = [(f"{path}[{i}]", each, depth + 1) for i, each in enumerate(item)]
+            below = [(f"{path}[{i}]", part, depth + 1) for i, part in enumerate(item)]
             stack.extend(reversed(below))
         elif isinstance(item, dict):
-            below = [(_join_path(path, key), each, depth + 1) for key, each in item.items()]
+            below = [(_join_path(path, key), part, depth + 1) for key, part in item.items()]
             stack.extend(reversed(below))
 
 

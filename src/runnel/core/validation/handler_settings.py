@@ -16,7 +16,7 @@ from runnel.core.validation.checks import (
     BOOLEAN,
     TEXT,
     ValueCheck,
-    is_number,
+    is_finite_number,
     make_choice_check,
     make_minimum_check,
 )
@@ -68,13 +68,13 @@ def is_status(value: Json) -> bool:
 
 
 def _is_text_or_number(value: Json) -> bool:
-    return isinstance(value, str) or is_number(value)
+    return isinstance(value, str) or is_finite_number(value)
 
 
 def _are_headers(value: Json) -> bool:
     return isinstance(value, dict) and all(
-        _HEADER_NAME.fullmatch(name) and _is_text_or_number(each) and _is_header_text(str(each))
-        for name, each in value.items()
+        _HEADER_NAME.fullmatch(name) and _is_text_or_number(header) and _is_header_text(str(header))
+        for name, header in value.items()
     )
 
 
@@ -83,18 +83,19 @@ def _is_header_text(text: str) -> bool:
 
 
 def _are_params(value: Json) -> bool:
-    def fits(each: Json) -> bool:
-        return isinstance(each, bool) or _is_text_or_number(each)
+    def fits(param: Json) -> bool:
+        return isinstance(param, bool) or _is_text_or_number(param)
 
     return isinstance(value, dict) and all(
-        fits(each) or (isinstance(each, list) and all(map(fits, each))) for each in value.values()
+        fits(param) or (isinstance(param, list) and all(map(fits, param)))
+        for param in value.values()
     )
 
 
 def _are_variables(value: Json) -> bool:
     return isinstance(value, dict) and all(
-        _VARIABLE.fullmatch(name) and _is_text_or_number(each) and "\0" not in str(each)
-        for name, each in value.items()
+        _VARIABLE.fullmatch(name) and _is_text_or_number(variable) and "\0" not in str(variable)
+        for name, variable in value.items()
     )
 
 
@@ -102,15 +103,15 @@ def _is_auth(value: Json) -> bool:
     return (
         isinstance(value, dict)
         and set(value) == {"username", "password"}
-        and all(isinstance(each, str) for each in value.values())
+        and all(isinstance(credential, str) for credential in value.values())
     )
 
 
 def _is_delay(value: Json) -> bool:
     if isinstance(value, list):
-        is_pair = len(value) == 2 and all(map(is_number, value))  # noqa: PLR2004
+        is_pair = len(value) == 2 and all(map(is_finite_number, value))  # noqa: PLR2004
         return is_pair and 0 <= value[0] <= value[1]
-    return is_number(value) and value >= 0
+    return is_finite_number(value) and value >= 0
 
 
 def _is_mock(value: Json) -> bool:
@@ -122,7 +123,7 @@ def _is_mock(value: Json) -> bool:
         set(value) <= _MOCK_KEYS
         and _is_delay(value.get("delay", 0))
         and bool(statuses)
-        and all(isinstance(each, int) and is_status(each) for each in statuses)
+        and all(isinstance(code, int) and is_status(code) for code in statuses)
     )
 
 
@@ -144,15 +145,15 @@ def _is_command(value: Json) -> bool:
     return (
         isinstance(value, list)
         and bool(value)
-        and all(_is_text_or_number(each) and "\0" not in str(each) for each in value)
+        and all(_is_text_or_number(argument) and "\0" not in str(argument) for argument in value)
         and bool(str(value[0]).strip())
     )
 
 
 def _are_codes(value: Json) -> bool:
     return isinstance(value, list) and all(
-        isinstance(each, int) and not isinstance(each, bool) and 0 <= each <= 255  # noqa: PLR2004
-        for each in value
+        isinstance(code, int) and not isinstance(code, bool) and 0 <= code <= 255  # noqa: PLR2004
+        for code in value
     )
 
 
@@ -222,7 +223,7 @@ LLM_CHECKS: Mapping[str, ValueCheck] = {
     "messages": MESSAGES,
     "temperature": ValueCheck(
         "a number from 0 to 2",
-        lambda value: is_number(value) and 0 <= value <= 2,  # noqa: PLR2004
+        lambda value: is_finite_number(value) and 0 <= value <= 2,  # noqa: PLR2004
         {"type": "number", "minimum": 0, "maximum": 2},
     ),
     "max_tokens": whole(1),

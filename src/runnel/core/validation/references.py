@@ -124,11 +124,11 @@ class _ReferenceChecker:
         for at, target in missing:
             field, reference = self._distant[at, target]
             node, other = quote_name(self._structure.id(at)), quote_name(self._structure.id(target))
-            told = f"node {node}: {field} refers to {quote_name(str(reference))}, but {other}"
+            head = f"node {node}: {field} refers to {quote_name(str(reference))}, but {other}"
             if (target, at) in before:
-                yield f"{told} runs after {node}, so it has no output yet; refer to an earlier node"
+                yield f"{head} runs after {node}, so it has no output yet; refer to an earlier node"
             else:
-                yield f"{told} is not upstream of {node}: add it to its dependencies"
+                yield f"{head} is not upstream of {node}: add it to its dependencies"
 
     def _check_secret(self, index: int, field: str, reference: TemplateReference) -> str | None:
         if not _is_secret(reference):
@@ -137,9 +137,9 @@ class _ReferenceChecker:
         if field == "cache.key":
             return "but a cache key is stored, and secrets never are; name something else"
         if field != "config" or handler in CORE_HANDLERS:
-            what = field if field != "config" else f"the config of the handler '{handler}'"
+            subject = field if field != "config" else f"the config of the handler '{handler}'"
             return (
-                f"but only workers know secrets, and {what} is evaluated by the orchestrator; "
+                f"but only workers know secrets, and {subject} is evaluated by the orchestrator; "
                 "use it in the config of a node that calls something"
             )
         if len(reference.path) != 1 or not _SECRET_NAME.fullmatch(str(reference.path[0])):
@@ -221,6 +221,6 @@ def _find_execution_key_problem(reference: TemplateReference) -> str | None:
         return None
     if not reference.path or reference.path[0] in EXECUTION_KEYS:
         return None
-    wanted = str(reference.path[0])
-    close = suggest_name(wanted, EXECUTION_KEYS)
-    return f"but execution has no {quote_name(wanted)}{close}; it has: {', '.join(EXECUTION_KEYS)}"
+    key = str(reference.path[0])
+    close = suggest_name(key, EXECUTION_KEYS)
+    return f"but execution has no {quote_name(key)}{close}; it has: {', '.join(EXECUTION_KEYS)}"

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from runnel.core.graph import sort_topologically
 from runnel.core.ids import NodeId
 from runnel.core.wording import format_names, quote_name, shorten, suggest_or_list_names
 from runnel.core.workflow import Node, Workflow
@@ -26,7 +27,8 @@ class DependencyGraph:
         for at, parents in enumerate(self.parents):
             for parent in parents:
                 self.children[parent].append(at)
-        self.order = self._order()
+        counts = [len(parents) for parents in self.parents]
+        self.order = sort_topologically(self.children, counts)
 
     def id(self, index: int) -> str:
         return self.nodes[index].id
@@ -34,20 +36,6 @@ class DependencyGraph:
     def _parents(self, index: int, node: Node) -> list[int]:
         known = (self.index.get(parent) for parent in dict.fromkeys(node.dependencies))
         return [parent for parent in known if parent is not None and parent != index]
-
-    def _order(self) -> list[int]:
-        """Kahn's algorithm."""
-        missing = [len(parents) for parents in self.parents]
-        queue = deque(at for at, count in enumerate(missing) if not count)
-        order = []
-        while queue:
-            at = queue.popleft()
-            order.append(at)
-            for child in self.children[at]:
-                missing[child] -= 1
-                if not missing[child]:
-                    queue.append(child)
-        return order
 
 
 def find_dependency_problems(structure: DependencyGraph) -> Iterator[str]:
@@ -135,19 +123,19 @@ def find_not_upstream(
     to another distant one take seconds, where a search for each would take hours.
     """
     place = {at: position for position, at in enumerate(structure.order)}
-    asked: dict[int, list[int]] = {}
+    nodes_by_target: dict[int, list[int]] = {}
     for node, target in pairs:
         if node in place and target in place:
-            asked.setdefault(target, []).append(node)
-    targets = sorted(asked, key=place.__getitem__)
+            nodes_by_target.setdefault(target, []).append(node)
+    targets = sorted(nodes_by_target, key=place.__getitem__)
     for start in range(0, len(targets), TARGETS_PER_BATCH):
         batch = targets[start : start + TARGETS_PER_BATCH]
-        last = max(place[node] for target in batch for node in asked[target])
+        last = max(place[node] for target in batch for node in nodes_by_target[target])
         above = _mark_upstream_targets(
             structure, batch, structure.order[place[batch[0]] : last + 1]
         )
         for bit, target in enumerate(batch):
-            for node in asked[target]:
+            for node in nodes_by_target[target]:
                 if not above.get(node, 0) >> bit & 1:
                     yield node, target
 
@@ -156,14 +144,14 @@ def _mark_upstream_targets(
     structure: DependencyGraph, batch: list[int], order: list[int]
 ) -> dict[int, int]:
     """For each node the bits of those targets that are upstream of it, or that it is itself."""
-    found = {target: 1 << bit for bit, target in enumerate(batch)}
+    upstream_bits = {target: 1 << bit for bit, target in enumerate(batch)}
     for at in order:
-        bits = found.get(at, 0)
+        bits = upstream_bits.get(at, 0)
         for parent in structure.parents[at]:
-            bits |= found.get(parent, 0)
+            bits |= upstream_bits.get(parent, 0)
         if bits:
-            found[at] = bits
-    return found
+            upstream_bits[at] = bits
+    return upstream_bits
 
 
 # Names the cycles of a workflow, node by node, and what can never start because of them.

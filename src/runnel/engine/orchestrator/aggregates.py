@@ -4,12 +4,13 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from runnel.core.codec import decode_entry
+import msgspec
+
+from runnel.core.agenda import Agenda
 from runnel.core.commands import LIMIT_PREFIX
 from runnel.core.concurrency_key import ConcurrencyLimit, replay_limit
 from runnel.core.decide.maps import hydrate_maps
-from runnel.core.events import ExecutionCreated
-from runnel.core.evolve import replay
+from runnel.core.evolve import read_definition_hash, rebuild_execution
 from runnel.core.execution import Execution
 from runnel.core.graph import Graph
 from runnel.core.ids import DefinitionHash, ExecutionId
@@ -32,19 +33,26 @@ class GraphCache:
         self._graphs: OrderedDict[DefinitionHash, Graph] = OrderedDict()
 
     async def get(self, hash_: DefinitionHash) -> Graph:
-        found = self._graphs.get(hash_)
-        if found is None:
-            found = await self._load(hash_)
-            self._graphs[hash_] = found
+        graph = self._graphs.get(hash_)
+        if graph is None:
+            graph = await self._load(hash_)
+            self._graphs[hash_] = graph
             if len(self._graphs) > CACHED_GRAPHS_MAX:
                 self._graphs.popitem(last=False)
-        return found
+        return graph
 
     async def _load(self, hash_: DefinitionHash) -> Graph:
         definition = await self._archive.get_definition(hash_)
         if definition is None:
             raise BrokenInvariantError(f"definition {hash_} is used but not stored")
         return Graph(decode_workflow(definition.document))
+
+
+class LoadedExecution(msgspec.Struct, frozen=True, gc=False):
+    """An execution in memory, and what deciding has worked out for it."""
+
+    execution: Execution
+    agenda: Agenda
 
 
 class AggregateCache:
@@ -59,7 +67,7 @@ class AggregateCache:
         self._blobs = blobs
         self._graphs = graphs
         self._executions_max = executions_max
-        self._executions: OrderedDict[str, Execution] = OrderedDict()
+        self._executions: OrderedDict[str, LoadedExecution] = OrderedDict()
         self._limits: dict[str, ConcurrencyLimit] = {}
         self._prefetched: dict[str, Sequence[bytes]] = {}
 
@@ -70,38 +78,38 @@ class AggregateCache:
         """
         known = self._executions
         missing = [
-            each
-            for each in aggregate_ids
-            if each not in known and not each.startswith(LIMIT_PREFIX)
+            aggregate_id
+            for aggregate_id in aggregate_ids
+            if aggregate_id not in known and not aggregate_id.startswith(LIMIT_PREFIX)
         ]
         self._prefetched.clear()
         if len(missing) > 1:
-            found = await self._store.load_many(missing)
-            self._prefetched.update(zip(missing, found, strict=True))
+            histories = await self._store.load_many(missing)
+            self._prefetched.update(zip(missing, histories, strict=True))
 
-    def get_cached(self, execution_id: str) -> Execution | None:
-        found = self._executions.get(execution_id)
-        if found is not None:
+    def get_cached(self, execution_id: str) -> LoadedExecution | None:
+        loaded = self._executions.get(execution_id)
+        if loaded is not None:
             self._executions.move_to_end(execution_id)
-        return found
+        return loaded
 
-    async def execution(self, execution_id: str) -> Execution | None:
+    async def execution(self, execution_id: str) -> LoadedExecution | None:
         """None when there is no such execution (yet)."""
-        found = self.get_cached(execution_id) or await self._load(execution_id)
-        if found is not None:
-            self._executions[execution_id] = found
-        return found
+        loaded = self.get_cached(execution_id) or await self._load(execution_id)
+        if loaded is not None:
+            self._executions[execution_id] = loaded
+        return loaded
 
-    def add(self, execution: Execution) -> None:
-        self._executions[execution.id] = execution
+    def add(self, execution: Execution, agenda: Agenda) -> None:
+        self._executions[execution.id] = LoadedExecution(execution, agenda)
 
     async def limit(self, aggregate_id: str) -> ConcurrencyLimit:
-        found = self._limits.get(aggregate_id)
-        if found is None:
+        limit = self._limits.get(aggregate_id)
+        if limit is None:
             entries = await self._store.load(aggregate_id)
-            found = replay_limit(aggregate_id.removeprefix(LIMIT_PREFIX), entries)
-            self._limits[aggregate_id] = found
-        return found
+            limit = replay_limit(aggregate_id.removeprefix(LIMIT_PREFIX), entries)
+            self._limits[aggregate_id] = limit
+        return limit
 
     def forget(self, aggregate_id: str) -> None:
         """Drops what is in memory: it will be loaded again from what is stored."""
@@ -115,7 +123,7 @@ class AggregateCache:
         if excess <= 0:
             return
         looked_at = islice(self._executions.items(), TRIM_SCAN_MAX)
-        idle = (id_ for id_, execution in looked_at if is_idle(execution))
+        idle = (id_ for id_, loaded in looked_at if loaded.agenda.is_empty)
         for execution_id in list(islice(idle, excess)):
             del self._executions[execution_id]
 
@@ -126,50 +134,36 @@ class AggregateCache:
             entries = await self._store.load(execution_id)
         if not entries:
             return None
-        graph = await self._graphs.get(_read_definition_hash(entries[0]))
-        return replay(entries, lambda _hash: graph)
+        graph = await self._graphs.get(read_definition_hash(entries))
+        return rebuild_execution(entries, graph)
 
-    async def read_snapshots(self, execution_ids: Sequence[ExecutionId]) -> list[Execution]:
+    async def read_snapshots(self, execution_ids: Sequence[ExecutionId]) -> list[LoadedExecution]:
         """For reading only, and at once: as they are in memory, or else as they are stored.
 
         It leaves no trace here. One that can't be read is left out.
         """
-        missing = [each for each in execution_ids if each not in self._executions]
+        missing = [id_ for id_ in execution_ids if id_ not in self._executions]
         stored = await self._store.load_many(missing) if missing else ()
         replayed = [await self._replay_readable(entries) for entries in stored]
-        known = [self._executions.get(each) for each in execution_ids]
-        return [each for each in (*known, *replayed) if each is not None]
+        cached = [self._executions.get(execution_id) for execution_id in execution_ids]
+        return [loaded for loaded in (*cached, *replayed) if loaded is not None]
 
-    async def _replay_readable(self, entries: Sequence[bytes]) -> Execution | None:
+    async def _replay_readable(self, entries: Sequence[bytes]) -> LoadedExecution | None:
         if not entries:
             return None
         try:
-            graph = await self._graphs.get(_read_definition_hash(entries[0]))
-            return replay(entries, lambda _hash: graph)
+            graph = await self._graphs.get(read_definition_hash(entries))
+            return LoadedExecution(rebuild_execution(entries, graph), Agenda())
         except StoreError:
             raise
         except RunnelError:
             return None
 
-    async def _load(self, execution_id: str) -> Execution | None:
+    async def _load(self, execution_id: str) -> LoadedExecution | None:
         execution = await self.load_without_map_items(execution_id)
-        while (
-            execution is not None and (needed := hydrate_maps(execution, self._blobs)) is not None
-        ):
+        if execution is None:
+            return None
+        agenda = Agenda()
+        while (needed := hydrate_maps(execution, agenda, self._blobs)) is not None:
             await self._blobs.get(needed)
-        return execution
-
-
-def _read_definition_hash(entry: bytes) -> DefinitionHash:
-    first = decode_entry(entry).events[0]
-    if not isinstance(first, ExecutionCreated):
-        raise BrokenInvariantError("a history does not begin with ExecutionCreated")
-    return first.definition
-
-
-def is_idle(execution: Execution) -> bool:
-    """Nothing about it is known in memory only."""
-    is_joining = any(found.is_joining for found in execution.maps.values())
-    return not (
-        execution.ready or execution.awaited_blobs or execution.is_storing_output or is_joining
-    )
+        return LoadedExecution(execution, agenda)

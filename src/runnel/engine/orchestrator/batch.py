@@ -288,7 +288,7 @@ class CommitBatch:
         for key in (key for key, timer in self.timers.items() if timer is None):
             yield [("timers_cleared", key)], 0
         yield from self._list_history_groups()
-        unmoved = (each for id_, each in self.changed.items() if id_ not in self.parts)
+        unmoved = (execution for id_, execution in self.changed.items() if id_ not in self.parts)
         for header in (*map(build_header, unmoved), *self.headers):
             yield [("headers", header)], 0
         for aggregate_id in self.closed:
@@ -301,11 +301,13 @@ class CommitBatch:
             yield [("tasks", task)], len(task.config)
 
     def _list_history_groups(self) -> "Iterator[tuple[list[tuple[str, object]], int]]":
-        left = {aggregate_id: list(reversed(parts)) for aggregate_id, parts in self.parts.items()}
+        unlisted_parts = {
+            aggregate_id: list(reversed(parts)) for aggregate_id, parts in self.parts.items()
+        }
         for aggregate_id in self.order:
-            part = _EncodedPart(aggregate_id, left[aggregate_id].pop())
+            part = _EncodedPart(aggregate_id, unlisted_parts[aggregate_id].pop())
             group: list[tuple[str, object]] = [("histories", part)]
-            if not left[aggregate_id] and aggregate_id in self.changed:
+            if not unlisted_parts[aggregate_id] and aggregate_id in self.changed:
                 group.append(("headers", build_header(self.changed[aggregate_id])))
             yield group, len(part.encoded) + FRAME_BYTES
 

@@ -46,9 +46,6 @@ class LeaseWatcher:
 ChoosePartitions = Callable[[], Awaitable[Sequence[int]]]
 OnStop = Callable[[], Awaitable[None]]
 
-# Under steady traffic an inbox is never empty; what is left in it is the next owner's.
-DRAIN_TICKS_MAX = 100
-
 
 class Orchestrator:
     """`wanted` names the partitions that this orchestrator should own, as of now.
@@ -120,9 +117,9 @@ class Orchestrator:
         for given_up in unreleased:
             await self._release(given_up)
         await self._renew()
-        wanted = await self._choose_partitions()
-        self._give_up_one(wanted)
-        for partition in wanted:
+        chosen = await self._choose_partitions()
+        self._give_up_one(chosen)
+        for partition in chosen:
             if partition not in self._owned:
                 lease = await self._try_to_acquire(partition)
                 if lease is not None:
@@ -238,12 +235,12 @@ class Orchestrator:
             await self._release(lease)
 
     async def _drain(self, owner: PartitionOwner) -> None:
-        """What has come is committed, unless another orchestrator waits for the partition."""
-        if owner.lease.nonce in self._leaving:
-            return
-        for _ in range(DRAIN_TICKS_MAX):
-            if not await owner.tick(0):
-                return
+        """Commits what has come, unless another orchestrator waits for the partition.
+
+        What is left in the inbox is the next owner's.
+        """
+        if owner.lease.nonce not in self._leaving:
+            await owner.drain()
 
     async def _run_on_stop(self) -> None:
         if self._on_stop is None:

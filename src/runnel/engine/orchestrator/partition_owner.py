@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from runnel.core.agenda import Agenda
 from runnel.core.commands import (
     BlobLoaded,
     CancelExecution,
@@ -36,14 +37,13 @@ from runnel.core.effects import (
     ShareValues,
     StoreOutput,
 )
-from runnel.core.execution import Execution
 from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, NodeRef, Nonce, TaskToken, get_root_id
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.core.values import BLOB_BYTES_MAX, Value, make_blob_reference
 from runnel.core.workflow import MESSAGE_CHARS_MAX, TRACEBACK_CHARS_MAX, ErrorInfo
 from runnel.engine.blob_cache import RetryingBlobCache
 from runnel.engine.orchestrator import OrchestratorDependencies, adapt_policy
-from runnel.engine.orchestrator.aggregates import AggregateCache, GraphCache
+from runnel.engine.orchestrator.aggregates import AggregateCache, GraphCache, LoadedExecution
 from runnel.engine.orchestrator.batch import CommitBatch, build_header
 from runnel.errors import InputError, NewerFormatError, PayloadError, StoreError
 from runnel.ports import telemetry as names
@@ -125,6 +125,8 @@ def report_batch(telemetry: Telemetry, batch: CommitBatch) -> None:
 
 
 TIMERS_MAX = 256
+# Under steady traffic an inbox is never empty.
+DRAIN_TICKS_MAX = 100
 # Which may come again for an execution that is there.
 _REPEATABLE = frozenset({CreateExecution, ResumeExecution})
 # How often deciding may ask for the same blob again without getting any further.
@@ -186,7 +188,7 @@ class PartitionOwner:
         entries = await self._read(0 if is_busy else await self._bound_by_timers(wait_s))
         own, self._pending = self._pending, deque()
         await self.prefetch(
-            dict.fromkeys([each.command.aggregate_id for each in entries if each.command])
+            dict.fromkeys([entry.command.aggregate_id for entry in entries if entry.command])
         )
         self._begin_batch()
         for command in own:
@@ -206,6 +208,12 @@ class PartitionOwner:
         await self._commit()
         return len(own) + len(timers) + len(entries)
 
+    async def drain(self) -> None:
+        """Ticks until the partition is idle, at most DRAIN_TICKS_MAX times."""
+        for _ in range(DRAIN_TICKS_MAX):
+            if not await self.tick(0):
+                return
+
     async def submit(self, commands: list[Command]) -> None:
         """Decides commands that this owner found out by itself (a recovery); committed at once."""
         self._pending.extend(commands)
@@ -218,7 +226,7 @@ class PartitionOwner:
         self._pending.extend(commands)
         self._wake()
 
-    async def read_executions(self, execution_ids: Sequence[ExecutionId]) -> list[Execution]:
+    async def read_executions(self, execution_ids: Sequence[ExecutionId]) -> list[LoadedExecution]:
         """As they are in memory, or else as they are stored: to be read only, and at once."""
         return await self._aggregates.read_snapshots(execution_ids)
 
@@ -228,8 +236,8 @@ class PartitionOwner:
 
     async def in_flight(self, execution_id: ExecutionId) -> dict[TaskToken, bool]:
         """What the execution believes to be out, and whether it is known to have started."""
-        execution = await self._aggregates.execution(execution_id)
-        return {} if execution is None else execution.list_in_flight_tokens()
+        loaded = await self._aggregates.execution(execution_id)
+        return {} if loaded is None else loaded.execution.list_in_flight_tokens()
 
     async def _read(self, wait_s: float) -> Sequence[InboxEntry]:
         self._reading = asyncio.current_task() if wait_s else None
@@ -272,13 +280,14 @@ class PartitionOwner:
 
     async def _decide(self, command: Command) -> Decision:
         aggregate_id = command.aggregate_id
-        execution = self._aggregates.get_cached(aggregate_id)
-        if execution is None:
+        loaded = self._aggregates.get_cached(aggregate_id)
+        if loaded is None:
             if isinstance(command, LimitCommand):
                 return await self._decide_limit(aggregate_id, command)
-            execution = await self._aggregates.execution(aggregate_id)
-        if execution is not None:
-            decision = decide(execution, command, self._inputs)
+            loaded = await self._aggregates.execution(aggregate_id)
+        if loaded is not None:
+            execution = loaded.execution
+            decision = decide(execution, loaded.agenda, command, self._inputs)
             if type(command) in _REPEATABLE:
                 # The commit that changed its header may be the one that was lost.
                 self._batch.changed[execution.id] = execution
@@ -286,8 +295,9 @@ class PartitionOwner:
                     self.recreated.add(execution.id)
         elif isinstance(command, CreateExecution):
             graph = await self._graphs.get(command.definition)
-            execution, decision = create(command, graph, self._inputs)
-            self._aggregates.add(execution)
+            agenda = Agenda()
+            execution, decision = create(command, graph, agenda, self._inputs)
+            self._aggregates.add(execution, agenda)
         else:
             return _decide_without_execution(command)
         self._batch.add(aggregate_id, decision, execution)
@@ -365,7 +375,7 @@ class PartitionOwner:
         if execution is None:
             return None
         command = FailExecution(execution_id=execution_id, error=error)
-        decision = decide(execution, command, self._inputs)
+        decision = decide(execution, Agenda(), command, self._inputs)
         self._batch.add(execution_id, decision, execution)
         return decision
 
@@ -429,8 +439,8 @@ class PartitionOwner:
 
     async def _share(self, effect: ShareValues) -> ValuesShared:
         shared = {
-            name: make_blob_reference(effect.make_key(name), each.size)
-            for name, each in effect.values.items()
+            name: make_blob_reference(effect.make_key(name), value.size)
+            for name, value in effect.values.items()
         }
         for name, value in effect.values.items():
             await self._dependencies.blobs.put(effect.make_key(name), await self._read_bytes(value))

@@ -75,14 +75,14 @@ class FairShare:
             for number, sight in seen.items()
             if sight.lease is not None and sight.lease.owner != self._name
         }
-        wanted = choose_partitions(self._name, seen, living, given_up=self._given_up)
-        self._given_up -= set(wanted)
+        chosen = choose_partitions(self._name, seen, living, given_up=self._given_up)
+        self._given_up -= set(chosen)
         self._given_up |= {
             number
             for number, sight in seen.items()
-            if sight.lease is not None and sight.lease.owner == self._name and number not in wanted
+            if sight.lease is not None and sight.lease.owner == self._name and number not in chosen
         }
-        return wanted
+        return chosen
 
     async def unregister(self) -> None:
         """The others need not wait until this one is judged dead."""
@@ -90,14 +90,14 @@ class FairShare:
 
     async def _list_alive(self) -> set[str]:
         attending = await self._store.heartbeat_orchestrator(self._name)
-        self._liveness.retain_only({each.owner for each in attending})
+        self._liveness.retain_only({record.owner for record in attending})
         living = {self._name}
-        for each in attending:
-            if not self._liveness.is_dead(each.owner, each.counter):
-                living.add(each.owner)
-            elif each.owner != self._name:
-                self._telemetry.event(names.ORCHESTRATOR_DEAD, orchestrator=each.owner)
-                await self._store.unregister_orchestrator(each.owner, counter=each.counter)
+        for record in attending:
+            if not self._liveness.is_dead(record.owner, record.counter):
+                living.add(record.owner)
+            elif record.owner != self._name:
+                self._telemetry.event(names.ORCHESTRATOR_DEAD, orchestrator=record.owner)
+                await self._store.unregister_orchestrator(record.owner, counter=record.counter)
         return living
 
 

@@ -9,8 +9,6 @@ from runnel.ports.store import Store
 from runnel.ports.telemetry import Telemetry
 
 EXECUTIONS_PER_BATCH = 100
-# Under steady traffic an inbox is never empty; the store knows of unread reports by itself.
-DRAIN_TICKS_MAX = 100
 
 
 async def recover_partition(owner: PartitionOwner, store: Store, telemetry: Telemetry) -> int:
@@ -20,9 +18,8 @@ async def recover_partition(owner: PartitionOwner, store: Store, telemetry: Tele
     starts meanwhile is this owner's own, and needs no recovery.
     """
     running = await store.running(owner.lease.partition)
-    for _ in range(DRAIN_TICKS_MAX):
-        if not await owner.tick(0):
-            break
+    # Some may be left under steady traffic; the store knows of unread reports by itself.
+    await owner.drain()
     seen = set(running)
     waiting = [*running, *sorted(owner.recreated.difference(seen))]
     while waiting:
@@ -33,8 +30,8 @@ async def recover_partition(owner: PartitionOwner, store: Store, telemetry: Tele
             commands += await _make_recovery_commands(owner, store, telemetry, execution_id)
         await owner.submit(commands)
         # A parent makes its child again: one that exists may not have been listed as running.
-        found = sorted(owner.recreated.difference(seen))
-        waiting = waiting[EXECUTIONS_PER_BATCH:] + found
+        unlisted = sorted(owner.recreated.difference(seen))
+        waiting = waiting[EXECUTIONS_PER_BATCH:] + unlisted
     keys = await store.list_concurrency_keys(owner.lease.partition)
     await owner.submit([ResumeLimit(key=key) for key in keys])
     owner.recreated.clear()

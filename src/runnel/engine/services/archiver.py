@@ -73,12 +73,12 @@ class ArchiveProgress:
         if self.archived is not None and is_due:
             self.archived_marks.append((now, self.archived))
 
-    def archived_before(self, then: float) -> int | None:
-        """How far it was then; None when that is not known any more, or was told before."""
-        found = None
-        while self.archived_marks and self.archived_marks[0][0] <= then:
-            found = self.archived_marks.popleft()[1]
-        return found
+    def archived_before(self, moment: float) -> int | None:
+        """Returns the sequence archived at that moment; None when it is unknown or was returned."""
+        sequence = None
+        while self.archived_marks and self.archived_marks[0][0] <= moment:
+            sequence = self.archived_marks.popleft()[1]
+        return sequence
 
 
 # Which blobs the events of commits refer to.
@@ -178,8 +178,8 @@ class Archiver:
         for nonce in self._progress.keys() - current:
             del self._progress[nonce]
         counts = [await self._visit(lease) for lease in leases]
-        self._has_more = any(each.has_more for each in self._progress.values())
-        oldest = min((each.caught_up_at for each in self._progress.values()), default=inf)
+        self._has_more = any(progress.has_more for progress in self._progress.values())
+        oldest = min((progress.caught_up_at for progress in self._progress.values()), default=inf)
         lag_s = max(0.0, self._clock.monotonic() - oldest)
         self._telemetry.measured(names.ARCHIVE_LAG_S, lag_s)
         return sum(counts)
@@ -284,16 +284,16 @@ class Archiver:
             batch = refused[: len(refused) // 2]
 
     async def _quarantine(self, lease: Lease, commit: JournalEntry, after: int) -> None:
-        found = await self._ledger.append_with_quarantine(
+        quarantined = await self._ledger.append_with_quarantine(
             lease.partition, commit, after=after, epoch=lease.epoch
         )
-        for each in found:
+        for row in quarantined:
             self._telemetry.event(
                 names.ARCHIVE_SET_ASIDE,
                 partition=lease.partition,
                 commit=commit.sequence,
-                execution_id=each.aggregate_id,
-                reason=each.reason,
+                execution_id=row.aggregate_id,
+                reason=row.reason,
             )
 
     async def _copy_blobs(self, entries: Sequence[JournalEntry], copied: set[str]) -> None:
@@ -314,21 +314,21 @@ class Archiver:
         if now < progress.resend_at:
             return
         progress.resend_at = now + self._resend_s / 2
-        found = await self._ledger.list_unapplied(
+        unapplied = await self._ledger.list_unapplied(
             lease.partition, idle_s=self._resend_s, limit=RESENT_COMMANDS_MAX
         )
-        if len(found) == RESENT_COMMANDS_MAX:
+        if len(unapplied) == RESENT_COMMANDS_MAX:
             progress.resend_at = now
-        commands = [asked.command for asked in found if asked.command is not None]
+        commands = [pending.command for pending in unapplied if pending.command is not None]
         for key in list_command_blobs(commands):
             with suppress(NotFoundError):  # whoever reads it says so
                 await self._hot_blobs.put(key, await self._cold_blobs.get(key))
         await self._journal.resend(lease, commands)
         for command in commands:
             self._telemetry.event(names.COMMAND_RESENT, command=type(command).__name__)
-        for asked in found:
-            if asked.command is None:
-                await self._report_unreadable(lease, asked)
+        for pending in unapplied:
+            if pending.command is None:
+                await self._report_unreadable(lease, pending)
 
     async def _report_unreadable(self, lease: Lease, pending: PendingCommand) -> None:
         """One that a later version wrote is asked for again: that one may run tomorrow."""

@@ -53,7 +53,7 @@ class Reaper:
         """Looks once; returns how many workers were found dead."""
         records = await self._tasks.workers()
         self._liveness.retain_only({record.worker for record in records})
-        dead = [each for each in records if self._is_dead(each)]
+        dead = [record for record in records if self._is_dead(record)]
         for record in dead:
             lost = await self._store.lose_worker_tasks(record)
             self._telemetry.event(names.WORKER_DEAD, worker=record.worker, lost=lost)

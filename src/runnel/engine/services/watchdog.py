@@ -15,7 +15,7 @@ from runnel.core.execution import Execution, NodeRun
 from runnel.core.ids import NO_ITEM, ExecutionId, TaskToken
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.engine.orchestrator import OrchestratorDependencies
-from runnel.engine.orchestrator.aggregates import is_idle
+from runnel.engine.orchestrator.aggregates import LoadedExecution
 from runnel.engine.orchestrator.orchestrator import Orchestrator
 from runnel.engine.orchestrator.partition_owner import PartitionOwner
 from runnel.errors import StoreError
@@ -38,9 +38,12 @@ class InFlightWork(msgspec.Struct, frozen=True, kw_only=True):
     is_stuck: bool
 
 
-def collect_in_flight(execution: Execution) -> InFlightWork:
+def collect_in_flight(loaded: LoadedExecution) -> InFlightWork:
+    execution = loaded.execution
     tasks = execution.list_in_flight_tokens()
-    waiting = [found for found in _list_unsettled_runs(execution) if found[1].wait is not None]
+    waiting = [
+        token_run for token_run in _list_unsettled_runs(execution) if token_run[1].wait is not None
+    ]
     is_waiting = any(run.wait is not Wait.SLOT for _, run in waiting)
     return InFlightWork(
         execution_id=execution.id,
@@ -50,7 +53,7 @@ def collect_in_flight(execution: Execution) -> InFlightWork:
             ExecutionId(run.detail) for _, run in waiting if run.wait is Wait.CHILD and run.detail
         ],
         limits={token: run.key for token, run in waiting if run.wait is Wait.LIMIT},
-        is_stuck=not tasks and not is_waiting and is_idle(execution),
+        is_stuck=not tasks and not is_waiting and loaded.agenda.is_empty,
     )
 
 
@@ -59,8 +62,8 @@ def _list_unsettled_runs(execution: Execution) -> Iterator[tuple[TaskToken, Node
     for index, run in enumerate(execution.nodes):
         if index not in execution.maps and not run.is_final:
             yield execution.token(index, NO_ITEM, run), run
-    for index, found in execution.maps.items():
-        for item, run in found.active.items():
+    for index, map_run in execution.maps.items():
+        for item, run in map_run.active.items():
             yield execution.token(index, item, run), run
 
 
@@ -147,25 +150,33 @@ class Watchdog:
 
     async def _inspect(self, owner: PartitionOwner, execution_ids: Sequence[ExecutionId]) -> int:
         executions = await owner.read_executions(execution_ids)
-        found = [
-            collect_in_flight(each) for each in executions if each.state is ExecutionState.RUNNING
+        in_flight = [
+            collect_in_flight(loaded)
+            for loaded in executions
+            if loaded.execution.state is ExecutionState.RUNNING
         ]
-        ended = [each.id for each in executions if each.state in FINAL_EXECUTION_STATES]
+        finished_ids = [
+            loaded.execution.id
+            for loaded in executions
+            if loaded.execution.state in FINAL_EXECUTION_STATES
+        ]
         partition = owner.lease.partition
         lost = await self._dependencies.store.unknown_tasks(
-            partition, [token for each in found for token in each.tasks]
+            partition, [token for work in in_flight for token in work.tasks]
         )
         unset = await self._dependencies.store.unset_timers(
-            partition, [key for each in found for key in each.timers]
+            partition, [key for work in in_flight for key in work.timers]
         )
         unset_of = {key.execution_id: key for key in unset}
-        repaired = sum([self._resume(owner, each, "it has ended and is listed") for each in ended])
-        for each in found:
-            repaired += self._repair_tasks(owner, each, lost)
-            for problem in await self._find_problems(each):
-                repaired += self._resume(owner, each.execution_id, problem)
-            if each.execution_id in unset_of:
-                repaired += self._resume(owner, each.execution_id, "a timer is not set")
+        repaired = sum(
+            [self._resume(owner, id_, "it has ended and is listed") for id_ in finished_ids]
+        )
+        for work in in_flight:
+            repaired += self._repair_tasks(owner, work, lost)
+            for problem in await self._find_problems(work):
+                repaired += self._resume(owner, work.execution_id, problem)
+            if work.execution_id in unset_of:
+                repaired += self._resume(owner, work.execution_id, "a timer is not set")
         return repaired
 
     def _repair_tasks(

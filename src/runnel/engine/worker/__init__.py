@@ -2,7 +2,7 @@
 
 import msgspec
 
-from runnel.engine.liveness import StoreRetry
+from runnel.engine.store_retry import StoreRetry
 from runnel.ports.clock import Clock, Secrets
 from runnel.ports.store import TaskQueue
 from runnel.ports.telemetry import Telemetry

@@ -11,7 +11,7 @@ import msgspec
 from runnel.authoring.calls import ContextPlace
 from runnel.authoring.context import Context, EmitMeasurement
 from runnel.authoring.registry import RegisteredHandler
-from runnel.core.effects import TaskMessage
+from runnel.core.effects import INPUT, TaskMessage
 from runnel.core.templates.errors import (
     MissingValueError,
     TemplateEvaluationError,
@@ -24,7 +24,7 @@ from runnel.engine.blob_cache import BlobCache
 from runnel.engine.worker.executor import Executor
 from runnel.engine.worker.outputs import inline_if_small, offload_result, redact_output
 from runnel.engine.worker.task_run import TaskRun
-from runnel.engine.worker.task_values import INPUT, TaskInputs
+from runnel.engine.worker.task_values import TaskInputs
 from runnel.errors import StoreError
 from runnel.ports.clock import Secrets
 from runnel.ports.store import TaskQueue
@@ -240,9 +240,9 @@ class AttemptPipeline:
         if not config.secrets:
             return config.resolve(values)
         for name in config.secrets:
-            found = self._secrets.get(name)
-            if found is not None:
-                values.secrets[name] = found if shows_secrets else f"secret {name}"
+            secret = self._secrets.get(name)
+            if secret is not None:
+                values.secrets[name] = secret if shows_secrets else f"secret {name}"
         try:
             return config.resolve(values)
         except MissingValueError as error:

@@ -226,4 +226,4 @@ class ChildProcessPool:
 
     def _discard(self, child: ChildProcess) -> None:
         child.kill()
-        self._dying = [*(each for each in self._dying if not each.has_ended), child]
+        self._dying = [*(dying for dying in self._dying if not dying.has_ended), child]

@@ -3,8 +3,7 @@
 import asyncio
 import re
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from math import isfinite
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from types import TracebackType
 from typing import Any
@@ -17,9 +16,9 @@ from runnel.core.values import (
     INLINE_BYTES_MAX,
     LOG_LINE_CHARS_MAX,
     NULL,
-    Json,
     TaskLogLine,
     Value,
+    find_non_finite,
     make_blob_reference,
     make_value_from_json,
 )
@@ -90,37 +89,13 @@ def _to_builtin(value: Any) -> Any:
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_to_builtin)
-_msgpack_encoder = msgspec.msgpack.Encoder(enc_hook=_to_builtin)
-# A double in MessagePack whose exponent is all ones; may also be a text that looks like it.
-_NON_FINITE_PATTERN = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
 
 
 def _check_finite(result: Any) -> None:
-    """Walks the result only if its MessagePack form, which has NaN, looks as if it held one."""
-    if not _can_hold_non_finite(result):
-        return
-    for path, number in _list_numbers(msgspec.to_builtins(result, enc_hook=_to_builtin), "result"):
-        if not isfinite(number):
-            raise NotJsonError(f"{path} is {number}, which JSON can't hold: return null for it")
-
-
-def _can_hold_non_finite(result: Any) -> bool:
-    try:
-        return _NON_FINITE_PATTERN.search(_msgpack_encoder.encode(result)) is not None
-    except OverflowError:  # an integer beyond 64 bits, which JSON can hold
-        return True
-
-
-def _list_numbers(value: Json, path: str) -> Iterator[tuple[str, float]]:
-    stack = [(path, value)]
-    while stack:
-        place, found = stack.pop()
-        if isinstance(found, float):
-            yield place, found
-        elif isinstance(found, dict):
-            stack.extend((f"{place}.{key}", item) for key, item in found.items())
-        elif isinstance(found, list | tuple | set | frozenset):
-            stack.extend((f"{place}[{index}]", item) for index, item in enumerate(found))
+    non_finite = find_non_finite(result, "result", enc_hook=_to_builtin)
+    if non_finite is not None:
+        path, number = non_finite
+        raise NotJsonError(f"{path} is {number}, which JSON can't hold: return null for it")
 
 
 # An exception of user code as it travels: bounded, storable, without the engine's own frames.
@@ -146,8 +121,10 @@ def escape_text(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode()
-        for each in text
+        character
+        if character.isprintable() or character in "\n\t"
+        else character.encode("unicode_escape").decode()
+        for character in text
     )
 
 
@@ -167,10 +144,10 @@ def _describe(error: BaseException) -> ErrorInfo:
 
 def _get_retry_after(error: BaseException) -> float | None:
     """None when the error does not say, or says what is no delay."""
-    found = getattr(error, "retry_after_s", None)
-    if not isinstance(found, int | float) or isinstance(found, bool) or not found >= 0:
+    delay_s = getattr(error, "retry_after_s", None)
+    if not isinstance(delay_s, int | float) or isinstance(delay_s, bool) or not delay_s >= 0:
         return None
-    return min(float(found), RETRY_AFTER_S_MAX)
+    return min(float(delay_s), RETRY_AFTER_S_MAX)
 
 
 def _format_message(error: BaseException) -> str:
@@ -250,7 +227,7 @@ def redact_output(data: bytes, secrets: Secrets) -> bytes:
     plain = _unescape_json(text)
     if secrets.redact(plain) == plain:  # 20 times as fast as a look at each text
         return data
-    return _TEXT_OR_NUMBER.sub(lambda found: _redact_literal(found[0], secrets), text).encode()
+    return _TEXT_OR_NUMBER.sub(lambda match: _redact_literal(match[0], secrets), text).encode()
 
 
 def _redact_literal(written: str, secrets: Secrets) -> str:
@@ -274,4 +251,4 @@ def _unescape_json(text: str) -> str:
     text = text.replace("\\\\", _BACKSLASH)
     for written, meant in _ESCAPES.items():
         text = text.replace(written, meant)
-    return _UNICODE_ESCAPE.sub(lambda found: chr(int(found[1], 16)), text).replace(_BACKSLASH, "\\")
+    return _UNICODE_ESCAPE.sub(lambda match: chr(int(match[1], 16)), text).replace(_BACKSLASH, "\\")

@@ -159,9 +159,9 @@ class HeldTasks:
 
     def running(self, *, limit: int) -> tuple[RunningTaskInfo, ...]:
         """Those whose code runs, the longest first."""
-        begun = (run for run in self._runs.values() if run.started_at and not run.is_finished)
-        found = nsmallest(limit, begun, key=lambda run: run.started_at)
-        return tuple(_describe_run(run) for run in found)
+        running = (run for run in self._runs.values() if run.started_at and not run.is_finished)
+        longest = nsmallest(limit, running, key=lambda run: run.started_at)
+        return tuple(_describe_run(run) for run in longest)
 
     def __len__(self) -> int:
         return len(self._runs)

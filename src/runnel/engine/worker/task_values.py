@@ -6,14 +6,13 @@ from itertools import islice
 
 import msgspec
 
-from runnel.core.effects import TaskMessage
+from runnel.core.effects import INPUT, TaskMessage
 from runnel.core.ids import NodeId
 from runnel.core.templates.errors import MissingValueError
 from runnel.core.values import Json, Value, make_value_from_json
 from runnel.errors import PayloadError
 from runnel.ports.records import BlobStore
 
-INPUT = "input"
 LOADED_BYTES_MAX = 256 * 1024 * 1024
 
 _decode = msgspec.json.Decoder().decode
@@ -42,11 +41,11 @@ class TaskInputs:
 
     def find_existing(self, roots: Iterable[str]) -> dict[str, Json]:
         """Those of `roots` that there are."""
-        found = {}
+        existing = {}
         for root in roots:
             with suppress(MissingValueError):
-                found[root] = self.lookup(root)
-        return found
+                existing[root] = self.lookup(root)
+        return existing
 
     @property
     def parents(self) -> Mapping[str, Json]:

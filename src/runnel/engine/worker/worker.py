@@ -14,7 +14,7 @@ from runnel.core.ids import TaskToken
 from runnel.core.values import INLINE_BYTES_MAX
 from runnel.core.workflow import RateLimit
 from runnel.engine.blob_cache import BlobCache, RetryingBlobStore
-from runnel.engine.liveness import StoreRetry
+from runnel.engine.store_retry import StoreRetry
 from runnel.engine.worker import WorkerDependencies
 from runnel.engine.worker.attempt import AttemptPipeline, HandlerLookup, ResultCache
 from runnel.engine.worker.child_process import ChildProcessPool
@@ -203,8 +203,8 @@ class Worker:
 
         relays = [group.create_task(relay(event)) for event in (stop_now, self._runners.is_quiet)]
         await self._clock.wait(either, self._shutdown_s)
-        for each in relays:
-            each.cancel()
+        for relay_task in relays:
+            relay_task.cancel()
 
     async def _flush(self) -> None:
         try:
