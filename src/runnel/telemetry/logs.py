@@ -16,6 +16,7 @@ from runnel.core.ids import NO_ITEM, TaskToken
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.ports import telemetry as names
 from runnel.ports.store import ExecutionHeader
+from runnel.ports.telemetry import NullTelemetry
 from runnel.telemetry.redaction import Redactor, TextMask
 
 # How loud each event is.
@@ -66,8 +67,12 @@ _log = logging.getLogger(LOGGER_NAME)
 _SETTLED_EVENTS = (e.NodeCompleted, e.NodeFailed, e.NodeSkipped, e.NodeCancelled)
 
 
-class LogTelemetry:
-    """Writes to the logger `runnel`; what its level leaves out costs a look at the level."""
+class LogTelemetry(NullTelemetry):
+    """Writes to the logger `runnel`; an event below its level costs one comparison.
+
+    It writes no line when a task ends, because the node's own line follows, and none for a
+    measurement: those would be most of a log. A value that is too high is reported as an event.
+    """
 
     def event(self, name: str, **fields: object) -> None:
         level = get_level(name)
@@ -96,12 +101,6 @@ class LogTelemetry:
     def started(self, task: TaskMessage, worker: str, at: float) -> None:
         if _log.isEnabledFor(logging.DEBUG):
             self.event(names.TASK_STARTED, worker=worker, **_build_id_fields(task.token))
-
-    def ended(self, task: TaskMessage, outcome: str, took_s: float) -> None:
-        """Its node tells, once that is settled."""
-
-    def measured(self, name: str, value: float) -> None:
-        """A line for each would be most of a log; what is too much is told as an event."""
 
     def _log_end(self, header: ExecutionHeader) -> None:
         is_failure = header.state is ExecutionState.FAILED
