@@ -26,11 +26,11 @@ from runnel.engine.services.unserved_queues import UnservedQueueService
 from runnel.engine.services.watchdog import Watchdog
 from runnel.engine.worker.worker import Worker
 from runnel.handlers import create_builtin_registry
+from runnel.handlers.environment import HandlerEnvironment
 from runnel.handlers.permissions import (
     ALLOW_ALL,
     AddressPermissions,
     FunctionPermissions,
-    HandlerEnvironment,
     ProgramPermissions,
 )
 from runnel.notify.waiter import Completion

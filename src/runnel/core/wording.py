@@ -6,6 +6,8 @@ from itertools import islice
 
 from runnel.core.values import Json
 
+ELLIPSIS = "…"
+"""Marks where a text was cut. Secrets are masked by it: half of one may stand before it."""
 SHOWN_CHARS_MAX = 60
 SHOWN_NAMES_MAX = 10
 # Comparing one name with 1,000 others takes about 5 ms.
@@ -42,8 +44,8 @@ def escape_unprintable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def shorten(text: str) -> str:
-    return text if len(text) <= SHOWN_CHARS_MAX else text[: SHOWN_CHARS_MAX - 1] + "…"
+def shorten(text: str, chars_max: int = SHOWN_CHARS_MAX) -> str:
+    return text if len(text) <= chars_max else text[: chars_max - len(ELLIPSIS)] + ELLIPSIS
 
 
 def format_names(names: Sequence[str]) -> str:

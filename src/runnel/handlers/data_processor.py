@@ -26,17 +26,19 @@ unique list; each takes the values at `field`, or the items themselves.
 import re
 from collections.abc import Callable, Mapping
 from operator import eq, ge, gt, le, lt, ne
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
 from runnel.authoring.calls import FunctionCall, Mode
 from runnel.core.validation.handler_settings import OPERATION_SETTINGS
 from runnel.core.values import Json
+from runnel.core.wording import shorten
 from runnel.errors import InputError
-from runnel.handlers.permissions import truncate
 
 # Paths into JSON data, and the sentences for data that is not as an operation needs it.
+
+OperationSettings: TypeAlias = Mapping[str, Json]
 
 ABSENT: Any = object()
 MISSING_CHOICES = ("error", "null", "omit")
@@ -90,15 +92,13 @@ def build_error(operation: str | None, why: str) -> InputError:
 
 def describe_value(value: Json) -> str:
     """A value in a message: its kind, and how it begins."""
-    return f"{type(value).__name__} {truncate(repr(value), SHOWN_CHARS_MAX)}"
+    return f"{type(value).__name__} {shorten(repr(value), SHOWN_CHARS_MAX)}"
 
 
 # aggregate and group: operations that make few values out of many.
 
-AggregateSettings = Mapping[str, Json]
 
-
-def aggregate(data: Json, settings: AggregateSettings) -> Json:
+def aggregate(data: Json, settings: OperationSettings) -> Json:
     items = require_list(data, "aggregate")
     if "aggregates" in settings:
         if "function" in settings or "field" in settings:
@@ -107,7 +107,7 @@ def aggregate(data: Json, settings: AggregateSettings) -> Json:
     return _compute_aggregate(items, settings, "aggregate")
 
 
-def group(data: Json, settings: AggregateSettings) -> Json:
+def group(data: Json, settings: OperationSettings) -> Json:
     groups: dict[str, list[Json]] = {}
     by = require_path(settings, "by", "group")
     for index, item in enumerate(require_list(data, "group")):
@@ -139,7 +139,8 @@ def _compute_aggregates(items: list[Json], aggregates: Json, operation: str) -> 
             operation, "expects aggregates to be an object of name to {function: …, field: …}"
         )
     return {
-        name: _compute_aggregate(items, wanted, operation) for name, wanted in aggregates.items()
+        name: _compute_aggregate(items, settings, operation)
+        for name, settings in aggregates.items()
     }
 
 
@@ -204,10 +205,8 @@ _AGGREGATE_FUNCTIONS: Mapping[str, Callable[[list[Json]], Json]] = {
 
 # pick, map, filter, merge and sort: operations that keep or reshape items.
 
-SelectionSettings = Mapping[str, Json]
 
-
-def pick(data: Json, settings: SelectionSettings) -> Json:
+def pick(data: Json, settings: OperationSettings) -> Json:
     fields, missing = _parse_fields(settings, "pick"), _parse_missing(settings, "pick")
     if isinstance(data, dict):
         return _pick_fields(data, fields, missing, "pick", None)
@@ -217,7 +216,7 @@ def pick(data: Json, settings: SelectionSettings) -> Json:
     ]
 
 
-def map_items(data: Json, settings: SelectionSettings) -> Json:
+def map_items(data: Json, settings: OperationSettings) -> Json:
     items, missing = require_list(data, "map"), _parse_missing(settings, "map")
     if ("field" in settings) == ("fields" in settings):
         raise build_error("map", "expects either field or fields")
@@ -235,7 +234,7 @@ def map_items(data: Json, settings: SelectionSettings) -> Json:
     ]
 
 
-def filter_items(data: Json, settings: SelectionSettings) -> Json:
+def filter_items(data: Json, settings: OperationSettings) -> Json:
     items = require_list(data, "filter")
     match = settings.get("match", "all")
     if match not in ("all", "any"):
@@ -252,7 +251,7 @@ def filter_items(data: Json, settings: SelectionSettings) -> Json:
     return [item for item in items if joined(test(item) for test in tests)]
 
 
-def merge(data: Json, settings: SelectionSettings) -> Json:
+def merge(data: Json, settings: OperationSettings) -> Json:
     parts, deep = require_list(data, "merge"), _parse_flag(settings, "deep", "merge")
     if all(isinstance(part, list) for part in parts) and parts:
         return [item for part in parts for item in part]
@@ -270,7 +269,7 @@ def merge(data: Json, settings: SelectionSettings) -> Json:
     return merged
 
 
-def sort_items(data: Json, settings: SelectionSettings) -> Json:
+def sort_items(data: Json, settings: OperationSettings) -> Json:
     items = require_list(data, "sort")
     by = settings.get("by", [])
     paths = [by] if isinstance(by, str) else by
@@ -292,7 +291,7 @@ def sort_items(data: Json, settings: SelectionSettings) -> Json:
     return [items[index] for index in order]
 
 
-def _parse_fields(settings: SelectionSettings, operation: str) -> dict[str, str]:
+def _parse_fields(settings: OperationSettings, operation: str) -> dict[str, str]:
     """New names to paths."""
     fields = settings.get("fields")
     if isinstance(fields, list) and all(isinstance(path, str) for path in fields):
@@ -309,7 +308,7 @@ def _parse_fields(settings: SelectionSettings, operation: str) -> dict[str, str]
     return fields
 
 
-def _parse_missing(settings: SelectionSettings, operation: str) -> str:
+def _parse_missing(settings: OperationSettings, operation: str) -> str:
     missing = settings.get("missing", "error")
     if missing not in MISSING_CHOICES:
         raise build_error(
@@ -318,7 +317,7 @@ def _parse_missing(settings: SelectionSettings, operation: str) -> str:
     return str(missing)
 
 
-def _parse_flag(settings: SelectionSettings, key: str, operation: str) -> bool:
+def _parse_flag(settings: OperationSettings, key: str, operation: str) -> bool:
     value = settings.get(key, False)
     if not isinstance(value, bool):
         raise build_error(operation, f"expects {key} to be true or false, got {value!r}")
@@ -432,7 +431,7 @@ def _check_comparable(column: tuple[Json, ...]) -> None:
 ITEMS_ON_LOOP_MAX = 1_000
 
 
-OPERATION_FUNCTIONS: Mapping[str, Callable[[Json, Mapping[str, Json]], Json]] = {
+OPERATION_FUNCTIONS: Mapping[str, Callable[[Json, OperationSettings], Json]] = {
     "pick": pick,
     "map": map_items,
     "filter": filter_items,

@@ -15,14 +15,11 @@ import msgspec
 
 from runnel.authoring.calls import ContextPlace, FunctionCall, Mode
 from runnel.core.values import Json
+from runnel.core.wording import ELLIPSIS
 from runnel.errors import InputError, ProgramFailedError, ProgramRefusedError, TaskTimeoutError
 from runnel.handlers import shell_guardian as guardian
-from runnel.handlers.permissions import (
-    ELLIPSIS,
-    HandlerEnvironment,
-    ProgramPermissions,
-    check_config,
-)
+from runnel.handlers.environment import HandlerEnvironment, check_config
+from runnel.handlers.permissions import ProgramPermissions
 
 # What a program writes: its beginning is kept, and its last words for an error.
 

@@ -9,7 +9,9 @@ import httpx
 import msgspec
 
 from runnel.core.validation.handler_settings import is_url
+from runnel.core.wording import ELLIPSIS, shorten
 from runnel.errors import InputError, RunnelError, ServiceError, ServiceRefusedError
+from runnel.handlers.environment import HandlerClock
 from runnel.handlers.http.connections import OutboundConnections
 from runnel.handlers.http.request import (
     ERROR_BODY_CHARS_MAX,
@@ -21,7 +23,6 @@ from runnel.handlers.http.request import (
     parse_retry_after,
 )
 from runnel.handlers.http.response_body import BodyDecompressor
-from runnel.handlers.permissions import ELLIPSIS, HandlerClock, truncate
 
 # Bytes that came after an answer and belong to none: nobody can tell whose the next ones are.
 #
@@ -216,9 +217,8 @@ def _resolve_redirect(url: httpx.URL, target: str, where: str) -> httpx.URL:
         found = httpx.URL()
     if not is_url(str(found)):
         raise ServiceRefusedError(
-            f"{where} redirects to '{truncate(target, SHOWN_TARGET_CHARS_MAX)}'; only http and "
-            f"https are "
-            "followed, without a user or password"
+            f"{where} redirects to '{shorten(target, SHOWN_TARGET_CHARS_MAX)}'; only http and "
+            "https are followed, without a user or password"
         )
     return found
 

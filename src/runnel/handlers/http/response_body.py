@@ -8,8 +8,8 @@ from email.message import Message
 import msgspec
 
 from runnel.core.values import Json
+from runnel.core.wording import shorten
 from runnel.errors import ServiceError, ServiceRefusedError
-from runnel.handlers.permissions import truncate
 
 # What is longer is no media type; reading one takes the square of its length.
 CONTENT_TYPE_CHARS_MAX = 500
@@ -35,7 +35,7 @@ class BodyDecompressor:
         self._decompressor: zlib._Decompress | None = None
         encoding = headers.get("content-encoding", "identity").strip().lower()
         if encoding not in {"identity", "", "gzip", "x-gzip", "deflate"}:
-            shown = truncate(encoding, SHOWN_WORD_CHARS_MAX)
+            shown = shorten(encoding, SHOWN_WORD_CHARS_MAX)
             raise ServiceRefusedError(f"{where} answered in the encoding '{shown}'")
         self._is_compressed = encoding not in {"identity", ""}
         self._is_deflate = encoding == "deflate"
@@ -122,5 +122,5 @@ def _decode_text(data: bytes, media_type: Message, where: str) -> str:
         raise ServiceRefusedError(
             f"{where} answered with {len(data):,} bytes of {media_type.get_content_type()} that "
             f"are "
-            f"neither JSON nor text in {truncate(charset, SHOWN_WORD_CHARS_MAX)}"
+            f"neither JSON nor text in {shorten(charset, SHOWN_WORD_CHARS_MAX)}"
         ) from None
