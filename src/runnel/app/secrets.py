@@ -15,10 +15,10 @@ from urllib.parse import quote
 
 import msgspec
 
+from runnel.core.wording import ELLIPSIS
 from runnel.settings import SettingsError
 from runnel.settings.model import Settings
-from runnel.settings.variables import SECRET_CHARS_MIN
-from runnel.telemetry.redaction import HIDDEN
+from runnel.telemetry.redaction import HIDDEN, SECRET_CHARS_MIN
 
 # The forms in which the value of a secret turns up in texts that libraries and services write.
 
@@ -118,7 +118,6 @@ def _iter_base64_forms(data: bytes) -> Iterator[str]:
 
 # Secrets of which a text has only a part, because it was cut: messages are, at an ellipsis.
 
-ELLIPSIS = "…"
 # As much of a secret as gives it away: half of a short one, or this many characters.
 PART_CHARS_MIN = 4
 PART_CHARS_MAX = 8

@@ -11,6 +11,7 @@ import msgspec
 from runnel.core.effects import TaskMessage
 from runnel.core.ids import NO_ITEM
 from runnel.core.values import LOG_LINES_MAX, Json, TaskLogLine
+from runnel.core.wording import ELLIPSIS
 from runnel.errors import TaskCancelledError
 
 LOGGER_PREFIX = "runnel.handler."
@@ -219,7 +220,7 @@ def _build_log_line(name: str, level: int, msg: object, args: tuple[object, ...]
     except Exception as error:  # noqa: BLE001  # the user's text does not fit its values
         text = f"{msg!s} ({type(error).__name__}: {error})"
     # The mark says that half a secret may stand before it.
-    held = text if len(text) <= PENDING_LOG_CHARS_MAX else text[:PENDING_LOG_CHARS_MAX] + "…"
+    held = text if len(text) <= PENDING_LOG_CHARS_MAX else text[:PENDING_LOG_CHARS_MAX] + ELLIPSIS
     return TaskLogLine(record.created, record.levelname.lower(), held)
 
 

@@ -17,7 +17,7 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
 from runnel.core.values import Json
-from runnel.core.wording import describe_value, quote_name
+from runnel.core.wording import describe_value, quote_name, shorten
 
 MESSAGE_CHARS_MAX = 200
 _NON_SCHEMA_KEYWORDS = frozenset({"const", "default", "enum", "examples"})
@@ -55,9 +55,7 @@ def _is_known_dialect(dialect: Json) -> bool:
 
 
 def _format_error(where: str, error: ValidationError) -> str:
-    message = error.message
-    if len(message) > MESSAGE_CHARS_MAX:
-        message = message[: MESSAGE_CHARS_MAX - 1] + "…"
+    message = shorten(error.message, MESSAGE_CHARS_MAX)
     path = where + "".join(_format_path_step(step) for step in error.absolute_path)
     return f"{path.removeprefix('.')}: {message}" if path else message
 

@@ -10,7 +10,7 @@ from math import isfinite
 import msgspec
 
 from runnel.core.values import Json
-from runnel.core.wording import describe_value, quote_name, suggest_name
+from runnel.core.wording import describe_value, quote_name, shorten, suggest_name
 from runnel.core.workflow import WAIT_FOR_SIGNAL, Workflow
 from runnel.errors import InputError, PayloadError
 
@@ -69,9 +69,7 @@ def check_labels(labels: Mapping[str, str]) -> dict[str, str]:
 def shorten_reason(reason: str) -> str:
     """At most REASON_CHARS_MAX characters, cut with an ellipsis; raises PayloadError."""
     _check_is_text(reason, "the reason")
-    if len(reason) <= REASON_CHARS_MAX:
-        return reason
-    return reason[: REASON_CHARS_MAX - 1] + "…"
+    return shorten(reason, REASON_CHARS_MAX)
 
 
 def check_text(text: Json, subject: str, *, chars_max: int, chars_min: int = 1) -> None:

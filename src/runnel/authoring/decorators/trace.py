@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from runnel.authoring.calls import AnyFunction
+from runnel.authoring.calls import MODES, AnyFunction
 from runnel.authoring.decorators.node_writer import TemplateWriter
 from runnel.authoring.decorators.placeholders import (
     Placeholder,
@@ -61,7 +61,6 @@ class NodeOptions(TypedDict, total=False):
     mode: str
 
 
-MODES = ("auto", "loop", "thread", "process")
 _MODE_CHECK = ValueCheck("one of " + ", ".join(MODES), lambda value: value in MODES)
 _DURATION_FIELDS = {"timeout": "timeout_seconds", "soft_timeout": "soft_timeout_seconds"}
 _OPTION_CHECKS: Mapping[str, ValueCheck] = {

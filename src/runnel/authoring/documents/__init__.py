@@ -1,4 +1,4 @@
-"""Loads a workflow from a file or a text, in YAML or JSON."""
+"""Loads a workflow from a YAML or JSON file, or reads it from a decoded document."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ from runnel.authoring.documents.fields import (
     TooManyProblemsError,
     drop_defaults,
 )
-from runnel.authoring.documents.files import parse_data, read_data
+from runnel.authoring.documents.files import read_data
 from runnel.core.ids import NodeId
 from runnel.core.templates.errors import TemplateSyntaxError
 from runnel.core.templates.nodes import RESERVED_NAMES
@@ -296,15 +296,3 @@ def load_file(
     """
     data = read_data(path)
     return read_document(data, source=str(path), file=path, resolve=resolve, retry=retry)
-
-
-def load_text(
-    text: str,
-    *,
-    source: str = "workflow",
-    resolve: ResolveWorkflow | None = None,
-    retry: RetryPolicy | None = None,
-) -> Workflow:
-    """As load_file, for a text that is no file: it can't name files of child workflows."""
-    data = parse_data(text, source=source)
-    return read_document(data, source=source, resolve=resolve, retry=retry)
