@@ -14,7 +14,7 @@ from runnel.core.templates.template import compile_tree
 from runnel.core.values import Json
 from runnel.core.wording import describe_value, quote_name
 from runnel.errors import InvalidInputError, WebhookRefusedError
-from runnel.triggers.schedule_checks import RootScope
+from runnel.triggers.trigger import RootScope
 from runnel.triggers.webhook import Webhook, WebhookKind
 
 # Credentials, and what proves who calls: of no use to a workflow, and stored with its input.
@@ -80,14 +80,13 @@ def find_delivery_key(webhook: Webhook, delivery: Delivery, content: Json) -> st
     Raises InvalidInputError for a `delivery_id` that leads nowhere.
     """
     if webhook.delivery_id is not None:
-        found = _resolve_template(webhook, "delivery_id", webhook.delivery_id, delivery, content)
-        if not isinstance(found, str | int) or not 0 < len(str(found)) <= KEY_CHARS_MAX:
+        key = _resolve_template(webhook, "delivery_id", webhook.delivery_id, delivery, content)
+        if not isinstance(key, str | int) or not 0 < len(str(key)) <= KEY_CHARS_MAX:
             raise InvalidInputError(
                 f"the delivery_id of webhook {quote_name(webhook.workflow)}: expected a text of "
-                f"up to "
-                f"{KEY_CHARS_MAX} characters, or a whole number, got {describe_value(found)}"
+                f"up to {KEY_CHARS_MAX} characters, or a whole number, got {describe_value(key)}"
             )
-        return f"own:{found}"
+        return f"own:{key}"
     if webhook.kind is WebhookKind.GITHUB:
         # Its id is not signed; so that of another body is another delivery.
         return f"github:{delivery.get_header(GITHUB_DELIVERY_HEADER)}:{delivery.body_hash}"

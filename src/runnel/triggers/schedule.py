@@ -1,41 +1,12 @@
-"""A schedule as people say it, and as it is kept with what has become of it."""
+"""A schedule as people describe it, and its stored record with the progress of its ticks."""
 
 from enum import StrEnum
-from typing import TypeVar
 
 import msgspec
 
 from runnel.core.ids import ExecutionId
 from runnel.core.values import Json
-from runnel.errors import NewerFormatError, UnreadableFormatError
-
-# Records carry the version of their form: what a later one wrote is left alone.
-
-T = TypeVar("T")
-
-
-class _RecordFormat(msgspec.Struct):
-    format: int
-
-
-_format_decoder = msgspec.json.Decoder(_RecordFormat)
-
-
-def decode_record(
-    data: bytes, decoder: msgspec.json.Decoder[T], *, subject: str, newest_format: int
-) -> T:
-    """Raises UnreadableFormatError, and NewerFormatError above version `newest_format`."""
-    try:
-        found = _format_decoder.decode(data).format
-        if found > newest_format:
-            raise NewerFormatError(
-                f"{subject} has format {found}, this Runnel knows up to {newest_format}: upgrade "
-                f"Runnel"
-            )
-        return decoder.decode(data)
-    except msgspec.MsgspecError as error:
-        raise UnreadableFormatError(f"{subject} can't be read: {error}") from error
-
+from runnel.triggers.trigger import decode_record
 
 SCHEDULE_KIND = "schedule"
 FORMAT = 1
