@@ -31,10 +31,11 @@ from typing import Any, TypeAlias
 import msgspec
 
 from runnel.authoring.calls import FunctionCall, Mode
-from runnel.core.validation.handler_settings import OPERATION_SETTINGS
+from runnel.core.validation.handler_settings import DATA_PROCESSOR, OPERATION_SETTINGS
 from runnel.core.values import Json
 from runnel.core.wording import shorten
 from runnel.errors import InputError
+from runnel.handlers.environment import check_config
 
 # Paths into JSON data, and the sentences for data that is not as an operation needs it.
 
@@ -443,22 +444,20 @@ OPERATION_FUNCTIONS: Mapping[str, Callable[[Json, OperationSettings], Json]] = {
 
 
 def plan(config: Json) -> FunctionCall:
-    data = config.get("data")
+    """Raises InputError for an operation that does not exist, and for a config without data."""
+    check_config(DATA_PROCESSOR, config)
+    data = config["data"]
     is_small = not isinstance(data, list | dict) or len(data) <= ITEMS_ON_LOOP_MAX
     mode = Mode.LOOP if is_small else Mode.THREAD
     return FunctionCall(function=process, mode=mode, positional=(config,))
 
 
 def process(config: Mapping[str, Json]) -> Json:
-    """Raises InputError, in one sentence, for settings or data that do not fit the operation."""
-    name = config.get("operation")
-    if not isinstance(name, str) or name not in OPERATION_FUNCTIONS:
-        raise InputError(
-            f"data_processor: expected operation to be one of {', '.join(OPERATION_FUNCTIONS)}, "
-            f"got {name!r}"
-        )
-    if "data" not in config:
-        raise build_error(name, "needs 'data', for example \"{{ fetch.rows }}\"")
+    """Runs the operation of a config that `plan` has checked.
+
+    Raises InputError, in one sentence, for settings or data that do not fit the operation.
+    """
+    name = config["operation"]
     settings = {key: value for key, value in config.items() if key not in {"operation", "data"}}
     for key in settings:
         if key not in OPERATION_SETTINGS[name]:
